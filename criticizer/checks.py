@@ -1,0 +1,60 @@
+"""System checks: what is wrong is said at start, with the remedy."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning, register
+from django.utils.module_loading import import_string
+
+
+@register()
+def dotted_paths(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Import every stage and port named in settings (criticizer.E002)."""
+    named = {
+        **{f"STAGES[{stage!r}]": path for stage, (path, _) in settings.STAGES.items()},
+        "DEADLETTER_RECOVERY": settings.DEADLETTER_RECOVERY,
+        "SWEEP": settings.SWEEP,
+    }
+    found: list[CheckMessage] = []
+    for name, path in named.items():
+        try:
+            import_string(path)
+        except ImportError as error:
+            found.append(Error(f"{name}: {error}", hint=f"Set {name} to an importable path.", id="criticizer.E002"))
+    return found
+
+
+@register()
+def executables(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Look for the command of each configured source (criticizer.W003)."""
+    configured = {"perforce": ("p4", "P4_EXECUTABLE"), "git": ("git", "GIT_EXECUTABLE")}
+    found: list[CheckMessage] = []
+    for source in settings.CHANGE_SOURCES:
+        command, variable = configured[source]
+        if shutil.which(getattr(settings, variable) or command) is None:
+            found.append(
+                Warning(
+                    f"{source} is a configured source, but its command {command} is not there.",
+                    hint=f"Install {command}, set {variable} to its path, or take {source} out of CHANGE_SOURCES.",
+                    id="criticizer.W003",
+                )
+            )
+    return found
+
+
+@register()
+def time_scale(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Warn about shortened waits (criticizer.W001)."""
+    if settings.RETRY_TIME_SCALE == 1:
+        return []
+    return [
+        Warning(
+            f"RETRY_TIME_SCALE is {settings.RETRY_TIME_SCALE}: backoff and leases are not the documented ones.",
+            hint="Leave it unset outside drills and tests.",
+            id="criticizer.W001",
+        )
+    ]

@@ -1,0 +1,273 @@
+"""The one taxonomy of failures (specification 000, 8.1).
+
+Adapters map foreign errors to these classes at their edge; nobody above parses strings.
+A stage returns, or raises `RetryableFailure`, `PermanentFailure` or `UncertainFailure`;
+anything else is `INTERNAL_BUG`, which is not retried.
+
+`TABLE` is the single place that says, for each class and place, its code, severity,
+whether it is retried, what the user reads and what the operator should do.
+`docs/failures.md` is generated from it (`manage.py failure_table`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+
+class ErrorClass(StrEnum):
+    """Stable classification identifiers (specification 000, 8.4)."""
+
+    NETWORK_TIMEOUT = "NETWORK_TIMEOUT"
+    NETWORK_UNREACHABLE = "NETWORK_UNREACHABLE"
+    UPSTREAM_UNAVAILABLE = "UPSTREAM_UNAVAILABLE"
+    UPSTREAM_INTERNAL = "UPSTREAM_INTERNAL"
+    RATE_LIMITED = "RATE_LIMITED"
+    WRITE_CONFLICT = "WRITE_CONFLICT"
+    DATABASE_UNAVAILABLE = "DATABASE_UNAVAILABLE"
+    SCHEMA_INVALID = "SCHEMA_INVALID"
+    AUTH_DENIED = "AUTH_DENIED"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    NOT_FOUND = "NOT_FOUND"
+    PATH_DENIED = "PATH_DENIED"
+    POLICY_REJECTED = "POLICY_REJECTED"
+    REDACTION_BLOCKED = "REDACTION_BLOCKED"
+    TOKEN_LIMIT = "TOKEN_LIMIT"
+    CONFIG_INVALID = "CONFIG_INVALID"
+    INTERNAL_BUG = "INTERNAL_BUG"
+    WORKER_LOST = "WORKER_LOST"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    DELIVERY_UNCERTAIN = "DELIVERY_UNCERTAIN"
+    RECIPIENT_REJECTED = "RECIPIENT_REJECTED"
+
+
+class Place(IntEnum):
+    """Where a failure happened: the first digit of its code."""
+
+    SOURCE = 1
+    REVIEWER = 2
+    DATABASE = 3
+    INTERNAL = 4
+    CONFIGURATION = 5
+    QUEUE = 6
+    PROVIDER = 7
+
+
+class Severity(StrEnum):
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureKind:
+    """One row of the table: everything fixed about an error class in a place."""
+
+    code: str
+    error_class: ErrorClass
+    place: Place
+    severity: Severity
+    retryable: bool
+    message: str
+    hint: str
+
+
+_PLACE_NAMES = {
+    Place.SOURCE: "the version control server",
+    Place.REVIEWER: "the language model",
+    Place.DATABASE: "the database",
+    Place.INTERNAL: "Criticizer",
+    Place.CONFIGURATION: "the configuration",
+    Place.QUEUE: "the work queue",
+    Place.PROVIDER: "the notification provider",
+}
+
+_E = ErrorClass
+_OUTSIDE = (Place.SOURCE, Place.REVIEWER, Place.PROVIDER)
+
+# class, places, severity, retryable, message to the user, hint to the operator.
+# The order fixes the sequence numbers: append, never reorder.
+_ROWS: tuple[tuple[ErrorClass, tuple[Place, ...], Severity, bool, str, str], ...] = (
+    (_E.SCHEMA_INVALID, (Place.INTERNAL,), Severity.HIGH, False,
+     "The request is not valid. See details for the fields to correct.",
+     "Correct the request or the payload, then post or replay it."),
+    (_E.PATH_DENIED, (Place.INTERNAL,), Severity.HIGH, False,
+     "The changelist touches a path outside the allow-list, so nothing was fetched.",
+     "See the security event for the path; widen the allow-list only if the path is in scope."),
+    (_E.POLICY_REJECTED, (Place.INTERNAL,), Severity.HIGH, False,
+     "A policy of this installation refused the review.",
+     "Read the policy named in the context; replay after changing it or the changelist."),
+    (_E.REDACTION_BLOCKED, (Place.INTERNAL,), Severity.HIGH, False,
+     "The review was stopped because its text could not be cleaned of secrets with certainty.",
+     "See the reason code in the context; nothing was sent. Replay after the rule or the input is corrected."),
+    (_E.INTERNAL_BUG, (Place.INTERNAL,), Severity.CRITICAL, False,
+     "Criticizer failed on this changelist. An operator has been told.",
+     "A defect: report the stack trace, deploy a correction, then replay."),
+    (_E.WORKER_LOST, (Place.INTERNAL,), Severity.CRITICAL, False,
+     "The worker was lost each time it processed this changelist.",
+     "Look for out-of-memory kills at the times of the attempts; replay with a smaller load or more memory."),
+    (_E.DEADLINE_EXCEEDED, (Place.INTERNAL,), Severity.HIGH, False,
+     "The review was not finished before its deadline.",
+     "Find the slow stage in the attempts; raise REVIEW_SLA_SECONDS or restore the slow dependency."),
+    (_E.WRITE_CONFLICT, (Place.DATABASE,), Severity.MEDIUM, True,
+     "Two workers touched the same record; the work is repeated.",
+     "Harmless when rare. If it repeats, look for long transactions on the database."),
+    (_E.DATABASE_UNAVAILABLE, (Place.DATABASE,), Severity.MEDIUM, True,
+     "The database is not reachable; the work is repeated when it is back.",
+     "Restore PostgreSQL; workers reconnect by themselves."),
+    (_E.NETWORK_TIMEOUT, _OUTSIDE, Severity.MEDIUM, True,
+     "{place} did not answer in time.",
+     "Check the load of {place} and the network in between."),
+    (_E.NETWORK_UNREACHABLE, _OUTSIDE, Severity.MEDIUM, True,
+     "{place} could not be reached.",
+     "Check that {place} is up, its address, DNS and firewalls."),
+    (_E.UPSTREAM_UNAVAILABLE, _OUTSIDE, Severity.MEDIUM, True,
+     "{place} is temporarily unavailable.",
+     "See the status page or log of {place}."),
+    (_E.UPSTREAM_INTERNAL, _OUTSIDE, Severity.MEDIUM, True,
+     "{place} reported an error of its own.",
+     "See the status page or log of {place}."),
+    (_E.RATE_LIMITED, _OUTSIDE, Severity.LOW, True,
+     "{place} asked us to slow down.",
+     "Lower the concurrency or raise the quota at {place}."),
+    (_E.SCHEMA_INVALID, _OUTSIDE, Severity.HIGH, False,
+     "{place} answered in a form that cannot be used.",
+     "Compare the answer in the context with the documented form; a changed version of {place} is likely."),
+    (_E.AUTH_DENIED, _OUTSIDE, Severity.CRITICAL, False,
+     "{place} refused our credentials.",
+     "Renew or rotate the credential, then replay."),
+    (_E.PERMISSION_DENIED, _OUTSIDE, Severity.CRITICAL, False,
+     "{place} does not permit this operation to our account.",
+     "Grant the account the right named in the context, then replay."),
+    (_E.NOT_FOUND, _OUTSIDE, Severity.HIGH, False,
+     "{place} does not know what was asked for.",
+     "Check the number or name; replay only if it exists now."),
+    (_E.POLICY_REJECTED, (Place.REVIEWER, Place.PROVIDER), Severity.HIGH, False,
+     "{place} refused the content by its policy.",
+     "Read the refusal in the context; change the content or the provider."),
+    (_E.TOKEN_LIMIT, (Place.REVIEWER,), Severity.MEDIUM, False,
+     "A part of the change is larger than the language model can read.",
+     "Lower LLM_MAX_INPUT_TOKENS, or choose a model with a larger window."),
+    (_E.CONFIG_INVALID, (Place.CONFIGURATION,), Severity.CRITICAL, False,
+     "The installation is not configured for this review.",
+     "Set what the context names, restart, then replay."),
+    (_E.DELIVERY_UNCERTAIN, (Place.PROVIDER,), Severity.HIGH, False,
+     "A message may have been sent, and nobody can say whether it was.",
+     "Look in the recipient's mailbox; confirm delivery, or resend and accept a possible duplicate."),
+    (_E.RECIPIENT_REJECTED, (Place.PROVIDER,), Severity.HIGH, False,
+     "{place} permanently refused the recipient.",
+     "Correct or remove the recipient, then replay."),
+    (_E.WORKER_LOST, (Place.QUEUE,), Severity.MEDIUM, True,
+     "A worker was lost; another one repeats the stage.",
+     "Harmless when rare. If it repeats, look for out-of-memory kills."),
+)  # fmt: skip
+
+
+def _build_table() -> dict[tuple[ErrorClass, Place], FailureKind]:
+    table: dict[tuple[ErrorClass, Place], FailureKind] = {}
+    sequence: dict[Place, int] = dict.fromkeys(Place, 0)
+    for error_class, places, severity, retryable, message, hint in _ROWS:
+        for place in places:
+            sequence[place] += 1
+            name = _PLACE_NAMES[place]
+            text = message.replace("{place}", name)
+            table[error_class, place] = FailureKind(
+                code=f"CRITICIZER_E{place.value}{sequence[place]:02d}",
+                error_class=error_class,
+                place=place,
+                severity=severity,
+                retryable=retryable,
+                message=text[0].upper() + text[1:],
+                hint=hint.replace("{place}", name),
+            )
+    return table
+
+
+TABLE: Mapping[tuple[ErrorClass, Place], FailureKind] = _build_table()
+
+
+def kind_of(error_class: ErrorClass, place: Place) -> FailureKind:
+    """Return the table's row for a class in a place.
+
+    Where the pair has no row of its own (a source that finds a path denied, say), the
+    class's first row stands in: every class has at least one.
+    """
+    found = TABLE.get((error_class, place))
+    if found is not None:
+        return found
+    return next(kind for (known, _), kind in TABLE.items() if known == error_class)
+
+
+def kind_with_code(code: str) -> FailureKind | None:
+    """Return the table's row with this code, for pages that show a stored failure; None for an unknown one."""
+    return next((kind for kind in TABLE.values() if kind.code == code), None)
+
+
+class Failure(Exception):
+    """A classified failure.
+
+    `detail` is one sentence for operators. `context` holds small facts (attempt, upstream
+    status, identifiers); it is redacted before it is stored. Neither may carry file
+    content, prompts or credentials.
+    """
+
+    retryable = False
+
+    def __init__(
+        self,
+        error_class: ErrorClass,
+        place: Place,
+        detail: str = "",
+        *,
+        context: Mapping[str, object] | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(detail or str(error_class))
+        self.error_class = error_class
+        self.place = place
+        self.detail = detail
+        self.context = dict(context or {})
+        self.retry_after_seconds = retry_after_seconds
+
+    @property
+    def kind(self) -> FailureKind:
+        return kind_of(self.error_class, self.place)
+
+
+class RetryableFailure(Failure):
+    """May succeed when repeated: the stage runs again within its budget (8.2, 8.3)."""
+
+    retryable = True
+
+
+class PermanentFailure(Failure):
+    """Repeating cannot help: the stage ends as a dead letter at once (8.1)."""
+
+
+class UncertainFailure(Failure):
+    """The effect may have happened and nobody can say: never repeated automatically.
+
+    For deliveries only (specification 004, 8.2).
+    """
+
+
+def classify(error: BaseException) -> Failure:
+    """Return the classified failure for any exception.
+
+    A `Failure` is itself. Database errors are recognised here because every room talks to
+    PostgreSQL. Anything else is our own bug and is not retried (specification 000, 8.1).
+    """
+    if isinstance(error, Failure):
+        return error
+    from django.db import InterfaceError, OperationalError
+
+    if isinstance(error, (OperationalError, InterfaceError)):
+        sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
+        if sqlstate.startswith("40") or sqlstate == "55P03":
+            return RetryableFailure(ErrorClass.WRITE_CONFLICT, Place.DATABASE, f"database conflict {sqlstate}")
+        return RetryableFailure(ErrorClass.DATABASE_UNAVAILABLE, Place.DATABASE, "the database connection failed")
+    return PermanentFailure(
+        ErrorClass.INTERNAL_BUG, Place.INTERNAL, f"unhandled {type(error).__qualname__}"
+    )

@@ -1,0 +1,72 @@
+"""Structured JSON logs: one line an event, a stable event name, ids.
+
+`log.info("stage_done", job=7, stage="llm", attempt=2)`. Every event passes the redactor
+before it is rendered; JSON escapes newlines and control characters.
+"""
+
+from __future__ import annotations
+
+import logging.config
+from typing import Any
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+
+def _redact(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    # Imported at the first line, not at start: settings import this module.
+    from criticizer.redaction import redact_event
+
+    return dict(redact_event(logger, method, event))
+
+
+_SHARED: list[Processor] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.stdlib.PositionalArgumentsFormatter(),
+]
+
+
+def django_logging(level: str) -> dict[str, Any]:
+    """Return Django's LOGGING value: everything as JSON on standard error."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "json": {
+                "()": structlog.stdlib.ProcessorFormatter,
+                "foreign_pre_chain": _SHARED,
+                "processors": [
+                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                    _redact,
+                    structlog.processors.JSONRenderer(),
+                ],
+            }
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+        "root": {"handlers": ["stderr"], "level": level},
+        "loggers": {
+            "django-q": {"level": "WARNING"},
+            "httpx": {"level": "WARNING"},
+            "httpcore": {"level": "WARNING"},
+            "gunicorn.access": {"level": "WARNING"},
+        },
+    }
+
+
+def configure(config: dict[str, Any]) -> None:
+    """Install `config` (Django's LOGGING_CONFIG hook) and point structlog at it."""
+    logging.config.dictConfig(config)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_SHARED,
+            structlog.processors.StackInfoRenderer(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )

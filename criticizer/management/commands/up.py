@@ -1,0 +1,72 @@
+"""`manage.py up`: database, web and workers in the foreground until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import time
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import connections
+
+from criticizer.embedded import EmbeddedServer
+from criticizer.supervisor import Supervisor, clusters, web
+
+
+class Command(BaseCommand):
+    help = "Run everything on this machine until Ctrl-C."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1")
+        parser.add_argument("--port", type=int, default=8000)
+        parser.add_argument("--no-web", action="store_true", help="only the worker clusters")
+
+    def handle(self, *, host: str, port: int, no_web: bool, **options: object) -> None:
+        server = EmbeddedServer(settings.DATA_DIR) if settings.EMBEDDED_DATABASE else None
+        if server:
+            server.start()
+        try:
+            call_command("migrate", verbosity=0)
+            environment = dict(os.environ)
+            if "BASE_URL" not in environment:
+                environment["BASE_URL"] = f"http://{host}:{port}"
+            self._first_login()
+            children = clusters(sorted({queue for _, queue in settings.STAGES.values()}), environment)
+            if not no_web:
+                children.insert(0, web(host, port, environment))
+                self.stdout.write(f"Criticizer runs at {environment['BASE_URL']}/   (Ctrl-C stops it)")
+            connections.close_all()
+            self._run(Supervisor(children))
+        finally:
+            if server:
+                server.stop()
+
+    def _run(self, supervisor: Supervisor) -> None:
+        stopping = False
+
+        def stop(signum: int, frame: object) -> None:
+            nonlocal stopping
+            stopping = True
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        try:
+            while not stopping:
+                supervisor.tend()
+                time.sleep(0.3)
+        finally:
+            self.stdout.write("Stopping: work in hand is finished first.")
+            supervisor.stop()
+
+    def _first_login(self) -> None:
+        """Make the first administrator, once, and print the password this once."""
+        users = get_user_model()
+        if users.objects.exists():
+            return
+        password = secrets.token_urlsafe(15)
+        users.objects.create_superuser("admin", password=password)
+        self.stdout.write(f"First login: admin / {password}   (shown once; change it in the admin)")

@@ -1,0 +1,101 @@
+"""The outbox that is the queue (specification 003, section 1).
+
+A piece of work becomes due in the commit that makes it necessary (`publish`), is leased by
+a worker cluster (`claim`), renewed while it runs (`heartbeat`) and deleted in the commit that records its
+result. "Lease" and "visible at" are one column: a lease that runs
+out needs no sweeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.conf import settings
+
+from criticizer import sql
+
+LEASE_SECONDS = 30.0  # what a killed worker costs, whatever the stage's length
+RENEW_SECONDS = 10.0  # three chances before a lease runs out
+STALL_SECONDS = 8.0  # claimed but not started for so long: the cluster is wedged
+
+
+def scaled(seconds: float) -> float:
+    """Return `seconds` under RETRY_TIME_SCALE, for drills and tests."""
+    return float(seconds * settings.RETRY_TIME_SCALE)
+
+
+def channel(queue: str) -> str:
+    """Return the NOTIFY channel that wakes the clusters of `queue`."""
+    return f"criticizer_{queue}"
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A leased message."""
+
+    id: int
+    aggregate_type: str
+    aggregate_id: int
+    message_type: str
+    lease_token: UUID
+    retry_count: int
+
+
+# now(), never clock_timestamp(): a volatile function is no index condition, and an idle poll
+# would walk every retry that is not due yet.
+CLAIM = """
+UPDATE outbox_messages o
+   SET available_at = now() + make_interval(secs => %(lease)s), lease_token = gen_random_uuid(), started_at = NULL
+  FROM (SELECT id FROM outbox_messages
+         WHERE queue = %(queue)s AND available_at <= now()
+         ORDER BY available_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED) due
+ WHERE o.id = due.id
+RETURNING o.id, o.aggregate_type, o.aggregate_id, o.message_type, o.lease_token, o.retry_count"""
+
+NEXT_DUE = """
+SELECT extract(epoch FROM available_at - clock_timestamp())::float8 AS seconds
+  FROM outbox_messages WHERE queue = %(queue)s ORDER BY available_at LIMIT 1"""
+
+RELEASE = """
+UPDATE outbox_messages SET available_at = now(), lease_token = NULL
+ WHERE lease_token = ANY(%(tokens)s) AND started_at IS NULL"""
+
+_PUBLISH = """
+WITH made AS (
+  INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, available_at)
+  VALUES (%(aggregate_type)s, %(aggregate_id)s, %(message_type)s, %(queue)s,
+          now() + make_interval(secs => %(delay)s))
+  ON CONFLICT (aggregate_type, aggregate_id, message_type) DO NOTHING RETURNING queue)
+SELECT pg_notify('criticizer_' || queue, '') FROM made"""
+
+
+def claim(queue: str, limit: int) -> list[Claimed]:
+    """Lease up to `limit` due messages, oldest first. Never waits for another claimer."""
+    found = sql.rows(CLAIM, {"queue": queue, "limit": limit, "lease": scaled(LEASE_SECONDS)})
+    return [Claimed(**row) for row in found]
+
+
+def publish(
+    aggregate_type: str, aggregate_id: int, message_type: str, queue: str, delay_seconds: float = 0.0
+) -> None:
+    """Make a piece of work due, once: a message that is there already stays as it is.
+
+    Part of the caller's transaction; the wake-up goes out with its commit.
+    """
+    sql.rows(
+        _PUBLISH,
+        {
+            "aggregate_type": aggregate_type,
+            "aggregate_id": aggregate_id,
+            "message_type": message_type,
+            "queue": queue,
+            "delay": delay_seconds,
+        },
+    )
+
+
+def release(tokens: Iterable[UUID]) -> None:
+    """Give back messages that were claimed and not started."""
+    sql.rows(RELEASE, {"tokens": list(tokens)})

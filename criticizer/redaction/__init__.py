@@ -1,0 +1,34 @@
+"""Take secrets out of text before it leaves the machine or is kept (specification 001, 9.3 and 9.5).
+
+`redact` and `Redactor` are the only makers of `RedactedText`, `guard` is the only way from it
+to a string that may be sent, and `clean*` serve logs, stacks and error contexts.
+
+    text in ─► views (diff sides, decoded lines) ─► rules ─► spans ─► placeholders
+            ─► second pass finds nothing ─► RedactedText (sealed) ─► guard ─► str to send
+
+Line count never changes, placeholders read `<REDACTED:kind:n>`, and whatever is doubtful
+raises `RedactionBlocked`, which never carries text.
+"""
+
+from criticizer.redaction.engine import Redactor, SecretSpan, find_secrets, redact
+from criticizer.redaction.guard import guard, require_policy
+from criticizer.redaction.logs import SecretsFilter, clean, clean_context, clean_stack, redact_event
+from criticizer.redaction.own import register_own_secrets
+from criticizer.redaction.sealed import RedactedText, RedactionBlocked
+
+__all__ = [
+    "RedactedText",
+    "RedactionBlocked",
+    "Redactor",
+    "SecretSpan",
+    "SecretsFilter",
+    "clean",
+    "clean_context",
+    "clean_stack",
+    "find_secrets",
+    "guard",
+    "redact",
+    "redact_event",
+    "register_own_secrets",
+    "require_policy",
+]

@@ -1,0 +1,128 @@
+"""What a name promises about the value beside it.
+
+A name is cut round a word that was found in it: `db_PASSWORD_old` is head `db_`, word
+`password`, tail `_old`. The answer is a strength as `values` uses it, 0 for no promise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import re2
+
+PASSWORD, SECRET, WEAK = 3, 2, 1
+
+# Word -> (strength, must it begin a word of its own).
+WORDS: Final[dict[bytes, tuple[int, bool]]] = {
+    **dict.fromkeys(
+        (b"password", b"passwd", b"passphrase", b"passcode", b"passwort", b"motdepasse", b"contrasena", b"senha",
+         b"pswrd", b"psword", b"pswd", b"passw", b"pword", b"kennwort", b"wachtwoord"),
+        (PASSWORD, False),
+    ),
+    **dict.fromkeys((b"pass", b"pwd", b"pw", b"psw"), (PASSWORD, True)),
+    **dict.fromkeys(
+        (b"secret", b"token", b"apikey", b"api_key", b"api-key", b"api key", b"access_key", b"access-key", b"accesskey",
+         b"auth_key", b"authkey", b"auth-key", b"authentication key", b"private_key", b"privatekey", b"private-key",
+         b"encryption_key", b"encryptionkey", b"encryption-key", b"signing_key", b"signingkey", b"account_key",
+         b"accountkey", b"sharedaccesskey", b"shared_key", b"license_key", b"licensekey", b"master_key", b"masterkey",
+         b"app_key", b"appkey", b"service_key", b"credential", b"xoauth2_bearer", b"subscription-key", b"session_key",
+         b"webhook_key", b"sessionid", b"session_id", b"phpsessid", b"jsessionid", b"_srt", b"webhook_url"),
+        (SECRET, False),
+    ),
+    **dict.fromkeys((b"key", b"auth", b"sid", b"salt", b"bearer", b"jwt", b"pat", b"cred", b"creds", b"authentication"),
+                    (WEAK, True)),
+    **dict.fromkeys((b"sig", b"signature"), (WEAK, True)),
+}  # fmt: skip
+
+# What may follow the word without changing what it promises.
+_KEEPS: Final = frozenset(
+    "value val string str text txt plain plaintext raw clear cleartext b64 base64 enc encoded encrypted hash digest "
+    "confirmation confirm again repeat verify old new current next prod production dev devel development test testing staging "
+    "stage live main primary secondary default backup root user db hex data for is was of and or here env "
+    "api client app server admin master one two first second"
+    .split()
+)  # fmt: skip
+# A password's or token's attributes: the word is about one, the value is not one.
+_ABOUT: Final = frozenset(
+    "id ids name names url uri urls link href file files filename path paths dir directory folder length len size min max "
+    "type types kind field fields expiry expires expire expiration expired ttl timeout lifetime age count limit version "
+    "algorithm alg regex pattern policy rule rules validator validators validation valid reset form view prompt label hint "
+    "placeholder error errors message msg help required enabled disabled location endpoint host port var variable ref refs "
+    "reference arn alias generator provider manager service store storage vault ring board code down up press pressed event "
+    "selector index idx pair pairs map mapping list set usage format header prefix suffix param parameter column attr attribute "
+    "class bits rotation schedule source strength scope scopes audience issuer status state mode method function func callback "
+    "handler strategy title description comment page screen input output button icon img image template request response "
+    "requests info config settings options option spec schema model table created updated date time at by on if not exists "
+    "frame space word words stroke stone note notes hook hooks board handle chain ring hole finder fingerprint "
+    "usage bytes keyid metadata tag tags label labels group groups owner region zone domain module package import "
+    "izer ized ize ization isation isations ary arial meshing ing signatures identifier bundle browser cache".split()
+)
+_HEAD_NOT: Final = re2.compile(
+    rb"(?i)(?:^|[_.\-])(?:public|pub|csrf|xsrf|next|prev|page|cursor|continuation|max|min|num|number_of|total|cache|sort|"
+    rb"partition|foreign|unique|primary|composite|idempotency|row|group|object|hash|map|dict|bucket|translation|i18n|locale|"
+    rb"hot|short|arrow|enter|return|shift|ctrl|alt|query|search|registry|lookup|index|schema|sequence|config|has|is|use|"
+    rb"show|hide|forgot|reset|lost|change|update|no|skip|check|validate|parse|end|start|stop|pad|eos|bos|unk|sep|cls|mask)[_.\-]?$"
+)
+_HEAD_NOT_CAMEL: Final = re2.compile(
+    rb"(?:Public|public|[Cc]srf|[Xx]srf|next|Next|page|Page|max|Max|cache|Cache|sort|Sort|partition|Partition|foreign|primary|"
+    rb"sequence|schema|group|bucket|map|hash|object|lookup)$"
+)
+_GLUED: Final = re2.compile(
+    rb"(?i)(?:db|database|sql|mysql|pg|user|usr|root|admin|smtp|mail|imap|pop3?|ftp|sftp|ssh|my|redis|mongo|ldap|proxy|wifi|key|"
+    rb"store|trust|cert|pfx|vpn|web|api|bot|login|sys|host|sa|rpc|mq|svn|git|http|sudo|p4|app|access|secret|vault|sign|text|"
+    rb"tp|x|sub|dev|prod|test|job|deploy|hub|lab|net|oauth|refresh)$"
+)
+# The key is a secret key when this stands before it.
+_KEY_OF: Final = re2.compile(
+    rb"(?i)(?:api|access|secret|private|encryption|encrypt|signing|sign|auth|master|account|shared|licen[cs]e|deploy|"
+    rb"service|app|aws|client|session|storage|server|admin|root|dev|prod|live|jwt|hmac|aes|token|security|webhook|crypt|"
+    rb"xi|rest|write|read|function|host|integration|ingest|stripe|twilio|openai)[_.\- ]?$"
+)
+
+
+def _words(tail: str) -> list[str]:
+    out: list[str] = []
+    word = ""
+    for char, before in zip(tail, "_" + tail, strict=False):
+        if not char.isalpha():
+            out.append(word)
+            word = ""
+            continue
+        if char.isupper() and not before.isupper() and word:
+            out.append(word)
+            word = ""
+        word += char.lower()
+    out.append(word)
+    return [w for w in out if w]
+
+
+def strength(word: bytes, found: bytes, head: bytes, tail: bytes) -> int:
+    """Return how much the name `head` + `found` + `tail` promises; `word` is `found` in lower case."""
+    base, own_word = WORDS[word]
+    before = head[-1:]
+    glued = before.isalpha() and not (found[:1].isupper() and before.islower())
+    if own_word and glued and _GLUED.search(head) is None:
+        return 0
+    if _HEAD_NOT.search(head) is not None and base < PASSWORD:
+        return 0
+    if _HEAD_NOT_CAMEL.search(head) is not None and found[:1].isupper() and base < PASSWORD:
+        return 0
+    if base == WEAK and word == b"key" and _KEY_OF.search(head) is not None:
+        base = SECRET
+    if not tail:
+        return base
+    follows = tail[:1]
+    if follows.isalpha() and follows.islower() == found[-1:].islower():
+        # tokenizer, passenger, keyboard, secretary: another word; plurals promise less.
+        if tail in (b"s", b"S"):
+            return WEAK
+        text = tail.decode("ascii", "replace")
+        if text.lower() in _KEEPS or text.lower() in ("key", "id"):
+            return base if text.lower() != "id" else 0
+        return 0
+    words = _words(tail.decode("ascii", "replace"))
+    if any(w in _ABOUT for w in words):
+        return 0
+    if all(w in _KEEPS or len(w) == 1 for w in words):
+        return base
+    return WEAK

@@ -1,0 +1,188 @@
+"""Tokens that show by their own form: a prefix or a mark that one issuer uses.
+
+One row is (kind, marks, body, flags). A mark is found by the prefilter, case-sensitively; the
+body is matched from where the mark begins, by RE2. Lower bounds are loose on purpose, so that
+a token cut short by truncation is still found. Formats are those that the issuers document.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import re2
+
+RULESET: Final = "1"  # raise with every change that alters what is taken out
+
+# Flags: "r" the body must look random (marks that also start ordinary words), "d" it must have
+# a digit, "i" the mark may stand inside a word, "<" the token begins before the mark.
+_TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
+    # clouds
+    ("aws-access-key", "AKIA ASIA ABIA ACCA", r"....[A-Z0-9]{8,}", "d"),
+    ("aws-access-key", "amzn.mws.", r"amzn\.mws\.[0-9a-z-]{20,}", ""),
+    ("aws-bedrock-key", "ABSK", r"ABSK[A-Za-z0-9+/]{40,}={0,2}", ""),
+    ("aws-bedrock-key", "bedrock-api-key-", r"bedrock-api-key-[A-Za-z0-9+/=_-]{12,}", ""),
+    ("aws-appsync-key", "da2-", r"da2-[a-z0-9]{16,}", "d"),
+    ("google-api-key", "AIza", r"AIza[\w-]{16,}", ""),
+    ("google-oauth", "ya29.", r"ya29\.[\w-]{12,}", ""),
+    ("google-oauth", "GOCSPX-", r"GOCSPX-[\w-]{10,}", ""),
+    ("google-oauth", "1//0", r"1//0[\w-]{20,}", "d"),
+    ("azure-secret", "Q~", r"[\w.~-]{3}[0-9]Q~[\w.~-]{20,}", "<4"),
+    ("digitalocean-token", "dop_v1_ doo_v1_ dor_v1_", r"do\w_v1_[a-f0-9]{12,}", ""),
+    ("alibaba-key", "LTAI", r"LTAI[A-Za-z0-9]{12,}", "d"),
+    ("tencent-key", "AKID", r"AKID[A-Za-z0-9]{24,}", "d"),
+    ("yandex-key", "AQVN t1. y0_", r"(?:AQVN[\w-]{30,}|t1\.[A-Z0-9a-z_-]+={0,2}\.[A-Z0-9a-z_-]{60,}={0,2}|y0_[\w-]{40,})", "d"),
+    ("cloudflare-token", "cfut_ cfat_ cfk_", r"cf\w{1,2}_[\w-]{20,}", ""),
+    ("cloudflare-token", "v1.0-", r"v1\.0-[a-f0-9]{20,}-[a-f0-9]{40,}", ""),
+    ("heroku-key", "HRKU-", r"HRKU-[\w-]{20,}", ""),
+    ("fly-token", "fo1_ fm1_ fm1a_ fm1r_ fm2_ FlyV1", r"(?:fo1_[\w-]{20,}|fm[12][ar]?_[A-Za-z0-9+/]{40,}=*|FlyV1 [\w,+/=-]{20,})", ""),
+    ("scaleway-key", "SCW", r"SCW[A-Z0-9]{17}", "d"),
+    # forges, registries, build
+    ("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", r"gh\w_[A-Za-z0-9_.-]{10,}", ""),
+    ("github-token", "github_pat_", r"github_pat_\w{10,}", ""),
+    (
+        "gitlab-token",
+        "glpat- gldt- glft- glsoat- glrt- glrtr- glcbt- glptt- glagent- glimt- gloas- glffct- glwt-",
+        r"gl[a-z]+-[\w.-]{7,}",
+        "",
+    ),
+    ("gitlab-token", "GR1348941", r"GR1348941[\w-]{8,}", ""),
+    ("npm-token", "npm_", r"npm_[A-Za-z0-9]{16,}", "r"),
+    ("pypi-token", "pypi-Ag", r"pypi-Ag[\w-]{12,}", ""),
+    ("rubygems-token", "rubygems_", r"rubygems_[a-f0-9]{16,}", ""),
+    ("docker-token", "dckr_pat_ dckr_oat_", r"dckr_\wat_[\w-]{12,}", ""),
+    ("docker-token", "SWMTKN-1- SWMKEY-1-", r"SWM\w{3}-1-[\w+/-]{20,}", ""),
+    ("clojars-token", "CLOJARS_", r"CLOJARS_[a-z0-9]{20,}", ""),
+    ("artifactory-token", "AKCp", r"AKCp[A-Za-z0-9]{20,}", "d"),
+    ("artifactory-token", "cmVmdGtuOj", r"cmVmdGtuOj[A-Za-z0-9+/=]{16,}", ""),
+    ("atlassian-token", "ATATT3 ATCTT3 ATBB ATSTT3 ATOA", r"AT[A-Z]{2}T?[A-Za-z0-9_+/-]{12,}(?:(?:=|%3[dD])[A-Fa-f0-9]{8})?", "d"),
+    ("bitbucket-token", "BBDC-", r"BBDC-[A-Za-z0-9+/@_-]{16,}", ""),
+    ("sonar-token", "squ_ sqp_ sqa_", r"sq\w_[a-f0-9]{16,}", ""),
+    ("postman-key", "PMAK- PMAT-", r"PMA\w-[A-Za-z0-9-]{16,}", ""),
+    ("terraform-token", ".atlasv1.", r"[A-Za-z0-9]{8,}\.atlasv1\.[\w-]{20,}", "<14"),
+    ("pulumi-token", "pul-", r"pul-[a-f0-9]{30,}", ""),
+    ("vault-token", "hvs. hvb. hvr.", r"hv\w\.[\w-]{16,}", ""),
+    ("doppler-token", "dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.", r"dp\.[a-z]+\.(?:[a-z_-]+\.)?[A-Za-z0-9]{16,}", ""),
+    ("harness-token", "pat. sat.", r"[ps]at\.[\w-]{22}\.[0-9a-f]{24}\.[A-Za-z0-9]{12,}", ""),
+    ("netlify-token", "nfp_ nfc_ nfo_ nfu_", r"nf\w_[A-Za-z0-9_]{20,}", "r"),
+    ("scalingo-token", "tk-us-", r"tk-us-[\w-]{20,}", ""),
+    ("prefect-token", "pnu_ pnb_", r"pn\w_[A-Za-z0-9]{20,}", "r"),
+    ("snyk-token", "snyk_", r"snyk_(?:uat|sat)\.[\w.-]{16,}", ""),
+    ("supabase-token", "sbp_ sb_secret_", r"sb(?:p|_secret)_[\w-]{16,}", ""),
+    ("planetscale-token", "pscale_tkn_ pscale_pw_ pscale_oauth_", r"pscale_[a-z]+_[\w=.-]{16,}", ""),
+    ("launchdarkly-key", "sdk- api- mob-", r"(?:sdk|api|mob)-[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", ""),
+    # observability
+    ("grafana-token", "glsa_ glc_", r"gl(?:sa|c)_[\w+/=-]{16,}", ""),
+    ("grafana-token", "eyJrIjoi", r"eyJrIjoi[A-Za-z0-9]{20,}={0,2}", ""),
+    ("sentry-token", "sntrys_ sntryu_", r"sntry\w_[A-Za-z0-9+/=_-]{16,}", ""),
+    ("newrelic-key", "NRAK- NRJS- NRAA- NRII- NRRA- NRIQ-", r"NR\w\w-[\w-]{14,}", ""),
+    ("dynatrace-token", "dt0c01. dt0s01. dt0s02. dt0s03. dt0a01.", r"dt0\w\d\d\.[A-Z0-9]{12,}(?:\.[A-Z0-9]{8,})?", ""),
+    ("posthog-key", "phx_ phr_ phs_", r"ph\w_[A-Za-z0-9]{20,}", "r"),
+    # chat, mail, work
+    ("slack-token", "xoxa- xoxb- xoxp- xoxo- xoxr- xoxs- xoxe- xoxe. xoxc- xoxd- xapp- XOXB- XOXP-", r"x(?i:ox\w|app)[.-][\w.%+/-]{10,}", "d"),
+    ("slack-webhook", "hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w/+-]{16,})", ""),
+    ("discord-webhook", "/api/webhooks/", r"/api/webhooks/[0-9]{15,20}/([\w-]{20,})", "i"),
+    ("teams-webhook", "webhook.office.com/", r"webhook\.office\.com/\w+/([\w@/-]{30,})", "i"),
+    ("telegram-token", ":AA", r"[0-9]{7,12}:AA[\w-]{28,}", "<12"),
+    ("facebook-token", "EAA", r"EAA[A-Za-z0-9]{36,}", "d"),
+    ("facebook-token", "IGQV", r"IGQV[\w-]{30,}", ""),
+    ("facebook-token", "|", r"[0-9]{13,17}\|[\w-]{20,30}", "<17"),
+    ("twitter-token", "AAAAAAAAAAAAAAAAAAAAA", r"A{21,}[A-Za-z0-9%]{30,}", "d"),
+    ("notion-token", "ntn_ secret_", r"(?:ntn|secret)_[A-Za-z0-9]{30,}", "r"),
+    ("linear-key", "lin_api_ lin_oauth_", r"lin_[a-z]+_[A-Za-z0-9]{16,}", ""),
+    ("figma-token", "figd_ figo_ figu_", r"fig\w_[\w-]{20,}", ""),
+    ("airtable-token", "pat", r"pat[A-Za-z0-9]{14}\.[a-f0-9]{20,}", ""),
+    ("lark-token", "t-", r"t-[A-Za-z0-9]{20}[A-Za-z0-9_]{0,24}", "r"),
+    ("intra-token", "s-s4t2ud- s-s4t2af-", r"s-s4t2\w\w-[a-f0-9]{20,}", ""),
+    ("dropbox-token", "sl.", r"sl\.[\w-]{60,}", "d"),
+    ("sendgrid-key", "SG.", r"SG\.[\w-]{10,}(?:\.[\w-]{4,})?", ""),
+    ("mailgun-key", "key-", r"key-[a-f0-9]{24,}", ""),
+    ("brevo-key", "xkeysib- xsmtpsib-", r"x\w+sib-[A-Za-z0-9-]{20,}", ""),
+    ("resend-key", "re_", r"re_[A-Za-z0-9]{6,}_[A-Za-z0-9]{16,}", "r"),
+    ("readme-key", "rdme_", r"rdme_[a-z0-9]{40,}", ""),
+    ("typeform-token", "tfp_", r"tfp_[\w-]{30,}", ""),
+    ("contentful-token", "CFPAT-", r"CFPAT-[\w-]{20,}", ""),
+    # money, shops
+    ("stripe-key", "sk_live_ sk_test_ rk_live_ rk_test_ pk_live_ pk_test_ sk_prod_ ak_live_ ak_test_", r"\wk_[a-z]+_[A-Za-z0-9]{10,}", ""),
+    ("stripe-key", "whsec_", r"whsec_[A-Za-z0-9+/=]{16,}", ""),
+    ("square-token", "sq0atp- sq0csp- sq0idp-", r"sq0\w{3}-[\w-]{12,}", ""),
+    ("shopify-token", "shpat_ shpca_ shppa_ shpss_ shpua_", r"shp\w\w_[a-fA-F0-9]{16,}", ""),
+    ("flutterwave-key", "FLWSECK_ FLWSECK-", r"FLWSECK[_-][\w-]{12,}", ""),
+    ("easypost-key", "EZAK EZTK", r"EZ[AT]K[A-Za-z0-9]{40,}", ""),
+    ("shippo-key", "shippo_live_ shippo_test_", r"shippo_[a-z]+_[a-f0-9]{20,}", ""),
+    ("paypal-token", "access_token$", r"access_token\$(?:production|sandbox)\$[0-9a-z]{10,}\$[0-9a-f]{20,}", ""),
+    ("duffel-token", "duffel_", r"duffel_(?:test|live)_[\w=-]{30,}", ""),
+    # models
+    ("anthropic-key", "sk-ant-", r"sk-ant-[\w-]{10,}", ""),
+    ("openai-key", "sk-proj- sk-svcacct- sk-admin- sk-None- sk-or- sk-lf- sk-litellm-", r"sk-[A-Za-z]+-[\w-]{12,}", ""),
+    ("openai-key", "sk-", r"sk-[A-Za-z0-9_-]{20,}", "r"),
+    ("huggingface-token", "hf_ api_org_", r"(?:hf|api_org)_[A-Za-z]{26,40}", "c"),
+    ("huggingface-token", "hf_", r"hf_[A-Za-z0-9]{16,}", "r"),
+    ("groq-key", "gsk_", r"gsk_[A-Za-z0-9]{20,}", "r"),
+    ("perplexity-key", "pplx-", r"pplx-[A-Za-z0-9]{20,}", "r"),
+    ("xai-key", "xai-", r"xai-[A-Za-z0-9]{30,}", "r"),
+    ("replicate-token", "r8_", r"r8_[A-Za-z0-9]{24,}", "r"),
+    ("langchain-key", "lsv2_", r"lsv2_[a-z]{2}_[a-f0-9]{20,}(?:_[a-f0-9]+)?", ""),
+    ("llama-key", "llx-", r"llx-[\w-]{20,}", "r"),
+    ("tavily-key", "tvly-", r"tvly-[\w-]{20,}", "r"),
+    ("cerebras-key", "csk-", r"csk-[a-z0-9]{30,}", "d"),
+    ("firecrawl-key", "fc-", r"fc-[a-f0-9]{30,}", ""),
+    ("salad-key", "salad_cloud_user_", r"salad_cloud_user_[A-Za-z0-9]{20,}", ""),
+    # the rest
+    ("onepassword-token", "ops_eyJ A3-", r"(?:ops_eyJ[A-Za-z0-9+/=_-]{20,}|A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})-[A-Z0-9-]{10,})", ""),
+    ("age-key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{16,}", ""),
+    ("openshift-token", "sha256~", r"sha256~[\w-]{30,}", ""),
+    ("salesforce-token", "00D", r"00D[A-Za-z0-9]{9,15}(?:![\w.]{20,})?", "r"),
+    ("adobe-token", "p8e-", r"p8e-[A-Za-z0-9]{24,}", ""),
+    ("alchemy-key", "alcht_", r"alcht_[A-Za-z0-9]{16,}", ""),
+    ("apify-token", "apify_api_", r"apify_api_[\w-]{20,}", ""),
+    ("adafruit-key", "aio_", r"aio_[A-Za-z0-9]{20,}", "r"),
+    ("spectral-token", "spu-", r"spu-[a-f0-9]{24,}", ""),
+    ("prefixed-key", "sk_ pri_ pub_ sec_ tok_ key_ pat_ api_", r"[a-z]{2,3}_(?:[a-z]{2,10}_){0,2}[a-f0-9]{28,}", ""),
+    ("prefixed-key", "sk_ tok_ pat_", r"[a-z]{2,3}_[A-Za-z0-9]{30,}", "r"),
+    ("mapbox-token", "sk.eyJ", r"sk\.eyJ[\w-]{10,}(?:\.[\w-]+)?", ""),
+    ("ntlm-message", "TlRMTVNTUAA", r"TlRMTVNTUAA[A-Za-z0-9+/=]{16,}", ""),
+    ("jwt", "eyJ eyA ewog ewoK ewog", r"e[yw][A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]{4,}={0,2}){1,4}", "j"),
+    ("jwt", "eyJhbGciOi eyJ0eXAiOi eyJraWQiOi eyJlbmMiOi", r"eyJ[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]*={0,2}){0,4}", ""),
+    ("private-key", "LS0tLS1CRUdJTi LS0tLSBCRUdJTi", r"LS0tLS[A-Za-z0-9+/_-]{16,}={0,2}", "i"),
+    ("password-hash", "$2a$ $2b$ $2y$", r"\$2\w\$[0-9]{2}\$[./A-Za-z0-9]{20,}", ""),
+    ("password-hash", "$1$ $5$ $6$ $y$ $apr1$", r"\$\w{1,4}\$(?:rounds=[0-9]+\$)?[./A-Za-z0-9]{2,24}\$[./A-Za-z0-9]{16,}", ""),
+    ("password-hash", "$argon2", r"\$argon2\w{1,2}\$v=[0-9]+\$[^$\s]{5,40}\$[A-Za-z0-9+/$=]{16,}", ""),
+    ("password-hash", "pbkdf2_sha", r"pbkdf2_sha\w+\$[0-9]+\$[\w]+\$[A-Za-z0-9+/=]{16,}", ""),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRule:
+    """One row of the table, compiled. `back` is how far before the mark the token may begin."""
+
+    kind: str
+    mark: bytes
+    pattern: Any
+    back: int
+    inside: bool
+    needs_digit: bool
+    needs_random: bool
+    needs_case: bool
+    is_jwt: bool
+
+
+def _compile() -> tuple[TokenRule, ...]:
+    rules = []
+    for kind, marks, body, flags in _TABLE:
+        pattern = re2.compile(body.encode())
+        back = int(flags.partition("<")[2] or 0) if "<" in flags else 0
+        rules += [
+            TokenRule(kind, mark.encode(), pattern, back, "i" in flags, "d" in flags, "r" in flags, "c" in flags, "j" in flags)
+            for mark in dict.fromkeys(marks.split())
+        ]
+    return tuple(rules)
+
+
+TOKEN_RULES: Final = _compile()
+_OTHER_KINDS: Final = (
+    "password secret api-key authorization cookie uri-password connection-string smtp-credential cli-password "
+    "private-key key-material certificate perforce-ticket twilio-key mailgun-key mailchimp-key nuget-key discord-token "
+    "vault-token high-entropy own-secret email internal-host internal-ip key-bytes encoded-secret"
+).split()
+KINDS: Final = frozenset(rule.kind for rule in TOKEN_RULES) | frozenset(_OTHER_KINDS)

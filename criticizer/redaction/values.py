@@ -1,0 +1,205 @@
+"""Is a value a secret? Judged on the value alone, never on the path it stands in.
+
+`strength` says how much the name beside it promises: 3 a password, 2 a secret, token or API
+key, 1 something merely called key, 0 no name at all.
+"""
+
+from __future__ import annotations
+
+from operator import ne
+from typing import Final
+
+import re2
+
+# Lower case, upper case, digit and the rest become l, u, d, s: transitions are counted on that.
+_CLASSES: Final = bytes(
+    ord("l") if 97 <= c <= 122 else ord("u") if 65 <= c <= 90 else ord("d") if 48 <= c <= 57 else ord("s")
+    for c in range(256)
+)
+_DIGITS: Final = b"0123456789"
+
+_DUMMY = re2.compile(
+    rb"(?i)(?:"
+    rb"[x*.?#_=\-\s0]+|(?:xx+|\*\*+|\.\.+).*|.*(?:\.\.\.|\x{2026}|x{6,}|\*{4,})"
+    rb"|(?:my|your|the|user|db|some|a|an|new|old|test|app|client|api|access|admin|root|default|dummy|fake|example|sample)?"
+    rb"[\s_-]?(?:pass(?:word|wd|phrase|code)?|pwd?|secret|token|key|api[\s_-]?key|access[\s_-]?(?:key|token)"
+    rb"|secret[\s_-]?key|credentials?|auth|bearer|basic|login|hash|value|here)s?[\s_-]?(?:here|value)?[\d_!?:.]{0,4}"
+    rb"|change[\s_-]?(?:me|it|this)\W{0,3}|to[\s_-]?be[\s_-]?(?:changed|set|filled).*|replace[\s_-]?(?:me|this|with).*"
+    rb"|(?:put|insert|enter|add|set|use|type|fill)[\s_-](?:your|a|the|in|me|here|my).*|(?:your|my)[\s_-].*|your[a-z_]+|.*_here"
+    rb"|none|null|nil|nan|undefined|void|true|false|yes|no|on|off|ok|required|optional|forbidden|allowed"
+    rb"|str(?:ing)?|text|bytes?|int(?:eger)?|bool(?:ean)?|float|object|any|void|char|hidden|masked|redacted|removed|omitted|withheld"
+    rb"|todo|tbd|fixme|n/?a|default|empty|blank|missing|invalid|valid|unknown|example|sample|dummy|fake|mock|placeholder|test(?:ing|er)?"
+    rb"|demo|foo|bar|baz|quux?|foobar|foobaz|admin(?:istrator)?|root|guest|user(?:name)?|anonymous|nobody|postgres|mysql|django"
+    rb"|(?:abc|123)+|sekret|sekrit|s3cr3t"
+    rb"|<[^<>]*>|\[[^\[\]]*\]|\{[^{}]*\}|\(\w*\)|_+\w*_+"
+    rb")"
+)
+_TEMPLATE = re2.compile(
+    rb"\$\{[^}]*\}?|\$\([^)]*\)?|\{\{.*?\}\}|\{\{|<%.*?%>|#\{[^}]*\}|%\(\w+\)[sdr]|\$\{\{.*?\}\}|%[A-Za-z_]\w*%|\{[A-Za-z_][\w.\[\]!:]*\}|\{[0-9]*\}|<[A-Za-z_][\w .-]*>"
+)
+_VARIABLE = re2.compile(rb"[$@%&!]{1,2}[A-Za-z_{(][\w:.\->\[\]'\"(){}]*")
+_FORMAT = re2.compile(rb"%[-+0#]*[0-9]*\.?[0-9]*[sdrxviq@]|:[a-z_]\w*|\?")
+_CONSTANT = re2.compile(rb"[A-Z][A-Z0-9]*(?:[_-][A-Z][A-Z0-9]*)+|[A-Z]{2,20}")
+_DOTTED = re2.compile(rb"(?:self|this|[A-Za-z_]\w*)(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+[?!]?")
+_IDENTIFIER = re2.compile(rb"[A-Za-z_]\w*")
+_PATHLIKE = re2.compile(rb"(?:~|\.{1,2}|[A-Za-z]:)?[/\\]?(?:[\w.@*-]+[/\\])+[\w.@*-]*")
+_FILE = re2.compile(
+    rb"(?i)[\w./\\~ -]+\.(?:pem|key|crt|cer|der|p12|pfx|jks|keystore|json|ya?ml|toml|ini|cfg|conf|txt|md|rst|env|py|js|ts|go|rb"
+    rb"|java|cs|c|h|cpp|hpp|html?|xml|png|jpe?g|gif|svg|ico|css|sh|bat|exe|dll|so|jar|zip|gz|tar|log|db|sql|lock|com|org|net|io)"
+)
+_URL = re2.compile(rb"[A-Za-z][A-Za-z0-9+.-]{1,20}://\S*|//\S+|www\.\S+|mailto:\S*")
+_UUID = re2.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_HEX = re2.compile(rb"(?:0x)?(?:[0-9a-f]{16,}|[0-9A-F]{16,})")
+_VERSION = re2.compile(rb"[vV]?[0-9]+(?:[.:,_/-][0-9]+)+\w{0,3}|(?:rc|v)?[0-9]+\.[0-9]+\.[0-9]+[\w.+-]*|.*-SNAPSHOT")
+_NUMBER = re2.compile(rb"[-+]?(?:0[xX][0-9a-fA-F]{1,10}|[0-9][0-9_,.]*)[a-zA-Z%]{0,4}")
+_SPECIAL = re2.compile(rb"[!#$%^&*~@+?=]|[^\x00-\x7f]")
+
+
+def transitions(token: bytes) -> float:
+    """Return the share of neighbouring bytes that differ in class: random text lies above .42."""
+    classes = token.translate(_CLASSES)
+    if len(classes) < 2:
+        return 0.0
+    return sum(map(ne, classes, classes[1:])) / (len(classes) - 1)
+
+
+def digit_groups(token: bytes) -> int:
+    """Return how many runs of digits the token has."""
+    classes = token.translate(_CLASSES)
+    return classes.count(b"ld") + classes.count(b"ud") + classes.count(b"sd") + classes.startswith(b"d")
+
+
+def kinds(token: bytes) -> tuple[bool, bool, bool]:
+    """Return whether lower-case, upper-case and digit occur."""
+    classes = token.translate(_CLASSES)
+    return b"l" in classes, b"u" in classes, b"d" in classes
+
+
+def is_dummy(value: bytes) -> bool:
+    """Return whether the whole value is a placeholder, an empty word or a mask of stars."""
+    return len(set(value)) <= 1 or _DUMMY.fullmatch(value) is not None
+
+
+def is_template(value: bytes) -> bool:
+    """Return whether nothing but template fields would be secret in it."""
+    if _VARIABLE.fullmatch(value) or _FORMAT.fullmatch(value):
+        return True
+    rest, fields = _TEMPLATE.subn(b"", value)
+    return fields > 0 and (len(rest) < 8 or not kinds(rest)[2])
+
+
+def is_slug(value: bytes) -> bool:
+    """Return whether it is words and numbers with separators, such as bert-base-v2 or us-east-1."""
+    for part in value.translate(bytes.maketrans(b"_.:/ ", b"-----")).split(b"-"):
+        letters = part.translate(None, _DIGITS)
+        if not letters or len(letters) == len(part):
+            if part.isupper() or part.islower() or part.istitle() or not letters or _camel(part):
+                continue
+            return False
+        # A word with a number at its end: v2, cmp2, x64, Vector5.
+        if letters.isalpha() and part.startswith(letters) and len(part) - len(letters) <= 4 and _camel(letters):
+            continue
+        return False
+    return True
+
+
+def _camel(word: bytes) -> bool:
+    return word.isalpha() and transitions(word) < 0.42
+
+
+def looks_random(token: bytes, *, rate: float = 0.42) -> bool:
+    """Return whether a token of 16 and more bytes looks drawn rather than written."""
+    lower, upper, digit = kinds(token)
+    if not digit or not (lower or upper):
+        return False
+    if lower and upper:
+        return transitions(token) >= rate or (digit_groups(token) >= 4 and transitions(token) >= rate - 0.1)
+    return digit_groups(token) >= 4 and transitions(token) >= 0.2
+
+
+def is_code(value: bytes) -> bool:
+    """Return whether an unquoted value is an expression rather than a literal."""
+    if b"(" in value or b"[" in value or b"{" in value or b"->" in value or b"::" in value:
+        return True
+    if _DOTTED.fullmatch(value) is not None:
+        parts = value.replace(b"->", b".").replace(b"::", b".").split(b".")
+        return not any(len(part) >= 12 and looks_random(part) for part in parts)
+    return False
+
+
+def _is_reference(value: bytes) -> bool:
+    """Return whether it names something: a file, an address, a version, a constant."""
+    if _URL.fullmatch(value) or _FILE.fullmatch(value) or _VERSION.fullmatch(value):
+        return True
+    if _CONSTANT.fullmatch(value) and digit_groups(value) <= 2:
+        return True
+    return _PATHLIKE.fullmatch(value) is not None and is_slug(value.replace(b"\\", b"/").strip(b"~./*@"))
+
+
+def judge(value: bytes, strength: int, *, quoted: bool, sure: bool = False) -> bool:
+    """Return whether `value`, beside a name of this strength, is to be taken out.
+
+    `sure` means that the syntax leaves little doubt (a flag's argument, an SQL clause).
+    """
+    value = value.replace(bytes([1]), b"").replace(b"<>", b"").strip()
+    if len(value) < (4 if strength >= 3 else 8):
+        return False
+    if is_dummy(value) or is_template(value) or (not quoted and is_code(value)):
+        return False
+    if _is_reference(value):
+        return False
+    if strength >= 3:
+        return _judge_password(value, quoted=quoted, sure=sure)
+    return _judge_secret(value, strength, quoted=quoted)
+
+
+def _judge_password(value: bytes, *, quoted: bool, sure: bool) -> bool:
+    words = value.split()
+    if len(words) > 1:
+        # Prose, unless a word has a digit and is no slug: "Enter a valid password."
+        return any(_judge_password(word, quoted=quoted, sure=False) for word in words if kinds(word)[2])
+    if _NUMBER.fullmatch(value):
+        return (quoted or sure) and len(value) >= 6
+    if _SPECIAL.search(value) or kinds(value)[2]:
+        if quoted or sure:
+            return b"|" not in value and not (value[-1:] in b":?" and value[:-1].isalpha())
+        if _IDENTIFIER.fullmatch(value):
+            return not is_slug(value) or (len(value) >= 6 and value.isalnum() and not value.islower())
+        return not is_slug(value) or _SPECIAL.search(value[1:]) is not None
+    if quoted or sure:
+        # Letters only: a weak password is one too, a hyphenated phrase is not.
+        return value.isalpha() and len(value) >= 6 and not _named(value)
+    return value.isalpha() and len(value) >= 8 and transitions(value) >= 0.42
+
+
+def _named(value: bytes) -> bool:
+    lower = value.lower()
+    return any(word in lower for word in _NAMES)
+
+
+_NAMES: Final = (
+    b"pass", b"secret", b"token", b"key", b"user", b"name", b"auth", b"login", b"admin", b"test", b"field", b"value",
+    b"text", b"string", b"type", b"input", b"code", b"basic", b"digest", b"plain", b"reset", b"change", b"credential",
+    b"account", b"email", b"grant", b"service", b"client", b"config", b"env", b"file", b"hash", b"encrypt", b"required",
+)  # fmt: skip
+
+
+def _judge_secret(value: bytes, strength: int, *, quoted: bool) -> bool:
+    if b" " in value:
+        return any(_judge_secret(word, strength, quoted=quoted) for word in value.split() if len(word) >= 16)
+    if _NUMBER.fullmatch(value):
+        return strength == 2 and quoted and len(value) >= 16
+    if _UUID.fullmatch(value):
+        return strength >= 2
+    if _HEX.fullmatch(value):
+        return strength >= 2 or len(value) >= 20
+    lower, upper, digit = kinds(value)
+    if strength >= 2:
+        if digit:
+            return not is_slug(value) and (len(value) >= 10 or _SPECIAL.search(value) is not None or lower != upper or (lower and upper))
+        return (lower and upper and len(value) >= 16 and transitions(value) >= 0.42) or (
+            quoted and len(value) >= 12 and len(_SPECIAL.findall(value)) >= 3
+        )
+    if not digit or is_slug(value):
+        return False
+    return looks_random(value, rate=0.35) if len(value) >= 16 else (len(value) >= 10 and transitions(value) >= 0.5)

@@ -1,0 +1,312 @@
+"""Composition root: settings from the environment (contract: Environment)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import environ
+from cryptography.fernet import Fernet
+
+from criticizer import embedded, logs
+from criticizer.env import Environment, generated_secret, git_repositories, networks, wrong
+from reviews.sources.allowlist import AllowList
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+if (BASE_DIR / ".env").exists():
+    environ.Env.read_env(BASE_DIR / ".env")  # does not override what is already set
+env = Environment(os.environ)
+
+# -- data directory, database, generated secrets ----------------------------------------------
+
+DATA_DIR = Path(env.text("CRITICIZER_DATA_DIR", str(BASE_DIR / "var"))).absolute()
+EMBEDDED_DATABASE = not env.text("DATABASE_URL")
+
+if EMBEDDED_DATABASE:
+    _database: dict[str, Any] = embedded.django_settings(DATA_DIR)
+    SECRET_KEY = env.text("SECRET_KEY") or generated_secret(
+        DATA_DIR / "secrets", "secret_key", lambda: secrets.token_urlsafe(64)
+    )
+    ARTIFACT_KEYS = env.words("ARTIFACT_KEYS") or [
+        generated_secret(DATA_DIR / "secrets", "artifact_key", lambda: Fernet.generate_key().decode())
+    ]
+else:
+    _database = env.checked(
+        "DATABASE_URL",
+        lambda: environ.Env.db_url_config(env.text("DATABASE_URL")),
+        "postgres://user:password@host:5432/name",
+    )
+    if _database.get("ENGINE") != "django.db.backends.postgresql":
+        raise wrong("DATABASE_URL", "is not a PostgreSQL URL", "postgres://user:password@host:5432/name")
+    SECRET_KEY = env.required("SECRET_KEY", "a random text of at least 50 characters")
+    ARTIFACT_KEYS = env.words("ARTIFACT_KEYS")
+    if not ARTIFACT_KEYS:
+        raise wrong("ARTIFACT_KEYS", "is not set", "a Fernet key (manage.py generate_artifact_key), newest first")
+
+env.checked("ARTIFACT_KEYS", lambda: [Fernet(key) for key in ARTIFACT_KEYS], "Fernet keys, newest first")
+
+DATABASES = {
+    "default": {
+        **_database,
+        # One connection per thread for its whole life: a connection per task costs 3.8 times the throughput.
+        "CONN_MAX_AGE": None,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {
+            "connect_timeout": 5,
+            "application_name": "criticizer",
+            **_database.get("OPTIONS", {}),
+        },
+    }
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+BROKER_URL = env.choice("BROKER_URL", "postgres", ("postgres",))
+
+# -- web --------------------------------------------------------------------------------------
+
+DEBUG = env.flag("DEBUG", default=False)
+BASE_URL = env.url("BASE_URL", ("http", "https")) or "http://127.0.0.1:8000"
+_base = urlsplit(BASE_URL)
+ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", f"localhost,127.0.0.1,[::1],{_base.hostname}")
+CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS")
+BEHIND_TLS = _base.scheme == "https"
+
+INSTALLED_APPS = [
+    "criticizer",
+    "reviews",
+    "notifications",
+    "deadletters",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.humanize",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_q",
+    "django_filters",
+    "django_structlog",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "pghistory",
+    "pgtrigger",
+    "rest_framework",
+]
+
+MIDDLEWARE = [
+    "criticizer.health.HealthMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_structlog.middlewares.RequestMiddleware",
+    "pghistory.middleware.HistoryMiddleware",
+]
+
+ROOT_URLCONF = "criticizer.urls"
+WSGI_APPLICATION = "criticizer.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "reviews.context.workers",
+            ]
+        },
+    }
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "reviews:list"
+LOGOUT_REDIRECT_URL = "login"
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+
+STATIC_URL = "static/"
+STATIC_ROOT = DATA_DIR / "static"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    # Raw and redacted artifacts never share a directory (specification 001, 9.4).
+    "artifacts_raw": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {"location": DATA_DIR / "artifacts" / "raw", "file_permissions_mode": 0o600},
+    },
+    "artifacts_redacted": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {"location": DATA_DIR / "artifacts" / "redacted", "file_permissions_mode": 0o600},
+    },
+}
+WHITENOISE_USE_FINDERS = True  # no collectstatic step: one command starts everything
+
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_SSL_REDIRECT = False  # TLS ends at the proxy in front
+SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = BEHIND_TLS
+if BEHIND_TLS:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1_048_576
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "img-src": ["'self'", "data:"],
+        "object-src": ["'none'"],
+        "base-uri": ["'none'"],
+        "form-action": ["'self'"],
+        "frame-ancestors": ["'none'"],
+    }
+}
+# Behind plain HTTP on a trusted network these checks would only repeat what BASE_URL says.
+SILENCED_SYSTEM_CHECKS = [] if BEHIND_TLS else ["security.W004", "security.W012", "security.W016"]
+SILENCED_SYSTEM_CHECKS += ["security.W008"]  # SECURE_SSL_REDIRECT: the proxy in front redirects
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["reviews.api.auth.ApiKeyAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["reviews.api.auth.HasRole"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["reviews.api.parsers.BoundedJSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "reviews.api.views.Pages",
+    "DEFAULT_THROTTLE_CLASSES": ["reviews.api.auth.ApiKeyThrottle"],
+    "DEFAULT_THROTTLE_RATES": {"api_key": env.text("API_THROTTLE", "6000/min")},
+    "EXCEPTION_HANDLER": "reviews.api.errors.handle",
+    "PAGE_SIZE": 50,
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Criticizer",
+    "DESCRIPTION": "Self-hosted review of Perforce changelists and git commits.",
+    "VERSION": "1",
+    "SERVE_PERMISSIONS": [],
+    "SERVE_AUTHENTICATION": [],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+}
+
+# -- sources ----------------------------------------------------------------------------------
+
+DEPOT_ALLOW_LIST = env.words("DEPOT_ALLOW_LIST")
+if not DEPOT_ALLOW_LIST:
+    raise wrong("DEPOT_ALLOW_LIST", "is not set", "depot prefixes such as //depot/projectA/...,//depot/libs/...")
+env.checked("DEPOT_ALLOW_LIST", lambda: AllowList(DEPOT_ALLOW_LIST), "prefixes such as //depot/projectA/...")
+CHANGE_SOURCES = env.words("CHANGE_SOURCES", "perforce")
+if unknown := set(CHANGE_SOURCES) - {"perforce", "git"}:
+    raise wrong("CHANGE_SOURCES", f"{', '.join(sorted(unknown))} is unknown", "perforce, git or both")
+GIT_REPOSITORIES = git_repositories(env)
+GIT_EXECUTABLE = env.text("GIT_EXECUTABLE")
+P4_EXECUTABLE = env.text("P4_EXECUTABLE")
+P4PORT = env.text("P4PORT")
+P4USER = env.text("P4USER")
+P4TICKETS = env.text("P4TICKETS")
+P4TRUST = env.text("P4TRUST")
+
+# -- review -----------------------------------------------------------------------------------
+
+LLM_PROVIDER = env.choice("LLM_PROVIDER", "none", ("none", "openai", "anthropic"))
+LLM_REQUIRED = env.flag("LLM_REQUIRED", default=LLM_PROVIDER != "none")
+LLM_BASE_URL = env.url("LLM_BASE_URL", ("https", "http"))
+LLM_MODEL = env.text("LLM_MODEL")
+LLM_API_KEYS = [key for key in (env.text("LLM_API_KEY"), env.text("LLM_API_KEY_NEXT")) if key]
+LLM_TIMEOUT_SECONDS = env.number("LLM_TIMEOUT_SECONDS", 120, minimum=1, maximum=3600, whole=False)
+LLM_MAX_CONCURRENCY = env.integer("LLM_MAX_CONCURRENCY", 100, minimum=1, maximum=2000)
+LLM_MAX_INPUT_TOKENS = env.integer("LLM_MAX_INPUT_TOKENS", 24_000, minimum=500, maximum=2_000_000)
+if LLM_PROVIDER != "none" and not LLM_MODEL:
+    raise wrong("LLM_MODEL", "is not set while LLM_PROVIDER is", "the model's name")
+if LLM_PROVIDER == "openai" and not LLM_BASE_URL:
+    raise wrong("LLM_BASE_URL", "is not set while LLM_PROVIDER is openai", "the server's URL up to /v1")
+REDACTION_POLICY: dict[str, object] = {
+    "emails": env.flag("REDACT_EMAILS", default=False),
+    "internal_domains": env.words("INTERNAL_DOMAINS"),
+    "internal_nets": networks(env, "INTERNAL_NETWORKS"),
+}
+
+# -- delivery ---------------------------------------------------------------------------------
+
+SMTP_HOST = env.text("SMTP_HOST")
+SMTP_SECURITY = env.choice("SMTP_SECURITY", "none", ("none", "starttls", "tls"))
+SMTP_PORT = env.integer(
+    "SMTP_PORT", {"none": 25, "starttls": 587, "tls": 465}[SMTP_SECURITY], minimum=1, maximum=65535
+)
+SMTP_USER = env.text("SMTP_USER")
+SMTP_PASSWORD = env.text("SMTP_PASSWORD")
+MAIL_FROM = env.text("MAIL_FROM", "criticizer@localhost")
+MAILDIR = DATA_DIR / "mail"
+WEBHOOK_SECRETS = env.words("WEBHOOK_SECRETS")
+OUTBOUND_ALLOW = env.words("OUTBOUND_ALLOW")
+DEFAULT_RECIPIENTS = env.words("DEFAULT_RECIPIENTS")
+
+# -- limits -----------------------------------------------------------------------------------
+
+ARTIFACT_RAW_TTL_DAYS = env.integer("ARTIFACT_RAW_TTL_DAYS", 7, minimum=1, maximum=7)
+ARTIFACT_REDACTED_TTL_DAYS = env.integer("ARTIFACT_REDACTED_TTL_DAYS", 30, minimum=1, maximum=30)
+REVIEW_SLA_SECONDS = env.integer("REVIEW_SLA_SECONDS", 1200, minimum=1, maximum=7 * 86_400)
+DLQ_MAX_AGE_DAYS = env.integer("DLQ_MAX_AGE_DAYS", 7, minimum=1, maximum=3650)
+DLQ_MAX_SIZE = env.integer("DLQ_MAX_SIZE", 10_000, minimum=1, maximum=10_000_000)
+DLQ_ALERT_PER_DAY = env.integer("DLQ_ALERT_PER_DAY", 100, minimum=1, maximum=1_000_000)
+RETRY_TIME_SCALE = env.number("RETRY_TIME_SCALE", 1, minimum=0.001, maximum=10, whole=False)
+
+# -- work -------------------------------------------------------------------------------------
+
+# Stage name -> (function, queue). Import-checked at start (criticizer.E002).
+STAGES = {
+    "fetch": ("reviews.stages.fetch.run", "stages"),
+    "llm": ("reviews.stages.llm.run", "llm"),
+    "notify": ("reviews.stages.notify.run", "stages"),
+}
+DRIVEN_QUEUES = {"llm"}  # one worker drives many stages at once with asyncio
+DEADLETTER_RECOVERY = "reviews.recovery.JobRecovery"
+SWEEP = "reviews.pipeline.sweep"
+
+_WORKERS = env.integer("WORKERS", 2, minimum=1, maximum=256)
+CLAIM_BATCH = 2 * _WORKERS  # rows leased by one claim
+Q_CLUSTER = {
+    "name": "stages",
+    "broker_class": "criticizer.broker.OutboxBroker",
+    "workers": _WORKERS,
+    # Prefetch stays small: it delays a clean stop and its leases are already running.
+    "bulk": CLAIM_BATCH,
+    "queue_limit": CLAIM_BATCH,
+    "timeout": 600,  # a far backstop; every call has a deadline of its own
+    "retry": 660,
+    "save_limit": -1,
+    "ack_failures": True,
+    "max_attempts": 1,
+    "scheduler": False,  # at least 30 s late; the outbox's own timer is not
+    "recycle": 5000,
+    "guard_cycle": 0.5,
+    "label": "Worker tasks",
+    "log_level": "WARNING",
+    "ALT_CLUSTERS": {
+        "llm": {"workers": 1, "bulk": 1, "queue_limit": 1, "timeout": 3600, "retry": 3660, "recycle": 500}
+    },
+}
+
+LOGGING = logs.django_logging(env.choice("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")))
+LOGGING_CONFIG = "criticizer.logs.configure"

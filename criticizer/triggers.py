@@ -1,0 +1,19 @@
+"""Database triggers shared by the rooms' tables."""
+
+from __future__ import annotations
+
+import pgtrigger
+
+
+def append_only() -> list[pgtrigger.Trigger]:
+    """Return triggers that refuse UPDATE, DELETE and TRUNCATE."""
+    return [
+        pgtrigger.Protect(name="append_only", operation=pgtrigger.Update | pgtrigger.Delete),
+        pgtrigger.Trigger(
+            name="no_truncate",
+            level=pgtrigger.Statement,
+            when=pgtrigger.Before,
+            operation=pgtrigger.Truncate,
+            func="RAISE EXCEPTION 'append-only: % cannot be truncated', TG_TABLE_NAME;",
+        ),
+    ]

@@ -1,0 +1,88 @@
+"""Deliveries: who is told what, exactly once (specification 004). `sending` writes states."""
+
+from __future__ import annotations
+
+import pgtrigger
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from notifications.states import DELIVERY_TRANSITIONS, DeliveryStatus, SendOutcome
+
+
+class Delivery(models.Model):
+    """The intent "this recipient is told about this version of this changelist" (004, 10.2)."""
+
+    job = models.ForeignKey("reviews.ReviewJob", on_delete=models.CASCADE, related_name="deliveries")
+    changelist_id = models.CharField(max_length=128)
+    recipient = models.CharField(max_length=512)  # channel-qualified: mail:ann@example.com
+    review_version = models.IntegerField()
+    status = models.CharField(max_length=12, choices=DeliveryStatus.choices, db_default=DeliveryStatus.PENDING)
+    token = models.UUIDField(unique=True)  # UUIDv5 of the tuple: the provider's idempotency key
+    provider = models.CharField(max_length=32)
+    subject = models.CharField(max_length=512, blank=True)
+    payload = models.JSONField(db_default={})  # the frozen message: text, html, payload, thread
+    payload_sha256 = models.CharField(max_length=64, blank=True)
+    notification_id = models.CharField(max_length=512, blank=True, db_default="")
+    notified_at = models.DateTimeField(null=True, blank=True)
+    attempts = models.IntegerField(db_default=0)
+    error_class = models.CharField(max_length=32, blank=True, db_default="")
+    detail = models.CharField(max_length=1024, blank=True, db_default="")  # redacted
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "deliveries"
+        verbose_name_plural = "deliveries"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["changelist_id", "recipient", "review_version"], name="deliveries_one_per_intent"
+            ),
+            # Send, then mark: a row cannot say "sent" without the provider's id, nor the other way round.
+            # (004, 8.3. `notification_id` alone may stand on an unsent row: "send may have happened".)
+            models.CheckConstraint(
+                condition=(Q(status=DeliveryStatus.SENT, notified_at__isnull=False) & ~Q(notification_id=""))
+                | (
+                    ~Q(status=DeliveryStatus.SENT)
+                    & (Q(notified_at__isnull=True) | Q(notification_id=""))
+                ),
+                name="deliveries_send_then_mark",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["updated_at"],
+                condition=~Q(status__in=["sent", "failed", "superseded", "cancelled"]),
+                name="deliveries_open",
+            )
+        ]
+        triggers = [
+            pgtrigger.FSM(
+                name="status_fsm",
+                field="status",
+                transitions=[(a.value, b.value) for a, b in DELIVERY_TRANSITIONS],
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.changelist_id} v{self.review_version} to {self.recipient}"
+
+
+class DeliveryAttempt(models.Model):
+    """One call of a provider, written as started before it, closed after it."""
+
+    delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="attempt_rows")
+    number = models.IntegerField()
+    started_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.CharField(max_length=10, choices=SendOutcome.choices, db_default=SendOutcome.STARTED)
+    notification_id = models.CharField(max_length=512, blank=True, db_default="")
+    error_class = models.CharField(max_length=32, blank=True, db_default="")
+    detail = models.CharField(max_length=1024, blank=True, db_default="")  # redacted
+
+    class Meta:
+        db_table = "delivery_attempts"
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} ({self.outcome})"

@@ -1,0 +1,55 @@
+"""States of deliveries, each with what moves a row there."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class DeliveryStatus(models.TextChoices):
+    PENDING = "pending", "Pending"  # made with the notify stage; requeued after proof of absence
+    SENDING = "sending", "Sending"  # an attempt is started; without an outcome: may have happened
+    SENT = "sent", "Sent"  # provider accepted; notification_id and notified_at set in one write
+    RECONCILING = "reconciling", "Reconciling"  # asking the provider before anything else
+    UNCERTAIN = "uncertain", "Uncertain"  # may have been sent, nobody can say: an operator decides
+    FAILED = "failed", "Failed"  # permanently refused
+    SUPERSEDED = "superseded", "Superseded"  # a newer version was requested before it was sent
+    CANCELLED = "cancelled", "Cancelled"  # its job was cancelled or timed out before it was sent
+
+
+UNSENT_DELIVERY = (DeliveryStatus.PENDING, DeliveryStatus.SENDING, DeliveryStatus.RECONCILING)
+
+_D = DeliveryStatus
+DELIVERY_TRANSITIONS: tuple[tuple[DeliveryStatus, DeliveryStatus], ...] = (
+    (_D.PENDING, _D.SENDING),
+    (_D.SENDING, _D.SENT),
+    (_D.SENDING, _D.PENDING),  # certain that nothing was sent
+    (_D.SENDING, _D.FAILED),
+    (_D.SENDING, _D.RECONCILING),
+    (_D.SENDING, _D.UNCERTAIN),
+    (_D.RECONCILING, _D.SENT),  # found: back-filled without resending
+    (_D.RECONCILING, _D.SENDING),  # absent, or the provider deduplicates: resent
+    (_D.RECONCILING, _D.PENDING),
+    (_D.RECONCILING, _D.UNCERTAIN),
+    (_D.SENT, _D.RECONCILING),  # marked without evidence: 004, 8.2 second row
+    (_D.UNCERTAIN, _D.SENT),  # operator confirms
+    (_D.UNCERTAIN, _D.PENDING),  # operator resends and accepts a possible duplicate
+    (_D.FAILED, _D.PENDING),  # replay
+    (_D.PENDING, _D.FAILED),
+    (_D.PENDING, _D.RECONCILING),  # carries a marker it should not have: asked about before any send
+    (_D.PENDING, _D.SUPERSEDED),
+    (_D.PENDING, _D.CANCELLED),
+    (_D.FAILED, _D.SUPERSEDED),
+    (_D.FAILED, _D.CANCELLED),
+)
+
+
+class SendOutcome(models.TextChoices):
+    STARTED = "started", "Started"  # written before the effect
+    ACCEPTED = "accepted", "Accepted"
+    NOT_SENT = "not_sent", "Not sent"  # transient: repeated
+    REJECTED = "rejected", "Rejected"  # permanent
+    AMBIGUOUS = "ambiguous", "Ambiguous"
+    FOUND = "found", "Found by look-up"
+    ABSENT = "absent", "Absent by look-up"
+    CONFIRMED = "confirmed", "Confirmed by an operator"
+    RELEASED = "released", "Released for resending by an operator"

@@ -1,0 +1,87 @@
+"""JSON bodies, bounded before they are parsed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import IO, Any, NoReturn
+
+from django.http import HttpRequest
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import BaseParser
+
+from reviews.api.errors import PAYLOAD_TOO_LARGE, ApiError
+
+MAX_BODY_BYTES = 64 * 1024
+# Reading on for a while lets the client finish sending and see the answer instead of a reset.
+_DRAIN_BYTES = 1024 * 1024
+
+
+def chunked_stream(request: HttpRequest) -> IO[bytes] | None:
+    """Return the body's stream when it comes in chunks, without a Content-Length.
+
+    Django reads as many bytes as Content-Length says, so it would see an empty body. The
+    server must say that its input ends by itself (`wsgi.input_terminated`).
+    """
+    if "chunked" not in request.META.get("HTTP_TRANSFER_ENCODING", "").lower():
+        return None
+    if not request.META.get("wsgi.input_terminated"):
+        return None
+    stream: IO[bytes] = request.META["wsgi.input"]
+    return stream
+
+
+class BoundedJSONParser(BaseParser):
+    """Strict JSON in UTF-8 of at most 64 KiB."""
+
+    media_type = "application/json"
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Return the decoded body. Raises ApiError (413) and ParseError (400)."""
+        declared = _declared_length(parser_context or {})
+        if declared > MAX_BODY_BYTES:
+            if declared <= _DRAIN_BYTES:
+                _drain(stream)
+            raise ApiError(PAYLOAD_TOO_LARGE)
+        body = _read(stream, MAX_BODY_BYTES + 1)
+        if len(body) > MAX_BODY_BYTES:
+            _drain(stream)
+            raise ApiError(PAYLOAD_TOO_LARGE)
+        try:
+            return json.loads(body.decode(), parse_constant=_refuse_constant)
+        except RecursionError:
+            raise ParseError("The JSON is nested too deeply.") from None
+        except ValueError as error:
+            raise ParseError(f"The body is not JSON: {error}") from None
+
+
+def _declared_length(context: Mapping[str, Any]) -> int:
+    request = context.get("request")
+    length = str(request.META.get("CONTENT_LENGTH") or "") if request is not None else ""
+    return int(length) if length.isdecimal() and len(length) < 20 else 0
+
+
+def _read(stream: IO[Any], limit: int) -> bytes:
+    """Read up to `limit` bytes; a stream may give fewer than asked for before its end."""
+    parts: list[bytes] = []
+    left = limit
+    while left > 0:
+        try:
+            part = stream.read(min(left, 16_384))
+        except Exception:  # noqa: BLE001  each server has errors of its own for a broken body
+            raise ParseError("The body could not be read to its end.") from None
+        if not part:
+            break
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _drain(stream: IO[Any]) -> None:
+    _read(stream, _DRAIN_BYTES)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")

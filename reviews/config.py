@@ -1,0 +1,79 @@
+"""The door between settings and the adapters of this room: they take dataclasses, not settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.conf import settings
+
+from criticizer.failures import ErrorClass, PermanentFailure, Place
+from criticizer.models import SecurityEvent
+from reviews.models import AllowListEntry
+from reviews.reviewers.model import LlmConfig
+from reviews.sources.allowlist import AllowList, effective
+from reviews.sources.fetcher import SecurityViolation
+from reviews.sources.p4client import PerforceConfig
+from reviews.sources.registry import SourcesConfig
+
+
+def sources() -> SourcesConfig:
+    """Return where changes come from, as configured now."""
+    enabled = set(settings.CHANGE_SOURCES)
+    perforce = None
+    if "perforce" in enabled and settings.P4PORT:
+        perforce = PerforceConfig(
+            executable=settings.P4_EXECUTABLE or "p4",
+            port=settings.P4PORT,
+            user=settings.P4USER,
+            home=settings.DATA_DIR / "p4",
+            tickets_file=Path(settings.P4TICKETS) if settings.P4TICKETS else None,
+            trust_file=Path(settings.P4TRUST) if settings.P4TRUST else None,
+        )
+    return SourcesConfig(
+        perforce=perforce,
+        git=settings.GIT_REPOSITORIES if "git" in enabled else {},
+        git_executable=settings.GIT_EXECUTABLE or "git",
+    )
+
+
+def allow_list() -> AllowList:
+    """Return the configured ceiling narrowed by the rows operators edit, read now (001, 9.1).
+
+    Raises PermanentFailure CONFIG_INVALID when a stored row is no valid line: fail closed.
+    """
+    rows = [
+        ("-" if entry.kind == AllowListEntry.Kind.EXCLUDE else "") + entry.pattern
+        for entry in AllowListEntry.objects.order_by("position", "id")
+    ]
+    try:
+        return effective(AllowList(settings.DEPOT_ALLOW_LIST), rows)
+    except ValueError as error:
+        raise PermanentFailure(
+            ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, f"an allow-list entry is not valid: {error}"
+        ) from error
+
+
+def record_violation(violation: SecurityViolation) -> None:
+    """Write the structured security event of a denied path (001, 9.1)."""
+    SecurityEvent.objects.create(
+        kind=SecurityEvent.Kind.PATH_DENIED,
+        changelist_id=violation.changelist_id[:128],
+        path=violation.path[:2048],
+        reason=violation.reason[:512],
+        context={"stage": violation.stage},
+    )
+
+
+def model() -> LlmConfig | None:
+    """Return how the language model is reached, or None with LLM_PROVIDER=none."""
+    if settings.LLM_PROVIDER == "none":
+        return None
+    first, second = [*settings.LLM_API_KEYS, "", ""][:2]
+    return LlmConfig(
+        base_url=settings.LLM_BASE_URL,
+        model=settings.LLM_MODEL,
+        api_key=first,
+        api_key_next=second,
+        timeout_seconds=settings.LLM_TIMEOUT_SECONDS,
+        max_concurrency=settings.LLM_MAX_CONCURRENCY,
+    )

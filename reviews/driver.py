@@ -1,0 +1,165 @@
+"""Runs many stages of one queue at once with asyncio: one worker, hundreds of calls in flight.
+
+One process per waiting model call costs about a hundred times the memory. django-q2 hands a
+worker one task, the driver; it claims due rows, refills as stages finish, and returns when
+nothing is left, when its slice is over, or when its cluster is draining.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import structlog
+from django.conf import settings
+
+from criticizer import caretaker, outbox, sql
+from criticizer.failures import classify
+from criticizer.redaction import clean_stack
+from reviews import pipeline
+from reviews.executor import HEARTBEAT, Failed, patiently, settle_failure, stage_function, worker_name
+from reviews.pipeline import Due, LostLease
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+SLICE_SECONDS = 600.0  # then the task returns once, so that django-q2 can recycle the worker
+POLL_SECONDS = 0.1  # for new work while something is in flight; a claim that finds none costs 0.03 ms
+DRAIN_SECONDS = 20.0  # calls in flight at a clean shutdown may finish for so long
+_DATABASE_THREADS = 4
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _pool() -> ThreadPoolExecutor:
+    """Return this process's threads for database work and text work, each with its own connection."""
+    pid = os.getpid()
+    if pid not in _pools:
+        _pools.clear()  # a parent's threads did not survive the fork
+        _pools[pid] = ThreadPoolExecutor(_DATABASE_THREADS, thread_name_prefix="driver")
+    return _pools[pid]
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run blocking work (PostgreSQL, files, redaction) beside the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(_pool(), work)
+
+
+def drive(queue: str) -> None:
+    """Run the stages of `queue` until there is nothing left to do. Never raises."""
+    try:
+        asyncio.run(Driver(queue, settings.LLM_MAX_CONCURRENCY).run())
+    except Exception:
+        # Whatever was in flight loses its lease and is repeated within its budget.
+        log.exception("driver_failed", queue=queue)
+
+
+class Driver:
+    """One slice of driving. `capacity` stages are in flight at most."""
+
+    def __init__(self, queue: str, capacity: int) -> None:
+        self.queue = queue
+        self.capacity = capacity
+        self._running: set[asyncio.Task[None]] = set()
+        self._suspects: deque[Due] = deque()
+        self._until = time.monotonic() + SLICE_SECONDS
+        self._drain_until: float | None = None
+
+    async def run(self) -> None:
+        while True:
+            await self._note_draining()
+            if not self._is_ending() and not self._suspects:
+                await self._refill()
+            if self._suspects and not self._running:
+                self._start(self._suspects.popleft())
+            if not self._running:
+                break
+            await asyncio.wait(self._running, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if self._drain_until is not None and time.monotonic() > self._drain_until:
+                for task in self._running:
+                    task.cancel()
+        if self._suspects:
+            tokens = [due.token for due in self._suspects]
+            await in_thread(lambda: outbox.release(tokens))
+
+    def _is_ending(self) -> bool:
+        return self._drain_until is not None or time.monotonic() > self._until
+
+    async def _note_draining(self) -> None:
+        if self._drain_until is None and await in_thread(_is_draining):
+            self._drain_until = time.monotonic() + DRAIN_SECONDS
+
+    async def _refill(self) -> None:
+        free = self.capacity - len(self._running)
+        if free < 1:
+            return
+        claimed = await in_thread(lambda: patiently(lambda: outbox.claim(self.queue, free)))
+        if not claimed:
+            return
+        ids = [message.aggregate_id for message in claimed]
+        lost = await in_thread(lambda: _lost_their_worker(ids))
+        for message in claimed:
+            due = Due(message.id, message.aggregate_id, message.lease_token)
+            # A stage that lost its worker may be what kills workers. It runs alone, so that it
+            # cannot use up the budgets of its neighbours.
+            if message.aggregate_id in lost:
+                self._suspects.append(due)
+            else:
+                self._start(due)
+
+    def _start(self, due: Due) -> None:
+        task = asyncio.create_task(self._run_one(due))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run_one(self, due: Due) -> None:
+        try:
+            with HEARTBEAT.holding(due.token):
+                await self._claim_work_record(due)
+        except LostLease:
+            log.warning("lease_lost", stage_run=due.stage_run_id)
+        except Failed as failed:
+            error = failed
+            await in_thread(lambda: settle_failure(error))
+        except Exception:
+            log.exception("stage_not_recorded", stage_run=due.stage_run_id)
+
+    async def _claim_work_record(self, due: Due) -> None:
+        claim = await in_thread(lambda: patiently(lambda: pipeline.claim(due, worker_name())))
+        if claim is None:
+            return
+
+        function = stage_function(claim.stage)
+        try:
+            if asyncio.iscoroutinefunction(function):
+                write = await function(claim)
+            else:
+                write = await in_thread(lambda: function(claim))  # type: ignore[arg-type, return-value]
+        except asyncio.CancelledError:
+            await in_thread(lambda: pipeline.give_back(claim))
+            log.info("attempt_given_back", job=claim.job_id, stage=claim.stage.value)
+            return
+        except LostLease:
+            raise
+        except Exception as error:
+            raise Failed(claim, classify(error), clean_stack(error)) from error
+
+        await in_thread(lambda: patiently(lambda: pipeline.record(claim, write)))
+
+
+def _is_draining() -> bool:
+    return bool(
+        sql.value("SELECT draining FROM worker_clusters WHERE id = %(id)s", {"id": caretaker.CLUSTER_ID})
+    )
+
+
+def _lost_their_worker(stage_runs: list[int]) -> set[int]:
+    found = sql.rows(
+        "SELECT id FROM stage_runs WHERE id = ANY(%(ids)s) AND status = 'running'", {"ids": stage_runs}
+    )
+    return {row["id"] for row in found}

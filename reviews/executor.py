@@ -1,0 +1,160 @@
+"""Runs one stage: claim, work, record. Three paragraphs, no transaction open during the second.
+
+A stage is a function `run(claim) -> Written | None`, plain or `async`. It returns a function
+that stores its result inside the recording commit, or None. It raises a
+`criticizer.failures.Failure`; anything else is `INTERNAL_BUG`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import TypeVar
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from criticizer import outbox, sql
+from criticizer.failures import Failure, classify
+from criticizer.heartbeat import Heartbeat
+from criticizer.redaction import clean_stack
+from reviews import pipeline
+from reviews.pipeline import Due, LostLease, StageClaim
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+Written = Callable[[], None] | None
+StageFunction = Callable[[StageClaim], Written] | Callable[[StageClaim], Awaitable[Written]]
+
+_RENEW = """
+WITH held AS (
+  UPDATE outbox_messages SET available_at = now() + make_interval(secs => %(lease)s)
+   WHERE lease_token = ANY(%(tokens)s) RETURNING lease_token)
+UPDATE stage_runs SET lease_expires_at = now() + make_interval(secs => %(lease)s)
+  FROM held WHERE stage_runs.lease_token = held.lease_token
+RETURNING stage_runs.lease_token"""
+
+
+def renew(tokens: set[UUID]) -> set[UUID]:
+    """Extend the leases of running stages; return the tokens that still hold one."""
+    found = sql.rows(_RENEW, {"tokens": list(tokens), "lease": outbox.scaled(outbox.LEASE_SECONDS)})
+    return {row["lease_token"] for row in found}
+
+
+HEARTBEAT = Heartbeat(renew)
+
+# A restart of PostgreSQL takes seconds. Beyond this the lease decides who goes on.
+_RECONNECT_TRIES = 60
+_RECONNECT_SECONDS = 0.5
+
+
+def patiently(work: Callable[[], T]) -> T:
+    """Run a claim or a record across a lost database connection. Both are fenced, so repeatable."""
+    return sql.reconnecting(work, sleep=time.sleep, attempts=_RECONNECT_TRIES, seconds=_RECONNECT_SECONDS)
+
+
+def worker_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+@cache
+def _imported(path: str) -> StageFunction:
+    function: StageFunction = import_string(path)
+    return function
+
+
+def stage_function(stage: str) -> StageFunction:
+    """Return the function of `stage` (settings.STAGES)."""
+    stages: Mapping[str, tuple[str, str]] = settings.STAGES
+    return _imported(stages[stage][0])
+
+
+def run_stage(outbox_id: int, stage_run_id: int, token: UUID) -> None:
+    """Run a leased stage, and the stages after it that share its queue. The django-q2 task.
+
+    Never raises: django-q2 would redeliver at its own pace. A duplicate is normal: it logs
+    `claim_refused` and returns.
+    """
+    due: Due | None = Due(outbox_id, stage_run_id, token)
+    while due is not None:
+        due = _run_one(due)
+
+
+def _run_one(due: Due) -> Due | None:
+    try:
+        claim = patiently(lambda: pipeline.claim(due, worker_name()))
+        if claim is None:
+            return None
+
+        with HEARTBEAT.holding(claim.token):
+            write = _work(claim)
+
+        return patiently(lambda: pipeline.record(claim, write, inline=True))
+    except LostLease:
+        log.warning("lease_lost", stage_run=due.stage_run_id)
+    except Failed as failed:
+        settle_failure(failed)
+    except Exception:
+        # Nothing is recorded: the lease runs out and the stage is repeated within its budget.
+        log.exception("stage_not_recorded", stage_run=due.stage_run_id)
+    return None
+
+
+class Failed(Exception):
+    """Carries a stage's failure from its work to its record."""
+
+    def __init__(self, claim: StageClaim, failure: Failure, stack: str) -> None:
+        super().__init__(str(failure.error_class))
+        self.claim = claim
+        self.failure = failure
+        self.stack = stack
+
+    @classmethod
+    def of(cls, claim: StageClaim, error: Exception) -> Failed:
+        return cls(claim, classify(error), clean_stack(error))
+
+
+def _work(claim: StageClaim) -> Written:
+    function = stage_function(claim.stage)
+    try:
+        outcome = function(claim)
+        if isinstance(outcome, Awaitable):
+            return asyncio.run(_awaited(outcome))
+    except LostLease:
+        raise
+    except Exception as error:
+        raise Failed.of(claim, error) from error
+    return outcome
+
+
+async def _awaited(outcome: Awaitable[Written]) -> Written:
+    return await outcome
+
+
+def settle_failure(failed: Failed) -> None:
+    """Record a failed attempt, across a lost connection if need be."""
+    claim = failed.claim
+    try:
+        delay = patiently(lambda: pipeline.fail(claim, failed.failure, failed.stack))
+    except LostLease:
+        log.warning("lease_lost", stage_run=claim.stage_run_id)
+        return
+    except Exception:
+        log.exception("failure_not_recorded", stage_run=claim.stage_run_id)
+        return
+    log.warning(
+        "stage_failed" if delay is not None else "job_dead_lettered",
+        job=claim.job_id,
+        stage=claim.stage.value,
+        attempt=claim.attempt,
+        error_class=str(failed.failure.error_class),
+        code=failed.failure.kind.code,
+        retry_in_seconds=delay,
+    )

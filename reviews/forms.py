@@ -1,0 +1,71 @@
+"""Forms of the pages and of the reviews admin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+
+from reviews.models import AllowListEntry
+from reviews.sources.allowlist import AllowList, validate_line
+from reviews.states import JobStatus
+
+
+class ReviewFilter(forms.Form):
+    """What the reviews list is narrowed to. Empty fields narrow nothing."""
+
+    changelist = forms.CharField(max_length=128, required=False)
+    status = forms.ChoiceField(choices=[("", "Any status"), *JobStatus.choices], required=False)
+    text = forms.CharField(
+        max_length=100, required=False, label="Text", help_text="In the title or the author's name."
+    )
+
+
+class AllowListEntryForm(forms.ModelForm[AllowListEntry]):
+    """An allow-list line: canonical, and inside what DEPOT_ALLOW_LIST permits (001, 9.1)."""
+
+    class Meta:
+        model = AllowListEntry
+        fields = ("kind", "pattern", "position", "reason")
+
+    def clean_pattern(self) -> str:
+        pattern = str(self.cleaned_data["pattern"]).strip()
+        if pattern.startswith("-"):
+            raise forms.ValidationError("Write the path without the leading - and choose the kind Exclude.")
+        return pattern
+
+    def clean_reason(self) -> str:
+        reason = str(self.cleaned_data["reason"]).strip()
+        if len(reason) < 3:
+            raise forms.ValidationError("Say why: a ticket, an incident or a sentence.")
+        return reason
+
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean()
+        if not self.errors:
+            self._check_line(self.cleaned_data["kind"], self.cleaned_data["pattern"])
+        return cleaned
+
+    def _check_line(self, kind: str, pattern: str) -> None:
+        exclude = kind == AllowListEntry.Kind.EXCLUDE
+        try:
+            validate_line(f"-{pattern}" if exclude else pattern)
+        except ValueError as error:
+            self.add_error("pattern", str(error))
+            return
+        # A line that excludes can only narrow, wherever it points.
+        if not exclude and not AllowList(settings.DEPOT_ALLOW_LIST).decide(_example(pattern)).allowed:
+            self.add_error(
+                "pattern",
+                "This is outside the ceiling that DEPOT_ALLOW_LIST sets: "
+                f"{', '.join(settings.DEPOT_ALLOW_LIST)}. Choose a narrower path, or have the ceiling changed.",
+            )
+
+
+def _example(pattern: str) -> str:
+    """Return one path that the pattern matches and that no ceiling line names by accident."""
+    name = "any-name"
+    if pattern.endswith("..."):
+        pattern = f"{pattern.removesuffix("...")}{name}/{name}"
+    return pattern.replace("*", name)

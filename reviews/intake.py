@@ -1,0 +1,169 @@
+"""Intake: a request becomes a job, or the answer why not (specification 004, 6.1, 6.2, 10).
+
+The common case is one statement and one commit: the job, its three stages and the first
+outbox row, or nothing. A rerun of a changelist takes a second, locked path, because it must
+also end the version before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+from psycopg.types.json import Jsonb
+
+from criticizer import outbox, sql
+from reviews import pipeline
+from reviews.states import ACTIVE_JOB, Stage
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewRequest:
+    """A validated request. Recipients are channel-qualified and normalised."""
+
+    idempotency_key: str
+    changelist_id: str
+    review_version: int = 1
+    recipients: tuple[str, ...] = ()
+    rerun: bool = False
+    requested_by: str = ""
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the body without its key: tells a repeated key with another body."""
+        body = [self.changelist_id, self.review_version, sorted(self.recipients), self.rerun]
+        return hashlib.sha256(json.dumps(body).encode()).hexdigest()
+
+
+class IntakeOutcome(StrEnum):
+    CREATED = "created"
+    DUPLICATE_KEY = "duplicate_key"  # this idempotency_key was seen before
+    SAME_VERSION = "same_version"  # this (changelist_id, review_version) exists
+    VERSION_CONFLICT = "version_conflict"  # not strictly higher, or higher without rerun
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeResult:
+    """`job_id` is the created or the original job; None on a conflict."""
+
+    outcome: IntakeOutcome
+    job_id: int | None
+    payload_mismatch: bool = False
+    newest_version: int | None = None  # on a conflict
+
+
+# %(rerun)s: the locked path has already looked at the other versions.
+_INSERT = """
+WITH job AS (
+  INSERT INTO jobs (idempotency_key, request_sha256, changelist_id, review_version, recipients, requested_by,
+                    deadline_at)
+  SELECT %(key)s, %(sha256)s, %(changelist)s, %(version)s, %(recipients)s, %(requested_by)s,
+         now() + make_interval(secs => %(sla)s)
+   WHERE %(rerun)s OR NOT EXISTS (SELECT 1 FROM jobs WHERE changelist_id = %(changelist)s)
+  ON CONFLICT DO NOTHING RETURNING id),
+runs AS (
+  INSERT INTO stage_runs (job_id, stage)
+  SELECT job.id, stage FROM job, unnest(ARRAY['fetch', 'llm', 'notify']) AS stage RETURNING id, stage),
+due AS (
+  INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue)
+  SELECT 'stage_run', runs.id, 'run_stage', %(queue)s FROM runs WHERE runs.stage = 'fetch' RETURNING id)
+SELECT job.id, pg_notify(%(channel)s, '') FROM job, due"""
+
+_EXISTING = """
+SELECT id, idempotency_key = %(key)s AS same_key, request_sha256, review_version
+  FROM jobs WHERE idempotency_key = %(key)s
+UNION ALL
+(SELECT id, false, request_sha256, review_version
+   FROM jobs WHERE changelist_id = %(changelist)s ORDER BY review_version DESC)"""
+
+
+def request_review(request: ReviewRequest) -> IntakeResult:
+    """Create the job with its stages and first outbox row in one commit, or find the original.
+
+    - the same `idempotency_key`: the original job, whatever the body (004, 6.1, 10.1);
+    - the same `(changelist_id, review_version)`: the existing job, a no-op (6.2, 10.4);
+    - a higher version: only with `rerun`; older versions still at work are superseded;
+    - a lower version, or a higher one without `rerun`: a conflict.
+    """
+    job_id = _insert(request, rerun=False)
+    if job_id is not None:
+        return IntakeResult(IntakeOutcome.CREATED, job_id)
+    # A new statement is a new snapshot: the winner of a race that our insert lost is visible to
+    # this one although it was not to the insert.
+    existing = _existing(request)
+    if existing is not None:
+        return existing
+    return _rerun(request)
+
+
+def _insert(request: ReviewRequest, *, rerun: bool) -> int | None:
+    queue = pipeline.queue_of(Stage.FETCH)
+    found = sql.row(
+        _INSERT,
+        {
+            "key": request.idempotency_key,
+            "sha256": request.sha256,
+            "changelist": request.changelist_id,
+            "version": request.review_version,
+            "recipients": Jsonb(list(request.recipients)),
+            "requested_by": request.requested_by,
+            "sla": settings.REVIEW_SLA_SECONDS,
+            "rerun": rerun,
+            "queue": queue,
+            "channel": outbox.channel(queue),
+        },
+    )
+    if found is None:
+        return None
+    log.info("job_created", job=found["id"], changelist=request.changelist_id, version=request.review_version)
+    return int(found["id"])
+
+
+def _existing(request: ReviewRequest) -> IntakeResult | None:
+    """Answer from what is there; None when only a rerun can follow."""
+    found = sql.rows(_EXISTING, {"key": request.idempotency_key, "changelist": request.changelist_id})
+    for row in found:
+        if row["same_key"]:
+            mismatch = row["request_sha256"] != request.sha256
+            return IntakeResult(IntakeOutcome.DUPLICATE_KEY, row["id"], payload_mismatch=mismatch)
+    for row in found:
+        if row["review_version"] == request.review_version:
+            return IntakeResult(IntakeOutcome.SAME_VERSION, row["id"])
+    newest = max((row["review_version"] for row in found), default=None)
+    if newest is not None and (request.review_version < newest or not request.rerun):
+        return IntakeResult(IntakeOutcome.VERSION_CONFLICT, None, newest_version=newest)
+    return None
+
+
+def _rerun(request: ReviewRequest) -> IntakeResult:
+    """Create a higher version and end the older ones that are still at work, one request at a time."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"changelist {request.changelist_id}"]
+            )
+        existing = _existing(request)
+        if existing is not None:
+            return existing
+        older = sql.rows(
+            "SELECT id FROM jobs WHERE changelist_id = %(changelist)s AND status = ANY(%(active)s) FOR UPDATE",
+            {"changelist": request.changelist_id, "active": [status.value for status in ACTIVE_JOB]},
+        )
+        # The older versions end and the newer one begins, or neither.
+        pipeline.supersede([row["id"] for row in older], request.review_version)
+        job_id = _insert(request, rerun=True)
+        if job_id is not None:
+            return IntakeResult(IntakeOutcome.CREATED, job_id)
+        # Only another request with the same key, on another changelist, can have come between.
+        transaction.set_rollback(True)
+    existing = _existing(request)
+    if existing is None:
+        raise AssertionError("intake neither created the job nor found the one in its way")
+    return existing

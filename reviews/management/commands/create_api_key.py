@@ -1,0 +1,28 @@
+"""`create_api_key --name ci --role trigger`: prints the key, once, and nothing else, on stdout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from reviews.api import keys
+from reviews.models import ApiKey
+
+
+class Command(BaseCommand):
+    help = "Make an API key and print it. It is stored hashed and cannot be shown again."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--name", required=True, help="Who uses the key; unique")
+        parser.add_argument("--role", required=True, choices=ApiKey.Role.values)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            key = keys.create(options["name"], options["role"])
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(key)
+        self.stderr.write(
+            f"API key {options['name']!r} with role {options['role']}. Keep it: it is not shown again."
+        )

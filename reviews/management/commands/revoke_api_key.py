@@ -1,0 +1,27 @@
+"""`revoke_api_key --name ci`: the key is refused from its next request on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from reviews.api import keys
+from reviews.models import ApiKey
+
+
+class Command(BaseCommand):
+    help = "Revoke an API key."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--name", required=True)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        name = options["name"]
+        try:
+            revoked = keys.revoke(name)
+        except ApiKey.DoesNotExist:
+            raise CommandError(f"There is no API key called {name!r}.") from None
+        self.stdout.write(
+            f"API key {name!r} is revoked." if revoked else f"API key {name!r} was revoked before."
+        )

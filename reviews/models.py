@@ -1,0 +1,284 @@
+"""Jobs and what they produced. Rows say what is true; `pipeline` and `intake` write states."""
+
+from __future__ import annotations
+
+import pghistory
+import pgtrigger
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from criticizer.retry import MAX_ATTEMPTS_PER_STAGE
+from reviews.reviewers.base import CoverageStatus, FindingSeverity, Side
+from reviews.states import (
+    ACTIVE_JOB,
+    JOB_TRANSITIONS,
+    STAGE_TRANSITIONS,
+    AttemptOutcome,
+    JobStatus,
+    Stage,
+    StageStatus,
+)
+
+
+
+class ReviewJob(models.Model):
+    """One requested review of one version of a changelist."""
+
+    idempotency_key = models.CharField(max_length=255, unique=True)
+    request_sha256 = models.CharField(max_length=64)  # tells a repeated key with another body
+    changelist_id = models.CharField(max_length=128)
+    review_version = models.IntegerField(db_default=1)
+    recipients = models.JSONField(db_default=[])  # channel-qualified, normalised
+    requested_by = models.CharField(max_length=255, blank=True)
+    status = models.CharField(max_length=20, choices=JobStatus.choices, db_default=JobStatus.QUEUED)
+    status_reason = models.CharField(max_length=512, blank=True, db_default="")
+    created_at = models.DateTimeField(db_default=Now())
+    deadline_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+    is_late = models.BooleanField(db_default=False)
+
+    # What the stages learned, for lists and pages. Text is redacted.
+    author = models.CharField(max_length=255, blank=True, db_default="")
+    title = models.CharField(max_length=255, blank=True, db_default="")
+    banner = models.CharField(max_length=512, blank=True, db_default="")
+    model_name = models.CharField(max_length=128, blank=True, db_default="")
+    usage = models.JSONField(db_default={})
+
+    class Meta:
+        db_table = "jobs"
+        verbose_name = "review"
+        constraints = [
+            models.UniqueConstraint(fields=["changelist_id", "review_version"], name="jobs_one_per_version"),
+            # At most one version of a changelist is worked on: closes the race between two reruns.
+            models.UniqueConstraint(
+                fields=["changelist_id"],
+                condition=Q(status__in=[status.value for status in ACTIVE_JOB]),
+                name="jobs_one_active_version",
+            ),
+            models.CheckConstraint(condition=Q(review_version__gt=0), name="jobs_version_positive"),
+            models.CheckConstraint(
+                condition=Q(status__in=[status.value for status in ACTIVE_JOB], finished_at__isnull=True)
+                | (~Q(status__in=[status.value for status in ACTIVE_JOB]) & Q(finished_at__isnull=False)),
+                name="jobs_final_is_finished",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["-created_at", "-id"], name="jobs_newest"),  # the reviews list
+            # The sweep and the deadline check: jobs still at work, oldest deadline first.
+            models.Index(
+                fields=["deadline_at"],
+                condition=Q(status__in=[status.value for status in ACTIVE_JOB]),
+                name="jobs_active",
+            ),
+        ]
+        triggers = [
+            pgtrigger.FSM(
+                name="status_fsm", field="status", transitions=[(a.value, b.value) for a, b in JOB_TRANSITIONS]
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.changelist_id} v{self.review_version}"
+
+    @property
+    def is_active(self) -> bool:
+        return self.status in ACTIVE_JOB
+
+
+class StageRun(models.Model):
+    """One stage of one job with its own attempt budget (specification 000, 8.3)."""
+
+    job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="stages", db_index=False)
+    stage = models.CharField(max_length=10, choices=Stage.choices)
+    status = models.CharField(max_length=12, choices=StageStatus.choices, db_default=StageStatus.PENDING)
+    attempts = models.IntegerField(db_default=0)
+    max_attempts = models.IntegerField(db_default=MAX_ATTEMPTS_PER_STAGE)
+    lease_token = models.UUIDField(null=True, blank=True)
+    lease_expires_at = models.DateTimeField(null=True, blank=True)
+    next_attempt_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    first_failure_at = models.DateTimeField(null=True, blank=True)
+    last_failure_at = models.DateTimeField(null=True, blank=True)
+    error_class = models.CharField(max_length=32, blank=True, db_default="")
+    progress = models.JSONField(db_default={})  # finished chunks, so that a retry does not pay again
+
+    class Meta:
+        db_table = "stage_runs"
+        constraints = [
+            models.UniqueConstraint(fields=["job", "stage"], name="stage_runs_one_per_stage"),
+            models.CheckConstraint(condition=Q(attempts__lte=F("max_attempts")), name="stage_runs_budget"),
+            models.CheckConstraint(
+                condition=Q(status=StageStatus.RUNNING, lease_token__isnull=False, lease_expires_at__isnull=False)
+                | (~Q(status=StageStatus.RUNNING) & Q(lease_token__isnull=True)),
+                name="stage_runs_running_is_leased",
+            ),
+        ]
+        triggers = [
+            pgtrigger.FSM(
+                name="status_fsm",
+                field="status",
+                transitions=[(a.value, b.value) for a, b in STAGE_TRANSITIONS],
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.stage} of job {self.job_id}"
+
+
+class Attempt(models.Model):
+    """One try at a stage, written as started before the effect, closed after it."""
+
+    stage_run = models.ForeignKey(StageRun, on_delete=models.CASCADE, related_name="attempt_rows")
+    number = models.IntegerField()
+    worker = models.CharField(max_length=255, blank=True)
+    started_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.CharField(
+        max_length=12, choices=AttemptOutcome.choices, db_default=AttemptOutcome.STARTED
+    )
+    error_class = models.CharField(max_length=32, blank=True, db_default="")
+    code = models.CharField(max_length=20, blank=True, db_default="")
+    detail = models.TextField(blank=True, db_default="")  # redacted, one sentence
+    context = models.JSONField(db_default={})  # redacted
+    retry_delay_seconds = models.FloatField(null=True, blank=True)
+
+    class Meta:
+        db_table = "attempts"
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} ({self.outcome})"
+
+
+class FindingRow(models.Model):
+    """A finding of a job. Written once, with the llm stage's commit."""
+
+    job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="findings")
+    file = models.CharField(max_length=1024)
+    line = models.IntegerField(null=True, blank=True)
+    end_line = models.IntegerField(null=True, blank=True)
+    side = models.CharField(max_length=3, choices=[(s.value, s.value) for s in Side], db_default="new")
+    severity = models.CharField(max_length=8, choices=[(s.value, s.value) for s in FindingSeverity])
+    category = models.CharField(max_length=32)
+    title = models.CharField(max_length=160)
+    message = models.TextField()
+    suggestion = models.TextField(blank=True, db_default="")
+    source = models.CharField(max_length=64)
+    quote = models.TextField(blank=True, db_default="")
+    excerpt = models.JSONField(db_default=[])  # [[line or null, kind, text], …], redacted
+    confidence = models.IntegerField(null=True, blank=True)
+    demoted = models.BooleanField(db_default=False)
+
+    class Meta:
+        db_table = "findings"
+        verbose_name = "finding"
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.title}"
+
+
+class CoverageRow(models.Model):
+    """What became of one file of a job's change."""
+
+    job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="coverage")
+    file = models.CharField(max_length=1024)
+    status = models.CharField(max_length=10, choices=[(s.value, s.value) for s in CoverageStatus])
+    reason = models.CharField(max_length=255, blank=True, db_default="")
+
+    class Meta:
+        db_table = "coverage"
+        verbose_name = "covered file"
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.status}"
+
+
+class Artifact(models.Model):
+    """An encrypted file of a job (specification 001, 9.4). `vault` reads and writes it."""
+
+    class Kind(models.TextChoices):
+        CHANGE = "change", "Change as fetched"
+        PROMPT = "prompt", "Prompt"
+        ANSWER = "answer", "Model answer"
+
+    job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="artifacts")
+    kind = models.CharField(max_length=10, choices=Kind.choices)
+    is_raw = models.BooleanField()
+    name = models.CharField(max_length=255)  # within the storage
+    sha256 = models.CharField(max_length=64)  # of the plain bytes
+    size_bytes = models.BigIntegerField()
+    created_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField()
+    deleted_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "artifacts"
+        indexes = [
+            # The deletion job: what is due and still there.
+            models.Index(fields=["expires_at"], condition=Q(deleted_at__isnull=True), name="artifacts_due")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of job {self.job_id}"
+
+
+class ApiKey(models.Model):
+    """A key of a program that calls the API. The key itself is shown once, never stored."""
+
+    class Role(models.TextChoices):
+        TRIGGER = "trigger", "Trigger: posts changelists and reads reviews"
+        REVIEWER = "reviewer", "Reviewer: reads reviews"
+        OPERATOR = "operator", "Operator: reads reviews, dead letters and metrics, cancels"
+
+    name = models.CharField(max_length=64, unique=True)
+    role = models.CharField(max_length=10, choices=Role.choices)
+    key_sha256 = models.CharField(max_length=64, unique=True)
+    prefix = models.CharField(max_length=12)
+    created_at = models.DateTimeField(db_default=Now())
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "api_keys"
+        verbose_name = "API key"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.role})"
+
+
+@pghistory.track(
+    pghistory.InsertEvent(),
+    pghistory.UpdateEvent(),
+    pghistory.DeleteEvent(),
+    append_only=True,
+    obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
+)
+class AllowListEntry(models.Model):
+    """A line operators edit inside the ceiling that DEPOT_ALLOW_LIST sets (001, 9.1).
+
+    Audited by pghistory: who, when, what, from where. Without any include line the ceiling
+    itself applies; exclude lines always narrow it.
+    """
+
+    class Kind(models.TextChoices):
+        INCLUDE = "include", "Include"
+        EXCLUDE = "exclude", "Exclude"
+
+    kind = models.CharField(max_length=7, choices=Kind.choices, default=Kind.INCLUDE)
+    pattern = models.CharField(max_length=1024, help_text="Such as //depot/project/...")
+    position = models.IntegerField(default=0, help_text="The last matching line decides.")
+    reason = models.CharField(max_length=255, help_text="Why this line exists: a ticket or a sentence.")
+
+    class Meta:
+        db_table = "allow_list_entries"
+        verbose_name = "allow-list entry"
+        verbose_name_plural = "allow-list entries"
+        ordering = ["position", "id"]
+        constraints = [models.UniqueConstraint(fields=["kind", "pattern"], name="allow_list_once")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pattern}"

@@ -1,0 +1,209 @@
+"""What the review page shows of one job. Everything read here is bounded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from django.db.models import Count, Max
+from django.urls import reverse
+
+from criticizer.failures import kind_with_code
+from deadletters.models import DeadLetter
+from deadletters.states import OPEN_LETTER
+from notifications.models import Delivery
+from reviews.highlight import CodeRow, excerpt_rows
+from reviews.listing import ReadFiles, in_stage_order, worst_first
+from reviews.models import Attempt, CoverageRow, FindingRow, ReviewJob, StageRun
+from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, FindingSeverity
+from reviews.states import JobStatus, StageStatus
+
+MAX_FINDINGS = 200
+MAX_FILES = 1000
+MAX_ATTEMPTS = 25
+MAX_VERSIONS = 20
+MAX_DELIVERIES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A banner above the review. `kind` is info, warn or danger."""
+
+    kind: str
+    text: str
+    hint: str = ""
+    url: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """A stage with its newest attempts, and why the last failed one did."""
+
+    run: StageRun
+    attempts: Sequence[Attempt]
+    trouble: str
+
+    @property
+    def number(self) -> int:
+        return in_stage_order(self.run) + 1
+
+    @property
+    def is_running(self) -> bool:
+        return self.run.status == StageStatus.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class FindingView:
+    row: FindingRow
+    code: Sequence[CodeRow]
+
+
+@dataclass(frozen=True, slots=True)
+class FindingGroup:
+    severity: str
+    findings: Sequence[FindingView]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What the review found and whom it told. `revision` changes when any of it does."""
+
+    groups: Sequence[FindingGroup]  # findings with a line, worst first
+    about_files: Sequence[FindingView]  # findings without one
+    severities: Sequence[tuple[str, int]]
+    finding_count: int
+    files: ReadFiles
+    coverage: Sequence[CoverageRow]
+    deliveries: Sequence[Delivery]
+
+    @property
+    def hidden_findings(self) -> int:
+        return max(0, self.finding_count - MAX_FINDINGS)
+
+    @property
+    def hidden_files(self) -> int:
+        return max(0, self.files.total - MAX_FILES)
+
+
+def stages_of(job: ReviewJob) -> list[StageView]:
+    """Return the three stages in their order, each with its newest attempts."""
+    views = []
+    for run in sorted(job.stages.all(), key=in_stage_order):
+        attempts = list(run.attempt_rows.order_by("-id")[:MAX_ATTEMPTS])
+        views.append(StageView(run, attempts, _trouble(run, attempts)))
+    return views
+
+
+def _trouble(run: StageRun, attempts: Iterable[Attempt]) -> str:
+    if run.status not in {StageStatus.RETRY_WAIT, StageStatus.FAILED}:
+        return ""
+    code = next((attempt.code for attempt in attempts if attempt.code), "")
+    kind = kind_with_code(code)
+    return kind.message if kind else ""
+
+
+def versions_of(job: ReviewJob) -> list[ReviewJob]:
+    """Return the newest versions of the job's changelist, newest first."""
+    same = ReviewJob.objects.filter(changelist_id=job.changelist_id).only("id", "review_version", "status")
+    return list(same.order_by("-review_version")[:MAX_VERSIONS])
+
+
+def results_revision(job: ReviewJob) -> str:
+    """Return a digest of all that `results_of` and `notices_of` depend on; cheap enough to ask every second."""
+    deliveries = job.deliveries.order_by("id").values_list("id", "status", "attempts", "error_class")
+    facts = (
+        *(job.status, job.status_reason, job.banner, job.title, job.author, job.is_late),
+        job.findings.order_by().aggregate(n=Count("id"), last=Max("id")),
+        job.coverage.order_by().aggregate(n=Count("id"), last=Max("id")),
+        list(deliveries[:MAX_DELIVERIES]),
+        list(job.dead_letters.order_by("id").values_list("id", "status")),
+        ReviewJob.objects.filter(changelist_id=job.changelist_id).aggregate(newest=Max("review_version")),
+    )
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def results_of(job: ReviewJob) -> Results:
+    """Return findings, coverage and deliveries, worst and least covered first."""
+    by_severity = dict(job.findings.order_by().values_list("severity").annotate(n=Count("id")))
+    by_status = dict(job.coverage.order_by().values_list("status").annotate(n=Count("id")))
+    rows = sorted(job.findings.order_by("id")[:MAX_FINDINGS], key=_worst_then_place)
+    anchored = [FindingView(row, excerpt_rows(row.file, row.excerpt)) for row in rows if row.line is not None]
+    return Results(
+        groups=[
+            FindingGroup(severity, found)
+            for severity in FindingSeverity
+            if (found := [view for view in anchored if view.row.severity == severity])
+        ],
+        about_files=[FindingView(row, excerpt_rows(row.file, row.excerpt)) for row in rows if row.line is None],
+        severities=worst_first(by_severity),
+        finding_count=sum(by_severity.values()),
+        files=ReadFiles.count(by_status),
+        coverage=sorted(job.coverage.order_by("file")[:MAX_FILES], key=_least_covered),
+        deliveries=job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES],
+    )
+
+
+def _worst_then_place(row: FindingRow) -> tuple[int, str, int]:
+    return SEVERITY_ORDER[FindingSeverity(row.severity)], row.file, row.line or 0
+
+
+def _least_covered(row: CoverageRow) -> int:
+    order = (CoverageStatus.SKIPPED, CoverageStatus.PARTIAL, CoverageStatus.CHECKED, CoverageStatus.REVIEWED)
+    return order.index(CoverageStatus(row.status))
+
+
+def notices_of(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
+    """Return what a reader must know before the findings: what did not run, what ended the job."""
+    notices = []
+    if job.status == JobStatus.SUPERSEDED:
+        notices.append(_superseded(job))
+    if job.status == JobStatus.DEAD_LETTERED:
+        notices += _dead_letters(job, for_operator=for_operator)
+    if job.status == JobStatus.TIMED_OUT:
+        notices.append(Notice("danger", "This review was not finished before its deadline.", job.status_reason))
+    if job.status == JobStatus.CANCELLED:
+        notices.append(Notice("info", "This review was cancelled.", job.status_reason))
+    if job.is_late and job.status != JobStatus.TIMED_OUT:
+        notices.append(Notice("warn", "This review finished after its deadline."))
+    if job.banner:
+        notices.append(Notice("info", job.banner))
+    return notices
+
+
+def _superseded(job: ReviewJob) -> Notice:
+    newer = ReviewJob.objects.filter(
+        changelist_id=job.changelist_id, review_version__gt=job.review_version
+    ).order_by("-review_version")
+    newest = newer.only("id", "review_version").first()
+    text = "A newer version of this changelist was requested, so this review was stopped."
+    if newest is None:
+        return Notice("info", text)
+    return Notice("info", text, url=_address(newest), link=f"Open version {newest.review_version}")
+
+
+def _dead_letters(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
+    """Say what stopped the job; only operators are shown the hint and the way to the letter."""
+    letters = job.dead_letters.filter(status__in=OPEN_LETTER).order_by("-id").only("id", "code", "error_class")
+    return [_dead_letter(letter, for_operator=for_operator) for letter in letters] or [
+        Notice("danger", "This review stopped and was given up by an operator.", job.status_reason)
+    ]
+
+
+def _dead_letter(letter: DeadLetter, *, for_operator: bool) -> Notice:
+    kind = kind_with_code(letter.code)
+    text = kind.message if kind else "This review stopped."
+    if not for_operator:
+        return Notice("danger", text, "An operator has to look at it before it can go on.")
+    return Notice(
+        "danger",
+        text,
+        f"{kind.hint if kind else letter.error_class} ({letter.code})",
+        url=reverse("admin:deadletters_deadletter_change", args=[letter.pk]),
+        link="Open the dead letter",
+    )
+
+
+def _address(job: ReviewJob) -> str:
+    return reverse("reviews:detail", args=[job.pk])

@@ -1,0 +1,162 @@
+"""The model's answer: its schema, and a validated, cleaned form of what came back.
+
+Everything a model writes is untrusted: it may be malformed, invented, or dictated by the change
+under review. `anchoring` puts what passes here onto lines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from criticizer.redaction import clean
+from reviews.reviewers.base import SEVERITY_ORDER, FindingSeverity
+
+MAX_ANSWER_CHARS = 400_000
+
+_LIMITS = {"title": 80, "problem": 600, "trigger": 300, "suggestion": 1200}
+_TEXTS = ("quote", "quote_end", "rule_id", *_LIMITS)
+_CATEGORIES = [
+    "bug",
+    "security",
+    "concurrency",
+    "resource",
+    "api",
+    "data-loss",
+    "performance",
+    "test",
+    "rule",
+]
+
+
+def answer_schema(max_findings: int) -> dict[str, Any]:
+    """Return the full JSON schema of an answer, against which every answer is validated.
+
+    Fields that a finding may lack may also be null, because strict modes demand every field.
+    """
+    text = {"type": "string"}
+    optional = {"type": ["string", "null"]}
+    properties: dict[str, Any] = {
+        "file": text,
+        "hunk": optional,
+        "quote": text,
+        "quote_end": optional,
+        "side": {"enum": ["new", "old", None]},
+        "category": {"enum": _CATEGORIES},
+        "rule_id": optional,
+        "severity": {"enum": [str(severity) for severity in FindingSeverity]},
+        "confidence": {"type": "integer", "minimum": 0, "maximum": 100},
+        "title": {**text, "maxLength": _LIMITS["title"]},
+        "problem": {**text, "maxLength": _LIMITS["problem"]},
+        "trigger": {**text, "maxLength": _LIMITS["trigger"]},
+        "suggestion": {**optional, "maxLength": _LIMITS["suggestion"]},
+    }
+    required = ["file", "quote", "category", "severity", "confidence", "title", "problem", "trigger"]
+    finding = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": required,
+        "properties": properties,
+    }
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["findings", "files_read"],
+        "properties": {
+            "files_read": {"type": "array", "items": text},
+            "findings": {"type": "array", "maxItems": max_findings, "items": finding},
+        },
+    }
+
+
+def strict_schema(max_findings: int) -> dict[str, Any]:
+    """Return the reduced schema that strict decoding modes accept: all required, no bounds."""
+
+    def reduced(schema: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {k: v for k, v in schema.items() if k not in {"maxItems", "maxLength", "minimum", "maximum"}}
+        if "enum" in kept:
+            kept["type"] = ["string", "null"] if None in kept["enum"] else "string"
+        if "items" in kept:
+            kept["items"] = reduced(kept["items"])
+        if "properties" in kept:
+            kept["properties"] = {name: reduced(value) for name, value in kept["properties"].items()}
+            kept["required"] = list(kept["properties"])
+        return kept
+
+    return reduced(answer_schema(max_findings))
+
+
+class UnusableAnswer(Exception):  # noqa: N818 - an outcome, not a fault of ours
+    """An answer that is not what was asked for. The message is ours: it quotes nothing."""
+
+
+def parse_answer(text: str, max_findings: int) -> dict[str, Any]:
+    """Return the validated answer with every string cleaned.
+
+    Text that is merely too long and findings beyond the cap are cut here: another call would
+    cost more than they are worth. Raises UnusableAnswer for anything else the schema refuses.
+    """
+    answer = _json_object(text)
+    _shorten(answer, max_findings)
+    error = next(iter(_validator(max_findings).iter_errors(answer)), None)
+    if error is not None:
+        where = "/".join(str(part) for part in error.absolute_path)
+        where = re.sub(r"[^A-Za-z0-9_/]", "", where)[:80] or "the answer"
+        raise UnusableAnswer(f"{where} breaks the rule {error.validator} of the schema")
+    for finding in answer["findings"]:
+        for name in _TEXTS:
+            if isinstance(finding.get(name), str):
+                finding[name] = clean(finding[name])
+    # Nothing reads them but the comparison with what was sent.
+    answer["files_read"] = [path for path in answer["files_read"][:1000] if path == clean(path)]
+    return answer
+
+
+@lru_cache(maxsize=8)
+def _validator(max_findings: int) -> Draft202012Validator:
+    return Draft202012Validator(answer_schema(max_findings))
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    if len(text) > MAX_ANSWER_CHARS:
+        raise UnusableAnswer("the answer is too long")
+    fenced = re.search(r"```(?:json)?\s*\n(.*?)```", text, re.DOTALL)
+    first, last = text.find("{"), text.rfind("}")
+    for candidate in (text, fenced.group(1) if fenced else "", text[first : last + 1] if first >= 0 else ""):
+        try:
+            parsed = json.loads(candidate, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(parsed, dict):
+            return parsed
+    raise UnusableAnswer("the answer is not a JSON object" if text.strip() else "the answer is empty")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _shorten(answer: dict[str, Any], max_findings: int) -> None:
+    findings = answer.get("findings")
+    if not isinstance(findings, list):
+        return
+    if len(findings) > max_findings:
+        findings.sort(key=_rank_of_raw)
+        del findings[max_findings:]
+    for finding in findings:
+        for name, limit in _LIMITS.items() if isinstance(finding, dict) else ():
+            value = finding.get(name)
+            if isinstance(value, str) and len(value) > limit:
+                finding[name] = value[: limit - 1].rstrip() + "…"
+
+
+def _rank_of_raw(finding: object) -> tuple[int, int]:
+    severity = finding.get("severity") if isinstance(finding, dict) else None
+    confidence = finding.get("confidence") if isinstance(finding, dict) else None
+    known = SEVERITY_ORDER.get(FindingSeverity(severity), 9) if severity in list(FindingSeverity) else 9
+    return known, -confidence if isinstance(confidence, int) else 0

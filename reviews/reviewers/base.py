@@ -1,0 +1,99 @@
+"""What a reviewer speaks: a change in, findings and coverage out.
+
+Adapters import no models and no settings. Reviewers that talk to a model accept only
+`RedactedText` (specification 001, 9.5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+
+class FindingSeverity(StrEnum):
+    CRITICAL = "critical"  # data loss, exploitable, crash on the main path
+    HIGH = "high"  # wrong result in normal use
+    MEDIUM = "medium"  # wrong in a plausible edge case
+    LOW = "low"  # maintenance
+
+
+SEVERITY_ORDER = {severity: rank for rank, severity in enumerate(FindingSeverity)}
+
+
+class Side(StrEnum):
+    NEW = "new"
+    OLD = "old"
+
+
+class CoverageStatus(StrEnum):
+    REVIEWED = "reviewed"  # checks and model read all of it
+    CHECKED = "checked"  # only the deterministic checks read it
+    PARTIAL = "partial"  # the model read some chunks; reason says what is missing
+    SKIPPED = "skipped"  # nobody read the content; reason says why
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One remark on a change.
+
+    `line` and `end_line` count from 1 on `side`; None means the finding is about the file
+    as a whole. `source` is `check:<name>` or `llm`. All text is plain, already redacted.
+    """
+
+    file: str
+    severity: FindingSeverity
+    category: str
+    title: str
+    message: str
+    source: str
+    line: int | None = None
+    end_line: int | None = None
+    side: Side = Side.NEW
+    suggestion: str = ""
+    quote: str = ""
+    confidence: int | None = None
+    demoted: bool = False  # the quote was not found in the diff: shown without a line
+    excerpt: tuple[tuple[int | None, str, str], ...] = ()  # (line, ' ' '+' or '-', redacted text)
+
+    def at(self, line: int | None, end_line: int | None = None) -> Finding:
+        return replace(self, line=line, end_line=end_line if end_line is not None else line)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What became of one file of the change. `reason` is one short sentence or empty."""
+
+    file: str
+    status: CoverageStatus
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the model calls of one review cost."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    repaired: int = 0
+    failed_chunks: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.calls + other.calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.repaired + other.repaired,
+            self.failed_chunks + other.failed_chunks,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """The outcome of the llm stage. `banner` says plainly what did not run, or is empty."""
+
+    findings: tuple[Finding, ...] = ()
+    coverage: tuple[Coverage, ...] = ()
+    banner: str = ""
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""

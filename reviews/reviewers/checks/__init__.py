@@ -1,0 +1,77 @@
+"""Checks that need no language model: exact, free, and quiet when nothing is wrong.
+
+A check is a function from a change and its diffs (one per file, in the change's order) to
+findings. Adding one is one function and one line in `CHECKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from criticizer.redaction import clean
+from reviews.diffs import FileDiff
+from reviews.reviewers.base import Finding
+from reviews.reviewers.checks.documentation import stale_references
+from reviews.reviewers.checks.hidden import invisible_characters, reviewer_instructions
+from reviews.reviewers.checks.leftovers import conflict_markers, debugger_leftovers, merge_leftovers
+from reviews.reviewers.checks.secrets import added_secrets
+from reviews.reviewers.checks.stored import (
+    case_only_names,
+    executable_bits,
+    large_or_binary_files,
+    line_ends,
+    stored_types,
+)
+from reviews.sources.base import Change
+
+Check = Callable[[Change, Sequence[FileDiff]], Iterable[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    added_secrets,
+    conflict_markers,
+    debugger_leftovers,
+    merge_leftovers,
+    stored_types,
+    executable_bits,
+    line_ends,
+    large_or_binary_files,
+    case_only_names,
+    stale_references,
+    reviewer_instructions,
+    invisible_characters,
+)
+MAX_FINDINGS_PER_CHECK = 20
+
+
+def run_checks(
+    change: Change, diffs: Sequence[FileDiff], checks: Sequence[Check] = CHECKS
+) -> tuple[Finding, ...]:
+    """Run every check and return its findings with all text cleaned of secrets.
+
+    A check that finds more than `MAX_FINDINGS_PER_CHECK` ends with one finding that says so.
+    """
+    return tuple(
+        replace(
+            finding,
+            title=clean(finding.title),
+            message=clean(finding.message),
+            suggestion=clean(finding.suggestion),
+        )
+        for check in checks
+        for finding in _capped(check(change, diffs))
+    )
+
+
+def _capped(findings: Iterable[Finding]) -> Iterable[Finding]:
+    remaining = iter(findings)
+    yield from islice(remaining, MAX_FINDINGS_PER_CHECK)
+    first_dropped = next(remaining, None)
+    if first_dropped is not None:
+        dropped = 1 + sum(1 for _ in remaining)
+        yield replace(
+            first_dropped,
+            title=f"{dropped} more of the same kind",
+            message=f"First of {dropped} further places: {first_dropped.title}.",
+        )

@@ -1,0 +1,81 @@
+"""Text meant for somebody other than the reader: instructions to a reviewer, invisible characters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from reviews.diffs import FileDiff
+from reviews.reviewers.base import Finding, FindingSeverity
+from reviews.reviewers.checks.lines import added_lines, files_and_diffs
+from reviews.sources.base import Change
+
+DESCRIPTION = "(description)"  # stands for the change's description where a finding names a file
+
+# Sentences that address a reviewing model. Each needs both an order and what only a reviewer
+# has (instructions, findings, a verdict), so that ordinary prose does not match.
+_INSTRUCTIONS = re.compile(
+    r"\b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|the\s+|your\s+|of\s+)*"
+    r"(?:previous|prior|above|earlier|preceding|system)\s+(?:instruction|prompt|rule|direction|message)"
+    r"|\b(?:do\s+not|don't|never)\s+(?:report|flag|mention|raise)\s+(?:any|this|these|the|an?)\s+"
+    r"(?:\w+\s+)?(?:finding|issue|problem|bug|vulnerabilit|secret)"
+    r"|\b(?:ai|llm|language\s+model|assistant|bot|automated)\s*(?:code\s*)?(?:reviewers?|models?|agents?|assistants?)?"
+    r"\s*[:,]\s*(?:please\s+)?(?:approve|ignore|skip|do\s+not|don't|respond|answer|return|output|report)"
+    r"|\b(?:respond|answer|reply|return|output)\s+(?:only\s+)?(?:with\s+)?(?:an?\s+)?"
+    r"(?:empty\s+(?:list\s+of\s+)?findings|no\s+findings|zero\s+findings|[\"']?lgtm)"
+    r"|\byou\s+are\s+(?:now\s+)?(?:an?\s+|the\s+)?(?:helpful\s+)?(?:ai|llm|language\s+model|code\s+review(?:er|ing))\b"
+    r"|<\|(?:im_start|im_end|system|endoftext|start_header_id)\|>|\[/?INST\]|<<SYS>>",
+    re.IGNORECASE,
+)
+
+# Direction overrides reorder what a reader sees; tag characters carry text nobody sees; a
+# zero-width character between letters makes two names look like one.
+_INVISIBLE = re.compile(
+    "[\u202a-\u202e\u2066-\u2069]|[\U000e0001\U000e0020-\U000e007e]{3,}"
+    "|(?<=[A-Za-z0-9_])[\u200b\u200c\u200d\u2060\ufeff](?=[A-Za-z0-9_])"
+)
+
+
+def reviewer_instructions(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
+    """Report text in added lines and in the description that tries to instruct a reviewer."""
+    if _INSTRUCTIONS.search(change.description[:100_000]):
+        yield _instruction(DESCRIPTION, None)
+    for file, diff in files_and_diffs(change, diffs):
+        for line in added_lines(file, diff):
+            if _INSTRUCTIONS.search(line.text[:2000]):
+                yield _instruction(file.path, line.number)
+
+
+def invisible_characters(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
+    """Report added characters that make text read differently from what it is."""
+    for file, diff in files_and_diffs(change, diffs):
+        for line in added_lines(file, diff):
+            found = _INVISIBLE.search(line.text) if not line.text.isascii() else None
+            if found is not None:
+                yield Finding(
+                    file=file.path,
+                    severity=FindingSeverity.HIGH,
+                    category="security",
+                    title="Invisible character in the text",
+                    message=(
+                        f"U+{ord(found.group()[0]):04X} makes this line look different from what it says."
+                    ),
+                    suggestion="Remove the character, or write it as an escape.",
+                    source="check:invisible_characters",
+                    line=line.number,
+                    end_line=line.number,
+                )
+
+
+def _instruction(path: str, line: int | None) -> Finding:
+    return Finding(
+        file=path,
+        severity=FindingSeverity.MEDIUM,
+        category="security",
+        title="Text addresses an automated reviewer",
+        message="This text reads like an instruction to a reviewing model. It was treated as data.",
+        suggestion="Remove it, or reword it if it is there for another reason.",
+        source="check:reviewer_instructions",
+        line=line,
+        end_line=line,
+    )

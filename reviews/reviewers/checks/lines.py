@@ -1,0 +1,42 @@
+"""Which lines of a file a change adds, also where the file is too large to compare."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from reviews.diffs import FileDiff, split_lines
+from reviews.sources.base import Change, FileChange
+
+
+@dataclass(frozen=True, slots=True)
+class AddedLine:
+    """A line that is new. `number` counts from 1 on the new side."""
+
+    number: int
+    text: str
+
+
+def added_lines(file: FileChange, diff: FileDiff) -> Iterator[AddedLine]:
+    """Yield the added lines in order.
+
+    Of a file too large to compare, those are the lines whose text the old side does not have.
+    """
+    if not diff.too_large:
+        yield from (AddedLine(line.new_no or 0, line.text) for line in diff.added())
+        return
+    known = set(split_lines(file.old_text or ""))
+    for number, line in enumerate(split_lines(file.new_text or ""), start=1):
+        if line not in known:
+            yield AddedLine(number, line.removesuffix("\n"))
+
+
+def files_and_diffs(change: Change, diffs: Sequence[FileDiff]) -> Iterator[tuple[FileChange, FileDiff]]:
+    """Pair each file with its diff. Raises ValueError when they are not one to one."""
+    return zip(change.files, diffs, strict=True)
+
+
+def extension(path: str) -> str:
+    """Return the lower-case extension with its dot, or ''."""
+    return posixpath.splitext(path)[1].lower()

@@ -1,0 +1,214 @@
+"""Redacted hunks, packed into requests that fit a model's window.
+
+Everything here works on text that is redacted already: cutting first could cut a secret in two
+and hide it from the rules. The order is deterministic: riskier files first (code, then tests,
+then documentation), files of one directory together, hunks as they stand in the file.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from criticizer.redaction import RedactedText
+from reviews.diffs import FileDiff, Hunk, RenderedDiff
+from reviews.reviewers.base import Side
+from reviews.sources.base import Action
+
+CHARS_PER_TOKEN = 2.5  # pessimistic: code was measured at 2.0 to 3.0 characters per token
+MAX_LINE_CHARS = 2_000
+NEAR_LINES = 3  # a finding counts on lines that are changed or this close to a change
+_OLD_CONTEXT = 1
+_SLICE = 100
+_RESERVED_CHARS = 200  # titles and marks of clipping
+
+_TESTS = re.compile(
+    r"(?:^|/)(?:tests?|specs?|__tests__|testdata|fixtures)/|(?:^|/)test_|[._-](?:test|spec)s?\.",
+    re.IGNORECASE,
+)
+_DOCUMENTS = re.compile(
+    r"\.(?:md|markdown|rst|adoc|txt|html?)$|(?:^|/)(?:docs?|documentation)/", re.IGNORECASE
+)
+
+
+def tokens(text: RedactedText | str) -> int:
+    """Estimate how many tokens a text costs, rather too many than too few."""
+    return int(len(text) / CHARS_PER_TOKEN) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLine:
+    """A line as the model sees it: what a quote is looked up in. `number` counts on `side`."""
+
+    side: Side
+    number: int
+    kind: str  # ' ', '+' or '-'
+    text: str
+    is_near_change: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownHunk:
+    """One hunk ready for a request. `name` is its id, `F2H3`; `is_clipped`: lines are missing."""
+
+    name: str
+    file: int  # index in the change
+    text: RedactedText
+    lines: tuple[ShownLine, ...]
+    is_clipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Hunks that go to the model in one request."""
+
+    hunks: tuple[ShownHunk, ...]
+
+    @property
+    def files(self) -> tuple[int, ...]:
+        """Indexes of the files it holds, in the order shown."""
+        return tuple(dict.fromkeys(hunk.file for hunk in self.hunks))
+
+
+def review_order(paths: Sequence[str]) -> list[int]:
+    """Return the indexes of the paths, largest risk first and directories together."""
+    return sorted(range(len(paths)), key=lambda i: (_rank(paths[i]), posixpath.dirname(paths[i]), paths[i]))
+
+
+def _rank(path: str) -> int:
+    if _TESTS.search(path):
+        return 1
+    return 2 if _DOCUMENTS.search(path) else 0
+
+
+def pack(
+    diffs: Sequence[FileDiff],
+    rendered: Sequence[RenderedDiff | None],
+    redacted: Sequence[RedactedText | None],
+    file_tokens: Sequence[int],
+    budget_tokens: int,
+) -> Iterator[Chunk]:
+    """Yield chunks of at most `budget_tokens` each.
+
+    The sequences have one entry per file of the change; `redacted[i]` is `rendered[i].text`
+    after redaction, None where there is nothing to show; `file_tokens[i]` is what naming the
+    file costs each chunk that holds a part of it. Lazy: a caller that stops early pays nothing
+    for the rest.
+    """
+    waiting: list[ShownHunk] = []
+    used = 0
+    named = -1  # the file that the waiting hunks named last
+    for index in review_order([diff.path for diff in diffs]):
+        text, places = redacted[index], rendered[index]
+        if text is None or places is None:
+            continue
+        for hunk in _shown_hunks(index, diffs[index], places, text, budget_tokens - file_tokens[index]):
+            cost = tokens(hunk.text)
+            naming = 0 if named == index else file_tokens[index]
+            if waiting and used + cost + naming > budget_tokens:
+                yield Chunk(tuple(waiting))
+                waiting, used, naming = [], 0, file_tokens[index]
+            waiting.append(hunk)
+            used += cost + naming
+            named = index
+    if waiting:
+        yield Chunk(tuple(waiting))
+
+
+def _shown_hunks(
+    index: int, diff: FileDiff, rendered: RenderedDiff, text: RedactedText, budget_tokens: int
+) -> Iterator[ShownHunk]:
+    lines = _Lines(text)
+    what = ", new file" if diff.action is Action.ADD else ""
+    for number, hunk in enumerate(diff.hunks, start=1):
+        name = f"F{index + 1}H{number}"
+        yield _shown_hunk(name, index, what, hunk, rendered.places[number - 1], lines, budget_tokens)
+
+
+class _Lines:
+    """Lines of a redacted text, cut out of slices: cutting each out of the whole is quadratic."""
+
+    def __init__(self, text: RedactedText) -> None:
+        self._text = text
+        self._slice_number = -1
+        self._slice = text
+
+    def __getitem__(self, index: int) -> RedactedText:
+        number, within = divmod(index, _SLICE)
+        if number != self._slice_number:
+            first = number * _SLICE
+            self._slice = self._text.lines(first + 1, first + _SLICE)
+            self._slice_number = number
+        return self._slice.lines(within + 1, within + 1)
+
+
+@dataclass(slots=True)
+class _Page:
+    """A hunk's text while it is written: a format of our own literals, and what fills it."""
+
+    room: int  # characters
+    layout: list[str]
+    parts: dict[str, RedactedText]
+    is_clipped: bool = False
+
+    def add(self, prefix: str, line: RedactedText) -> RedactedText | None:
+        """Write a line behind a literal of ours; None when it does not fit any more."""
+        shown = line.truncated(MAX_LINE_CHARS) if len(line) > MAX_LINE_CHARS else line
+        mark = " [... line clipped]" if len(line) > MAX_LINE_CHARS else ""
+        cost = len(prefix) + len(shown) + len(mark) + 1
+        if cost > self.room:
+            self.is_clipped = True
+            return None
+        self.is_clipped = self.is_clipped or bool(mark)
+        self.room -= cost
+        name = f"l{len(self.parts)}"
+        self.parts[name] = shown
+        self.layout.append(f"{prefix}{{{name}}}{mark}")
+        return shown
+
+
+def _shown_hunk(
+    name: str, index: int, what: str, hunk: Hunk, places: tuple[int, ...], lines: _Lines, budget_tokens: int
+) -> ShownHunk:
+    last = hunk.new_start + max(hunk.new_count, 1) - 1
+    head = f"[{name}] lines {hunk.new_start} to {last}{what}"
+    page = _Page(int((budget_tokens - 1) * CHARS_PER_TOKEN) - len(head) - _RESERVED_CHARS, [head], {})
+    near = _near_changes(hunk)
+    shown: list[ShownLine] = []
+    for side, title, positions in (
+        (Side.NEW, "new:", [k for k, line in enumerate(hunk.lines) if line.kind != "-"]),
+        (Side.OLD, "old, removed or replaced:", _old_positions(hunk)),
+    ):
+        if positions:
+            page.layout.append(title)
+        for done, k in enumerate(positions):
+            line = hunk.lines[k]
+            number = (line.new_no if side is Side.NEW else line.old_no) or 0
+            # The cut-out line starts with the diff's own mark, so only the number is put before it.
+            written = page.add(f"{number:>5} " if side is Side.NEW else "", lines[places[k]])
+            if written is None:
+                page.layout.append(f"[... clipped here: {len(positions) - done} more lines are not shown]")
+                break
+            shown.append(ShownLine(side, number, line.kind, written.text.removeprefix(line.kind), near[k]))
+    text = RedactedText.template("\n".join(page.layout), **page.parts)
+    return ShownHunk(name, index, text, tuple(shown), page.is_clipped)
+
+
+def _near_changes(hunk: Hunk) -> list[bool]:
+    near = [False] * len(hunk.lines)
+    for k, line in enumerate(hunk.lines):
+        if line.kind != " ":
+            for other in range(max(0, k - NEAR_LINES), min(len(near), k + NEAR_LINES + 1)):
+                near[other] = True
+    return near
+
+
+def _old_positions(hunk: Hunk) -> list[int]:
+    """Return where the removed lines lie, each run with a line of context for orientation."""
+    wanted: set[int] = set()
+    for k, line in enumerate(hunk.lines):
+        if line.kind == "-":
+            wanted.update(range(max(0, k - _OLD_CONTEXT), min(len(hunk.lines), k + _OLD_CONTEXT + 1)))
+    return [k for k in sorted(wanted) if hunk.lines[k].kind != "+"]

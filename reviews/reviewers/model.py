@@ -1,0 +1,70 @@
+"""What a language model client speaks: redacted text in, the answer's text and its cost out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from criticizer.redaction import RedactedText
+
+
+@dataclass(frozen=True, slots=True)
+class LlmConfig:
+    """How one model server is reached: the `LLM_*` environment, already validated.
+
+    The second key is tried when the first is refused, so keys rotate without downtime
+    (specification 001, 9.3). Without a key no credential is sent (local servers).
+    """
+
+    base_url: str
+    model: str
+    api_key: str = field(default="", repr=False)
+    api_key_next: str = field(default="", repr=False)
+    timeout_seconds: float = 120.0
+    max_concurrency: int = 100
+    max_output_tokens: int = 4096
+    max_answer_bytes: int = 1_000_000
+    proxy_url: str = field(default="", repr=False)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(key for key in (self.api_key, self.api_key_next) if key) or ("",)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """The raw answer of one call. `text` is untrusted; `finish_reason` is the provider's word."""
+
+    text: str = field(repr=False)
+    input_tokens: int = 0
+    output_tokens: int = 0
+    finish_reason: str = ""
+    model: str = ""
+
+
+class ModelClient(Protocol):
+    """A language model behind a network. One object per event loop."""
+
+    @property
+    def model(self) -> str: ...
+
+    async def complete(
+        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+    ) -> ModelAnswer:
+        """Ask once and return the answer.
+
+        `system` is this program's own constant text. `call_id` is sent as `X-Request-Id` and
+        logged. Nothing is retried here. Raises TypeError for a `user` that is not
+        `RedactedText`, `RedactionBlocked` from the guard, and otherwise only
+        `criticizer.failures` classes with `Place.REVIEWER`.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+def token_count(usage: object, name: str) -> int:
+    """Return a count from a provider's usage object, 0 where it is missing or nonsense."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

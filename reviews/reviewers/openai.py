@@ -1,0 +1,160 @@
+"""Client of any server that speaks OpenAI's chat/completions protocol.
+
+Verified against a double that speaks the documented protocol over a real socket. Servers
+differ in what they accept, so three optional parameters are given up one by one when a server
+refuses them by name: the JSON schema (then `json_object`, then none), the temperature, and the
+name of the output limit. What a server refused once is not offered to it again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Self
+
+import structlog
+
+from criticizer.failures import ErrorClass
+from criticizer.redaction import RedactedText
+from reviews.reviewers.model import LlmConfig, ModelAnswer, token_count
+from reviews.reviewers.provider_errors import failure, failure_of_answer, refused_parameter
+from reviews.reviewers.transport import HttpAnswer, Transport
+
+_FORMATS = ("json_schema", "json_object", "none")
+_LIMITS = ("max_tokens", "max_completion_tokens", "none")
+_OPTIONAL = ("response_format", "json_schema", "temperature", "max_completion_tokens", "max_tokens")
+
+log = structlog.get_logger()
+
+
+class OpenAIClient:
+    """Asks one model. Use it as an async context manager, in one event loop."""
+
+    def __init__(self, config: LlmConfig, now: Callable[[], float] = time.time) -> None:
+        self._config = config
+        self._transport = Transport(config, _bearer, now)
+        self._now = now
+        self._format = 0
+        self._limit = 0
+        self._has_temperature = True
+
+    @property
+    def model(self) -> str:
+        return self._config.model
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    async def complete(
+        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+    ) -> ModelAnswer:
+        """Ask once (see `ModelClient.complete`). The deadline covers every step of the call."""
+        if not isinstance(user, RedactedText):
+            raise TypeError(f"a model is sent RedactedText only, not {type(user).__name__}")
+        answer = await self._transport.within_deadline(
+            call_id, lambda: self._complete(system, user, schema, call_id)
+        )
+        log.info(
+            "model_call_done",
+            call=call_id,
+            model=answer.model,
+            finish_reason=answer.finish_reason,
+            input_tokens=answer.input_tokens,
+            output_tokens=answer.output_tokens,
+        )
+        return answer
+
+    async def _complete(
+        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+    ) -> ModelAnswer:
+        # Each round but the last gives one parameter up, so the number of rounds is bounded.
+        for _ in range(len(_FORMATS) + len(_LIMITS)):
+            answer = await self._transport.post(
+                "/chat/completions", user, lambda text: self._body(system, text, schema), call_id
+            )
+            if answer.status < 300:
+                return self._parse(answer, call_id)
+            if not self._give_up(refused_parameter(answer.status, answer.body, _OPTIONAL)):
+                break
+        raise failure_of_answer(answer.status, answer.headers, answer.body, call_id, self._now)
+
+    def _body(self, system: str, text: str, schema: Mapping[str, object]) -> dict[str, object]:
+        body: dict[str, object] = {
+            "model": self._config.model,
+            "messages": [{"role": "system", "content": system}, {"role": "user", "content": text}],
+            "stream": False,
+        }
+        if _FORMATS[self._format] == "json_schema":
+            wrapped = {"name": "review", "strict": True, "schema": schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": wrapped}
+        elif _FORMATS[self._format] == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        if _LIMITS[self._limit] != "none":
+            body[_LIMITS[self._limit]] = self._config.max_output_tokens
+        if self._has_temperature:
+            body["temperature"] = 0
+        return body
+
+    def _give_up(self, parameter: str) -> bool:
+        """Stop offering a refused parameter. False when there is nothing left to give up."""
+        if parameter in {"response_format", "json_schema"} and self._format < len(_FORMATS) - 1:
+            self._format += 1
+        elif parameter in {"max_tokens", "max_completion_tokens"} and self._limit < len(_LIMITS) - 1:
+            self._limit += 1
+        elif parameter == "temperature" and self._has_temperature:
+            self._has_temperature = False
+        else:
+            return False
+        log.info("model_parameter_refused", parameter=parameter, model=self._config.model)
+        return True
+
+    def _parse(self, answer: HttpAnswer, call_id: str) -> ModelAnswer:
+        body: Any = None
+        with suppress(ValueError, RecursionError):
+            body = json.loads(answer.body)
+        if isinstance(body, dict) and body.get("error") and not body.get("choices"):
+            # Some gateways report the upstream's failure with status 200.
+            status = body["error"].get("code") if isinstance(body["error"], dict) else None
+            status = status if isinstance(status, int) and 400 <= status < 600 else 500
+            raise failure_of_answer(status, answer.headers, answer.body, call_id, self._now)
+        try:
+            choice, usage = body["choices"][0], body.get("usage")
+            content, refusal = choice["message"].get("content"), choice["message"].get("refusal")
+            finish_reason = str(choice.get("finish_reason") or "")
+            model = str(body.get("model") or self._config.model)
+        except (TypeError, KeyError, IndexError, AttributeError):
+            raise failure(
+                ErrorClass.SCHEMA_INVALID, "the answer is not a chat completion", call=call_id, status=200
+            ) from None
+        if refusal or finish_reason == "content_filter":
+            raise failure(
+                ErrorClass.POLICY_REJECTED, "the model refused to review this part", call=call_id, status=200
+            )
+        return ModelAnswer(
+            text=_text_of(content),
+            input_tokens=token_count(usage, "prompt_tokens"),
+            output_tokens=token_count(usage, "completion_tokens"),
+            finish_reason=finish_reason[:40],
+            model=model[:200],
+        )
+
+
+def _bearer(key: str) -> Mapping[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _text_of(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    return ""

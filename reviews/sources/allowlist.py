@@ -1,0 +1,217 @@
+"""Which depot paths may be fetched (specification 001, 9.1).
+
+Lines work like those of a Perforce view: later lines win, a leading `-` excludes, and what
+no line matches is denied. The matcher compares strings only; it does not rely on Perforce
+to refuse relative or doubled segments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from reviews.sources.paths import MAX_PATH_CHARACTERS, canonical_case, path_fault, printable
+
+# Stands for a wildcard while a line's form is checked as if it were a path.
+_STAND_IN = "_"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the allow-list says of one path. `line` is the line that decided, None for the default."""
+
+    allowed: bool
+    reason: str
+    line: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A parsed line. `levels` are the path's segments, each split at its `*`.
+
+    `tree` says that the line ended in `...`; `open_end` that the dots followed a name rather
+    than a slash, so that the last level itself may be the file.
+    """
+
+    text: str
+    include: bool
+    levels: tuple[tuple[str, ...], ...]
+    tree: bool
+    open_end: bool
+
+    def matches(self, segments: Sequence[str]) -> bool:
+        depth = len(self.levels)
+        if self.tree:
+            enough = len(segments) >= depth if self.open_end else len(segments) > depth
+        else:
+            enough = len(segments) == depth
+        return enough and all(map(_level_matches, self.levels, segments))
+
+    def touches(self, segments: Sequence[str]) -> bool:
+        """Say whether this line could match something below these directories."""
+        if len(segments) >= len(self.levels) and not self.tree:
+            return False
+        return all(map(_level_matches, self.levels, segments))
+
+    def covers(self, segments: Sequence[str]) -> bool:
+        """Say whether this line matches everything below these directories."""
+        return (
+            self.tree
+            and len(segments) >= len(self.levels)
+            and all(map(_level_matches, self.levels, segments))
+        )
+
+
+class AllowList:
+    """An ordered list of allow-list lines, optionally inside a ceiling.
+
+    Lines: `//depot/projectA/...` (everything below), `//depot/a/*.c` (one level),
+    `//depot/a/b.c` (one file), each with a leading `-` to exclude. `...` may stand only at
+    the end of a line and only after `/`; an excluding line may end in `name...` as well,
+    because that can only narrow what is approved.
+
+    Raises ValueError, saying what to write instead, for lines that are empty, relative, not
+    canonical, or broader than they look, and when no line includes anything.
+    """
+
+    def __init__(
+        self, lines: Sequence[str], case_sensitive: bool = True, ceiling: AllowList | None = None
+    ) -> None:
+        self.lines = tuple(line.strip() for line in lines)
+        self.case_sensitive = case_sensitive
+        self.ceiling = ceiling.with_case(case_sensitive) if ceiling else None
+        self._parsed = tuple(_parse(line, case_sensitive) for line in self.lines)
+        includes = any(line.include for line in self._parsed)
+        if not includes and ceiling is None:
+            raise ValueError(
+                "the allow-list includes nothing: set at least one line such as //depot/projectA/..."
+            )
+        # Rows that only exclude narrow the ceiling; they do not replace it.
+        self._default = Decision(
+            allowed=not includes,
+            reason="no line of the allow-list matches" if includes else "inside the configured allow-list",
+        )
+
+    def decide(self, path: object, *, literal_names: bool = False) -> Decision:
+        """Decide about one path as a source listed it: encoded, with no revision. Never raises."""
+        if self.ceiling is not None:
+            above = self.ceiling.decide(path, literal_names=literal_names)
+            if not above.allowed:
+                return replace(above, reason=f"{above.reason} (configured ceiling)")
+        fault = path_fault(path, literal_names=literal_names)
+        if fault is not None or not isinstance(path, str):
+            return Decision(allowed=False, reason=fault or "the path is not text")
+        segments = canonical_case(path, case_sensitive=self.case_sensitive)[2:].split("/")
+        for line in reversed(self._parsed):
+            if line.matches(segments):
+                verb = "allowed" if line.include else "excluded"
+                return Decision(line.include, f"{verb} by the line {line.text}", line.text)
+        return self._default
+
+    def may_touch(self, prefix: str) -> bool:
+        """Say whether anything below a depot directory could be allowed: `//name/` or `//name/dir`.
+
+        For the check before any command runs. True means "ask per path", never "allowed".
+        """
+        if self.ceiling is not None and not self.ceiling.may_touch(prefix):
+            return False
+        directory = prefix.rstrip("/")
+        if path_fault(f"{directory}/{_STAND_IN}") is not None:
+            return False
+        segments = canonical_case(directory, case_sensitive=self.case_sensitive)[2:].split("/")
+        for line in reversed(self._parsed):
+            if line.include and line.touches(segments):
+                return True
+            if not line.include and line.covers(segments):
+                return False
+        return self._default.allowed
+
+    def with_case(self, case_sensitive: bool) -> AllowList:
+        """Return the same list for a server that compares names this way."""
+        if case_sensitive == self.case_sensitive:
+            return self
+        return AllowList(self.lines, case_sensitive, self.ceiling)
+
+    def within(self, ceiling: AllowList) -> AllowList:
+        """Return the list that allows what both this list and the ceiling allow."""
+        return AllowList(self.lines, ceiling.case_sensitive, ceiling)
+
+
+def effective(ceiling: AllowList, rows: Sequence[str]) -> AllowList:
+    """Return the configured ceiling narrowed by the rows that operators edit; no rows change nothing.
+
+    Raises ValueError for a row that is not a valid line.
+    """
+    return AllowList(rows, ceiling.case_sensitive, ceiling) if rows else ceiling
+
+
+def validate_line(line: str) -> str:
+    """Return a line as it will be stored. Raises ValueError saying what to write instead."""
+    return _parse(line.strip(), case_sensitive=True).text
+
+
+def _parse(text: str, case_sensitive: bool) -> _Line:
+    if not text:
+        raise ValueError("an allow-list line is empty: remove it, or write //depot/directory/...")
+    shown = printable(text, 200)
+    include = not text.startswith("-")
+    path = text.removeprefix("-")
+    if not path.startswith("//"):
+        raise ValueError(
+            f"allow-list line {shown!r} is not a depot path: write //depot/directory/... "
+            "(with - in front to exclude)"
+        )
+    tree = path.endswith("...")
+    body = path[:-3] if tree else path
+    open_end = tree and not body.endswith("/")
+    if open_end and include:
+        raise ValueError(
+            f"allow-list line {shown!r} would also allow every directory whose name begins so: "
+            f"write {printable(body, 200)}/... instead"
+        )
+    if tree and not open_end:
+        body = body[:-1]
+    _check_form(shown, body)
+    folded = canonical_case(body, case_sensitive=case_sensitive)
+    levels = [tuple(segment.split("*")) for segment in folded[2:].split("/")]
+    if open_end:
+        levels[-1] = (*levels[-1], "")
+    return _Line(text, include, tuple(levels), tree, open_end)
+
+
+def _check_form(shown: str, body: str) -> None:
+    """Raise ValueError unless a line without its final `...` is a canonical path with `*` in names."""
+    if "..." in body:
+        raise ValueError(f"allow-list line {shown!r} has ... in the middle: write it once, at the end")
+    if re.search(r"%%[0-9]", body):
+        raise ValueError(f"allow-list line {shown!r} has a positional wildcard: write * or ... instead")
+    depot = body[2:].partition("/")[0]
+    if "*" in depot:
+        raise ValueError(f"allow-list line {shown!r} has * in the depot's name: name each depot")
+    plain = body.replace("*", _STAND_IN)
+    # `//depot/...` leaves only the depot, which is a directory and no file path.
+    fault = path_fault(plain if "/" in plain[2:] else f"{plain}/{_STAND_IN}")
+    if fault is None and "/" not in body[2:] and "..." not in shown:
+        fault = "the path names no file"
+    if fault is not None:
+        raise ValueError(
+            f"allow-list line {shown!r} is not canonical ({fault}): write //depot/directory/... "
+            f"with %40 %23 %2A %25 for @ # * %, at most {MAX_PATH_CHARACTERS} characters"
+        )
+
+
+def _level_matches(pieces: tuple[str, ...], name: str) -> bool:
+    """Match one name against a level split at its `*`, in linear time whatever the input."""
+    if len(pieces) == 1:
+        return pieces[0] == name
+    first, *middle, last = pieces
+    if len(name) < len(first) + len(last) or not name.startswith(first) or not name.endswith(last):
+        return False
+    position, end = len(first), len(name) - len(last)
+    for piece in middle:
+        found = name.find(piece, position, end)
+        if found < 0:
+            return False
+        position = found + len(piece)
+    return True

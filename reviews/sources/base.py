@@ -1,0 +1,151 @@
+"""What a source of changes speaks: dataclasses in, dataclasses out.
+
+Adapters import no models and no settings; their configuration is passed in. They raise
+`criticizer.failures` classes with `Place.SOURCE` and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+
+class Action(StrEnum):
+    ADD = "add"
+    EDIT = "edit"
+    DELETE = "delete"
+    RENAME = "rename"  # old_path is set; the content may have changed too
+
+
+class SkipReason(StrEnum):
+    """Why the content of a listed file was not read. Shown in the coverage."""
+
+    BINARY = "binary"
+    SYMLINK = "symlink"
+    SUBMODULE = "submodule"
+    TOO_LARGE = "too_large"
+    GENERATED = "generated"
+    DENIED = "denied"  # the server lets our account list but not read it
+    UNREADABLE = "unreadable"  # undecodable, purged, archived, damaged
+    IDENTICAL = "identical"  # a rename or integration without a change of content
+    BUDGET = "budget"  # the change as a whole is over its byte budget
+
+
+class ChangeStatus(StrEnum):
+    SUBMITTED = "submitted"
+    SHELVED = "shelved"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """One file of a change as the source lists it, before any content is read.
+
+    Paths are depot paths in the source's encoded form (`%40` for `@`). `old_revision` and
+    `new_revision` are opaque to everybody but the source that made them; None means that
+    side does not exist.
+    """
+
+    path: str
+    action: Action
+    file_type: str = "text"
+    old_path: str | None = None
+    old_file_type: str | None = None
+    size_bytes: int | None = None
+    digest: str = ""
+    old_revision: str | None = None
+    new_revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedChange:
+    """A change's description and its files, before any content is read."""
+
+    changelist_id: str
+    author: str
+    description: str
+    status: ChangeStatus
+    created_at_epoch: int
+    version_key: str  # digest over (path, action, type, content digest): equal means same content
+    files: tuple[ListedFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One file of a change with both sides' text, or the reason why they were not read.
+
+    `old_text` is None for an added file, `new_text` for a deleted one, both when `skipped`.
+    Text has `\\n` line ends; `crlf` says that the stored new side had `\\r\\n`.
+    """
+
+    path: str
+    action: Action
+    file_type: str = "text"
+    old_path: str | None = None
+    old_file_type: str | None = None
+    size_bytes: int | None = None
+    old_text: str | None = None
+    new_text: str | None = None
+    encoding: str = "utf-8"
+    crlf: bool = False
+    old_crlf: bool | None = None  # the same of the old side; None: the source does not know
+    skipped: SkipReason | None = None
+    skip_detail: str = ""  # may quote the depot (a link's target): redact it like the texts
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A fetched change: what the llm stage reviews. `to_json`/`from_json` make the raw artifact."""
+
+    changelist_id: str
+    source: str  # "perforce" or "git:<name>"
+    author: str
+    description: str
+    status: ChangeStatus
+    created_at_epoch: int
+    version_key: str
+    files: tuple[FileChange, ...] = field(default=())
+
+
+def version_key_of(files: Iterable[tuple[str, str, str, str]]) -> str:
+    """Return the digest of a change's content from `(path, action, type, content digest)` per file.
+
+    Independent of the order of the files. Hexadecimal SHA-256.
+    """
+    listing = "".join("\0".join(fields) + "\n" for fields in sorted(files))
+    return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class Source(Protocol):
+    """A version control system. One object per configured server or repository."""
+
+    name: str
+    # Paths are never handed to a command that reads wildcards, so `[...slug].tsx` is a name.
+    literal_names: bool
+
+    @property
+    def case_sensitive(self) -> bool:
+        """Say whether `//Depot/a` and `//depot/a` differ; may ask the server, raising as `describe`."""
+        ...
+
+    def describe(self, changelist_id: str) -> ListedChange:
+        """List a change without reading any content.
+
+        Raises PermanentFailure NOT_FOUND, AUTH_DENIED, PERMISSION_DENIED, CONFIG_INVALID,
+        RetryableFailure NETWORK_*, UPSTREAM_*, RATE_LIMITED.
+        """
+        ...
+
+    def read(self, files: Sequence[ListedFile], *, max_bytes: int) -> list[FileChange]:
+        """Read both sides of files that have passed the allow-list, `max_bytes` per side.
+
+        A file that cannot be read carries its `SkipReason`; only trouble with the server
+        raises. The result has one entry per given file, in order.
+        """
+        ...
+
+    def probe(self) -> None:
+        """Ask the server a cheap harmless question; raise as `describe` does when it is ill."""
+        ...

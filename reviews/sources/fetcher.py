@@ -1,0 +1,237 @@
+"""The one way to a change's content: allow-list, listing, allow-list per file, content.
+
+Implements specification 001, 9.1: violations fail closed. If one path of a change is
+outside the allow-list, no content of that change is read at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import structlog
+
+from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from reviews.sources.allowlist import AllowList
+from reviews.sources.base import (
+    Action,
+    Change,
+    ChangeStatus,
+    FileChange,
+    ListedChange,
+    ListedFile,
+    SkipReason,
+    Source,
+)
+from reviews.sources.content import skipped
+from reviews.sources.paths import printable, storable
+from reviews.sources.registry import depot_prefix, validate_changelist_id
+
+log = structlog.get_logger()
+
+MAX_FILE_BYTES = 1_000_000  # per side
+MAX_CHANGE_BYTES = 20_000_000  # both sides of all files
+MAX_FILES = 2_000
+MAX_DESCRIPTION_CHARACTERS = 64_000
+MAX_REPORTED_VIOLATIONS = 20
+SHELF_RESTARTS = 2
+# A batch is what is in memory at once before it counts against the budget.
+_BATCH_FILES = 64
+_BATCH_BYTES = 8_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityViolation:
+    """A path that the allow-list denied. `path` is bounded and safe to show.
+
+    `stage`: `query` before anything was read, `file` at the check of a single file.
+    """
+
+    changelist_id: str
+    path: str
+    reason: str
+    stage: Literal["query", "file"]
+
+
+class ChangeFetcher:
+    """Fetches changes of one source inside one allow-list."""
+
+    def __init__(
+        self,
+        source: Source,
+        allow_list: AllowList,
+        on_violation: Callable[[SecurityViolation], None],
+        max_change_bytes: int = MAX_CHANGE_BYTES,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        max_files: int = MAX_FILES,
+    ) -> None:
+        self._source = source
+        self._allow_list = allow_list
+        self._on_violation = on_violation
+        self._max_change_bytes = max_change_bytes
+        self._max_file_bytes = max_file_bytes
+        self._max_files = max_files
+
+    def fetch(self, changelist_id: str) -> Change:
+        """Return a change with the content of every file that can be reviewed.
+
+        Every listed file is in the result; those without content say why. Raises
+        PermanentFailure PATH_DENIED after reporting each denied path (at most
+        `MAX_REPORTED_VIOLATIONS`), RetryableFailure WRITE_CONFLICT when a shelf is replaced
+        again and again while it is read, and whatever the source raises.
+        """
+        try:
+            changelist_id = validate_changelist_id(changelist_id)
+        except ValueError as error:
+            raise PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE, str(error)) from error
+        prefix = depot_prefix(changelist_id)
+        if prefix is not None and not self._allow_list.may_touch(prefix):
+            self._deny(changelist_id, [(prefix, "nothing below it is in the allow-list")], "query")
+        # The list is written by people, the server decides whether case distinguishes names.
+        allow_list = self._allow_list.with_case(self._source.case_sensitive)
+        listed = self._describe(changelist_id, allow_list)
+        for _ in range(SHELF_RESTARTS + 1):
+            change = self._read(listed, allow_list)
+            if listed.status is not ChangeStatus.SHELVED:
+                return change
+            # A shelf has no history: it may have been replaced under the same number meanwhile.
+            again = self._describe(changelist_id, allow_list)
+            if again.version_key == listed.version_key:
+                return change
+            log.info("shelf_replaced", changelist=changelist_id)
+            listed = again
+        raise RetryableFailure(
+            ErrorClass.WRITE_CONFLICT, Place.SOURCE, "the shelf was replaced each time it was being read"
+        )
+
+    def _describe(self, changelist_id: str, allow_list: AllowList) -> ListedChange:
+        """Return the listing with every path allowed; move sources outside the list are left out."""
+        listed = self._source.describe(changelist_id)
+        self._check(changelist_id, (file.path for file in listed.files), allow_list, "query")
+        return replace(
+            listed, files=tuple(self._without_denied_source(file, allow_list) for file in listed.files)
+        )
+
+    def _without_denied_source(self, file: ListedFile, allow_list: AllowList) -> ListedFile:
+        if file.old_path is None or self._allows(file.old_path, allow_list):
+            return file
+        # The file itself is in scope; where it came from is neither read nor named.
+        return replace(file, action=Action.ADD, old_path=None, old_file_type=None, old_revision=None)
+
+    def _read(self, listed: ListedChange, allow_list: AllowList) -> Change:
+        entries: list[FileChange] = []
+        budget = self._max_change_bytes
+        full = False
+        for batch in self._batches(listed.files[: self._max_files]):
+            if full:
+                entries += [self._over_budget(file) for file in batch]
+                continue
+            self._check(listed.changelist_id, _paths_of(batch), allow_list, "file")
+            found = self._source.read(batch, max_bytes=self._max_file_bytes)
+            self._check_found(listed.changelist_id, batch, found, allow_list)
+            for file, entry in zip(batch, found, strict=True):
+                size = len(entry.old_text or "") + len(entry.new_text or "")
+                full = full or size > budget
+                # The budget is met in order, so that the same change gives the same review.
+                entries.append(self._over_budget(file) if full and entry.skipped is None else entry)
+                budget -= 0 if full else size
+        entries += [
+            skipped(file, SkipReason.BUDGET, f"the change has more than {self._max_files} files")
+            for file in listed.files[self._max_files :]
+        ]
+        return Change(
+            changelist_id=listed.changelist_id,
+            source=self._source.name,
+            author=listed.author,
+            description=listed.description[:MAX_DESCRIPTION_CHARACTERS],
+            status=listed.status,
+            created_at_epoch=listed.created_at_epoch,
+            version_key=listed.version_key,
+            files=tuple(map(_storable, entries)),
+        )
+
+    def _over_budget(self, file: ListedFile) -> FileChange:
+        return skipped(
+            file, SkipReason.BUDGET, f"the change as a whole is over {self._max_change_bytes} bytes"
+        )
+
+    def _batches(self, files: Sequence[ListedFile]) -> Iterator[list[ListedFile]]:
+        batch: list[ListedFile] = []
+        size = 0
+        for file in files:
+            estimate = 2 * min(file.size_bytes or 0, self._max_file_bytes)
+            if batch and (len(batch) == _BATCH_FILES or size + estimate > _BATCH_BYTES):
+                yield batch
+                batch, size = [], 0
+            batch.append(file)
+            size += estimate
+        if batch:
+            yield batch
+
+    def _check_found(
+        self,
+        changelist_id: str,
+        asked: Sequence[ListedFile],
+        found: Sequence[FileChange],
+        allow_list: AllowList,
+    ) -> None:
+        """Check what a source gave back: the paths that were asked for, and all of them allowed."""
+        self._check(changelist_id, _paths_of(found), allow_list, "file")
+        if [(file.path, file.old_path) for file in asked] != [(file.path, file.old_path) for file in found]:
+            raise PermanentFailure(
+                ErrorClass.INTERNAL_BUG, Place.INTERNAL, "a source read other files than it was asked for"
+            )
+
+    def _check(
+        self,
+        changelist_id: str,
+        paths: Iterable[str],
+        allow_list: AllowList,
+        stage: Literal["query", "file"],
+    ) -> None:
+        denied = []
+        for path in paths:
+            decision = allow_list.decide(path, literal_names=self._source.literal_names)
+            if not decision.allowed:
+                denied.append((path, decision.reason))
+        if denied:
+            self._deny(changelist_id, denied, stage)
+
+    def _allows(self, path: str, allow_list: AllowList) -> bool:
+        return allow_list.decide(path, literal_names=self._source.literal_names).allowed
+
+    def _deny(
+        self, changelist_id: str, denied: Sequence[tuple[str, str]], stage: Literal["query", "file"]
+    ) -> None:
+        for path, reason in denied[:MAX_REPORTED_VIOLATIONS]:
+            violation = SecurityViolation(changelist_id, printable(path), printable(reason), stage)
+            log.warning(
+                "security_event",
+                kind="path_denied",
+                changelist=changelist_id,
+                path=violation.path,
+                reason=violation.reason,
+                stage=stage,
+            )
+            self._on_violation(violation)
+        raise PermanentFailure(
+            ErrorClass.PATH_DENIED,
+            Place.INTERNAL,
+            "the changelist touches paths outside the allow-list",
+            context={"denied_paths": len(denied), "check": stage},
+        )
+
+
+def _paths_of(files: Iterable[ListedFile] | Iterable[FileChange]) -> Iterator[str]:
+    for file in files:
+        yield file.path
+        if file.old_path is not None:
+            yield file.old_path
+
+
+def _storable(file: FileChange) -> FileChange:
+    """Return an entry whose paths any store can hold; revisions have been read by now."""
+    return replace(
+        file, path=storable(file.path), old_path=storable(file.old_path) if file.old_path else None
+    )

@@ -1,0 +1,83 @@
+"""From a changelist's id to the source that knows it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from criticizer.failures import ErrorClass, PermanentFailure, Place
+from reviews.sources.base import Source
+from reviews.sources.git import REPOSITORY_NAME, GitSource
+from reviews.sources.p4client import PerforceConfig
+from reviews.sources.perforce import CHANGE_NUMBER, PerforceSource
+
+_GIT_ID = re.compile(r"git:([^@]*)@([0-9A-Fa-f]{40})")
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesConfig:
+    """Where changes come from. `git` maps a repository's name to its absolute path."""
+
+    perforce: PerforceConfig | None = None
+    git: Mapping[str, Path] = field(default_factory=dict)
+    git_executable: str | Path = "git"
+
+
+def validate_changelist_id(value: object) -> str:
+    """Return the canonical form of a changelist's id: `12345` or `git:<name>@<40 hex>`.
+
+    Raises ValueError with a message for the caller of the API.
+    """
+    if isinstance(value, str):
+        if CHANGE_NUMBER.fullmatch(value):
+            return value
+        found = _GIT_ID.fullmatch(value)
+        if found is not None and REPOSITORY_NAME.fullmatch(found[1]):
+            return f"git:{found[1]}@{found[2].lower()}"
+    raise ValueError(
+        "a changelist is a number such as 12345, or git:<repository>@<40 hexadecimal digits of the commit>"
+    )
+
+
+def depot_prefix(changelist_id: str) -> str | None:
+    """Return the depot directory that holds all of a change, known from its id alone, or None."""
+    found = _GIT_ID.fullmatch(changelist_id)
+    return f"//{found[1]}/" if found else None
+
+
+def source_for(changelist_id: str, config: SourcesConfig) -> Source:
+    """Return the source of a changelist. No command runs yet.
+
+    Raises PermanentFailure NOT_FOUND for an id of neither form or of an unknown repository,
+    and CONFIG_INVALID for a source that is not configured or cannot work.
+    """
+    try:
+        changelist_id = validate_changelist_id(changelist_id)
+    except ValueError as error:
+        raise PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE, str(error)) from error
+    found = _GIT_ID.fullmatch(changelist_id)
+    if found is None:
+        if config.perforce is None:
+            raise PermanentFailure(
+                ErrorClass.CONFIG_INVALID,
+                Place.CONFIGURATION,
+                "no Perforce server is configured: set P4PORT, P4USER and perforce in CHANGE_SOURCES",
+            )
+        return _perforce(config.perforce)
+    repository = config.git.get(found[1])
+    if repository is None:
+        raise PermanentFailure(
+            ErrorClass.NOT_FOUND,
+            Place.SOURCE,
+            f"no git repository is named {found[1]}: add {found[1]}=/path to GIT_REPOSITORIES",
+        )
+    return GitSource(found[1], repository, config.git_executable)
+
+
+@functools.lru_cache(maxsize=8)
+def _perforce(config: PerforceConfig) -> PerforceSource:
+    """Return the same object for the same server, so that `info` is asked once per process."""
+    return PerforceSource(config)

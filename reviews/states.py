@@ -1,0 +1,77 @@
+"""States of jobs, stages and attempts, each with what moves a row there.
+
+These lists exist once. `TRANSITIONS` is enforced by the database (pgtrigger's FSM) and drawn
+in docs/states.md by `manage.py state_diagrams`.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Stage(models.TextChoices):
+    FETCH = "fetch", "Fetch"
+    LLM = "llm", "Review"
+    NOTIFY = "notify", "Notify"
+
+
+STAGE_ORDER = (Stage.FETCH, Stage.LLM, Stage.NOTIFY)
+
+
+class JobStatus(models.TextChoices):
+    QUEUED = "queued", "Queued"  # intake; replay of a dead letter
+    IN_PROGRESS = "in_progress", "In progress"  # a worker claimed a stage
+    RETRYABLE_FAILED = "retryable_failed", "Waiting to retry"  # a stage failed, budget is left
+    SUCCEEDED = "succeeded", "Succeeded"  # every recipient's delivery is sent
+    DEAD_LETTERED = "dead_lettered", "Dead-lettered"  # not retryable, or the budget is gone
+    TIMED_OUT = "timed_out", "Timed out"  # the deadline passed first
+    CANCELLED = "cancelled", "Cancelled"  # on request
+    SUPERSEDED = "superseded", "Superseded"  # a higher review_version was requested
+
+
+ACTIVE_JOB = (JobStatus.QUEUED, JobStatus.IN_PROGRESS, JobStatus.RETRYABLE_FAILED)
+FINAL_JOB = tuple(status for status in JobStatus if status not in ACTIVE_JOB)
+
+_ENDINGS = (JobStatus.DEAD_LETTERED, JobStatus.TIMED_OUT, JobStatus.CANCELLED, JobStatus.SUPERSEDED)
+JOB_TRANSITIONS: tuple[tuple[JobStatus, JobStatus], ...] = (
+    (JobStatus.QUEUED, JobStatus.IN_PROGRESS),
+    (JobStatus.IN_PROGRESS, JobStatus.RETRYABLE_FAILED),
+    (JobStatus.RETRYABLE_FAILED, JobStatus.IN_PROGRESS),
+    (JobStatus.IN_PROGRESS, JobStatus.SUCCEEDED),
+    (JobStatus.DEAD_LETTERED, JobStatus.QUEUED),
+    *((before, after) for before in ACTIVE_JOB for after in _ENDINGS),
+)
+
+
+class StageStatus(models.TextChoices):
+    PENDING = "pending", "Pending"  # intake; replay; an attempt given back
+    RUNNING = "running", "Running"  # claimed under a lease
+    RETRY_WAIT = "retry_wait", "Waiting to retry"  # failed, due again at next_attempt_at
+    SUCCEEDED = "succeeded", "Succeeded"  # its result is recorded
+    FAILED = "failed", "Failed"  # not retryable, or the budget is gone
+    CANCELLED = "cancelled", "Cancelled"  # its job ended first
+
+
+STAGE_TRANSITIONS: tuple[tuple[StageStatus, StageStatus], ...] = (
+    (StageStatus.PENDING, StageStatus.RUNNING),
+    (StageStatus.RETRY_WAIT, StageStatus.RUNNING),
+    (StageStatus.RUNNING, StageStatus.SUCCEEDED),
+    (StageStatus.RUNNING, StageStatus.RETRY_WAIT),
+    (StageStatus.RUNNING, StageStatus.FAILED),
+    (StageStatus.RUNNING, StageStatus.PENDING),
+    (StageStatus.FAILED, StageStatus.PENDING),
+    (StageStatus.SUCCEEDED, StageStatus.PENDING),
+    (StageStatus.CANCELLED, StageStatus.PENDING),
+    *(
+        (before, StageStatus.CANCELLED)
+        for before in (StageStatus.PENDING, StageStatus.RUNNING, StageStatus.RETRY_WAIT)
+    ),
+)
+
+
+class AttemptOutcome(models.TextChoices):
+    STARTED = "started", "Started"  # written before the effect
+    SUCCEEDED = "succeeded", "Succeeded"
+    FAILED = "failed", "Failed"
+    GIVEN_BACK = "given_back", "Given back"  # a clean shutdown: not counted
+    LOST = "lost", "Lost"  # its worker died or lost the lease

@@ -1,0 +1,17 @@
+"""What django-q2 workers call, by dotted path. Arguments are ids."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from reviews import driver, executor
+
+
+def run_stage(outbox_id: int, stage_run_id: int, token: str) -> None:
+    """Run one leased stage (queue `stages`)."""
+    executor.run_stage(outbox_id, stage_run_id, UUID(token))
+
+
+def drive(queue: str) -> None:
+    """Run the stages of `queue` concurrently until there is nothing left to do (queue `llm`)."""
+    driver.drive(queue)

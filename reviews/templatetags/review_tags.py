@@ -1,0 +1,94 @@
+"""Filters of the pages. All of them take untrusted text and return escaped HTML or plain text."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from django import template
+from django.utils import timezone
+from django.utils.html import escape, format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from reviews.highlight import visible as show_hidden
+
+register = template.Library()
+
+_SHA = re.compile(r"(git:[^@]+@[0-9a-f]{12})[0-9a-f]{28}")
+_CODE = re.compile(r"`([^`\n]{1,400})`")
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def _distance(seconds: int) -> str:
+    """Return a span of time in its largest unit. static/reviews/times.js says the same."""
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return "0 s"
+
+
+@register.filter
+def when(moment: datetime | None) -> str:
+    """Show a moment relative to now, with the exact time in the tooltip."""
+    if moment is None:
+        return "\N{EN DASH}"
+    seconds = round((timezone.now() - moment).total_seconds())
+    text = f"{_distance(seconds)} ago" if seconds >= 0 else f"in {_distance(-seconds)}"
+    return format_html(
+        '<time datetime="{}" title="{} UTC" data-relative>{}</time>',
+        moment.isoformat(timespec="milliseconds"),
+        f"{moment:%Y-%m-%d %H:%M:%S}",
+        text,
+    )
+
+
+@register.filter
+def took(start: datetime | None, end: datetime | None) -> str:
+    """Show how long something took."""
+    if start is None or end is None:
+        return "\N{EN DASH}"
+    seconds = (end - start).total_seconds()
+    if seconds < 1:
+        return f"{max(0, round(seconds * 1000))} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+@register.filter
+def changelist(changelist_id: str) -> str:
+    """Shorten a git changelist to twelve digits of its hash; others stay as they are."""
+    return _SHA.sub(r"\1", changelist_id)
+
+
+@register.filter
+def visible(text: str) -> str:
+    """Show characters that hide or reorder text by their code points."""
+    return show_hidden(str(text))
+
+
+@register.filter
+def prose(text: str) -> SafeString:
+    """Escape a message, with `code` in backticks set as code. Line ends are kept by the style sheet."""
+    pieces = _CODE.split(show_hidden(str(text)))
+    return format_html_join(
+        "",
+        "{}",
+        (
+            (format_html("<code>{}</code>", piece) if index % 2 else escape(piece),)
+            for index, piece in enumerate(pieces)
+        ),
+    )
+
+
+@register.filter
+def masked(recipient: str) -> str:
+    """Hide who receives a message from those who need not know: `mail:a…@example.com`."""
+    channel, _, address = recipient.partition(":")
+    name, at, domain = address.rpartition("@")
+    if at:
+        return f"{channel}:{name[:1]}\u2026@{domain}"
+    scheme, slashes, rest = address.partition("://")
+    if slashes:
+        return f"{channel}:{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/\u2026"
+    return f"{channel}:\u2026"

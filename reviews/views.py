@@ -1,0 +1,122 @@
+"""The pages: read, look up, render. They change nothing.
+
+The `…-live` views return only the parts of a page that change while work goes on. static/
+reviews/live.js asks for them and swaps each element by its id. Two headers steer it:
+`X-Live-Next`, the seconds until the next question (absent: ask no more), and `X-Live-Have`,
+what to send back as `?have=`, so that what did not change is not sent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.template.loader import render_to_string
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from reviews.forms import ReviewFilter
+from reviews.listing import ListPage, list_page
+from reviews.models import ReviewJob
+from reviews.review_page import notices_of, results_of, results_revision, stages_of, versions_of
+
+# Seconds between two questions while something runs, and on a list where nothing does.
+BUSY_SECONDS = 2
+IDLE_SECONDS = 10
+
+
+@require_safe
+@never_cache
+@login_required
+def review_list(request: HttpRequest) -> HttpResponse:
+    """Show the newest reviews, narrowed by changelist, status and text."""
+    context = _list_context(request)
+    return render(request, "reviews/list.html", context)
+
+
+@require_safe
+@never_cache
+@login_required
+def review_list_live(request: HttpRequest) -> HttpResponse:
+    """Return the table of the list, or 204 when the reader has it already."""
+    context = _list_context(request)
+    html = render_to_string("reviews/_list.html", context, request)
+    have = hashlib.sha256(html.encode()).hexdigest()[:16]
+    unchanged = request.GET.get("have") == have
+    response = HttpResponse(status=204) if unchanged else HttpResponse(html)
+    response["X-Live-Have"] = have
+    if context["live_seconds"]:
+        response["X-Live-Next"] = str(context["live_seconds"])
+    return response
+
+
+def _list_context(request: HttpRequest) -> dict[str, Any]:
+    form = ReviewFilter(request.GET)
+    wanted = form.cleaned_data if form.is_valid() else {}
+    filters = {name: wanted.get(name, "").strip() for name in form.fields}
+    page = list_page(**filters, after=request.GET.get("after", ""), before=request.GET.get("before", ""))
+    return {
+        "form": form,
+        "page": page,
+        "is_filtered": any(filters.values()) or not form.is_valid(),
+        "live_seconds": _list_pace(page),
+    }
+
+
+def _list_pace(page: ListPage) -> int:
+    if page.has_active:
+        return BUSY_SECONDS
+    return IDLE_SECONDS if page.is_first else 0
+
+
+@require_safe
+@never_cache
+@login_required
+def review_detail(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Show one review: its progress, findings, coverage and deliveries."""
+    job = get_object_or_404(ReviewJob, pk=job_id)
+    # Read before the results: a change in between is fetched again rather than missed.
+    revision = results_revision(job)
+    context = {
+        **_progress_context(job),
+        **_results_context(request, job),
+        "revision": revision,
+        "live_seconds": BUSY_SECONDS if job.is_active else 0,
+    }
+    return render(request, "reviews/detail.html", context)
+
+
+@require_safe
+@never_cache
+@login_required
+def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Return the progress of one review, and its results if they differ from what the reader has."""
+    job = get_object_or_404(ReviewJob, pk=job_id)
+    revision = results_revision(job)
+    html = render_to_string("reviews/_progress.html", _progress_context(job), request)
+    if request.GET.get("have") != revision:
+        html += render_to_string("reviews/_head.html", _results_context(request, job), request)
+        html += render_to_string("reviews/_results.html", _results_context(request, job), request)
+    response = HttpResponse(html)
+    response["X-Live-Have"] = revision
+    if job.is_active:
+        response["X-Live-Next"] = str(BUSY_SECONDS)
+    return response
+
+
+def _progress_context(job: ReviewJob) -> dict[str, Any]:
+    return {"job": job, "stages": stages_of(job)}
+
+
+def _results_context(request: HttpRequest, job: ReviewJob) -> dict[str, Any]:
+    is_staff = request.user.is_authenticated and request.user.is_staff
+    return {
+        "job": job,
+        "results": results_of(job),
+        "versions": versions_of(job),
+        "notices": notices_of(job, for_operator=is_staff),
+        "shows_recipients": is_staff,
+    }

@@ -1,0 +1,263 @@
+"""Rows for tests: one factory a model, each valid as it stands.
+
+`ReviewJobFactory()` alone is a job row. `job_with_stages()` adds its three stage runs, as
+intake does. States are set directly here and only here: the product writes them through
+`intake`, `pipeline`, `sending` and `workflow`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import factory
+from django.contrib.auth import get_user_model
+from factory.django import DjangoModelFactory
+
+from criticizer.failures import ErrorClass
+from criticizer.models import OutboxMessage, SecurityEvent, WorkerCluster
+from deadletters.models import DeadLetter, DeadLetterEvent
+from deadletters.states import OPEN_LETTER, LetterAction, LetterStatus
+from notifications.models import Delivery, DeliveryAttempt
+from notifications.states import DeliveryStatus
+from reviews.models import (
+    AllowListEntry,
+    ApiKey,
+    Artifact,
+    Attempt,
+    CoverageRow,
+    FindingRow,
+    ReviewJob,
+    StageRun,
+)
+from reviews.states import ACTIVE_JOB, STAGE_ORDER, AttemptOutcome, JobStatus, Stage, StageStatus
+
+PASSWORD = "correct horse battery staple"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class _Row(DjangoModelFactory[Any]):
+    """Reads back what the database filled in, so that `row.created_at` is a time at once."""
+
+    class Meta:
+        abstract = True
+
+    @classmethod
+    def _create(cls, model_class: Any, *args: Any, **kwargs: Any) -> Any:
+        row = super()._create(model_class, *args, **kwargs)
+        row.refresh_from_db()
+        return row
+
+
+class UserFactory(DjangoModelFactory[Any]):
+    """bob the reviewer. `is_staff=True` and groups make an operator."""
+
+    class Meta:
+        model = get_user_model()
+        skip_postgeneration_save = True
+
+    username = factory.Sequence(lambda n: f"bob{n}")
+    password = factory.django.Password(PASSWORD)
+
+
+class OutboxMessageFactory(_Row):
+    class Meta:
+        model = OutboxMessage
+
+    aggregate_type = "stage_run"
+    aggregate_id = factory.Sequence(lambda n: n + 1)
+    message_type = "run_stage"
+    queue = "stages"
+
+
+class WorkerClusterFactory(_Row):
+    """A live cluster; `beat_at` in the past makes a dead one."""
+
+    class Meta:
+        model = WorkerCluster
+
+    queue = "stages"
+    host = "worker.example.com"
+    pid = factory.Sequence(lambda n: 1000 + n)
+    workers = 2
+
+
+class SecurityEventFactory(_Row):
+    class Meta:
+        model = SecurityEvent
+
+    kind = SecurityEvent.Kind.PATH_DENIED
+    changelist_id = "12345"
+    path = "//depot/secret/plan.txt"
+    reason = "outside the allow-list"
+
+
+class ReviewJobFactory(_Row):
+    """A queued job; a final `status` brings its `finished_at` along."""
+
+    class Meta:
+        model = ReviewJob
+
+    idempotency_key = factory.Sequence(lambda n: f"key-{n}")
+    request_sha256 = factory.LazyAttribute(lambda o: hashlib.sha256(o.idempotency_key.encode()).hexdigest())
+    changelist_id = factory.Sequence(lambda n: str(10_000 + n))
+    review_version = 1
+    recipients = factory.LazyFunction(lambda: ["mail:ann@example.com"])
+    status = JobStatus.QUEUED
+    deadline_at = factory.LazyFunction(lambda: _now() + timedelta(minutes=20))
+    finished_at = factory.LazyAttribute(lambda o: None if o.status in ACTIVE_JOB else _now())
+
+
+class StageRunFactory(_Row):
+    """A pending stage; `status=RUNNING` brings its lease along."""
+
+    class Meta:
+        model = StageRun
+
+    job = factory.SubFactory(ReviewJobFactory)
+    stage = Stage.FETCH
+    status = StageStatus.PENDING
+    attempts = factory.LazyAttribute(lambda o: 0 if o.status == StageStatus.PENDING else 1)
+    lease_token = factory.LazyAttribute(lambda o: uuid.uuid4() if o.status == StageStatus.RUNNING else None)
+    lease_expires_at = factory.LazyAttribute(
+        lambda o: _now() + timedelta(seconds=30) if o.status == StageStatus.RUNNING else None
+    )
+
+
+class AttemptFactory(_Row):
+    class Meta:
+        model = Attempt
+
+    stage_run = factory.SubFactory(StageRunFactory)
+    number = factory.Sequence(lambda n: n + 1)
+    worker = "worker.example.com:1000"
+    outcome = AttemptOutcome.STARTED
+    finished_at = factory.LazyAttribute(lambda o: None if o.outcome == AttemptOutcome.STARTED else _now())
+
+
+class FindingRowFactory(_Row):
+    class Meta:
+        model = FindingRow
+
+    job = factory.SubFactory(ReviewJobFactory)
+    file = "//depot/main/app.py"
+    line = 12
+    end_line = 12
+    severity = "high"
+    category = "bug"
+    title = "Division by zero when the list is empty"
+    message = "`len(rows)` is 0 for a new account."
+    source = "llm"
+
+
+class CoverageRowFactory(_Row):
+    class Meta:
+        model = CoverageRow
+
+    job = factory.SubFactory(ReviewJobFactory)
+    file = factory.Sequence(lambda n: f"//depot/main/file{n}.py")
+    status = "reviewed"
+
+
+class ArtifactFactory(_Row):
+    """The row only; no file lies behind it."""
+
+    class Meta:
+        model = Artifact
+
+    job = factory.SubFactory(ReviewJobFactory)
+    kind = Artifact.Kind.CHANGE
+    is_raw = True
+    name = factory.Sequence(lambda n: f"artifact-{n}")
+    sha256 = "0" * 64
+    size_bytes = 1
+    expires_at = factory.LazyFunction(lambda: _now() + timedelta(days=7))
+
+
+class ApiKeyFactory(_Row):
+    """A key nobody holds: its hash belongs to no text."""
+
+    class Meta:
+        model = ApiKey
+
+    name = factory.Sequence(lambda n: f"key-{n}")
+    role = ApiKey.Role.TRIGGER
+    key_sha256 = factory.Sequence(lambda n: hashlib.sha256(f"nobody-{n}".encode()).hexdigest())
+    prefix = factory.Sequence(lambda n: f"test{n}"[:12])
+
+
+class AllowListEntryFactory(_Row):
+    class Meta:
+        model = AllowListEntry
+
+    kind = AllowListEntry.Kind.INCLUDE
+    pattern = factory.Sequence(lambda n: f"//depot/main/part{n}/...")
+    reason = "in scope since TICKET-1"
+
+
+class DeliveryFactory(_Row):
+    """A pending delivery of its job; `status="sent"` brings the markers along."""
+
+    class Meta:
+        model = Delivery
+
+    job = factory.SubFactory(ReviewJobFactory)
+    changelist_id = factory.SelfAttribute("job.changelist_id")
+    review_version = factory.SelfAttribute("job.review_version")
+    recipient = factory.Sequence(lambda n: f"mail:ann{n}@example.com")
+    status = DeliveryStatus.PENDING
+    token = factory.LazyFunction(uuid.uuid4)
+    provider = factory.LazyAttribute(lambda o: o.recipient.partition(":")[0])
+    notification_id = factory.LazyAttribute(
+        lambda o: f"<{o.token}@example.com>" if o.status == DeliveryStatus.SENT else ""
+    )
+    notified_at = factory.LazyAttribute(lambda o: _now() if o.status == DeliveryStatus.SENT else None)
+
+
+class DeliveryAttemptFactory(_Row):
+    class Meta:
+        model = DeliveryAttempt
+
+    delivery = factory.SubFactory(DeliveryFactory)
+    number = factory.Sequence(lambda n: n + 1)
+
+
+class DeadLetterFactory(_Row):
+    """An open letter of a dead-lettered job."""
+
+    class Meta:
+        model = DeadLetter
+
+    job = factory.SubFactory(ReviewJobFactory, status=JobStatus.DEAD_LETTERED)
+    stage = Stage.FETCH
+    status = LetterStatus.OPEN
+    error_class = ErrorClass.NOT_FOUND
+    code = "CRITICIZER_E107"
+    severity = "high"
+    detail = "the server does not know the changelist"
+    attempts = 1
+    first_failure_at = factory.LazyFunction(_now)
+    last_failure_at = factory.LazyFunction(_now)
+    closed_at = factory.LazyAttribute(lambda o: None if o.status in OPEN_LETTER else _now())
+
+
+class DeadLetterEventFactory(_Row):
+    class Meta:
+        model = DeadLetterEvent
+
+    letter = factory.SubFactory(DeadLetterFactory)
+    action = LetterAction.CREATED
+    actor = "pipeline"
+
+
+def job_with_stages(**fields: Any) -> ReviewJob:
+    """Make a job with its three stage runs, all pending."""
+    job: ReviewJob = ReviewJobFactory(**fields)
+    for stage in STAGE_ORDER:
+        StageRunFactory(job=job, stage=stage)
+    return job

@@ -1,0 +1,323 @@
+"""A language model server on loopback: chat/completions, and Anthropic's Messages.
+
+Origin of the wire forms: documented (the providers' public API references); none was
+captured from a live server. It answers over a real socket, records every request body, and
+misbehaves on demand.
+
+In a test, in a thread of its own::
+
+    with FakeLlm() as llm:
+        llm.script(Reply(status=429, headers={"Retry-After": "7"}), Reply(answer={"findings": [...]}))
+        ... client talks to llm.base_url ...
+        assert llm.requests[0].body["model"] == "m"
+
+For benchmarks and drills, as a process: ``python -m tests.fakes.llm --port 0 --delay 5`` prints
+its port on the first line. ``GET /_stats`` answers the counters, ``POST /_script`` takes a JSON
+list of replies (the fields of `Reply`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+EMPTY_ANSWER: dict[str, object] = {"findings": [], "files_read": []}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One scripted answer. Without `status` and `body` it is a well-formed completion.
+
+    `answer` (a dict becomes JSON) is the assistant's text. `repeat` serves the reply that
+    often. `hang` keeps the connection open and silent; `truncate` closes it in mid body;
+    `reset` closes it before any answer. `delay` is in seconds.
+    """
+
+    answer: object = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str | None = None
+    delay: float = 0.0
+    hang: bool = False
+    truncate: bool = False
+    reset: bool = False
+    refusal: str | None = None
+    finish_reason: str = "stop"
+    repeat: int = 1
+
+
+def error(status: int, message: str, code: str | None = None, **headers: str) -> Reply:
+    """Make the documented error envelope, with headers such as ``Retry_After="7"``."""
+    envelope = {"error": {"message": message, "type": "error", "param": None, "code": code}}
+    return Reply(
+        status=status,
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+        body=json.dumps(envelope),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One request as it arrived."""
+
+    path: str
+    headers: Mapping[str, str]  # names in lower case
+    raw: bytes
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.raw)
+
+
+Responder = Callable[[Recorded], "Reply | None"]
+
+
+class LlmServer:
+    """The asyncio core. Counts calls in flight from a request's last byte to its answer's last."""
+
+    def __init__(
+        self,
+        *,
+        delay: float = 0.0,
+        refused_keys: frozenset[str] = frozenset(),
+        refused_parameters: frozenset[str] = frozenset(),
+        respond: Responder | None = None,
+        record: bool = True,
+    ) -> None:
+        self.delay = delay
+        self.refused_keys = refused_keys
+        self.refused_parameters = refused_parameters
+        self.respond = respond
+        self.record = record
+        self.requests: list[Recorded] = []
+        self.replies: deque[Reply] = deque()
+        self.calls = self.in_flight = self.peak_in_flight = 0
+        self.connections = 0
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, port: int = 0) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", port, backlog=2048)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.connections += 1
+        try:
+            while await self._serve_one(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            self.connections -= 1
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        method, path, _ = head[0].split(" ", 2)
+        headers = {
+            k.strip().lower(): v.strip() for k, _, v in (line.partition(":") for line in head[1:] if line)
+        }
+        raw = await reader.readexactly(int(headers.get("content-length", "0")))
+        if path.startswith("/_"):
+            await _write(writer, 200, {}, json.dumps(self._control(method, path, raw)))
+            return True
+        request = Recorded(path, headers, raw)
+        if self.record:
+            self.requests.append(request)
+        self.calls += 1
+        self.in_flight += 1
+        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
+        try:
+            return await self._answer(request, writer)
+        finally:
+            self.in_flight -= 1
+
+    async def _answer(self, request: Recorded, writer: asyncio.StreamWriter) -> bool:
+        reply = (
+            self._refusal_of(request)
+            or self._next_reply()
+            or (self.respond and self.respond(request))
+            or Reply()
+        )
+        await asyncio.sleep(reply.delay or self.delay)
+        if reply.hang:
+            await asyncio.Event().wait()
+        if reply.reset:
+            return False
+        body = reply.body if reply.body is not None else json.dumps(_completion(request, reply))
+        await _write(writer, reply.status, reply.headers, body, truncate=reply.truncate)
+        return not reply.truncate
+
+    def _next_reply(self) -> Reply | None:
+        if not self.replies:
+            return None
+        reply = self.replies.popleft()
+        if reply.repeat > 1:
+            fields = {name: getattr(reply, name) for name in Reply.__slots__}
+            self.replies.appendleft(Reply(**{**fields, "repeat": reply.repeat - 1}))
+        return reply
+
+    def _refusal_of(self, request: Recorded) -> Reply | None:
+        key = request.headers.get("authorization", "").removeprefix("Bearer ") or request.headers.get(
+            "x-api-key", ""
+        )
+        if key in self.refused_keys:
+            return error(401, "Incorrect API key provided.", "invalid_api_key")
+        for parameter in sorted(self.refused_parameters):
+            name, _, value = parameter.partition("=")
+            sent = request.body.get(name)
+            if sent is not None and (not value or (isinstance(sent, dict) and sent.get("type") == value)):
+                return error(
+                    400, f"Unsupported parameter: '{name}' is not supported.", "unsupported_parameter"
+                )
+        return None
+
+    def _control(self, method: str, path: str, raw: bytes) -> object:
+        if method == "POST" and path == "/_script":
+            self.replies.extend(Reply(**item) for item in json.loads(raw))
+        return {
+            "calls": self.calls,
+            "in_flight": self.in_flight,
+            "peak_in_flight": self.peak_in_flight,
+            "connections": self.connections,
+            "scripted": len(self.replies),
+        }
+
+
+def _completion(request: Recorded, reply: Reply) -> dict[str, object]:
+    answer = EMPTY_ANSWER if reply.answer is None else reply.answer
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    model = request.body.get("model", "")
+    tokens_in, tokens_out = len(request.raw) // 4, len(text) // 4
+    if request.path.endswith("/messages"):
+        return {
+            "id": "msg_0",
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+            "content": [{"type": "text", "text": text}],
+            "stop_reason": {"stop": "end_turn", "length": "max_tokens"}.get(
+                reply.finish_reason, reply.finish_reason
+            ),
+            "usage": {"input_tokens": tokens_in, "output_tokens": tokens_out},
+        }
+    message = {"role": "assistant", "content": None if reply.refusal else text, "refusal": reply.refusal}
+    return {
+        "id": "chatcmpl-0",
+        "object": "chat.completion",
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": reply.finish_reason}],
+        "usage": {
+            "prompt_tokens": tokens_in,
+            "completion_tokens": tokens_out,
+            "total_tokens": tokens_in + tokens_out,
+        },
+    }
+
+
+async def _write(
+    writer: asyncio.StreamWriter,
+    status: int,
+    headers: Mapping[str, str],
+    body: str,
+    *,
+    truncate: bool = False,
+) -> None:
+    payload = body.encode()
+    lines = [
+        f"HTTP/1.1 {status} Scripted",
+        "Content-Type: application/json",
+        f"Content-Length: {len(payload)}",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    writer.write(
+        "\r\n".join(lines).encode() + b"\r\n\r\n" + (payload[: len(payload) // 2] if truncate else payload)
+    )
+    await writer.drain()
+
+
+class FakeLlm:
+    """The server in a thread, for tests. Everything public may be used from the test's thread."""
+
+    def __init__(
+        self,
+        *,
+        delay: float = 0.0,
+        refused_keys: frozenset[str] = frozenset(),
+        refused_parameters: frozenset[str] = frozenset(),
+        respond: Responder | None = None,
+    ) -> None:
+        self.server = LlmServer(
+            delay=delay, refused_keys=refused_keys, refused_parameters=refused_parameters, respond=respond
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-llm", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self.server.start(), self._loop).result(10)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.server.port}/v1"
+
+    @property
+    def requests(self) -> list[Recorded]:
+        return self.server.requests
+
+    @property
+    def peak_in_flight(self) -> int:
+        return self.server.peak_in_flight
+
+    def script(self, *replies: Reply) -> None:
+        """Append replies; each serves `repeat` calls, then the default answer returns."""
+        self.server.replies.extend(replies)
+
+
+async def _run(arguments: argparse.Namespace) -> None:
+    answer = json.loads(arguments.answer) if arguments.answer else None
+    server = LlmServer(
+        delay=arguments.delay,
+        respond=(lambda _: Reply(answer=answer)) if answer is not None else None,
+        record=False,
+    )
+    await server.start(arguments.port)
+    print(server.port, flush=True)
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A scriptable language model server on loopback.")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds each call waits")
+    parser.add_argument("--answer", default="", help="JSON text of every answer (default: no findings)")
+    asyncio.run(_run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
