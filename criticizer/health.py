@@ -61,7 +61,7 @@ def workers_alive() -> dict[str, int]:
 
 def _is_migrated() -> bool:
     """Say whether every migration is applied. "Yes" is remembered: the code of a process is fixed."""
-    global _migrated  # noqa: PLW0603
+    global _migrated
     if not _migrated:
         executor = MigrationExecutor(connection)
         _migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())

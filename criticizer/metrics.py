@@ -16,18 +16,16 @@ QUERY_SECONDS = 2
 
 # Each query is bounded: by a partial index over open rows, or by the newest rows of a table.
 # They name the tables of the rooms above by their SQL names because the kernel imports none.
-WINDOW_MINUTES = 15
-NEWEST_ROWS = 10_000
-_RECENT = f"interval '{WINDOW_MINUTES} minutes'"
 
 # name, help, labels, query (the labels' columns, then the value)
 _GAUGES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("criticizer_jobs_active", "Jobs at work, exactly.", ("status",),
-     "SELECT status, count(*) FROM jobs WHERE status IN ('queued', 'in_progress', 'retryable_failed') GROUP BY 1"),
-    ("criticizer_jobs_recent", f"Jobs of the last {WINDOW_MINUTES} minutes (newest {NEWEST_ROWS}) by status.",
+     """SELECT status, count(*) FROM jobs
+         WHERE status IN ('queued', 'in_progress', 'retryable_failed') GROUP BY 1"""),
+    ("criticizer_jobs_recent", "Jobs of the last 15 minutes (newest 10000) by status.",
      ("status",),
-     f"""SELECT status, count(*) FROM (SELECT status, created_at FROM jobs ORDER BY created_at DESC, id DESC
-           LIMIT {NEWEST_ROWS}) j WHERE created_at > now() - {_RECENT} GROUP BY 1"""),
+     """SELECT status, count(*) FROM (SELECT status, created_at FROM jobs ORDER BY created_at DESC, id DESC
+           LIMIT 10000) j WHERE created_at > now() - interval '15 minutes' GROUP BY 1"""),
     ("criticizer_queue_messages", "Messages in the outbox.", ("queue",),
      "SELECT queue, count(*) FROM outbox_messages GROUP BY 1"),
     ("criticizer_queue_due_messages", "Messages that are due and wait for a worker.", ("queue",),
@@ -36,17 +34,17 @@ _GAUGES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
      """SELECT queue, extract(epoch FROM now() - min(available_at)) FROM outbox_messages
          WHERE available_at <= now() GROUP BY 1"""),
     ("criticizer_attempts_recent",
-     f"Attempts of the last {WINDOW_MINUTES} minutes (newest {NEWEST_ROWS}) by outcome.",
+     "Attempts of the last 15 minutes (newest 10000) by outcome.",
      ("outcome", "error_class"),
-     f"""SELECT outcome, error_class, count(*) FROM (SELECT outcome, error_class, started_at FROM attempts
-           ORDER BY id DESC LIMIT {NEWEST_ROWS}) a WHERE started_at > now() - {_RECENT} GROUP BY 1, 2"""),
+     """SELECT outcome, error_class, count(*) FROM (SELECT outcome, error_class, started_at FROM attempts
+           ORDER BY id DESC LIMIT 10000) a WHERE started_at > now() - interval '15 minutes' GROUP BY 1, 2"""),
     ("criticizer_deliveries_open", "Deliveries that are not finished, exactly.", ("status",),
      """SELECT status, count(*) FROM deliveries
          WHERE NOT (status IN ('sent', 'failed', 'superseded', 'cancelled')) GROUP BY 1"""),
     ("criticizer_deliveries_recent",
-     f"Deliveries of the last {WINDOW_MINUTES} minutes (newest {NEWEST_ROWS}) by status.", ("status",),
-     f"""SELECT status, count(*) FROM (SELECT status, created_at FROM deliveries
-           ORDER BY id DESC LIMIT {NEWEST_ROWS}) d WHERE created_at > now() - {_RECENT} GROUP BY 1"""),
+     "Deliveries of the last 15 minutes (newest 10000) by status.", ("status",),
+     """SELECT status, count(*) FROM (SELECT status, created_at FROM deliveries
+           ORDER BY id DESC LIMIT 10000) d WHERE created_at > now() - interval '15 minutes' GROUP BY 1"""),
     ("criticizer_dead_letters_open", "Dead letters that wait for an operator or are being replayed.",
      ("error_class",),
      "SELECT error_class, count(*) FROM dead_letters WHERE status IN ('open', 'replaying') GROUP BY 1"),

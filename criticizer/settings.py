@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import django_stubs_ext
 import environ
 from cryptography.fernet import Fernet
 
 from criticizer import embedded, logs
 from criticizer.env import Environment, generated_secret, git_repositories, networks, wrong
 from reviews.sources.allowlist import AllowList
+
+django_stubs_ext.monkeypatch()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 if (BASE_DIR / ".env").exists():

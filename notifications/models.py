@@ -17,7 +17,9 @@ class Delivery(models.Model):
     changelist_id = models.CharField(max_length=128)
     recipient = models.CharField(max_length=512)  # channel-qualified: mail:ann@example.com
     review_version = models.IntegerField()
-    status = models.CharField(max_length=12, choices=DeliveryStatus.choices, db_default=DeliveryStatus.PENDING)
+    status = models.CharField(
+        max_length=12, choices=DeliveryStatus.choices, db_default=DeliveryStatus.PENDING
+    )
     token = models.UUIDField(unique=True)  # UUIDv5 of the tuple: the provider's idempotency key
     provider = models.CharField(max_length=32)
     subject = models.CharField(max_length=512, blank=True)
@@ -42,10 +44,7 @@ class Delivery(models.Model):
             # (004, 8.3. `notification_id` alone may stand on an unsent row: "send may have happened".)
             models.CheckConstraint(
                 condition=(Q(status=DeliveryStatus.SENT, notified_at__isnull=False) & ~Q(notification_id=""))
-                | (
-                    ~Q(status=DeliveryStatus.SENT)
-                    & (Q(notified_at__isnull=True) | Q(notification_id=""))
-                ),
+                | (~Q(status=DeliveryStatus.SENT) & (Q(notified_at__isnull=True) | Q(notification_id=""))),
                 name="deliveries_send_then_mark",
             ),
         ]

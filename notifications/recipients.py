@@ -72,7 +72,8 @@ def _mail(address: str) -> str:
     normal = f"{local_part}@{_host(domain)}"
     if len(local_part) > _MAX_LOCAL_PART or len(normal) > _MAX_MAIL:
         raise ValueError(
-            f"A mail address may have {_MAX_MAIL} characters, {_MAX_LOCAL_PART} of them before the @. Shorten it."
+            f"A mail address may have {_MAX_MAIL} characters, {_MAX_LOCAL_PART} of them before the @."
+            " Shorten it."
         )
     try:
         _valid_mail(normal)

@@ -59,7 +59,8 @@ class AllowListEntryForm(forms.ModelForm[AllowListEntry]):
             self.add_error(
                 "pattern",
                 "This is outside the ceiling that DEPOT_ALLOW_LIST sets: "
-                f"{', '.join(settings.DEPOT_ALLOW_LIST)}. Choose a narrower path, or have the ceiling changed.",
+                f"{', '.join(settings.DEPOT_ALLOW_LIST)}. "
+                "Choose a narrower path, or have the ceiling changed.",
             )
 
 
@@ -67,5 +68,5 @@ def _example(pattern: str) -> str:
     """Return one path that the pattern matches and that no ceiling line names by accident."""
     name = "any-name"
     if pattern.endswith("..."):
-        pattern = f"{pattern.removesuffix("...")}{name}/{name}"
+        pattern = f"{pattern.removesuffix('...')}{name}/{name}"
     return pattern.replace("*", name)

@@ -21,6 +21,7 @@ from pygments.token import STANDARD_TYPES, Token, _TokenType
 MAX_ROWS = 40
 MAX_LINE_CHARS = 400
 _KINDS = {"+": "added", "-": "removed"}
+_UNSTYLED = {Token, Token.Text, Token.Text.Whitespace, Token.Error, Token.Name, Token.Punctuation}
 _SIGNS = {"+": "+", "-": "\N{MINUS SIGN}"}
 
 
@@ -112,8 +113,6 @@ def _plain(text: str) -> SafeString:
 
 def _css_class(token: _TokenType) -> str:
     """Return the short class of a token's nearest standard type; pages.css styles those."""
-    if token in Token.Text or token in Token.Error:
-        return ""
-    while token not in STANDARD_TYPES:
+    while token not in STANDARD_TYPES and token.parent is not None:
         token = token.parent
-    return STANDARD_TYPES[token]
+    return "" if token in _UNSTYLED else STANDARD_TYPES[token]

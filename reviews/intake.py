@@ -64,9 +64,9 @@ _INSERT = """
 WITH job AS (
   INSERT INTO jobs (idempotency_key, request_sha256, changelist_id, review_version, recipients, requested_by,
                     deadline_at)
-  SELECT %(key)s, %(sha256)s, %(changelist)s, %(version)s, %(recipients)s, %(requested_by)s,
+  SELECT %(key)s, %(sha256)s, %(changelist)s::varchar, %(version)s, %(recipients)s, %(requested_by)s,
          now() + make_interval(secs => %(sla)s)
-   WHERE %(rerun)s OR NOT EXISTS (SELECT 1 FROM jobs WHERE changelist_id = %(changelist)s)
+   WHERE %(rerun)s OR NOT EXISTS (SELECT 1 FROM jobs WHERE changelist_id = %(changelist)s::varchar)
   ON CONFLICT DO NOTHING RETURNING id),
 runs AS (
   INSERT INTO stage_runs (job_id, stage)

@@ -144,7 +144,9 @@ def listed(jobs: Sequence[ReviewJob]) -> list[ListedJob]:
 
 
 def worst_first(by_severity: Mapping[str, int]) -> list[tuple[str, int]]:
-    return [(severity.value, by_severity[severity]) for severity in FindingSeverity if by_severity.get(severity)]
+    return [
+        (severity.value, by_severity[severity]) for severity in FindingSeverity if by_severity.get(severity)
+    ]
 
 
 def _stages_at_work(job_ids: Iterable[int]) -> dict[int, StageRun]:

@@ -251,8 +251,7 @@ _RETRY = """
 WITH run AS (
   UPDATE stage_runs SET status = 'retry_wait', lease_token = NULL, lease_expires_at = NULL,
          next_attempt_at = now() + make_interval(secs => %(delay)s), error_class = %(error_class)s,
-         first_failure_at = coalesce(first_failure_at, now()), last_failure_at = now(),
-         progress = coalesce(%(progress)s::jsonb, progress)
+         first_failure_at = coalesce(first_failure_at, now()), last_failure_at = now()
    WHERE id = %(stage_run)s AND lease_token = %(token)s AND status = 'running' RETURNING job_id),
 attempt AS (
   UPDATE attempts SET outcome = 'failed', finished_at = now(), error_class = %(error_class)s, code = %(code)s,
@@ -270,7 +269,7 @@ _BURY = """
 WITH run AS (
   UPDATE stage_runs SET status = 'failed', lease_token = NULL, lease_expires_at = NULL, finished_at = now(),
          error_class = %(error_class)s, first_failure_at = coalesce(first_failure_at, now()),
-         last_failure_at = now(), progress = coalesce(%(progress)s::jsonb, progress)
+         last_failure_at = now()
    WHERE id = %(stage_run)s AND lease_token = %(token)s AND status = 'running' RETURNING job_id),
 attempt AS (
   UPDATE attempts SET outcome = 'failed', finished_at = now(), error_class = %(error_class)s, code = %(code)s,
@@ -283,14 +282,12 @@ gone AS (DELETE FROM outbox_messages USING run WHERE outbox_messages.id = %(outb
 SELECT run.job_id FROM run"""
 
 
-def fail(
-    claim: StageClaim, failure: Failure, stack: str, progress: Mapping[str, object] | None = None
-) -> float | None:
+def fail(claim: StageClaim, failure: Failure, stack: str) -> float | None:
     """End an attempt with a failure: due again after the backoff, or dead-lettered.
 
-    `stack` is already redacted. `progress` is kept for the next attempt. Returns the seconds
-    until the next attempt, or None when the job is dead-lettered (specification 000, 8.1 to
-    8.4). Raises LostLease, having changed nothing.
+    `stack` is already redacted. Returns the seconds until the next attempt, or None when the
+    job is dead-lettered (specification 000, 8.1 to 8.4). Raises LostLease, having changed
+    nothing.
     """
     kind = failure.kind
     parameters = {
@@ -302,7 +299,6 @@ def fail(
         "code": kind.code,
         "detail": clean(failure.detail, 1000),
         "context": Jsonb(clean_context(failure.context)),
-        "progress": Jsonb(dict(progress)) if progress else None,
     }
     if failure.retryable and claim.attempt < claim.max_attempts:
         delay = outbox.scaled(BACKOFF.delay(claim.attempt, failure.retry_after_seconds))
@@ -354,6 +350,14 @@ def _letter(job_id: int, stage: Stage, failure: Failure, stack: str) -> workflow
         first_failure_at=facts["first_failure_at"],
         last_failure_at=facts["last_failure_at"],
     )
+
+
+def progress_of(claim: StageClaim) -> dict[str, str]:
+    """Return the finished parts an earlier attempt at this stage left behind."""
+    kept: dict[str, str] = sql.value(
+        "SELECT progress FROM stage_runs WHERE id = %(run)s", {"run": claim.stage_run_id}
+    )
+    return kept
 
 
 def keep_progress(claim: StageClaim, progress: Mapping[str, object]) -> None:

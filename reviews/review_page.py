@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Count, Max
+from django.db.models import Case, Count, Max, When
 from django.urls import reverse
 
 from criticizer.failures import kind_with_code
@@ -24,6 +24,14 @@ MAX_FILES = 1000
 MAX_ATTEMPTS = 25
 MAX_VERSIONS = 20
 MAX_DELIVERIES = 100
+
+_WORST_FIRST = Case(*(When(severity=name, then=rank) for name, rank in SEVERITY_ORDER.items()), default=9)
+_LEAST_COVERED_FIRST = Case(
+    When(status=CoverageStatus.SKIPPED, then=0),
+    When(status=CoverageStatus.PARTIAL, then=1),
+    When(status=CoverageStatus.CHECKED, then=2),
+    default=3,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +112,19 @@ def _trouble(run: StageRun, attempts: Iterable[Attempt]) -> str:
     return kind.message if kind else ""
 
 
+def progress_sentence(job: ReviewJob, stages: Iterable[StageView]) -> str:
+    """Say where the job is, for those who hear the page rather than see it."""
+    run = next((view.run for view in stages if view.run.status != StageStatus.SUCCEEDED), None)
+    if not job.is_active or run is None:
+        return f"This review has ended: {job.get_status_display()}."
+    attempt = f"attempt {run.attempts} of {run.max_attempts}"
+    if run.status == StageStatus.RUNNING:
+        return f"{run.get_stage_display()} is running, {attempt}."
+    if run.status == StageStatus.RETRY_WAIT:
+        return f"{run.get_stage_display()} failed in {attempt} and is tried again."
+    return f"{run.get_stage_display()} waits for a worker."
+
+
 def versions_of(job: ReviewJob) -> list[ReviewJob]:
     """Return the newest versions of the job's changelist, newest first."""
     same = ReviewJob.objects.filter(changelist_id=job.changelist_id).only("id", "review_version", "status")
@@ -111,7 +132,7 @@ def versions_of(job: ReviewJob) -> list[ReviewJob]:
 
 
 def results_revision(job: ReviewJob) -> str:
-    """Return a digest of all that `results_of` and `notices_of` depend on; cheap enough to ask every second."""
+    """Return a digest of all that `results_of` and `notices_of` depend on; cheap to ask every second."""
     deliveries = job.deliveries.order_by("id").values_list("id", "status", "attempts", "error_class")
     facts = (
         *(job.status, job.status_reason, job.banner, job.title, job.author, job.is_late),
@@ -128,30 +149,21 @@ def results_of(job: ReviewJob) -> Results:
     """Return findings, coverage and deliveries, worst and least covered first."""
     by_severity = dict(job.findings.order_by().values_list("severity").annotate(n=Count("id")))
     by_status = dict(job.coverage.order_by().values_list("status").annotate(n=Count("id")))
-    rows = sorted(job.findings.order_by("id")[:MAX_FINDINGS], key=_worst_then_place)
-    anchored = [FindingView(row, excerpt_rows(row.file, row.excerpt)) for row in rows if row.line is not None]
+    rows = job.findings.order_by(_WORST_FIRST, "file", "line", "id")[:MAX_FINDINGS]
+    views = [FindingView(row, excerpt_rows(row.file, row.excerpt)) for row in rows]
     return Results(
         groups=[
             FindingGroup(severity, found)
             for severity in FindingSeverity
-            if (found := [view for view in anchored if view.row.severity == severity])
+            if (found := [v for v in views if v.row.severity == severity and v.row.line is not None])
         ],
-        about_files=[FindingView(row, excerpt_rows(row.file, row.excerpt)) for row in rows if row.line is None],
+        about_files=[view for view in views if view.row.line is None],
         severities=worst_first(by_severity),
         finding_count=sum(by_severity.values()),
         files=ReadFiles.count(by_status),
-        coverage=sorted(job.coverage.order_by("file")[:MAX_FILES], key=_least_covered),
-        deliveries=job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES],
+        coverage=list(job.coverage.order_by(_LEAST_COVERED_FIRST, "file")[:MAX_FILES]),
+        deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
     )
-
-
-def _worst_then_place(row: FindingRow) -> tuple[int, str, int]:
-    return SEVERITY_ORDER[FindingSeverity(row.severity)], row.file, row.line or 0
-
-
-def _least_covered(row: CoverageRow) -> int:
-    order = (CoverageStatus.SKIPPED, CoverageStatus.PARTIAL, CoverageStatus.CHECKED, CoverageStatus.REVIEWED)
-    return order.index(CoverageStatus(row.status))
 
 
 def notices_of(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
@@ -162,7 +174,9 @@ def notices_of(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
     if job.status == JobStatus.DEAD_LETTERED:
         notices += _dead_letters(job, for_operator=for_operator)
     if job.status == JobStatus.TIMED_OUT:
-        notices.append(Notice("danger", "This review was not finished before its deadline.", job.status_reason))
+        notices.append(
+            Notice("danger", "This review was not finished before its deadline.", job.status_reason)
+        )
     if job.status == JobStatus.CANCELLED:
         notices.append(Notice("info", "This review was cancelled.", job.status_reason))
     if job.is_late and job.status != JobStatus.TIMED_OUT:
@@ -185,7 +199,9 @@ def _superseded(job: ReviewJob) -> Notice:
 
 def _dead_letters(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
     """Say what stopped the job; only operators are shown the hint and the way to the letter."""
-    letters = job.dead_letters.filter(status__in=OPEN_LETTER).order_by("-id").only("id", "code", "error_class")
+    letters = (
+        job.dead_letters.filter(status__in=OPEN_LETTER).order_by("-id").only("id", "code", "error_class")
+    )
     return [_dead_letter(letter, for_operator=for_operator) for letter in letters] or [
         Notice("danger", "This review stopped and was given up by an operator.", job.status_reason)
     ]

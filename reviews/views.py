@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -21,7 +22,14 @@ from django.views.decorators.http import require_safe
 from reviews.forms import ReviewFilter
 from reviews.listing import ListPage, list_page
 from reviews.models import ReviewJob
-from reviews.review_page import notices_of, results_of, results_revision, stages_of, versions_of
+from reviews.review_page import (
+    notices_of,
+    progress_sentence,
+    results_of,
+    results_revision,
+    stages_of,
+    versions_of,
+)
 
 # Seconds between two questions while something runs, and on a list where nothing does.
 BUSY_SECONDS = 2
@@ -43,7 +51,8 @@ def review_list(request: HttpRequest) -> HttpResponse:
 def review_list_live(request: HttpRequest) -> HttpResponse:
     """Return the table of the list, or 204 when the reader has it already."""
     context = _list_context(request)
-    html = render_to_string("reviews/_list.html", context, request)
+    html = render_to_string("_workers.html", {}, request)
+    html += render_to_string("reviews/_list.html", context, request)
     have = hashlib.sha256(html.encode()).hexdigest()[:16]
     unchanged = request.GET.get("have") == have
     response = HttpResponse(status=204) if unchanged else HttpResponse(html)
@@ -63,6 +72,7 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
         "page": page,
         "is_filtered": any(filters.values()) or not form.is_valid(),
         "live_seconds": _list_pace(page),
+        "base_url": settings.BASE_URL.rstrip("/"),
     }
 
 
@@ -96,10 +106,12 @@ def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
     """Return the progress of one review, and its results if they differ from what the reader has."""
     job = get_object_or_404(ReviewJob, pk=job_id)
     revision = results_revision(job)
-    html = render_to_string("reviews/_progress.html", _progress_context(job), request)
+    html = render_to_string("_workers.html", {}, request)
+    html += render_to_string("reviews/_progress.html", _progress_context(job), request)
     if request.GET.get("have") != revision:
-        html += render_to_string("reviews/_head.html", _results_context(request, job), request)
-        html += render_to_string("reviews/_results.html", _results_context(request, job), request)
+        context = _results_context(request, job)
+        html += render_to_string("reviews/_head.html", context, request)
+        html += render_to_string("reviews/_results.html", context, request)
     response = HttpResponse(html)
     response["X-Live-Have"] = revision
     if job.is_active:
@@ -108,7 +120,8 @@ def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
 
 
 def _progress_context(job: ReviewJob) -> dict[str, Any]:
-    return {"job": job, "stages": stages_of(job)}
+    stages = stages_of(job)
+    return {"job": job, "stages": stages, "progress": progress_sentence(job, stages)}
 
 
 def _results_context(request: HttpRequest, job: ReviewJob) -> dict[str, Any]:

@@ -6,12 +6,13 @@ operator and a value are read by RE2 inside a bounded window of the same line.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import re2
 
 from criticizer.redaction import names
-from criticizer.redaction.values import is_dummy, is_template, judge, looks_random
+from criticizer.redaction.values import is_dummy, is_template, judge, looks_random, transitions
 from criticizer.redaction.views import Line
 
 WINDOW: Final = 2048  # bytes that are read from a word on; a longer value is followed to its end
@@ -51,19 +52,21 @@ _FLAG = re2.compile(rb"(?:^|[\s\"'`=(\[,])--?[A-Za-z0-9_.-]*$")
 _HIDDEN_HEAD = re2.compile(rb"(?i)(?:name|key|id|property|param|parameter)[\"']?[ \t]*[=:>][ \t]*[\"']?[\w.-]*$")
 
 
-def _group(match: object) -> tuple[int, int] | None:
-    spans = match._spans[1:]  # type: ignore[attr-defined]  # noqa: SLF001 - the one group that took part
-    return next((span for span in spans if span[0] >= 0), None)
+def _group(match: Any) -> tuple[int, int] | None:
+    """Return the span of the one group that took part."""
+    index = match.lastindex
+    return match.span(index) if index else None
 
 
 class Assignments:
     """Reads the neighbourhood of words in one text and collects spans."""
 
-    __slots__ = ("spans", "text")
+    __slots__ = ("ends_line", "spans", "text")
 
     def __init__(self, text: bytes) -> None:
         self.text = text
         self.spans: list[Span] = []
+        self.ends_line = False  # the word looked at last ends its line: a value may stand below
 
     def add(self, start: int, end: int, kind: str) -> None:
         if end > start:
@@ -75,43 +78,58 @@ class Assignments:
         end = self.text.find(b"\n", at, at + WINDOW)
         return start, end if end >= 0 else min(at + WINDOW, len(self.text))
 
-    def word(self, start: int, end: int, word: bytes, following: list[Line] | None = None) -> int:
+    def word(self, start: int, end: int, word: bytes) -> int:
         """Look at one word; return how far the text is dealt with."""
         text = self.text
+        self.ends_line = False
         stop = text.find(b"\n", end, end + WINDOW)
         if stop < 0:
             stop = min(end + WINDOW, len(text))
-        head_match = _HEAD.match(text, end, stop)
-        if head_match is None:
+        head = _HEAD.match(text, end, stop)
+        if head is None:
             return end
-        tail, close, gap, op = head_match.groups()
-        if not (op or gap or close):
+        tail_end, close_end, at = head.end(1), head.end(2), head.end()
+        op = head.group(4)
+        begin = self._begin(start)
+        if not op and not self._may_go_on(begin, tail_end, close_end, at, stop):
             return end
-        begin = start
-        floor = max(start - 60, 0)
-        while begin > floor and text[begin - 1] in _NAME:
-            begin -= 1
-        head = text[begin:start]
-        strength = names.strength(word, text[start:end], head, tail)
+        strength = names.strength(word, text[start:end], text[begin:start], text[end:tail_end])
         if not strength:
             return end
-        return self._read(begin, head_match, strength, stop)
-
-    def _read(self, begin: int, head: object, strength: int, stop: int) -> int:
-        text = self.text
-        close, gap, op = head.group(2), head.group(3), head.group(4)  # type: ignore[attr-defined]
-        at = head.end()  # type: ignore[attr-defined]
-        before = text[max(begin - 2, 0) : begin]
-        if op == b">":
-            return self._element(at, stop, strength) if b"<" in before and not close else at
         if not op:
-            return self._without_operator(begin, at, stop, strength, gap, close)
+            return self._without_operator(begin, at, stop, strength, text[close_end:at], close=close_end > tail_end)
+        return self._read(begin, at, op, stop, strength, close=close_end > tail_end)
+
+    def _begin(self, start: int) -> int:
+        """Return where the name that holds a word begins, at most 60 bytes before it."""
+        text = self.text
+        floor = max(start - 60, 0)
+        while start > floor and text[start - 1] in _NAME:
+            start -= 1
+        return start
+
+    def _may_go_on(self, begin: int, tail_end: int, close_end: int, at: int, stop: int) -> bool:
+        """Tell a name without operator that may have a value (flag, clause, attribute) from prose."""
+        text = self.text
+        if at >= stop or text[at : stop].isspace() or (close_end > tail_end and text[at] in b",\r"):
+            self.ends_line = True
+        if at >= stop:
+            return False
+        following = text[at]
+        if close_end > tail_end:
+            return following in b"vVcCdD" or (following == 44 and stop - at > 4)
+        return at > tail_end and (following in b"\"'`\\&" or text[begin] == 45 or text[begin - 1 : begin] == b"-")
+
+    def _read(self, begin: int, at: int, op: bytes, stop: int, strength: int, *, close: bool) -> int:
+        text = self.text
+        if op == b">":
+            return self._element(at, stop, strength) if text[max(begin - 1, 0) : begin] == b"<" and not close else at
         if op == b"(":
             # set_password("x"), but not token("bert") and not a call with other arguments.
             return self._quoted(at, stop, strength, careful=strength < names.PASSWORD) or at
         word_op = op.strip() in (b"or", b"is", b"was", b"is:", b"was:")
         if op in (b",", b"||", b"??", b"->", b"::") or op.startswith(b"or"):
-            if op == b"," and not close:
+            if op == b"," and not close and not text[begin:at].partition(b",")[0].isupper():
                 return at
             return self._quoted(at, stop, strength, careful=op == b"," and strength < names.PASSWORD, word=op == b",") or at
         done = self._quoted(at, stop, strength)
@@ -143,7 +161,7 @@ class Assignments:
         value = self.text[start:end]
         if careful and not looks_random(value, rate=0.35):
             return 0
-        if word and value.isalpha():
+        if word and value.isalpha() and not (len(value) >= 16 and transitions(value) >= 0.42):
             return 0
         if judge(value, strength, quoted=True):
             start, end = self._trim(start, end)
@@ -151,8 +169,8 @@ class Assignments:
             return end
         return 0
 
-    def _literal(self, pattern: object, at: int, stop: int, strength: int) -> int:
-        match = pattern.match(self.text, at, stop)  # type: ignore[attr-defined]
+    def _literal(self, pattern: Any, at: int, stop: int, strength: int) -> int:
+        match = pattern.match(self.text, at, stop)
         span = _group(match) if match is not None else None
         if span is None or not judge(self.text[slice(*span)], strength, quoted=True):
             return 0
@@ -181,7 +199,7 @@ class Assignments:
         self.add(start, start + len(value), _KIND[strength])
         return start + len(value)
 
-    def _without_operator(self, begin: int, at: int, stop: int, strength: int, gap: bytes, close: bytes) -> int:
+    def _without_operator(self, begin: int, at: int, stop: int, strength: int, gap: bytes, *, close: bool) -> int:
         text = self.text
         if close:
             match = _PAIR.match(text, at - len(gap), stop)
@@ -190,7 +208,7 @@ class Assignments:
             return at
         if not gap:
             return at
-        if _FLAG.search(text, max(begin - 24, 0), begin) or (begin and text[begin] == 45):
+        if _FLAG.search(text[max(begin - 24, 0) : begin]) or text[begin] == 45:
             flag_value = self._quoted(at, stop, max(strength, names.SECRET))
             return flag_value or self._bare(begin, at, stop, max(strength, names.SECRET))
         if strength >= names.PASSWORD:  # WITH PASSWORD 'x', #define PASSWORD "x"
@@ -212,14 +230,12 @@ class Assignments:
             self.add(start, end, _KIND[strength])
         return end
 
-    def pair_below(self, start: int, end: int, word: bytes, following: list[Line]) -> None:
+    def pair_below(self, start: int, end: int, word: bytes, following: Callable[[], Iterator[Line]]) -> None:
         """`- name: DB_PASSWORD` and, on one of the next lines of the same side, `value: x`."""
         text = self.text
-        begin = start
-        while begin > max(start - 60, 0) and text[begin - 1] in _NAME:
-            begin -= 1
+        begin = self._begin(start)
         line_start, stop = self.line(start)
-        if not _HIDDEN_HEAD.search(text, max(line_start, begin - 60), begin):
+        if not _HIDDEN_HEAD.search(text[max(line_start, begin - 60) : begin]):
             return
         tail = _HEAD.match(text, end, stop)
         if tail is None or text[tail.end(2) : stop].strip() not in (b"", b",", b"\\", b">"):
@@ -227,7 +243,7 @@ class Assignments:
         strength = names.strength(word, text[start:end], text[begin:start], tail.group(1))
         if not strength:
             return
-        for line in following:
+        for line in following():
             match = _NEXT_VALUE.match(text, line.start, min(line.end, line.start + WINDOW))
             if match is not None:
                 stop = min(line.end, match.end() + WINDOW)

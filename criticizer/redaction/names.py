@@ -6,6 +6,7 @@ A name is cut round a word that was found in it: `db_PASSWORD_old` is head `db_`
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import re2
@@ -96,6 +97,7 @@ def _words(tail: str) -> list[str]:
     return [w for w in out if w]
 
 
+@lru_cache(maxsize=8_192)
 def strength(word: bytes, found: bytes, head: bytes, tail: bytes) -> int:
     """Return how much the name `head` + `found` + `tail` promises; `word` is `found` in lower case."""
     base, own_word = WORDS[word]

@@ -16,9 +16,9 @@ from criticizer.redaction.sealed import RedactionBlocked
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_DOMAIN = re2.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?){0,20}")
+_DOMAIN = re2.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
 _EMAIL = re2.compile(
-    rb"(?:[\pL\pN._%+-]|\\?')+@(?:[\pL\pN](?:[\pL\pN-]*[\pL\pN])?\.)+(?:xn--[a-z0-9-]+|\pL{2,24})"
+    rb"(?:[A-Za-z0-9._%+-]|[^\x00-\x7f]|\\?')+@(?:(?:[A-Za-z0-9-]|[^\x00-\x7f])+\.)+(?:[A-Za-z0-9-]|[^\x00-\x7f]){2,}"
 )
 _IPV4 = re2.compile(rb"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
 _IPV6 = re2.compile(rb"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{1,38}(?:\.[0-9]{1,3}){0,3}")
@@ -54,7 +54,8 @@ class Policy:
         if self.emails and b"@" in data:
             for match in _EMAIL.finditer(data):
                 # git@host is the user name of every git server, not a person.
-                if not match.group().startswith(b"git@"):
+                top = match.group().rpartition(b".")[2]
+                if not match.group().startswith(b"git@") and not top[:1].isdigit():
                     yield (*match.span(), "email")
         if self._hosts is not None:
             for match in self._hosts.finditer(data):

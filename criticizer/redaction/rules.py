@@ -15,7 +15,7 @@ import re2
 RULESET: Final = "1"  # raise with every change that alters what is taken out
 
 # Flags: "r" the body must look random (marks that also start ordinary words), "d" it must have
-# a digit, "i" the mark may stand inside a word, "<" the token begins before the mark.
+# a digit, "n" five digits, "h" something that is not hexadecimal, "i" the mark may stand inside a word, "<" the token begins before the mark.
 _TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     # clouds
     ("aws-access-key", "AKIA ASIA ABIA ACCA", r"....[A-Z0-9]{8,}", "d"),
@@ -79,7 +79,7 @@ _TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("dynatrace-token", "dt0c01. dt0s01. dt0s02. dt0s03. dt0a01.", r"dt0\w\d\d\.[A-Z0-9]{12,}(?:\.[A-Z0-9]{8,})?", ""),
     ("posthog-key", "phx_ phr_ phs_", r"ph\w_[A-Za-z0-9]{20,}", "r"),
     # chat, mail, work
-    ("slack-token", "xoxa- xoxb- xoxp- xoxo- xoxr- xoxs- xoxe- xoxe. xoxc- xoxd- xapp- XOXB- XOXP-", r"x(?i:ox\w|app)[.-][\w.%+/-]{10,}", "d"),
+    ("slack-token", "xoxa- xoxb- xoxp- xoxo- xoxr- xoxs- xoxe- xoxe. xoxc- xoxd- xapp- XOXB- XOXP-", r"[xX](?i:ox\w|app)[.-][\w.%+/-]{10,}", "n"),
     ("slack-webhook", "hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w/+-]{16,})", ""),
     ("discord-webhook", "/api/webhooks/", r"/api/webhooks/[0-9]{15,20}/([\w-]{20,})", "i"),
     ("teams-webhook", "webhook.office.com/", r"webhook\.office\.com/\w+/([\w@/-]{30,})", "i"),
@@ -91,7 +91,6 @@ _TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("notion-token", "ntn_ secret_", r"(?:ntn|secret)_[A-Za-z0-9]{30,}", "r"),
     ("linear-key", "lin_api_ lin_oauth_", r"lin_[a-z]+_[A-Za-z0-9]{16,}", ""),
     ("figma-token", "figd_ figo_ figu_", r"fig\w_[\w-]{20,}", ""),
-    ("airtable-token", "pat", r"pat[A-Za-z0-9]{14}\.[a-f0-9]{20,}", ""),
     ("lark-token", "t-", r"t-[A-Za-z0-9]{20}[A-Za-z0-9_]{0,24}", "r"),
     ("intra-token", "s-s4t2ud- s-s4t2af-", r"s-s4t2\w\w-[a-f0-9]{20,}", ""),
     ("dropbox-token", "sl.", r"sl\.[\w-]{60,}", "d"),
@@ -132,7 +131,7 @@ _TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("onepassword-token", "ops_eyJ A3-", r"(?:ops_eyJ[A-Za-z0-9+/=_-]{20,}|A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})-[A-Z0-9-]{10,})", ""),
     ("age-key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{16,}", ""),
     ("openshift-token", "sha256~", r"sha256~[\w-]{30,}", ""),
-    ("salesforce-token", "00D", r"00D[A-Za-z0-9]{9,15}(?:![\w.]{20,})?", "r"),
+    ("salesforce-token", "00D", r"00D[A-Za-z0-9]{9,15}(?:![\w.]{20,})?", "hd"),
     ("adobe-token", "p8e-", r"p8e-[A-Za-z0-9]{24,}", ""),
     ("alchemy-key", "alcht_", r"alcht_[A-Za-z0-9]{16,}", ""),
     ("apify-token", "apify_api_", r"apify_api_[\w-]{20,}", ""),
@@ -162,6 +161,8 @@ class TokenRule:
     back: int
     inside: bool
     needs_digit: bool
+    needs_digits: bool
+    not_hex: bool
     needs_random: bool
     needs_case: bool
     is_jwt: bool
@@ -173,7 +174,7 @@ def _compile() -> tuple[TokenRule, ...]:
         pattern = re2.compile(body.encode())
         back = int(flags.partition("<")[2] or 0) if "<" in flags else 0
         rules += [
-            TokenRule(kind, mark.encode(), pattern, back, "i" in flags, "d" in flags, "r" in flags, "c" in flags, "j" in flags)
+            TokenRule(kind, mark.encode(), pattern, back, "i" in flags, "d" in flags, "n" in flags, "h" in flags, "r" in flags, "c" in flags, "j" in flags)
             for mark in dict.fromkeys(marks.split())
         ]
     return tuple(rules)
@@ -181,7 +182,7 @@ def _compile() -> tuple[TokenRule, ...]:
 
 TOKEN_RULES: Final = _compile()
 _OTHER_KINDS: Final = (
-    "password secret api-key authorization cookie uri-password connection-string smtp-credential cli-password "
+    "airtable-token password secret api-key authorization cookie uri-password connection-string smtp-credential cli-password "
     "private-key key-material certificate perforce-ticket twilio-key mailgun-key mailchimp-key nuget-key discord-token "
     "vault-token high-entropy own-secret email internal-host internal-ip key-bytes encoded-secret"
 ).split()

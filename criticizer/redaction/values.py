@@ -20,7 +20,7 @@ _DIGITS: Final = b"0123456789"
 
 _DUMMY = re2.compile(
     rb"(?i)(?:"
-    rb"[x*.?#_=\-\s0]+|(?:xx+|\*\*+|\.\.+).*|.*(?:\.\.\.|\x{2026}|x{6,}|\*{4,})"
+    rb"[x*.?#_=\-\s0]+|(?:xx+|\*\*+|\.\.+).*|.*(?:x{6,}|\*{4,})|.{0,7}(?:\.\.\.|\x{2026})|[^0-9]*(?:\.\.\.|\x{2026})"
     rb"|(?:my|your|the|user|db|some|a|an|new|old|test|app|client|api|access|admin|root|default|dummy|fake|example|sample)?"
     rb"[\s_-]?(?:pass(?:word|wd|phrase|code)?|pwd?|secret|token|key|api[\s_-]?key|access[\s_-]?(?:key|token)"
     rb"|secret[\s_-]?key|credentials?|auth|bearer|basic|login|hash|value|here)s?[\s_-]?(?:here|value)?[\d_!?:.]{0,4}"
@@ -37,7 +37,7 @@ _DUMMY = re2.compile(
 _TEMPLATE = re2.compile(
     rb"\$\{[^}]*\}?|\$\([^)]*\)?|\{\{.*?\}\}|\{\{|<%.*?%>|#\{[^}]*\}|%\(\w+\)[sdr]|\$\{\{.*?\}\}|%[A-Za-z_]\w*%|\{[A-Za-z_][\w.\[\]!:]*\}|\{[0-9]*\}|<[A-Za-z_][\w .-]*>"
 )
-_VARIABLE = re2.compile(rb"[$@%&!]{1,2}[A-Za-z_{(][\w:.\->\[\]'\"(){}]*")
+_VARIABLE = re2.compile(rb"[$%]{1,2}[A-Za-z_{(][\w:.\->\[\]'\"(){}]*|[!&@*][A-Za-z_][A-Za-z_:.-]*")
 _FORMAT = re2.compile(rb"%[-+0#]*[0-9]*\.?[0-9]*[sdrxviq@]|:[a-z_]\w*|\?")
 _CONSTANT = re2.compile(rb"[A-Z][A-Z0-9]*(?:[_-][A-Z][A-Z0-9]*)+|[A-Z]{2,20}")
 _DOTTED = re2.compile(rb"(?:self|this|[A-Za-z_]\w*)(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+[?!]?")

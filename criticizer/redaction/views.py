@@ -20,8 +20,9 @@ from criticizer.redaction.sealed import RedactionBlocked
 MAX_BYTES = 8 << 20  # one part; longer input is cut into parts by the caller
 OLD, NEW, BOTH, HEADER = 1, 2, 3, 0
 
-_HUNK = re2.compile(rb"(@{2,8})((?: -[0-9]+(?:,[0-9]+)?)+) \+[0-9]+(?:,([0-9]+))? @{2,8}")
-_HUNK_OLD = re2.compile(rb" -[0-9]+(?:,([0-9]+))?")
+_HUNK = re2.compile(rb"(?m)^(@{2,8})(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2,8}[^\n]*")
+_BODY_END = re2.compile(rb"\n[^ +\-\\\r\n]")
+_FILE_HEADER = re2.compile(rb"\n--- [^\n]*\n\+\+\+ [^\n]*\n@@ ")
 PLACEHOLDER = re2.compile(rb"<REDACTED:([a-z][a-z0-9-]{0,30}):([1-9][0-9]{0,5})>")
 MASK = 1  # stands for every byte inside a placeholder while rules look at the text
 
@@ -35,6 +36,14 @@ class Line(NamedTuple):
     section: int
 
 
+class Hunk(NamedTuple):
+    """The body of a hunk, from the line feed behind its head on, and how many prefix columns it has."""
+
+    start: int
+    end: int
+    columns: int
+
+
 @dataclass(slots=True)
 class Document:
     """One text. `text` is `raw` with diff prefixes blanked and our placeholders masked."""
@@ -42,6 +51,7 @@ class Document:
     raw: bytes
     text: bytes
     is_diff: bool
+    hunks: list[Hunk] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     binary: list[tuple[int, int]] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
@@ -53,12 +63,9 @@ class Document:
         return max(bisect_right(self._starts, offset) - 1, 0)
 
     def all_lines(self) -> list[Line]:
-        """Return the lines; of plain text they are cut on first use."""
+        """Return the lines, cut on first use: most rules need none."""
         if not self.lines:
-            at = 0
-            for piece in self.text.split(b"\n"):
-                self.lines.append(Line(at, at + len(piece), BOTH, 0))
-                at += len(piece) + 1
+            self.lines = _cut_lines(self)
         return self.lines
 
     def following(self, offset: int, limit: int) -> Iterator[Line]:
@@ -102,10 +109,9 @@ def read(raw: bytes) -> Document:
     document = Document(raw, raw, is_diff)
     masked: bytearray | None = None
     if is_diff:
-        masked = bytearray(raw)
-        _split_diff(document, masked)
+        document.text, document.hunks = _mask_diff(raw)
     if b"<REDACTED:" in raw:
-        masked = masked or bytearray(raw)
+        masked = bytearray(document.text)
         for match in PLACEHOLDER.finditer(raw):
             start, end = match.span()
             masked[start + 1 : end - 1] = bytes([MASK]) * (end - start - 2)
@@ -115,43 +121,70 @@ def read(raw: bytes) -> Document:
     return document
 
 
-def _split_diff(document: Document, masked: bytearray) -> None:
-    """Cut a diff into lines with sides. Lines outside hunks are headers, with no side."""
-    append = document.lines.append
-    old = new = columns = section = 0
-    in_hunk = False
+def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
+    """Blank the prefix columns of all hunk lines; return that and where the hunks are.
+
+    A hunk's body ends at the first line that has no prefix, or at a file header: the two
+    lines "--- a", "+++ b" with a hunk head right below them, which no body can hold. Counts
+    in heads are not relied on: what arrives may be cut.
+    """
+    hunks: list[Hunk] = []
+    out: list[bytes] = []
     at = 0
+    for head in _HUNK.finditer(raw):
+        begin = head.end()  # at the line feed behind the head, or the end
+        if begin < at:
+            continue
+        columns = len(head.group(1)) - 1
+        ending = _BODY_END.search(raw, begin)
+        end = ending.start() if ending is not None else len(raw)
+        header = _FILE_HEADER.search(raw, begin, min(end + 3, len(raw)))
+        if header is not None:
+            end = header.start()
+        body = raw[begin:end]
+        if columns == 1:
+            body = body.replace(b"\n+", b"\n ").replace(b"\n-", b"\n ")
+        else:
+            body = b"\n".join(_blank(line, columns) for line in body.split(b"\n"))
+        out += (raw[at:begin], body)
+        at = end
+        hunks.append(Hunk(begin, end, columns))
+    out.append(raw[at:])
+    return b"".join(out), hunks
+
+
+def _blank(line: bytes, columns: int) -> bytes:
+    prefix = line[:columns]
+    return prefix.replace(b"+", b" ").replace(b"-", b" ") + line[columns:]
+
+
+def _cut_lines(document: Document) -> list[Line]:
+    """Cut the text into lines with their sides. Lines outside hunks have none."""
+    lines: list[Line] = []
+    append = lines.append
+    hunks = iter(document.hunks)
+    hunk = next(hunks, None)
+    section = at = 0
+    inside = False
     for piece in document.raw.split(b"\n"):
         end = at + len(piece)
-        first = piece[:1]
-        if first == b"@" and (head := _HUNK.match(piece)) is not None:
-            columns = len(head.group(1)) - 1
-            new = int((head.group(3) or b"1")[:9])
-            old = max(int((m.group(1) or b"1")[:9]) for m in _HUNK_OLD.finditer(head.group(2)))
-            in_hunk = True
-            append(Line(at, end, HEADER, section))
-        elif in_hunk and first in (b" ", b"+", b"-") and not _is_header(piece, old, new):
-            prefix = piece[:columns]
+        while hunk is not None and at > hunk.end:
+            hunk = next(hunks, None)
+        if not document.is_diff:
+            append(Line(at, end, BOTH, 0))
+        elif hunk is not None and hunk.start < at <= hunk.end:
+            inside = True
+            prefix = piece[: hunk.columns]
             side = OLD if b"-" in prefix else NEW if b"+" in prefix else BOTH
-            old -= side & OLD
-            new -= (side & NEW) >> 1
-            masked[at : at + len(prefix)] = b" " * len(prefix)
-            append(Line(at + len(prefix), end, side, section))
-        elif in_hunk and (piece.strip() == b"" or first == b"\\"):
-            # Editors strip the space of an empty context line; "\ No newline" belongs to the hunk.
-            append(Line(at, end, BOTH, section))
+            append(Line(min(at + hunk.columns, end), end, side, section))
         else:
-            # A header line, or prose round the diff: the next file's keys are not this one's.
-            if in_hunk or piece.startswith(b"diff --git"):
+            # A file header: the next file's keys are not this one's. Another hunk's head is none.
+            if inside and not piece.startswith(b"@@"):
                 section += 1
-            in_hunk = False
+            inside = inside and piece.startswith(b"@@")
             append(Line(at, end, HEADER, section))
         at = end + 1
-
-
-def _is_header(piece: bytes, old: int, new: int) -> bool:
-    """Tell a file header from a removed line that starts with "--" once the hunk is complete."""
-    return old <= 0 and new <= 0 and piece[:4] in (b"--- ", b"+++ ")
+    return lines
 
 
 def _find_binary(document: Document) -> None:

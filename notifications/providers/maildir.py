@@ -25,6 +25,8 @@ class Maildir:
     capabilities = Capabilities(deduplicates=False, can_look_up=True)
 
     def __init__(self, directory: Path, sender: str) -> None:
+        """Raises ValueError when `sender` is not a mail address."""
+        mime.envelope_sender(sender)
         self._directory = directory
         self._sender = sender
 

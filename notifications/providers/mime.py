@@ -11,7 +11,6 @@ from uuid import UUID, uuid5
 from notifications.providers.base import Message
 
 _THREADS = UUID("5b0c1a0e-6f5e-5c86-9b0a-1d1f7f2f6a11")  # namespace of thread roots
-TOKEN_HEADER = "X-Criticizer-Token"
 
 
 def message_id(message: Message, sender: str) -> str:
@@ -36,7 +35,7 @@ def as_bytes(message: Message, sender: str, *, linesep: str = "\r\n") -> bytes:
     root = f"<{uuid5(_THREADS, message.thread)}@{_domain(sender)}>"
     mail["In-Reply-To"] = root
     mail["References"] = root
-    mail[TOKEN_HEADER] = str(message.token)
+    mail["X-Criticizer-Token"] = str(message.token)
     mail["List-Id"] = f"Criticizer reviews <reviews.{_domain(sender)}>"
     mail["Auto-Submitted"] = "auto-generated"  # keeps absence notes from answering
     mail["X-Auto-Response-Suppress"] = "All"

@@ -16,7 +16,7 @@ Resolve = Callable[[str, int], Sequence[str]]
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
-class Refused(Exception):
+class AddressRefusedError(Exception):
     """The host has an address that may not be reached."""
 
 
@@ -40,13 +40,13 @@ class OutboundPolicy:
         return cls(frozenset(hosts), tuple(networks))
 
     def judge(self, host: str, addresses: Sequence[str]) -> None:
-        """Raise `Refused` unless every address may be reached."""
+        """Raise `AddressRefusedError` unless every address may be reached."""
         if host in self.hosts:
             return
         for text in addresses:
             address = ip_address(text.partition("%")[0])
             if not any(address in network for network in self.networks) and not _is_public(address):
-                raise Refused
+                raise AddressRefusedError
 
 
 def resolve(host: str, port: int) -> Sequence[str]:

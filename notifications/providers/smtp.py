@@ -133,7 +133,9 @@ class Smtp:
                 "the mail server offers no login; unset SMTP_USER or set SMTP_SECURITY",
             ) from None
         except smtplib.SMTPResponseException as error:
-            raise _refused((error.smtp_code, _bytes(error.smtp_error)), "AUTH", ErrorClass.AUTH_DENIED) from None
+            raise _refused(
+                (error.smtp_code, _bytes(error.smtp_error)), "AUTH", ErrorClass.AUTH_DENIED
+            ) from None
 
     def _announce(self, client: smtplib.SMTP, recipient: str, content: bytes) -> None:
         options = [f"size={len(content)}"] if client.has_extn("size") else []

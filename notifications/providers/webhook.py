@@ -34,7 +34,7 @@ from criticizer.failures import (
 )
 from notifications.providers import outbound
 from notifications.providers.base import Capabilities, Evidence, LookUp, Message
-from notifications.providers.outbound import OutboundPolicy, Refused
+from notifications.providers.outbound import AddressRefusedError, OutboundPolicy
 
 _RECEIPT = re.compile(r"[!-~]{1,200}")
 _PERMANENT = {
@@ -146,7 +146,7 @@ class Webhook:
             )
         try:
             self._config.policy.judge(host, addresses)
-        except Refused:
+        except AddressRefusedError:
             raise PermanentFailure(
                 ErrorClass.POLICY_REJECTED,
                 Place.PROVIDER,
@@ -240,7 +240,10 @@ def _failed(connected: bool, error_class: ErrorClass, error: Exception) -> Failu
     context = {"cause": type(error).__name__}
     if connected:
         return UncertainFailure(
-            error_class, Place.PROVIDER, "the receiver did not answer the request it was sent", context=context
+            error_class,
+            Place.PROVIDER,
+            "the receiver did not answer the request it was sent",
+            context=context,
         )
     return RetryableFailure(error_class, Place.PROVIDER, "no connection to the receiver", context=context)
 

@@ -65,7 +65,7 @@ METHOD_NOT_ALLOWED = ApiErrorKind(
     405,
     "METHOD_NOT_ALLOWED",
     "CRITICIZER_E455",
-    "This address does not know the method. See the Allow header.",
+    "This address does not know the method; see the Allow header.",
 )
 NOT_ACCEPTABLE = ApiErrorKind(
     406, "NOT_ACCEPTABLE", "CRITICIZER_E456", "The answer is JSON only. Accept application/json."
@@ -80,7 +80,7 @@ RATE_LIMITED = ApiErrorKind(
     429,
     "RATE_LIMITED",
     "CRITICIZER_E459",
-    "Too many requests with this key. Wait as long as Retry-After says.",
+    "Too many requests with this key. Wait as Retry-After says.",
 )
 
 API_TABLE: tuple[ApiErrorKind, ...] = (

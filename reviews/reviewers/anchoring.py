@@ -59,9 +59,16 @@ def anchor(
         elif not place[0].is_near_change:
             dropped["not_near_a_change"] += 1
         else:
-            first, last = place
+            first, last, hunk_lines = place
             kept.append(
-                replace(finding, line=first.number, end_line=last.number, side=first.side, quote=first.text)
+                replace(
+                    finding,
+                    line=first.number,
+                    end_line=last.number,
+                    side=first.side,
+                    quote=first.text,
+                    excerpt=excerpt(hunk_lines, first.number, last.number),
+                )
             )
     return Anchored(tuple(kept), dict(dropped))
 
@@ -98,7 +105,9 @@ def _file_of(named: str, shown_paths: Mapping[int, str]) -> int | None:
     return by_name[0] if len(by_name) == 1 and posixpath.basename(named) else None
 
 
-def _place(raw: Mapping[str, Any], chunk: Chunk, index: int) -> tuple[ShownLine, ShownLine] | None:
+def _place(
+    raw: Mapping[str, Any], chunk: Chunk, index: int
+) -> tuple[ShownLine, ShownLine, list[ShownLine]] | None:
     sides = [Side(raw["side"])] if raw.get("side") else [Side.NEW, Side.OLD]
     quote = raw["quote"].strip("\r\n")
     for side in sides:
@@ -115,8 +124,15 @@ def _place(raw: Mapping[str, Any], chunk: Chunk, index: int) -> tuple[ShownLine,
                 matches = [match for match in matches if match[0] == raw.get("hunk")]
             if len(matches) == 1:
                 name, first = matches[0]
-                return first, _last(raw.get("quote_end"), first, [ln for hunk, ln in lines if hunk == name])
+                same_hunk = [line for hunk, line in lines if hunk == name]
+                return first, _last(raw.get("quote_end"), first, same_hunk), same_hunk
     return None
+
+
+def excerpt(lines: Iterable[ShownLine], first: int, last: int) -> tuple[tuple[int | None, str, str], ...]:
+    """Return the lines of one side around a finding, as pages and mails show them."""
+    wanted = range(first - EXCERPT_LINES, min(last, first + 10) + EXCERPT_LINES + 1)
+    return tuple((line.number, line.kind, line.text[:400]) for line in lines if line.number in wanted)
 
 
 def _without_prefix(quote: str, side: Side) -> str:

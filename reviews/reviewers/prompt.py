@@ -19,7 +19,7 @@ from reviews.reviewers.chunks import CHARS_PER_TOKEN, Chunk, tokens
 from reviews.sources.base import Action
 
 MAX_DESCRIPTION_CHARS = 4_000
-MAX_MANIFEST_CHARS = 6_000  # for the files of other parts
+MAX_MANIFEST_CHARS = 4_000  # for the files of other parts
 MAX_PATH_CHARS = 400
 _FIXED_TOKENS = 400  # fences and the lines between them
 
@@ -114,15 +114,16 @@ def request_text(
 ) -> RedactedText:
     """Build the user part for `chunks[part]`.
 
-    `boundary` is asked again while the text it is to fence contains its answer.
+    A boundary that occurs in the text it is to fence is drawn again and numbered.
     """
     chunk = chunks[part]
-    body = RedactedText.joined([_hunks_of(change, chunk)])
+    body = _hunks_of(change, chunk)
     manifest = _manifest(change, chunk)
     description = change.description.truncated(MAX_DESCRIPTION_CHARS)
-    mark = boundary()
+    mark, draws = boundary(), 0
     while any(mark in text.text for text in (body, manifest, description)):
-        mark = boundary()
+        draws += 1
+        mark = f"{boundary()}-{draws}"
     layout = (
         f"Part {part + 1} of {len(chunks)} of one change.{_other_parts(chunks, part)}\n\n"
         f"BEGIN {mark} description\n{{description}}\nEND {mark}\n\n"

@@ -20,7 +20,7 @@ _INSTRUCTIONS = re.compile(
     r"|\b(?:do\s+not|don't|never)\s+(?:report|flag|mention|raise)\s+(?:any|this|these|the|an?)\s+"
     r"(?:\w+\s+)?(?:finding|issue|problem|bug|vulnerabilit|secret)"
     r"|\b(?:ai|llm|language\s+model|assistant|bot|automated)\s*(?:code\s*)?(?:reviewers?|models?|agents?|assistants?)?"
-    r"\s*[:,]\s*(?:please\s+)?(?:approve|ignore|skip|do\s+not|don't|respond|answer|return|output|report)"
+    r"\s*[:,]\s*(?:please\s+)?(?:approve|ignore|skip|do\s+not|don't|respond|answer|return|output|report)\b"
     r"|\b(?:respond|answer|reply|return|output)\s+(?:only\s+)?(?:with\s+)?(?:an?\s+)?"
     r"(?:empty\s+(?:list\s+of\s+)?findings|no\s+findings|zero\s+findings|[\"']?lgtm)"
     r"|\byou\s+are\s+(?:now\s+)?(?:an?\s+|the\s+)?(?:helpful\s+)?(?:ai|llm|language\s+model|code\s+review(?:er|ing))\b"

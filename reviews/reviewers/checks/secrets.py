@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
-from criticizer.redaction import find_secrets
+from criticizer.redaction import RedactionBlocked, find_secrets
 from reviews.diffs import FileDiff
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.checks.hidden import DESCRIPTION
@@ -13,25 +13,49 @@ from reviews.sources.base import Change
 
 
 def added_secrets(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
-    """Report each secret on an added line, once per kind and line, and those in the description.
+    """Report each secret on added lines, and those in the description.
 
     A value that the old side already has is not reported: the change moved or re-indented it.
+    A secret of several lines, such as a private key, is one finding.
     """
-    for span in find_secrets(change.description):
-        yield _finding(DESCRIPTION, span.kind, None, None)
+    for kind, _, _ in _places(change.description, None, frozenset()):
+        yield _finding(DESCRIPTION, kind, None, None)
     for file, diff in files_and_diffs(change, diffs):
-        added = {line.number for line in added_lines(file, diff)}
+        added = frozenset(line.number for line in added_lines(file, diff))
         if not added or file.new_text is None:
             continue
-        seen: set[tuple[str, int]] = set()
-        for span in find_secrets(file.new_text):
-            value = file.new_text[span.start : span.end]
-            last = span.line + value.rstrip("\n").count("\n")
-            lines = [number for number in range(span.line, last + 1) if number in added]
-            if not lines or (file.old_text and value in file.old_text) or (span.kind, span.line) in seen:
-                continue
-            seen.add((span.kind, span.line))
-            yield _finding(file.path, span.kind, lines[0], lines[-1])
+        try:
+            places = _places(file.new_text, file.old_text, added)
+        except RedactionBlocked as blocked:
+            yield _unsearched(file.path, blocked.reason_code)
+            continue
+        for kind, first, last in places:
+            yield _finding(file.path, kind, first, last)
+
+
+def _places(text: str, old_text: str | None, added: Set[int]) -> list[tuple[str, int, int]]:
+    """Return kind, first and last line of each secret; on `added` lines alone if there are any."""
+    places: list[tuple[str, int, int]] = []
+    for span in find_secrets(text):
+        if added and (span.line not in added or (old_text and text[span.start : span.end] in old_text)):
+            continue
+        if places and places[-1][0] == span.kind and span.line - places[-1][2] in {0, 1}:
+            # Two secrets of one kind on neighbouring lines read as one place, and so does a key.
+            places[-1] = (span.kind, places[-1][1], span.line)
+        else:
+            places.append((span.kind, span.line, span.line))
+    return places
+
+
+def _unsearched(path: str, reason: str) -> Finding:
+    return Finding(
+        file=path,
+        severity=FindingSeverity.MEDIUM,
+        category="security",
+        title="File could not be searched for secrets",
+        message=f"The search gave up ({reason}), so secrets in this file would go unnoticed.",
+        source="check:added_secrets",
+    )
 
 
 def _finding(path: str, kind: str, line: int | None, end_line: int | None) -> Finding:

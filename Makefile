@@ -1,0 +1,62 @@
+# Criticizer: every target sets up what it needs, then works.
+# Only Python 3.11+, git, make and (for what is missing) Debian's packages are assumed.
+
+PYTHON  ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+             $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+PORT    ?= 8000
+HOST    ?= 127.0.0.1
+REPO    ?= $(CURDIR)
+VENV    := .venv
+BIN     := $(VENV)/bin
+export PYTHONUNBUFFERED := 1
+ifdef DATA_DIR
+export CRITICIZER_DATA_DIR := $(abspath $(DATA_DIR))
+endif
+
+.PHONY: help demo up test check bench lock clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo   review the newest commits of this repository (REPO=/path: of another one)"
+	@echo "make up     run web, workers and database until Ctrl-C (PORT=8000 DATA_DIR=var)"
+	@echo "make test   the whole test suite, browser tests included"
+	@echo "make check  format, lint, types, rooms, migrations, deployment checks"
+	@echo "make bench  the benchmarks, with their peers, one JSON line a figure"
+
+demo: $(VENV)/base
+	@$(BIN)/python manage.py demo --repo "$(REPO)"
+
+up: $(VENV)/base
+	@$(BIN)/python manage.py up --host "$(HOST)" --port "$(PORT)"
+
+test: $(VENV)/dev check
+	@.ci/browser
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py makemigrations --check --dry-run
+	$(BIN)/python .ci/deploy_check.py
+
+bench: $(VENV)/bench
+	@$(BIN)/python -m benchmarks
+
+# The lock files name no package index; pip's own configuration decides where packages come from.
+$(VENV)/base $(VENV)/dev $(VENV)/bench: $(VENV)/%: requirements/%.txt | $(VENV)/made
+	@echo "Installing $< ..." >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+$(VENV)/made:
+	@.ci/venv "$(PYTHON)" $(VENV)
+	@touch $@
+
+lock: $(VENV)/made
+	$(BIN)/python -m pip install --quiet uv
+	.ci/lock $(BIN)/uv
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

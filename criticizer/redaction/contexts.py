@@ -1,0 +1,292 @@
+"""Secrets that show by the syntax round them: addresses, headers, commands, clauses.
+
+Each handler gets the text and the offsets of the word that the prefilter found, reads a
+bounded window and returns spans (start, end, kind).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import re2
+
+from criticizer.redaction.assignments import Span, usable
+from criticizer.redaction.values import is_code, is_dummy, is_template, judge, looks_random
+
+WINDOW: Final = 2048
+_AUTHORITY = re2.compile(rb"://([^\s/?#\"'`<>\\]*)@([\w\[.-]|%|\$|\{)")
+_AUTHORITY_SLASH = re2.compile(rb"://([A-Za-z0-9_.%@+-]*:[^\s\"'`<>]*)@[\w\[]")
+_PORT = re2.compile(rb"[0-9]{1,5}[/?#]")
+_SCHEMELESS = re2.compile(rb"(?:^|[\s\"'=])([A-Za-z0-9_.+-]{1,64}@[A-Za-z0-9.-]{1,64}|[A-Za-z0-9_.+-]{1,64}):([^\s\"'`<>:@/]{4,})@[A-Za-z0-9.-]+:[0-9]{2,5}")
+_HEADER_VALUE = re2.compile(
+    rb"[\"'\])]{0,3}[ \t]{0,10}[:=,>]{1,2}[ \t]{0,10}[\"'`]{0,3}(?:[bBfFuU]?[\"'])?"
+    rb"((?:(?i:basic|bearer|token|digest|negotiate|ntlm|apikey|api-key|key|oauth2?|hmac|aws4-hmac-sha256|sharedkey(?:lite)?"
+    rb"|googlelogin auth|zoho-oauthtoken|genie-?key|splunk|jwt|pat)[ \t:=]{1,4})?)"
+    rb"([^\s\"'`<>]+)"
+)
+_COOKIE_HEAD = re2.compile(rb"2?[\"'\])]{0,3}[ \t]{0,10}[:=,][ \t]{0,10}[\"'`]?")
+_COOKIE = re2.compile(rb"([\w.!#$%&*+^|~-]+)=([^;,\s\"'`]+)")
+_COOKIE_ATTRIBUTES: Final = frozenset((b"path", b"domain", b"expires", b"max-age", b"samesite", b"version", b"priority"))
+_BEARER = re2.compile(rb"[ \t]{1,4}[\"'`]?([A-Za-z0-9_.~+/=|-]{8,})")
+_AUTH_SMTP = re2.compile(rb"[ \t]+(?:=[ \t]*)?([A-Za-z0-9+/=]{8,})")
+_LOGIN = re2.compile(rb"[ \t]{0,4}\(?[ \t]{0,4}(?:[a-z_]+[ \t]*=[ \t]*)?[\"'][^\"'\n]*[\"'][ \t]*,[ \t]*(?:[a-z_]+[ \t]*=[ \t]*)?[bru]?(?:\"([^\"\n]+)\"|'([^'\n]+)')")
+_MAIL_MAP = re2.compile(rb"(?m)(?:[0-9]{2,5}|[\w.-]+\.[a-z]{2,10})\]?(?::[0-9]{2,5})?[ \t]+[^\s:]+:([^\s:]{4,})[ \t\r]*$")
+_NETRC = re2.compile(rb"[ \t]+\S+[ \t]+(?:login|user)[ \t]+\S+[ \t]+password[ \t]+(\S+)")
+_PGPASS = re2.compile(rb"(?m)[\w.*-]+:[\w.*-]+:([^\s:\"']{4,})[ \t\r]*$")
+_MYSQL = re2.compile(rb"[^|;\n]*?[ \t](?:-p|--password=)(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|]{3,}))")
+_SSHPASS = re2.compile(rb"[ \t]+-p[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"']+))")
+_USER_FLAG = re2.compile(
+    rb"[ \t\"',]+(?:-u|-U|--user|--proxy-user|--basic-auth|--auth|--creds?|-a|--credentials?)[\"',=\s]+[\"']?([^\s:\"'=]+):(?:([^\s\"']+))"
+)
+_LOGIN_FLAG = re2.compile(rb"[^|;\n]*?[ \t](?:-p|-P|--password|--pass|--token)[ \t=]+(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|]{3,}))")
+_SECURE_STRING = re2.compile(rb"(?:[ \t]+-(?:AsPlainText|Force|String|Key[ \t]+\S+))*[ \t]+(?:\\*\"([^\"\\\n]+)|\\*'([^'\\\n]+)|([^\s\"'$(-][^\s\"']{3,}))")
+_IDENTIFIED = re2.compile(rb"[ \t]+(?:WITH[ \t]+[\w'\"]+[ \t]+)?(?i:by|as)[ \t]+(?:password[ \t]+)?(?:\"([^\"\n]+)\"|'([^'\n]+)')")
+_TICKET = re2.compile(rb"(?:^|[^0-9A-Za-z])([0-9A-F]{32})(?:$|[^0-9A-Za-z])")
+_P4_FLAG = re2.compile(rb"[^|;\n]*?[ \t]-P[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|-][^\s\"'`;|]{3,}))")
+_QUERY = re2.compile(rb"(?:[A-Za-z0-9_-]*(?:sig|signature|code|key|auth|ticket|hash))=([^&\s\"'`<>#]+)")
+_FINE_PRINT = re2.compile(rb"[ \t]*=[ \t]*[\"']?([A-Za-z0-9+/=_%-]{16,})")
+
+
+def _span(match: Any) -> tuple[int, int] | None:
+    index = match.lastindex if match is not None else None
+    return match.span(index) if index else None
+
+
+def _stop(text: bytes, at: int, window: int = WINDOW) -> int:
+    end = text.find(b"\n", at, at + window)
+    return end if end >= 0 else min(at + window, len(text))
+
+
+def _literal(text: bytes, match: Any, kind: str) -> list[Span]:
+    """Take the captured value when it is a literal."""
+    span = _span(match)
+    if span is None:
+        return []
+    value = text[slice(*span)]
+    return [(*span, kind)] if usable(value) and not is_code(value) else []
+
+
+def uri(text: bytes, start: int, end: int) -> list[Span]:
+    """scheme://user:password@host, and scheme://token@host where the token is one."""
+    stop = _stop(text, start)
+    match = _AUTHORITY.match(text, start, stop) or _AUTHORITY_SLASH.match(text, start, stop)
+    if match is None:
+        return []
+    first, last = match.span(1)
+    info = text[first:last]
+    name, colon, password = info.partition(b":")
+    if not colon:
+        return [(first, last, "uri-password")] if len(name) >= 16 and looks_random(name) else []
+    if _PORT.match(password):
+        return []  # https://host:8000/@x is no address with a password
+    if not password.strip(b"\x01<>") or is_template(password) or (is_dummy(password) and password.strip(b"xX*.") == b""):
+        return []
+    if password.startswith((b"{", b"$", b"<", b"%(", b"#{")) or (password.endswith(b"}") and b"{" in password):
+        return []
+    at = first + len(name) + 1
+    if not name or looks_random(name, rate=0.3) or _hexish(name):
+        # user and password are both generated: the pair is the credential.
+        at = first if name and not is_template(name) else at
+    return [(at, last, "uri-password")]
+
+
+def _hexish(name: bytes) -> bool:
+    return len(name) >= 8 and not name.strip(b"0123456789abcdef") and not name.isalpha() and not name.isdigit()
+
+
+def header(text: bytes, start: int, end: int) -> list[Span]:
+    """Authorization: scheme credentials, in any quoting."""
+    match = _HEADER_VALUE.match(text, end, _stop(text, end))
+    if match is None:
+        return []
+    scheme = match.group(1).strip().lower()
+    first, last = match.span(2)
+    value = text[first:last].rstrip(b"\\,;)}")
+    if value.endswith(b"]") and b"[" not in value:
+        value = value[:-1]
+    last = first + len(value)
+    if scheme.startswith(b"digest"):
+        return [(*m.span(1), "authorization") for m in _DIGEST.finditer(text, first, _stop(text, first))]
+    if scheme.startswith(b"aws4"):
+        return [(*m.span(1), "authorization") for m in _SIGNED.finditer(text, first, _stop(text, first))]
+    least = 6 if scheme else 12
+    if len(value) < least or not usable(value) or is_code(value) or b"{" in value or value.startswith((b"$", b"%", b"+")):
+        return []
+    if not scheme and not judge(value, 2, quoted=True):
+        return []
+    if value.isalpha() and (value.islower() or value.isupper()) and len(value) < 20:
+        return []
+    return [(first, last, "authorization")]
+
+
+_DIGEST = re2.compile(rb"(?:response|cnonce|nonce)=\"?([A-Za-z0-9+/=_-]{8,})")
+_SIGNED = re2.compile(rb"Signature=([0-9a-fA-F]{16,})")
+
+
+def bearer(text: bytes, start: int, end: int) -> list[Span]:
+    """`bearer TOKEN` wherever it is written."""
+    match = _BEARER.match(text, end, _stop(text, end))
+    if match is None:
+        return []
+    value = match.group(1)
+    good = usable(value) and (looks_random(value, rate=0.3) or judge(value, 2, quoted=True))
+    return [(*match.span(1), "authorization")] if good else []
+
+
+def cookie(text: bytes, start: int, end: int) -> list[Span]:
+    """Cookie and Set-Cookie: every value that could be a session."""
+    stop = _stop(text, end)
+    head = _COOKIE_HEAD.match(text, end, stop)
+    if head is None:
+        return []
+    found: list[Span] = []
+    for match in _COOKIE.finditer(text, head.end(), stop):
+        value = match.group(2)
+        if match.group(1).lower() in _COOKIE_ATTRIBUTES or len(value) < 8 or not usable(value) or is_code(value):
+            continue
+        if judge(value, 2, quoted=True) or looks_random(value, rate=0.3):
+            found.append((*match.span(2), "cookie"))
+    return found
+
+
+def smtp_auth(text: bytes, start: int, end: int) -> list[Span]:
+    """AUTH PLAIN and AUTH LOGIN with the credentials on the same line."""
+    return _literal(text, _AUTH_SMTP.match(text, end, _stop(text, end)), "smtp-credential")
+
+
+def login(text: bytes, start: int, end: int) -> list[Span]:
+    """login("user", "password") and the like."""
+    span = _span(_LOGIN.match(text, end, _stop(text, end)))
+    if span is None or not judge(text[slice(*span)], 3, quoted=True):
+        return []
+    return [(*span, "smtp-credential" if text[start:end].lower() == b"login" else "password")]
+
+
+def mail_map(text: bytes, start: int, end: int) -> list[Span]:
+    """sasl_passwd: `[host]:587 user:password`."""
+    return _literal(text, _MAIL_MAP.match(text, start + 2, _stop(text, start)), "smtp-credential")
+
+
+def netrc(text: bytes, start: int, end: int) -> list[Span]:
+    """machine HOST login USER password X."""
+    return _literal(text, _NETRC.match(text, end, _stop(text, end)), "password")
+
+
+def pgpass(text: bytes, start: int, end: int) -> list[Span]:
+    """host:5432:database:user:password."""
+    return _literal(text, _PGPASS.match(text, end, _stop(text, end)), "password")
+
+
+def mysql(text: bytes, start: int, end: int) -> list[Span]:
+    """mysql -uroot -pX."""
+    return _literal(text, _MYSQL.match(text, end, _stop(text, end)), "cli-password")
+
+
+def sshpass(text: bytes, start: int, end: int) -> list[Span]:
+    """sshpass -p X."""
+    return _literal(text, _SSHPASS.match(text, end, _stop(text, end)), "cli-password")
+
+
+def user_flag(text: bytes, start: int, end: int) -> list[Span]:
+    """curl -u user:password: every such flag of the line."""
+    found: list[Span] = []
+    for match in _USER_FLAG.finditer(text, end, _stop(text, end)):
+        value = match.group(2)
+        if usable(value) and not value.startswith((b"$", b"%", b"/")) and not is_code(value):
+            found.append((*match.span(2), "cli-password"))
+    return found
+
+
+def login_flag(text: bytes, start: int, end: int) -> list[Span]:
+    """docker login -p X and the like."""
+    return _literal(text, _LOGIN_FLAG.match(text, end, _stop(text, end)), "cli-password")
+
+
+def secure_string(text: bytes, start: int, end: int) -> list[Span]:
+    """ConvertTo-SecureString X."""
+    return _literal(text, _SECURE_STRING.match(text, end, _stop(text, end)), "password")
+
+
+def identified_by(text: bytes, start: int, end: int) -> list[Span]:
+    """IDENTIFIED BY 'x'."""
+    return _literal(text, _IDENTIFIED.match(text, end, _stop(text, end)), "password")
+
+
+def perforce(text: bytes, start: int, end: int) -> list[Span]:
+    """A ticket (32 upper-case hex digits) near p4, and p4 -P X."""
+    stop = _stop(text, end, 400)
+    spans = [(*match.span(1), "perforce-ticket") for match in _TICKET.finditer(text, end, stop)]
+    return spans + _literal(text, _P4_FLAG.match(text, end, stop), "perforce-ticket")
+
+
+def query(text: bytes, start: int, end: int) -> list[Span]:
+    """?sig=, &code=: query parameters that carry a signature or a one-time code."""
+    match = _QUERY.match(text, start + 1, _stop(text, start))
+    if match is None:
+        return []
+    value = match.group(1)
+    return [(*match.span(1), "secret")] if len(value) >= 12 and usable(value) and looks_random(value, rate=0.3) else []
+
+
+def connection(text: bytes, start: int, end: int) -> list[Span]:
+    """AccountKey=...; and its relatives."""
+    match = _FINE_PRINT.match(text, end, _stop(text, end))
+    good = match is not None and usable(match.group(1)) and not match.group(1).isalpha()
+    return [(*match.span(1), "connection-string")] if good else []
+
+
+Handler = Callable[[bytes, int, int], list[Span]]
+HANDLERS: Final[dict[bytes, Handler]] = {
+    b"://": uri,
+    b"authorization": header,
+    b"http_authorization": header,
+    b"bearer ": lambda text, start, end: bearer(text, start, end - 1),
+    b"cookie": cookie,
+    b"auth plain": smtp_auth,
+    b"auth login": smtp_auth,
+    b"auth cram-md5": smtp_auth,
+    b"login(": lambda text, start, end: login(text, start, end - 1),
+    b"basicauth(": lambda text, start, end: login(text, start, end - 1),
+    b"basic_auth(": lambda text, start, end: login(text, start, end - 1),
+    b"auth=(": lambda text, start, end: login(text, start, end - 1),
+    b"auth = (": lambda text, start, end: login(text, start, end - 1),
+    b"credentials(": lambda text, start, end: login(text, start, end - 1),
+    b"credential(": lambda text, start, end: login(text, start, end - 1),
+    b"]:587": mail_map,
+    b"]:465": mail_map,
+    b"]:25": mail_map,
+    b"]:2525": mail_map,
+    b"machine ": lambda text, start, end: netrc(text, start, end - 1),
+    b":5432:": pgpass,
+    b":3306:": pgpass,
+    b"mysql": mysql,
+    b"mysqldump": mysql,
+    b"mysqladmin": mysql,
+    b"mariadb": mysql,
+    b"sshpass": sshpass,
+    b"curl": user_flag,
+    b"wget": user_flag,
+    b"docker login": login_flag,
+    b"podman login": login_flag,
+    b"helm registry login": login_flag,
+    b"az login": login_flag,
+    b"securestring": secure_string,
+    b"identified": identified_by,
+    b"p4passwd": perforce,
+    b"p4 ": lambda text, start, end: perforce(text, start, end - 1),
+    b"p4tickets": perforce,
+    b"p4 login": perforce,
+    b"ticket": perforce,
+    b"?sig=": query,
+    b"&sig=": query,
+    b"?code=": query,
+    b"&code=": query,
+    b"&signature=": query,
+    b"?signature=": query,
+    b"x-amz-signature=": lambda text, start, end: query(text, start - 1, end),
+    b"x-goog-signature=": lambda text, start, end: query(text, start - 1, end),
+    b"accountkey": connection,
+    b"sharedaccesskey": connection,
+    b"sharedaccesssignature": connection,
+}

@@ -1,0 +1,244 @@
+"""From text to RedactedText: scan, merge, number, replace, and look again until nothing is found."""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import ahocorasick_rs
+import re2
+
+from criticizer.redaction.own import OwnSecrets, registered
+from criticizer.redaction.policy import Policy, parse
+from criticizer.redaction.rules import KINDS, RULESET
+from criticizer.redaction.scan import Find, scan
+from criticizer.redaction.sealed import RedactedText, RedactionBlocked, seal
+from criticizer.redaction.views import PLACEHOLDER, encode, read
+
+_MAX_PASSES: Final = 5
+_MAX_PROPAGATED: Final = 20_000
+_FORGED = re2.compile(rb"(?i)<REDACTED:")
+_LITERAL: Final = b"<REDACTED-LITERAL>"
+_BREAKS: Final = re2.compile(r"[\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]".encode())
+# What is least specific loses the name when two rules overlap.
+_VAGUE: Final = {"high-entropy": 4, "secret": 3, "password": 3, "authorization": 2, "cookie": 2, "encoded-secret": 2}
+_POLICY_KINDS: Final = frozenset({"email", "internal-host", "internal-ip"})
+
+
+@dataclass(frozen=True, slots=True)
+class SecretSpan:
+    """Where a secret stands: kind, character offsets, line (from 1). Never the value."""
+
+    kind: str
+    start: int
+    end: int
+    line: int
+
+
+@dataclass(slots=True)
+class _Part:
+    """One text on its way: its bytes now, and how often each kind was taken out."""
+
+    data: bytes
+    lines: int
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class Redactor:
+    """Redacts the parts of one review request with shared numbers and propagation.
+
+    `policy` as `redact`; `own_secrets` are known values besides the registered ones. Make a
+    new one per request and drop it afterwards: it remembers values. Raises RedactionBlocked.
+    """
+
+    def __init__(self, policy: Mapping[str, object] = {}, own_secrets: Sequence[str] = ()) -> None:  # noqa: B006
+        self._policy: Policy = parse(policy)
+        self._own_values = tuple(own_secrets)
+        self._numbers: dict[tuple[str, bytes], int] = {}
+        self._last: Counter[str] = Counter()
+        self._values: dict[bytes, tuple[str, int]] = {}  # what propagates, with its placeholder
+        self._automaton: Any = None
+
+    def redact(self, text: str) -> RedactedText:
+        """Return one part redacted; values found in earlier parts are taken out of it too."""
+        return self.redact_all([text])[0]
+
+    def redact_all(self, parts: Sequence[str]) -> list[RedactedText]:
+        """Return all parts redacted; a value found in one is taken out of every other.
+
+        Raises RedactionBlocked when any part cannot be vouched for: none is returned then.
+        """
+        try:
+            work = [self._part(text) for text in parts]
+            for _ in range(_MAX_PASSES):
+                if not self._pass(work):
+                    break
+            else:
+                raise RedactionBlocked("unstable")
+            return [self._sealed(part) for part in work]
+        except RedactionBlocked:
+            raise
+        except RecursionError:
+            raise RedactionBlocked("internal_error") from None
+        except Exception:  # noqa: BLE001 - whatever failed, its message may quote the text
+            raise RedactionBlocked("internal_error") from None
+
+    def _part(self, text: str) -> _Part:
+        data = encode(text)
+        lines = data.count(b"\n")
+        if b"<" in data:
+            data = _without_forgeries(data)
+            for kind, number in PLACEHOLDER.findall(data):
+                # Placeholders that are there already keep their numbers; ours go on behind them,
+                # so none that was written into the input passes as the name of a value we took.
+                name = kind.decode()
+                self._last[name] = max(self._last[name], int(number))
+        return _Part(data, lines)
+
+    def _pass(self, parts: list[_Part]) -> bool:
+        """Scan all parts once, then propagate; return whether anything was taken out."""
+        own: OwnSecrets = registered().with_values(self._own_values) if self._own_values else registered()
+        changed = False
+        for part in parts:
+            finds = merge(scan(read(part.data), self._policy, own))
+            if finds:
+                changed = True
+                self._replace(part, finds)
+        for part in parts:
+            finds = self._propagated(part.data)
+            if finds:
+                changed = True
+                self._replace(part, finds)
+        return changed
+
+    def _replace(self, part: _Part, finds: list[Find]) -> None:
+        data = part.data
+        out: list[bytes] = []
+        at = 0
+        for find in finds:
+            for start, end in _per_line(data, find.start, find.end):
+                number = self._number(find.kind, find.group or data[find.start : find.end])
+                out += (data[at:start], b"<REDACTED:%s:%d>" % (find.kind.encode(), number))
+                at = end
+                self._remember(data[start:end], find.kind, number)
+            part.counts[find.kind] += 1
+        out.append(data[at:])
+        part.data = b"".join(out)
+
+    def _number(self, kind: str, value: bytes) -> int:
+        """Number values by first appearance, so that the same secret reads the same everywhere."""
+        key = (kind, value)
+        number = self._numbers.get(key)
+        if number is None:
+            self._last[kind] += 1
+            number = self._numbers[key] = self._last[kind]
+        return number
+
+    def _remember(self, value: bytes, kind: str, number: int) -> None:
+        if len(value) < 8 or kind in _POLICY_KINDS or value in self._values or not any(48 <= c <= 57 for c in value):
+            return
+        if b"<REDACTED:" in value:
+            return
+        if len(self._values) >= _MAX_PROPAGATED:
+            raise RedactionBlocked("too_many_secrets")
+        self._values[value] = (kind, number)
+        self._automaton = None
+
+    def _propagated(self, data: bytes) -> list[Find]:
+        if not self._values:
+            return []
+        if self._automaton is None:
+            self._automaton = ahocorasick_rs.BytesAhoCorasick(
+                list(self._values), matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST
+            )
+        values = list(self._values)
+        taken = [match.span() for match in PLACEHOLDER.finditer(data)] if b"<REDACTED:" in data else []
+        finds = []
+        for index, start, end in self._automaton.find_matches_as_indexes(data):
+            if not _inside(taken, start, end):
+                kind, number = self._values[values[index]]
+                # The same value keeps the number it got where it was found.
+                self._numbers.setdefault((kind, values[index]), number)
+                finds.append(Find(start, end, kind))
+        return finds
+
+    def _sealed(self, part: _Part) -> RedactedText:
+        if part.data.count(b"\n") != part.lines:
+            raise RedactionBlocked("line_count")
+        return seal(part.data.decode("utf-8"), part.counts, RULESET, self._policy.digest)
+
+
+def _inside(taken: list[tuple[int, int]], start: int, end: int) -> bool:
+    index = bisect.bisect_right(taken, (start, end)) - 1
+    return any(i >= 0 and i < len(taken) and taken[i][0] < end and start < taken[i][1] for i in (index, index + 1))
+
+
+def _without_forgeries(data: bytes) -> bytes:
+    """Rewrite whatever looks like a placeholder and is not exactly one."""
+    out: list[bytes] = []
+    at = 0
+    for match in _FORGED.finditer(data):
+        start = match.start()
+        real = PLACEHOLDER.match(data, start, start + 64)
+        if real is not None and real.group(1).decode() in KINDS:
+            continue
+        out += (data[at:start], _LITERAL)
+        at = match.end()
+    return b"".join((*out, data[at:])) if out else data
+
+
+def _per_line(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
+    """Cut a span at line breaks: one placeholder per line, and no line is lost."""
+    breaks = [match.span() for match in _BREAKS.finditer(data, start, end)]
+    if not breaks:
+        return [(start, end)]
+    edges = [start, *(edge for span in breaks for edge in span), end]
+    return [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if data[a:b].strip()]
+
+
+def merge(finds: list[Find]) -> list[Find]:
+    """Return the finds in order, overlapping ones joined under the more specific kind."""
+    merged: list[Find] = []
+    for find in sorted(finds, key=lambda f: (f.start, -f.end, f.kind)):
+        if not merged or find.start >= merged[-1].end:
+            merged.append(find)
+            continue
+        last = merged[-1]
+        if find.end <= last.end and find.kind == last.kind:
+            continue
+        better = min((last, find), key=lambda f: (_VAGUE.get(f.kind, 0), f.group is None, f.start, f.end - f.start))
+        merged[-1] = Find(last.start, max(last.end, find.end), better.kind, better.group)
+    return merged
+
+
+def redact(text: str, policy: Mapping[str, object] = {}) -> RedactedText:  # noqa: B006
+    """Return `text` with every secret replaced by `<REDACTED:kind:n>` (specification 001, 9.5).
+
+    `text` is plain text or a unified diff of at most 8 MiB. `policy` may hold `emails` (bool),
+    `internal_domains` and `internal_nets` (lists of strings). The number of lines never
+    changes, and redacting the result again changes nothing. Raises RedactionBlocked
+    (`undecodable`, `nul_byte`, `too_large`, `bad_policy`, `budget`, …) when in doubt.
+    """
+    return Redactor(policy).redact(text)
+
+
+def find_secrets(text: str) -> list[SecretSpan]:
+    """Return where secrets stand in a text or unified diff, in order; kinds only, never values.
+
+    Raises RedactionBlocked as `redact`.
+    """
+    data = _without_forgeries(encode(text))
+    if data != text.encode():
+        # Offsets must be those of the caller's text: forged placeholders stay where they are.
+        data = text.encode()
+    found = []
+    newlines = [i for i, c in enumerate(data) if c == 10]
+    for find in merge(scan(read(data), parse({}), registered())):
+        for start, end in _per_line(data, find.start, find.end):
+            first = len(data[:start].decode())
+            line = bisect.bisect_left(newlines, start) + 1
+            found.append(SecretSpan(find.kind, first, first + len(data[start:end].decode()), line))
+    return found

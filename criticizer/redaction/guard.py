@@ -1,0 +1,129 @@
+"""The last door before a model: everything is checked again by other code (specification 001, 9.5 item 5).
+
+The second engine shares nothing with the first but the list of own secrets: no regular
+expressions, no prefilter, plain searches for what must never pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from criticizer.redaction import own, policy, rules
+from criticizer.redaction.sealed import RedactedText, RedactionBlocked
+
+MAX_CHARACTERS: Final = 4 << 20  # far above any prompt; a bigger one is a defect of the caller
+_ALNUM: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_TOKEN: Final = _ALNUM + "_-"
+_BASE64: Final = _ALNUM + "+/="
+_HOST_END: Final = " \t\r\n\"'`<>\\"
+
+# Prefix, characters of the body, how many of them are certainly a token.
+_PREFIXES: Final[tuple[tuple[str, str, int], ...]] = (
+    *((prefix, _ALNUM, 30) for prefix in ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "npm_", "lin_api_", "dop_v1_")),
+    *((prefix, _ALNUM, 16) for prefix in ("AKIA", "ASIA")),
+    *((prefix, _TOKEN, 20) for prefix in ("github_pat_", "glpat-", "sk-ant-", "sk-proj-", "sk-svcacct-", "GOCSPX-")),
+    *((prefix, _TOKEN, 30) for prefix in ("AIza", "pypi-Ag", "hvs.", "ya29.", "dckr_pat_", "glsa_")),
+    *((prefix, _TOKEN, 20) for prefix in ("xoxb-", "xoxp-", "xoxa-", "xoxs-", "xapp-")),
+    *((prefix, _ALNUM, 16) for prefix in ("sk_live_", "rk_live_", "shpat_", "sq0csp-", "whsec_")),
+    ("AGE-SECRET-KEY-1", _ALNUM, 40),
+    ("eyJhbGciOi", _TOKEN + ".", 40),
+)
+_required: policy.Policy | None = None
+
+
+def require_policy(wanted: Mapping[str, object] | None) -> None:
+    """Make the guard refuse texts redacted under any other policy. None lifts the requirement.
+
+    Called once at start with the deployment's policy. Raises RedactionBlocked(`bad_policy`).
+    """
+    global _required  # noqa: PLW0603 - one policy per process
+    _required = None if wanted is None else policy.parse(wanted)
+
+
+def guard(text: RedactedText) -> str:
+    """Return the text that may be sent.
+
+    Raises RedactionBlocked: `not_redacted` for anything but a RedactedText, `seal_broken`,
+    `stale_ruleset`, `stale_policy`, `too_large`, `guard_found` when the second engine finds a
+    secret, `guard_failed` when it cannot finish.
+    """
+    if type(text) is not RedactedText:
+        raise RedactionBlocked("not_redacted")
+    try:
+        if not text.intact():
+            raise RedactionBlocked("seal_broken")
+        if text.ruleset != rules.RULESET:
+            raise RedactionBlocked("stale_ruleset")
+        if _required is not None and text.policy != _required.digest:
+            raise RedactionBlocked("stale_policy")
+        if len(text.text) > MAX_CHARACTERS:
+            raise RedactionBlocked("too_large")
+        if _finds(text.text):
+            raise RedactionBlocked("guard_found")
+    except RedactionBlocked:
+        raise
+    except Exception:  # noqa: BLE001 - in doubt nothing is sent, and the error may quote the text
+        raise RedactionBlocked("guard_failed") from None
+    return text.text
+
+
+def _finds(text: str) -> bool:
+    return _finds_prefix(text) or _finds_pem(text) or _finds_userinfo(text) or _finds_own(text)
+
+
+def _run(text: str, at: int, allowed: str, limit: int) -> str:
+    """Return the characters from `at` on that are allowed, at most `limit`."""
+    piece = text[at : at + limit]
+    return piece[: len(piece) - len(piece.lstrip(allowed))]
+
+
+def _finds_prefix(text: str) -> bool:
+    for prefix, allowed, least in _PREFIXES:
+        at = text.find(prefix)
+        while at >= 0:
+            body = _run(text, at + len(prefix), allowed, 200)
+            whole = at == 0 or text[at - 1] not in _ALNUM + "_"
+            drawn = any(c.isdigit() for c in body) and len(set(body)) > 4
+            if whole and drawn and len(body) >= least:
+                return True
+            at = text.find(prefix, at + len(prefix))
+    return False
+
+
+def _finds_pem(text: str) -> bool:
+    """Look for key material right below the header of a private key."""
+    at = text.find("PRIVATE KEY")
+    while at >= 0:
+        begin = text.rfind("BEGIN", max(at - 40, 0), at)
+        if begin >= 0 and "-----" in text[at + 11 : at + 24]:
+            for line in text[at + 11 : at + 1200].replace("\\n", "\n").split("\n")[1:6]:
+                body = line.strip(" \t\r+-\"'`,;\\#*>|")
+                if len(body) >= 40 and not body.strip(_BASE64):
+                    return True
+        at = text.find("PRIVATE KEY", at + 11)
+    return False
+
+
+def _finds_userinfo(text: str) -> bool:
+    """Look for scheme://user:password@host with a literal password."""
+    at = text.find("://")
+    while at >= 0:
+        piece = text[at + 3 : at + 300]
+        stop = min((i for i in map(piece.find, _HOST_END + "/?#") if i >= 0), default=len(piece))
+        info, sign, host = piece[:stop].rpartition("@")
+        user, colon, password = info.partition(":")
+        if sign and colon and host[:1].isalnum() and "@" not in user and _is_literal(password):
+            return True
+        at = text.find("://", at + 3)
+    return False
+
+
+def _is_literal(password: str) -> bool:
+    plain = len(password) >= 8 and not any(c in password for c in "{}$<>()[]%*")
+    return plain and any(c.isdigit() for c in password) and any(c.isalpha() for c in password)
+
+
+def _finds_own(text: str) -> bool:
+    data = text.encode("utf-8", "surrogatepass")
+    return any(form in data for form in own.registered().spellings if len(form) >= 8)

@@ -1,0 +1,283 @@
+"""One pass of all rules over one text: keyword prefilter, confirmation, state machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import ahocorasick_rs
+import re2
+
+from criticizer.redaction import contexts, pem, tokens
+from criticizer.redaction.assignments import Assignments, Span
+from criticizer.redaction.names import WORDS
+from criticizer.redaction.own import OwnSecrets
+from criticizer.redaction.policy import Policy
+from criticizer.redaction.rules import TOKEN_RULES, TokenRule
+from criticizer.redaction.sealed import RedactionBlocked
+from criticizer.redaction.values import is_dummy, kinds, looks_random
+from criticizer.redaction.views import MASK, Document, Shadow, shadows
+
+_WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+_TOKEN_WINDOW: Final = 4_096
+_REST = re2.compile(rb"[A-Za-z0-9_.=%+/~-]*")
+_CONTINUED = re2.compile(rb"(?m)\\?[\"'`][ \t]*[+.&]{0,2}[ \t]*\\?[ \t\r]*$")
+_CONTINUED_HERE = re2.compile(rb"[\"'`][ \t]*[+.&]{0,2}[ \t]*[\"'`]([A-Za-z0-9+/_=.%~-]{4,})[\"'`]")
+_CONTINUATION = re2.compile(rb"[ \t]*[+.&]{0,2}[ \t]*[bru]?[\"'`]([A-Za-z0-9+/_=.%~-]{4,})[\"'`]")
+_SECRET_KIND = re2.compile(rb"(?i)^[ \t+-]*[\"']?kind[\"']?:[ \t]*[\"']?Secret\b")
+_SECRET_DATA = re2.compile(rb"([ \t]*)[\"']?(data|stringData)[\"']?:[ \t\r]*$")
+_SECRET_ENTRY = re2.compile(rb"([ \t]*)[\"']?[\w.-]+[\"']?:[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s#\"'|>][^\s#]*))")
+_MAX_CONTINUATIONS: Final = 64
+
+# Words of the prefilter. "kind: secret" is here, PEM marks are found by plain search.
+_WORDS: Final = tuple(WORDS)
+_CONTEXT_WORDS: Final = tuple(contexts.HANDLERS)
+_WORD_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
+    list(_WORDS), matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST
+)
+_CONTEXT_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(list(_CONTEXT_WORDS))
+_TOKEN_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick([rule.mark for rule in TOKEN_RULES])
+
+
+class Find(NamedTuple):
+    """A span of the raw bytes to take out. `group` numbers the lines of one PEM block alike."""
+
+    start: int
+    end: int
+    kind: str
+    group: bytes | None = None
+
+
+class Work:
+    """Counts candidates, so that a hostile text is refused instead of worked on without end."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, size: int) -> None:
+        self.left = 50_000 + size
+
+    def spend(self, amount: int) -> None:
+        self.left -= amount
+        if self.left < 0:
+            raise RedactionBlocked("budget")
+
+
+def scan(document: Document, policy: Policy, own: OwnSecrets) -> list[Find]:
+    """Return everything to take out of the document, unsorted, overlaps included.
+
+    Raises RedactionBlocked(`budget`) when the text holds more candidates than bytes allow.
+    """
+    work = Work(len(document.raw))
+    text = document.text
+    found = [Find(*span) for span in own.spans(document.raw)]
+    found += _lines(document, text, work)
+    found += (Find(*span) for span in policy.spans(text))
+    random, key_lines = tokens.spans(document)
+    found += (Find(*span) for span in random)
+    for shadow in shadows(document):
+        work.spend(16)
+        found += _shadow(document, shadow, policy, own, work)
+    if b"-----" in text or b"---- " in text or b"PuTTY-User" in text:
+        found += _blocks(document, pem.blocks(document, public=policy.public_pem))
+    if key_lines:
+        found += _blocks(document, pem.orphans(document))
+    # A span never swallows what is masked at its very ends (our own placeholders).
+    return [find for find in found if find.end > find.start]
+
+
+def _blocks(document: Document, blocks: Iterator[pem.Block]) -> Iterator[Find]:
+    for block in blocks:
+        spans = [span for span in block.spans if span[1] > span[0]]
+        group = b"\n".join(document.raw[start:end] for start, end in spans)
+        for start, end in spans:
+            yield Find(start, end, block.kind, group)
+
+
+def _lines(document: Document | None, text: bytes, work: Work) -> list[Find]:
+    """Run the rules that need no more than a line (and the lines below, when there is a document)."""
+    lowered = text.lower()
+    spans = _tokens(text, work)
+    assignments = Assignments(text)
+    done = 0
+    for index, start, end in _hits(_WORD_AUTOMATON, lowered, work, overlapping=False):
+        if start < done:
+            continue
+        done = assignments.word(start, end, _WORDS[index])
+        if assignments.ends_line and document is not None:
+            assignments.pair_below(start, end, _WORDS[index], partial(document.following, start, 2))
+    spans += assignments.spans
+    reach: dict[Any, int] = {}
+    for index, start, end in _hits(_CONTEXT_AUTOMATON, lowered, work, overlapping=True):
+        handler = contexts.HANDLERS[_CONTEXT_WORDS[index]]
+        if start < reach.get(handler, 0):
+            continue
+        more = handler(text, start, end)
+        if more:
+            reach[handler] = max(span[1] for span in more)
+            spans += more
+    if document is not None:
+        spans += _continued(document, text, spans)
+        if b"secret" in lowered and b"kind" in lowered and b"data" in lowered:
+            spans += _kubernetes(document, text)
+    return [Find(*span) for span in spans]
+
+
+def _hits(automaton: Any, data: bytes, work: Work, *, overlapping: bool) -> list[tuple[int, int, int]]:
+    hits: list[tuple[int, int, int]] = automaton.find_matches_as_indexes(data, overlapping=overlapping)
+    work.spend(len(hits))
+    return hits
+
+
+def _tokens(text: bytes, work: Work) -> list[Span]:
+    """Find tokens that carry their issuer's mark."""
+    found: list[Span] = []
+    done = 0
+    size = len(text)
+    for index, start, _ in _hits(_TOKEN_AUTOMATON, text, work, overlapping=True):
+        rule = TOKEN_RULES[index]
+        if rule.back:
+            match = _marked_inside(rule, text, start)
+        else:
+            if start and not rule.inside and _in_word(text, start):
+                continue
+            match = rule.pattern.match(text, start, min(start + _TOKEN_WINDOW, size))
+        if match is None:
+            continue
+        first, last = match.span(1) if rule.pattern.groups else match.span()
+        if last < done:
+            continue
+        if last == start + _TOKEN_WINDOW:
+            last = _REST.match(text, last).end()
+        if _is_token(rule, text[first:last], text[match.start() : last]):
+            found.append((first, last, rule.kind))
+            done = last
+    return found
+
+
+def _in_word(text: bytes, start: int) -> bool:
+    """Return whether a token cannot begin here: the letters before belong to it."""
+    last = text[start - 1]
+    if last in _WORD:
+        # ... unless they are the end of \\n, \\t or of an ANSI colour.
+        before = text[max(start - 6, 0) : start]
+        return not (before[-2:] in (b"\\n", b"\\t", b"\\r") or (last == 109 and b"[" in before))
+    return last == 43 and start > 1 and text[start - 2] in _WORD  # inside base64
+
+
+def _marked_inside(rule: TokenRule, text: bytes, at: int) -> Any:
+    """Match a token whose mark stands inside it."""
+    low = max(at - rule.back, 0)
+    if at == low or (text[at - 1] not in _WORD and text[at - 1] not in b"~.-"):
+        return None
+    match = rule.pattern.search(text, low, min(at + 400, len(text)))
+    if match is None or not match.start() < at < match.end():
+        return None
+    return None if match.start() and text[match.start() - 1] in _WORD else match
+
+
+def _is_token(rule: TokenRule, token: bytes, whole: bytes) -> bool:
+    body = token.replace(rule.mark, b"", 1)
+    if not body.strip(b"xX*.-_=") or b"\x01" in token or is_dummy(body) and body.strip(b"xX*.-_=") == b"":
+        return False
+    if b"..." in token or (len(set(body)) <= 2 and not rule.mark.startswith(b"AGE")):
+        return False
+    lower, upper, digit = kinds(body)
+    if rule.needs_digit and not digit:
+        return False
+    if rule.needs_digits and len(body) - len(body.translate(None, b"0123456789")) < 5:
+        return False
+    if rule.not_hex and not token.translate(None, b"0123456789abcdefABCDEF"):
+        return False
+    if rule.needs_random and not looks_random(body, rate=0.3):
+        return False
+    if rule.needs_case and not (lower and upper and looks_random(body + b"0", rate=0.38)):
+        return False
+    return not (rule.is_jwt and not _is_jose(whole))
+
+
+def _is_jose(token: bytes) -> bool:
+    head = token.partition(b".")[0]
+    return len(head) >= 12 and (kinds(head) == (True, True, True) or token.count(b".") >= 2)
+
+
+def _continued(document: Document, text: bytes, spans: list[Span]) -> list[Span]:
+    """Follow a quoted value over string concatenation, on the line and down the lines of its side."""
+    more: list[Span] = []
+    for _, end, kind in spans:
+        if text[end : end + 1] not in (b'"', b"'", b"`", b"\\"):
+            continue
+        at = end
+        match = _CONTINUED_HERE.match(text, at, at + 400)
+        for _ in range(_MAX_CONTINUATIONS):
+            if match is None:
+                break
+            more.append((*match.span(1), kind))
+            at = match.end(1)
+            match = _CONTINUED_HERE.match(text, at, at + 400)
+        more += _below(document, text, at, kind)
+    return more
+
+
+def _below(document: Document, text: bytes, at: int, kind: str) -> list[Span]:
+    stop = text.find(b"\n", at, at + 64)
+    if stop < 0 or _CONTINUED.match(text, at, stop) is None:
+        return []
+    found: list[Span] = []
+    for line in document.following(at, _MAX_CONTINUATIONS):
+        match = _CONTINUATION.match(text, line.start, line.end)
+        if match is None:
+            break
+        found.append((*match.span(1), kind))
+        if _CONTINUED.match(text, match.end(1), line.end) is None:
+            break
+    return found
+
+
+def _kubernetes(document: Document, text: bytes) -> list[Span]:
+    """Take every value out of the data of a `kind: Secret`."""
+    found: list[Span] = []
+    secret = False
+    indent = -1
+    for line in document.all_lines():
+        body = text[line.start : line.end]
+        if body.startswith(b"---") or line.side == 0:
+            secret, indent = False, -1
+            continue
+        if b"kind" in body and _SECRET_KIND.search(body):
+            secret = True
+        elif secret and (head := _SECRET_DATA.match(body)) is not None:
+            indent = len(head.group(1))
+        elif secret and indent >= 0:
+            entry = _SECRET_ENTRY.match(body)
+            if entry is None or len(entry.group(1)) <= indent:
+                indent = -1 if body.strip() else indent
+                continue
+            index = entry.lastindex
+            first, last = entry.span(index)
+            value = body[first:last].rstrip()
+            if len(value) >= 4 and not is_dummy(value) and MASK not in value and b"{{" not in value and b"$" not in value[:1]:
+                found.append((line.start + first, line.start + first + len(value), "secret"))
+    return found
+
+
+def _shadow(
+    document: Document, shadow: Shadow, policy: Policy, own: OwnSecrets, work: Work
+) -> Iterator[Find]:
+    """Run the line rules over an undisguised line and map what they find back."""
+    text = shadow.text
+    found = _lines(None, text, work)
+    found += (Find(*span) for span in policy.spans(text))
+    found += (Find(*span) for span in own.spans(text))
+    random, _ = tokens.spans(Document(text, text, is_diff=False))
+    found += (Find(*span) for span in random)
+    for find in found:
+        start, end = shadow.origin[find.start], shadow.origin[find.end]
+        yield Find(start, _whole(document.raw, end), find.kind)
+
+
+def _whole(raw: bytes, at: int) -> int:
+    """Move an offset behind the character it falls into."""
+    while at < len(raw) and 0x80 <= raw[at] < 0xC0:
+        at += 1
+    return at

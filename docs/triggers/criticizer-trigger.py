@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+# Python 3.6 or newer and nothing else. No pathlib: importing it would slow the start down.
+# ruff: noqa: PTH104, PTH108, PTH110, PTH116, PTH123, PTH208
+"""Tell Criticizer about a Perforce changelist. Copy this one file onto the Perforce server.
+
+    criticizer-trigger.py [--config FILE] EVENT CHANGE [SERVER]
+    criticizer-trigger.py [--config FILE] --flush
+
+Called by p4d from the triggers table with EVENT `change-commit` or `shelve-commit`. It never
+holds up or fails a submit or a shelve: it detaches at once, prints nothing, and always
+exits 0. What goes wrong is in the system log.
+
+The event is first appended to the spool file, then everything in the spool is posted. What
+cannot be posted stays there for the next call, or for cron with `--flush`. Posting an event
+twice is harmless: the service makes one review of it.
+"""
+
+import os
+import sys
+
+DEFAULT_CONFIG = "/etc/criticizer-trigger.conf"
+EVENTS = ("change-commit", "shelve-commit")
+POST_SECONDS = 5  # for one event, from the name look-up to the answer
+RUN_SECONDS = 60  # for one run; what is left waits for the next
+SPOOL_BYTES = 1024 * 1024  # about fifteen thousand events
+_DIGITS = "0123456789"
+_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" + _DIGITS + "._-"
+
+
+class RefusedError(Exception):
+    """The service will never take this event."""
+
+
+class UnreachableError(Exception):
+    """The event could not be posted now."""
+
+
+def main(arguments):
+    """Detach and tell: in the process that p4d waits for, nothing happens but a fork."""
+    try:
+        flush = "--flush" in arguments
+        if flush or detach():
+            run([word for word in arguments if word != "--flush"], flush)
+    except BaseException as error:  # noqa: BLE001  a failing trigger would show in the user's terminal
+        log(f"stopped: {type(error).__name__}: {error}")
+
+
+def run(words, flush):
+    """Spool the event that `words` name, then post what the spool holds."""
+    path = DEFAULT_CONFIG
+    if words[:1] == ["--config"]:
+        path = words[1] if len(words) > 1 else ""
+        words = words[2:]
+    settings = read_config(path)
+    if words or not flush:
+        line = encode(parse_event(words, settings))
+        try:
+            append(settings["spool"], line)
+        except (OSError, ValueError) as error:
+            log(f"cannot spool, posting at once: {error}")
+            post(settings, read_key(settings["key_file"]), line)
+    replay(settings, read_key(settings["key_file"]))
+
+
+def detach():
+    """Return True in a process of its own session that holds no descriptor of the caller.
+
+    p4d waits until every copy of the pipe it gave us is closed, so all of them are.
+    """
+    if os.fork() != 0:
+        return False
+    os.closerange(0, 256)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    try:
+        rest = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        rest = list(range(256, 4096))
+    for descriptor in rest:
+        if descriptor > 2:
+            os.closerange(descriptor, descriptor + 1)
+    os.chdir("/")
+    os.setsid()
+    if os.fork() != 0:
+        os._exit(0)
+    return True
+
+
+def log(message):
+    """Write one line to the system log, cut and without control characters."""
+    try:
+        import syslog
+
+        syslog.openlog("criticizer-trigger", syslog.LOG_PID, syslog.LOG_DAEMON)
+        syslog.syslog(syslog.LOG_WARNING, "".join(c if c.isprintable() else "?" for c in message[:500]))
+    except Exception:  # noqa: BLE001, S110  nobody is left to tell
+        pass
+
+
+# -- what comes from outside ------------------------------------------------------------------
+
+
+def read_config(path):
+    """Return the settings of a file of `name = value` lines. Raises OSError, ValueError."""
+    settings = {"server": "main", "ca_file": "", "spool": path + ".spool"}
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            line = line.strip()
+            if not line or line.startswith("#"):
+                continue
+            name, separator, value = line.partition("=")
+            name = name.strip()
+            if not separator or name not in ("url", "key_file", "server", "spool", "ca_file"):
+                raise ValueError(f"{path}: {line[:40]!r} is not a setting")
+            settings[name] = value.strip()
+    for name in ("url", "key_file", "spool"):
+        if not settings.get(name):
+            raise ValueError(f"{path}: {name} is not set")
+    if not settings["url"].startswith(("https://", "http://")):
+        raise ValueError(f"{path}: url must start with https:// or http://")
+    return settings
+
+
+def read_key(path):
+    """Return the API key. Raises ValueError where other accounts may open the file."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if os.fstat(descriptor).st_mode & 0o077:
+            raise ValueError(f"{path} is open to other accounts, events wait: chmod 600 it")
+        key = os.read(descriptor, 1024).decode("ascii", "replace").strip()
+    finally:
+        os.close(descriptor)
+    if not key or not key.isprintable() or " " in key:
+        raise ValueError(f"{path} does not hold an API key, events wait")
+    return key
+
+
+def parse_event(words, settings):
+    """Return the event as a dictionary. Raises ValueError: p4d's variables can hold anything."""
+    if not 2 <= len(words) <= 3:
+        raise ValueError(f"expected EVENT CHANGE [SERVER], got {len(words)} arguments")
+    event, change = words[0], words[1]
+    # An unknown or empty %serverid% arrives as itself or not at all.
+    server = words[2] if len(words) == 3 and words[2] and "%" not in words[2] else settings["server"]
+    if event not in EVENTS:
+        raise ValueError(f"unknown event {event[:40]!r}")
+    if not 0 < len(change) <= 10 or any(c not in _DIGITS for c in change) or int(change) == 0:
+        raise ValueError(f"not a changelist number: {change[:40]!r}")
+    if not 0 < len(server) <= 64 or any(c not in _NAME for c in server) or server[0] in "._-":
+        raise ValueError(f"not a server id: {server[:40]!r}")
+    return {"event": event, "change": int(change), "server": server}
+
+
+# -- the spool --------------------------------------------------------------------------------
+#
+# SPOOL          events that wait; appended to under its own short lock
+# SPOOL.sending  the spool as one run took it; an event that is done gets a "#" before it
+# SPOOL.lock     held by the run that posts
+
+
+def encode(event):
+    """Return the event as one line of JSON after a space, which a "#" replaces when it is done."""
+    import json
+
+    return b" " + json.dumps(event, sort_keys=True).encode("ascii")
+
+
+def append(spool, line):
+    """Add one line. Raises OSError, and ValueError when the spool is full."""
+    import fcntl
+
+    while True:
+        descriptor = os.open(spool, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            held = os.fstat(descriptor)
+            if not is_at(spool, held):
+                continue  # a run took the file while we waited for the lock
+            if held.st_size > SPOOL_BYTES:
+                raise ValueError(f"{spool} is full")
+            # The newline before it keeps this line whole after one that a full disk cut off.
+            os.write(descriptor, b"\n" + line + b"\n")
+            return
+        finally:
+            os.close(descriptor)
+
+
+def is_at(path, held):
+    """Say whether the file with status `held` is still the one called `path`."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return (found.st_ino, found.st_dev) == (held.st_ino, held.st_dev)
+
+
+def replay(settings, key):
+    """Post everything in the spool, unless another run is doing so. Raises UnreachableError, OSError."""
+    import fcntl
+    import time
+
+    spool = settings["spool"]
+    until = time.monotonic() + RUN_SECONDS
+    lock = os.open(spool + ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    # Looked at again after the lock is free: a call that met our lock counts on it.
+    while os.path.exists(spool) or os.path.exists(spool + ".sending"):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return
+        try:
+            while take(spool):
+                send_file(spool + ".sending", settings, key, until)
+                os.unlink(spool + ".sending")
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def take(spool):
+    """Put the spool aside as the file to send, where an earlier run left none; False: nothing to send."""
+    import fcntl
+
+    if os.path.exists(spool + ".sending"):
+        return True
+    try:
+        descriptor = os.open(spool, os.O_WRONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.rename(spool, spool + ".sending")
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def send_file(path, settings, key, until):
+    """Post the events of a file that are not done. Raises UnreachableError where that stops."""
+    import time
+
+    done = set()
+    with open(path, "r+b", buffering=0) as file:
+        offset = 0
+        for line in file.read().split(b"\n"):
+            start, offset = offset, offset + len(line) + 1
+            if not line or line.startswith(b"#"):
+                continue
+            if line not in done:
+                if time.monotonic() > until:
+                    raise UnreachableError("time is over, the rest waits")
+                try:
+                    post(settings, key, line)
+                except RefusedError as error:
+                    log(f"dropped: {error}")
+                done.add(line)
+            os.pwrite(file.fileno(), b"#", start)
+
+
+def post(settings, key, line):
+    """Post one line. Raises RefusedError, UnreachableError."""
+    import http.client
+    import threading
+    from urllib.parse import urlsplit
+
+    body = line.strip()
+    if not body.startswith(b"{") or not body.endswith(b"}"):
+        raise RefusedError("not an event in the spool")
+    # A name look-up cannot be timed out from inside, so another thread ends the process.
+    # Nothing is lost by that: the event is done only when it is marked.
+    guard = threading.Timer(POST_SECONDS, give_up)
+    guard.daemon = True
+    guard.start()
+    try:
+        url = urlsplit(settings["url"])
+        if url.scheme == "https":
+            import ssl
+
+            context = ssl.create_default_context(cafile=settings["ca_file"] or None)
+            connection = http.client.HTTPSConnection(
+                url.hostname, url.port, timeout=POST_SECONDS - 1, context=context
+            )
+        else:
+            connection = http.client.HTTPConnection(url.hostname, url.port, timeout=POST_SECONDS - 1)
+        headers = {"Content-Type": "application/json", "Authorization": "Bearer " + key}
+        connection.request("POST", url.path.rstrip("/") + "/api/v1/triggers/perforce/", body, headers)
+        status = connection.getresponse().status
+        connection.close()
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise UnreachableError(f"the service cannot be reached, events wait: {error!r}")  # noqa: B904
+    finally:
+        guard.cancel()
+    if status in (400, 413, 422):
+        raise RefusedError(f"the service answered {status} to {body!r}")
+    if not 200 <= status < 300:
+        raise UnreachableError(f"the service answered {status}, events wait")
+
+
+def give_up():
+    """End the process: the service took longer than POST_SECONDS."""
+    log(f"the service did not answer in {POST_SECONDS} s, events wait")
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+    # Not sys.exit: nothing is left to flush, and no clean-up may change the exit code.
+    os._exit(0)

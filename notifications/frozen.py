@@ -1,0 +1,77 @@
+"""Messages frozen into delivery rows: the same bytes on every attempt (specification 004, 6.4.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from uuid import UUID, uuid5
+
+from criticizer.failures import ErrorClass, PermanentFailure, Place
+from notifications.models import Delivery
+from notifications.providers.base import Message
+from notifications.recipients import split
+
+# Fixed for ever: another namespace would make another key of the same intent.
+_NAMESPACE = UUID("8a6e2f3c-43b1-5d0e-9c55-70b1d1a3c0de")
+
+
+def token_for(changelist_id: str, recipient: str, review_version: int) -> UUID:
+    """Return the idempotency token of the intent, a UUIDv5 of the tuple (004, 6.4.1 and 10.3)."""
+    # As JSON: no two tuples share a text, whatever characters they hold.
+    return uuid5(_NAMESPACE, json.dumps([changelist_id, recipient, review_version]))
+
+
+def freeze(message: Message) -> tuple[dict[str, object], str]:
+    """Return the row's payload and its SHA-256."""
+    content: dict[str, object] = {
+        "text": message.text,
+        "html": message.html,
+        "payload": message.payload,
+        "thread": message.thread,
+        "created_at_epoch": message.created_at_epoch,
+    }
+    return content, _digest(message)
+
+
+def thaw(row: Delivery) -> Message:
+    """Return the message of a row.
+
+    Raises PermanentFailure INTERNAL_BUG when it is not the one that was frozen: repeating
+    other bytes under the same token would defeat the provider's deduplication.
+    """
+    content = row.payload
+    try:
+        message = Message(
+            token=row.token,
+            address=split(row.recipient)[1],
+            subject=row.subject,
+            text=content["text"],
+            html=content["html"],
+            payload=content["payload"],
+            thread=content["thread"],
+            created_at_epoch=content["created_at_epoch"],
+        )
+    except (KeyError, TypeError, ValueError):
+        message = None
+    if message is None or _digest(message) != row.payload_sha256:
+        raise PermanentFailure(
+            ErrorClass.INTERNAL_BUG,
+            Place.INTERNAL,
+            "the stored message is not the one that was frozen",
+            context={"delivery": row.pk},
+        )
+    return message
+
+
+def _digest(message: Message) -> str:
+    content = [
+        str(message.token),
+        message.address,
+        message.subject,
+        message.text,
+        message.html,
+        message.payload,
+        message.thread,
+        message.created_at_epoch,
+    ]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,257 @@
+"""Guarded writes of delivery rows: each one short commit, each with its count checked.
+
+Nothing else in this room writes a state. The number of attempts of a row is its fence: a
+worker records what came of attempt n only while the row is still at attempt n.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
+from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+from criticizer.failures import Failure
+from criticizer.redaction import clean
+from notifications.models import Delivery, DeliveryAttempt
+from notifications.states import DeliveryStatus, SendOutcome
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+# What came of a send lives only in this process until it is written. PostgreSQL restarts in
+# seconds, and a lost answer of a mail server costs an operator's decision.
+RECORD_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 4.0)
+
+_OPEN_OUTCOMES = (SendOutcome.STARTED, SendOutcome.ACCEPTED)
+_UNSENT_MARK = {"notified_at": None, "notification_id": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to send one delivery once. `attempt` counts from 1 over the row's life."""
+
+    delivery_id: int
+    attempt: int
+    attempt_id: int
+
+
+def read(delivery_id: int) -> Delivery:
+    """Return the row as it is now (specification 004, 6.4: re-read before anything else)."""
+    return Delivery.objects.get(pk=delivery_id)
+
+
+def may_have_happened(row: Delivery) -> bool:
+    """Say whether an earlier attempt could have reached the recipient (004, 6.4)."""
+    return (
+        row.status in {DeliveryStatus.SENDING, DeliveryStatus.RECONCILING}
+        or bool(row.notification_id)
+        or row.notified_at is not None
+        or row.attempt_rows.filter(outcome__in=_OPEN_OUTCOMES).exists()
+    )
+
+
+def accepted_id(row: Delivery) -> str:
+    """Return the provider's id that an earlier attempt was given, or nothing."""
+    accepted = row.attempt_rows.filter(outcome=SendOutcome.ACCEPTED).exclude(notification_id="").last()
+    return accepted.notification_id if accepted else ""
+
+
+def claim(row: Delivery, provider: str) -> Claim | None:
+    """Move the row to SENDING with an attempt written as started; None when another was faster."""
+    # durable: the attempt must be on disk before the provider is called. Inside an outer
+    # transaction it would not be, and Django refuses.
+    with transaction.atomic(durable=True):
+        moved = _move(
+            row.pk,
+            (DeliveryStatus.PENDING, DeliveryStatus.RECONCILING),
+            DeliveryStatus.SENDING,
+            attempts=row.attempts,
+            changes={"attempts": F("attempts") + 1, "provider": provider, "error_class": "", "detail": ""},
+        )
+        if not moved:
+            return None
+        attempt = DeliveryAttempt.objects.create(delivery_id=row.pk, number=row.attempts + 1)
+    return Claim(row.pk, row.attempts + 1, attempt.pk)
+
+
+def mark_sent(claimed: Claim, notification_id: str) -> bool:
+    """Record the provider's acceptance: id, time and state in one UPDATE (004, 6.4.3).
+
+    Evidence counts whoever has it: a worker that was thought dead may still report. False
+    when the row was no longer waiting for this; the attempt says accepted all the same, and
+    the next look at the row finds it there.
+    """
+    with transaction.atomic():
+        marked = _move(
+            claimed.delivery_id,
+            (DeliveryStatus.SENDING, DeliveryStatus.RECONCILING, DeliveryStatus.UNCERTAIN),
+            DeliveryStatus.SENT,
+            changes={
+                "notification_id": notification_id,
+                "notified_at": Now(),
+                "error_class": "",
+                "detail": "",
+            },
+        )
+        _close(claimed, SendOutcome.ACCEPTED, notification_id=notification_id)
+    return marked
+
+
+def record_failure(claimed: Claim, outcome: SendOutcome, to: DeliveryStatus, failure: Failure) -> bool:
+    """Close the attempt with its outcome and move the row; False when another moved it."""
+    facts = _facts(failure)
+    with transaction.atomic():
+        moved = _move(
+            claimed.delivery_id, (DeliveryStatus.SENDING,), to, attempts=claimed.attempt, changes=dict(facts)
+        )
+        _close(claimed, outcome, **facts)
+    return moved
+
+
+def recorded(write: Callable[[], T], pause: Callable[[float], None] = time.sleep) -> T:
+    """Do a write that only this process knows of, waiting out a short loss of the database.
+
+    Raises the database's error when it stays away: the row then says that an attempt is
+    open, which is true, and the next worker reconciles it.
+    """
+    for seconds in RECORD_PAUSES_SECONDS:
+        try:
+            return write()
+        except (OperationalError, InterfaceError) as error:
+            if connection.in_atomic_block:
+                raise
+            log.warning("delivery_record_repeated", error=type(error).__name__)
+            connection.close()
+            pause(seconds)
+    return write()
+
+
+def doubt(row: Delivery) -> bool:
+    """Move a row whose earlier attempt has no outcome to RECONCILING (004, 6.4 and 8.3)."""
+    with transaction.atomic():
+        moved = _move(
+            row.pk,
+            (row.status,),
+            DeliveryStatus.RECONCILING,
+            attempts=row.attempts,
+            # Without a time the id alone says "send may have happened".
+            changes={"notified_at": None},
+        )
+        if moved:
+            row.attempt_rows.filter(outcome=SendOutcome.STARTED).update(
+                outcome=SendOutcome.AMBIGUOUS,
+                finished_at=Now(),
+                detail="no outcome was recorded: the worker or the database was lost",
+            )
+    return moved
+
+
+def back_fill(row: Delivery, notification_id: str, outcome: SendOutcome, detail: str) -> bool:
+    """Mark a RECONCILING row as sent on evidence, without sending (004, 8.2 first row)."""
+    with transaction.atomic():
+        moved = _move(
+            row.pk,
+            (DeliveryStatus.RECONCILING,),
+            DeliveryStatus.SENT,
+            changes={
+                "notification_id": notification_id,
+                "notified_at": Now(),
+                "error_class": "",
+                "detail": "",
+            },
+        )
+        if moved:
+            _note(row, outcome, detail, notification_id)
+    return moved
+
+
+def note_absent(row: Delivery) -> None:
+    """Write down the provider's proof that nothing was accepted; clear the row's markers."""
+    with transaction.atomic():
+        Delivery.objects.filter(pk=row.pk, status=DeliveryStatus.RECONCILING).update(
+            updated_at=Now(), **_UNSENT_MARK
+        )
+        _note(row, SendOutcome.ABSENT, "the provider does not have it")
+
+
+def move(
+    row: Delivery,
+    to: DeliveryStatus,
+    *,
+    failure: Failure | None = None,
+    clear_markers: bool = False,
+    note: tuple[SendOutcome, str] | None = None,
+) -> bool:
+    """Move the row on from the state it was read in; False when another was faster."""
+    changes: dict[str, Any] = dict(_facts(failure)) if failure else {}
+    if clear_markers:
+        changes |= _UNSENT_MARK
+    with transaction.atomic():
+        moved = _move(row.pk, (row.status,), to, attempts=row.attempts, changes=changes)
+        if moved and note:
+            _note(row, *note)
+    return moved
+
+
+def move_all(job_id: int, before: DeliveryStatus, to: DeliveryStatus) -> int:
+    """Move all rows of a job that are in one state to another; return how many."""
+    return Delivery.objects.filter(job_id=job_id, status=before).update(
+        status=to, updated_at=Now(), error_class="", detail=""
+    )
+
+
+def confirm(delivery_id: int, detail: str) -> bool:
+    """Mark an UNCERTAIN row as sent on an operator's word, which stands as its evidence."""
+    with transaction.atomic():
+        row = Delivery.objects.get(pk=delivery_id)
+        evidence = row.notification_id or f"confirmed:{row.token}"
+        moved = _move(
+            row.pk,
+            (DeliveryStatus.UNCERTAIN,),
+            DeliveryStatus.SENT,
+            changes={"notification_id": evidence, "notified_at": Now(), "error_class": "", "detail": ""},
+        )
+        if moved:
+            _note(row, SendOutcome.CONFIRMED, clean(detail), evidence)
+    return moved
+
+
+def _move(
+    delivery_id: int,
+    before: Collection[str],
+    to: DeliveryStatus,
+    *,
+    attempts: int | None = None,
+    changes: dict[str, Any],
+) -> bool:
+    rows = Delivery.objects.filter(pk=delivery_id, status__in=list(before))
+    if attempts is not None:
+        rows = rows.filter(attempts=attempts)
+    return rows.update(status=to, updated_at=Now(), **changes) == 1
+
+
+def _close(claimed: Claim, outcome: SendOutcome, **facts: str) -> None:
+    DeliveryAttempt.objects.filter(pk=claimed.attempt_id).update(outcome=outcome, finished_at=Now(), **facts)
+
+
+def _note(row: Delivery, outcome: SendOutcome, detail: str, notification_id: str = "") -> None:
+    """Append what was learned without a send to the row's history."""
+    DeliveryAttempt.objects.create(
+        delivery_id=row.pk,
+        number=row.attempts,
+        outcome=outcome,
+        finished_at=Now(),
+        notification_id=notification_id,
+        detail=detail[:1024],
+    )
+
+
+def _facts(failure: Failure) -> dict[str, str]:
+    return {"error_class": str(failure.error_class), "detail": clean(failure.detail)[:1024]}

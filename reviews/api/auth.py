@@ -1,0 +1,155 @@
+"""Who may do what: API keys, their roles, their rate."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import structlog
+from django.http import HttpRequest
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.settings import api_settings
+from rest_framework.throttling import BaseThrottle, SimpleRateThrottle
+
+from criticizer import sql
+from criticizer.models import SecurityEvent
+from reviews.api import keys
+from reviews.api.refusals import REFUSALS
+
+log = structlog.get_logger(__name__)
+
+_KEY_LIMIT = 128
+
+# `is_stale`: the key's last use is written at most once a minute, by the database's clock.
+_LOOKUP = """
+SELECT id, name, role, revoked_at IS NOT NULL AS is_revoked,
+       last_used_at IS NULL OR last_used_at < now() - interval '1 minute' AS is_stale
+  FROM api_keys WHERE key_sha256 = %(digest)s"""
+_TOUCH = """
+UPDATE api_keys SET last_used_at = now()
+ WHERE id = %(id)s AND (last_used_at IS NULL OR last_used_at < now() - interval '1 minute')"""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiClient:
+    """The key behind a request (`request.auth`)."""
+
+    key_id: int
+    name: str
+    role: str
+
+    @property
+    def actor(self) -> str:
+        """Return the name under which this key's actions are recorded."""
+        return f"key:{self.name}"
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """`Authorization: Bearer <key>`, at the cost of one query."""
+
+    def authenticate(self, request: Request | HttpRequest) -> tuple[None, ApiClient] | None:
+        """Return (None, client), or None without a key. Raises AuthenticationFailed."""
+        scheme, _, key = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        key = key.strip()
+        if not key.startswith(keys.PREFIX) or len(key) > _KEY_LIMIT or not key.isascii():
+            raise self._refused(request, "malformed", "")
+        # The first statement of a request: repeated once, it absorbs a connection that the
+        # server closed while it was idle.
+        found = sql.reconnecting(
+            lambda: sql.row(_LOOKUP, {"digest": keys.digest(key)}), sleep=time.sleep, attempts=2, seconds=0
+        )
+        if found is None:
+            raise self._refused(request, "unknown", "")
+        if found["is_revoked"]:
+            raise self._refused(request, "revoked", found["name"])
+        if found["is_stale"]:
+            sql.rows(_TOUCH, {"id": found["id"]})
+        return None, ApiClient(found["id"], found["name"], found["role"])
+
+    def authenticate_header(self, request: Request) -> str:
+        return "Bearer"
+
+    def _refused(self, request: Request | HttpRequest, reason: str, name: str) -> AuthenticationFailed:
+        REFUSALS.note(SecurityEvent.Kind.AUTH_FAILED, reason, name, request.META.get("REMOTE_ADDR", ""))
+        # One answer for every reason: whether a key ever existed is not the caller's business.
+        return AuthenticationFailed("the API key is not valid")
+
+
+class HasRole(BasePermission):
+    """The key's role is among the view's `roles` for the method. A view without `roles` is closed."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        client: ApiClient | None = request.auth
+        if client is None:
+            return False  # becomes 401
+        roles = getattr(view, "roles", None)
+        if roles is None:
+            return False
+        method = "GET" if request.method == "HEAD" else request.method
+        if method not in roles or client.role in roles[method]:
+            return True  # a method the view does not know becomes 405
+        refuse_role(request)
+        return False
+
+
+def refuse_role(request: Request) -> None:
+    """Record that the key's role did not allow the request."""
+    reason = f"{request.method} as {request.auth.role}"
+    address = request.META.get("REMOTE_ADDR", "")
+    REFUSALS.note(SecurityEvent.Kind.ROLE_DENIED, reason, request.auth.name, address)
+
+
+@functools.lru_cache(maxsize=8)
+def _parse_rate(rate: str) -> tuple[int, float]:
+    count, seconds = SimpleRateThrottle.parse_rate(None, rate)  # type: ignore[arg-type]
+    return int(count or 1), float(seconds or 1)
+
+
+class ApiKeyThrottle(BaseThrottle):
+    """A token bucket per key and process, of the size and rate of `DEFAULT_THROTTLE_RATES["api_key"]`.
+
+    DRF's own throttle keeps the time of every request of the period and copies them all on
+    each one; this one keeps two numbers.
+    """
+
+    clock: ClassVar[Callable[[], float]] = staticmethod(time.monotonic)
+    _buckets: ClassVar[dict[int, tuple[float, float]]] = {}  # key id -> tokens left, at
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._wait: float | None = None
+
+    def allow_request(self, request: Request, view: Any) -> bool:
+        client: ApiClient | None = request.auth
+        if client is None:
+            return True
+        size, period = _parse_rate(api_settings.DEFAULT_THROTTLE_RATES["api_key"])
+        per_second = size / period
+        now = self.clock()
+        with self._lock:
+            tokens, at = self._buckets.get(client.key_id, (float(size), now))
+            tokens = min(float(size), tokens + (now - at) * per_second)
+            allowed = tokens >= 1
+            self._buckets[client.key_id] = (tokens - 1 if allowed else tokens, now)
+        if not allowed:
+            self._wait = (1 - tokens) / per_second
+            log.warning("api_throttled", key=client.name)
+        return allowed
+
+    def wait(self) -> float | None:
+        return self._wait
+
+    @classmethod
+    def reset(cls) -> None:
+        """Forget every bucket (tests)."""
+        with cls._lock:
+            cls._buckets.clear()

@@ -1,0 +1,116 @@
+"""Jobs and dead letters as the API shows them, each read in one statement however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.urls import reverse
+
+from criticizer import sql
+
+Json = dict[str, Any]
+
+_JOBS = """
+SELECT j.id, j.idempotency_key, j.changelist_id, j.review_version, j.status, j.deadline_at, j.created_at,
+       j.finished_at, j.is_late,
+       (SELECT coalesce(jsonb_agg(jsonb_build_object(
+                 'stage', s.stage, 'status', s.status, 'attempts', s.attempts, 'max_attempts', s.max_attempts,
+                 'next_attempt_at', s.next_attempt_at, 'error_class', s.error_class)
+                 ORDER BY array_position(ARRAY['fetch', 'llm', 'notify'], s.stage::text)), '[]')
+          FROM stage_runs s WHERE s.job_id = j.id) AS stages,
+       (SELECT coalesce(jsonb_agg(jsonb_build_object(
+                 'recipient', d.recipient, 'status', d.status, 'notification_id', d.notification_id,
+                 'notified_at', d.notified_at) ORDER BY d.id), '[]')
+          FROM deliveries d WHERE d.job_id = j.id) AS deliveries,
+       (SELECT coalesce(jsonb_agg(jsonb_build_object(
+                 'file', f.file, 'line', f.line, 'end_line', f.end_line, 'side', f.side,
+                 'severity', f.severity, 'category', f.category, 'title', f.title, 'message', f.message,
+                 'suggestion', f.suggestion, 'source', f.source) ORDER BY f.id), '[]')
+          FROM findings f WHERE f.job_id = j.id) AS findings,
+       (SELECT coalesce(jsonb_agg(jsonb_build_object(
+                 'file', c.file, 'status', c.status, 'reason', c.reason) ORDER BY c.id), '[]')
+          FROM coverage c WHERE c.job_id = j.id) AS coverage,
+       (SELECT max(l.id) FROM dead_letters l
+         WHERE l.job_id = j.id AND l.status IN ('open', 'replaying')) AS dead_letter
+  FROM jobs j WHERE j.id = ANY(%(ids)s)"""
+
+_LETTERS = """
+SELECT l.id, l.job_id AS job, j.changelist_id, j.review_version, l.stage, l.status, l.error_class, l.code,
+       l.severity, l.detail, l.last_stack, l.sanitized_context, l.payload_reference, l.attempts,
+       l.first_failure_at, l.last_failure_at, l.failed_replay_count, l.is_escalated, l.created_at,
+       l.closed_at,
+       (SELECT coalesce(jsonb_agg(jsonb_build_object(
+                 'action', e.action, 'actor', e.actor, 'reason', e.reason, 'created_at', e.created_at)
+                 ORDER BY e.id), '[]')
+          FROM dead_letter_events e WHERE e.letter_id = l.id) AS events
+  FROM dead_letters l JOIN jobs j ON j.id = l.job_id WHERE l.id = ANY(%(ids)s)"""
+
+
+def jobs(ids: Sequence[int]) -> list[Json]:
+    """Return the jobs with these ids in this order, in the contract's form; unknown ids are left out."""
+    found = {row["id"]: row for row in sql.rows(_JOBS, {"ids": list(ids)})}
+    return [_job(found[job_id]) for job_id in ids if job_id in found]
+
+
+def job(job_id: int) -> Json | None:
+    """Return one job in the contract's form, or None."""
+    found = jobs([job_id])
+    return found[0] if found else None
+
+
+def letters(ids: Sequence[int]) -> list[Json]:
+    """Return the dead letters with these ids in this order; unknown ids are left out."""
+    found = {row["id"]: row for row in sql.rows(_LETTERS, {"ids": list(ids)})}
+    return [_letter(found[letter_id]) for letter_id in ids if letter_id in found]
+
+
+def _job(row: Json) -> Json:
+    return {
+        "id": row["id"],
+        "idempotency_key": row["idempotency_key"],
+        "changelist_id": row["changelist_id"],
+        "review_version": row["review_version"],
+        "status": row["status"],
+        "stage": _current_stage(row["stages"]),
+        "deadline_at": _time(row["deadline_at"]),
+        "created_at": _time(row["created_at"]),
+        "finished_at": _time(row["finished_at"]),
+        "is_late": row["is_late"],
+        "stages": row["stages"],
+        "deliveries": row["deliveries"],
+        "findings": row["findings"],
+        "coverage": row["coverage"],
+        "dead_letter": row["dead_letter"],
+        "links": {
+            "self": _absolute(reverse("api-review", args=[row["id"]])),
+            "html": _absolute(reverse("reviews:detail", args=[row["id"]])),
+        },
+    }
+
+
+def _letter(row: Json) -> Json:
+    times = ("first_failure_at", "last_failure_at", "created_at", "closed_at")
+    return {
+        **row,
+        **{name: _time(row[name]) for name in times},
+        "links": {
+            "self": _absolute(reverse("api-dead-letter", args=[row["id"]])),
+            "job": _absolute(reverse("api-review", args=[row["job"]])),
+        },
+    }
+
+
+def _current_stage(stages: list[Json]) -> str:
+    """Return the first stage that has not succeeded, or the last one when all have."""
+    return next((run["stage"] for run in stages if run["status"] != "succeeded"), "notify")
+
+
+def _time(value: datetime | None) -> str | None:
+    return value.isoformat() if value else None
+
+
+def _absolute(path: str) -> str:
+    return settings.BASE_URL.rstrip("/") + path

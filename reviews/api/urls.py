@@ -1,0 +1,18 @@
+"""Addresses of the API, below `/api/`."""
+
+from django.urls import path, re_path
+
+from reviews.api import views
+from reviews.api.schema import DocsView, SchemaView
+
+urlpatterns = [
+    path("v1/reviews/", views.ReviewList.as_view(), name="api-reviews"),
+    path("v1/reviews/<int:job_id>/", views.ReviewDetail.as_view(), name="api-review"),
+    path("v1/reviews/<int:job_id>/cancel/", views.ReviewCancel.as_view(), name="api-review-cancel"),
+    path("v1/triggers/perforce/", views.PerforceTrigger.as_view(), name="api-perforce"),
+    path("v1/dead-letters/", views.DeadLetterList.as_view(), name="api-dead-letters"),
+    path("v1/dead-letters/<int:letter_id>/", views.DeadLetterDetail.as_view(), name="api-dead-letter"),
+    path("schema/", SchemaView.as_view(), name="api-schema"),
+    path("docs/", DocsView.as_view(), name="api-docs"),
+    re_path(r"", views.Unknown.as_view(), name="api-unknown"),
+]

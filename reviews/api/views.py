@@ -1,0 +1,305 @@
+"""Doors of the HTTP API: parse, one domain call, render (contract: HTTP API)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import django_filters
+from django.conf import settings
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponsePermanentRedirect
+from django.urls import resolve
+from django.utils import timezone
+from django.utils.functional import cached_property
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.exceptions import NotFound, PermissionDenied, ValidationError
+from rest_framework.pagination import PageNumberPagination
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from deadletters.models import DeadLetter
+from notifications.recipients import normalise
+from reviews import intake, pipeline
+from reviews.api import perforce, rendering
+from reviews.api import serializers as forms
+from reviews.api.auth import refuse_role
+from reviews.api.errors import STATE_CONFLICT, VERSION_CONFLICT, ApiError
+from reviews.api.parsers import chunked_stream
+from reviews.intake import IntakeOutcome, ReviewRequest
+from reviews.models import ApiKey, ReviewJob
+from reviews.states import JobStatus
+
+TRIGGER, REVIEWER, OPERATOR = ApiKey.Role.TRIGGER, ApiKey.Role.REVIEWER, ApiKey.Role.OPERATOR
+COUNT_LIMIT = 10_000
+
+
+class BoundedPaginator(Paginator[Any]):
+    """Counts no further than COUNT_LIMIT: the table grows, the cost of a page must not."""
+
+    @cached_property
+    def count(self) -> int:
+        return self.object_list[:COUNT_LIMIT].count()  # type: ignore[union-attr]
+
+
+class Pages(PageNumberPagination):
+    """Numbered pages of ids, rendered afterwards in one statement."""
+
+    django_paginator_class = BoundedPaginator
+    last_page_strings = ()
+
+    def ids(self, queryset: QuerySet[Any], request: Request, view: APIView) -> list[int]:
+        """Return the ids on the requested page. Raises ValidationError and NotFound."""
+        number = request.query_params.get("page", "1")
+        if not number.isdecimal() or len(number) > 9:
+            raise ValidationError({"page": ["A page is a number from 1."]})
+        page = self.paginate_queryset(queryset.values_list("pk", flat=True), request, view=view)
+        return list(page or [])
+
+
+class ApiView(APIView):
+    """`roles`: which roles may use which method."""
+
+    roles: ClassVar[Mapping[str, tuple[str, ...]]]
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        made = super().initialize_request(request, *args, **kwargs)
+        stream = chunked_stream(request)
+        if stream is not None:
+            made._stream = stream  # type: ignore[attr-defined]  # noqa: SLF001
+        return made
+
+
+_ERRORS = {
+    400: OpenApiResponse(forms.ErrorSerializer, "SCHEMA_INVALID, with details per field"),
+    401: OpenApiResponse(forms.ErrorSerializer, "AUTH_DENIED"),
+    403: OpenApiResponse(forms.ErrorSerializer, "PERMISSION_DENIED"),
+    429: OpenApiResponse(forms.ErrorSerializer, "RATE_LIMITED, with Retry-After"),
+    503: OpenApiResponse(forms.ErrorSerializer, "DATABASE_UNAVAILABLE, with Retry-After"),
+}
+_POST_ERRORS = {
+    **_ERRORS,
+    413: OpenApiResponse(forms.ErrorSerializer, "PAYLOAD_TOO_LARGE: over 64 KiB"),
+    415: OpenApiResponse(forms.ErrorSerializer, "UNSUPPORTED_MEDIA_TYPE"),
+}
+_NOT_FOUND = {404: OpenApiResponse(forms.ErrorSerializer, "NOT_FOUND")}
+_PAGE = OpenApiParameter("page", OpenApiTypes.INT, description="From 1.")
+
+
+class ReviewFilter(django_filters.FilterSet):
+    changelist_id = django_filters.CharFilter(max_length=128)
+    status = django_filters.ChoiceFilter(choices=JobStatus.choices)
+
+    class Meta:
+        model = ReviewJob
+        fields = ["changelist_id", "status"]
+
+
+class ReviewList(ApiView):
+    roles = {"GET": (TRIGGER, REVIEWER, OPERATOR), "POST": (TRIGGER,)}
+
+    @extend_schema(
+        operation_id="reviews_list",
+        summary="List reviews, newest first",
+        parameters=[
+            OpenApiParameter("changelist_id", OpenApiTypes.STR),
+            OpenApiParameter("status", OpenApiTypes.STR, enum=JobStatus.values),
+            _PAGE,
+        ],
+        responses={200: forms.JobPageSerializer, **_ERRORS, **_NOT_FOUND},
+    )
+    def get(self, request: Request) -> Response:
+        found = ReviewFilter(request.query_params, queryset=ReviewJob.objects.order_by("-created_at", "-id"))
+        if not found.is_valid():
+            raise ValidationError(dict(found.errors))
+        pages = Pages()
+        return pages.get_paginated_response(rendering.jobs(pages.ids(found.qs, request, self)))
+
+    @extend_schema(
+        operation_id="reviews_create",
+        summary="Request a review",
+        description="Repeating a request is safe: the answer is the original job.",
+        request=forms.ReviewRequestSerializer,
+        parameters=[OpenApiParameter("Idempotency-Key", OpenApiTypes.STR, OpenApiParameter.HEADER)],
+        responses={
+            201: OpenApiResponse(forms.JobSerializer, "Created"),
+            200: OpenApiResponse(forms.DuplicateJobSerializer, "Seen before: the original job"),
+            409: OpenApiResponse(forms.ErrorSerializer, "VERSION_CONFLICT"),
+            **_POST_ERRORS,
+        },
+    )
+    def post(self, request: Request) -> Response:
+        wanted = _review_request(request)
+        result = intake.request_review(wanted)
+        if result.outcome is IntakeOutcome.VERSION_CONFLICT:
+            raise ApiError(
+                VERSION_CONFLICT,
+                {
+                    "changelist_id": wanted.changelist_id,
+                    "review_version": wanted.review_version,
+                    "newest_version": result.newest_version,
+                    "rerun": wanted.rerun,
+                },
+            )
+        job = _job_or_404(result.job_id)
+        if result.outcome is IntakeOutcome.CREATED:
+            return Response(job, status=201, headers={"Location": job["links"]["self"]})
+        job["duplicate"] = True
+        if result.payload_mismatch:
+            job["payload_mismatch"] = True
+        return Response(job)
+
+
+def _review_request(request: Request) -> ReviewRequest:
+    """Return the validated request, with the key from the body or from its header."""
+    body = request.data
+    header = request.headers.get("Idempotency-Key")
+    if isinstance(body, Mapping) and header is not None:
+        if body.get("idempotency_key", header) != header:
+            raise ValidationError(
+                {"idempotency_key": ["The field and the Idempotency-Key header differ. Send one of them."]}
+            )
+        body = {**body, "idempotency_key": header}
+    form = forms.ReviewRequestSerializer(data=body)
+    form.is_valid(raise_exception=True)
+    values = form.validated_data
+    if "idempotency_key" not in values:
+        raise ValidationError(
+            {"idempotency_key": ["This field is required, here or as the header Idempotency-Key."]}
+        )
+    return ReviewRequest(
+        idempotency_key=values["idempotency_key"],
+        changelist_id=values["changelist_id"],
+        review_version=values["review_version"],
+        recipients=tuple(dict.fromkeys(values["recipients"])) or _default_recipients(),
+        rerun=values["rerun"],
+        requested_by=request.auth.actor,
+    )
+
+
+def _default_recipients() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(normalise(recipient) for recipient in settings.DEFAULT_RECIPIENTS))
+
+
+def _job_or_404(job_id: int | None) -> rendering.Json:
+    job = rendering.job(job_id) if job_id is not None else None
+    if job is None:
+        raise NotFound
+    return job
+
+
+class ReviewDetail(ApiView):
+    roles = {"GET": (TRIGGER, REVIEWER, OPERATOR)}
+
+    @extend_schema(
+        operation_id="reviews_retrieve",
+        summary="Read a review",
+        responses={200: forms.JobSerializer, **_ERRORS, **_NOT_FOUND},
+    )
+    def get(self, request: Request, job_id: int) -> Response:
+        return Response(_job_or_404(job_id))
+
+
+class ReviewCancel(ApiView):
+    roles = {"POST": (TRIGGER, OPERATOR)}
+
+    @extend_schema(
+        operation_id="reviews_cancel",
+        summary="Cancel a review that is still at work",
+        description="A trigger key cancels its own reviews only. Cancelling twice is answered like once.",
+        request=forms.CancelSerializer,
+        responses={
+            200: OpenApiResponse(forms.JobSerializer, "Cancelled, now or before"),
+            409: OpenApiResponse(forms.ErrorSerializer, "STATE_CONFLICT: it had ended otherwise"),
+            **_POST_ERRORS,
+            **_NOT_FOUND,
+        },
+    )
+    def post(self, request: Request, job_id: int) -> Response:
+        form = forms.CancelSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        owner = ReviewJob.objects.filter(pk=job_id).values_list("requested_by", flat=True).first()
+        if owner is None:
+            raise NotFound
+        if request.auth.role == TRIGGER and owner != request.auth.actor:
+            refuse_role(request)
+            raise PermissionDenied("a trigger key cancels its own reviews only")
+        cancelled = pipeline.cancel(job_id, request.auth.actor, form.validated_data["reason"])
+        job = _job_or_404(job_id)
+        if not cancelled and job["status"] != JobStatus.CANCELLED:
+            raise ApiError(STATE_CONFLICT, {"status": job["status"]})
+        return Response(job)
+
+
+class PerforceTrigger(ApiView):
+    roles = {"POST": (TRIGGER,)}
+
+    @extend_schema(
+        operation_id="triggers_perforce",
+        summary="Tell of a Perforce event",
+        request=forms.PerforceEventSerializer,
+        responses={202: forms.TriggerAnswerSerializer, **_POST_ERRORS},
+    )
+    def post(self, request: Request) -> Response:
+        form = forms.PerforceEventSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        job_id, is_duplicate = perforce.request_from_event(
+            **form.validated_data,
+            recipients=_default_recipients(),
+            requested_by=request.auth.actor,
+            now=timezone.now(),
+        )
+        return Response({"job": job_id, "duplicate": is_duplicate}, status=202)
+
+
+class DeadLetterList(ApiView):
+    roles = {"GET": (OPERATOR,)}
+
+    @extend_schema(
+        operation_id="dead_letters_list",
+        summary="List dead letters, latest failure first",
+        parameters=[_PAGE],
+        responses={200: forms.DeadLetterPageSerializer, **_ERRORS, **_NOT_FOUND},
+    )
+    def get(self, request: Request) -> Response:
+        pages = Pages()
+        ids = pages.ids(DeadLetter.objects.order_by("-last_failure_at", "-id"), request, self)
+        return pages.get_paginated_response(rendering.letters(ids))
+
+
+class DeadLetterDetail(ApiView):
+    roles = {"GET": (OPERATOR,)}
+
+    @extend_schema(
+        operation_id="dead_letters_retrieve",
+        summary="Read a dead letter",
+        responses={200: forms.DeadLetterSerializer, **_ERRORS, **_NOT_FOUND},
+    )
+    def get(self, request: Request, letter_id: int) -> Response:
+        found = rendering.letters([letter_id])
+        if not found:
+            raise NotFound
+        return Response(found[0])
+
+
+class Unknown(ApiView):
+    """Any other address: the error body of the API, whoever asks; a forgotten slash is a redirect."""
+
+    authentication_classes = []
+    permission_classes = []
+    throttle_classes = []
+    schema = None
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        path = request.path_info
+        if not path.endswith("/") and resolve(f"{path}/").url_name != "api-unknown":
+            # 308: the method and the body stay, where Django's own redirect would lose them.
+            target = request.get_full_path(force_append_slash=True)
+            return HttpResponsePermanentRedirect(target, preserve_request=True)
+        return super().dispatch(request, *args, **kwargs)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        raise NotFound

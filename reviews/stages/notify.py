@@ -1,0 +1,71 @@
+"""Stage notify: tell each recipient exactly once (specification 004)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.conf import settings
+from django.urls import reverse
+
+from notifications import config, sending
+from notifications.messages import ExcerptLine, Report, ReportFile, ReportFinding, render
+from reviews import pipeline
+from reviews.executor import Written
+from reviews.models import FindingRow, ReviewJob
+from reviews.pipeline import LostLease, StageClaim
+from reviews.states import Stage
+
+
+def run(claim: StageClaim) -> Written:
+    """Freeze one message per recipient, then send what is not sent yet.
+
+    Raises LostLease as soon as the job is no longer ours to tell about, and the failures of
+    `sending.deliver`.
+    """
+    job = ReviewJob.objects.get(pk=claim.job_id)
+    if job.recipients:
+        report = report_of(job)
+        messages = {
+            recipient: render(
+                report, recipient, sending.token_for(job.changelist_id, recipient, job.review_version)
+            )
+            for recipient in job.recipients
+        }
+        sending.prepare(job.pk, job.changelist_id, job.review_version, messages)
+        sending.deliver(job.pk, config.providers(), may_continue=partial(pipeline.still_ours, claim))
+        if not pipeline.still_ours(claim):
+            raise LostLease
+    return None
+
+
+def report_of(job: ReviewJob) -> Report:
+    """Return what recipients are told about a reviewed job, the same on every attempt."""
+    llm = job.stages.get(stage=Stage.LLM)
+    path = reverse("reviews:detail", args=[job.pk])
+    return Report(
+        changelist_id=job.changelist_id,
+        review_version=job.review_version,
+        title=job.title,
+        author=job.author,
+        url=settings.BASE_URL.rstrip("/") + path,
+        reviewed_at=llm.finished_at or job.created_at,
+        banner=job.banner,
+        findings=tuple(_finding(row) for row in job.findings.all()),
+        coverage=tuple(ReportFile(row.file, row.status, row.reason) for row in job.coverage.all()),
+    )
+
+
+def _finding(row: FindingRow) -> ReportFinding:
+    return ReportFinding(
+        file=row.file,
+        severity=row.severity,
+        title=row.title,
+        message=row.message,
+        category=row.category,
+        line=row.line,
+        end_line=row.end_line,
+        side=row.side,
+        suggestion=row.suggestion,
+        source=row.source,
+        excerpt=tuple(ExcerptLine(text, kind, line) for line, kind, text in row.excerpt),
+    )

@@ -1,0 +1,160 @@
+"""A webhook receiver on loopback that treats `webhook-id` as an idempotency key.
+
+Origin of the wire form: documented (the Standard Webhooks specification); nothing here was
+captured from a product. It verifies signatures on its own, keeps every request, processes
+each id once, and misbehaves on demand::
+
+    with WebhookReceiver() as receiver:
+        receiver.script(Behaviour(status=500, process=True), Behaviour())
+        ... post to receiver.url ...
+        assert receiver.processed == {token: 1}
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import socket
+import ssl
+import struct
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """What happens to one request. `process` says whether its id is taken before the answer.
+
+    `reset` closes the connection by RST instead of answering, `hang` keeps it silent until
+    the receiver stops, `drip` answers a header byte at a time for as long as the client reads.
+    """
+
+    status: int = 204
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    process: bool | None = None  # None: exactly the 2xx ones
+    reset: bool = False
+    hang: bool = False
+    drip: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One request as it arrived. Header names are in lower case."""
+
+    path: str
+    headers: Mapping[str, str]
+    raw: bytes
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.raw)
+
+
+class WebhookReceiver:
+    """A real HTTP server in threads of its own."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.requests: list[Received] = []
+        self.processed: Counter[str] = Counter()
+        self._scripted: deque[Behaviour] = deque()
+        self._default = Behaviour()
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                receiver._serve(self)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                """Say nothing."""
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                """A client that hangs up is part of the tests."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.port: int = self._server.server_address[1]
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/hook"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopping.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def script(self, *behaviours: Behaviour) -> None:
+        """Queue behaviours; afterwards the default answers again."""
+        self._scripted.extend(behaviours)
+
+    def always(self, behaviour: Behaviour) -> None:
+        self._default = behaviour
+
+    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
+        raw = handler.rfile.read(int(handler.headers.get("content-length", "0")))
+        received = Received(
+            handler.path, {name.lower(): value for name, value in handler.headers.items()}, raw
+        )
+        with self._lock:
+            self.requests.append(received)
+            act = self._scripted.popleft() if self._scripted else self._default
+            takes = act.process if act.process is not None else 200 <= act.status <= 299
+            token = received.headers.get("webhook-id", "")
+            if takes and not self.processed[token]:
+                self.processed[token] = 1
+        handler.close_connection = True
+        if act.hang:
+            self._stopping.wait(60)
+        elif act.reset:
+            # A linger of zero makes close() send RST.
+            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            handler.connection.close()
+        elif act.drip:
+            self._drip(handler)
+        else:
+            handler.send_response(act.status)
+            for name, value in act.headers.items():
+                handler.send_header(name, value)
+            handler.send_header("Content-Length", str(len(act.body)))
+            handler.send_header("Connection", "close")
+            handler.end_headers()
+            handler.wfile.write(act.body)
+
+    def _drip(self, handler: BaseHTTPRequestHandler) -> None:
+        try:
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            while not self._stopping.wait(0.02):
+                handler.wfile.write(b"x")
+        except OSError:
+            return
+
+
+def is_signed(received: Received, secret: str) -> bool:
+    """Verify a request as the Standard Webhooks specification tells receivers to."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    head = f"{received.headers['webhook-id']}.{received.headers['webhook-timestamp']}."
+    expected = base64.b64encode(hmac.digest(key, head.encode() + received.raw, hashlib.sha256)).decode()
+    return any(
+        hmac.compare_digest(signature, f"v1,{expected}")
+        for signature in received.headers.get("webhook-signature", "").split(" ")
+    )

@@ -1,0 +1,56 @@
+"""A worker in the test's own process: claims from the outbox and runs what is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from criticizer import outbox, sql
+from reviews import executor, intake
+from tests import scripted
+
+
+@pytest.fixture(autouse=True)
+def _scripted(settings: Any) -> Iterator[None]:
+    settings.STAGES = scripted.STAGES
+    scripted.reset()
+    yield
+    scripted.reset()
+
+
+@pytest.fixture
+def work() -> Callable[[], int]:
+    """Run everything that is due now; return how many messages were claimed."""
+
+    def run() -> int:
+        claimed = 0
+        while messages := outbox.claim("stages", 10):
+            for message in messages:
+                claimed += 1
+                executor.run_stage(message.id, message.aggregate_id, message.lease_token)
+        return claimed
+
+    return run
+
+
+@pytest.fixture
+def make_due() -> Callable[[], None]:
+    """Let every wait be over: backoffs and leases."""
+
+    def run() -> None:
+        sql.rows("UPDATE outbox_messages SET available_at = now()")
+        sql.rows("UPDATE stage_runs SET lease_expires_at = now() WHERE lease_token IS NOT NULL")
+
+    return run
+
+
+@pytest.fixture
+def post() -> Callable[..., intake.IntakeResult]:
+    """Request a review; every argument has a default."""
+
+    def run(key: str = "k1", changelist: str = "12345", version: int = 1, **more: Any) -> intake.IntakeResult:
+        return intake.request_review(intake.ReviewRequest(key, changelist, version, **more))
+
+    return run

@@ -1,0 +1,386 @@
+"""Claim, work, record: budgets, fencing, finalisation (specification 000, 8; 004, 6.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, IntegrityError, InternalError, transaction
+from django.utils import timezone
+
+from criticizer import outbox, sql
+from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.models import OutboxMessage
+from deadletters import workflow
+from deadletters.models import DeadLetter
+from notifications.models import Delivery
+from reviews import executor, pipeline
+from reviews.models import Attempt, ReviewJob, StageRun
+from reviews.pipeline import Due, LostLease
+from reviews.states import JobStatus
+from tests import scripted
+
+pytestmark = pytest.mark.django_db(transaction=True)  # now() stands still inside one transaction
+Post = Callable[..., Any]
+Work = Callable[[], int]
+
+DOWN = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.SOURCE, "503")
+
+
+def _job(result: Any) -> ReviewJob:
+    return ReviewJob.objects.get(pk=result.job_id)
+
+
+def _due(queue: str = "stages") -> Due:
+    (message,) = outbox.claim(queue, 1)
+    return Due(message.id, message.aggregate_id, message.lease_token)
+
+
+def test_a_job_goes_through_its_stages_and_leaves_no_message(post: Post, work: Work) -> None:
+    job = _job(post())
+    work()
+    job.refresh_from_db()
+    assert job.status == JobStatus.SUCCEEDED
+    assert job.finished_at is not None
+    assert [call[0] for call in scripted.CALLS] == ["fetch", "llm", "notify"]
+    assert not OutboxMessage.objects.exists()
+    assert list(Attempt.objects.values_list("outcome", flat=True)) == ["succeeded"] * 3
+
+
+def test_stages_on_one_queue_follow_without_the_queue(post: Post, work: Work) -> None:
+    post()
+    assert work() == 1
+
+
+def test_a_stage_on_another_queue_is_announced_there(post: Post, work: Work, settings: Any) -> None:
+    settings.STAGES = {**scripted.STAGES, "llm": ("tests.scripted.llm", "llm")}
+    post()
+    work()
+    assert [call[0] for call in scripted.CALLS] == ["fetch"]
+    assert OutboxMessage.objects.get().queue == "llm"
+
+
+def test_second_worker_cannot_claim_a_running_stage(post: Post) -> None:
+    post()
+    due = _due()
+    claim = pipeline.claim(due, "one")
+    assert claim is not None
+    assert pipeline.claim(due, "two") is None
+    assert outbox.claim("stages", 10) == []
+    assert Attempt.objects.count() == 1
+
+
+def test_a_duplicate_task_is_refused_and_changes_nothing(post: Post, work: Work) -> None:
+    job = _job(post())
+    due = _due()
+    executor.run_stage(due.outbox_id, due.stage_run_id, due.token)
+    executor.run_stage(due.outbox_id, due.stage_run_id, due.token)
+    assert [call[0] for call in scripted.CALLS] == ["fetch", "llm", "notify"]
+    job.refresh_from_db()
+    assert job.status == JobStatus.SUCCEEDED
+
+
+def test_a_worker_that_lost_its_lease_changes_nothing(post: Post, make_due: Callable[[], None]) -> None:
+    post()
+    slow = pipeline.claim(_due(), "slow")
+    make_due()
+    quick = pipeline.claim(_due(), "quick")
+    assert slow is not None
+    assert quick is not None
+    for late in (
+        lambda: pipeline.record(slow),
+        lambda: pipeline.fail(slow, DOWN, ""),
+        lambda: pipeline.fail(slow, PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE), ""),
+    ):
+        with pytest.raises(LostLease):
+            late()
+    assert not pipeline.still_ours(slow)
+    assert pipeline.still_ours(quick)
+    pipeline.record(quick)
+    outcomes = list(Attempt.objects.order_by("id").values_list("outcome", "number"))
+    assert outcomes == [("lost", 1), ("succeeded", 2)]
+
+
+def test_a_retryable_failure_waits_and_the_next_attempt_succeeds(
+    post: Post, work: Work, make_due: Callable[[], None]
+) -> None:
+    job = _job(post())
+    scripted.SCRIPT["fetch"].append(RetryableFailure(ErrorClass.RATE_LIMITED, Place.SOURCE, retry_after_seconds=40))
+    work()
+    job.refresh_from_db()
+    run = job.stages.get(stage="fetch")
+    assert (job.status, run.status, run.attempts) == (JobStatus.RETRYABLE_FAILED, "retry_wait", 1)
+    assert timezone.now() + timedelta(seconds=35) < run.next_attempt_at < timezone.now() + timedelta(seconds=45)
+    assert OutboxMessage.objects.get().retry_count == 1
+    make_due()
+    work()
+    job.refresh_from_db()
+    assert (job.status, job.status_reason) == (JobStatus.SUCCEEDED, "")
+
+
+def test_five_attempts_then_a_dead_letter_with_the_whole_payload(
+    post: Post, work: Work, make_due: Callable[[], None]
+) -> None:
+    job = _job(post())
+    scripted.SCRIPT["llm"].extend([DOWN] * 5)
+    for _ in range(6):
+        work()
+        make_due()
+    job.refresh_from_db()
+    letter = DeadLetter.objects.get()
+    assert (job.status, job.status_reason) == (JobStatus.DEAD_LETTERED, "UPSTREAM_UNAVAILABLE")
+    assert [call[0] for call in scripted.CALLS] == ["fetch"] + ["llm"] * 5
+    assert (letter.stage, letter.error_class, letter.attempts) == ("llm", "UPSTREAM_UNAVAILABLE", 5)
+    assert letter.first_failure_at < letter.last_failure_at
+    assert letter.last_stack
+    assert letter.sanitized_context["max_attempts"] == 5
+    assert letter.payload_reference
+    assert not OutboxMessage.objects.exists()
+
+
+def test_a_failing_stage_uses_no_attempt_of_another(post: Post, work: Work, make_due: Callable[[], None]) -> None:
+    job = _job(post())
+    scripted.SCRIPT["fetch"].extend([DOWN] * 4)
+    scripted.SCRIPT["notify"].extend([DOWN] * 4)
+    for _ in range(10):
+        work()
+        make_due()
+    job.refresh_from_db()
+    assert job.status == JobStatus.SUCCEEDED
+    assert dict(job.stages.values_list("stage", "attempts")) == {"fetch": 5, "llm": 1, "notify": 5}
+
+
+def test_reclassification_as_permanent_stops_retries_at_once(
+    post: Post, work: Work, make_due: Callable[[], None]
+) -> None:
+    job = _job(post())
+    scripted.SCRIPT["fetch"].extend([DOWN, PermanentFailure(ErrorClass.AUTH_DENIED, Place.SOURCE, "expired")])
+    work()
+    make_due()
+    work()
+    job.refresh_from_db()
+    assert (job.status, job.status_reason) == (JobStatus.DEAD_LETTERED, "AUTH_DENIED")
+    assert job.stages.get(stage="fetch").attempts == 2
+
+
+def test_a_stage_that_kills_its_worker_uses_its_budget_and_ends_as_worker_lost(
+    post: Post, work: Work, make_due: Callable[[], None]
+) -> None:
+    job = _job(post())
+    for number in range(1, 6):
+        claim = pipeline.claim(_due(), "doomed")
+        assert claim is not None
+        assert claim.attempt == number
+        make_due()
+    assert work() == 1
+    job.refresh_from_db()
+    letter = DeadLetter.objects.get()
+    assert (job.status, letter.error_class, letter.attempts) == (JobStatus.DEAD_LETTERED, "WORKER_LOST", 5)
+    assert set(Attempt.objects.values_list("outcome", flat=True)) == {"lost"}
+    assert not OutboxMessage.objects.exists()
+
+
+def test_an_attempt_given_back_does_not_count(post: Post, work: Work) -> None:
+    job = _job(post())
+    claim = pipeline.claim(_due(), "stopping")
+    assert claim is not None
+    pipeline.give_back(claim)
+    assert job.stages.get(stage="fetch").attempts == 0
+    work()
+    job.refresh_from_db()
+    assert job.status == JobStatus.SUCCEEDED
+    assert job.stages.get(stage="fetch").attempts == 1
+
+
+def test_success_needs_every_delivery_marked(post: Post, work: Work) -> None:
+    job = _job(post())
+    Delivery.objects.create(
+        job=job,
+        changelist_id=job.changelist_id,
+        recipient="mail:ann@example.com",
+        review_version=1,
+        token="00000000-0000-0000-0000-000000000001",
+        provider="maildir",
+    )
+    work()
+    job.refresh_from_db()
+    assert job.status != JobStatus.SUCCEEDED
+    assert job.stages.get(stage="notify").status == "running"  # nothing was recorded: the lease decides
+
+
+def test_a_result_is_stored_with_its_commit_or_not_at_all(post: Post, work: Work) -> None:
+    job = _job(post())
+
+    def broken() -> None:
+        ReviewJob.objects.filter(pk=job.pk).update(title="half")
+        raise RuntimeError("disk full")
+
+    scripted.SCRIPT["fetch"].append(lambda claim: broken)
+    work()
+    job.refresh_from_db()
+    assert job.title == ""
+    assert OutboxMessage.objects.count() == 1
+
+
+def test_cancel_ends_the_job_and_keeps_what_is_finished(post: Post, work: Work) -> None:
+    job = _job(post())
+    scripted.SCRIPT["llm"].append(DOWN)
+    work()
+    assert pipeline.cancel(job.pk, "ann", "not needed")
+    job.refresh_from_db()
+    assert job.status == JobStatus.CANCELLED
+    assert dict(job.stages.values_list("stage", "status")) == {
+        "fetch": "succeeded",
+        "llm": "cancelled",
+        "notify": "cancelled",
+    }
+    assert not pipeline.cancel(job.pk, "ann", "again")
+    assert not OutboxMessage.objects.exists()
+
+
+def test_a_running_stage_of_a_cancelled_job_records_nothing(post: Post) -> None:
+    job = _job(post())
+    claim = pipeline.claim(_due(), "busy")
+    assert claim is not None
+    assert pipeline.cancel(job.pk, "ann", "stop")
+    with pytest.raises(LostLease):
+        pipeline.record(claim)
+    job.refresh_from_db()
+    assert job.status == JobStatus.CANCELLED
+
+
+def test_the_sweep_finds_everything_from_the_rows_alone(post: Post, work: Work) -> None:
+    jobs = [_job(post(f"k{n}", str(100 + n))) for n in range(3)]
+    scripted.SCRIPT["fetch"].extend([None, DOWN])
+    work()
+    OutboxMessage.objects.all().delete()
+    post("k9", "999")
+    OutboxMessage.objects.all().delete()
+    assert pipeline.sweep() == 2
+    assert pipeline.sweep() == 0
+    sql.rows("UPDATE outbox_messages SET available_at = now()")
+    work()
+    assert set(ReviewJob.objects.values_list("status", flat=True)) == {JobStatus.SUCCEEDED}
+    assert len(jobs) == 3
+
+
+def test_the_sweep_respects_waits_and_leases(post: Post, work: Work) -> None:
+    post()
+    scripted.SCRIPT["fetch"].append(RetryableFailure(ErrorClass.RATE_LIMITED, Place.SOURCE, retry_after_seconds=60))
+    work()
+    OutboxMessage.objects.all().delete()
+    pipeline.sweep()
+    assert work() == 0
+
+
+def test_the_database_refuses_transitions_that_are_not_drawn(post: Post) -> None:
+    job = _job(post())
+    for update in (
+        lambda: ReviewJob.objects.filter(pk=job.pk).update(status="succeeded", finished_at=timezone.now()),
+        lambda: ReviewJob.objects.filter(pk=job.pk).update(status="dead_lettered"),  # without finished_at
+        lambda: StageRun.objects.filter(job=job, stage="fetch").update(status="succeeded"),
+        lambda: StageRun.objects.filter(job=job, stage="fetch").update(attempts=6),
+        lambda: StageRun.objects.filter(job=job, stage="fetch").update(status="running"),  # without a lease
+    ):
+        with pytest.raises((IntegrityError, InternalError, DatabaseError)), transaction.atomic():
+            update()
+
+
+# -- replay -----------------------------------------------------------------------------------
+
+
+def _dead(post: Post, work: Work, stage: str = "llm", failure: Exception | None = None) -> DeadLetter:
+    scripted.SCRIPT[stage].append(failure or PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "key expired"))
+    post()
+    work()
+    return DeadLetter.objects.get()
+
+
+@pytest.fixture(autouse=True)
+def _artifact_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reviews.artifacts.exists", lambda job_id, kind: True)
+
+
+def test_replay_starts_at_the_failed_stage_with_a_fresh_budget(post: Post, work: Work) -> None:
+    letter = _dead(post, work)
+    scripted.CALLS.clear()
+    result = workflow.replay(letter.pk, actor="ann", reason="key rotated, INC-7")
+    assert (result.ok, result.message) == (True, "replayed from stage llm")
+    work()
+    letter.refresh_from_db()
+    assert [call[0] for call in scripted.CALLS] == ["llm", "notify"]
+    assert letter.job.status == JobStatus.SUCCEEDED
+    assert (letter.status, letter.closed_at is not None) == ("resolved", True)
+    assert [event.action for event in letter.events.all()] == ["created", "replayed", "resolved"]
+    assert letter.events.get(action="replayed").actor == "ann"
+
+
+def test_restart_runs_every_stage_again(post: Post, work: Work) -> None:
+    letter = _dead(post, work)
+    scripted.CALLS.clear()
+    assert workflow.replay(letter.pk, actor="ann", reason="changed", restart=True).ok
+    work()
+    assert [call[0] for call in scripted.CALLS] == ["fetch", "llm", "notify"]
+
+
+def test_the_same_failure_after_a_replay_is_escalated(post: Post, work: Work) -> None:
+    letter = _dead(post, work)
+    scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "still"))
+    workflow.replay(letter.pk, actor="ann", reason="rotated")
+    work()
+    letter.refresh_from_db()
+    assert (letter.status, letter.failed_replay_count, letter.is_escalated) == ("open", 1, True)
+    assert letter.job.status == JobStatus.DEAD_LETTERED
+
+
+def test_another_failure_after_a_replay_is_not_escalated(post: Post, work: Work) -> None:
+    letter = _dead(post, work)
+    scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.NOT_FOUND, Place.REVIEWER, "no such model"))
+    workflow.replay(letter.pk, actor="ann", reason="rotated")
+    work()
+    letter.refresh_from_db()
+    assert (letter.status, letter.error_class, letter.is_escalated) == ("open", "NOT_FOUND", False)
+
+
+def test_a_failure_at_a_later_stage_gets_a_letter_of_its_own(post: Post, work: Work) -> None:
+    letter = _dead(post, work)
+    scripted.SCRIPT["notify"].append(PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, "gone"))
+    workflow.replay(letter.pk, actor="ann", reason="rotated")
+    work()
+    letter.refresh_from_db()
+    assert letter.status == "resolved"
+    assert DeadLetter.objects.exclude(pk=letter.pk).get().stage == "notify"
+
+
+def test_a_second_replay_is_refused_and_says_who_was_first(post: Post, work: Work) -> None:
+    letter = _dead(post, work)
+    workflow.replay(letter.pk, actor="ann", reason="rotated")
+    refused = workflow.replay(letter.pk, actor="bob", reason="me too")
+    assert not refused.ok
+    assert "already replaying by ann" in refused.message
+    assert letter.events.filter(action="refused", actor="bob").exists()
+
+
+def test_an_older_version_is_not_replayed_over_a_newer_one(post: Post, work: Work) -> None:
+    letter = _dead(post, work)
+    post("k2", version=2, rerun=True)
+    refused = workflow.replay(letter.pk, actor="ann", reason="try")
+    assert (refused.ok, refused.message) == (False, "newer version exists: 2")
+    letter.refresh_from_db()
+    assert letter.status == "open"
+
+
+def test_a_replay_needs_a_reason(post: Post, work: Work) -> None:
+    letter = _dead(post, work)
+    with pytest.raises(ValueError, match="Say why"):
+        workflow.replay(letter.pk, actor="ann", reason="  ")
+
+
+def test_a_discarded_letter_stays_readable_and_closed(post: Post, work: Work) -> None:
+    letter = _dead(post, work)
+    assert workflow.discard(letter.pk, actor="ann", reason="obsolete").ok
+    assert not workflow.replay(letter.pk, actor="ann", reason="changed my mind").ok
+    letter.refresh_from_db()
+    assert letter.status == "discarded"
