@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import django_q.admin  # noqa: F401  registers its tables, see below
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django_q.models import Failure, Schedule, Success
 
 from criticizer.health import BEAT_SECONDS
 from criticizer.models import SecurityEvent, WorkerCluster
@@ -25,6 +27,10 @@ from criticizer.models import SecurityEvent, WorkerCluster
 admin.site.site_header = "Criticizer"
 admin.site.site_title = "Criticizer"
 admin.site.index_title = "Console"
+
+# Results and schedules of django-q2 are off: their empty tables would only mislead. They are
+# registered by the import above, and autodiscovery does not repeat it.
+admin.site.unregister([Failure, Schedule, Success])
 
 MAX_COUNTED = 10_000
 
@@ -49,6 +55,13 @@ class ReadOnlyAdmin(admin.ModelAdmin[Any]):
     list_per_page = 50
     list_max_show_all = 0
     change_form_template = "admin/readonly_change_form.html"
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        plural = str(self.opts.verbose_name_plural)
+        title = plural[:1].upper() + plural[1:]
+        return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -10,8 +10,10 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 from django.utils.module_loading import import_string
 
+TAG = "criticizer"
 
-@register()
+
+@register(TAG)
 def dotted_paths(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """Import every stage and port named in settings (criticizer.E002)."""
     named = {
@@ -28,7 +30,7 @@ def dotted_paths(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Check
     return found
 
 
-@register()
+@register(TAG)
 def executables(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """Look for the command of each configured source (criticizer.W003)."""
     configured = {"perforce": ("p4", "P4_EXECUTABLE"), "git": ("git", "GIT_EXECUTABLE")}
@@ -46,7 +48,7 @@ def executables(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckM
     return found
 
 
-@register()
+@register(TAG)
 def time_scale(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """Warn about shortened waits (criticizer.W001)."""
     if settings.RETRY_TIME_SCALE == 1:

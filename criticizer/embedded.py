@@ -58,9 +58,13 @@ def django_settings(data_dir: Path) -> dict[str, Any]:
 
 
 class EmbeddedServer:
-    """One PostgreSQL server in one data directory. Every method may be called twice."""
+    """One PostgreSQL server in one data directory. Every method may be called twice.
 
-    def __init__(self, data_dir: Path) -> None:
+    `settings` are PostgreSQL parameters beside our own.
+    """
+
+    def __init__(self, data_dir: Path, **settings: str) -> None:
+        self.settings = {**_SETTINGS, **settings}
         self.data_dir = data_dir.absolute()
         self.cluster_dir = self.data_dir / "postgres"
         self.socket_dir = _socket_directory(self.data_dir)
@@ -142,7 +146,7 @@ class EmbeddedServer:
                 return False
             for directory in (self.cluster_dir, self.socket_dir):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            options = " ".join(f"-c {name}={value!r}" for name, value in _SETTINGS.items())
+            options = " ".join(f"-c {name}={value!r}" for name, value in self.settings.items())
             done = self._run(
                 "pg_ctl", "-D", str(self.cluster_dir), "-l", str(self.log), "-w", "-t", "60",
                 "-o", f"{options} -k '{self.socket_dir}'", "start", timeout=90,

@@ -98,7 +98,12 @@ def unavailable(error: BaseException) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the body and headers of the 503 that answers a database error."""
     failure = classify(error)
     kind = failure.kind if failure.place is Place.DATABASE else classify(OperationalError()).kind
-    body = {"error": kind.error_class.value, "code": kind.code, "message": kind.message, "details": {}}
+    body: dict[str, Any] = {
+        "error": kind.error_class.value,
+        "code": kind.code,
+        "message": kind.message,
+        "details": {},
+    }
     return body, {"Retry-After": str(RETRY_AFTER_SECONDS), "Cache-Control": "no-store"}
 
 
@@ -200,7 +205,8 @@ def _is_loopback(request: HttpRequest) -> bool:
 
 def _has_operator_key(request: HttpRequest) -> bool:
     """Ask the API's own authentication, named in settings: keys live in a room above this one."""
-    for authentication in api_settings.DEFAULT_AUTHENTICATION_CLASSES:
+    classes: Any = api_settings.DEFAULT_AUTHENTICATION_CLASSES
+    for authentication in classes:
         try:
             found = authentication().authenticate(request)
         except AuthenticationFailed:

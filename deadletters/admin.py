@@ -10,6 +10,8 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
@@ -69,7 +71,7 @@ DISCARD = Deed(
 @admin.register(DeadLetter)
 class DeadLetterAdmin(ReadOnlyAdmin):
     change_form_template = "admin/deadletters/deadletter/change_form.html"
-    list_display = ("what", "changelist", "stage", "state", "severity_word", "attempts", "last_failure_at")
+    list_display = ("what", "changelist", "stage", "state", "severity_word", "attempts", "failed")
     list_select_related = ("job",)
     list_filter = (
         opens_with("state", "status", LetterStatus.choices, LetterStatus.OPEN),
@@ -81,15 +83,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
     search_help_text = "A changelist or an error code, exactly."
     ordering = ("-last_failure_at", "-id")
     actions = ("replay", "restart", "discard")
-    fields = (
-        ("state", "severity_word"),
-        ("job", "stage"),
-        ("attempts", "failed_replay_count", "is_escalated"),
-        ("first_failure_at", "last_failure_at"),
-        ("created_at", "closed_at"),
-        "payload_reference",
-    )
-    readonly_fields = ("state", "severity_word")
+    fields = readonly_fields = ("state",)  # change_form.html shows the whole letter
     state = state_column("status")
 
     # -- columns ------------------------------------------------------------------------------
@@ -113,6 +107,10 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         return format_html(
             '<span class="severity" data-severity="{}">{}</span>', letter.severity, letter.severity
         )
+
+    @admin.display(description="failed", ordering="last_failure_at")
+    def failed(self, letter: DeadLetter) -> str:
+        return str(naturaltime(letter.last_failure_at))
 
     # -- the letter ---------------------------------------------------------------------------
 
@@ -201,7 +199,7 @@ def _letter_context(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _listed_ids(request: HttpRequest) -> list[int]:
-    given = request.POST.getlist(admin.helpers.ACTION_CHECKBOX_NAME)
+    given = request.POST.getlist(ACTION_CHECKBOX_NAME)
     return [int(text) for text in given if text.isascii() and text.isdigit() and len(text) < 19]
 
 

@@ -21,7 +21,7 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from criticizer import outbox, sql
-from criticizer.failures import Failure, classify
+from criticizer.failures import ErrorClass, Failure, classify
 from criticizer.heartbeat import Heartbeat
 from criticizer.redaction import clean_stack
 from reviews import pipeline
@@ -149,6 +149,8 @@ def settle_failure(failed: Failed) -> None:
     except Exception:
         log.exception("failure_not_recorded", stage_run=claim.stage_run_id)
         return
+    if failed.failure.error_class is ErrorClass.INTERNAL_BUG:
+        log.error("internal_bug", job=claim.job_id, stage=claim.stage.value, stack=failed.stack)
     log.warning(
         "stage_failed" if delay is not None else "job_dead_lettered",
         job=claim.job_id,

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 
-from reviews.models import AllowListEntry
+from reviews.models import AllowListEntry, ApiKey
 from reviews.sources.allowlist import AllowList, validate_line
 from reviews.states import JobStatus
 
@@ -70,3 +70,25 @@ def _example(pattern: str) -> str:
     if pattern.endswith("..."):
         pattern = f"{pattern.removesuffix('...')}{name}/{name}"
     return pattern.replace("*", name)
+
+
+class DeletionForm(forms.Form):
+    """Why an allow-list line is deleted."""
+
+    reason = forms.CharField(
+        min_length=3, max_length=255, strip=True, help_text="A ticket, an incident or a sentence."
+    )
+
+
+class ApiKeyForm(forms.ModelForm[ApiKey]):
+    """What a person decides about a new key; the rest is made."""
+
+    class Meta:
+        model = ApiKey
+        fields = ("name", "role")
+
+    def clean_name(self) -> str:
+        name = str(self.cleaned_data["name"]).strip()
+        if not name.isprintable():
+            raise forms.ValidationError("Use printable characters only.")
+        return name

@@ -60,6 +60,11 @@ class ReadFiles:
             total=total,
         )
 
+    def __str__(self) -> str:
+        files = "file" if self.total == 1 else "files"
+        partly = f", {self.partly} in part" if self.partly else ""
+        return f"{self.read} of {self.total} {files} read{partly}"
+
 
 @dataclass(frozen=True, slots=True)
 class ListedJob:

@@ -21,6 +21,7 @@ from criticizer.redaction import clean, clean_context
 from criticizer.retry import BACKOFF
 from deadletters import workflow
 from notifications import sending
+from reviews.models import StageRun
 from reviews.states import ACTIVE_JOB, STAGE_ORDER, Stage
 
 log = structlog.get_logger(__name__)
@@ -354,9 +355,7 @@ def _letter(job_id: int, stage: Stage, failure: Failure, stack: str) -> workflow
 
 def progress_of(claim: StageClaim) -> dict[str, str]:
     """Return the finished parts an earlier attempt at this stage left behind."""
-    kept: dict[str, str] = sql.value(
-        "SELECT progress FROM stage_runs WHERE id = %(run)s", {"run": claim.stage_run_id}
-    )
+    kept: dict[str, str] = StageRun.objects.values_list("progress", flat=True).get(pk=claim.stage_run_id)
     return kept
 
 

@@ -63,7 +63,7 @@ def review_list_live(request: HttpRequest) -> HttpResponse:
 
 
 def _list_context(request: HttpRequest) -> dict[str, Any]:
-    form = ReviewFilter(request.GET)
+    form = ReviewFilter(request.GET, label_suffix="")
     wanted = form.cleaned_data if form.is_valid() else {}
     filters = {name: wanted.get(name, "").strip() for name in form.fields}
     page = list_page(**filters, after=request.GET.get("after", ""), before=request.GET.get("before", ""))

@@ -16,7 +16,7 @@ from criticizer.embedded import EmbeddedServer
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[EmbeddedServer]:
     """The real PostgreSQL of this run."""
-    server = EmbeddedServer(settings.DATA_DIR)
+    server = EmbeddedServer(settings.DATA_DIR, fsync="off")  # flushing tables between tests, not power cuts
     server.start()
     yield server
     server.stop("immediate")

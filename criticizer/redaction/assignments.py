@@ -15,7 +15,7 @@ from criticizer.redaction import names
 from criticizer.redaction.values import is_dummy, is_template, judge, looks_random, transitions
 from criticizer.redaction.views import Line
 
-WINDOW: Final = 2048  # bytes that are read from a word on; a longer value is followed to its end
+WINDOW: Final = 512  # bytes that are read from a word on; a longer value is followed to its end
 _KIND: Final = {names.PASSWORD: "password", names.SECRET: "secret", names.WEAK: "secret"}
 _NAME: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
 
@@ -44,7 +44,9 @@ _WRAPPED = re2.compile(rb"(?:(?:await|new|return)[ \t]+)?(?:[A-Za-z_$][\w.:<>]{0
 _BYTES = re2.compile(
     rb"[^\"'\n]{0,24}?[\[({][ \t]*((?:0x[0-9a-fA-F]{1,2}|[0-9]{1,3})(?:[ \t]*,[ \t]*(?:0x[0-9a-fA-F]{1,2}|[0-9]{1,3})){7,})"
 )
-_BARE = re2.compile(rb"([^\s\"'`<>,;)\]}|]+)")
+_BARE_STOPS: Final = b" \t\r\n\x0b\x0c\"'`<>,;)]}|"
+# Cutting at the first stop byte without a regular expression: hostile text has many words.
+_TO_STOP: Final = bytes(32 if c in _BARE_STOPS else 33 for c in range(256))
 _ELEMENT = re2.compile(rb"[ \t]*([^<>\n]*[^<>\s])")
 _PAIR = re2.compile(rb"[ \t]*,?[ \t]*[\"']?(?:value|val|content|default)[\"']?[ \t]*[=:][ \t]*")
 _NEXT_VALUE = re2.compile(rb"[ \t]*-?[ \t]*[\"'<]?(?:value|val|content|default|string)[\"']?[ \t]*[=:>][ \t]*")
@@ -61,10 +63,11 @@ def _group(match: Any) -> tuple[int, int] | None:
 class Assignments:
     """Reads the neighbourhood of words in one text and collects spans."""
 
-    __slots__ = ("ends_line", "spans", "text")
+    __slots__ = ("ends_line", "spans", "spend", "text")
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, spend: Callable[[int], None]) -> None:
         self.text = text
+        self.spend = spend
         self.spans: list[Span] = []
         self.ends_line = False  # the word looked at last ends its line: a value may stand below
 
@@ -82,6 +85,10 @@ class Assignments:
         """Look at one word; return how far the text is dealt with."""
         text = self.text
         self.ends_line = False
+        if end >= len(text):
+            return end
+        if 97 <= text[end] <= 122 and text[end] != 115 and text[end - 1] >= 97 and names.WORDS[word][1]:
+            return end  # path, keyboard, passing: many hits end here
         stop = text.find(b"\n", end, end + WINDOW)
         if stop < 0:
             stop = min(end + WINDOW, len(text))
@@ -111,7 +118,7 @@ class Assignments:
     def _may_go_on(self, begin: int, tail_end: int, close_end: int, at: int, stop: int) -> bool:
         """Tell a name without operator that may have a value (flag, clause, attribute) from prose."""
         text = self.text
-        if at >= stop or text[at : stop].isspace() or (close_end > tail_end and text[at] in b",\r"):
+        if at >= stop or text[at] == 13 or (close_end > tail_end and text[at] in b",\r"):
             self.ends_line = True
         if at >= stop:
             return False
@@ -132,15 +139,19 @@ class Assignments:
             if op == b"," and not close and not text[begin:at].partition(b",")[0].isupper():
                 return at
             return self._quoted(at, stop, strength, careful=op == b"," and strength < names.PASSWORD, word=op == b",") or at
-        done = self._quoted(at, stop, strength)
+        near = min(stop, at + 200)
+        has_quote = text.find(b'"', at, near) >= 0 or text.find(b"'", at, near) >= 0 or text.find(b"`", at, near) >= 0
+        has_quote = has_quote or text.find(b"&", at, near) >= 0
+        done = self._quoted(at, stop, strength) if has_quote else 0
         if done:
             return done
-        if not word_op:
+        if not word_op and has_quote:
             for pattern, limit in ((_DEFAULT, strength), (_WRAPPED, min(strength, names.SECRET))):
                 done = self._literal(pattern, at, stop, limit)
                 if done:
                     return done
-            if strength >= names.SECRET or b"ecret" in text[begin:at]:
+        if not word_op and strength >= names.SECRET:
+            if any(text.find(c, at, at + 30) >= 0 for c in (b"{", b"[", b"(")):
                 match = _BYTES.match(text, at, stop)
                 if match is not None:
                     self.add(*match.span(1), "key-bytes")
@@ -159,6 +170,7 @@ class Assignments:
         if end == stop:
             end = self._to_end(end)
         value = self.text[start:end]
+        self.spend(len(value) >> 3)
         if careful and not looks_random(value, rate=0.35):
             return 0
         if word and value.isalpha() and not (len(value) >= 16 and transitions(value) >= 0.42):
@@ -180,13 +192,16 @@ class Assignments:
         return span[1]
 
     def _bare(self, begin: int, at: int, stop: int, strength: int, *, spoken: bool = False, sure: bool = False) -> int:
-        match = _BARE.match(self.text, at, stop)
-        if match is None:
+        start = at
+        cut = self.text[at:stop].translate(_TO_STOP).find(b" ")
+        end = at + cut if cut >= 0 else stop
+        if end == start:
             return at
-        start, end = match.span(1)
-        if end == stop:
-            end = self._to_end(end, b" \t\r\"'`<>,;)]}|")
         value = self.text[start:end]
+        self.spend(len(value) >> 3)
+        if end == stop and judge(value, strength, quoted=False, sure=sure):
+            end = self._to_end(end, _BARE_STOPS)
+            value = self.text[start:end]
         if self.text[begin - 1 : begin] in (b"?", b"&") and b"&" in value:
             value = value[: value.index(b"&")]
         value = value.removesuffix(b"\\n").rstrip(b"\\").removesuffix(b".") if spoken else value.rstrip(b"\\")

@@ -23,16 +23,16 @@ _HEADER_VALUE = re2.compile(
     rb"[\"'\])]{0,3}[ \t]{0,10}[:=,>]{1,2}[ \t]{0,10}[\"'`]{0,3}(?:[bBfFuU]?[\"'])?"
     rb"((?:(?i:basic|bearer|token|digest|negotiate|ntlm|apikey|api-key|key|oauth2?|hmac|aws4-hmac-sha256|sharedkey(?:lite)?"
     rb"|googlelogin auth|zoho-oauthtoken|genie-?key|splunk|jwt|pat)[ \t:=]{1,4})?)"
-    rb"([^\s\"'`<>]+)"
 )
+_TO_STOP: Final = bytes(32 if c in b" \t\r\n\x0b\x0c\"'`<>" else 33 for c in range(256))
 _COOKIE_HEAD = re2.compile(rb"2?[\"'\])]{0,3}[ \t]{0,10}[:=,][ \t]{0,10}[\"'`]?")
 _COOKIE = re2.compile(rb"([\w.!#$%&*+^|~-]+)=([^;,\s\"'`]+)")
 _COOKIE_ATTRIBUTES: Final = frozenset((b"path", b"domain", b"expires", b"max-age", b"samesite", b"version", b"priority"))
-_BEARER = re2.compile(rb"[ \t]{1,4}[\"'`]?([A-Za-z0-9_.~+/=|-]{8,})")
+_BEARER = re2.compile(rb"[ \t]{0,4}[\"'`]?([A-Za-z0-9_.~+/=|-]{8,})")
 _AUTH_SMTP = re2.compile(rb"[ \t]+(?:=[ \t]*)?([A-Za-z0-9+/=]{8,})")
-_LOGIN = re2.compile(rb"[ \t]{0,4}\(?[ \t]{0,4}(?:[a-z_]+[ \t]*=[ \t]*)?[\"'][^\"'\n]*[\"'][ \t]*,[ \t]*(?:[a-z_]+[ \t]*=[ \t]*)?[bru]?(?:\"([^\"\n]+)\"|'([^'\n]+)')")
+_LOGIN = re2.compile(rb"[ \t]{0,4}(?:[a-z_]+[ \t]*=[ \t]*)?[\"'][^\"'\n]*[\"'][ \t]*,[ \t]*(?:[a-z_]+[ \t]*=[ \t]*)?[bru]?(?:\"([^\"\n]+)\"|'([^'\n]+)')")
 _MAIL_MAP = re2.compile(rb"(?m)(?:[0-9]{2,5}|[\w.-]+\.[a-z]{2,10})\]?(?::[0-9]{2,5})?[ \t]+[^\s:]+:([^\s:]{4,})[ \t\r]*$")
-_NETRC = re2.compile(rb"[ \t]+\S+[ \t]+(?:login|user)[ \t]+\S+[ \t]+password[ \t]+(\S+)")
+_NETRC = re2.compile(rb"[ \t]*\S+[ \t]+(?:login|user)[ \t]+\S+[ \t]+password[ \t]+(\S+)")
 _PGPASS = re2.compile(rb"(?m)[\w.*-]+:[\w.*-]+:([^\s:\"']{4,})[ \t\r]*$")
 _MYSQL = re2.compile(rb"[^|;\n]*?[ \t](?:-p|--password=)(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|]{3,}))")
 _SSHPASS = re2.compile(rb"[ \t]+-p[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"']+))")
@@ -53,7 +53,8 @@ def _span(match: Any) -> tuple[int, int] | None:
     return match.span(index) if index else None
 
 
-def _stop(text: bytes, at: int, window: int = WINDOW) -> int:
+def window_end(text: bytes, at: int, window: int = WINDOW) -> int:
+    """Return where the line ends, or the window."""
     end = text.find(b"\n", at, at + window)
     return end if end >= 0 else min(at + window, len(text))
 
@@ -69,7 +70,7 @@ def _literal(text: bytes, match: Any, kind: str) -> list[Span]:
 
 def uri(text: bytes, start: int, end: int) -> list[Span]:
     """scheme://user:password@host, and scheme://token@host where the token is one."""
-    stop = _stop(text, start)
+    stop = window_end(text, start)
     match = _AUTHORITY.match(text, start, stop) or _AUTHORITY_SLASH.match(text, start, stop)
     if match is None:
         return []
@@ -97,19 +98,21 @@ def _hexish(name: bytes) -> bool:
 
 def header(text: bytes, start: int, end: int) -> list[Span]:
     """Authorization: scheme credentials, in any quoting."""
-    match = _HEADER_VALUE.match(text, end, _stop(text, end))
+    match = _HEADER_VALUE.match(text, end, window_end(text, end))
     if match is None:
         return []
     scheme = match.group(1).strip().lower()
-    first, last = match.span(2)
+    first = match.end()
+    cut = text[first : first + WINDOW].translate(_TO_STOP).find(b" ")
+    last = first + cut if cut >= 0 else min(first + WINDOW, len(text))
     value = text[first:last].rstrip(b"\\,;)}")
     if value.endswith(b"]") and b"[" not in value:
         value = value[:-1]
     last = first + len(value)
     if scheme.startswith(b"digest"):
-        return [(*m.span(1), "authorization") for m in _DIGEST.finditer(text, first, _stop(text, first))]
+        return [(*m.span(1), "authorization") for m in _DIGEST.finditer(text, first, window_end(text, first))]
     if scheme.startswith(b"aws4"):
-        return [(*m.span(1), "authorization") for m in _SIGNED.finditer(text, first, _stop(text, first))]
+        return [(*m.span(1), "authorization") for m in _SIGNED.finditer(text, first, window_end(text, first))]
     least = 6 if scheme else 12
     if len(value) < least or not usable(value) or is_code(value) or b"{" in value or value.startswith((b"$", b"%", b"+")):
         return []
@@ -126,7 +129,7 @@ _SIGNED = re2.compile(rb"Signature=([0-9a-fA-F]{16,})")
 
 def bearer(text: bytes, start: int, end: int) -> list[Span]:
     """`bearer TOKEN` wherever it is written."""
-    match = _BEARER.match(text, end, _stop(text, end))
+    match = _BEARER.match(text, end, window_end(text, end))
     if match is None:
         return []
     value = match.group(1)
@@ -136,7 +139,7 @@ def bearer(text: bytes, start: int, end: int) -> list[Span]:
 
 def cookie(text: bytes, start: int, end: int) -> list[Span]:
     """Cookie and Set-Cookie: every value that could be a session."""
-    stop = _stop(text, end)
+    stop = window_end(text, end)
     head = _COOKIE_HEAD.match(text, end, stop)
     if head is None:
         return []
@@ -152,46 +155,46 @@ def cookie(text: bytes, start: int, end: int) -> list[Span]:
 
 def smtp_auth(text: bytes, start: int, end: int) -> list[Span]:
     """AUTH PLAIN and AUTH LOGIN with the credentials on the same line."""
-    return _literal(text, _AUTH_SMTP.match(text, end, _stop(text, end)), "smtp-credential")
+    return _literal(text, _AUTH_SMTP.match(text, end, window_end(text, end)), "smtp-credential")
 
 
 def login(text: bytes, start: int, end: int) -> list[Span]:
     """login("user", "password") and the like."""
-    span = _span(_LOGIN.match(text, end, _stop(text, end)))
+    span = _span(_LOGIN.match(text, end, window_end(text, end)))
     if span is None or not judge(text[slice(*span)], 3, quoted=True):
         return []
-    return [(*span, "smtp-credential" if text[start:end].lower() == b"login" else "password")]
+    return [(*span, "smtp-credential" if text[start:end].lower() == b"login(" else "password")]
 
 
 def mail_map(text: bytes, start: int, end: int) -> list[Span]:
     """sasl_passwd: `[host]:587 user:password`."""
-    return _literal(text, _MAIL_MAP.match(text, start + 2, _stop(text, start)), "smtp-credential")
+    return _literal(text, _MAIL_MAP.match(text, start + 2, window_end(text, start)), "smtp-credential")
 
 
 def netrc(text: bytes, start: int, end: int) -> list[Span]:
     """machine HOST login USER password X."""
-    return _literal(text, _NETRC.match(text, end, _stop(text, end)), "password")
+    return _literal(text, _NETRC.match(text, end, window_end(text, end)), "password")
 
 
 def pgpass(text: bytes, start: int, end: int) -> list[Span]:
     """host:5432:database:user:password."""
-    return _literal(text, _PGPASS.match(text, end, _stop(text, end)), "password")
+    return _literal(text, _PGPASS.match(text, end, window_end(text, end)), "password")
 
 
 def mysql(text: bytes, start: int, end: int) -> list[Span]:
     """mysql -uroot -pX."""
-    return _literal(text, _MYSQL.match(text, end, _stop(text, end)), "cli-password")
+    return _literal(text, _MYSQL.match(text, end, window_end(text, end)), "cli-password")
 
 
 def sshpass(text: bytes, start: int, end: int) -> list[Span]:
     """sshpass -p X."""
-    return _literal(text, _SSHPASS.match(text, end, _stop(text, end)), "cli-password")
+    return _literal(text, _SSHPASS.match(text, end, window_end(text, end)), "cli-password")
 
 
 def user_flag(text: bytes, start: int, end: int) -> list[Span]:
     """curl -u user:password: every such flag of the line."""
     found: list[Span] = []
-    for match in _USER_FLAG.finditer(text, end, _stop(text, end)):
+    for match in _USER_FLAG.finditer(text, end, window_end(text, end)):
         value = match.group(2)
         if usable(value) and not value.startswith((b"$", b"%", b"/")) and not is_code(value):
             found.append((*match.span(2), "cli-password"))
@@ -200,29 +203,29 @@ def user_flag(text: bytes, start: int, end: int) -> list[Span]:
 
 def login_flag(text: bytes, start: int, end: int) -> list[Span]:
     """docker login -p X and the like."""
-    return _literal(text, _LOGIN_FLAG.match(text, end, _stop(text, end)), "cli-password")
+    return _literal(text, _LOGIN_FLAG.match(text, end, window_end(text, end)), "cli-password")
 
 
 def secure_string(text: bytes, start: int, end: int) -> list[Span]:
     """ConvertTo-SecureString X."""
-    return _literal(text, _SECURE_STRING.match(text, end, _stop(text, end)), "password")
+    return _literal(text, _SECURE_STRING.match(text, end, window_end(text, end)), "password")
 
 
 def identified_by(text: bytes, start: int, end: int) -> list[Span]:
     """IDENTIFIED BY 'x'."""
-    return _literal(text, _IDENTIFIED.match(text, end, _stop(text, end)), "password")
+    return _literal(text, _IDENTIFIED.match(text, end, window_end(text, end)), "password")
 
 
 def perforce(text: bytes, start: int, end: int) -> list[Span]:
     """A ticket (32 upper-case hex digits) near p4, and p4 -P X."""
-    stop = _stop(text, end, 400)
-    spans = [(*match.span(1), "perforce-ticket") for match in _TICKET.finditer(text, end, stop)]
-    return spans + _literal(text, _P4_FLAG.match(text, end, stop), "perforce-ticket")
+    stop = window_end(text, end, 400)
+    spans = [(*match.span(1), "perforce-ticket") for match in _TICKET.finditer(text, end - 1, stop)]
+    return spans + _literal(text, _P4_FLAG.match(text, end - 1, stop), "perforce-ticket")
 
 
 def query(text: bytes, start: int, end: int) -> list[Span]:
     """?sig=, &code=: query parameters that carry a signature or a one-time code."""
-    match = _QUERY.match(text, start + 1, _stop(text, start))
+    match = _QUERY.match(text, start + 1, window_end(text, start))
     if match is None:
         return []
     value = match.group(1)
@@ -231,33 +234,35 @@ def query(text: bytes, start: int, end: int) -> list[Span]:
 
 def connection(text: bytes, start: int, end: int) -> list[Span]:
     """AccountKey=...; and its relatives."""
-    match = _FINE_PRINT.match(text, end, _stop(text, end))
+    match = _FINE_PRINT.match(text, end, window_end(text, end))
     good = match is not None and usable(match.group(1)) and not match.group(1).isalpha()
     return [(*match.span(1), "connection-string")] if good else []
 
 
+# These read their whole window: what else of their kind stands in it is dealt with.
+READ_ALL: Final = frozenset((cookie, user_flag, perforce, mysql, login_flag, secure_string))
 Handler = Callable[[bytes, int, int], list[Span]]
 HANDLERS: Final[dict[bytes, Handler]] = {
     b"://": uri,
     b"authorization": header,
     b"http_authorization": header,
-    b"bearer ": lambda text, start, end: bearer(text, start, end - 1),
+    b"bearer ": bearer,
     b"cookie": cookie,
     b"auth plain": smtp_auth,
     b"auth login": smtp_auth,
     b"auth cram-md5": smtp_auth,
-    b"login(": lambda text, start, end: login(text, start, end - 1),
-    b"basicauth(": lambda text, start, end: login(text, start, end - 1),
-    b"basic_auth(": lambda text, start, end: login(text, start, end - 1),
-    b"auth=(": lambda text, start, end: login(text, start, end - 1),
-    b"auth = (": lambda text, start, end: login(text, start, end - 1),
-    b"credentials(": lambda text, start, end: login(text, start, end - 1),
-    b"credential(": lambda text, start, end: login(text, start, end - 1),
+    b"login(": login,
+    b"basicauth(": login,
+    b"basic_auth(": login,
+    b"auth=(": login,
+    b"auth = (": login,
+    b"credentials(": login,
+    b"credential(": login,
     b"]:587": mail_map,
     b"]:465": mail_map,
     b"]:25": mail_map,
     b"]:2525": mail_map,
-    b"machine ": lambda text, start, end: netrc(text, start, end - 1),
+    b"machine ": netrc,
     b":5432:": pgpass,
     b":3306:": pgpass,
     b"mysql": mysql,
@@ -274,7 +279,7 @@ HANDLERS: Final[dict[bytes, Handler]] = {
     b"securestring": secure_string,
     b"identified": identified_by,
     b"p4passwd": perforce,
-    b"p4 ": lambda text, start, end: perforce(text, start, end - 1),
+    b"p4 ": perforce,
     b"p4tickets": perforce,
     b"p4 login": perforce,
     b"ticket": perforce,

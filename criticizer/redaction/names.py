@@ -40,7 +40,7 @@ _KEEPS: Final = frozenset(
     "value val string str text txt plain plaintext raw clear cleartext b64 base64 enc encoded encrypted hash digest "
     "confirmation confirm again repeat verify old new current next prod production dev devel development test testing staging "
     "stage live main primary secondary default backup root user db hex data for is was of and or here env "
-    "api client app server admin master one two first second"
+    "api client app server admin master one two first second key token secret password pass passwd"
     .split()
 )  # fmt: skip
 # A password's or token's attributes: the word is about one, the value is not one.

@@ -98,7 +98,7 @@ def _lines(document: Document | None, text: bytes, work: Work) -> list[Find]:
     """Run the rules that need no more than a line (and the lines below, when there is a document)."""
     lowered = text.lower()
     spans = _tokens(text, work)
-    assignments = Assignments(text)
+    assignments = Assignments(text, work.spend)
     done = 0
     for index, start, end in _hits(_WORD_AUTOMATON, lowered, work, overlapping=False):
         if start < done:
@@ -112,10 +112,13 @@ def _lines(document: Document | None, text: bytes, work: Work) -> list[Find]:
         handler = contexts.HANDLERS[_CONTEXT_WORDS[index]]
         if start < reach.get(handler, 0):
             continue
+        work.spend(16)
         more = handler(text, start, end)
         if more:
             reach[handler] = max(span[1] for span in more)
             spans += more
+        if handler in contexts.READ_ALL:
+            reach[handler] = max(reach.get(handler, 0), contexts.window_end(text, end))
     if document is not None:
         spans += _continued(document, text, spans)
         if b"secret" in lowered and b"kind" in lowered and b"data" in lowered:

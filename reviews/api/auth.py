@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import structlog
 from django.http import HttpRequest
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.settings import api_settings
@@ -84,18 +83,24 @@ class ApiKeyAuthentication(BaseAuthentication):
         return AuthenticationFailed("the API key is not valid")
 
 
+def client_of(request: Request) -> ApiClient:
+    """Return the key behind a request that needs one. Raises NotAuthenticated."""
+    if not isinstance(request.auth, ApiClient):
+        raise NotAuthenticated
+    return request.auth
+
+
 class HasRole(BasePermission):
     """The key's role is among the view's `roles` for the method. A view without `roles` is closed."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        client: ApiClient | None = request.auth
-        if client is None:
+        if request.auth is None:
             return False  # becomes 401
         roles = getattr(view, "roles", None)
         if roles is None:
             return False
         method = "GET" if request.method == "HEAD" else request.method
-        if method not in roles or client.role in roles[method]:
+        if method not in roles or client_of(request).role in roles[method]:
             return True  # a method the view does not know becomes 405
         refuse_role(request)
         return False
@@ -103,9 +108,10 @@ class HasRole(BasePermission):
 
 def refuse_role(request: Request) -> None:
     """Record that the key's role did not allow the request."""
-    reason = f"{request.method} as {request.auth.role}"
+    client = client_of(request)
+    reason = f"{request.method} as {client.role}"
     address = request.META.get("REMOTE_ADDR", "")
-    REFUSALS.note(SecurityEvent.Kind.ROLE_DENIED, reason, request.auth.name, address)
+    REFUSALS.note(SecurityEvent.Kind.ROLE_DENIED, reason, client.name, address)
 
 
 @functools.lru_cache(maxsize=8)
@@ -121,7 +127,7 @@ class ApiKeyThrottle(BaseThrottle):
     each one; this one keeps two numbers.
     """
 
-    clock: ClassVar[Callable[[], float]] = staticmethod(time.monotonic)
+    clock = staticmethod(time.monotonic)
     _buckets: ClassVar[dict[int, tuple[float, float]]] = {}  # key id -> tokens left, at
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
@@ -129,9 +135,9 @@ class ApiKeyThrottle(BaseThrottle):
         self._wait: float | None = None
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        client: ApiClient | None = request.auth
-        if client is None:
+        if request.auth is None:
             return True
+        client = client_of(request)
         size, period = _parse_rate(api_settings.DEFAULT_THROTTLE_RATES["api_key"])
         per_second = size / period
         now = self.clock()

@@ -142,7 +142,8 @@ def _answer(kind: ApiErrorKind, details: Mapping[str, Any], headers: Mapping[str
 def _details(error: Exception) -> dict[str, Any]:
     """Return what the client may know about `error`, per field where there are fields."""
     if isinstance(error, exceptions.ValidationError):
-        return error.detail if isinstance(error.detail, dict) else {"body": error.detail}
+        found = error.detail if isinstance(error.detail, dict) else {"body": error.detail}
+        return {"body" if name == "non_field_errors" else name: value for name, value in found.items()}
     if isinstance(error, UnreadablePostError):
         return {"body": ["The body could not be read to its end."]}
     if isinstance(error, exceptions.APIException):
@@ -159,5 +160,5 @@ def _headers(error: Exception) -> dict[str, str]:
     if challenge := getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = challenge
     if isinstance(error, exceptions.Throttled):
-        headers["Retry-After"] = str(max(1, math.ceil(error.wait or 1)))
+        headers["Retry-After"] = str(max(1, math.ceil(getattr(error, "wait", None) or 1)))
     return headers

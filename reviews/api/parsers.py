@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import IO, Any, NoReturn
+from typing import IO, Any, BinaryIO, NoReturn
 
 from django.http import HttpRequest
 from rest_framework.exceptions import ParseError
@@ -17,7 +17,7 @@ MAX_BODY_BYTES = 64 * 1024
 _DRAIN_BYTES = 1024 * 1024
 
 
-def chunked_stream(request: HttpRequest) -> IO[bytes] | None:
+def chunked_stream(request: HttpRequest) -> BinaryIO | None:
     """Return the body's stream when it comes in chunks, without a Content-Length.
 
     Django reads as many bytes as Content-Length says, so it would see an empty body. The
@@ -27,7 +27,7 @@ def chunked_stream(request: HttpRequest) -> IO[bytes] | None:
         return None
     if not request.META.get("wsgi.input_terminated"):
         return None
-    stream: IO[bytes] = request.META["wsgi.input"]
+    stream: BinaryIO = request.META["wsgi.input"]
     return stream
 
 

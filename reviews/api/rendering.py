@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -49,9 +50,18 @@ SELECT l.id, l.job_id AS job, j.changelist_id, j.review_version, l.stage, l.stat
   FROM dead_letters l JOIN jobs j ON j.id = l.job_id WHERE l.id = ANY(%(ids)s)"""
 
 
+def _rows(query: str, ids: Sequence[int], json_columns: Sequence[str]) -> dict[int, Json]:
+    """Return the rows by id. Django's connection hands JSON over as text."""
+    found = {row["id"]: row for row in sql.rows(query, {"ids": list(ids)})}
+    for row in found.values():
+        for column in json_columns:
+            row[column] = json.loads(row[column])
+    return found
+
+
 def jobs(ids: Sequence[int]) -> list[Json]:
     """Return the jobs with these ids in this order, in the contract's form; unknown ids are left out."""
-    found = {row["id"]: row for row in sql.rows(_JOBS, {"ids": list(ids)})}
+    found = _rows(_JOBS, ids, ("stages", "deliveries", "findings", "coverage"))
     return [_job(found[job_id]) for job_id in ids if job_id in found]
 
 
@@ -63,7 +73,7 @@ def job(job_id: int) -> Json | None:
 
 def letters(ids: Sequence[int]) -> list[Json]:
     """Return the dead letters with these ids in this order; unknown ids are left out."""
-    found = {row["id"]: row for row in sql.rows(_LETTERS, {"ids": list(ids)})}
+    found = _rows(_LETTERS, ids, ("sanitized_context", "events"))
     return [_letter(found[letter_id]) for letter_id in ids if letter_id in found]
 
 

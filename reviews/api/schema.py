@@ -10,7 +10,7 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 
-class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[misc]
+class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     target_class = "reviews.api.auth.ApiKeyAuthentication"
     name = "apiKey"
 
@@ -24,11 +24,11 @@ class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[misc]
 
 # Anybody may ask for it and making it takes a while; it is the same until the next start.
 @method_decorator(cache_page(3600), name="dispatch")
-class SchemaView(SpectacularAPIView):  # type: ignore[misc]
+class SchemaView(SpectacularAPIView):
     throttle_classes = []
 
 
-class DocsView(SpectacularSwaggerSplitView):  # type: ignore[misc]
+class DocsView(SpectacularSwaggerSplitView):
     throttle_classes = []
     url_name = "api-schema"
     template_name = "api/docs.html"

@@ -162,7 +162,7 @@ class FindingSerializer(serializers.Serializer[Any]):
     title = serializers.CharField()
     message = serializers.CharField()
     suggestion = serializers.CharField(allow_blank=True)
-    source = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment]
 
 
 class CoverageSerializer(serializers.Serializer[Any]):
@@ -177,7 +177,7 @@ class JobLinksSerializer(serializers.Serializer[Any]):
 
 
 class JobSerializer(serializers.Serializer[Any]):
-    """A review job. Every key is always present."""
+    """A review job. Every key but the last two is always present."""
 
     id = serializers.IntegerField()
     idempotency_key = serializers.CharField()
@@ -195,13 +195,10 @@ class JobSerializer(serializers.Serializer[Any]):
     coverage = CoverageSerializer(many=True)
     dead_letter = serializers.IntegerField(allow_null=True)
     links = JobLinksSerializer()
-
-
-class DuplicateJobSerializer(JobSerializer):
-    """The original job of a repeated request."""
-
-    duplicate = serializers.BooleanField()
-    payload_mismatch = serializers.BooleanField(required=False)
+    duplicate = serializers.BooleanField(required=False, help_text="Only, and true, when a request is repeated.")
+    payload_mismatch = serializers.BooleanField(
+        required=False, help_text="Only, and true, when it was repeated with another body."
+    )
 
 
 class JobPageSerializer(serializers.Serializer[Any]):

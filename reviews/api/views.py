@@ -26,7 +26,7 @@ from notifications.recipients import normalise
 from reviews import intake, pipeline
 from reviews.api import perforce, rendering
 from reviews.api import serializers as forms
-from reviews.api.auth import refuse_role
+from reviews.api.auth import client_of, refuse_role
 from reviews.api.errors import STATE_CONFLICT, VERSION_CONFLICT, ApiError
 from reviews.api.parsers import chunked_stream
 from reviews.intake import IntakeOutcome, ReviewRequest
@@ -42,7 +42,8 @@ class BoundedPaginator(Paginator[Any]):
 
     @cached_property
     def count(self) -> int:
-        return self.object_list[:COUNT_LIMIT].count()  # type: ignore[union-attr]
+        found: Any = self.object_list
+        return int(found[:COUNT_LIMIT].count())
 
 
 class Pages(PageNumberPagination):
@@ -69,7 +70,7 @@ class ApiView(APIView):
         made = super().initialize_request(request, *args, **kwargs)
         stream = chunked_stream(request)
         if stream is not None:
-            made._stream = stream  # type: ignore[attr-defined]  # noqa: SLF001
+            made._stream = stream  # noqa: SLF001
         return made
 
 
@@ -89,7 +90,7 @@ _NOT_FOUND = {404: OpenApiResponse(forms.ErrorSerializer, "NOT_FOUND")}
 _PAGE = OpenApiParameter("page", OpenApiTypes.INT, description="From 1.")
 
 
-class ReviewFilter(django_filters.FilterSet):
+class ReviewFilter(django_filters.FilterSet):  # type: ignore[misc]
     changelist_id = django_filters.CharFilter(max_length=128)
     status = django_filters.ChoiceFilter(choices=JobStatus.choices)
 
@@ -126,7 +127,7 @@ class ReviewList(ApiView):
         parameters=[OpenApiParameter("Idempotency-Key", OpenApiTypes.STR, OpenApiParameter.HEADER)],
         responses={
             201: OpenApiResponse(forms.JobSerializer, "Created"),
-            200: OpenApiResponse(forms.DuplicateJobSerializer, "Seen before: the original job"),
+            200: OpenApiResponse(forms.JobSerializer, "Seen before: the original job"),
             409: OpenApiResponse(forms.ErrorSerializer, "VERSION_CONFLICT"),
             **_POST_ERRORS,
         },
@@ -176,7 +177,7 @@ def _review_request(request: Request) -> ReviewRequest:
         review_version=values["review_version"],
         recipients=tuple(dict.fromkeys(values["recipients"])) or _default_recipients(),
         rerun=values["rerun"],
-        requested_by=request.auth.actor,
+        requested_by=client_of(request).actor,
     )
 
 
@@ -224,10 +225,10 @@ class ReviewCancel(ApiView):
         owner = ReviewJob.objects.filter(pk=job_id).values_list("requested_by", flat=True).first()
         if owner is None:
             raise NotFound
-        if request.auth.role == TRIGGER and owner != request.auth.actor:
+        if client_of(request).role == TRIGGER and owner != client_of(request).actor:
             refuse_role(request)
             raise PermissionDenied("a trigger key cancels its own reviews only")
-        cancelled = pipeline.cancel(job_id, request.auth.actor, form.validated_data["reason"])
+        cancelled = pipeline.cancel(job_id, client_of(request).actor, form.validated_data["reason"])
         job = _job_or_404(job_id)
         if not cancelled and job["status"] != JobStatus.CANCELLED:
             raise ApiError(STATE_CONFLICT, {"status": job["status"]})
@@ -249,7 +250,7 @@ class PerforceTrigger(ApiView):
         job_id, is_duplicate = perforce.request_from_event(
             **form.validated_data,
             recipients=_default_recipients(),
-            requested_by=request.auth.actor,
+            requested_by=client_of(request).actor,
             now=timezone.now(),
         )
         return Response({"job": job_id, "duplicate": is_duplicate}, status=202)

@@ -207,8 +207,9 @@ def _near_changes(hunk: Hunk) -> list[bool]:
 
 def _old_positions(hunk: Hunk) -> list[int]:
     """Return where the removed lines lie, each run with a line of context for orientation."""
+    old_side = [k for k, line in enumerate(hunk.lines) if line.kind != "+"]
     wanted: set[int] = set()
-    for k, line in enumerate(hunk.lines):
-        if line.kind == "-":
-            wanted.update(range(max(0, k - _OLD_CONTEXT), min(len(hunk.lines), k + _OLD_CONTEXT + 1)))
-    return [k for k in sorted(wanted) if hunk.lines[k].kind != "+"]
+    for at, k in enumerate(old_side):
+        if hunk.lines[k].kind == "-":
+            wanted.update(old_side[max(0, at - _OLD_CONTEXT) : at + _OLD_CONTEXT + 1])
+    return sorted(wanted)

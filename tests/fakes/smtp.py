@@ -8,6 +8,8 @@ refusals are constructed::
         assert server.accepted == []
 """
 
+# ruff: noqa: N802  aiosmtpd finds its hooks by these names
+
 from __future__ import annotations
 
 import asyncio
@@ -53,7 +55,7 @@ class Accepted:
     mail: EmailMessage = field(init=False)
 
     def __post_init__(self) -> None:
-        self.mail = cast(EmailMessage, email.message_from_bytes(self.raw, policy=email.policy.default))
+        self.mail = email.message_from_bytes(self.raw, policy=email.policy.default)
 
     @property
     def token(self) -> str:
@@ -169,7 +171,7 @@ class SmtpServer:
         refused = act.final[:1] in {"4", "5"}
         if act.accept and not refused:
             self.accepted.append(
-                Accepted(envelope.mail_from or "", envelope.rcpt_tos[0], cast(bytes, envelope.content))
+                Accepted(envelope.mail_from or "", envelope.rcpt_tos[0], cast("bytes", envelope.content))
             )
         if act.then == "hang":
             await asyncio.sleep(60)

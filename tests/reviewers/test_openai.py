@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from email.utils import formatdate
 from typing import Any
 
+import httpx
 import pytest
 
 from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
-from criticizer.redaction import RedactedText, RedactionBlocked, redact
+from criticizer.redaction import RedactedText, RedactionBlocked, guard, redact
 from reviews.reviewers import transport
 from reviews.reviewers.answer import strict_schema
 from reviews.reviewers.model import LlmConfig, ModelAnswer
@@ -97,7 +98,6 @@ def test_text_changed_after_redaction_is_blocked_by_the_guard(llm: FakeLlm) -> N
 
 def test_the_guard_is_asked_for_every_send(llm: FakeLlm, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[RedactedText] = []
-    guard = transport.guard
 
     def counting(text: RedactedText) -> str:
         asked.append(text)
@@ -276,13 +276,13 @@ def test_calls_beyond_fifty_use_further_clients_that_share_one_tls_context(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     contexts: list[object] = []
-    make = transport.httpx.AsyncClient
+    make = httpx.AsyncClient
 
     def counting(**fields: Any) -> Any:
         contexts.append(fields["verify"])
         return make(**fields)
 
-    monkeypatch.setattr(transport.httpx, "AsyncClient", counting)
+    monkeypatch.setattr(httpx, "AsyncClient", counting)
     with FakeLlm(delay=0.3) as llm:
 
         async def run() -> None:

@@ -44,7 +44,7 @@ def wait_for_end(pid: int) -> None:
 
 def test_output_exit_code_and_stdin_come_through() -> None:
     result = python(
-        "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read()[::-1]); sys.stderr.write('no'); sys.exit(3)",
+        "import sys; sys.stdout.write(sys.stdin.read()[::-1]); sys.stderr.write('no'); sys.exit(3)",
         stdin=b"abc",
     )
     assert (result.exit_code, result.stdout, result.stderr) == (3, b"cba", "no")

@@ -40,7 +40,7 @@ class Service:
                 self.end_headers()
                 self.wfile.write(b"{}")
 
-            def log_message(self, format: str, *args: Any) -> None:
+            def log_message(self, *args: Any) -> None:
                 pass
 
         class Server(ThreadingHTTPServer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import subprocess
 import sys
@@ -58,7 +59,7 @@ class Installation:
         """Return the lines that are not done."""
         lines: list[str] = []
         for path in (self.sending, self.spool):
-            if path.exists():
+            with contextlib.suppress(FileNotFoundError):  # a run may be taking it away
                 lines += [line.strip() for line in path.read_text().splitlines() if line.strip()]
         return [line for line in lines if not line.startswith("#")]
 

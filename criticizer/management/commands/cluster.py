@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connections
 
 from criticizer import caretaker
+from criticizer.checks import TAG
 from criticizer.models import WorkerCluster
 
 log = structlog.get_logger(__name__)
@@ -31,6 +32,7 @@ def die_with_parent() -> None:
 
 class Command(BaseCommand):
     help = "Run the worker cluster of one queue until SIGTERM."
+    requires_system_checks = [TAG]
 
     def add_arguments(self, parser: CommandParser) -> None:
         queues = sorted({queue for _, queue in settings.STAGES.values()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 
 from criticizer.redaction import RedactionBlocked, find_secrets
 from reviews.diffs import FileDiff
@@ -33,7 +33,7 @@ def added_secrets(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding
             yield _finding(file.path, kind, first, last)
 
 
-def _places(text: str, old_text: str | None, added: Set[int]) -> list[tuple[str, int, int]]:
+def _places(text: str, old_text: str | None, added: frozenset[int]) -> list[tuple[str, int, int]]:
     """Return kind, first and last line of each secret; on `added` lines alone if there are any."""
     places: list[tuple[str, int, int]] = []
     for span in find_secrets(text):

@@ -1,0 +1,98 @@
+"""Clients of the API: one per role, with real keys, through Django's whole stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+
+from reviews.api import keys
+from reviews.api.auth import ApiKeyThrottle
+from reviews.api.refusals import REFUSALS
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_process(settings: Any) -> Iterator[None]:
+    """What a process remembers about keys does not pass from test to test."""
+    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
+    ApiKeyThrottle.reset()
+    REFUSALS.reset()
+    yield
+    ApiKeyThrottle.reset()
+    REFUSALS.reset()
+
+
+class ApiClient(Client):
+    """Posts JSON with a bearer key. A failing view answers 500, as it does in production."""
+
+    def __init__(self, key: str | None = None) -> None:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        super().__init__(raise_request_exception=False, headers=headers)
+
+    def post_json(self, path: str, body: object, **extra: Any) -> HttpResponse:
+        response: HttpResponse = self.post(path, body, content_type="application/json", **extra)
+        return response
+
+
+Maker = Callable[..., ApiClient]
+
+
+@pytest.fixture
+def client_with_role(db: None) -> Maker:
+    """Return a maker of clients: `client_with_role("operator", name="ann")`."""
+
+    def make(role: str, name: str = "") -> ApiClient:
+        return ApiClient(keys.create(name or f"the {role}", role))
+
+    return make
+
+
+@pytest.fixture
+def trigger(client_with_role: Maker) -> ApiClient:
+    return client_with_role("trigger")
+
+
+@pytest.fixture
+def reviewer(client_with_role: Maker) -> ApiClient:
+    return client_with_role("reviewer")
+
+
+@pytest.fixture
+def operator(client_with_role: Maker) -> ApiClient:
+    return client_with_role("operator")
+
+
+@pytest.fixture
+def mallory(db: None) -> ApiClient:
+    """The outsider: no key at all."""
+    return ApiClient()
+
+
+def review(**fields: object) -> Json:
+    """Return the body of a valid request; a field set to None is left out."""
+    body: Json = {
+        "idempotency_key": "p4-main-12345-1",
+        "changelist_id": "12345",
+        "review_version": 1,
+        "recipients": ["mail:ann@example.com", "webhook:https://ci.example.com/hooks/review"],
+        "rerun": False,
+        **fields,
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def assert_error(response: HttpResponse, status: int, error: str) -> Json:
+    """Check the form every error has and return its details."""
+    body: Json = response.json()  # type: ignore[attr-defined]
+    assert (response.status_code, body["error"]) == (status, error), body
+    assert set(body) == {"error", "code", "message", "details"}
+    assert body["code"].startswith("CRITICIZER_E")
+    assert body["message"].endswith(".")
+    assert isinstance(body["details"], dict)
+    details: Json = body["details"]
+    return details

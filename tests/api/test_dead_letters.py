@@ -1,0 +1,43 @@
+"""Dead letters are read here; the workflow is the console's."""
+
+from __future__ import annotations
+
+import pytest
+
+from reviews.api import serializers
+from tests.api.conftest import ApiClient, assert_error
+from tests.factories import DeadLetterEventFactory, DeadLetterFactory
+
+pytestmark = pytest.mark.django_db
+
+URL = "/api/v1/dead-letters/"
+
+
+def test_a_letter_shows_its_payload_and_its_history(operator: ApiClient) -> None:
+    letter = DeadLetterFactory(sanitized_context={"attempt": 5}, last_stack="Traceback …")
+    DeadLetterEventFactory(letter=letter, action="created", actor="pipeline")
+    DeadLetterEventFactory(letter=letter, action="replayed", actor="ann", reason="ticket renewed")
+    body = operator.get(f"{URL}{letter.pk}/").json()
+    assert set(body) == set(serializers.DeadLetterSerializer().fields)
+    assert (body["id"], body["job"], body["changelist_id"]) == (
+        letter.pk,
+        letter.job_id,
+        letter.job.changelist_id,
+    )
+    assert (body["error_class"], body["code"], body["stage"]) == ("NOT_FOUND", "CRITICIZER_E107", "fetch")
+    assert (body["sanitized_context"], body["last_stack"]) == ({"attempt": 5}, "Traceback …")
+    assert [(event["action"], event["actor"]) for event in body["events"]] == [
+        ("created", "pipeline"), ("replayed", "ann")
+    ]  # fmt: skip
+    assert body["links"]["job"].endswith(f"/api/v1/reviews/{letter.job_id}/")
+
+
+def test_the_latest_failure_comes_first(operator: ApiClient) -> None:
+    made = [DeadLetterFactory().pk for _ in range(3)]
+    body = operator.get(URL).json()
+    assert [letter["id"] for letter in body["results"]] == made[::-1]
+    assert body["count"] == 3
+
+
+def test_an_unknown_letter_is_not_found(operator: ApiClient) -> None:
+    assert_error(operator.get(f"{URL}4711/"), 404, "NOT_FOUND")

@@ -1,0 +1,146 @@
+"""Every error has the same body, wherever it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from criticizer.failures import TABLE, ErrorClass, PermanentFailure, Place
+from reviews import intake
+from reviews.api import keys, rendering
+from reviews.api.errors import API_TABLE
+from tests.api.conftest import ApiClient, assert_error, review
+
+URL = "/api/v1/reviews/"
+
+
+def test_codes_are_unique_and_apart_from_those_of_failures() -> None:
+    taxonomy = {kind.code for kind in TABLE.values()}
+    own = [kind.code for kind in API_TABLE if kind.code not in taxonomy]
+    assert len(own) == len(set(own)) == len(API_TABLE) - 2  # SCHEMA_INVALID and INTERNAL_BUG are shared
+    assert all("E450" <= code.removeprefix("CRITICIZER_") <= "E499" for code in own)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/api/", "/api/v2/reviews/", "/api/v1/reviews/abc/", "/api/v1/secrets"])
+def test_an_unknown_address_is_not_found_for_anybody(mallory: ApiClient, path: str) -> None:
+    assert_error(mallory.get(path), 404, "NOT_FOUND")
+    assert_error(mallory.post_json(path, {}), 404, "NOT_FOUND")
+
+
+@pytest.mark.django_db
+def test_a_forgotten_slash_keeps_method_and_body(trigger: ApiClient) -> None:
+    response = trigger.post_json("/api/v1/reviews?x=1", review())
+    assert (response.status_code, response["Location"]) == (308, "/api/v1/reviews/?x=1")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("method", ["put", "patch", "delete"])
+def test_an_unknown_method_is_told_the_known_ones(trigger: ApiClient, method: str) -> None:
+    response = getattr(trigger, method)(URL)
+    assert_error(response, 405, "METHOD_NOT_ALLOWED")
+    assert response["Allow"] == "GET, POST, HEAD, OPTIONS"
+
+
+@pytest.mark.django_db
+def test_only_json_is_answered(trigger: ApiClient) -> None:
+    assert_error(trigger.get(URL, headers={"Accept": "application/xml"}), 406, "NOT_ACCEPTABLE")
+
+
+@pytest.mark.django_db
+def test_a_defect_is_answered_without_internals(trigger: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(request: Any) -> None:
+        raise RuntimeError("the inner secret")
+
+    monkeypatch.setattr(intake, "request_review", broken)
+    response = trigger.post_json(URL, review())
+    assert assert_error(response, 500, "INTERNAL_BUG") == {}
+    assert b"secret" not in response.content
+    monkeypatch.undo()
+    assert trigger.post_json(URL, review()).status_code == 201
+
+
+@pytest.mark.django_db
+def test_a_classified_failure_keeps_its_class_and_hides_its_detail(
+    trigger: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(request: Any) -> None:
+        raise PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, "the inner secret")
+
+    monkeypatch.setattr(intake, "request_review", broken)
+    response = trigger.post_json(URL, review())
+    assert_error(response, 500, "CONFIG_INVALID")
+    assert b"secret" not in response.content
+
+
+class Outage:
+    """Takes the database away from this process, and gives it back."""
+
+    def __init__(self, nowhere: Path) -> None:
+        self.nowhere = str(nowhere)
+        self.host = connection.settings_dict["HOST"]
+
+    def begin(self) -> None:
+        connection.close()
+        connection.settings_dict["HOST"] = self.nowhere
+
+    def end(self) -> None:
+        connection.close()
+        connection.settings_dict["HOST"] = self.host
+
+
+@pytest.fixture
+def outage(transactional_db: None, tmp_path: Path) -> Iterator[Outage]:
+    made = Outage(tmp_path)
+    yield made
+    made.end()
+
+
+def test_without_the_database_the_api_asks_to_come_back(outage: Outage) -> None:
+    client = ApiClient(keys.create("ci", "trigger"))
+    outage.begin()
+    response = client.post_json(URL, review())
+    assert_error(response, 503, "DATABASE_UNAVAILABLE")
+    assert response["Retry-After"] == "5"
+    outage.end()
+    assert client.post_json(URL, review()).status_code == 201
+
+
+def test_a_connection_lost_while_idle_costs_no_request(transactional_db: None) -> None:
+    client = ApiClient(keys.create("ci", "trigger"))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        (backend,) = cursor.fetchone()
+    other = connection.copy()
+    with other.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [backend])
+    other.close()
+    assert client.post_json(URL, review()).status_code == 201
+
+
+@pytest.mark.parametrize("path", ["/", "/admin/", "/reviews/1/"])
+def test_without_the_database_pages_ask_to_come_back(outage: Outage, path: str) -> None:
+    client = Client(raise_request_exception=False)
+    client.cookies["sessionid"] = "x" * 32  # a session that must be looked up
+    outage.begin()
+    response = client.get(path)
+    assert (response.status_code, response["Retry-After"]) == (503, "5")
+    assert response["Content-Type"].startswith("text/html")
+    assert b"not available" in response.content
+    outage.end()
+    assert client.get(path).status_code in {200, 302, 404}
+
+
+@pytest.mark.django_db
+def test_any_other_defect_of_a_page_stays_a_500(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(rendering, "jobs", broken)
+    response = ApiClient(keys.create("ann", "reviewer")).get(URL)
+    assert response.status_code == 500

@@ -1,0 +1,298 @@
+"""`POST /api/v1/reviews/` to the letter of the contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from criticizer import sql
+from reviews.api.parsers import MAX_BODY_BYTES
+from reviews.models import ReviewJob
+from reviews.states import JobStatus
+from tests.api.conftest import ApiClient, Maker, assert_error, review
+
+pytestmark = pytest.mark.django_db
+
+URL = "/api/v1/reviews/"
+JOB_KEYS = {
+    "id", "idempotency_key", "changelist_id", "review_version", "status", "stage", "deadline_at",
+    "created_at", "finished_at", "is_late", "stages", "deliveries", "findings", "coverage", "dead_letter", "links",
+}  # fmt: skip
+
+
+def test_a_request_becomes_a_queued_job(trigger: ApiClient, settings: Any) -> None:
+    settings.BASE_URL = "https://review.example.com"
+    response = trigger.post_json(URL, review())
+    assert response.status_code == 201
+    job = response.json()
+    assert set(job) == JOB_KEYS
+    assert job["idempotency_key"] == "p4-main-12345-1"
+    assert (job["changelist_id"], job["review_version"]) == ("12345", 1)
+    assert (job["status"], job["stage"], job["finished_at"]) == ("queued", "fetch", None)
+    assert [run["stage"] for run in job["stages"]] == ["fetch", "llm", "notify"]
+    assert job["stages"][0] == {
+        "stage": "fetch", "status": "pending", "attempts": 0, "max_attempts": 5, "next_attempt_at": None,
+        "error_class": "",
+    }  # fmt: skip
+    assert (job["deliveries"], job["findings"], job["coverage"], job["dead_letter"]) == ([], [], [], None)
+    assert job["links"] == {
+        "self": f"https://review.example.com/api/v1/reviews/{job['id']}/",
+        "html": f"https://review.example.com/reviews/{job['id']}/",
+    }
+    assert response["Location"] == job["links"]["self"]
+    row = ReviewJob.objects.get()
+    assert row.recipients == ["mail:ann@example.com", "webhook:https://ci.example.com/hooks/review"]
+    assert row.requested_by == "key:the trigger"
+
+
+def test_a_request_costs_three_statements(trigger: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    trigger.post_json(URL, review(idempotency_key="warm", changelist_id="1"))
+    statements: list[str] = []
+    execute = sql._execute
+
+    def counted(statement: str, *rest: Any) -> list[Any]:
+        statements.append(statement)
+        return execute(statement, *rest)
+
+    monkeypatch.setattr(sql, "_execute", counted)
+    with CaptureQueriesContext(connection) as by_django:
+        assert trigger.post_json(URL, review()).status_code == 201
+    assert len(statements) == 3  # the key, the intake, the answer
+    assert list(by_django.captured_queries) == []
+
+
+def test_version_defaults_to_one_and_rerun_to_false(trigger: ApiClient) -> None:
+    body = {"idempotency_key": "k", "changelist_id": "12345"}
+    assert trigger.post_json(URL, body).json()["review_version"] == 1
+
+
+def test_a_changelist_may_be_a_number(trigger: ApiClient) -> None:
+    assert trigger.post_json(URL, review(changelist_id=12345)).json()["changelist_id"] == "12345"
+
+
+def test_a_commit_is_a_changelist(trigger: ApiClient) -> None:
+    commit = "git:demo@" + "0123456789abcdef0123456789ABCDEF01234567"
+    assert trigger.post_json(URL, review(changelist_id=commit)).json()["changelist_id"] == commit.lower()
+
+
+# -- duplicates and versions ------------------------------------------------------------------
+
+
+def test_a_repeated_key_answers_the_original_job(trigger: ApiClient) -> None:
+    first = trigger.post_json(URL, review()).json()
+    again = trigger.post_json(URL, review())
+    assert again.status_code == 200
+    assert again.json() == {**first, "duplicate": True}
+    assert ReviewJob.objects.count() == 1
+
+
+def test_a_repeated_key_with_another_body_says_so(trigger: ApiClient) -> None:
+    first = trigger.post_json(URL, review()).json()
+    again = trigger.post_json(URL, review(changelist_id="999"))
+    assert again.status_code == 200
+    assert again.json() == {**first, "duplicate": True, "payload_mismatch": True}
+
+
+def test_another_key_for_the_same_version_answers_the_original_job(trigger: ApiClient) -> None:
+    first = trigger.post_json(URL, review()).json()
+    again = trigger.post_json(URL, review(idempotency_key="other"))
+    assert again.status_code == 200
+    assert (again.json()["id"], again.json()["duplicate"]) == (first["id"], True)
+
+
+@pytest.mark.parametrize(
+    ("version", "rerun"), [(4, False), (2, True), (2, False)], ids=["no rerun", "lower", "lower, no rerun"]
+)
+def test_a_version_that_is_not_an_explicit_higher_rerun_conflicts(
+    trigger: ApiClient, version: int, rerun: bool
+) -> None:
+    trigger.post_json(URL, review(review_version=3))
+    body = review(idempotency_key="other", review_version=version, rerun=rerun)
+    details = assert_error(trigger.post_json(URL, body), 409, "VERSION_CONFLICT")
+    assert details == {
+        "changelist_id": "12345", "review_version": version, "newest_version": 3, "rerun": rerun
+    }  # fmt: skip
+    assert ReviewJob.objects.count() == 1
+
+
+def test_a_higher_version_with_rerun_is_a_new_job(trigger: ApiClient) -> None:
+    first = trigger.post_json(URL, review(review_version=3)).json()
+    second = trigger.post_json(URL, review(idempotency_key="other", review_version=4, rerun=True))
+    assert second.status_code == 201
+    assert second.json()["id"] != first["id"]
+    assert ReviewJob.objects.get(pk=first["id"]).status == JobStatus.SUPERSEDED
+
+
+# -- the key in a header ----------------------------------------------------------------------
+
+
+def test_the_header_serves_instead_of_the_field(trigger: ApiClient) -> None:
+    response = trigger.post_json(
+        URL, review(idempotency_key=None), headers={"Idempotency-Key": "from-header"}
+    )
+    assert (response.status_code, response.json()["idempotency_key"]) == (201, "from-header")
+
+
+def test_field_and_header_may_agree(trigger: ApiClient) -> None:
+    assert trigger.post_json(URL, review(), headers={"Idempotency-Key": "p4-main-12345-1"}).status_code == 201
+
+
+@pytest.mark.parametrize("header", ["another", "", "x" * 256, "caf\xc3\xa9"])
+def test_field_and_header_may_not_differ(trigger: ApiClient, header: str) -> None:
+    response = trigger.post_json(URL, review(), headers={"Idempotency-Key": header})
+    assert "idempotency_key" in assert_error(response, 400, "SCHEMA_INVALID")
+
+
+def test_a_request_without_any_key_is_refused(trigger: ApiClient) -> None:
+    details = assert_error(trigger.post_json(URL, review(idempotency_key=None)), 400, "SCHEMA_INVALID")
+    assert list(details) == ["idempotency_key"]
+
+
+# -- recipients -------------------------------------------------------------------------------
+
+
+def test_recipients_are_normalised_and_counted_once(trigger: ApiClient) -> None:
+    recipients = ["ann@EXAMPLE.com", "mail:ann@example.com", "WEBHOOK:HTTPS://ci.example.com:443/x"]
+    trigger.post_json(URL, review(recipients=recipients))
+    assert ReviewJob.objects.get().recipients == ["mail:ann@example.com", "webhook:https://ci.example.com/x"]
+
+
+@pytest.mark.parametrize("recipients", [None, []])
+def test_without_recipients_the_default_ones_are_told(
+    trigger: ApiClient, settings: Any, recipients: list[str] | None
+) -> None:
+    settings.DEFAULT_RECIPIENTS = ["team@example.com", "mail:team@example.com"]
+    assert trigger.post_json(URL, review(recipients=recipients)).status_code == 201
+    assert ReviewJob.objects.get().recipients == ["mail:team@example.com"]
+
+
+def test_a_review_may_have_no_recipient_at_all(trigger: ApiClient, settings: Any) -> None:
+    settings.DEFAULT_RECIPIENTS = []
+    assert trigger.post_json(URL, review(recipients=[])).status_code == 201
+    assert ReviewJob.objects.get().recipients == []
+
+
+def test_each_bad_recipient_is_named_by_its_position(trigger: ApiClient) -> None:
+    response = trigger.post_json(URL, review(recipients=["ann@example.com", "carrier-pigeon:home", 7]))
+    details = assert_error(response, 400, "SCHEMA_INVALID")
+    assert set(details["recipients"]) == {"1", "2"}
+
+
+# -- what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("idempotency_key", ""),
+        ("idempotency_key", "   "),
+        ("idempotency_key", "x" * 256),
+        ("idempotency_key", "line\nbreak"),
+        ("idempotency_key", "nul\x00"),
+        ("idempotency_key", "\ud800"),
+        ("idempotency_key", 5),
+        ("idempotency_key", ["k"]),
+        ("changelist_id", "default"),
+        ("changelist_id", ""),
+        ("changelist_id", "0"),
+        ("changelist_id", -5),
+        ("changelist_id", 1.5),
+        ("changelist_id", True),
+        ("changelist_id", "12\x00"),
+        ("changelist_id", "9" * 500),
+        ("changelist_id", {"id": 1}),
+        ("changelist_id", "git:demo@short"),
+        ("review_version", 0),
+        ("review_version", -1),
+        ("review_version", 2_147_483_648),
+        ("review_version", 10**400),
+        ("review_version", "1"),
+        ("review_version", True),
+        ("review_version", 1.0),
+        ("review_version", [1]),
+        ("recipients", "ann@example.com"),
+        ("recipients", {"mail": "ann@example.com"}),
+        ("recipients", ["not an address"]),
+        ("recipients", [None]),
+        ("recipients", ["ann@example.com\x00"]),
+        ("recipients", [f"ann{n}@example.com" for n in range(101)]),
+        ("rerun", "true"),
+        ("rerun", 1),
+        ("unknown", 1),
+        ("Rerun", True),
+    ],
+)
+def test_a_bad_field_is_refused_by_name(trigger: ApiClient, field: str, value: object) -> None:
+    details = assert_error(trigger.post_json(URL, review(**{field: value})), 400, "SCHEMA_INVALID")
+    assert list(details) == [field]
+    assert not ReviewJob.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "field", ["idempotency_key", "changelist_id", "review_version", "recipients", "rerun"]
+)
+def test_null_is_no_value(trigger: ApiClient, field: str) -> None:
+    response = trigger.post_json(URL, {**review(), field: None})
+    assert list(assert_error(response, 400, "SCHEMA_INVALID")) == [field]
+
+
+def test_the_greatest_version_is_taken(trigger: ApiClient) -> None:
+    assert trigger.post_json(URL, review(review_version=2_147_483_647)).status_code == 201
+
+
+def test_everything_that_is_wrong_is_said_at_once(trigger: ApiClient) -> None:
+    body = {"changelist_id": "x", "review_version": 0, "colour": "blue", "<b>": 1}
+    details = assert_error(trigger.post_json(URL, body), 400, "SCHEMA_INVALID")
+    assert set(details) == {"changelist_id", "review_version", "colour", "<b>"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"nonsense", b'{"changelist_id": NaN}', b"\xff\xfe{}", b'{"a": "\x00"}', b"[" * 20_000,
+        b'{"review_version": ' + b"1" * 5_000 + b"}",
+    ],
+)  # fmt: skip
+def test_malformed_json_is_refused(trigger: ApiClient, body: bytes) -> None:
+    response = trigger.post(URL, body, content_type="application/json")
+    assert_error(response, 400, "SCHEMA_INVALID")
+
+
+@pytest.mark.parametrize("body", ["[]", '"text"', "5", "null", "true", '[{"changelist_id": "1"}]'])
+def test_only_an_object_is_a_request(trigger: ApiClient, body: str) -> None:
+    response = trigger.post(URL, body, content_type="application/json", headers={"Idempotency-Key": "k"})
+    assert list(assert_error(response, 400, "SCHEMA_INVALID")) == ["body"]
+
+
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "text/json", "x"]
+)
+def test_only_json_is_read(trigger: ApiClient, content_type: str) -> None:
+    response = trigger.post(URL, b'{"changelist_id": "1"}', content_type=content_type)
+    assert_error(response, 415, "UNSUPPORTED_MEDIA_TYPE")
+
+
+def test_a_body_of_64_kib_is_read_and_one_byte_more_is_not(trigger: ApiClient) -> None:
+    body = b'{"idempotency_key": "k", "changelist_id": "1"}'
+    exact = trigger.post(URL, body.ljust(MAX_BODY_BYTES), content_type="application/json")
+    assert exact.status_code == 201
+    over = trigger.post(URL, body.ljust(MAX_BODY_BYTES + 1), content_type="application/json")
+    assert_error(over, 413, "PAYLOAD_TOO_LARGE")
+
+
+# -- who may ----------------------------------------------------------------------------------
+
+
+def test_without_a_key_nobody_is_let_in(mallory: ApiClient) -> None:
+    response = mallory.post_json(URL, review())
+    assert_error(response, 401, "AUTH_DENIED")
+    assert response["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("role", ["reviewer", "operator"])
+def test_only_a_trigger_key_requests_reviews(client_with_role: Maker, role: str) -> None:
+    assert_error(client_with_role(role).post_json(URL, review()), 403, "PERMISSION_DENIED")
+    assert not ReviewJob.objects.exists()

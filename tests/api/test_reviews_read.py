@@ -1,0 +1,227 @@
+"""Reading, listing and cancelling reviews."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from criticizer import sql
+from reviews.api import serializers, views
+from reviews.models import ReviewJob, StageRun
+from reviews.states import JobStatus, Stage, StageStatus
+from tests.api.conftest import ApiClient, assert_error, review
+from tests.factories import (
+    CoverageRowFactory,
+    DeadLetterFactory,
+    DeliveryFactory,
+    FindingRowFactory,
+    ReviewJobFactory,
+    job_with_stages,
+)
+
+pytestmark = pytest.mark.django_db
+
+URL = "/api/v1/reviews/"
+
+
+def full_job(**fields: Any) -> ReviewJob:
+    """Make a job with two of everything."""
+    job = job_with_stages(**fields)
+    for _ in range(2):
+        DeliveryFactory(job=job)
+        FindingRowFactory(job=job)
+        CoverageRowFactory(job=job)
+    return job
+
+
+def test_a_job_shows_all_it_produced(reviewer: ApiClient) -> None:
+    job = job_with_stages(status=JobStatus.DEAD_LETTERED)
+    StageRun.objects.filter(job=job, stage=Stage.FETCH).update(status=StageStatus.SUCCEEDED, attempts=2)
+    StageRun.objects.filter(job=job, stage=Stage.LLM).update(error_class="AUTH_DENIED")
+    sent = DeliveryFactory(job=job, recipient="mail:ann@example.com", status="sent")
+    FindingRowFactory(job=job, line=None, end_line=None, suggestion="Check `rows` first.")
+    CoverageRowFactory(job=job, file="//depot/main/a.bin", status="skipped", reason="binary")
+    letter = DeadLetterFactory(job=job, stage=Stage.LLM)
+    DeadLetterFactory(job=job, stage=Stage.FETCH, status="resolved")
+
+    body = reviewer.get(f"{URL}{job.pk}/").json()
+
+    assert (body["status"], body["stage"], body["dead_letter"]) == ("dead_lettered", "llm", letter.pk)
+    assert body["finished_at"] is not None
+    assert [(run["stage"], run["status"], run["attempts"], run["error_class"]) for run in body["stages"]] == [
+        ("fetch", "succeeded", 2, ""), ("llm", "pending", 0, "AUTH_DENIED"), ("notify", "pending", 0, "")
+    ]  # fmt: skip
+    assert body["deliveries"] == [
+        {
+            "recipient": "mail:ann@example.com",
+            "status": "sent",
+            "notification_id": sent.notification_id,
+            "notified_at": body["deliveries"][0]["notified_at"],
+        }
+    ]
+    assert body["deliveries"][0]["notified_at"].endswith("+00:00")
+    assert body["findings"] == [
+        {
+            "file": "//depot/main/app.py", "line": None, "end_line": None, "side": "new", "severity": "high",
+            "category": "bug", "title": "Division by zero when the list is empty",
+            "message": "`len(rows)` is 0 for a new account.", "suggestion": "Check `rows` first.",
+            "source": "llm",
+        }
+    ]  # fmt: skip
+    assert body["coverage"] == [{"file": "//depot/main/a.bin", "status": "skipped", "reason": "binary"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("stages", serializers.StageSerializer),
+        ("deliveries", serializers.DeliverySerializer),
+        ("findings", serializers.FindingSerializer),
+        ("coverage", serializers.CoverageSerializer),
+    ],
+)
+def test_the_published_schema_names_what_is_answered(
+    reviewer: ApiClient, name: str, shape: type[serializers.serializers.Serializer[Any]]
+) -> None:
+    body = reviewer.get(f"{URL}{full_job().pk}/").json()
+    assert set(body[name][0]) == set(shape().fields)
+    optional = {"duplicate", "payload_mismatch"}
+    assert set(body) == set(serializers.JobSerializer().fields) - optional
+
+
+def test_a_finished_job_stands_at_its_last_stage(reviewer: ApiClient) -> None:
+    job = job_with_stages(status=JobStatus.SUCCEEDED)
+    StageRun.objects.filter(job=job).update(status=StageStatus.SUCCEEDED)
+    assert reviewer.get(f"{URL}{job.pk}/").json()["stage"] == "notify"
+
+
+@pytest.mark.parametrize("job_id", ["0", "999999", "9" * 30, "9" * 5000])
+def test_an_unknown_job_is_not_found(reviewer: ApiClient, job_id: str) -> None:
+    assert_error(reviewer.get(f"{URL}{job_id}/"), 404, "NOT_FOUND")
+
+
+# -- lists ------------------------------------------------------------------------------------
+
+
+def test_the_newest_job_comes_first(reviewer: ApiClient) -> None:
+    made = [job_with_stages().pk for _ in range(3)]
+    body = reviewer.get(URL).json()
+    assert [job["id"] for job in body["results"]] == made[::-1]
+    assert (body["count"], body["next"], body["previous"]) == (3, None, None)
+
+
+def test_a_list_costs_the_same_for_one_job_and_for_many(
+    reviewer: ApiClient, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
+) -> None:
+    statements: list[str] = []
+    execute = sql._execute
+
+    def counted(statement: str, *rest: Any) -> list[Any]:
+        statements.append(statement)
+        return execute(statement, *rest)
+
+    reviewer.get(URL)
+    monkeypatch.setattr(sql, "_execute", counted)
+    for jobs in (1, 10):
+        for _ in range(jobs):
+            full_job()
+        statements.clear()
+        with django_assert_num_queries(2):  # the count and the page
+            reviewer.get(URL)
+        assert len(statements) == 2  # the key and everything shown
+
+
+def test_lists_are_filtered(reviewer: ApiClient) -> None:
+    first = ReviewJobFactory(changelist_id="7", status=JobStatus.SUCCEEDED)
+    second = ReviewJobFactory(changelist_id="7", review_version=2)
+    other = ReviewJobFactory(changelist_id="8")
+
+    def listed(query: str) -> list[int]:
+        return [job["id"] for job in reviewer.get(f"{URL}?{query}").json()["results"]]
+
+    assert listed("changelist_id=7") == [second.pk, first.pk]
+    assert listed("changelist_id=7&status=succeeded") == [first.pk]
+    assert listed("status=queued") == [other.pk, second.pk]
+    assert listed("changelist_id=9") == []
+    assert listed("changelist_id=&status=&page=1") == [other.pk, second.pk, first.pk]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["status=done", "status=%00", "changelist_id=%00", "changelist_id=" + "9" * 200, "page=x", "page=-1"],
+)
+def test_a_bad_filter_is_refused_by_name(reviewer: ApiClient, query: str) -> None:
+    details = assert_error(reviewer.get(f"{URL}?{query}"), 400, "SCHEMA_INVALID")
+    assert list(details) == [query.partition("=")[0]]
+
+
+def test_pages_link_to_each_other(reviewer: ApiClient, settings: Any) -> None:
+    made = [ReviewJobFactory().pk for _ in range(51)]
+    first = reviewer.get(URL).json()
+    assert (len(first["results"]), first["count"]) == (50, 51)
+    assert first["next"].endswith("/api/v1/reviews/?page=2")
+    second = reviewer.get(first["next"]).json()
+    assert [job["id"] for job in second["results"]] == [made[0]]
+    assert second["previous"].endswith("/api/v1/reviews/")
+
+
+@pytest.mark.parametrize("page", ["0", "2", "999999999"])
+def test_a_page_that_is_not_there_is_not_found(reviewer: ApiClient, page: str) -> None:
+    assert_error(reviewer.get(f"{URL}?page={page}"), 404, "NOT_FOUND")
+
+
+def test_counting_stops_at_a_limit(reviewer: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "COUNT_LIMIT", 2)
+    for _ in range(4):
+        ReviewJobFactory()
+    assert reviewer.get(URL).json()["count"] == 2
+
+
+# -- cancelling -------------------------------------------------------------------------------
+
+
+def test_a_trigger_cancels_its_own_review(trigger: ApiClient) -> None:
+    job = trigger.post_json(URL, review()).json()
+    response = trigger.post_json(f"{URL}{job['id']}/cancel/", {"reason": "posted by mistake"})
+    assert response.status_code == 200
+    body = response.json()
+    assert body["status"] == "cancelled"
+    assert body["finished_at"] is not None
+    assert {run["status"] for run in body["stages"]} == {"cancelled"}
+    reason = ReviewJob.objects.get().status_reason
+    assert "key:the trigger" in reason
+    assert "posted by mistake" in reason
+
+
+def test_cancelling_twice_is_answered_like_once(trigger: ApiClient) -> None:
+    job = trigger.post_json(URL, review()).json()
+    first = trigger.post(f"{URL}{job['id']}/cancel/")  # a body is not needed
+    second = trigger.post(f"{URL}{job['id']}/cancel/")
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert first.json() == second.json()
+
+
+def test_a_trigger_does_not_cancel_what_others_asked_for(trigger: ApiClient, operator: ApiClient) -> None:
+    job = job_with_stages(requested_by="key:another trigger")
+    assert_error(trigger.post(f"{URL}{job.pk}/cancel/"), 403, "PERMISSION_DENIED")
+    job.refresh_from_db()
+    assert job.status == JobStatus.QUEUED
+    assert operator.post(f"{URL}{job.pk}/cancel/").json()["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("status", [JobStatus.SUCCEEDED, JobStatus.DEAD_LETTERED, JobStatus.SUPERSEDED])
+def test_what_has_ended_cannot_be_cancelled(operator: ApiClient, status: JobStatus) -> None:
+    job = job_with_stages(status=status)
+    details = assert_error(operator.post(f"{URL}{job.pk}/cancel/"), 409, "STATE_CONFLICT")
+    assert details == {"status": status.value}
+
+
+def test_an_unknown_job_cannot_be_cancelled(operator: ApiClient) -> None:
+    assert_error(operator.post(f"{URL}4711/cancel/"), 404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize("body", [{"reason": 5}, {"why": "x"}, [], {"reason": "x" * 401}])
+def test_a_bad_reason_is_refused(operator: ApiClient, body: object) -> None:
+    job = job_with_stages()
+    assert_error(operator.post_json(f"{URL}{job.pk}/cancel/", body), 400, "SCHEMA_INVALID")

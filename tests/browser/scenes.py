@@ -1,0 +1,266 @@
+"""Reviews as people meet them, for the browser tests and the screenshots. All text is made up."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import Group
+
+from deadletters.models import DeadLetter
+from reviews.models import ReviewJob
+from tests import factories
+
+LONG_PATH = "//depot/main/" + "/".join(["generated-by-the-exporter"] * 12) + "/Überblick%40v2.java"
+BANNER = "Only the deterministic checks ran: no language model is configured."
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def bob() -> Any:
+    """A reviewer: may log in, nothing more."""
+    return factories.UserFactory(username="bob")
+
+
+def ann(*groups: str, is_superuser: bool = False) -> Any:
+    """An operator of the console."""
+    user = factories.UserFactory(username="ann", is_staff=True, is_superuser=is_superuser)
+    user.groups.set(Group.objects.filter(name__in=groups))
+    return user
+
+
+def live_workers() -> None:
+    for queue in ("stages", "llm"):
+        factories.WorkerClusterFactory(queue=queue)
+
+
+def running_review() -> ReviewJob:
+    """Fetched at the second attempt, now being reviewed."""
+    job = factories.ReviewJobFactory(
+        changelist_id="48213",
+        status="in_progress",
+        title="Retry uploads that the gateway dropped",
+        author="bob",
+        created_at=now() - timedelta(seconds=41),
+    )
+    fetch = factories.StageRunFactory(
+        job=job,
+        stage="fetch",
+        status="succeeded",
+        attempts=2,
+        started_at=now() - timedelta(seconds=33),
+        finished_at=now() - timedelta(seconds=31),
+    )
+    factories.AttemptFactory(
+        stage_run=fetch,
+        number=1,
+        outcome="failed",
+        error_class="NETWORK_TIMEOUT",
+        code="CRITICIZER_E101",
+        detail="p4 describe did not answer within 30 s",
+        retry_delay_seconds=0.7,
+    )
+    factories.AttemptFactory(stage_run=fetch, number=2, outcome="succeeded")
+    review = factories.StageRunFactory(
+        job=job, stage="llm", status="running", started_at=now() - timedelta(seconds=31)
+    )
+    factories.AttemptFactory(stage_run=review, number=1)
+    factories.StageRunFactory(job=job, stage="notify")
+    return job
+
+
+def finished_review() -> ReviewJob:
+    """Two versions of one changelist; the newer one has findings of every kind."""
+    older = factories.ReviewJobFactory(
+        changelist_id="git:shop@0123456789abcdef0123456789abcdef01234567",
+        status="superseded",
+        title="Charge stored cards through the new gateway",
+        author="bob",
+    )
+    job = factories.ReviewJobFactory(
+        changelist_id=older.changelist_id,
+        review_version=2,
+        status="succeeded",
+        title=older.title,
+        author="bob",
+        requested_by="ci",
+        banner=BANNER,
+        model_name="",
+        created_at=now() - timedelta(minutes=4),
+        finished_at=now() - timedelta(minutes=3, seconds=12),
+    )
+    for number, stage in enumerate(("fetch", "llm", "notify")):
+        run = factories.StageRunFactory(
+            job=job,
+            stage=stage,
+            status="succeeded",
+            started_at=now() - timedelta(seconds=240 - 14 * number),
+            finished_at=now() - timedelta(seconds=230 - 14 * number),
+        )
+        factories.AttemptFactory(stage_run=run, outcome="succeeded")
+    _findings(job)
+    factories.CoverageRowFactory(job=job, file="//shop/payments/charge.py")
+    factories.CoverageRowFactory(job=job, file="//shop/payments/retry.py", status="checked")
+    factories.CoverageRowFactory(
+        job=job, file="//shop/payments/fixtures.json", status="partial", reason="2 of 5 parts read"
+    )
+    factories.CoverageRowFactory(
+        job=job, file="//shop/static/logo.png", status="skipped", reason="binary file"
+    )
+    factories.CoverageRowFactory(job=job, file=LONG_PATH, status="skipped", reason="generated file")
+    factories.DeliveryFactory(job=job, recipient="mail:carol@example.com", status="sent", attempts=1)
+    factories.DeliveryFactory(
+        job=job,
+        recipient="webhook:https://ci.example.com/hooks/review",
+        status="failed",
+        attempts=5,
+        detail="the server answered 410",
+    )
+    return job
+
+
+def _findings(job: ReviewJob) -> None:
+    factories.FindingRowFactory(
+        job=job,
+        file="//shop/payments/charge.py",
+        line=42,
+        end_line=43,
+        severity="critical",
+        category="data-loss",
+        title="A retry charges the card a second time",
+        message="`gateway.charge` is called again without the `idempotency_key` of the first call. "
+        "When the answer is lost after the charge was made, the customer pays twice.",
+        suggestion="Make the key once per order and pass it on every attempt: "
+        "`gateway.charge(card, amount, idempotency_key=order.charge_key)`.",
+        source="llm",
+        confidence=92,
+        excerpt=[
+            [40, " ", "    for attempt in range(MAX_ATTEMPTS):"],
+            [41, " ", "        try:"],
+            [None, "-", "            return gateway.charge(card, amount)"],
+            [42, "+", '            log.info("charging %s for order %d", card.masked, order.id)'],
+            [43, "+", "            return gateway.charge(card, amount, timeout=2.5)  # seconds"],
+            [44, " ", "        except GatewayTimeout:"],
+            [45, " ", "            continue"],
+        ],
+    )
+    factories.FindingRowFactory(
+        job=job,
+        file="//shop/payments/retry.py",
+        line=7,
+        end_line=7,
+        severity="high",
+        category="secret",
+        title="A credential was added",
+        message="The new line assigns a literal to a name that holds a password. Whoever can read the depot "
+        "can read it.",
+        suggestion="Rotate it, and read it from the environment.",
+        source="check:secrets",
+        excerpt=[
+            [6, " ", "import os"],
+            [7, "+", 'GATEWAY_PASSWORD = "[REDACTED:password]"'],
+            [8, " ", ""],
+        ],
+    )
+    factories.FindingRowFactory(
+        job=job,
+        file="//shop/payments/retry.py",
+        line=31,
+        end_line=31,
+        severity="medium",
+        category="bug",
+        title="The delay grows without a bound",
+        message="After 20 attempts the delay is twelve days.",
+        source="llm",
+        confidence=70,
+        excerpt=[[31, "+", "    time.sleep(2 ** attempt)"]],
+    )
+    factories.FindingRowFactory(
+        job=job,
+        file="//shop/payments/charge.py",
+        line=12,
+        severity="low",
+        category="maintenance",
+        title="A debugger call was left in",
+        message="`breakpoint()` stops the worker.",
+        source="check:debugger",
+        excerpt=[[12, "+", "    breakpoint()"]],
+    )
+    factories.FindingRowFactory(
+        job=job,
+        file=LONG_PATH,
+        line=None,
+        end_line=None,
+        severity="medium",
+        category="file",
+        title="A file of 4.2 MB was added",
+        message="Large files make every clone slower.",
+        source="check:large_file",
+    )
+
+
+def open_letter() -> DeadLetter:
+    """A fetch that gave up, with everything an operator looks at."""
+    job = factories.ReviewJobFactory(
+        changelist_id="48190", status="dead_lettered", title="Bump the map tiles", author="mallory"
+    )
+    run = factories.StageRunFactory(
+        job=job, stage="fetch", status="failed", attempts=5, error_class="NETWORK_TIMEOUT"
+    )
+    for number in range(1, 6):
+        factories.AttemptFactory(
+            stage_run=run,
+            number=number,
+            outcome="failed",
+            error_class="NETWORK_TIMEOUT",
+            code="CRITICIZER_E101",
+            detail="p4 describe did not answer within 30 s",
+        )
+    letter = factories.DeadLetterFactory(
+        job=job,
+        stage="fetch",
+        error_class="NETWORK_TIMEOUT",
+        code="CRITICIZER_E101",
+        severity="medium",
+        detail="p4 describe did not answer within 30 s",
+        attempts=5,
+        sanitized_context={"attempt": 5, "command": "describe -S 48190", "server": "main"},
+        last_stack=(
+            "Traceback (most recent call last):\n"
+            '  File "reviews/sources/process.py", line 88, in run\n'
+            "    raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Place.SOURCE)\n"
+            "criticizer.failures.RetryableFailure: p4 describe did not answer within 30 s\n"
+        ),
+        first_failure_at=now() - timedelta(minutes=9),
+        last_failure_at=now() - timedelta(minutes=2),
+    )
+    factories.DeadLetterEventFactory(letter=letter, actor="criticizer", reason="budget of 5 attempts used up")
+    return letter
+
+
+def list_of_reviews() -> None:
+    """A list with every status in it."""
+    running_review()
+    finished_review()
+    open_letter()
+    waiting = factories.ReviewJobFactory(
+        changelist_id="48210", status="retryable_failed", title="Speed up the tile cache", author="bob"
+    )
+    factories.StageRunFactory(
+        job=waiting,
+        stage="fetch",
+        status="retry_wait",
+        attempts=3,
+        next_attempt_at=now() + timedelta(seconds=12),
+    )
+    clean = factories.ReviewJobFactory(
+        changelist_id="48201",
+        status="succeeded",
+        title="Correct a typing error in the manual",
+        author="carol",
+    )
+    factories.CoverageRowFactory(job=clean, file="//depot/main/manual.md")
+    for status in ("queued", "timed_out", "cancelled"):
+        factories.ReviewJobFactory(status=status, title=f"A change that is {status.replace('_', ' ')}")

@@ -1,0 +1,98 @@
+"""SIGKILL of any process at any moment: the work ends, and is told once."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from criticizer.models import OutboxMessage
+from reviews.models import Attempt, ReviewJob
+from tests.crash.conftest import World
+from tests.stack import eventually
+
+pytestmark = pytest.mark.cluster
+
+POINTS = [
+    "fetch-before",
+    "fetch-after",
+    "llm-before",
+    "llm-after",
+    "notify-before",
+    "notify-before-send",
+    "notify-after-send",
+    "notify-after",
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_worker_killed_at(world: World, point: str) -> None:
+    world.crash_at(point)
+    job = world.post()
+    assert world.succeeded(job)
+    world.seen_once(1)
+    assert not (world.points / point).exists(), "the worker did not die"
+    stage = point.split("-")[0]
+    attempts = Attempt.objects.filter(stage_run__job_id=job, stage_run__stage=stage).order_by("id")
+    assert [attempt.outcome for attempt in attempts] == ["lost", "succeeded"]
+    assert not OutboxMessage.objects.exists()
+
+
+@pytest.mark.parametrize("role", ["idle", "pusher", "monitor"])
+@pytest.mark.parametrize("queue", ["stages", "llm"])
+def test_an_idle_process_killed(world: World, queue: str, role: str) -> None:
+    for process in world.stack.named(queue, role):
+        world.stack.kill(process)
+    job = world.post()
+    # A killed idle worker may hold the queue's lock: the caretaker ends the cluster, the supervisor starts one.
+    assert world.succeeded(job, seconds=60)
+    world.seen_once(1)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["sentinel", "cluster"])
+@pytest.mark.parametrize("queue", ["stages", "llm"])
+def test_the_head_of_a_cluster_killed(world: World, queue: str, whole: bool) -> None:
+    main, sentinel = world.stack.main(queue), world.stack.sentinel(queue)
+    family = [*sentinel.children(), sentinel, main]
+    if whole:
+        world.stack.kill(main)
+    world.stack.kill(sentinel)
+    # Nobody is left behind to run tasks unguarded.
+    eventually(lambda: not any(process.is_running() and process.status() != "zombie" for process in family), 10)
+    job = world.post()
+    assert world.succeeded(job, seconds=60)
+    world.seen_once(1)
+
+
+@pytest.mark.parametrize("world", [{"commits": 12, "delay": 0.3}], indirect=True)
+def test_a_whole_cluster_killed_under_load_loses_nothing(world: World) -> None:
+    jobs = [world.post(number) for number in range(12)]
+    eventually(lambda: ReviewJob.objects.filter(status="succeeded").count() >= 2)
+    for queue in ("stages", "llm"):
+        world.stack.kill(world.stack.main(queue))
+    assert world.succeeded(*jobs, seconds=90)
+    world.seen_once(12)
+
+
+@pytest.mark.parametrize("world", [{"commits": 12, "delay": 0.3}], indirect=True)
+def test_postgresql_restarted_under_load(world: World, postgres: object) -> None:
+    jobs = [world.post(number) for number in range(12)]
+    eventually(lambda: ReviewJob.objects.filter(status="succeeded").count() >= 2)
+    postgres.kill()  # type: ignore[attr-defined]
+    time.sleep(1)
+    postgres.start()  # type: ignore[attr-defined]
+    from django.db import connection
+
+    connection.close()
+    assert world.succeeded(*jobs, seconds=90)
+    world.seen_once(12)
+
+
+@pytest.mark.parametrize("world", [{"delay": 60.0}], indirect=True)
+def test_a_clean_stop_gives_the_attempt_back(world: World) -> None:
+    job = world.post()
+    eventually(lambda: world.llm.requests)
+    world.stack.stop()
+    run = ReviewJob.objects.get(pk=job).stages.get(stage="llm")
+    assert (run.status, run.attempts) == ("pending", 0)
+    assert Attempt.objects.get(stage_run=run).outcome == "given_back"

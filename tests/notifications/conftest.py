@@ -1,0 +1,42 @@
+"""Fixtures of the notifications tests: triggers in place, a job, scripted providers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pgtrigger
+import pytest
+
+from reviews.models import ReviewJob
+from tests.factories import ReviewJobFactory
+from tests.notifications.scripted import ScriptedProvider
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
+    """State machines hold in these tests also where tables were made without migrations."""
+    with django_db_blocker.unblock():
+        pgtrigger.install()
+
+
+@pytest.fixture
+def job(db: None) -> ReviewJob:
+    return ReviewJobFactory(changelist_id="12345", review_version=1)
+
+
+@pytest.fixture
+def mail() -> ScriptedProvider:
+    """Like plain SMTP: neither deduplicates nor can be asked."""
+    return ScriptedProvider("smtp")
+
+
+@pytest.fixture
+def hook() -> ScriptedProvider:
+    """Like a webhook receiver: deduplicates."""
+    return ScriptedProvider("webhook", deduplicates=True)
+
+
+@pytest.fixture
+def asked() -> ScriptedProvider:
+    """Like the maildir: can be asked."""
+    return ScriptedProvider("maildir", can_look_up=True)

@@ -1,0 +1,111 @@
+"""A provider in memory that does what a test says, and helpers around delivery rows.
+
+Origin of its behaviour: constructed, within what `notifications.providers.base` allows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from uuid import UUID
+
+from criticizer.failures import (
+    ErrorClass,
+    PermanentFailure,
+    Place,
+    RetryableFailure,
+    UncertainFailure,
+)
+from notifications import ledger, sending
+from notifications.models import Delivery
+from notifications.providers.base import Capabilities, Evidence, LookUp, Message, Provider
+from notifications.recipients import split
+from notifications.states import SendOutcome
+from reviews.models import ReviewJob
+from tests.notifications.samples import message
+
+ANN = "mail:ann@example.com"
+BOB = "mail:bob@example.com"
+CI = "webhook:https://ci.example.com/hook"
+
+
+def not_sent(error_class: ErrorClass = ErrorClass.NETWORK_UNREACHABLE, wait: float | None = None) -> RetryableFailure:
+    return RetryableFailure(error_class, Place.PROVIDER, "scripted", retry_after_seconds=wait)
+
+
+def refused(error_class: ErrorClass = ErrorClass.RECIPIENT_REJECTED) -> PermanentFailure:
+    return PermanentFailure(error_class, Place.PROVIDER, "scripted")
+
+
+def unclear(error_class: ErrorClass = ErrorClass.DELIVERY_UNCERTAIN) -> UncertainFailure:
+    return UncertainFailure(error_class, Place.PROVIDER, "scripted")
+
+
+class ScriptedProvider:
+    """Accepts, unless the script has an exception for the call; counts calls and arrivals.
+
+    A failure given as (exception, True) happens after the message was accepted.
+    """
+
+    def __init__(self, name: str, *, deduplicates: bool = False, can_look_up: bool = False) -> None:
+        self.name = name
+        self.capabilities = Capabilities(deduplicates, can_look_up)
+        self.calls: list[Message] = []
+        self.arrived: Counter[UUID] = Counter()
+        self.looked_up: list[tuple[UUID, str]] = []
+        self.script: deque[object] = deque()
+        self.before_send: Callable[[Message], None] = lambda message: None
+        self.look_up_failure: Exception | None = None
+
+    def send(self, message: Message) -> str:
+        self.before_send(message)
+        self.calls.append(message)
+        step = self.script.popleft() if self.script else None
+        accepted = True
+        if isinstance(step, tuple):
+            step, accepted = step
+        elif step is not None:
+            accepted = False
+        if accepted and not (self.capabilities.deduplicates and self.arrived[message.token]):
+            self.arrived[message.token] += 1
+        if isinstance(step, BaseException):
+            raise step
+        return f"id-{message.token}"
+
+    def look_up(self, message: Message, notification_id: str) -> LookUp:
+        self.looked_up.append((message.token, notification_id))
+        if self.look_up_failure:
+            raise self.look_up_failure
+        if not self.capabilities.can_look_up:
+            return LookUp(Evidence.UNKNOWN)
+        if self.arrived[message.token]:
+            return LookUp(Evidence.FOUND, f"id-{message.token}")
+        return LookUp(Evidence.ABSENT)
+
+
+def prepare(job: ReviewJob, *recipients: str, **changes: object) -> list[Delivery]:
+    """Prepare sample messages to the recipients; return their rows in the order of sending."""
+    messages = {}
+    for recipient in recipients:
+        token = sending.token_for(job.changelist_id, recipient, job.review_version)
+        messages[recipient] = replace(message(split(recipient)[1], **changes), token=token)
+    sending.prepare(job.pk, job.changelist_id, job.review_version, messages)
+    return list(Delivery.objects.filter(job=job).order_by("id"))
+
+
+def deliver(
+    job: ReviewJob, providers: Mapping[str, Provider], may_continue: Callable[[], bool] = lambda: True
+) -> sending.Outcome:
+    return sending.deliver(job.pk, providers, may_continue=may_continue)
+
+
+def outcomes(row: Delivery) -> list[str]:
+    return list(row.attempt_rows.order_by("id").values_list("outcome", flat=True))
+
+
+def crashed(row: Delivery, provider: str) -> None:
+    """Leave the row as a worker leaves it that died between its claim and its record."""
+    claimed = ledger.claim(ledger.read(row.pk), provider)
+    assert claimed is not None
+    assert outcomes(row)[-1] == SendOutcome.STARTED

@@ -1,0 +1,95 @@
+"""Recipients are keys: one spelling each, and refusals that tell what to write."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notifications.providers.registry import ProvidersConfig, build
+from notifications.providers.webhook import WebhookConfig
+from notifications.recipients import CHANNELS, MAX_LENGTH, normalise, split
+
+
+@pytest.mark.parametrize(
+    ("given", "normal"),
+    [
+        ("ann@example.com", "mail:ann@example.com"),
+        ("mail:ann@example.com", "mail:ann@example.com"),
+        ("  Mail:Ann@EXAMPLE.com ", "mail:Ann@example.com"),  # only the domain is case-insensitive
+        ("mail:ann@example.com.", "mail:ann@example.com"),
+        ("mail:ann@münchen.example", "mail:ann@xn--mnchen-3ya.example"),
+        ("mail:ann+reviews@example.com", "mail:ann+reviews@example.com"),
+        ("mail:ann@localhost", "mail:ann@localhost"),
+        ("webhook:https://CI.Example.com", "webhook:https://ci.example.com/"),
+        ("webhook:HTTPS://ci.example.com:443/a?b=c", "webhook:https://ci.example.com/a?b=c"),
+        ("webhook:http://ci.example.com:80/", "webhook:http://ci.example.com/"),
+        ("webhook:http://ci.example.com:8080/A%20b", "webhook:http://ci.example.com:8080/A%20b"),
+        ("webhook:http://[2001:DB8:0::1]:81/x", "webhook:http://[2001:db8::1]:81/x"),
+    ],
+)
+def test_spellings_of_one_recipient_have_one_normal_form(given: str, normal: str) -> None:
+    assert normalise(given) == normal
+    assert normalise(normal) == normal
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("", "empty"),
+        ("Ann <ann@example.com>", "display name"),
+        ('"ann"@example.com', "display name"),
+        ("mail:ann", "lacks its domain"),
+        ("mail:ann@", "host name"),
+        ("mail:@example.com", "not valid"),
+        ("mail:ann@[127.0.0.1]", "brackets"),
+        ("mail:ann@example", "not valid"),
+        ("mail:ann@example.com,bob@example.com", "bare address"),
+        ("ann@example.com\nBcc: mallory@example.com", "control characters"),
+        ("mail:ann@exam\x00ple.com", "control characters"),
+        ("mail:" + "a" * 65 + "@example.com", "64"),
+        ("mail:a@" + "b" * 300 + ".com", "host name"),
+        ("mail:ann@example.com" + "m" * MAX_LENGTH, "longer than"),
+        ("slack:C123", "mail, webhook"),
+        ("https://ci.example.com/hook", "webhook:https://ci.example.com/hook"),
+        ("webhook:ftp://ci.example.com/", "https://"),
+        ("webhook:https:///path", "name a host"),
+        ("webhook:https://ann:pw@ci.example.com/", "user name"),
+        ("webhook:https://ci.example.com/#x", "fragment"),
+        ("webhook:https://ci.example.com\\@evil.example/", "user name"),
+        ("webhook:https://ci.example.com/a b", "spaces"),
+        ("webhook:https://ci.example.com:99999/", "malformed"),
+        ("webhook:https://ci.example.com:0/", "port 0"),
+        ("webhook:http://[fe80::1%25eth0]/", "interface"),
+        ("webhook:https://exa_mple..com/", "host name"),
+    ],
+)
+def test_what_is_no_recipient_is_refused_with_a_remedy(given: str, says: str) -> None:
+    with pytest.raises(ValueError) as refusal:
+        normalise(given)
+    assert says in str(refusal.value)
+
+
+@given(st.text(max_size=80))
+def test_normalising_is_idempotent_or_refuses(text: str) -> None:
+    try:
+        normal = normalise(text)
+    except ValueError:
+        return
+    assert normalise(normal) == normal
+    assert split(normal)[0] in CHANNELS
+
+
+def test_split_gives_channel_and_address() -> None:
+    assert split("webhook:https://ci.example.com/x") == ("webhook", "https://ci.example.com/x")
+
+
+@pytest.mark.parametrize("text", ["ann@example.com", "slack:C1", "mail:", ""])
+def test_split_takes_normal_forms_only(text: str) -> None:
+    with pytest.raises(ValueError, match="mail, webhook"):
+        split(text)
+
+
+def test_every_channel_has_a_provider(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    config = ProvidersConfig(mail_from="criticizer@reviews.test", maildir=tmp_path, webhook=WebhookConfig())
+    assert set(build(config)) == set(CHANNELS)

@@ -1,0 +1,558 @@
+"""Prepare and deliver: each row to its end, in order, and never two senders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, repeat
+
+import pytest
+from django.db import IntegrityError, OperationalError, ProgrammingError, connection, transaction
+from django.db.models import F
+
+from criticizer.failures import (
+    ErrorClass,
+    PermanentFailure,
+    RetryableFailure,
+    UncertainFailure,
+)
+from notifications import ledger, sending
+from notifications.models import Delivery, DeliveryAttempt
+from notifications.states import DeliveryStatus, SendOutcome
+from reviews.models import ReviewJob
+from tests.factories import ReviewJobFactory
+from tests.notifications.samples import message
+from tests.notifications.scripted import (
+    ANN,
+    BOB,
+    CI,
+    ScriptedProvider,
+    crashed,
+    deliver,
+    not_sent,
+    outcomes,
+    prepare,
+    refused,
+    unclear,
+)
+
+E = ErrorClass
+D = DeliveryStatus
+
+
+def statuses(job: ReviewJob) -> list[str]:
+    return list(Delivery.objects.filter(job=job).order_by("id").values_list("status", flat=True))
+
+
+# -- prepare -----------------------------------------------------------------------------------
+
+
+def test_preparing_twice_makes_one_row_a_recipient(job: ReviewJob) -> None:
+    first = prepare(job, ANN, CI)
+    assert [row.pk for row in prepare(job, ANN, CI)] == [row.pk for row in first]
+    assert [row.recipient for row in first] == [ANN, CI]
+
+
+def test_a_row_that_was_never_sent_takes_the_newer_message(job: ReviewJob) -> None:
+    prepare(job, ANN)
+    (row,) = prepare(job, ANN, text="reviewed anew")
+    assert row.payload["text"] == "reviewed anew"
+
+
+def test_a_row_that_was_certainly_not_sent_takes_the_newer_message(
+    job: ReviewJob, mail: ScriptedProvider
+) -> None:
+    mail.script.append(not_sent())
+    prepare(job, ANN)
+    with pytest.raises(RetryableFailure):
+        deliver(job, {"mail": mail})
+    (row,) = prepare(job, ANN, text="reviewed anew")
+    assert row.payload["text"] == "reviewed anew"
+
+
+@pytest.mark.parametrize("state", ["crashed", "unclear", "sent"])
+def test_a_row_that_may_have_been_sent_keeps_the_bytes_that_were_sent(
+    job: ReviewJob, mail: ScriptedProvider, state: str
+) -> None:
+    (row,) = prepare(job, ANN, text="as sent")
+    if state == "crashed":
+        crashed(row, "smtp")
+    elif state == "unclear":
+        mail.script.append(unclear())
+        with pytest.raises(UncertainFailure):
+            deliver(job, {"mail": mail})
+    else:
+        deliver(job, {"mail": mail})
+    (row,) = prepare(job, ANN, text="reviewed anew")
+    assert row.payload["text"] == "as sent"
+
+
+def test_a_message_with_another_recipients_token_is_refused(job: ReviewJob) -> None:
+    token = sending.token_for("12345", BOB, 1)
+    with pytest.raises(ValueError, match="token"):
+        sending.prepare(job.pk, "12345", 1, {ANN: message(token=1)})
+    with pytest.raises(ValueError, match="token"):
+        sending.prepare(job.pk, "12345", 1, {BOB: replace(message("ann@example.com"), token=token)})
+    assert not Delivery.objects.exists()
+
+
+def test_tokens_differ_in_each_part_of_the_tuple_and_never_change() -> None:
+    tuples = [("1", ANN, 1), ("1", ANN, 2), ("1", BOB, 1), ("2", ANN, 1), ("1", f'{ANN}", 1', 1)]
+    assert len({sending.token_for(*key) for key in tuples}) == len(tuples)
+    # Written down: a token that changed between releases would send every retry twice.
+    assert str(sending.token_for("12345", ANN, 1)) == "63666591-0f2d-5478-a35d-b843e6276d4e"
+
+
+# -- deliver -----------------------------------------------------------------------------------
+
+
+def test_every_recipient_is_told_once_and_the_rows_say_so(
+    job: ReviewJob, mail: ScriptedProvider, hook: ScriptedProvider
+) -> None:
+    prepare(job, ANN, CI)
+    outcome = deliver(job, {"mail": mail, "webhook": hook})
+    assert outcome == sending.Outcome(sent=2)
+    for row in Delivery.objects.all():
+        assert (row.status, row.attempts) == (D.SENT, 1)
+        assert row.notification_id == f"id-{row.token}"
+        assert row.notified_at is not None
+        assert outcomes(row) == [SendOutcome.ACCEPTED]
+    assert sending.unnotified("12345", 1, [ANN, CI]) == []
+
+
+def test_delivering_again_sends_nothing(job: ReviewJob, mail: ScriptedProvider) -> None:
+    prepare(job, ANN)
+    deliver(job, {"mail": mail})
+    assert deliver(job, {"mail": mail}) == sending.Outcome(already_sent=1)
+    assert len(mail.calls) == 1
+
+
+def test_a_job_without_recipients_is_done(job: ReviewJob) -> None:
+    assert deliver(job, {}) == sending.Outcome()
+
+
+def test_the_sent_message_is_the_frozen_one(job: ReviewJob, mail: ScriptedProvider) -> None:
+    prepare(job, ANN)
+    deliver(job, {"mail": mail})
+    assert mail.calls == [replace(message(), token=sending.token_for("12345", ANN, 1))]
+
+
+def test_what_was_not_sent_is_repeated_with_the_same_bytes_and_token(
+    job: ReviewJob, mail: ScriptedProvider
+) -> None:
+    mail.script.append(not_sent())
+    (row,) = prepare(job, ANN)
+    with pytest.raises(RetryableFailure) as failed:
+        deliver(job, {"mail": mail})
+    assert failed.value.error_class is E.NETWORK_UNREACHABLE
+    assert statuses(job) == [D.PENDING]
+    deliver(job, {"mail": mail})
+    assert mail.calls[0] == mail.calls[1]
+    assert outcomes(row) == [SendOutcome.NOT_SENT, SendOutcome.ACCEPTED]
+    assert statuses(job) == [D.SENT]
+
+
+def test_one_failing_recipient_does_not_stop_the_others(
+    job: ReviewJob, mail: ScriptedProvider, hook: ScriptedProvider
+) -> None:
+    mail.script += [refused(), unclear()]
+    prepare(job, ANN, BOB, CI)
+    with pytest.raises(UncertainFailure):
+        deliver(job, {"mail": mail, "webhook": hook})
+    assert statuses(job) == [D.FAILED, D.UNCERTAIN, D.SENT]
+
+
+def test_the_longest_retry_after_decides(job: ReviewJob, mail: ScriptedProvider) -> None:
+    mail.script += [not_sent(E.RATE_LIMITED, 5), not_sent(E.RATE_LIMITED, 60), not_sent()]
+    prepare(job, ANN, BOB, "mail:eve@example.com")
+    with pytest.raises(RetryableFailure) as failed:
+        deliver(job, {"mail": mail})
+    assert failed.value.retry_after_seconds == 60
+    assert failed.value.context["to_repeat"] == 3
+
+
+@pytest.mark.parametrize(
+    ("script", "raised"),
+    [
+        ([refused(), unclear(), not_sent()], RetryableFailure),
+        ([refused(), unclear(), None], UncertainFailure),
+        ([refused(E.AUTH_DENIED), None, None], PermanentFailure),
+    ],
+)
+def test_what_can_be_repeated_goes_before_what_needs_an_operator(
+    job: ReviewJob, mail: ScriptedProvider, script: list[object], raised: type[Exception]
+) -> None:
+    mail.script += script
+    prepare(job, ANN, BOB, "mail:eve@example.com")
+    with pytest.raises(raised):
+        deliver(job, {"mail": mail})
+
+
+def test_a_refused_row_is_not_sent_again_until_it_is_reset(job: ReviewJob, mail: ScriptedProvider) -> None:
+    mail.script.append(refused())
+    prepare(job, ANN)
+    for _ in range(2):
+        with pytest.raises(PermanentFailure) as failed:
+            deliver(job, {"mail": mail})
+        assert failed.value.error_class is E.RECIPIENT_REJECTED
+    assert len(mail.calls) == 1
+    assert sending.reset_failed(job.pk) == 1
+    assert deliver(job, {"mail": mail}).sent == 1
+
+
+def test_an_uncertain_row_is_never_sent_again_by_itself(job: ReviewJob, mail: ScriptedProvider) -> None:
+    mail.script.append((unclear(), True))
+    prepare(job, ANN)
+    for _ in range(3):
+        with pytest.raises(UncertainFailure) as failed:
+            deliver(job, {"mail": mail})
+        assert failed.value.error_class is E.DELIVERY_UNCERTAIN
+        assert sending.reset_failed(job.pk) == 0
+    assert list(mail.arrived.values()) == [1]
+
+
+def test_a_provider_that_deduplicates_is_asked_again_with_the_same_message(
+    job: ReviewJob, hook: ScriptedProvider
+) -> None:
+    hook.script.append((unclear(E.UPSTREAM_INTERNAL), True))
+    (row,) = prepare(job, CI)
+    with pytest.raises(RetryableFailure) as failed:
+        deliver(job, {"webhook": hook})
+    assert failed.value.error_class is E.UPSTREAM_INTERNAL
+    assert statuses(job) == [D.RECONCILING]
+    deliver(job, {"webhook": hook})
+    assert hook.calls[0] == hook.calls[1]
+    assert list(hook.arrived.values()) == [1]
+    assert outcomes(row) == [SendOutcome.AMBIGUOUS, SendOutcome.ACCEPTED]
+
+
+def test_a_refusal_after_doubt_does_not_turn_doubt_into_failed(
+    job: ReviewJob, hook: ScriptedProvider
+) -> None:
+    hook.script += [(unclear(E.NETWORK_TIMEOUT), True), refused()]
+    prepare(job, CI)
+    with pytest.raises(RetryableFailure):
+        deliver(job, {"webhook": hook})
+    with pytest.raises(UncertainFailure):
+        deliver(job, {"webhook": hook})
+    assert statuses(job) == [D.UNCERTAIN]  # "failed" would be a lie: it arrived
+
+
+def test_doubt_stays_through_a_repetition_that_was_not_sent(job: ReviewJob, hook: ScriptedProvider) -> None:
+    hook.script += [(unclear(E.NETWORK_TIMEOUT), True), not_sent()]
+    prepare(job, CI)
+    for _ in range(2):
+        with pytest.raises(RetryableFailure):
+            deliver(job, {"webhook": hook})
+        assert statuses(job) == [D.RECONCILING]
+    deliver(job, {"webhook": hook})
+    assert statuses(job) == [D.SENT]
+
+
+def test_a_provider_that_can_be_asked_is_asked_before_anything_is_repeated(
+    job: ReviewJob, asked: ScriptedProvider
+) -> None:
+    asked.script += [(unclear(), True), unclear()]
+    arrived, lost = prepare(job, ANN, BOB)
+    with pytest.raises(RetryableFailure):
+        deliver(job, {"mail": asked})
+    deliver(job, {"mail": asked})
+    assert list(asked.arrived.values()) == [1, 1]
+    assert outcomes(arrived) == [SendOutcome.AMBIGUOUS, SendOutcome.FOUND]
+    assert outcomes(lost) == [SendOutcome.AMBIGUOUS, SendOutcome.ABSENT, SendOutcome.ACCEPTED]
+
+
+def test_a_look_up_that_fails_leaves_the_question_open(job: ReviewJob, asked: ScriptedProvider) -> None:
+    (row,) = prepare(job, ANN)
+    crashed(row, asked.name)
+    asked.look_up_failure = not_sent(E.UPSTREAM_UNAVAILABLE)
+    with pytest.raises(RetryableFailure):
+        deliver(job, {"mail": asked})
+    assert statuses(job) == [D.RECONCILING]
+    assert asked.calls == []
+    asked.look_up_failure = None
+    assert deliver(job, {"mail": asked}).sent == 1
+
+
+def test_another_providers_absence_proves_nothing(job: ReviewJob, asked: ScriptedProvider) -> None:
+    """Mail went to SMTP, the worker died, and mail goes to a maildir since."""
+    (row,) = prepare(job, ANN)
+    crashed(row, "smtp")
+    with pytest.raises(UncertainFailure):
+        deliver(job, {"mail": asked})
+    assert asked.calls == asked.looked_up == []
+    assert statuses(job) == [D.UNCERTAIN]
+
+
+def test_a_channel_without_a_provider_fails_its_row_only(job: ReviewJob, mail: ScriptedProvider) -> None:
+    prepare(job, CI, ANN)
+    with pytest.raises(PermanentFailure) as failed:
+        deliver(job, {"mail": mail})
+    assert failed.value.error_class is E.CONFIG_INVALID
+    assert statuses(job) == [D.FAILED, D.SENT]
+
+
+def test_a_message_that_changed_in_the_database_is_not_sent(job: ReviewJob, mail: ScriptedProvider) -> None:
+    (row,) = prepare(job, ANN)
+    Delivery.objects.filter(pk=row.pk).update(payload={**row.payload, "text": "forged"})
+    with pytest.raises(PermanentFailure) as failed:
+        deliver(job, {"mail": mail})
+    assert failed.value.error_class is E.INTERNAL_BUG
+    assert mail.calls == []
+
+
+def test_a_defect_in_a_provider_is_raised_after_the_others_were_told(
+    job: ReviewJob, mail: ScriptedProvider, asked: ScriptedProvider
+) -> None:
+    asked.script.append(ZeroDivisionError())
+    (row, _) = prepare(job, ANN, BOB)
+    with pytest.raises(ZeroDivisionError):
+        deliver(job, {"mail": asked})
+    assert statuses(job) == [D.RECONCILING, D.SENT]
+    assert outcomes(row) == [SendOutcome.AMBIGUOUS]
+    assert deliver(job, {"mail": asked}) == sending.Outcome(sent=1, already_sent=1)
+
+
+# -- stopping ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answers", [[False], [True, False]])
+def test_nothing_is_sent_once_the_job_may_not_continue(
+    job: ReviewJob, mail: ScriptedProvider, answers: list[bool]
+) -> None:
+    prepare(job, ANN, BOB)
+    told: Iterator[bool] = chain(answers, repeat(False))
+    assert deliver(job, {"mail": mail}, lambda: next(told)) == sending.Outcome(stopped=True)
+    assert mail.calls == []
+    assert statuses(job) == [D.PENDING, D.PENDING]
+
+
+def test_a_job_that_is_superseded_between_two_sends_stops_there(
+    job: ReviewJob, mail: ScriptedProvider
+) -> None:
+    prepare(job, ANN, BOB)
+    superseded = False
+
+    def supersede(_: object) -> None:
+        nonlocal superseded
+        superseded = True
+        sending.supersede_unsent(job.pk)
+
+    mail.before_send = supersede
+    outcome = deliver(job, {"mail": mail}, lambda: not superseded)
+    assert outcome == sending.Outcome(sent=1, stopped=True)
+    assert statuses(job) == [D.SENT, D.SUPERSEDED]
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [(sending.supersede_unsent, D.SUPERSEDED), (sending.cancel_unsent, D.CANCELLED)],
+)
+def test_ending_a_job_gives_up_only_what_was_not_begun(
+    job: ReviewJob, mail: ScriptedProvider, end, status: DeliveryStatus  # type: ignore[no-untyped-def]
+) -> None:
+    begun, _, _ = prepare(job, ANN, BOB, CI)
+    crashed(begun, "smtp")
+    assert end(job.pk) == 2
+    assert statuses(job) == [D.SENDING, status, status]
+    with pytest.raises(UncertainFailure):
+        deliver(job, {"mail": mail})
+    assert mail.calls == []
+
+
+# -- two workers -------------------------------------------------------------------------------
+
+
+def test_of_two_workers_that_read_the_same_row_one_sends(job: ReviewJob, mail: ScriptedProvider) -> None:
+    (row,) = prepare(job, ANN)
+    first, second = ledger.read(row.pk), ledger.read(row.pk)
+    assert ledger.claim(first, "smtp") is not None
+    assert ledger.claim(second, "smtp") is None
+    assert DeliveryAttempt.objects.count() == 1
+
+
+def test_a_worker_that_comes_too_late_sends_nothing(
+    job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (row,) = prepare(job, ANN)
+    stale = ledger.read(row.pk)
+    deliver(job, {"mail": mail})
+    monkeypatch.setattr(ledger, "read", lambda delivery_id: stale)
+    with pytest.raises(RetryableFailure) as failed:
+        deliver(job, {"mail": mail})
+    assert failed.value.error_class is E.WRITE_CONFLICT
+    assert len(mail.calls) == 1
+
+
+def test_a_worker_thought_dead_still_reports_what_it_knows(job: ReviewJob, mail: ScriptedProvider) -> None:
+    (row,) = prepare(job, ANN)
+    claimed = ledger.claim(ledger.read(row.pk), "smtp")
+    assert claimed is not None
+    with pytest.raises(UncertainFailure):  # meanwhile another worker takes its attempt for lost
+        deliver(job, {"mail": mail})
+    assert ledger.mark_sent(claimed, "id-of-the-first")
+    row.refresh_from_db()
+    assert (row.status, row.notification_id) == (D.SENT, "id-of-the-first")
+    assert outcomes(row) == [SendOutcome.ACCEPTED]
+
+
+def test_a_late_acceptance_is_found_before_a_requeued_row_is_sent_again(
+    job: ReviewJob, asked: ScriptedProvider
+) -> None:
+    (row,) = prepare(job, ANN)
+    claimed = ledger.claim(ledger.read(row.pk), asked.name)
+    assert claimed is not None
+    assert sending.settle(job.pk, {"mail": asked}) == 0  # absent: back to pending
+    assert not ledger.mark_sent(claimed, "late-id")
+    assert deliver(job, {"mail": asked}).sent == 1
+    row.refresh_from_db()
+    assert row.notification_id == "late-id"
+    assert asked.calls == []
+
+
+def test_a_late_failure_does_not_undo_what_the_next_attempt_did(
+    job: ReviewJob, hook: ScriptedProvider
+) -> None:
+    (row,) = prepare(job, CI)
+    claimed = ledger.claim(ledger.read(row.pk), hook.name)
+    assert claimed is not None
+    deliver(job, {"webhook": hook})
+    assert not ledger.record_failure(claimed, SendOutcome.NOT_SENT, D.PENDING, not_sent())
+    assert statuses(job) == [D.SENT]
+
+
+# -- the database ------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sending_inside_a_transaction_is_refused(mail: ScriptedProvider) -> None:
+    job = ReviewJobFactory(changelist_id="12345")
+    prepare(job, ANN)
+    with pytest.raises(RuntimeError, match="durable"), transaction.atomic():
+        deliver(job, {"mail": mail})
+    assert mail.calls == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_transaction_is_open_while_a_provider_works_and_the_attempt_is_on_disk(
+    mail: ScriptedProvider,
+) -> None:
+    job = ReviewJobFactory(changelist_id="12345")
+    (row,) = prepare(job, ANN)
+    seen: list[tuple[bool, str, list[str]]] = []
+    mail.before_send = lambda _: seen.append(
+        (connection.in_atomic_block, ledger.read(row.pk).status, outcomes(row))
+    )
+    deliver(job, {"mail": mail})
+    assert seen == [(False, D.SENDING, [SendOutcome.STARTED])]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_database_that_is_away_for_a_moment_costs_no_certainty(
+    mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL restarts between the acceptance and the mark."""
+    job = ReviewJobFactory(changelist_id="12345")
+    prepare(job, ANN)
+    real, failures, pauses = ledger.mark_sent, iter([1, 1]), []
+
+    def flaky(claimed: ledger.Claim, notification_id: str) -> bool:
+        if next(failures, None):
+            raise OperationalError("the connection is lost")
+        return real(claimed, notification_id)
+
+    monkeypatch.setattr(ledger, "mark_sent", flaky)
+    monkeypatch.setattr(ledger.recorded, "__defaults__", (pauses.append,))
+    assert deliver(job, {"mail": mail}).sent == 1
+    assert pauses == list(ledger.RECORD_PAUSES_SECONDS[:2])
+    assert statuses(job) == [D.SENT]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": D.SENT},
+        {"status": D.SENT, "notified_at": F("created_at")},
+        {"status": D.SENT, "notification_id": "x"},
+        {"notified_at": F("created_at"), "notification_id": "x"},
+    ],
+)
+def test_the_database_refuses_sent_without_both_markers(job: ReviewJob, change: dict[str, object]) -> None:
+    (row,) = prepare(job, ANN)
+    crashed(row, "smtp")
+    with pytest.raises(IntegrityError, match="deliveries_send_then_mark"), transaction.atomic():
+        Delivery.objects.filter(pk=row.pk).update(**change)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(D.PENDING, D.SENT), (D.FAILED, D.SENDING), (D.UNCERTAIN, D.SENDING)]
+)
+def test_the_database_refuses_transitions_that_are_not_in_the_table(
+    job: ReviewJob, before: DeliveryStatus, after: DeliveryStatus
+) -> None:
+    (row,) = prepare(job, ANN)
+    if before is not D.PENDING:
+        crashed(row, "smtp")
+        Delivery.objects.filter(pk=row.pk).update(status=before)
+    with pytest.raises(ProgrammingError, match="Invalid transition"), transaction.atomic():
+        Delivery.objects.filter(pk=row.pk).update(
+            status=after, notified_at=F("created_at") if after is D.SENT else None, notification_id="x"
+        )
+
+
+# -- operators ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def uncertain(job: ReviewJob, mail: ScriptedProvider) -> Delivery:
+    mail.script.append(unclear())
+    (row,) = prepare(job, ANN)
+    with pytest.raises(UncertainFailure):
+        deliver(job, {"mail": mail})
+    return row
+
+
+def test_an_operator_confirms_and_the_row_says_who_and_why(
+    uncertain: Delivery, job: ReviewJob, mail: ScriptedProvider
+) -> None:
+    assert sending.confirm_delivered(uncertain.pk, "ann", "seen in the mailbox")
+    uncertain.refresh_from_db()
+    assert uncertain.status == D.SENT
+    assert uncertain.notified_at is not None
+    last = uncertain.attempt_rows.last()
+    assert last is not None
+    assert (last.outcome, last.detail) == (SendOutcome.CONFIRMED, "confirmed by ann: seen in the mailbox")
+    assert deliver(job, {"mail": mail}) == sending.Outcome(already_sent=1)
+    assert sending.audit_sent({"mail": mail}).suspicious == 0
+
+
+def test_an_operator_resends_once(uncertain: Delivery, job: ReviewJob, mail: ScriptedProvider) -> None:
+    assert sending.resend_uncertain(uncertain.pk, "ann", "not in the mailbox")
+    assert not sending.resend_uncertain(uncertain.pk, "bob", "me too")
+    assert deliver(job, {"mail": mail}).sent == 1
+    assert outcomes(uncertain) == [SendOutcome.AMBIGUOUS, SendOutcome.RELEASED, SendOutcome.ACCEPTED]
+    assert mail.calls[0] == mail.calls[1]
+
+
+@pytest.mark.parametrize("decide", [sending.confirm_delivered, sending.resend_uncertain])
+def test_decisions_need_a_reason_and_an_uncertain_row(job: ReviewJob, decide) -> None:  # type: ignore[no-untyped-def]
+    (row,) = prepare(job, ANN)
+    with pytest.raises(ValueError, match="reason"):
+        decide(row.pk, "ann", "  ")
+    assert not decide(row.pk, "ann", "because")
+    assert statuses(job) == [D.PENDING]
+
+
+# -- one writer --------------------------------------------------------------------------------
+
+
+def test_only_the_ledger_writes_states() -> None:
+    from pathlib import Path
+
+    room = Path(sending.__file__).parent
+    for path in [*room.glob("*.py"), *room.glob("providers/*.py")]:
+        if path.name in {"ledger.py", "models.py", "states.py"}:
+            continue
+        text = path.read_text()
+        assert ".status = " not in text, path.name
+        assert "update(status" not in text.replace("\n", "").replace(" ", ""), path.name

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from criticizer.redaction import Redactor
+from reviews.diffs import diff_file, render
+from reviews.reviewers.anchoring import anchor, merged
+from reviews.reviewers.base import Finding, FindingSeverity, Side
+from reviews.reviewers.chunks import Chunk, pack
+from reviews.sources.base import FileChange
+from tests.reviewers.build import edited
+from tests.reviewers.test_answer import answer_of, raw_finding
+
+A, B = "//depot/p/a.py", "//depot/p/sub/b.py"
+OLD_A = (
+    "def total(price, count, discount):\n    log(price)\n"
+    "    total = price * count - discount\n    return total\n"
+)
+NEW_A = OLD_A.replace(" - discount", "")
+FAR = "".join(f"    step({n})\n" for n in range(40))
+OLD_TWICE = "def one():\n    close(handle)\n" + FAR + "def two():\n    close(handle)\n"
+NEW_TWICE = OLD_TWICE.replace("def one():\n", "def one():\n    x = 1\n").replace(
+    "def two():\n", "def two():\n    y = 1\n"
+)
+
+
+def chunk_of(*files: FileChange) -> Chunk:
+    diffs = [diff_file(file) for file in files]
+    rendered = [render(diff) for diff in diffs]
+    redacted = Redactor().redact_all([r.text for r in rendered])
+    (chunk,) = pack(diffs, rendered, redacted, [1] * len(files), 50_000)
+    return chunk
+
+
+CHUNK = chunk_of(edited(A, OLD_A, NEW_A), edited(B, OLD_TWICE, NEW_TWICE))
+PATHS = {0: A, 1: B}
+
+
+def anchored(*findings: dict[str, Any], chunk: Chunk = CHUNK) -> tuple[tuple[Finding, ...], dict[str, int]]:
+    done = anchor(answer_of(*findings), chunk, PATHS, [A, B])
+    return done.findings, dict(done.dropped)
+
+
+def one(**fields: Any) -> Finding:
+    (finding,), dropped = anchored(raw_finding(**fields))
+    assert dropped == {}
+    return finding
+
+
+def test_an_exact_quote_gives_line_quote_and_excerpt() -> None:
+    finding = one(problem="It ignores the discount.", trigger="Any discount.", suggestion="Subtract it.")
+    assert (finding.file, finding.line, finding.end_line, finding.side) == (A, 3, 3, Side.NEW)
+    assert finding.quote == "    total = price * count"
+    assert finding.message == "It ignores the discount. Trigger: Any discount."
+    assert (finding.source, finding.suggestion, finding.demoted) == ("llm", "Subtract it.", False)
+    assert finding.excerpt == (
+        (1, " ", "def total(price, count, discount):"),
+        (2, " ", "    log(price)"),
+        (3, "+", "    total = price * count"),
+        (4, " ", "    return total"),
+    )
+
+
+@pytest.mark.parametrize(
+    "quote",
+    [
+        "total = price * count",
+        "\ttotal  =  price * count ",
+        "    total = price * count\n",
+        "price * count",
+        "3 +    total = price * count",
+        "    3     total = price * count",
+    ],
+)
+def test_a_quote_is_found_without_regard_to_white_space_or_as_a_part(quote: str) -> None:
+    assert one(quote=quote).line == 3
+
+
+@pytest.mark.parametrize("quote", ["total = cost * count", "count", "", "   ", "return  nothing at all"])
+def test_a_quote_that_is_not_there_loses_its_line_and_counts_at_most_medium(quote: str) -> None:
+    finding = one(quote=quote, severity="critical")
+    assert (finding.line, finding.end_line, finding.demoted) == (None, None, True)
+    assert finding.severity is FindingSeverity.MEDIUM
+    assert one(quote=quote, severity="low").severity is FindingSeverity.LOW
+
+
+def test_a_removed_line_is_found_on_the_old_side() -> None:
+    finding = one(quote="    total = price * count - discount", side="old")
+    assert (finding.side, finding.line) == (Side.OLD, 3)
+    assert one(quote="    total = price * count - discount", side=None).side is Side.OLD
+
+
+def test_a_quote_on_the_other_side_than_stated_is_not_guessed() -> None:
+    assert one(quote="    total = price * count - discount", side="new").demoted
+
+
+def test_among_several_places_the_stated_hunk_decides() -> None:
+    assert one(file=B, quote="    close(handle)", hunk="F2H1").line == 3
+    assert one(file=B, quote="    close(handle)", hunk="F2H2").line == 46
+
+
+@pytest.mark.parametrize("hunk", [None, "F1H1", "F2H9"])
+def test_an_ambiguous_quote_without_its_hunk_is_demoted(hunk: str | None) -> None:
+    assert one(file=B, quote="    close(handle)", hunk=hunk).demoted
+
+
+def test_a_range_ends_at_the_second_quote() -> None:
+    assert one(quote_end="    return total").end_line == 4
+    assert one(quote_end="not there").end_line == 3
+    assert one(quote_end="    log(price)").end_line == 3, "an end before the start is no end"
+
+
+def test_a_finding_on_a_file_that_was_not_sent_is_dropped_and_counted() -> None:
+    findings, dropped = anchored(
+        raw_finding(file="//depot/p/invented.py"), raw_finding(file=""), raw_finding()
+    )
+    assert len(findings) == 1
+    assert dropped == {"unknown_file": 2}
+
+
+def test_a_file_named_by_its_last_part_is_found_when_that_is_unique() -> None:
+    assert one(file="p/a.py").file == A
+
+
+def test_a_quote_of_a_removed_secret_is_dropped_and_counted() -> None:
+    findings, dropped = anchored(raw_finding(quote='token = "<REDACTED:github-token:1>"'))
+    assert (findings, dropped) == ((), {"redaction_placeholder": 1})
+
+
+def test_a_line_far_from_any_change_is_dropped_and_counted() -> None:
+    old = "def run():\n" + "".join(f"    step({n})\n" for n in range(12))
+    chunk = chunk_of(edited(A, old, old.replace("step(8)", "step(88)")))
+    findings, dropped = anchored(raw_finding(quote="def run():"), chunk=chunk)
+    assert (findings, dropped) == ((), {"not_near_a_change": 1})
+
+
+def test_text_of_findings_is_plain() -> None:
+    finding = one(title="<b>T</b>\nx", problem="see http://evil.example/", suggestion="![a](http://x/y.png)")
+    assert (finding.title, finding.suggestion) == ("T x", "a")
+    assert "evil" not in finding.message
+
+
+def make(title: str, line: int | None = 3, **fields: Any) -> Finding:
+    severity = fields.pop("severity", FindingSeverity.HIGH)
+    return Finding(
+        A, severity, "bug", title, "m", fields.pop("source", "llm"), line=line, end_line=line, **fields
+    )
+
+
+def test_the_same_remark_on_the_same_place_is_kept_once_at_its_severest() -> None:
+    findings = merged(
+        [
+            make("Discount is ignored", severity=FindingSeverity.MEDIUM),
+            make("The discount is ignored"),
+            make("Handle is never closed"),
+            make("Discount is ignored", line=40),
+            make("Discount is ignored", line=None),
+        ]
+    )
+    assert [(f.title, f.line, str(f.severity)) for f in findings] == [
+        ("Discount is ignored", None, "high"),
+        ("Handle is never closed", 3, "high"),
+        ("The discount is ignored", 3, "high"),
+        ("Discount is ignored", 40, "high"),
+    ]
+
+
+def test_findings_are_ordered_by_severity_file_and_line() -> None:
+    low, critical = (
+        make("a", 1, severity=FindingSeverity.LOW),
+        make("b", 9, severity=FindingSeverity.CRITICAL),
+    )
+    assert merged([low, critical]) == (critical, low)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from reviews.reviewers.answer import UnusableAnswer, answer_schema, parse_answer, strict_schema
+from reviews.reviewers.plaintext import plain
+from tests.reviewers.build import fake_token
+
+
+def raw_finding(**fields: Any) -> dict[str, Any]:
+    return {
+        "file": "//depot/p/a.py",
+        "hunk": "F1H1",
+        "quote": "    total = price * count",
+        "quote_end": None,
+        "side": "new",
+        "category": "bug",
+        "rule_id": None,
+        "severity": "high",
+        "confidence": 80,
+        "title": "Discount is ignored",
+        "problem": "The total does not subtract the discount.",
+        "trigger": "An order with a discount.",
+        "suggestion": None,
+        **fields,
+    }
+
+
+def answer_of(*findings: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"findings": list(findings), "files_read": ["//depot/p/a.py"], **fields}
+
+
+def parsed(answer: object, cap: int = 10) -> dict[str, Any]:
+    return parse_answer(answer if isinstance(answer, str) else json.dumps(answer), cap)
+
+
+def test_both_schemas_are_schemas_and_a_strict_answer_passes_the_full_one() -> None:
+    Draft202012Validator.check_schema(answer_schema(10))
+    Draft202012Validator.check_schema(strict_schema(10))
+    answer = answer_of(raw_finding())
+    assert not list(Draft202012Validator(strict_schema(10)).iter_errors(answer))
+    assert parsed(answer)["findings"][0]["title"] == "Discount is ignored"
+
+
+def test_the_strict_schema_has_what_strict_modes_demand() -> None:
+    def walk(schema: dict[str, Any]) -> None:
+        assert not {"maxItems", "maxLength", "minimum", "maximum"} & set(schema)
+        if "properties" in schema:
+            assert schema["required"] == list(schema["properties"])
+            assert schema["additionalProperties"] is False
+            for inner in schema["properties"].values():
+                assert "type" in inner
+                walk(inner)
+        if "items" in schema:
+            walk(schema["items"])
+
+    walk(strict_schema(10))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"findings": [], "files_read": []}',
+        '```json\n{"findings": [], "files_read": []}\n```',
+        'Here is my review:\n{"findings": [], "files_read": []}\nDone.',
+        '<think>Is {x} a bug?</think>\n```\n{"findings": [], "files_read": []}\n```',
+    ],
+)
+def test_an_object_is_found_in_what_surrounds_it(text: str) -> None:
+    assert parsed(text)["findings"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "empty"),
+        ("I found nothing.", "not a JSON object"),
+        ("[]", "not a JSON object"),
+        ('{"findings": [', "not a JSON object"),
+        ("[" * 50_000, "not a JSON object"),
+        ('{"findings": NaN}', "not a JSON object"),
+        ("x" * 500_000, "too long"),
+        ('{"findings": []}', "the answer breaks the rule required"),
+        ('{"findings": {}, "files_read": []}', "findings breaks the rule type"),
+        ('{"findings": [7], "files_read": []}', "findings/0 breaks the rule type"),
+        ('{"findings": [], "files_read": [], "note": 1}', "the answer breaks the rule additionalProperties"),
+    ],
+)
+def test_what_is_no_answer_is_refused_with_a_reason(text: str, problem: str) -> None:
+    with pytest.raises(UnusableAnswer, match=problem):
+        parsed(text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"severity": "urgent"}, "findings/0/severity breaks the rule enum"),
+        ({"category": "style"}, "findings/0/category breaks the rule enum"),
+        ({"confidence": 101}, "findings/0/confidence breaks the rule maximum"),
+        ({"confidence": "high"}, "findings/0/confidence breaks the rule type"),
+        ({"quote": None}, "findings/0/quote breaks the rule type"),
+        ({"side": "left"}, "findings/0/side breaks the rule enum"),
+        ({"line": 4}, "findings/0 breaks the rule additionalProperties"),
+    ],
+)
+def test_a_finding_against_the_schema_is_refused_without_quoting_it(
+    fields: dict[str, Any], rule: str
+) -> None:
+    with pytest.raises(UnusableAnswer) as raised:
+        parsed(answer_of(raw_finding(**fields)))
+    assert str(raised.value) == rule + " of the schema"
+
+
+def test_text_that_is_too_long_is_cut_and_not_asked_for_again() -> None:
+    finding = parsed(answer_of(raw_finding(title="t" * 200, problem="p" * 5000)))["findings"][0]
+    assert (len(finding["title"]), len(finding["problem"])) == (80, 600)
+    assert finding["title"].endswith("…")
+
+
+def test_of_too_many_findings_the_severest_stay() -> None:
+    many = [raw_finding(severity="low", title=f"low {n}") for n in range(20)]
+    kept = parsed(answer_of(*many, raw_finding(severity="critical")), cap=3)["findings"]
+    assert [finding["severity"] for finding in kept] == ["critical", "low", "low"]
+
+
+def test_a_secret_in_the_answer_is_removed() -> None:
+    token = fake_token()
+    answer = parsed(answer_of(raw_finding(problem=f"The key {token} leaks.", suggestion=f"drop {token}")))
+    assert token not in json.dumps(answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Use `List<String>` when a < b and c > d.", "Use `List<String>` when a < b and c > d."),
+        ("<b>bold</b> <script>alert(1)</script>text", "bold text"),
+        ("a<!-- hidden -->b<!-- open", "ab"),
+        ("<img src=x onerror=alert(1)>x", "x"),
+        ("<scr<script></script>ipt>alert(1)</script>", ""),
+        ("![pixel](http://evil.example/p.png) see", "pixel see"),
+        ("[click here](https://evil.example/x)", "click here"),
+        ("go to https://evil.example/login?x=1 now", "go to (address removed) now"),
+        ("call items[0](arg) then", "call items[0](arg) then"),
+        ("pass\u200bword \u202egnp.exe\u202c \x1b[31mred\x00", "password gnp.exe [31mred"),
+        ("keep\ttabs\nand lines", "keep\ttabs\nand lines"),
+    ],
+)
+def test_a_models_text_becomes_plain_text(text: str, shown: str) -> None:
+    assert plain(text) == shown
