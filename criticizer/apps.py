@@ -14,6 +14,11 @@ class CriticizerConfig(AppConfig):
         from criticizer.redaction import register_own_secrets
 
         register_own_secrets(
-            [settings.SECRET_KEY, settings.SMTP_PASSWORD, *settings.ARTIFACT_KEYS, *settings.LLM_API_KEYS]
-            + list(settings.WEBHOOK_SECRETS)
+            [
+                settings.SECRET_KEY,
+                settings.SMTP_PASSWORD,
+                *settings.ARTIFACT_KEYS,
+                *settings.LLM_API_KEYS,
+                *settings.WEBHOOK_SECRETS,
+            ]
         )

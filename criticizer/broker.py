@@ -40,7 +40,13 @@ def connect() -> psycopg.Connection[dict[str, Any]]:
     for name in ("cursor_factory", "context", "prepare_threshold", "client_encoding"):
         parameters.pop(name, None)
     return psycopg.connect(
-        **{**parameters, "autocommit": True, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3},
+        **{
+            **parameters,
+            "autocommit": True,
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+        },
         row_factory=dict_row,
     )
 

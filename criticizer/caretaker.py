@@ -40,7 +40,8 @@ VALUES (%(id)s, %(queue)s, %(host)s, %(pid)s, %(workers)s)
 ON CONFLICT (id) DO UPDATE SET beat_at = now()"""
 _FORGET_DEAD = "DELETE FROM worker_clusters WHERE beat_at < now() - interval '1 hour'"
 _WATCHED = """
-SELECT lease_token, started_at IS NOT NULL AS started FROM outbox_messages WHERE lease_token = ANY(%(tokens)s)"""
+SELECT lease_token, started_at IS NOT NULL AS started
+  FROM outbox_messages WHERE lease_token = ANY(%(tokens)s)"""
 # A driven queue has one task that claims for itself: it is wedged when due work lies while
 # nothing at all is in flight.
 _DRIVEN_STALLED = """
@@ -165,7 +166,8 @@ class Caretaker:
 
 def worker_count(queue: str) -> int:
     """Return how many worker processes the cluster of `queue` has (settings.Q_CLUSTER)."""
-    configured = {**settings.Q_CLUSTER, **settings.Q_CLUSTER["ALT_CLUSTERS"].get(queue, {})}
+    common: dict[str, Any] = settings.Q_CLUSTER
+    configured = {**common, **common["ALT_CLUSTERS"].get(queue, {})}
     return int(configured["workers"])
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core import checks
+from django.core.checks import CheckMessage, Error, register
 from django.utils.module_loading import import_string
 
 TAG = "criticizer"
@@ -26,7 +27,9 @@ def dotted_paths(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Check
         try:
             import_string(path)
         except ImportError as error:
-            found.append(Error(f"{name}: {error}", hint=f"Set {name} to an importable path.", id="criticizer.E002"))
+            found.append(
+                Error(f"{name}: {error}", hint=f"Set {name} to an importable path.", id="criticizer.E002")
+            )
     return found
 
 
@@ -39,9 +42,9 @@ def executables(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckM
         command, variable = configured[source]
         if shutil.which(getattr(settings, variable) or command) is None:
             found.append(
-                Warning(
+                checks.Warning(
                     f"{source} is a configured source, but its command {command} is not there.",
-                    hint=f"Install {command}, set {variable} to its path, or take {source} out of CHANGE_SOURCES.",
+                    hint=f"Install {command}, set {variable}, or take {source} out of CHANGE_SOURCES.",
                     id="criticizer.W003",
                 )
             )
@@ -54,8 +57,8 @@ def time_scale(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMe
     if settings.RETRY_TIME_SCALE == 1:
         return []
     return [
-        Warning(
-            f"RETRY_TIME_SCALE is {settings.RETRY_TIME_SCALE}: backoff and leases are not the documented ones.",
+        checks.Warning(
+            f"RETRY_TIME_SCALE is {settings.RETRY_TIME_SCALE}: waits are not the documented ones.",
             hint="Leave it unset outside drills and tests.",
             id="criticizer.W001",
         )

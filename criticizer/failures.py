@@ -33,7 +33,7 @@ class ErrorClass(StrEnum):
     PATH_DENIED = "PATH_DENIED"
     POLICY_REJECTED = "POLICY_REJECTED"
     REDACTION_BLOCKED = "REDACTION_BLOCKED"
-    TOKEN_LIMIT = "TOKEN_LIMIT"
+    TOKEN_LIMIT = "TOKEN_LIMIT"  # noqa: S105
     CONFIG_INVALID = "CONFIG_INVALID"
     INTERNAL_BUG = "INTERNAL_BUG"
     WORKER_LOST = "WORKER_LOST"
@@ -101,7 +101,7 @@ _ROWS: tuple[tuple[ErrorClass, tuple[Place, ...], Severity, bool, str, str], ...
      "Read the policy named in the context; replay after changing it or the changelist."),
     (_E.REDACTION_BLOCKED, (Place.INTERNAL,), Severity.HIGH, False,
      "The review was stopped because its text could not be cleaned of secrets with certainty.",
-     "See the reason code in the context; nothing was sent. Replay after the rule or the input is corrected."),
+     "See the reason code in the context; nothing was sent. Correct the rule or the input, then replay."),
     (_E.INTERNAL_BUG, (Place.INTERNAL,), Severity.CRITICAL, False,
      "Criticizer failed on this changelist. An operator has been told.",
      "A defect: report the stack trace, deploy a correction, then replay."),
@@ -201,7 +201,7 @@ def kind_of(error_class: ErrorClass, place: Place) -> FailureKind:
 
 
 def kind_with_code(code: str) -> FailureKind | None:
-    """Return the table's row with this code, for pages that show a stored failure; None for an unknown one."""
+    """Return the table's row with this code, for pages that show a stored failure, or None."""
     return next((kind for kind in TABLE.values() if kind.code == code), None)
 
 
@@ -266,8 +266,10 @@ def classify(error: BaseException) -> Failure:
     if isinstance(error, (OperationalError, InterfaceError)):
         sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
         if sqlstate.startswith("40") or sqlstate == "55P03":
-            return RetryableFailure(ErrorClass.WRITE_CONFLICT, Place.DATABASE, f"database conflict {sqlstate}")
-        return RetryableFailure(ErrorClass.DATABASE_UNAVAILABLE, Place.DATABASE, "the database connection failed")
-    return PermanentFailure(
-        ErrorClass.INTERNAL_BUG, Place.INTERNAL, f"unhandled {type(error).__qualname__}"
-    )
+            return RetryableFailure(
+                ErrorClass.WRITE_CONFLICT, Place.DATABASE, f"database conflict {sqlstate}"
+            )
+        return RetryableFailure(
+            ErrorClass.DATABASE_UNAVAILABLE, Place.DATABASE, "the database connection failed"
+        )
+    return PermanentFailure(ErrorClass.INTERNAL_BUG, Place.INTERNAL, f"unhandled {type(error).__qualname__}")

@@ -20,8 +20,9 @@ class Heartbeat:
     """Renews leases every `RENEW_SECONDS` while anything is held.
 
     The thread starts with the first lease, after the fork, and has a database connection of
-    its own. `renew` extends the given leases and returns those that still hold. A lease it could not renew is no reason to stop the work: recording the result
-    is fenced by the same token and tells the truth.
+    its own. `renew` extends the given leases and returns those that still hold. A lease that
+    could not be renewed is no reason to stop the work: recording the result is fenced by the
+    same token and tells the truth.
     """
 
     def __init__(self, renew: Callable[[set[UUID]], set[UUID]]) -> None:
@@ -69,4 +70,3 @@ class Heartbeat:
                 lost = (held & self._held) - renewed
             if lost:
                 log.warning("lease_lost", leases=len(lost))
-

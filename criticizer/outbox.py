@@ -47,7 +47,8 @@ class Claimed:
 # would walk every retry that is not due yet.
 CLAIM = """
 UPDATE outbox_messages o
-   SET available_at = now() + make_interval(secs => %(lease)s), lease_token = gen_random_uuid(), started_at = NULL
+   SET available_at = now() + make_interval(secs => %(lease)s), lease_token = gen_random_uuid(),
+       started_at = NULL
   FROM (SELECT id FROM outbox_messages
          WHERE queue = %(queue)s AND available_at <= now()
          ORDER BY available_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED) due

@@ -47,7 +47,9 @@ else:
     SECRET_KEY = env.required("SECRET_KEY", "a random text of at least 50 characters")
     ARTIFACT_KEYS = env.words("ARTIFACT_KEYS")
     if not ARTIFACT_KEYS:
-        raise wrong("ARTIFACT_KEYS", "is not set", "a Fernet key (manage.py generate_artifact_key), newest first")
+        raise wrong(
+            "ARTIFACT_KEYS", "is not set", "a Fernet key (manage.py generate_artifact_key), newest first"
+        )
 
 env.checked("ARTIFACT_KEYS", lambda: [Fernet(key) for key in ARTIFACT_KEYS], "Fernet keys, newest first")
 
@@ -217,7 +219,9 @@ SPECTACULAR_SETTINGS = {
 
 DEPOT_ALLOW_LIST = env.words("DEPOT_ALLOW_LIST")
 if not DEPOT_ALLOW_LIST:
-    raise wrong("DEPOT_ALLOW_LIST", "is not set", "depot prefixes such as //depot/projectA/...,//depot/libs/...")
+    raise wrong(
+        "DEPOT_ALLOW_LIST", "is not set", "depot prefixes such as //depot/projectA/...,//depot/libs/..."
+    )
 env.checked("DEPOT_ALLOW_LIST", lambda: AllowList(DEPOT_ALLOW_LIST), "prefixes such as //depot/projectA/...")
 CHANGE_SOURCES = env.words("CHANGE_SOURCES", "perforce")
 if unknown := set(CHANGE_SOURCES) - {"perforce", "git"}:

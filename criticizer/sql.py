@@ -18,11 +18,19 @@ from psycopg.rows import dict_row, tuple_row
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Parameters = Mapping[str, Any] | Sequence[Any]
+# Django opens its connections with preparing switched off, which overrules `prepare=True`. This
+# high a threshold prepares what asks for it and nothing else.
+_WHEN_ASKED = 2**31
 
 
 def _execute(sql: str, parameters: Parameters, row_factory: Any) -> list[Any]:
     connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection, row_factory=row_factory) as cursor:
+    if connection.connection.prepare_threshold is None:
+        connection.connection.prepare_threshold = _WHEN_ASKED
+    with (
+        connection.wrap_database_errors,
+        psycopg.Cursor(connection.connection, row_factory=row_factory) as cursor,
+    ):
         cursor.execute(sql.encode(), parameters, prepare=True)
         return cursor.fetchall() if cursor.description is not None else []
 
@@ -67,4 +75,4 @@ def reconnecting(
 def _is_disconnect(error: Exception) -> bool:
     sqlstate: str = getattr(error.__cause__, "sqlstate", None) or ""
     # 57P0x: the server ends or starts; 08: connection; none at all: the socket went away.
-    return not sqlstate or sqlstate[:2] in {"08"} or sqlstate in {"57P01", "57P02", "57P03"}
+    return not sqlstate or sqlstate.startswith("08") or sqlstate in {"57P01", "57P02", "57P03"}

@@ -6,6 +6,7 @@ first time and at growing intervals when it keeps ending. SIGTERM drains them in
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -66,7 +67,12 @@ class Supervisor:
                 lived = now - child.started_at
                 child.deaths = 1 if lived > STABLE_SECONDS else child.deaths + 1
                 child.start_at = now + child.wait_seconds()
-                log.error("process_ended", process=child.name, status=child.process.returncode, lived=round(lived, 1))
+                log.error(
+                    "process_ended",
+                    process=child.name,
+                    status=child.process.returncode,
+                    lived=round(lived, 1),
+                )
                 child.process = None
             if child.process is None and now >= child.start_at:
                 child.process = subprocess.Popen(
@@ -92,10 +98,8 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 log.error("process_killed", pid=process.pid)
             # Whatever the leader left in its group goes too.
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
             process.wait()
         for child in self.children:
             child.process = None

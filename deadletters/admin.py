@@ -71,7 +71,7 @@ DISCARD = Deed(
 @admin.register(DeadLetter)
 class DeadLetterAdmin(ReadOnlyAdmin):
     change_form_template = "admin/deadletters/deadletter/change_form.html"
-    list_display = ("what", "changelist", "stage", "state", "severity_word", "attempts", "failed")
+    list_display = ("what", "changelist", "stage", "state", "severity_word", "failed")
     list_select_related = ("job",)
     list_filter = (
         opens_with("state", "status", LetterStatus.choices, LetterStatus.OPEN),
@@ -110,7 +110,8 @@ class DeadLetterAdmin(ReadOnlyAdmin):
 
     @admin.display(description="failed", ordering="last_failure_at")
     def failed(self, letter: DeadLetter) -> str:
-        return str(naturaltime(letter.last_failure_at))
+        times = "attempt" if letter.attempts == 1 else "attempts"
+        return f"{naturaltime(letter.last_failure_at)}, {letter.attempts} {times}"
 
     # -- the letter ---------------------------------------------------------------------------
 

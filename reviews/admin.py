@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from criticizer.admin import BoundedPaginator, ReadOnlyAdmin, one_of, state_column
-from reviews.api import keys
+from reviews import keys
 from reviews.audit import (
     A_PROGRAM,
     EDIT_WORDS,
@@ -63,6 +63,8 @@ class ReviewJobAdmin(ReadOnlyAdmin):
         job = self.get_object(request, object_id)
         if isinstance(job, ReviewJob):
             extra_context = {
+                "title": f"Review of {job.changelist_id[:80]}, version {job.review_version}",
+                "subtitle": None,
                 "job": job,
                 "stages": stages_of(job),
                 "results": results_of(job),

@@ -82,12 +82,16 @@ def load(job_id: int, kind: Artifact.Kind) -> bytes:
             data = Vault(settings.ARTIFACT_KEYS).open(file.read())
     except FileNotFoundError as error:
         raise PermanentFailure(
-            ErrorClass.NOT_FOUND, Place.SOURCE, f"the file of the {kind.value} artifact is gone; restart from fetch"
+            ErrorClass.NOT_FOUND,
+            Place.SOURCE,
+            f"the file of the {kind.value} artifact is gone; restart from fetch",
         ) from error
     except VaultError as error:
         raise PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, str(error)) from error
     if hashlib.sha256(data).hexdigest() != artifact.sha256:
-        raise PermanentFailure(ErrorClass.SCHEMA_INVALID, Place.INTERNAL, "the artifact does not match its digest")
+        raise PermanentFailure(
+            ErrorClass.SCHEMA_INVALID, Place.INTERNAL, "the artifact does not match its digest"
+        )
     return data
 
 

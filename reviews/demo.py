@@ -62,17 +62,34 @@ def newest_commits(repository: Path, count: int) -> list[str]:
     if git is None:
         raise DemoError("git is not installed: install it, then run the demo again.")
     done = subprocess.run(
-        [git, "-c", "safe.directory=*", "-C", str(repository), "log", f"-{count}", "--no-merges", "--format=%H"],
+        [
+            git,
+            "-c",
+            "safe.directory=*",
+            "-C",
+            str(repository),
+            "log",
+            f"-{count}",
+            "--no-merges",
+            "--format=%H",
+        ],
         capture_output=True,
         text=True,
         timeout=30,
         check=False,
-        env={**os.environ, "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"},
+        env={
+            **os.environ,
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "safe.directory",
+            "GIT_CONFIG_VALUE_0": "*",
+        },
     )
     commits = done.stdout.split()
     if done.returncode != 0 or not commits:
         why = done.stderr.strip().splitlines()[-1:] or ["it has no commits"]
-        raise DemoError(f"{repository} cannot be reviewed ({why[0]}): set REPO to a git repository with commits.")
+        raise DemoError(
+            f"{repository} cannot be reviewed ({why[0]}): set REPO to a git repository with commits."
+        )
     return commits[::-1]
 
 

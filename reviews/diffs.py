@@ -25,7 +25,7 @@ NO_NEWLINE = "\\ No newline at end of file"
 
 # Upper bound of difflib's inner steps for one region (about a second on a slow core).
 _MAX_MATCHER_STEPS = 10_000_000
-_MAX_SECTION_CHARS = 120
+_MAX_SECTION_CHARS = 200
 
 Block = tuple[int, int, int]  # old index, new index, length: this run of lines is equal
 
@@ -283,7 +283,7 @@ def _hunks(
             new_start=new_seen + (1 if new_count else 0),
             new_count=new_count,
             lines=lines,
-            section=_one_line(section)[:_MAX_SECTION_CHARS].rstrip(),
+            section=_one_line(section).rstrip(),
         )
         old_seen, new_seen = old_seen + old_count, new_seen + new_count
         section = next((row.text for row in reversed(lines) if _opens_section(row)), section)
@@ -292,7 +292,9 @@ def _hunks(
 
 def _opens_section(row: DiffLine) -> bool:
     """Whether a line looks like the head of a definition: it starts in the first column."""
-    return row.kind != "-" and bool(row.text) and (row.text[0].isalpha() or row.text[0] in "_$")
+    # Never cut to length: half of a secret is none to the rules that take secrets out.
+    is_head = bool(row.text) and (row.text[0].isalpha() or row.text[0] in "_$")
+    return is_head and row.kind != "-" and len(row.text) <= _MAX_SECTION_CHARS
 
 
 def _start_of_definition(rows: Sequence[DiffLine], start: int, enclosing: int) -> int:

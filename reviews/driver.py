@@ -92,7 +92,7 @@ class Driver:
 
     async def _note_draining(self) -> None:
         if self._drain_until is None and await in_thread(_is_draining):
-            self._drain_until = time.monotonic() + DRAIN_SECONDS
+            self._drain_until = time.monotonic() + outbox.scaled(DRAIN_SECONDS)
 
     async def _refill(self) -> None:
         free = self.capacity - len(self._running)
@@ -139,7 +139,7 @@ class Driver:
             if asyncio.iscoroutinefunction(function):
                 write = await function(claim)
             else:
-                write = await in_thread(lambda: function(claim))  # type: ignore[arg-type, return-value]
+                write = await in_thread(lambda: function(claim))
         except asyncio.CancelledError:
             await in_thread(lambda: pipeline.give_back(claim))
             log.info("attempt_given_back", job=claim.job_id, stage=claim.stage.value)

@@ -147,13 +147,15 @@ def _rerun(request: ReviewRequest) -> IntakeResult:
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"changelist {request.changelist_id}"]
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
+                [f"changelist {request.changelist_id}"],
             )
         existing = _existing(request)
         if existing is not None:
             return existing
         older = sql.rows(
-            "SELECT id FROM jobs WHERE changelist_id = %(changelist)s AND status = ANY(%(active)s) FOR UPDATE",
+            "SELECT id FROM jobs WHERE changelist_id = %(changelist)s AND status = ANY(%(active)s)"
+            " FOR UPDATE",
             {"changelist": request.changelist_id, "active": [status.value for status in ACTIVE_JOB]},
         )
         # The older versions end and the newer one begins, or neither.

@@ -21,7 +21,6 @@ from reviews.states import (
 )
 
 
-
 class ReviewJob(models.Model):
     """One requested review of one version of a changelist."""
 
@@ -74,7 +73,9 @@ class ReviewJob(models.Model):
         ]
         triggers = [
             pgtrigger.FSM(
-                name="status_fsm", field="status", transitions=[(a.value, b.value) for a, b in JOB_TRANSITIONS]
+                name="status_fsm",
+                field="status",
+                transitions=[(a.value, b.value) for a, b in JOB_TRANSITIONS],
             )
         ]
 
@@ -110,7 +111,9 @@ class StageRun(models.Model):
             models.UniqueConstraint(fields=["job", "stage"], name="stage_runs_one_per_stage"),
             models.CheckConstraint(condition=Q(attempts__lte=F("max_attempts")), name="stage_runs_budget"),
             models.CheckConstraint(
-                condition=Q(status=StageStatus.RUNNING, lease_token__isnull=False, lease_expires_at__isnull=False)
+                condition=Q(
+                    status=StageStatus.RUNNING, lease_token__isnull=False, lease_expires_at__isnull=False
+                )
                 | (~Q(status=StageStatus.RUNNING) & Q(lease_token__isnull=True)),
                 name="stage_runs_running_is_leased",
             ),

@@ -6,6 +6,7 @@ take the environment as the test wrote it.
 
 import os
 import tempfile
+from pathlib import Path
 
 _database_name = os.environ.get("CRITICIZER_TEST_DATABASE")
 if not _database_name:
@@ -15,12 +16,22 @@ if not _database_name:
         "LLM_PROVIDER": "none",
     }
     for _name in list(os.environ):
-        if _name.split("_")[0] in {"LLM", "SMTP", "P4PORT", "P4USER", "P4", "DATABASE", "WEBHOOK", "BASE", "DEFAULT"}:
+        if _name.split("_")[0] in {
+            "LLM",
+            "SMTP",
+            "P4PORT",
+            "P4USER",
+            "P4",
+            "DATABASE",
+            "WEBHOOK",
+            "BASE",
+            "DEFAULT",
+        }:
             del os.environ[_name]
     os.environ.update(_FIXED)
     # One data directory a test run: runs beside each other do not meet.
     os.environ.setdefault(
-        "CRITICIZER_DATA_DIR", os.path.join(tempfile.gettempdir(), f"criticizer-test-{os.getpid()}")
+        "CRITICIZER_DATA_DIR", str(Path(tempfile.gettempdir()) / f"criticizer-test-{os.getpid()}")
     )
 
 from criticizer.settings import *  # noqa: E402, F403
@@ -29,9 +40,12 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # fast, te
 
 if _database_name:
     DATABASES["default"]["NAME"] = _database_name  # noqa: F405
-    DATA_DIR = Path(os.environ["TEST_FILES_DIR"])  # noqa: F405
+    DATA_DIR = Path(os.environ["TEST_FILES_DIR"])
     MAILDIR = DATA_DIR / "mail"
     for _storage in ("artifacts_raw", "artifacts_redacted"):
-        STORAGES[_storage]["OPTIONS"]["location"] = DATA_DIR / _storage  # noqa: F405
+        STORAGES[_storage] = {  # noqa: F405
+            "BACKEND": "django.core.files.storage.FileSystemStorage",
+            "OPTIONS": {"location": DATA_DIR / _storage},
+        }
     if _stages := os.environ.get("TEST_STAGES"):
         STAGES = {stage: (f"{_stages}.{stage}", queue) for stage, (_, queue) in STAGES.items()}  # noqa: F405

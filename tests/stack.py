@@ -48,7 +48,9 @@ class Stack:
         self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
         environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("CRITICIZER_CLUSTER")},
+            **{
+                name: value for name, value in os.environ.items() if not name.startswith("CRITICIZER_CLUSTER")
+            },
             "DJANGO_SETTINGS_MODULE": "tests.settings",
             "CRITICIZER_TEST_DATABASE": connection.settings_dict["NAME"],
             "TEST_FILES_DIR": str(self.files),
@@ -89,7 +91,9 @@ class Stack:
         return next(child for child in self.supervisor.children if child.name == name)
 
     def logs(self) -> str:
-        return "\n".join(path.read_text(errors="replace") for path in sorted((self.files / "logs").glob("*.log")))
+        return "\n".join(
+            path.read_text(errors="replace") for path in sorted((self.files / "logs").glob("*.log"))
+        )
 
     # -- processes of a cluster, by role ------------------------------------------------------
 
@@ -120,7 +124,9 @@ class Stack:
         import io
 
         out = io.StringIO()
-        call_command("create_api_key", name=f"test-{role}-{free_port()}", role=role, stdout=out, stderr=io.StringIO())
+        call_command(
+            "create_api_key", name=f"test-{role}-{free_port()}", role=role, stdout=out, stderr=io.StringIO()
+        )
         return httpx.Client(
             base_url=self.base_url,
             headers={"Authorization": f"Bearer {out.getvalue().strip()}"},
@@ -166,5 +172,3 @@ def git_repository(path: Path, commits: int = 1, name: str = "demo") -> list[str
         git("commit", "-q", "-m", f"Change {number}")
         ids.append(git("rev-parse", "HEAD"))
     return ids
-
-

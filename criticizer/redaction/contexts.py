@@ -12,13 +12,19 @@ from typing import Any, Final
 import re2
 
 from criticizer.redaction.assignments import Span, usable
-from criticizer.redaction.values import is_code, is_dummy, is_template, judge, looks_random
+from criticizer.redaction.values import is_code, is_dummy, is_slug, is_template, judge, kinds, looks_random
+from criticizer.redaction.views import character_start
 
 WINDOW: Final = 2048
 _AUTHORITY = re2.compile(rb"://([^\s/?#\"'`<>\\]*)@([\w\[.-]|%|\$|\{)")
 _AUTHORITY_SLASH = re2.compile(rb"://([A-Za-z0-9_.%@+-]*:[^\s\"'`<>]*)@[\w\[]")
 _PORT = re2.compile(rb"[0-9]{1,5}[/?#]")
-_SCHEMELESS = re2.compile(rb"(?:^|[\s\"'=])([A-Za-z0-9_.+-]{1,64}@[A-Za-z0-9.-]{1,64}|[A-Za-z0-9_.+-]{1,64}):([^\s\"'`<>:@/]{4,})@[A-Za-z0-9.-]+:[0-9]{2,5}")
+_SCHEMELESS = re2.compile(rb"(?:^|[\s\"'=(\[,]|ssl:)[A-Za-z0-9_.+-]{1,64}:([^\s\"'`<>:@/,;(){}\[\]]{6,})$")
+_ORACLE = re2.compile(rb"[a-z]+:[^/\s\"'@]+/([^@\s\"']+)@")
+_SET_PASSWORD = re2.compile(
+    rb"(?:[ \t]+(?i:for)[ \t]+[^\s=]+)?[ \t]*=[ \t]*(?:(?i:password)\()?(?:\"([^\"\n]+)\"|'([^'\n]+)')"
+)
+_ARGUMENT = re2.compile(rb"[ \t]+[\"']?([^\s\"'#;]{4,})")
 _HEADER_VALUE = re2.compile(
     rb"[\"'\])]{0,3}[ \t]{0,10}[:=,>]{1,2}[ \t]{0,10}[\"'`]{0,3}(?:[bBfFuU]?[\"'])?"
     rb"((?:(?i:basic|bearer|token|digest|negotiate|ntlm|apikey|api-key|key|oauth2?|hmac|aws4-hmac-sha256|sharedkey(?:lite)?"
@@ -27,21 +33,37 @@ _HEADER_VALUE = re2.compile(
 _TO_STOP: Final = bytes(32 if c in b" \t\r\n\x0b\x0c\"'`<>" else 33 for c in range(256))
 _COOKIE_HEAD = re2.compile(rb"2?[\"'\])]{0,3}[ \t]{0,10}[:=,][ \t]{0,10}[\"'`]?")
 _COOKIE = re2.compile(rb"([\w.!#$%&*+^|~-]+)=([^;,\s\"'`]+)")
-_COOKIE_ATTRIBUTES: Final = frozenset((b"path", b"domain", b"expires", b"max-age", b"samesite", b"version", b"priority"))
+_COOKIE_ATTRIBUTES: Final = frozenset(
+    (b"path", b"domain", b"expires", b"max-age", b"samesite", b"version", b"priority")
+)
 _BEARER = re2.compile(rb"[ \t]{0,4}[\"'`]?([A-Za-z0-9_.~+/=|-]{8,})")
 _AUTH_SMTP = re2.compile(rb"[ \t]+(?:=[ \t]*)?([A-Za-z0-9+/=]{8,})")
-_LOGIN = re2.compile(rb"[ \t]{0,4}(?:[a-z_]+[ \t]*=[ \t]*)?[\"'][^\"'\n]*[\"'][ \t]*,[ \t]*(?:[a-z_]+[ \t]*=[ \t]*)?[bru]?(?:\"([^\"\n]+)\"|'([^'\n]+)')")
-_MAIL_MAP = re2.compile(rb"(?m)(?:[0-9]{2,5}|[\w.-]+\.[a-z]{2,10})\]?(?::[0-9]{2,5})?[ \t]+[^\s:]+:([^\s:]{4,})[ \t\r]*$")
+_LOGIN = re2.compile(
+    rb"[ \t]{0,4}(?:[a-z_]+[ \t]*=[ \t]*)?[\"'][^\"'\n]*[\"'][ \t]*,[ \t]*"
+    rb"(?:[a-z_]+[ \t]*=[ \t]*)?[bru]?(?:\"([^\"\n]+)\"|'([^'\n]+)')"
+)
+_MAIL_MAP = re2.compile(
+    rb"(?m)(?:[0-9]{2,5}|[\w.-]+\.[a-z]{2,10})\]?(?::[0-9]{2,5})?[ \t]+[^\s:]+:([^\s:]{4,})[ \t\r]*$"
+)
 _NETRC = re2.compile(rb"[ \t]*\S+[ \t]+(?:login|user)[ \t]+\S+[ \t]+password[ \t]+(\S+)")
 _PGPASS = re2.compile(rb"(?m)[\w.*-]+:[\w.*-]+:([^\s:\"']{4,})[ \t\r]*$")
 _MYSQL = re2.compile(rb"[^|;\n]*?[ \t](?:-p|--password=)(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|]{3,}))")
 _SSHPASS = re2.compile(rb"[ \t]+-p[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"']+))")
 _USER_FLAG = re2.compile(
-    rb"[ \t\"',]+(?:-u|-U|--user|--proxy-user|--basic-auth|--auth|--creds?|-a|--credentials?)[\"',=\s]+[\"']?([^\s:\"'=]+):(?:([^\s\"']+))"
+    rb"[ \t\"',]+(?:-u|-U|--user|--proxy-user|--basic-auth|--auth|--creds?|-a|--credentials?)"
+    rb"[\"',=\s]+[\"']?([^\s:\"'=]+):(?:([^\s\"']+))"
 )
-_LOGIN_FLAG = re2.compile(rb"[^|;\n]*?[ \t](?:-p|-P|--password|--pass|--token)[ \t=]+(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|]{3,}))")
-_SECURE_STRING = re2.compile(rb"(?:[ \t]+-(?:AsPlainText|Force|String|Key[ \t]+\S+))*[ \t]+(?:\\*\"([^\"\\\n]+)|\\*'([^'\\\n]+)|([^\s\"'$(-][^\s\"']{3,}))")
-_IDENTIFIED = re2.compile(rb"[ \t]+(?:WITH[ \t]+[\w'\"]+[ \t]+)?(?i:by|as)[ \t]+(?:password[ \t]+)?(?:\"([^\"\n]+)\"|'([^'\n]+)')")
+_LOGIN_FLAG = re2.compile(
+    rb"[^|;\n]*?[ \t](?:-p|-P|--password|--pass|--token)[ \t=]+"
+    rb"(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|]{3,}))"
+)
+_SECURE_STRING = re2.compile(
+    rb"(?:[ \t]+-(?:AsPlainText|Force|String|Key[ \t]+\S+))*[ \t]+"
+    rb"(?:\\*\"([^\"\\\n]+)|\\*'([^'\\\n]+)|([^\s\"'$(-][^\s\"']{3,}))"
+)
+_IDENTIFIED = re2.compile(
+    rb"[ \t]+(?:WITH[ \t]+[\w'\"]+[ \t]+)?(?i:by|as)[ \t]+(?:password[ \t]+)?(?:\"([^\"\n]+)\"|'([^'\n]+)')"
+)
 _TICKET = re2.compile(rb"(?:^|[^0-9A-Za-z])([0-9A-F]{32})(?:$|[^0-9A-Za-z])")
 _P4_FLAG = re2.compile(rb"[^|;\n]*?[ \t]-P[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|-][^\s\"'`;|]{3,}))")
 _QUERY = re2.compile(rb"(?:[A-Za-z0-9_-]*(?:sig|signature|code|key|auth|ticket|hash))=([^&\s\"'`<>#]+)")
@@ -56,7 +78,7 @@ def _span(match: Any) -> tuple[int, int] | None:
 def window_end(text: bytes, at: int, window: int = WINDOW) -> int:
     """Return where the line ends, or the window."""
     end = text.find(b"\n", at, at + window)
-    return end if end >= 0 else min(at + window, len(text))
+    return end if end >= 0 else character_start(text, min(at + window, len(text)))
 
 
 def _literal(text: bytes, match: Any, kind: str) -> list[Span]:
@@ -70,7 +92,7 @@ def _literal(text: bytes, match: Any, kind: str) -> list[Span]:
 
 def uri(text: bytes, start: int, end: int) -> list[Span]:
     """scheme://user:password@host, and scheme://token@host where the token is one."""
-    stop = window_end(text, start)
+    stop = window_end(text, start, 512)
     match = _AUTHORITY.match(text, start, stop) or _AUTHORITY_SLASH.match(text, start, stop)
     if match is None:
         return []
@@ -81,9 +103,15 @@ def uri(text: bytes, start: int, end: int) -> list[Span]:
         return [(first, last, "uri-password")] if len(name) >= 16 and looks_random(name) else []
     if _PORT.match(password):
         return []  # https://host:8000/@x is no address with a password
-    if not password.strip(b"\x01<>") or is_template(password) or (is_dummy(password) and password.strip(b"xX*.") == b""):
+    if (
+        not password.strip(b"\x01<>")
+        or is_template(password)
+        or (is_dummy(password) and password.strip(b"xX*.") == b"")
+    ):
         return []
-    if password.startswith((b"{", b"$", b"<", b"%(", b"#{")) or (password.endswith(b"}") and b"{" in password):
+    if password.startswith((b"{", b"$", b"<", b"%(", b"#{")) or (
+        password.endswith(b"}") and b"{" in password
+    ):
         return []
     at = first + len(name) + 1
     if not name or looks_random(name, rate=0.3) or _hexish(name):
@@ -93,7 +121,9 @@ def uri(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def _hexish(name: bytes) -> bool:
-    return len(name) >= 8 and not name.strip(b"0123456789abcdef") and not name.isalpha() and not name.isdigit()
+    return (
+        len(name) >= 8 and not name.strip(b"0123456789abcdef") and not name.isalpha() and not name.isdigit()
+    )
 
 
 def header(text: bytes, start: int, end: int) -> list[Span]:
@@ -104,7 +134,7 @@ def header(text: bytes, start: int, end: int) -> list[Span]:
     scheme = match.group(1).strip().lower()
     first = match.end()
     cut = text[first : first + WINDOW].translate(_TO_STOP).find(b" ")
-    last = first + cut if cut >= 0 else min(first + WINDOW, len(text))
+    last = first + cut if cut >= 0 else character_start(text, min(first + WINDOW, len(text)))
     value = text[first:last].rstrip(b"\\,;)}")
     if value.endswith(b"]") and b"[" not in value:
         value = value[:-1]
@@ -114,7 +144,13 @@ def header(text: bytes, start: int, end: int) -> list[Span]:
     if scheme.startswith(b"aws4"):
         return [(*m.span(1), "authorization") for m in _SIGNED.finditer(text, first, window_end(text, first))]
     least = 6 if scheme else 12
-    if len(value) < least or not usable(value) or is_code(value) or b"{" in value or value.startswith((b"$", b"%", b"+")):
+    if (
+        len(value) < least
+        or not usable(value)
+        or is_code(value)
+        or b"{" in value
+        or value.startswith((b"$", b"%", b"+"))
+    ):
         return []
     if not scheme and not judge(value, 2, quoted=True):
         return []
@@ -146,7 +182,12 @@ def cookie(text: bytes, start: int, end: int) -> list[Span]:
     found: list[Span] = []
     for match in _COOKIE.finditer(text, head.end(), stop):
         value = match.group(2)
-        if match.group(1).lower() in _COOKIE_ATTRIBUTES or len(value) < 8 or not usable(value) or is_code(value):
+        if (
+            match.group(1).lower() in _COOKIE_ATTRIBUTES
+            or len(value) < 8
+            or not usable(value)
+            or is_code(value)
+        ):
             continue
         if judge(value, 2, quoted=True) or looks_random(value, rate=0.3):
             found.append((*match.span(2), "cookie"))
@@ -168,7 +209,36 @@ def login(text: bytes, start: int, end: int) -> list[Span]:
 
 def mail_map(text: bytes, start: int, end: int) -> list[Span]:
     """sasl_passwd: `[host]:587 user:password`."""
-    return _literal(text, _MAIL_MAP.match(text, start + 2, window_end(text, start)), "smtp-credential")
+    return _literal(text, _MAIL_MAP.match(text, start + 1, window_end(text, start) + 1), "smtp-credential")
+
+
+def oracle(text: bytes, start: int, end: int) -> list[Span]:
+    """jdbc:oracle:thin:user/password@host."""
+    return _literal(text, _ORACLE.match(text, end, window_end(text, end)), "uri-password")
+
+
+def schemeless(text: bytes, start: int, end: int) -> list[Span]:
+    """user:password@host without a scheme, and ssl:user:password@host:1666."""
+    if start == 0 or text[start - 1] in b" \t\n\"'`(" or not text[end : end + 1].isalnum():
+        return []
+    low = max(text.rfind(b"\n", max(start - 80, 0), start) + 1, start - 80, 0)
+    match = _SCHEMELESS.search(text[low:start])
+    if match is None or text[end : end + 6] == b"sha256":
+        return []
+    first, last = low + match.start(1), start
+    value = text[first:last]
+    good = judge(value, 3, quoted=False) and kinds(value)[2] and not is_slug(value)
+    return [(first, last, "uri-password")] if good else []
+
+
+def set_password(text: bytes, start: int, end: int) -> list[Span]:
+    """SET PASSWORD FOR user = 'x'."""
+    return _literal(text, _SET_PASSWORD.match(text, end, window_end(text, end)), "password")
+
+
+def argument(text: bytes, start: int, end: int) -> list[Span]:
+    """requirepass x."""
+    return _literal(text, _ARGUMENT.match(text, end, window_end(text, end)), "password")
 
 
 def netrc(text: bytes, start: int, end: int) -> list[Span]:
@@ -178,7 +248,7 @@ def netrc(text: bytes, start: int, end: int) -> list[Span]:
 
 def pgpass(text: bytes, start: int, end: int) -> list[Span]:
     """host:5432:database:user:password."""
-    return _literal(text, _PGPASS.match(text, end, window_end(text, end)), "password")
+    return _literal(text, _PGPASS.match(text, end, window_end(text, end) + 1), "password")
 
 
 def mysql(text: bytes, start: int, end: int) -> list[Span]:
@@ -219,7 +289,7 @@ def identified_by(text: bytes, start: int, end: int) -> list[Span]:
 def perforce(text: bytes, start: int, end: int) -> list[Span]:
     """A ticket (32 upper-case hex digits) near p4, and p4 -P X."""
     stop = window_end(text, end, 400)
-    spans = [(*match.span(1), "perforce-ticket") for match in _TICKET.finditer(text, end - 1, stop)]
+    spans = [(*match.span(1), "perforce-ticket") for match in _TICKET.finditer(text, end - 1, stop + 1)]
     return spans + _literal(text, _P4_FLAG.match(text, end - 1, stop), "perforce-ticket")
 
 
@@ -229,7 +299,11 @@ def query(text: bytes, start: int, end: int) -> list[Span]:
     if match is None:
         return []
     value = match.group(1)
-    return [(*match.span(1), "secret")] if len(value) >= 12 and usable(value) and looks_random(value, rate=0.3) else []
+    return (
+        [(*match.span(1), "secret")]
+        if len(value) >= 12 and usable(value) and looks_random(value, rate=0.3)
+        else []
+    )
 
 
 def connection(text: bytes, start: int, end: int) -> list[Span]:
@@ -258,10 +332,15 @@ HANDLERS: Final[dict[bytes, Handler]] = {
     b"auth = (": login,
     b"credentials(": login,
     b"credential(": login,
-    b"]:587": mail_map,
-    b"]:465": mail_map,
-    b"]:25": mail_map,
-    b"]:2525": mail_map,
+    b":587": mail_map,
+    b":465": mail_map,
+    b":25": mail_map,
+    b":2525": mail_map,
+    b"jdbc:oracle:": oracle,
+    b"set password": set_password,
+    b"requirepass": argument,
+    b"masterauth": argument,
+    b"@": schemeless,
     b"machine ": netrc,
     b":5432:": pgpass,
     b":3306:": pgpass,

@@ -22,9 +22,19 @@ _MAX_PASSES: Final = 5
 _MAX_PROPAGATED: Final = 20_000
 _FORGED = re2.compile(rb"(?i)<REDACTED:")
 _LITERAL: Final = b"<REDACTED-LITERAL>"
-_BREAKS: Final = re2.compile(r"[\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]".encode())
+_BREAKS: Final = re2.compile(rb"[\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]")
 # What is least specific loses the name when two rules overlap.
-_VAGUE: Final = {"high-entropy": 4, "secret": 3, "password": 3, "authorization": 2, "cookie": 2, "encoded-secret": 2}
+_VAGUE: Final = {
+    "high-entropy": 4,
+    "key-material": 1,
+    "secret": 3,
+    "password": 3,
+    "authorization": 2,
+    "cookie": 2,
+    "encoded-secret": 2,
+}
+# A value without any of these may be a word of the text.
+_TELLING: Final = frozenset(b"0123456789!#$%^&*@~")
 _POLICY_KINDS: Final = frozenset({"email", "internal-host", "internal-ip"})
 
 
@@ -54,13 +64,14 @@ class Redactor:
     new one per request and drop it afterwards: it remembers values. Raises RedactionBlocked.
     """
 
-    def __init__(self, policy: Mapping[str, object] = {}, own_secrets: Sequence[str] = ()) -> None:  # noqa: B006
+    def __init__(self, policy: Mapping[str, object] = {}, own_secrets: Sequence[str] = ()) -> None:
         self._policy: Policy = parse(policy)
         self._own_values = tuple(own_secrets)
         self._numbers: dict[tuple[str, bytes], int] = {}
         self._last: Counter[str] = Counter()
         self._values: dict[bytes, tuple[str, int]] = {}  # what propagates, with its placeholder
         self._automaton: Any = None
+        self._joined: tuple[OwnSecrets, OwnSecrets] | None = None
 
     def redact(self, text: str) -> RedactedText:
         """Return one part redacted; values found in earlier parts are taken out of it too."""
@@ -89,7 +100,7 @@ class Redactor:
     def _part(self, text: str) -> _Part:
         data = encode(text)
         lines = data.count(b"\n")
-        if b"<" in data:
+        if b"<redacted:" in data.lower():
             data = _without_forgeries(data)
             for kind, number in PLACEHOLDER.findall(data):
                 # Placeholders that are there already keep their numbers; ours go on behind them,
@@ -100,33 +111,39 @@ class Redactor:
 
     def _pass(self, parts: list[_Part]) -> bool:
         """Scan all parts once, then propagate; return whether anything was taken out."""
-        own: OwnSecrets = registered().with_values(self._own_values) if self._own_values else registered()
+        own = self._own()
         changed = False
         for part in parts:
-            finds = merge(scan(read(part.data), self._policy, own))
-            if finds:
-                changed = True
-                self._replace(part, finds)
+            changed |= self._replace(part, merge(scan(read(part.data), self._policy, own)))
         for part in parts:
-            finds = self._propagated(part.data)
-            if finds:
-                changed = True
-                self._replace(part, finds)
+            changed |= self._replace(part, self._propagated(part.data))
         return changed
 
-    def _replace(self, part: _Part, finds: list[Find]) -> None:
+    def _own(self) -> OwnSecrets:
+        """Return the registered secrets and this request's own, joined once per set."""
+        base = registered()
+        if self._joined is None or self._joined[0] is not base:
+            self._joined = (base, base.with_values(self._own_values))
+        return self._joined[1]
+
+    def _replace(self, part: _Part, finds: list[Find]) -> bool:
+        """Put placeholders where the finds are; return whether any was put."""
         data = part.data
         out: list[bytes] = []
         at = 0
         for find in finds:
-            for start, end in _per_line(data, find.start, find.end):
+            pieces = _per_line(data, find.start, find.end)
+            for start, end in pieces:
                 number = self._number(find.kind, find.group or data[find.start : find.end])
                 out += (data[at:start], b"<REDACTED:%s:%d>" % (find.kind.encode(), number))
                 at = end
                 self._remember(data[start:end], find.kind, number)
-            part.counts[find.kind] += 1
+            part.counts[find.kind] += bool(pieces)
+        if not out:
+            return False
         out.append(data[at:])
         part.data = b"".join(out)
+        return True
 
     def _number(self, kind: str, value: bytes) -> int:
         """Number values by first appearance, so that the same secret reads the same everywhere."""
@@ -138,9 +155,10 @@ class Redactor:
         return number
 
     def _remember(self, value: bytes, kind: str, number: int) -> None:
-        if len(value) < 8 or kind in _POLICY_KINDS or value in self._values or not any(48 <= c <= 57 for c in value):
+        """Note a value that is taken out wherever else it stands."""
+        if len(value) < 8 or kind in _POLICY_KINDS or value in self._values or b"<REDACTED:" in value:
             return
-        if b"<REDACTED:" in value:
+        if not _TELLING.intersection(value):
             return
         if len(self._values) >= _MAX_PROPAGATED:
             raise RedactionBlocked("too_many_secrets")
@@ -173,7 +191,9 @@ class Redactor:
 
 def _inside(taken: list[tuple[int, int]], start: int, end: int) -> bool:
     index = bisect.bisect_right(taken, (start, end)) - 1
-    return any(i >= 0 and i < len(taken) and taken[i][0] < end and start < taken[i][1] for i in (index, index + 1))
+    return any(
+        i >= 0 and i < len(taken) and taken[i][0] < end and start < taken[i][1] for i in (index, index + 1)
+    )
 
 
 def _without_forgeries(data: bytes) -> bytes:
@@ -191,12 +211,14 @@ def _without_forgeries(data: bytes) -> bytes:
 
 
 def _per_line(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
-    """Cut a span at line breaks: one placeholder per line, and no line is lost."""
+    """Cut a span at line breaks: one placeholder per line, and no line is lost.
+
+    Pieces that are blank, or hold nothing but placeholders, are left out.
+    """
     breaks = [match.span() for match in _BREAKS.finditer(data, start, end)]
-    if not breaks:
-        return [(start, end)]
     edges = [start, *(edge for span in breaks for edge in span), end]
-    return [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if data[a:b].strip()]
+    pieces = zip(edges[::2], edges[1::2], strict=True)
+    return [(a, b) for a, b in pieces if PLACEHOLDER.sub(b"", data[a:b]).strip()]
 
 
 def merge(finds: list[Find]) -> list[Find]:
@@ -209,12 +231,14 @@ def merge(finds: list[Find]) -> list[Find]:
         last = merged[-1]
         if find.end <= last.end and find.kind == last.kind:
             continue
-        better = min((last, find), key=lambda f: (_VAGUE.get(f.kind, 0), f.group is None, f.start, f.end - f.start))
+        better = min(
+            (last, find), key=lambda f: (_VAGUE.get(f.kind, 0), f.group is None, f.start, f.end - f.start)
+        )
         merged[-1] = Find(last.start, max(last.end, find.end), better.kind, better.group)
     return merged
 
 
-def redact(text: str, policy: Mapping[str, object] = {}) -> RedactedText:  # noqa: B006
+def redact(text: str, policy: Mapping[str, object] = {}) -> RedactedText:
     """Return `text` with every secret replaced by `<REDACTED:kind:n>` (specification 001, 9.5).
 
     `text` is plain text or a unified diff of at most 8 MiB. `policy` may hold `emails` (bool),
@@ -230,15 +254,17 @@ def find_secrets(text: str) -> list[SecretSpan]:
 
     Raises RedactionBlocked as `redact`.
     """
-    data = _without_forgeries(encode(text))
-    if data != text.encode():
-        # Offsets must be those of the caller's text: forged placeholders stay where they are.
-        data = text.encode()
-    found = []
-    newlines = [i for i, c in enumerate(data) if c == 10]
-    for find in merge(scan(read(data), parse({}), registered())):
+    data = encode(text)
+    finds = merge(scan(read(data), parse({}), registered()))
+    found: list[SecretSpan] = []
+    at = characters = 0
+    line = 1
+    for find in finds:
         for start, end in _per_line(data, find.start, find.end):
-            first = len(data[:start].decode())
-            line = bisect.bisect_left(newlines, start) + 1
-            found.append(SecretSpan(find.kind, first, first + len(data[start:end].decode()), line))
+            characters += len(data[at:start].decode())
+            line += data.count(b"\n", at, start)
+            length = len(data[start:end].decode())
+            found.append(SecretSpan(find.kind, characters, characters + length, line))
+            characters += length
+            at = end
     return found

@@ -20,9 +20,15 @@ _HOST_END: Final = " \t\r\n\"'`<>\\"
 
 # Prefix, characters of the body, how many of them are certainly a token.
 _PREFIXES: Final[tuple[tuple[str, str, int], ...]] = (
-    *((prefix, _ALNUM, 30) for prefix in ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "npm_", "lin_api_", "dop_v1_")),
+    *(
+        (prefix, _ALNUM, 30)
+        for prefix in ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "npm_", "lin_api_", "dop_v1_")
+    ),
     *((prefix, _ALNUM, 16) for prefix in ("AKIA", "ASIA")),
-    *((prefix, _TOKEN, 20) for prefix in ("github_pat_", "glpat-", "sk-ant-", "sk-proj-", "sk-svcacct-", "GOCSPX-")),
+    *(
+        (prefix, _TOKEN, 20)
+        for prefix in ("github_pat_", "glpat-", "sk-ant-", "sk-proj-", "sk-svcacct-", "GOCSPX-")
+    ),
     *((prefix, _TOKEN, 30) for prefix in ("AIza", "pypi-Ag", "hvs.", "ya29.", "dckr_pat_", "glsa_")),
     *((prefix, _TOKEN, 20) for prefix in ("xoxb-", "xoxp-", "xoxa-", "xoxs-", "xapp-")),
     *((prefix, _ALNUM, 16) for prefix in ("sk_live_", "rk_live_", "shpat_", "sq0csp-", "whsec_")),
@@ -37,7 +43,7 @@ def require_policy(wanted: Mapping[str, object] | None) -> None:
 
     Called once at start with the deployment's policy. Raises RedactionBlocked(`bad_policy`).
     """
-    global _required  # noqa: PLW0603 - one policy per process
+    global _required
     _required = None if wanted is None else policy.parse(wanted)
 
 
@@ -83,12 +89,18 @@ def _finds_prefix(text: str) -> bool:
         at = text.find(prefix)
         while at >= 0:
             body = _run(text, at + len(prefix), allowed, 200)
-            whole = at == 0 or text[at - 1] not in _ALNUM + "_"
+            whole = at == 0 or not _in_word(text, at)
             drawn = any(c.isdigit() for c in body) and len(set(body)) > 4
             if whole and drawn and len(body) >= least:
                 return True
             at = text.find(prefix, at + len(prefix))
     return False
+
+
+def _in_word(text: str, at: int) -> bool:
+    """Return whether the prefix stands inside a word, or inside base64 behind a plus."""
+    before = text[at - 1]
+    return before in _ALNUM + "_" or (before == "+" and at > 1 and text[at - 2] in _ALNUM)
 
 
 def _finds_pem(text: str) -> bool:

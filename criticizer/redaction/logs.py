@@ -6,21 +6,26 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from criticizer.redaction import names
 from criticizer.redaction.engine import redact
+from criticizer.redaction.own import registered
+from criticizer.redaction.sealed import RedactionBlocked
 
 WITHHELD: Final = "<withheld: redaction failed>"
 _NAMED: Final = "<withheld: named as a secret>"
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _READ: Final = 262_144  # characters that are looked at; what is emitted is far shorter
 _MARGIN: Final = 4_096  # what is dropped before a cut, so that no half token is emitted
+_SHORT: Final = 80  # characters; longer texts seldom come twice
 _MAX_ERRORS: Final = 12
 _MAX_FRAMES: Final = 60
 _MAX_DEPTH: Final = 5
 _MAX_ITEMS: Final = 60
+_OWN_KEYS: Final = frozenset({"timestamp", "level"})
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -31,6 +36,8 @@ def clean(text: str, limit: int = 20_000) -> str:
     redaction fails the answer is `<withheld: redaction failed>`.
     """
     try:
+        if len(text) <= _SHORT and len(text) <= limit and _is_plain(text, registered().generation):
+            return text
         # Redact before cutting: half a token is no token to the rules, but it still is a secret.
         if len(text) > _READ:
             text = text[: _READ - _MARGIN]
@@ -39,6 +46,18 @@ def clean(text: str, limit: int = 20_000) -> str:
         return cleaned if len(cleaned) <= limit else cleaned[: max(limit - 13, 0)] + "… <truncated>"[:13]
     except Exception:  # noqa: BLE001 - the promise of this function
         return WITHHELD
+
+
+@lru_cache(maxsize=4_096)
+def _is_plain(text: str, generation: int) -> bool:
+    """Return whether redaction leaves a short text alone: event names and ids come again and again.
+
+    An answer holds for one `generation` of own secrets.
+    """
+    try:
+        return redact(text).text == text
+    except RedactionBlocked:
+        return False
 
 
 def _place(filename: str) -> str:
@@ -95,20 +114,26 @@ def clean_stack(error: BaseException, limit: int = 20_000) -> str:
                 frames.append(f"  {_place(code.co_filename)}:{step.tb_lineno} {code.co_name}")
                 step = step.tb_next
             # The deepest frames tell most.
-            out += [f"  … {len(frames) - _MAX_FRAMES} frames"] * (len(frames) > _MAX_FRAMES) + frames[-_MAX_FRAMES:]
+            out += [f"  … {len(frames) - _MAX_FRAMES} frames"] * (len(frames) > _MAX_FRAMES) + frames[
+                -_MAX_FRAMES:
+            ]
         # Once more over the whole: a secret may stand in the name of a file or a class.
         return clean("\n".join(out), limit)
     except Exception:  # noqa: BLE001 - the promise of this function
         return WITHHELD
 
 
+@lru_cache(maxsize=1_024)
 def _names_secret(key: str) -> bool:
     lowered = key.lower().encode("utf-8", "replace")
     for word in names.WORDS:
         at = lowered.find(word)
         if at >= 0 and len(word) > 4:
             found = key.encode("utf-8", "replace")
-            if names.strength(word, found[at : at + len(word)], found[:at], found[at + len(word) :]) >= names.SECRET:
+            if (
+                names.strength(word, found[at : at + len(word)], found[:at], found[at + len(word) :])
+                >= names.SECRET
+            ):
                 return True
     return lowered in (b"authorization", b"cookie", b"set-cookie", b"pass", b"pwd", b"prompt", b"diff")
 
@@ -139,7 +164,9 @@ def _safe_mapping(value: Mapping[Any, Any], depth: int, limit: int) -> dict[str,
     for key, item in list(value.items())[:_MAX_ITEMS]:
         name = clean(str(key), 200)
         plain = item is None or isinstance(item, (bool, int, float))
-        out[name] = _NAMED if not plain and item and _names_secret(str(key)) else _safe(item, depth - 1, limit)
+        out[name] = (
+            _NAMED if not plain and item and _names_secret(str(key)) else _safe(item, depth - 1, limit)
+        )
     return out
 
 
@@ -170,7 +197,9 @@ def _error_of(exc_info: object) -> BaseException | None:
     return sys.exc_info()[1] if exc_info else None
 
 
-def redact_event(logger: object, method: str, event_dict: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def redact_event(
+    logger: object, method: str, event_dict: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
     """Clean a structlog event: every value, and `exc_info`, which becomes `stack`. Never raises."""
     try:
         error = _error_of(event_dict.pop("exc_info", None))
@@ -179,8 +208,8 @@ def redact_event(logger: object, method: str, event_dict: MutableMapping[str, An
         for key, value in list(event_dict.items()):
             if key == "stack" and error is not None:
                 continue
-            if isinstance(value, (bool, int)) or value is None or key.startswith("_"):
-                continue  # structlog's own entries begin with an underscore
+            if isinstance(value, (bool, int)) or value is None or key.startswith("_") or key in _OWN_KEYS:
+                continue  # numbers, and what structlog itself puts in
             withhold = value and _names_secret(str(key))
             event_dict[key] = _NAMED if withhold else _safe(value, _MAX_DEPTH, 20_000)
     except Exception:  # noqa: BLE001 - logging must not break the work
@@ -210,5 +239,9 @@ class SecretsFilter(logging.Filter):
         for key, value in list(vars(record).items()):
             if key not in _STANDARD:
                 plain = value is None or isinstance(value, (bool, int, float))
-                setattr(record, key, _NAMED if not plain and value and _names_secret(key) else _safe(value, 3, 4_000))
+                setattr(
+                    record,
+                    key,
+                    _NAMED if not plain and value and _names_secret(key) else _safe(value, 3, 4_000),
+                )
         return True

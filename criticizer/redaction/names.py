@@ -13,51 +13,61 @@ import re2
 
 PASSWORD, SECRET, WEAK = 3, 2, 1
 
+# Words by strength. Those of the last two lists must begin a word of their own.
+_STRONG_WORDS: Final = """
+password passwd passphrase passcode passwort motdepasse contrasena senha
+pswrd psword pswd passw pword kennwort wachtwoord
+"""
+_PLAIN_WORDS: Final = """
+secret token apikey api_key api-key access_key access-key accesskey auth_key authkey auth-key
+private_key privatekey private-key encryption_key encryptionkey encryption-key signing_key signingkey
+account_key accountkey sharedaccesskey shared_key license_key licensekey master_key masterkey
+app_key appkey service_key credential xoauth2_bearer
+subscription-key session_key webhook_key sessionid session_id phpsessid jsessionid _srt webhook_url
+"""
+_SHORT_WORDS: Final = "pass pwd pw psw psk"
+_WEAK_WORDS: Final = "key auth sid salt bearer jwt _pat cred creds authentication sig signature"
+
+
+def _encoded(words: str) -> list[bytes]:
+    return [word.encode() for word in words.split()]
+
+
 # Word -> (strength, must it begin a word of its own).
 WORDS: Final[dict[bytes, tuple[int, bool]]] = {
-    **dict.fromkeys(
-        (b"password", b"passwd", b"passphrase", b"passcode", b"passwort", b"motdepasse", b"contrasena", b"senha",
-         b"pswrd", b"psword", b"pswd", b"passw", b"pword", b"kennwort", b"wachtwoord"),
-        (PASSWORD, False),
-    ),
-    **dict.fromkeys((b"pass", b"pwd", b"pw", b"psw"), (PASSWORD, True)),
-    **dict.fromkeys(
-        (b"secret", b"token", b"apikey", b"api_key", b"api-key", b"api key", b"access_key", b"access-key", b"accesskey",
-         b"auth_key", b"authkey", b"auth-key", b"authentication key", b"private_key", b"privatekey", b"private-key",
-         b"encryption_key", b"encryptionkey", b"encryption-key", b"signing_key", b"signingkey", b"account_key",
-         b"accountkey", b"sharedaccesskey", b"shared_key", b"license_key", b"licensekey", b"master_key", b"masterkey",
-         b"app_key", b"appkey", b"service_key", b"credential", b"xoauth2_bearer", b"subscription-key", b"session_key",
-         b"webhook_key", b"sessionid", b"session_id", b"phpsessid", b"jsessionid", b"_srt", b"webhook_url"),
-        (SECRET, False),
-    ),
-    **dict.fromkeys((b"key", b"auth", b"sid", b"salt", b"bearer", b"jwt", b"pat", b"cred", b"creds", b"authentication"),
-                    (WEAK, True)),
-    **dict.fromkeys((b"sig", b"signature"), (WEAK, True)),
-}  # fmt: skip
+    **dict.fromkeys(_encoded(_STRONG_WORDS), (PASSWORD, False)),
+    **dict.fromkeys((*_encoded(_PLAIN_WORDS), b"api key", b"authentication key"), (SECRET, False)),
+    **dict.fromkeys(_encoded(_SHORT_WORDS), (PASSWORD, True)),
+    **dict.fromkeys(_encoded(_WEAK_WORDS), (WEAK, True)),
+}
 
 # What may follow the word without changing what it promises.
-_KEEPS: Final = frozenset(
-    "value val string str text txt plain plaintext raw clear cleartext b64 base64 enc encoded encrypted hash digest "
-    "confirmation confirm again repeat verify old new current next prod production dev devel development test testing staging "
-    "stage live main primary secondary default backup root user db hex data for is was of and or here env "
-    "api client app server admin master one two first second key token secret password pass passwd"
-    .split()
-)  # fmt: skip
+_KEEPS_TEXT: Final = """
+value val string str text txt plain plaintext raw clear cleartext b64 base64 enc encoded encrypted
+hash digest confirmation confirm again repeat verify old new current next prod production dev devel
+development test testing staging stage live main primary secondary default backup root user db hex
+data for is was of and or here env api client app server admin master one two first second key token
+secret password pass passwd
+"""
+_KEEPS: Final = frozenset(_KEEPS_TEXT.split())
 # A password's or token's attributes: the word is about one, the value is not one.
-_ABOUT: Final = frozenset(
-    "id ids name names url uri urls link href file files filename path paths dir directory folder length len size min max "
-    "type types kind field fields expiry expires expire expiration expired ttl timeout lifetime age count limit version "
-    "algorithm alg regex pattern policy rule rules validator validators validation valid reset form view prompt label hint "
-    "placeholder error errors message msg help required enabled disabled location endpoint host port var variable ref refs "
-    "reference arn alias generator provider manager service store storage vault ring board code down up press pressed event "
-    "selector index idx pair pairs map mapping list set usage format header prefix suffix param parameter column attr attribute "
-    "class bits rotation schedule source strength scope scopes audience issuer status state mode method function func callback "
-    "handler strategy title description comment page screen input output button icon img image template request response "
-    "requests info config settings options option spec schema model table created updated date time at by on if not exists "
-    "frame space word words stroke stone note notes hook hooks board handle chain ring hole finder fingerprint "
-    "usage bytes keyid metadata tag tags label labels group groups owner region zone domain module package import "
-    "izer ized ize ization isation isations ary arial meshing ing signatures identifier bundle browser cache".split()
-)
+_ABOUT_TEXT: Final = """
+id ids name names url uri urls link href file files filename path paths dir directory folder length
+len size min max type types kind field fields expiry expires expire expiration expired ttl timeout
+lifetime age count limit version algorithm alg regex pattern policy rule rules validator validators
+validation valid reset form view prompt label hint placeholder error errors message msg help
+required enabled disabled location endpoint host port var variable ref refs reference arn alias
+generator provider manager service store storage vault ring board code down up press pressed event
+selector index idx pair pairs map mapping list set usage format header prefix suffix param parameter
+column attr attribute class bits rotation schedule source strength scope scopes audience issuer
+status state mode method function func callback handler strategy title description comment page
+screen input output button icon img image template request response requests info config settings
+options option spec schema model table created updated date time at by on if not exists frame space
+word words stroke stone note notes hook hooks handle chain hole finder fingerprint bytes keyid
+metadata tag tags labels group groups owner region zone domain module package import izer ized ize
+ization isation isations ary arial meshing ing signatures identifier bundle browser cache
+"""
+_ABOUT: Final = frozenset(_ABOUT_TEXT.split())
 _HEAD_NOT: Final = re2.compile(
     rb"(?i)(?:^|[_.\-])(?:public|pub|csrf|xsrf|next|prev|page|cursor|continuation|max|min|num|number_of|total|cache|sort|"
     rb"partition|foreign|unique|primary|composite|idempotency|row|group|object|hash|map|dict|bucket|translation|i18n|locale|"
@@ -104,7 +114,8 @@ def strength(word: bytes, found: bytes, head: bytes, tail: bytes) -> int:
     before = head[-1:]
     glued = before.isalpha() and not (found[:1].isupper() and before.islower())
     if own_word and glued and _GLUED.search(head) is None:
-        return 0
+        # vendorkey, somepass: little is promised, and monkey promises nothing worse.
+        return WEAK if not tail and word in (b"key", b"pass", b"pwd") else 0
     if _HEAD_NOT.search(head) is not None and base < PASSWORD:
         return 0
     if _HEAD_NOT_CAMEL.search(head) is not None and found[:1].isupper() and base < PASSWORD:
@@ -127,4 +138,4 @@ def strength(word: bytes, found: bytes, head: bytes, tail: bytes) -> int:
         return 0
     if all(w in _KEEPS or len(w) == 1 for w in words):
         return base
-    return WEAK
+    return WEAK if base > WEAK else 0

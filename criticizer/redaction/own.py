@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import html
+import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import ahocorasick_rs
 
 MIN_LENGTH = 4  # shorter values occur in any text; they are not secrets worth the name
 _ANYWHERE = 8  # from this length on, a value is taken out inside other words too
+_generations = itertools.count(1)
 _WORD = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
 
@@ -28,6 +30,7 @@ class OwnSecrets:
     values: tuple[str, ...] = ()
     spellings: tuple[bytes, ...] = ()
     automaton: Any = None
+    generation: int = 0  # tells one set of this process from another
 
     def with_values(self, values: Iterable[str]) -> OwnSecrets:
         """Return a set that knows these values as well; ones under 4 characters are ignored."""
@@ -38,7 +41,7 @@ class OwnSecrets:
         automaton = ahocorasick_rs.BytesAhoCorasick(
             list(spellings), matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST
         )
-        return OwnSecrets(tuple(known), spellings, automaton)
+        return OwnSecrets(tuple(known), spellings, automaton, next(_generations))
 
     def spans(self, data: bytes) -> list[tuple[int, int, str]]:
         """Return (start, end, "own-secret") wherever one of the values stands in `data`."""
@@ -90,7 +93,7 @@ _registered = OwnSecrets()
 
 def register_own_secrets(values: Iterable[str]) -> None:
     """Make the process know secrets of its own. May be called again with more values."""
-    global _registered  # noqa: PLW0603 - one set per process, swapped whole
+    global _registered
     _registered = _registered.with_values(values)
 
 

@@ -40,7 +40,11 @@ class Block(NamedTuple):
 
 
 def _kind(label: bytes | None) -> str | None:
-    if label is None or b"PRIVATE" in label or label.endswith((b"KEY", b"KEY BLOCK")) and b"PUBLIC" not in label:
+    if (
+        label is None
+        or b"PRIVATE" in label
+        or (label.endswith((b"KEY", b"KEY BLOCK")) and b"PUBLIC" not in label)
+    ):
         return "private-key"
     return None if label in (b"PGP MESSAGE", b"PGP SIGNED MESSAGE") else "certificate"
 
@@ -205,6 +209,11 @@ def _material(text: bytes, line: Line) -> tuple[int, int] | None:
     if span is None:
         return None
     value = _TICKS.sub(b"", text[slice(*span)])
-    if not 56 <= len(value) <= 80 or len(set(value)) < 20 or not all(kinds(value)) or transitions(value) < 0.42:
+    if (
+        not 56 <= len(value) <= 80
+        or len(set(value)) < 20
+        or not all(kinds(value))
+        or transitions(value) < 0.42
+    ):
         return None
     return span

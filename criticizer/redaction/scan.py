@@ -26,18 +26,24 @@ _CONTINUED = re2.compile(rb"(?m)\\?[\"'`][ \t]*[+.&]{0,2}[ \t]*\\?[ \t\r]*$")
 _CONTINUED_HERE = re2.compile(rb"[\"'`][ \t]*[+.&]{0,2}[ \t]*[\"'`]([A-Za-z0-9+/_=.%~-]{4,})[\"'`]")
 _CONTINUATION = re2.compile(rb"[ \t]*[+.&]{0,2}[ \t]*[bru]?[\"'`]([A-Za-z0-9+/_=.%~-]{4,})[\"'`]")
 _SECRET_KIND = re2.compile(rb"(?i)^[ \t+-]*[\"']?kind[\"']?:[ \t]*[\"']?Secret\b")
+_SECRET_KINDS: Final = (b"kind: secret", b'kind": "secret', b'kind: "secret', b"kind: 'secret")
 _SECRET_DATA = re2.compile(rb"([ \t]*)[\"']?(data|stringData)[\"']?:[ \t\r]*$")
-_SECRET_ENTRY = re2.compile(rb"([ \t]*)[\"']?[\w.-]+[\"']?:[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s#\"'|>][^\s#]*))")
+_SECRET_ENTRY = re2.compile(
+    rb"([ \t]*)[\"']?[\w.-]+[\"']?:[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s#\"'|>][^\s#]*))"
+)
 _MAX_CONTINUATIONS: Final = 64
 
 # Words of the prefilter. "kind: secret" is here, PEM marks are found by plain search.
 _WORDS: Final = tuple(WORDS)
 _CONTEXT_WORDS: Final = tuple(contexts.HANDLERS)
+_DFA: Final = ahocorasick_rs.Implementation.DFA
 _WORD_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
-    list(_WORDS), matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST
+    list(_WORDS), matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST, implementation=_DFA
 )
-_CONTEXT_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(list(_CONTEXT_WORDS))
-_TOKEN_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick([rule.mark for rule in TOKEN_RULES])
+_CONTEXT_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(list(_CONTEXT_WORDS), implementation=_DFA)
+_TOKEN_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
+    [rule.mark for rule in TOKEN_RULES], implementation=_DFA
+)
 
 
 class Find(NamedTuple):
@@ -78,7 +84,7 @@ def scan(document: Document, policy: Policy, own: OwnSecrets) -> list[Find]:
     for shadow in shadows(document):
         work.spend(16)
         found += _shadow(document, shadow, policy, own, work)
-    if b"-----" in text or b"---- " in text or b"PuTTY-User" in text:
+    if (b"--" in text and (b"BEGIN " in text or b"END " in text)) or b"PuTTY-User" in text:
         found += _blocks(document, pem.blocks(document, public=policy.public_pem))
     if key_lines:
         found += _blocks(document, pem.orphans(document))
@@ -121,7 +127,7 @@ def _lines(document: Document | None, text: bytes, work: Work) -> list[Find]:
             reach[handler] = max(reach.get(handler, 0), contexts.window_end(text, end))
     if document is not None:
         spans += _continued(document, text, spans)
-        if b"secret" in lowered and b"kind" in lowered and b"data" in lowered:
+        if any(kind in lowered for kind in _SECRET_KINDS):
             spans += _kubernetes(document, text)
     return [Find(*span) for span in spans]
 
@@ -181,7 +187,7 @@ def _marked_inside(rule: TokenRule, text: bytes, at: int) -> Any:
 
 def _is_token(rule: TokenRule, token: bytes, whole: bytes) -> bool:
     body = token.replace(rule.mark, b"", 1)
-    if not body.strip(b"xX*.-_=") or b"\x01" in token or is_dummy(body) and body.strip(b"xX*.-_=") == b"":
+    if not body.strip(b"xX*.-_=") or b"\x01" in token or (is_dummy(body) and body.strip(b"xX*.-_=") == b""):
         return False
     if b"..." in token or (len(set(body)) <= 2 and not rule.mark.startswith(b"AGE")):
         return False
@@ -259,7 +265,13 @@ def _kubernetes(document: Document, text: bytes) -> list[Span]:
             index = entry.lastindex
             first, last = entry.span(index)
             value = body[first:last].rstrip()
-            if len(value) >= 4 and not is_dummy(value) and MASK not in value and b"{{" not in value and b"$" not in value[:1]:
+            if (
+                len(value) >= 4
+                and not is_dummy(value)
+                and MASK not in value
+                and b"{{" not in value
+                and b"$" not in value[:1]
+            ):
                 found.append((line.start + first, line.start + first + len(value), "secret"))
     return found
 

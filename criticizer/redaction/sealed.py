@@ -15,11 +15,14 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final, NoReturn
 
+import re2
+
 _KEY: Final = secrets.token_bytes(32)
 _MAKER: Final = object()
+_KIND: Final = re2.compile(r"<REDACTED:([a-z][a-z0-9-]{0,30}):[1-9][0-9]{0,5}>")
 
 
-class RedactionBlocked(Exception):  # noqa: N818 - the contract's name
+class RedactionBlocked(Exception):
     """Redaction cannot vouch for the text, so nothing may be sent (specification 001, 9.5 item 5).
 
     `reason_code` is a stable identifier such as `undecodable`; the text itself is never carried.
@@ -52,8 +55,11 @@ class RedactedText:
     counts: Mapping[str, int]
     ruleset: str
     policy: str
+    _mac: bytes
 
-    def __init__(self, maker: object, text: str, counts: Mapping[str, int], ruleset: str, policy: str) -> None:
+    def __init__(
+        self, maker: object, text: str, counts: Mapping[str, int], ruleset: str, policy: str
+    ) -> None:
         if maker is not _MAKER:
             raise TypeError("RedactedText is made by criticizer.redaction.redact only")
         for name, value in (
@@ -94,7 +100,11 @@ class RedactedText:
         return hmac.compare_digest(self._mac, _seal(self.text, self.ruleset, self.policy))
 
     def lines(self, first: int, last: int) -> RedactedText:
-        """Return lines `first` to `last` (from 1, both included, split at line feeds)."""
+        """Return lines `first` to `last` (from 1, both included, split at line feeds).
+
+        `counts` of a part are the placeholders that show in it. Raises RedactionBlocked
+        (`seal_broken`) when this text was tampered with, ValueError for lines that run backwards.
+        """
         if first < 1 or last < first:
             raise ValueError(f"lines count from 1 and do not run backwards: {first}-{last}")
         return self._part("\n".join(self.text.split("\n")[first - 1 : last]))
@@ -105,7 +115,8 @@ class RedactedText:
 
     def _part(self, text: str) -> RedactedText:
         self._require_intact()
-        return RedactedText(_MAKER, text, self.counts, self.ruleset, self.policy)
+        counts = Counter(_KIND.findall(text)) if "<REDACTED:" in text else {}
+        return RedactedText(_MAKER, text, counts, self.ruleset, self.policy)
 
     def _require_intact(self) -> None:
         if not self.intact():

@@ -19,15 +19,18 @@ _DIGITS: Final = b"0123456789"
 _HEX: Final = b"0123456789abcdefABCDEF-"
 _EXEMPT = re2.compile(
     rb"(?i)(?:sha-?[0-9]{1,3}[\s:=\-\"'/,@(]*|integrity[\"'\s:=]*|checksums?[\"'\s:=]*(?:[0-9]+/)?|digest[\"'\s:=]*|fingerprint[\"'\s:=]*"
-    rb"|h1:|md5[\"'\s:=]*|etag[\"'\s:=W/]*|base64,|mappings[\"'\s:=]*|nonce-|public[\w\s-]*key[\w\s\"':=-]*|publictoken[\"'\s:=]*"
-    rb"|subproject commit |ssh-(?:rsa|ed25519|dss) |ecdsa-[\w-]+ |cert(?:ificate)?[\w\"'\s:=-]*|signature_?(?:hash)?[\"'\s:=]*"
+    rb"|h1:|md5[\"'\s:=]*|etag[\"'\s:=W/]*|base64,|mappings[\"'\s:=]*|nonce-"
+    rb"|public[\w\s-]*key[\w\s\"':=-]*|publictoken[\"'\s:=]*"
+    rb"|subproject commit |ssh-(?:rsa|ed25519|dss) |ecdsa-[\w-]+ |cert(?:ificate)?[\w\"'\s:=-]*"
+    rb"|signature_?(?:hash)?[\"'\s:=]*"
     rb"|(?:content|tree|commit|blob|file)?-?hash[\"'\s:=]*|[\w-]*regex[\"'\s:=]*)$"
 )
 _URL_BEFORE = re2.compile(rb"(?:://|^//|[^\s\"'`]/)[^\s\"'`?]*$")
 _ALPHABET: Final = (b"ABCDEFGHIJKLM", b"abcdefghijklm", b"0123456789abcdefgh", b"23456789AB")
 _TICKET_LINE = re2.compile(rb"=[^\s:=]+:$")
 _SECRET_INSIDE = re2.compile(
-    rb"(?i)(?:pass(?:word|wd)?|secret|token|api_?key)[\"']?\s*[:=]\s*[\"']?[^\s\"']{4,}|://[^\s/:@]+:[^\s/@]+@|-----BEGIN [A-Z ]*PRIVATE|\bAKIA[0-9A-Z]{12}"
+    rb"(?i)(?:pass(?:word|wd)?|secret|token|api_?key)[\"']?\s*[:=]\s*[\"']?[^\s\"']{4,}"
+    rb"|://[^\s/:@]+:[^\s/@]+@|-----BEGIN [A-Z ]*PRIVATE|\bAKIA[0-9A-Z]{12}"
 )
 _MAX_DECODED: Final = 8_192
 
@@ -74,11 +77,20 @@ def _kind(text: bytes, start: int, end: int, token: bytes) -> str | None:
     before = text[max(start - 64, 0) : start]
     before = before[before.rfind(b"\n") + 1 :]
     segment = _segment(core, before)
-    if segment is None or not looks_random(segment) or _EXEMPT.search(before):
+    if segment is None or not _drawn(segment) or _EXEMPT.search(before):
         return _inside(core, before)
     if before.endswith(b"...") and text[end : end + 3] == b"...":
         return None  # an excerpt somebody shortened on both sides
     return "high-entropy"
+
+
+def _drawn(token: bytes) -> bool:
+    """Return whether a token is random without what separators add: identifiers have those too."""
+    plain = token.translate(None, b"_-+/")
+    rate = transitions(plain)
+    groups = digit_groups(plain)
+    mixed = (rate >= 0.42 and groups >= 2) or rate >= 0.55 or (rate >= 0.36 and groups >= 4)
+    return len(plain) >= 16 and mixed
 
 
 def _segment(token: bytes, before: bytes) -> bytes | None:
@@ -106,19 +118,26 @@ def _marked(text: bytes, start: int, token: bytes) -> str | None:
     if len(token) == 24 and text[max(start - 2, 0) : start] == b"s." and token.isalnum():
         lone = start < 3 or not (text[start - 3 : start - 2].isalnum() or text[start - 3] in b"._")
         return "vault-token" if lone and looks_random(token, rate=0.3) else None
+    if len(token) <= 30 and _FACEBOOK.search(text[max(start - 18, 0) : start]):
+        return "facebook-token"
     if len(token) == 34 and token[:2] == b"SK" and not token[2:].translate(None, _HEX):
         return "twilio-key"
     if 36 <= len(token) <= 37 and token[32:35] == b"-us" and not token[:32].translate(None, _HEX):
         return "mailchimp-key"
     if len(token) == 46 and token.startswith(b"oy2") and token.isalnum() and token.islower():
         return "nuget-key"
-    if 23 <= len(token) <= 30 and token[:1] in b"MNO" and text[start + len(token) : start + len(token) + 1] == b".":
+    if (
+        23 <= len(token) <= 30
+        and token[:1] in b"MNO"
+        and text[start + len(token) : start + len(token) + 1] == b"."
+    ):
         return _discord(text, start)
     if 20 <= len(token) <= 30 and text[start - 1 : start] == b"." and _discord_tail(text, start):
         return "discord-token"
     return None
 
 
+_FACEBOOK = re2.compile(rb"[0-9]{13,17}\|$")
 _DISCORD = re2.compile(rb"[MNO][\w-]{22,28}\.[\w-]{5,7}\.[\w-]{20,}")
 
 
@@ -127,7 +146,10 @@ def _discord(text: bytes, start: int) -> str | None:
 
 
 def _discord_tail(text: bytes, start: int) -> bool:
-    return any(_DISCORD.match(text, at, start + 90) is not None for at in range(max(start - 40, 0), max(start - 28, 0)))
+    return any(
+        _DISCORD.match(text, at, start + 90) is not None
+        for at in range(max(start - 40, 0), max(start - 28, 0))
+    )
 
 
 def _hex_kind(text: bytes, start: int, token: bytes) -> str | None:

@@ -17,10 +17,11 @@ _CLASSES: Final = bytes(
     for c in range(256)
 )
 _DIGITS: Final = b"0123456789"
+_HEAD_LENGTH: Final = 256
 
 _DUMMY = re2.compile(
     rb"(?i)(?:"
-    rb"[x*.?#_=\-\s0]+|(?:xx+|\*\*+|\.\.+).*|.*(?:x{6,}|\*{4,})|.{0,7}(?:\.\.\.|\x{2026})|[^0-9]*(?:\.\.\.|\x{2026})"
+    rb"[x*.?#_=\-\s0]+|(?:x{4,}|\*{3,}|\.{3,}).*|.*(?:x{6,}|\*{4,})|.{0,7}(?:\.\.\.|\x{2026})|[^0-9]*(?:\.\.\.|\x{2026})"
     rb"|(?:my|your|the|user|db|some|a|an|new|old|test|app|client|api|access|admin|root|default|dummy|fake|example|sample)?"
     rb"[\s_-]?(?:pass(?:word|wd|phrase|code)?|pwd?|secret|token|key|api[\s_-]?key|access[\s_-]?(?:key|token)"
     rb"|secret[\s_-]?key|credentials?|auth|bearer|basic|login|hash|value|here)s?[\s_-]?(?:here|value)?[\d_!?:.]{0,4}"
@@ -35,23 +36,30 @@ _DUMMY = re2.compile(
     rb")"
 )
 _TEMPLATE = re2.compile(
-    rb"\$\{[^}]*\}?|\$\([^)]*\)?|\{\{.*?\}\}|\{\{|<%.*?%>|#\{[^}]*\}|%\(\w+\)[sdr]|\$\{\{.*?\}\}|%[A-Za-z_]\w*%|\{[A-Za-z_][\w.\[\]!:]*\}|\{[0-9]*\}|<[A-Za-z_][\w .-]*>"
+    rb"\$\{[^}]*\}?|\$\([^)]*\)?|\{\{.*?\}\}|\{\{|<%.*?%>|#\{[^}]*\}|%\(\w+\)[sdr]|\$\{\{.*?\}\}"
+    rb"|%[A-Za-z_]\w*%|\{[A-Za-z_][\w.\[\]!:]*\}|\{[0-9]*(?::[^{}]{0,12})?\}|\{%.*?%\}|<[A-Za-z_][\w .-]*>"
 )
 _VARIABLE = re2.compile(rb"[$%]{1,2}[A-Za-z_{(][\w:.\->\[\]'\"(){}]*|[!&@*][A-Za-z_][A-Za-z_:.-]*")
 _FORMAT = re2.compile(rb"%[-+0#]*[0-9]*\.?[0-9]*[sdrxviq@]|:[a-z_]\w*|\?")
 _CONSTANT = re2.compile(rb"[A-Z][A-Z0-9]*(?:[_-][A-Z][A-Z0-9]*)+|[A-Z]{2,20}")
-_DOTTED = re2.compile(rb"(?:self|this|[A-Za-z_]\w*)(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+[?!]?")
+_DOTTED = re2.compile(rb"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+[?!]?(?:[-+*/%&]+[A-Za-z_][\w.]*)*")
 _IDENTIFIER = re2.compile(rb"[A-Za-z_]\w*")
 _PATHLIKE = re2.compile(rb"(?:~|\.{1,2}|[A-Za-z]:)?[/\\]?(?:[\w.@*-]+[/\\])+[\w.@*-]*")
 _FILE = re2.compile(
-    rb"(?i)[\w./\\~ -]+\.(?:pem|key|crt|cer|der|p12|pfx|jks|keystore|json|ya?ml|toml|ini|cfg|conf|txt|md|rst|env|py|js|ts|go|rb"
-    rb"|java|cs|c|h|cpp|hpp|html?|xml|png|jpe?g|gif|svg|ico|css|sh|bat|exe|dll|so|jar|zip|gz|tar|log|db|sql|lock|com|org|net|io)"
+    rb"(?i)[\w./\\~ -]+\.(?:pem|key|crt|cer|der|p12|pfx|jks|keystore|json|ya?ml|toml|ini|cfg|conf|txt|md|rst"
+    rb"|env|py|js|ts|go|rb|java|cs|c|h|cpp|hpp|html?|xml|png|jpe?g|gif|svg|ico|css|sh|bat|exe|dll|so|jar|zip|gz"
+    rb"|tar|log|db|sql|lock|com|org|net|io)"
 )
 _URL = re2.compile(rb"[A-Za-z][A-Za-z0-9+.-]{1,20}://\S*|//\S+|www\.\S+|mailto:\S*")
 _UUID = re2.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _HEX = re2.compile(rb"(?:0x)?(?:[0-9a-f]{16,}|[0-9A-F]{16,})")
-_VERSION = re2.compile(rb"[vV]?[0-9]+(?:[.:,_/-][0-9]+)+\w{0,3}|(?:rc|v)?[0-9]+\.[0-9]+\.[0-9]+[\w.+-]*|.*-SNAPSHOT")
+_VERSION = re2.compile(
+    rb"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.+Z-]*)?|[vV]?[0-9]+(?:[.:,_/-][0-9]+)+\w{0,3}"
+    rb"|(?:rc|v)?[0-9]+\.[0-9]+\.[0-9]+[\w.+-]*|.*-SNAPSHOT"
+)
 _NUMBER = re2.compile(rb"[-+]?(?:0[xX][0-9a-fA-F]{1,10}|[0-9][0-9_,.]*)[a-zA-Z%]{0,4}")
+_UNSPEAKABLE = re2.compile(rb"(?i)[bcdfghjklmnpqrstvwxz]{5}")
+_UNSPOKEN = re2.compile(rb"(?i)[bcdfghjklmnpqrstvwxz]{6}")
 _SPECIAL = re2.compile(rb"[!#$%^&*~@+?=]|[^\x00-\x7f]")
 
 
@@ -60,7 +68,8 @@ def transitions(token: bytes) -> float:
     classes = token.translate(_CLASSES)
     if len(classes) < 2:
         return 0.0
-    return sum(map(ne, classes, classes[1:])) / (len(classes) - 1)
+    changes: int = sum(map(ne, classes, classes[1:]))
+    return changes / (len(classes) - 1)
 
 
 def digit_groups(token: bytes) -> int:
@@ -97,7 +106,12 @@ def is_slug(value: bytes) -> bool:
                 continue
             return False
         # A word with a number at its end: v2, cmp2, x64, Vector5.
-        if letters.isalpha() and part.startswith(letters) and len(part) - len(letters) <= 4 and _camel(letters):
+        if (
+            letters.isalpha()
+            and part.startswith(letters)
+            and len(part) - len(letters) <= 4
+            and _camel(letters)
+        ):
             continue
         return False
     return True
@@ -114,7 +128,10 @@ def looks_random(token: bytes, *, rate: float = 0.42) -> bool:
         return False
     if lower and upper:
         return transitions(token) >= rate or (digit_groups(token) >= 4 and transitions(token) >= rate - 0.1)
-    return digit_groups(token) >= 4 and transitions(token) >= 0.2
+    groups = digit_groups(token)
+    return (groups >= 4 and transitions(token) >= 0.2) or (
+        groups >= 2 and _UNSPEAKABLE.search(token) is not None
+    )
 
 
 def is_code(value: bytes) -> bool:
@@ -141,7 +158,8 @@ def judge(value: bytes, strength: int, *, quoted: bool, sure: bool = False) -> b
 
     `sure` means that the syntax leaves little doubt (a flag's argument, an SQL clause).
     """
-    value = value.replace(bytes([1]), b"").replace(b"<>", b"").strip()
+    # The head of a long value says enough, and keeps the work on hostile text small.
+    value = value[:_HEAD_LENGTH].replace(b"\x01", b"").replace(b"<>", b"").strip()
     if len(value) < (4 if strength >= 3 else 8):
         return False
     if is_dummy(value) or is_template(value) or (not quoted and is_code(value)):
@@ -169,7 +187,9 @@ def _judge_password(value: bytes, *, quoted: bool, sure: bool) -> bool:
     if quoted or sure:
         # Letters only: a weak password is one too, a hyphenated phrase is not.
         return value.isalpha() and len(value) >= 6 and not _named(value)
-    return value.isalpha() and len(value) >= 8 and transitions(value) >= 0.42
+    lower, upper, _ = kinds(value)
+    drawn = transitions(value) >= 0.42 or _UNSPOKEN.search(value) is not None
+    return value.isalpha() and lower and upper and len(value) >= 8 and drawn
 
 
 def _named(value: bytes) -> bool:
@@ -177,16 +197,18 @@ def _named(value: bytes) -> bool:
     return any(word in lower for word in _NAMES)
 
 
-_NAMES: Final = (
-    b"pass", b"secret", b"token", b"key", b"user", b"name", b"auth", b"login", b"admin", b"test", b"field", b"value",
-    b"text", b"string", b"type", b"input", b"code", b"basic", b"digest", b"plain", b"reset", b"change", b"credential",
-    b"account", b"email", b"grant", b"service", b"client", b"config", b"env", b"file", b"hash", b"encrypt", b"required",
-)  # fmt: skip
+_NAMES_TEXT: Final = """
+pass secret token key user name auth login admin test field value text string type input code basic
+digest plain reset change credential account email grant service client config env file hash encrypt required
+"""
+_NAMES: Final = tuple(word.encode() for word in _NAMES_TEXT.split())
 
 
 def _judge_secret(value: bytes, strength: int, *, quoted: bool) -> bool:
     if b" " in value:
         return any(_judge_secret(word, strength, quoted=quoted) for word in value.split() if len(word) >= 16)
+    if b'"' in value:
+        return False  # an expression in quotes
     if _NUMBER.fullmatch(value):
         return strength == 2 and quoted and len(value) >= 16
     if _UUID.fullmatch(value):
@@ -196,10 +218,16 @@ def _judge_secret(value: bytes, strength: int, *, quoted: bool) -> bool:
     lower, upper, digit = kinds(value)
     if strength >= 2:
         if digit:
-            return not is_slug(value) and (len(value) >= 10 or _SPECIAL.search(value) is not None or lower != upper or (lower and upper))
+            return not is_slug(value) and (
+                len(value) >= 10 or _SPECIAL.search(value) is not None or lower != upper or (lower and upper)
+            )
         return (lower and upper and len(value) >= 16 and transitions(value) >= 0.42) or (
             quoted and len(value) >= 12 and len(_SPECIAL.findall(value)) >= 3
         )
     if not digit or is_slug(value):
         return False
-    return looks_random(value, rate=0.35) if len(value) >= 16 else (len(value) >= 10 and transitions(value) >= 0.5)
+    return (
+        looks_random(value, rate=0.35)
+        if len(value) >= 16
+        else (len(value) >= 10 and transitions(value) >= 0.5)
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import unicodedata
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -54,13 +53,6 @@ class Document:
     hunks: list[Hunk] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     binary: list[tuple[int, int]] = field(default_factory=list)
-    _starts: list[int] = field(default_factory=list)
-
-    def line_index(self, offset: int) -> int:
-        """Return the index in `lines` of the line that holds `offset`."""
-        if not self._starts:
-            self._starts = [line.start for line in self.all_lines()]
-        return max(bisect_right(self._starts, offset) - 1, 0)
 
     def all_lines(self) -> list[Line]:
         """Return the lines, cut on first use: most rules need none."""
@@ -69,21 +61,36 @@ class Document:
         return self.lines
 
     def following(self, offset: int, limit: int) -> Iterator[Line]:
-        """Yield up to `limit` lines after that of `offset` which stand beside it on the same side."""
-        lines = self.all_lines()
-        index = self.line_index(offset)
-        here = lines[index]
-        for line in lines[index + 1 : index + 1 + 2 * limit]:
-            if line.section != here.section:
+        """Yield up to `limit` lines below that of `offset`, of its hunk and on its side."""
+        stop, columns = len(self.raw), 0
+        if self.is_diff:
+            hunk = next((hunk for hunk in self.hunks if hunk.start < offset <= hunk.end), None)
+            if hunk is None:
                 return
-            if line.side & here.side or line.side == here.side:
-                yield line
+            stop, columns = hunk.end, hunk.columns
+        start = self.raw.rfind(b"\n", 0, offset) + 1
+        here = _side_of(self.raw[start : start + columns])
+        at = self.raw.find(b"\n", offset) + 1
+        for _ in range(2 * limit):
+            if not 0 < at <= stop or not limit:
+                return
+            end = self.raw.find(b"\n", at)
+            end = end if end >= 0 else len(self.raw)
+            side = _side_of(self.raw[at : at + columns])
+            if side & here:
                 limit -= 1
-                if not limit:
-                    return
+                yield Line(min(at + columns, end), end, side, 0)
+            at = end + 1
 
     def in_binary(self, offset: int) -> bool:
         return any(start <= offset < end for start, end in self.binary)
+
+
+def character_start(data: bytes, at: int) -> int:
+    """Move an offset back out of the middle of a character."""
+    while 0 < at < len(data) and 0x80 <= data[at] < 0xC0:
+        at -= 1
+    return at
 
 
 def encode(text: str) -> bytes:
@@ -158,6 +165,10 @@ def _blank(line: bytes, columns: int) -> bytes:
     return prefix.replace(b"+", b" ").replace(b"-", b" ") + line[columns:]
 
 
+def _side_of(prefix: bytes) -> int:
+    return OLD if b"-" in prefix else NEW if b"+" in prefix else BOTH
+
+
 def _cut_lines(document: Document) -> list[Line]:
     """Cut the text into lines with their sides. Lines outside hunks have none."""
     lines: list[Line] = []
@@ -175,7 +186,7 @@ def _cut_lines(document: Document) -> list[Line]:
         elif hunk is not None and hunk.start < at <= hunk.end:
             inside = True
             prefix = piece[: hunk.columns]
-            side = OLD if b"-" in prefix else NEW if b"+" in prefix else BOTH
+            side = _side_of(prefix)
             append(Line(min(at + hunk.columns, end), end, side, section))
         else:
             # A file header: the next file's keys are not this one's. Another hunk's head is none.

@@ -19,7 +19,7 @@ from rest_framework.throttling import BaseThrottle, SimpleRateThrottle
 
 from criticizer import sql
 from criticizer.models import SecurityEvent
-from reviews.api import keys
+from reviews import keys
 from reviews.api.refusals import REFUSALS
 
 log = structlog.get_logger(__name__)

@@ -130,7 +130,7 @@ class PerforceEventSerializer(StrictSerializer):
 
     event = serializers.ChoiceField(choices=["change-commit", "shelve-commit"])
     change = Whole(min_value=1, max_value=MAX_VERSION)
-    server = serializers.RegexField(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+    server = serializers.RegexField(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z", trim_whitespace=False)
 
 
 # -- answers: shapes for OpenAPI; `rendering` makes the values ---------------------------------
@@ -195,7 +195,9 @@ class JobSerializer(serializers.Serializer[Any]):
     coverage = CoverageSerializer(many=True)
     dead_letter = serializers.IntegerField(allow_null=True)
     links = JobLinksSerializer()
-    duplicate = serializers.BooleanField(required=False, help_text="Only, and true, when a request is repeated.")
+    duplicate = serializers.BooleanField(
+        required=False, help_text="Only, and true, when a request is repeated."
+    )
     payload_mismatch = serializers.BooleanField(
         required=False, help_text="Only, and true, when it was repeated with another body."
     )

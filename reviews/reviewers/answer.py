@@ -91,7 +91,7 @@ def strict_schema(max_findings: int) -> dict[str, Any]:
     return reduced(answer_schema(max_findings))
 
 
-class UnusableAnswer(Exception):  # noqa: N818 - an outcome, not a fault of ours
+class UnusableAnswer(Exception):
     """An answer that is not what was asked for. The message is ours: it quotes nothing."""
 
 
@@ -125,9 +125,12 @@ def _validator(max_findings: int) -> Draft202012Validator:
 def _json_object(text: str) -> dict[str, Any]:
     if len(text) > MAX_ANSWER_CHARS:
         raise UnusableAnswer("the answer is too long")
-    fenced = re.search(r"```(?:json)?\s*\n(.*?)```", text, re.DOTALL)
+    # By plain search: a pattern with a lazy middle takes quadratic time on a hostile answer.
+    opening = text.find("\n", text.find("```")) if "```" in text else -1
+    closing = text.find("```", opening) if opening >= 0 else -1
+    fenced = text[opening:closing] if closing >= 0 else ""
     first, last = text.find("{"), text.rfind("}")
-    for candidate in (text, fenced.group(1) if fenced else "", text[first : last + 1] if first >= 0 else ""):
+    for candidate in (text, fenced, text[first : last + 1] if first >= 0 else ""):
         try:
             parsed = json.loads(candidate, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):

@@ -121,10 +121,11 @@ def _shown_hunks(
     index: int, diff: FileDiff, rendered: RenderedDiff, text: RedactedText, budget_tokens: int
 ) -> Iterator[ShownHunk]:
     lines = _Lines(text)
-    what = ", new file" if diff.action is Action.ADD else ""
+    what = " new file" if diff.action is Action.ADD else ""
     for number, hunk in enumerate(diff.hunks, start=1):
         name = f"F{index + 1}H{number}"
-        yield _shown_hunk(name, index, what, hunk, rendered.places[number - 1], lines, budget_tokens)
+        header, places = lines[rendered.headers[number - 1]], rendered.places[number - 1]
+        yield _shown_hunk(name, index, what, hunk, header, places, lines, budget_tokens)
 
 
 class _Lines:
@@ -170,11 +171,18 @@ class _Page:
 
 
 def _shown_hunk(
-    name: str, index: int, what: str, hunk: Hunk, places: tuple[int, ...], lines: _Lines, budget_tokens: int
+    name: str,
+    index: int,
+    what: str,
+    hunk: Hunk,
+    header: RedactedText,
+    places: tuple[int, ...],
+    lines: _Lines,
+    budget_tokens: int,
 ) -> ShownHunk:
-    last = hunk.new_start + max(hunk.new_count, 1) - 1
-    head = f"[{name}] lines {hunk.new_start} to {last}{what}"
-    page = _Page(int((budget_tokens - 1) * CHARS_PER_TOKEN) - len(head) - _RESERVED_CHARS, [head], {})
+    head = f"[{name}]{what} "
+    room = int((budget_tokens - 1) * CHARS_PER_TOKEN) - len(head) - len(header) - _RESERVED_CHARS
+    page = _Page(room, [head + "{header}"], {"header": header})
     near = _near_changes(hunk)
     shown: list[ShownLine] = []
     for side, title, positions in (

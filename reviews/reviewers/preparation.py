@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from criticizer.failures import ErrorClass, PermanentFailure, Place
-from criticizer.redaction import RedactedText, RedactionBlocked, Redactor
+from criticizer.redaction import RedactedText, RedactionBlocked, Redactor, clean
 from reviews.diffs import FileDiff, RenderedDiff, diff_file, render
 from reviews.reviewers.anchoring import excerpt
 from reviews.reviewers.base import Coverage, CoverageStatus, Finding, Side
@@ -135,7 +135,7 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
         findings=findings,
         text=text,
         chunks=chunks,
-        notes=tuple(note for note, _ in notes),
+        notes=tuple(_with_detail(note, file) for (note, _), file in zip(notes, change.files, strict=True)),
         skipped=tuple(is_skipped for _, is_skipped in notes),
         hunks=tuple(len(diff.hunks) for diff in diffs),
         redactions=counts,
@@ -190,6 +190,13 @@ def _redacted(
     for part in done:
         counts.update(part.counts)
     return description, paths, old_paths, texts, dict(counts)
+
+
+def _with_detail(note: str, file: FileChange) -> str:
+    """Add what the source said about a skipped file. Not for the manifest: it is no literal of ours."""
+    if file.skipped is None or not file.skip_detail:
+        return note
+    return f"{note}: {clean(file.skip_detail)}"[:_MAX_REASON_CHARS]
 
 
 def _note(file: FileChange, diff: FileDiff) -> tuple[str, bool]:

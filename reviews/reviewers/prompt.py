@@ -48,9 +48,9 @@ Severity, by effect
 - low: makes maintenance harder
 
 How hunks look
-Each starts with its id, such as [F2H3]. "new:" holds the new side: line number, then "+" for an \
-added line, then the text. "old, removed or replaced:" holds what the change took away, marked "-"; \
-both describe one place, they are not two definitions.
+Each starts with its id, such as [F2H3], and its place in diff notation. "new:" holds the new \
+side: line number, then "+" for an added line, then the text. "old, removed or replaced:" holds \
+what the change took away, marked "-"; both describe one place, they are not two definitions.
 
 How to answer
 Answer once, with one JSON object and nothing else. For each finding: "file" is the path as listed; \

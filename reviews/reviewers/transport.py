@@ -4,8 +4,9 @@ It takes nothing but `RedactedText`, asks the guard again right before sending (
 001, 9.5), refuses redirects, bounds time and size, and turns every foreign error into a
 `criticizer.failures` class. Nothing is retried here; budgets belong to the stage.
 
-Calls are spread over httpx clients of at most 50 connections, which share one TLS context:
-httpx's pool slows down with the square of its open connections.
+Calls are spread over httpx clients of a few connections each, which share one TLS context: a
+pool looks at all of its connections on every call. At 600 calls in flight, ten connections per
+client cost 3.4 ms of processor time per call, fifty 4.6 ms.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from criticizer.redaction import RedactedText, guard
 from reviews.reviewers.model import LlmConfig
 from reviews.reviewers.provider_errors import failure, failure_of_answer
 
-CONNECTIONS_PER_CLIENT = 50
+CONNECTIONS_PER_CLIENT = 10
 _CONNECT_SECONDS = 10.0
 
 log = structlog.get_logger()

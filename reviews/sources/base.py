@@ -97,7 +97,7 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A fetched change: what the llm stage reviews. `to_json`/`from_json` make the raw artifact."""
+    """A fetched change: what the llm stage reviews, and what the raw artifact holds."""
 
     changelist_id: str
     source: str  # "perforce" or "git:<name>"

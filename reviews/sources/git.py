@@ -37,7 +37,6 @@ _MAX_MESSAGE_BYTES = 1_000_000
 _RENAME_LIMIT = 1000
 # Settings that win over those of the repository.
 _SETTINGS = (
-    ("protocol.allow", "never"),
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
     ("core.attributesFile", "/dev/null"),
@@ -296,7 +295,8 @@ class GitSource:
             "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_NO_REPLACE_OBJECTS": "1",
-            # A partial clone must fail, not fetch: the first for new gits, the second for old ones.
+            # A partial clone must fail, not fetch: the first for new gits, the second for old
+            # ones, where it wins over whatever the repository sets for a protocol.
             "GIT_NO_LAZY_FETCH": "1",
             "GIT_ALLOW_PROTOCOL": "none",
             "GIT_TERMINAL_PROMPT": "0",

@@ -90,7 +90,9 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
         for finding in review.findings
     ]
     coverage = [
-        CoverageRow(job_id=claim.job_id, file=entry.file[:1024], status=entry.status, reason=entry.reason[:255])
+        CoverageRow(
+            job_id=claim.job_id, file=entry.file[:1024], status=entry.status, reason=entry.reason[:255]
+        )
         for entry in review.coverage
     ]
 

@@ -85,10 +85,10 @@ def prose(text: str) -> SafeString:
 def masked(recipient: str) -> str:
     """Hide who receives a message from those who need not know: `mail:a…@example.com`."""
     channel, _, address = recipient.partition(":")
-    name, at, domain = address.rpartition("@")
-    if at:
-        return f"{channel}:{name[:1]}\u2026@{domain}"
     scheme, slashes, rest = address.partition("://")
     if slashes:
         return f"{channel}:{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/\u2026"
+    name, at, domain = address.rpartition("@")
+    if at:
+        return f"{channel}:{name[:1]}\u2026@{domain}"
     return f"{channel}:\u2026"

@@ -9,7 +9,7 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from reviews.api import keys
+from reviews import keys
 from reviews.api.auth import ApiKeyThrottle
 from reviews.api.refusals import REFUSALS
 

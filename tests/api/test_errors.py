@@ -11,8 +11,8 @@ from django.db import connection
 from django.test import Client
 
 from criticizer.failures import TABLE, ErrorClass, PermanentFailure, Place
-from reviews import intake
-from reviews.api import keys, rendering
+from reviews import intake, keys
+from reviews.api import rendering
 from reviews.api.errors import API_TABLE
 from tests.api.conftest import ApiClient, assert_error, review
 

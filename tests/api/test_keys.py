@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from criticizer.models import SecurityEvent
-from reviews.api import keys
+from reviews import keys
 from reviews.api.auth import ApiKeyThrottle
 from reviews.api.refusals import PER_MINUTE, SAME_SECONDS, RefusalLog
 from reviews.models import ApiKey

@@ -8,7 +8,7 @@ import pytest
 
 from criticizer import sql
 from reviews.api import serializers, views
-from reviews.models import ReviewJob, StageRun
+from reviews.models import ReviewJob
 from reviews.states import JobStatus, Stage, StageStatus
 from tests.api.conftest import ApiClient, assert_error, review
 from tests.factories import (
@@ -17,6 +17,7 @@ from tests.factories import (
     DeliveryFactory,
     FindingRowFactory,
     ReviewJobFactory,
+    StageRunFactory,
     job_with_stages,
 )
 
@@ -36,9 +37,10 @@ def full_job(**fields: Any) -> ReviewJob:
 
 
 def test_a_job_shows_all_it_produced(reviewer: ApiClient) -> None:
-    job = job_with_stages(status=JobStatus.DEAD_LETTERED)
-    StageRun.objects.filter(job=job, stage=Stage.FETCH).update(status=StageStatus.SUCCEEDED, attempts=2)
-    StageRun.objects.filter(job=job, stage=Stage.LLM).update(error_class="AUTH_DENIED")
+    job = ReviewJobFactory(status=JobStatus.DEAD_LETTERED)
+    StageRunFactory(job=job, stage=Stage.NOTIFY)
+    StageRunFactory(job=job, stage=Stage.LLM, status=StageStatus.FAILED, error_class="AUTH_DENIED")
+    StageRunFactory(job=job, stage=Stage.FETCH, status=StageStatus.SUCCEEDED, attempts=2)
     sent = DeliveryFactory(job=job, recipient="mail:ann@example.com", status="sent")
     FindingRowFactory(job=job, line=None, end_line=None, suggestion="Check `rows` first.")
     CoverageRowFactory(job=job, file="//depot/main/a.bin", status="skipped", reason="binary")
@@ -50,7 +52,7 @@ def test_a_job_shows_all_it_produced(reviewer: ApiClient) -> None:
     assert (body["status"], body["stage"], body["dead_letter"]) == ("dead_lettered", "llm", letter.pk)
     assert body["finished_at"] is not None
     assert [(run["stage"], run["status"], run["attempts"], run["error_class"]) for run in body["stages"]] == [
-        ("fetch", "succeeded", 2, ""), ("llm", "pending", 0, "AUTH_DENIED"), ("notify", "pending", 0, "")
+        ("fetch", "succeeded", 2, ""), ("llm", "failed", 1, "AUTH_DENIED"), ("notify", "pending", 0, "")
     ]  # fmt: skip
     assert body["deliveries"] == [
         {
@@ -91,8 +93,9 @@ def test_the_published_schema_names_what_is_answered(
 
 
 def test_a_finished_job_stands_at_its_last_stage(reviewer: ApiClient) -> None:
-    job = job_with_stages(status=JobStatus.SUCCEEDED)
-    StageRun.objects.filter(job=job).update(status=StageStatus.SUCCEEDED)
+    job = ReviewJobFactory(status=JobStatus.SUCCEEDED)
+    for stage in Stage:
+        StageRunFactory(job=job, stage=stage, status=StageStatus.SUCCEEDED)
     assert reviewer.get(f"{URL}{job.pk}/").json()["stage"] == "notify"
 
 
@@ -181,6 +184,11 @@ def test_counting_stops_at_a_limit(reviewer: ApiClient, monkeypatch: pytest.Monk
 # -- cancelling -------------------------------------------------------------------------------
 
 
+def cancel(client: ApiClient, job_id: int) -> Any:
+    """Cancel without a body: none is needed."""
+    return client.generic("POST", f"{URL}{job_id}/cancel/")
+
+
 def test_a_trigger_cancels_its_own_review(trigger: ApiClient) -> None:
     job = trigger.post_json(URL, review()).json()
     response = trigger.post_json(f"{URL}{job['id']}/cancel/", {"reason": "posted by mistake"})
@@ -196,29 +204,29 @@ def test_a_trigger_cancels_its_own_review(trigger: ApiClient) -> None:
 
 def test_cancelling_twice_is_answered_like_once(trigger: ApiClient) -> None:
     job = trigger.post_json(URL, review()).json()
-    first = trigger.post(f"{URL}{job['id']}/cancel/")  # a body is not needed
-    second = trigger.post(f"{URL}{job['id']}/cancel/")
+    first = cancel(trigger, job["id"])
+    second = cancel(trigger, job["id"])
     assert (first.status_code, second.status_code) == (200, 200)
     assert first.json() == second.json()
 
 
 def test_a_trigger_does_not_cancel_what_others_asked_for(trigger: ApiClient, operator: ApiClient) -> None:
     job = job_with_stages(requested_by="key:another trigger")
-    assert_error(trigger.post(f"{URL}{job.pk}/cancel/"), 403, "PERMISSION_DENIED")
+    assert_error(cancel(trigger, job.pk), 403, "PERMISSION_DENIED")
     job.refresh_from_db()
     assert job.status == JobStatus.QUEUED
-    assert operator.post(f"{URL}{job.pk}/cancel/").json()["status"] == "cancelled"
+    assert cancel(operator, job.pk).json()["status"] == "cancelled"
 
 
 @pytest.mark.parametrize("status", [JobStatus.SUCCEEDED, JobStatus.DEAD_LETTERED, JobStatus.SUPERSEDED])
 def test_what_has_ended_cannot_be_cancelled(operator: ApiClient, status: JobStatus) -> None:
     job = job_with_stages(status=status)
-    details = assert_error(operator.post(f"{URL}{job.pk}/cancel/"), 409, "STATE_CONFLICT")
+    details = assert_error(cancel(operator, job.pk), 409, "STATE_CONFLICT")
     assert details == {"status": status.value}
 
 
 def test_an_unknown_job_cannot_be_cancelled(operator: ApiClient) -> None:
-    assert_error(operator.post(f"{URL}4711/cancel/"), 404, "NOT_FOUND")
+    assert_error(cancel(operator, 4711), 404, "NOT_FOUND")
 
 
 @pytest.mark.parametrize("body", [{"reason": 5}, {"why": "x"}, [], {"reason": "x" * 401}])

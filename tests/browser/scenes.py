@@ -12,7 +12,6 @@ from reviews.models import ReviewJob
 from tests import factories
 
 LONG_PATH = "//depot/main/" + "/".join(["generated-by-the-exporter"] * 12) + "/Überblick%40v2.java"
-BANNER = "Only the deterministic checks ran: no language model is configured."
 
 
 def now() -> datetime:
@@ -32,8 +31,9 @@ def ann(*groups: str, is_superuser: bool = False) -> Any:
 
 
 def live_workers() -> None:
+    """Clusters that stay alive however slow the machine is."""
     for queue in ("stages", "llm"):
-        factories.WorkerClusterFactory(queue=queue)
+        factories.WorkerClusterFactory(queue=queue, beat_at=now() + timedelta(hours=1))
 
 
 def running_review() -> ReviewJob:
@@ -86,8 +86,8 @@ def finished_review() -> ReviewJob:
         title=older.title,
         author="bob",
         requested_by="ci",
-        banner=BANNER,
-        model_name="",
+        model_name="example-model",
+        usage={"calls": 2, "input_tokens": 6120, "output_tokens": 540},
         created_at=now() - timedelta(minutes=4),
         finished_at=now() - timedelta(minutes=3, seconds=12),
     )
@@ -99,7 +99,7 @@ def finished_review() -> ReviewJob:
             started_at=now() - timedelta(seconds=240 - 14 * number),
             finished_at=now() - timedelta(seconds=230 - 14 * number),
         )
-        factories.AttemptFactory(stage_run=run, outcome="succeeded")
+        factories.AttemptFactory(stage_run=run, number=1, outcome="succeeded")
     _findings(job)
     factories.CoverageRowFactory(job=job, file="//shop/payments/charge.py")
     factories.CoverageRowFactory(job=job, file="//shop/payments/retry.py", status="checked")
@@ -218,6 +218,8 @@ def open_letter() -> DeadLetter:
             code="CRITICIZER_E101",
             detail="p4 describe did not answer within 30 s",
         )
+    for stage in ("llm", "notify"):
+        factories.StageRunFactory(job=job, stage=stage, status="cancelled", attempts=0)
     letter = factories.DeadLetterFactory(
         job=job,
         stage="fetch",

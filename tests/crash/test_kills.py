@@ -44,7 +44,7 @@ def test_an_idle_process_killed(world: World, queue: str, role: str) -> None:
     for process in world.stack.named(queue, role):
         world.stack.kill(process)
     job = world.post()
-    # A killed idle worker may hold the queue's lock: the caretaker ends the cluster, the supervisor starts one.
+    # An idle worker may hold the lock of the queue: the caretaker then ends the cluster.
     assert world.succeeded(job, seconds=60)
     world.seen_once(1)
 
@@ -58,7 +58,9 @@ def test_the_head_of_a_cluster_killed(world: World, queue: str, whole: bool) -> 
         world.stack.kill(main)
     world.stack.kill(sentinel)
     # Nobody is left behind to run tasks unguarded.
-    eventually(lambda: not any(process.is_running() and process.status() != "zombie" for process in family), 10)
+    eventually(
+        lambda: not any(process.is_running() and process.status() != "zombie" for process in family), 10
+    )
     job = world.post()
     assert world.succeeded(job, seconds=60)
     world.seen_once(1)

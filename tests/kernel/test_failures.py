@@ -30,7 +30,9 @@ def test_every_class_has_a_row(error_class: ErrorClass) -> None:
     assert kind_of(error_class, Place.INTERNAL).error_class == error_class
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TABLE.values() if kind.place != Place.QUEUE], ids=lambda k: k.code)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in TABLE.values() if kind.place != Place.QUEUE], ids=lambda k: k.code
+)
 def test_retryable_is_what_the_specification_says(kind: object) -> None:
     assert kind.retryable == (kind.error_class in RETRYABLE)  # type: ignore[attr-defined]
 
@@ -40,13 +42,17 @@ def test_codes_are_unique_and_name_their_place() -> None:
     assert len(set(codes)) == len(codes)
     for kind in TABLE.values():
         assert re.fullmatch(rf"CRITICIZER_E{kind.place.value}\d\d", kind.code)
-    assert TABLE[ErrorClass.SCHEMA_INVALID, Place.INTERNAL].code == "CRITICIZER_E401"  # the contract's example
+    assert (
+        TABLE[ErrorClass.SCHEMA_INVALID, Place.INTERNAL].code == "CRITICIZER_E401"
+    )  # the contract's example
 
 
 def test_codes_count_without_gaps() -> None:
     numbers = sorted(int(kind.code[-3:]) for kind in TABLE.values())
     for place, group in groupby(numbers, key=lambda number: number // 100):
-        assert [number % 100 for number in group] == list(range(1, 1 + sum(k.place == place for k in TABLE.values())))
+        assert [number % 100 for number in group] == list(
+            range(1, 1 + sum(k.place == place for k in TABLE.values()))
+        )
 
 
 def test_texts_are_whole_sentences() -> None:
@@ -64,7 +70,7 @@ def test_a_failure_is_itself_and_anything_else_is_our_bug() -> None:
     assert (bug.error_class, bug.retryable) == (ErrorClass.INTERNAL_BUG, False)
 
 
-class _Cause(Exception):
+class _DriverError(Exception):
     def __init__(self, sqlstate: str | None) -> None:
         self.sqlstate = sqlstate
 
@@ -81,7 +87,7 @@ class _Cause(Exception):
 )
 def test_database_errors_are_told_apart(sqlstate: str | None, expected: ErrorClass) -> None:
     error = OperationalError("x")
-    error.__cause__ = _Cause(sqlstate)
+    error.__cause__ = _DriverError(sqlstate)
     found: Failure = classify(error)
     assert (found.error_class, found.retryable) == (expected, True)
 

@@ -40,3 +40,8 @@ def hook() -> ScriptedProvider:
 def asked() -> ScriptedProvider:
     """Like the maildir: can be asked."""
     return ScriptedProvider("maildir", can_look_up=True)
+
+
+@pytest.fixture(autouse=True)
+def _static_root(settings: Any) -> None:
+    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it

@@ -73,9 +73,7 @@ def tls_contexts(folder: Path, name: str = "127.0.0.1") -> tuple[ssl.SSLContext,
     """Return (server, client that trusts it) of a fresh self-signed certificate for `name`."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    general: x509.GeneralName = (
-        x509.IPAddress(IPv4Address(name)) if name[0].isdigit() else x509.DNSName(name)
-    )
+    general: x509.GeneralName = x509.IPAddress(IPv4Address(name)) if name[0].isdigit() else x509.DNSName(name)
     start = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
     certificate = (
         x509.CertificateBuilder()

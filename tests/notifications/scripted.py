@@ -30,7 +30,9 @@ BOB = "mail:bob@example.com"
 CI = "webhook:https://ci.example.com/hook"
 
 
-def not_sent(error_class: ErrorClass = ErrorClass.NETWORK_UNREACHABLE, wait: float | None = None) -> RetryableFailure:
+def not_sent(
+    error_class: ErrorClass = ErrorClass.NETWORK_UNREACHABLE, wait: float | None = None
+) -> RetryableFailure:
     return RetryableFailure(error_class, Place.PROVIDER, "scripted", retry_after_seconds=wait)
 
 

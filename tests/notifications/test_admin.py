@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from django.contrib import admin
 from django.test import Client
-from django.urls import path
 
 from notifications.models import Delivery
 from tests.factories import DeliveryAttemptFactory, DeliveryFactory, UserFactory
 
-urlpatterns = [path("admin/", admin.site.urls)]
-pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def ann(client: Client, settings) -> Client:  # type: ignore[no-untyped-def]
-    settings.MIDDLEWARE = [name for name in settings.MIDDLEWARE if name.startswith("django.")]
-    templates = [{**settings.TEMPLATES[0]}]
-    templates[0]["OPTIONS"] = {
-        "context_processors": [
-            name for name in templates[0]["OPTIONS"]["context_processors"] if name.startswith("django.")
-        ]
-    }
-    settings.TEMPLATES = templates
+def ann(client: Client) -> Client:
     client.force_login(UserFactory(is_staff=True, is_superuser=True))
     return client
 

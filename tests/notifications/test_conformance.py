@@ -151,7 +151,9 @@ def _closed_port() -> int:
 def test_a_refused_connection_is_certain_not_to_have_sent(kind: str) -> None:
     port = _closed_port()
     provider: Provider = (
-        Smtp(SmtpConfig("127.0.0.1", port, SENDER)) if kind == "smtp" else Webhook(WebhookConfig(policy=LOOPBACK))
+        Smtp(SmtpConfig("127.0.0.1", port, SENDER))
+        if kind == "smtp"
+        else Webhook(WebhookConfig(policy=LOOPBACK))
     )
     sent: Message = message("ann@example.com" if kind == "smtp" else f"http://127.0.0.1:{port}/")
     with pytest.raises(RetryableFailure):

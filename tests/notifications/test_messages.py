@@ -102,7 +102,9 @@ def test_the_plain_text_reads_well() -> None:
 
 def test_findings_are_grouped_the_gravest_first() -> None:
     made = rendered(
-        report(findings=tuple(finding(severity=severity) for severity in ("low", "critical", "medium", "high")))
+        report(
+            findings=tuple(finding(severity=severity) for severity in ("low", "critical", "medium", "high"))
+        )
     )
     for body in (made.text.upper(), made.html.upper()):
         positions = [body.index(f"{severity} (1)") for severity in ("CRITICAL", "MEDIUM", "LOW")]

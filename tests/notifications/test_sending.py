@@ -349,7 +349,10 @@ def test_a_job_that_is_superseded_between_two_sends_stops_there(
     [(sending.supersede_unsent, D.SUPERSEDED), (sending.cancel_unsent, D.CANCELLED)],
 )
 def test_ending_a_job_gives_up_only_what_was_not_begun(
-    job: ReviewJob, mail: ScriptedProvider, end, status: DeliveryStatus  # type: ignore[no-untyped-def]
+    job: ReviewJob,
+    mail: ScriptedProvider,
+    end,
+    status: DeliveryStatus,  # type: ignore[no-untyped-def]
 ) -> None:
     begun, _, _ = prepare(job, ANN, BOB, CI)
     crashed(begun, "smtp")

@@ -76,9 +76,7 @@ def test_a_connection_lost_inside_the_message_has_sent_nothing() -> None:
 
 def test_a_server_that_says_nothing_times_out_before_anything_is_sent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        provider = Smtp(
-            SmtpConfig("127.0.0.1", silent.getsockname()[1], SENDER, read_timeout_seconds=0.2)
-        )
+        provider = Smtp(SmtpConfig("127.0.0.1", silent.getsockname()[1], SENDER, read_timeout_seconds=0.2))
         with pytest.raises(RetryableFailure) as failed:
             provider.send(message())
     assert failed.value.error_class is E.NETWORK_TIMEOUT

@@ -107,12 +107,16 @@ def test_a_retryable_failure_waits_and_the_next_attempt_succeeds(
     post: Post, work: Work, make_due: Callable[[], None]
 ) -> None:
     job = _job(post())
-    scripted.SCRIPT["fetch"].append(RetryableFailure(ErrorClass.RATE_LIMITED, Place.SOURCE, retry_after_seconds=40))
+    scripted.SCRIPT["fetch"].append(
+        RetryableFailure(ErrorClass.RATE_LIMITED, Place.SOURCE, retry_after_seconds=40)
+    )
     work()
     job.refresh_from_db()
     run = job.stages.get(stage="fetch")
     assert (job.status, run.status, run.attempts) == (JobStatus.RETRYABLE_FAILED, "retry_wait", 1)
-    assert timezone.now() + timedelta(seconds=35) < run.next_attempt_at < timezone.now() + timedelta(seconds=45)
+    assert (
+        timezone.now() + timedelta(seconds=35) < run.next_attempt_at < timezone.now() + timedelta(seconds=45)
+    )
     assert OutboxMessage.objects.get().retry_count == 1
     make_due()
     work()
@@ -140,7 +144,9 @@ def test_five_attempts_then_a_dead_letter_with_the_whole_payload(
     assert not OutboxMessage.objects.exists()
 
 
-def test_a_failing_stage_uses_no_attempt_of_another(post: Post, work: Work, make_due: Callable[[], None]) -> None:
+def test_a_failing_stage_uses_no_attempt_of_another(
+    post: Post, work: Work, make_due: Callable[[], None]
+) -> None:
     job = _job(post())
     scripted.SCRIPT["fetch"].extend([DOWN] * 4)
     scripted.SCRIPT["notify"].extend([DOWN] * 4)
@@ -268,7 +274,9 @@ def test_the_sweep_finds_everything_from_the_rows_alone(post: Post, work: Work) 
 
 def test_the_sweep_respects_waits_and_leases(post: Post, work: Work) -> None:
     post()
-    scripted.SCRIPT["fetch"].append(RetryableFailure(ErrorClass.RATE_LIMITED, Place.SOURCE, retry_after_seconds=60))
+    scripted.SCRIPT["fetch"].append(
+        RetryableFailure(ErrorClass.RATE_LIMITED, Place.SOURCE, retry_after_seconds=60)
+    )
     work()
     OutboxMessage.objects.all().delete()
     pipeline.sweep()
@@ -292,7 +300,9 @@ def test_the_database_refuses_transitions_that_are_not_drawn(post: Post) -> None
 
 
 def _dead(post: Post, work: Work, stage: str = "llm", failure: Exception | None = None) -> DeadLetter:
-    scripted.SCRIPT[stage].append(failure or PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "key expired"))
+    scripted.SCRIPT[stage].append(
+        failure or PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "key expired")
+    )
     post()
     work()
     return DeadLetter.objects.get()

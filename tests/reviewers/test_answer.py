@@ -84,6 +84,8 @@ def test_an_object_is_found_in_what_surrounds_it(text: str) -> None:
         ("[" * 50_000, "not a JSON object"),
         ('{"findings": NaN}', "not a JSON object"),
         ("x" * 500_000, "too long"),
+        ("```" + "\n" * 390_000, "not a JSON object"),
+        ("```{" * 90_000, "not a JSON object"),
         ('{"findings": []}', "the answer breaks the rule required"),
         ('{"findings": {}, "files_read": []}', "findings breaks the rule type"),
         ('{"findings": [7], "files_read": []}', "findings/0 breaks the rule type"),

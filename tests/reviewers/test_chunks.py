@@ -103,7 +103,7 @@ def test_new_lines_carry_their_numbers_and_old_ones_stand_apart() -> None:
     old = "def run():\n    a()\n    b()\n    c()\n"
     (chunk,) = packed([edited(D + "a.py", old, old.replace("b()", "bb()"))])
     assert chunk.hunks[0].text.text.split("\n") == [
-        "[F1H1] lines 1 to 4",
+        "[F1H1] @@ -1,4 +1,4 @@",
         "new:",
         "    1  def run():",
         "    2      a()",
@@ -153,3 +153,12 @@ def test_clipping_never_lets_a_part_of_a_secret_through(budget: int) -> None:
 def test_braces_in_code_are_shown_as_they_are() -> None:
     (chunk,) = packed([added(D + "a.py", "x = f'{y!r}' + '{0}' + '}{'\n")])
     assert "x = f'{y!r}' + '{0}' + '}{'" in chunk.hunks[0].text.text
+
+
+def test_a_far_definition_is_named_at_the_head_of_its_hunk_and_redacted() -> None:
+    token = fake_token()
+    old = f'def run(key="{token}"):\n' + "".join(f"    step({n})\n" for n in range(50))
+    (chunk,) = packed([edited(D + "a.py", old, old.replace("step(40)", "step(41)"))])
+    head = chunk.hunks[0].text.text.split("\n")[0]
+    assert head.startswith('[F1H1] @@ -39,7 +39,7 @@ def run(key="')
+    assert token[:16] not in chunk.hunks[0].text.text

@@ -164,3 +164,12 @@ def test_hunks_that_grow_into_each_other_are_joined() -> None:
     diff = diff_file(edited("f.py", old, new))
     numbers = [line.old_no for hunk in diff.hunks for line in hunk.lines if line.old_no]
     assert numbers == sorted(set(numbers))
+
+
+def test_a_header_names_a_whole_line_or_none() -> None:
+    body = "".join(f"    step({n})\n" for n in range(50))
+    for length, is_named in [(200, True), (201, False)]:
+        head = "d" * length
+        old = head + "\n" + body
+        (hunk,) = diff_file(edited("f.py", old, old.replace("step(40)", "step(66)"))).hunks
+        assert hunk.section == (head if is_named else "")

@@ -43,7 +43,7 @@ def test_a_request_names_every_file_and_shows_the_hunks_between_fences() -> None
         "END fence\n\n"
         "BEGIN fence hunks to review\n"
         "=== F1 //depot/p/a.py\n"
-        "[F1H1] lines 1 to 1\nnew:\n    1 +y\nold, removed or replaced:\n-x\n"
+        "[F1H1] @@ -1,1 +1,1 @@\nnew:\n    1 +y\nold, removed or replaced:\n-x\n"
         "END fence\n"
     )
 

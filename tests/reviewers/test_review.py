@@ -132,6 +132,18 @@ def test_every_file_of_the_change_is_in_the_coverage_with_its_reason(llm: FakeLl
         assert why
 
 
+def test_what_a_source_said_of_a_skipped_file_is_in_the_coverage_only(llm: FakeLlm) -> None:
+    token = fake_token()
+    link = FileChange(
+        D + "l", Action.ADD, skipped=SkipReason.SYMLINK, skip_detail=f"link target {{x}} {token}"
+    )
+    outcome = review(llm, change(edited(D + "a.py", "a\n", "b\n"), link))
+    reason = coverage(outcome)[D + "l"][1]
+    assert reason.startswith("symbolic link: link target {x} <REDACTED:")
+    assert token not in reason
+    assert "link target" not in llm.requests[0].body["messages"][1]["content"]
+
+
 def test_a_change_with_nothing_to_show_asks_no_model(llm: FakeLlm) -> None:
     outcome = review(llm, change(deleted(D + "a.py")))
     assert llm.requests == []

@@ -291,6 +291,7 @@ def test_a_partial_clone_fails_and_fetches_nothing(repo: GitRepo, tmp_path: Path
     partial = GitRepo.__new__(GitRepo)
     partial.path = tmp_path / "partial"
     partial.git("config", "remote.origin.uploadpack", str(bait))
+    partial.git("config", "protocol.file.allow", "always")
     try:
         (file,) = read(partial, sha).values()
         assert file.skipped is SkipReason.UNREADABLE

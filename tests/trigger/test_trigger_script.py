@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -309,3 +311,23 @@ def test_the_script_needs_the_standard_library_only() -> None:
              for alias in node.names}  # fmt: skip
     names |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert names <= sys.stdlib_module_names
+
+
+def test_the_lines_of_the_documentation_work(site: Installation, service: Service) -> None:
+    page = (SCRIPT.parents[1] / "perforce-trigger.md").read_text()
+    lines = re.findall(r'criticizer\.\w+ ([\w-]+) //\S+ "(.+)"', page)
+    assert [kind for kind, _ in lines] == ["change-commit", "shelve-commit"]
+    for kind, command in lines:
+        interpreter, options, _, *arguments = shlex.split(command.replace("%changelist%", "42"))
+        assert (interpreter, options) == ("/usr/bin/python3", "-IS")
+        site.run(*(argument.replace("%serverid%", "edge-1") for argument in arguments))
+        event = service.events.get(timeout=30)
+        assert (event["event"], event["change"], event["server"]) == (kind, 42, "edge-1")
+
+
+def test_every_setting_is_documented(site: Installation, service: Service) -> None:
+    page = (SCRIPT.parents[1] / "perforce-trigger.md").read_text()
+    documented = set(re.findall(r"^ *\| `(\w+)` \|", page, flags=re.MULTILINE))
+    known = re.search(r"name not in \((.*?)\)", SCRIPT.read_text())
+    assert known is not None
+    assert documented == set(re.findall(r'"(\w+)"', known[1]))

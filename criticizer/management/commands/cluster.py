@@ -50,8 +50,9 @@ class Command(BaseCommand):
         connections["default"].settings_dict["CONN_HEALTH_CHECKS"] = False
         os.register_at_fork(after_in_child=die_with_parent)
 
-        import reviews.tasks  # noqa: F401  loaded before the fork, shared by all workers
         from django_q.cluster import Cluster
+
+        import reviews.tasks  # noqa: F401  loaded before the fork, shared by all workers
 
         class DrainingCluster(Cluster):  # type: ignore[misc]
             def sig_handler(self, signum: int, frame: FrameType | None) -> None:

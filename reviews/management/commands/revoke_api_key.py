@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from reviews.api import keys
+from reviews import keys
 from reviews.models import ApiKey
 
 

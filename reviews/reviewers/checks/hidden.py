@@ -13,20 +13,22 @@ from reviews.sources.base import Change
 DESCRIPTION = "(description)"  # stands for the change's description where a finding names a file
 
 # Sentences that address a reviewing model. Each needs both an order and what only a reviewer
-# has (instructions, findings, a verdict), so that ordinary prose does not match.
-_INSTRUCTIONS = re.compile(
-    r"\b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|the\s+|your\s+|of\s+)*"
-    r"(?:previous|prior|above|earlier|preceding|system)\s+(?:instruction|prompt|rule|direction|message)"
-    r"|\b(?:do\s+not|don't|never)\s+(?:report|flag|mention|raise)\s+(?:any|this|these|the|an?)\s+"
-    r"(?:\w+\s+)?(?:finding|issue|problem|bug|vulnerabilit|secret)"
-    r"|\b(?:ai|llm|language\s+model|assistant|bot|automated)\s*(?:code\s*)?(?:reviewers?|models?|agents?|assistants?)?"
-    r"\s*[:,]\s*(?:please\s+)?(?:approve|ignore|skip|do\s+not|don't|respond|answer|return|output|report)\b"
-    r"|\b(?:respond|answer|reply|return|output)\s+(?:only\s+)?(?:with\s+)?(?:an?\s+)?"
-    r"(?:empty\s+(?:list\s+of\s+)?findings|no\s+findings|zero\s+findings|[\"']?lgtm)"
-    r"|\byou\s+are\s+(?:now\s+)?(?:an?\s+|the\s+)?(?:helpful\s+)?(?:ai|llm|language\s+model|code\s+review(?:er|ing))\b"
-    r"|<\|(?:im_start|im_end|system|endoftext|start_header_id)\|>|\[/?INST\]|<<SYS>>",
-    re.IGNORECASE,
+# has (instructions, findings, a verdict), so that ordinary prose does not match. A space stands
+# for a few blanks or line ends: the text is hostile, and unbounded repeats take quadratic time.
+_SENTENCES = (
+    r"\b(?:ignore|disregard|forget|override) (?:all |any |the |your |of ){0,4}"
+    r"(?:previous|prior|above|earlier|preceding|system) (?:instruction|prompt|rule|direction|message)",
+    r"\b(?:do not|don't|never) (?:report|flag|mention|raise) (?:any|this|these|the|an?) "
+    r"(?:\w{1,30} )?(?:finding|issue|problem|bug|vulnerabilit|secret)",
+    r"\b(?:ai|llm|language model|assistant|bot|automated)(?: code)?"
+    r"(?: reviewers?| models?| agents?| assistants?)? ?[:,] ?(?:please )?"
+    r"(?:approve|ignore|skip|do not|don't|respond|answer|return|output|report)\b",
+    r"\b(?:respond|answer|reply|return|output) (?:only )?(?:with )?(?:an? )?"
+    r"(?:empty (?:list of )?findings|no findings|zero findings|[\"']?lgtm)",
+    r"\byou are (?:now )?(?:an? |the )?(?:helpful )?(?:ai|llm|language model|code review(?:er|ing))\b",
+    r"<\|(?:im_start|im_end|system|endoftext|start_header_id)\|>|\[/?INST\]|<<SYS>>",
 )
+_INSTRUCTIONS = re.compile("|".join(_SENTENCES).replace(" ", r"(?:\s{1,9})"), re.IGNORECASE)
 
 # Direction overrides reorder what a reader sees; tag characters carry text nobody sees; a
 # zero-width character between letters makes two names look like one.

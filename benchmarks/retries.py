@@ -1,0 +1,15 @@
+"""How a job asks for a retry: by the name of its changelist, "retry-in:2.5:7" after 2.5 s."""
+
+from __future__ import annotations
+
+_PREFIX = "retry-in:"
+
+
+def changelist(seconds: float, number: int) -> str:
+    """Return the changelist (one of `number`s) whose first attempt fails, to be repeated after `seconds`."""
+    return f"{_PREFIX}{seconds:.3f}:{number}"
+
+
+def seconds_of(changelist_id: str) -> float | None:
+    """Return after how many seconds the changelist wants its retry, or None."""
+    return float(changelist_id.split(":")[1]) if changelist_id.startswith(_PREFIX) else None

@@ -1,0 +1,25 @@
+"""Settings of the benchmarks: the product's own, under a fixed environment.
+
+`benchmarks.ground` sets what is needed before this is imported and hands it on to the
+processes it starts: CRITICIZER_DATA_DIR (temporary), BENCHMARK_DATABASE, BENCHMARK_STAGES (a
+module whose functions replace the stages, all on the queue `stages`), BENCHMARK_URLCONF.
+"""
+
+import os
+
+import environ
+
+# A .env of this checkout names somebody's real database and model.
+environ.Env.read_env = staticmethod(lambda *args, **options: None)
+
+from criticizer.settings import *  # noqa: E402, F403
+
+DATABASES["default"]["NAME"] = os.environ.get("BENCHMARK_DATABASE", "criticizer")  # noqa: F405
+
+if _stages := os.environ.get("BENCHMARK_STAGES"):
+    STAGES = {stage: (f"{_stages}.{stage}", "stages") for stage in STAGES}  # noqa: F405
+if os.environ.get("BENCHMARK_SYNCHRONOUS"):
+    # One process per call: the stage llm on the plain queue, where a worker runs one thing at a time.
+    STAGES = {stage: (function, "stages") for stage, (function, _) in STAGES.items()}  # noqa: F405
+
+ROOT_URLCONF = os.environ.get("BENCHMARK_URLCONF", ROOT_URLCONF)  # noqa: F405

@@ -1,0 +1,35 @@
+"""The only writer of job, stage and attempt states.
+
+Each transition is one guarded statement whose row count is checked; a worker that lost its
+lease matches no row and changes nothing (fencing by `lease_token`).
+
+    claims ─► work (executor, driver) ─► records        an attempt, from start to end
+    control                                             cancel, supersede, replay
+    sweeping                                            everything due again, from the rows alone
+"""
+
+from reviews.pipeline.base import AGGREGATE, MESSAGE, Due, LostLease, StageClaim, queue_of
+from reviews.pipeline.claims import claim, give_back, keep_progress, progress_of, still_ours
+from reviews.pipeline.control import cancel, replay, supersede
+from reviews.pipeline.records import fail, record
+from reviews.pipeline.sweeping import sweep
+
+__all__ = [
+    "AGGREGATE",
+    "MESSAGE",
+    "Due",
+    "LostLease",
+    "StageClaim",
+    "cancel",
+    "claim",
+    "fail",
+    "give_back",
+    "keep_progress",
+    "progress_of",
+    "queue_of",
+    "record",
+    "replay",
+    "still_ours",
+    "supersede",
+    "sweep",
+]

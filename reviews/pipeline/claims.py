@@ -1,0 +1,166 @@
+"""Claims: an attempt begins, is given back, or is refused and settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+from django.db import transaction
+from psycopg.types.json import Jsonb
+
+from criticizer import outbox, sql
+from criticizer.failures import ErrorClass, Failure, Place
+from deadletters import workflow
+from reviews.models import StageRun
+from reviews.pipeline import letters
+from reviews.pipeline.base import ACTIVE, Due, StageClaim
+from reviews.states import Stage
+
+log = structlog.get_logger(__name__)
+
+_CLAIM = f"""
+WITH leased AS (
+  UPDATE outbox_messages SET started_at = now(), available_at = now() + make_interval(secs => %(lease)s)
+   WHERE id = %(outbox)s AND lease_token = %(token)s RETURNING id),
+run AS (
+  UPDATE stage_runs s
+     SET status = 'running', attempts = s.attempts + 1, lease_token = %(token)s,
+         lease_expires_at = now() + make_interval(secs => %(lease)s), next_attempt_at = NULL,
+         started_at = coalesce(s.started_at, now())
+    FROM leased, jobs j
+   WHERE s.id = %(stage_run)s AND j.id = s.job_id AND j.status IN {ACTIVE}
+     AND s.attempts < s.max_attempts
+     AND (s.status IN ('pending', 'retry_wait') OR (s.status = 'running' AND s.lease_expires_at <= now()))
+  RETURNING s.id, s.job_id, s.stage, s.attempts, s.max_attempts, j.status AS job_status,
+            j.changelist_id, j.review_version),
+lost AS (
+  UPDATE attempts SET outcome = 'lost', finished_at = now(), error_class = 'WORKER_LOST'
+    FROM run WHERE attempts.stage_run_id = run.id AND attempts.outcome = 'started'),
+begun AS (
+  INSERT INTO attempts (stage_run_id, number, worker)
+  SELECT id, attempts, %(worker)s FROM run RETURNING id),
+job AS (
+  UPDATE jobs SET status = 'in_progress' FROM run
+   WHERE jobs.id = run.job_id AND run.job_status <> 'in_progress')
+SELECT run.id AS stage_run_id, run.job_id, run.stage, run.attempts AS attempt, run.max_attempts,
+       begun.id AS attempt_id, run.changelist_id, run.review_version
+  FROM run, begun"""  # noqa: S608  the only interpolation is the state list above
+
+
+def claim(due: Due, worker: str) -> StageClaim | None:
+    """Begin an attempt: count it, lease the stage, write the attempt as started.
+
+    Returns None when the work is not ours to do: leased by another, ended, already done, or
+    out of budget (then the job is dead-lettered as `WORKER_LOST`).
+    """
+    found = sql.row(
+        _CLAIM,
+        {
+            "outbox": due.outbox_id,
+            "stage_run": due.stage_run_id,
+            "token": due.token,
+            "lease": outbox.scaled(outbox.LEASE_SECONDS),
+            "worker": worker,
+        },
+    )
+    if found is None:
+        _refused(due)
+        return None
+    found["stage"] = Stage(found["stage"])
+    return StageClaim(outbox_id=due.outbox_id, token=due.token, **found)
+
+
+def _refused(due: Due) -> None:
+    """Settle a message that could not be claimed, so that it does not come back for ever."""
+    with transaction.atomic():
+        held = sql.row(
+            f"""
+            SELECT s.id, s.stage, s.status, s.attempts, s.max_attempts, s.lease_expires_at > now() AS leased,
+                   s.first_failure_at, s.job_id, j.status IN {ACTIVE} AS active
+              FROM outbox_messages o JOIN stage_runs s ON s.id = o.aggregate_id JOIN jobs j ON j.id = s.job_id
+             WHERE o.id = %(outbox)s AND o.lease_token = %(token)s FOR UPDATE OF s, j""",  # noqa: S608
+            {"outbox": due.outbox_id, "token": due.token},
+        )
+        log.info("claim_refused", stage_run=due.stage_run_id, reason=held["status"] if held else "not_leased")
+        if held is None:
+            return
+        if not held["active"] or held["status"] in {"succeeded", "failed", "cancelled"}:
+            sql.rows("DELETE FROM outbox_messages WHERE id = %(outbox)s", {"outbox": due.outbox_id})
+        elif held["attempts"] >= held["max_attempts"] and not held["leased"]:
+            _bury_lost(due, held)
+
+
+def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
+    """Dead-letter a stage whose every attempt lost its worker."""
+    sql.rows(
+        """
+        WITH run AS (
+          UPDATE stage_runs SET status = 'failed', lease_token = NULL, lease_expires_at = NULL,
+                 finished_at = now(), error_class = 'WORKER_LOST', last_failure_at = now(),
+                 first_failure_at = coalesce(first_failure_at, started_at, now())
+           WHERE id = %(run)s),
+        lost AS (UPDATE attempts SET outcome = 'lost', finished_at = now(), error_class = 'WORKER_LOST'
+                  WHERE stage_run_id = %(run)s AND outcome = 'started'),
+        gone AS (DELETE FROM outbox_messages WHERE id = %(outbox)s)
+        UPDATE jobs SET status = 'dead_lettered', finished_at = now(), status_reason = 'WORKER_LOST'
+         WHERE id = %(job)s""",
+        {"run": held["id"], "outbox": due.outbox_id, "job": held["job_id"]},
+    )
+    failure = Failure(
+        ErrorClass.WORKER_LOST,
+        Place.INTERNAL,
+        "every attempt ended with its worker; look for out-of-memory kills",
+        context={"attempts": held["attempts"]},
+    )
+    # The job is dead-lettered and the letter exists, or neither.
+    workflow.open_letter(
+        letters.draft(int(str(held["job_id"])), Stage(str(held["stage"])), failure, stack="")
+    )
+
+
+def progress_of(claim: StageClaim) -> dict[str, str]:
+    """Return the finished parts an earlier attempt at this stage left behind."""
+    kept: dict[str, str] = StageRun.objects.values_list("progress", flat=True).get(pk=claim.stage_run_id)
+    return kept
+
+
+def keep_progress(claim: StageClaim, progress: Mapping[str, object]) -> None:
+    """Remember finished parts of a stage while it runs. Does nothing without the lease."""
+    sql.rows(
+        "UPDATE stage_runs SET progress = %(progress)s WHERE id = %(run)s AND lease_token = %(token)s",
+        {"progress": Jsonb(dict(progress)), "run": claim.stage_run_id, "token": claim.token},
+    )
+
+
+def give_back(claim: StageClaim) -> None:
+    """Undo the claim at a clean shutdown: the attempt does not count."""
+    sql.rows(
+        """
+        WITH run AS (
+          UPDATE stage_runs SET status = 'pending', attempts = attempts - 1, lease_token = NULL,
+                 lease_expires_at = NULL
+           WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' RETURNING id),
+        attempt AS (
+          UPDATE attempts SET outcome = 'given_back', finished_at = now() FROM run
+           WHERE attempts.id = %(attempt)s)
+        UPDATE outbox_messages SET available_at = now(), lease_token = NULL, started_at = NULL FROM run
+         WHERE outbox_messages.id = %(outbox)s""",
+        {
+            "run": claim.stage_run_id,
+            "token": claim.token,
+            "attempt": claim.attempt_id,
+            "outbox": claim.outbox_id,
+        },
+    )
+
+
+def still_ours(claim: StageClaim) -> bool:
+    """Say whether the lease holds and the job is still wanted; asked before every send."""
+    return bool(
+        sql.value(
+            f"""
+            SELECT true FROM stage_runs s JOIN jobs j ON j.id = s.job_id
+             WHERE s.id = %(run)s AND s.lease_token = %(token)s AND j.status IN {ACTIVE}""",  # noqa: S608
+            {"run": claim.stage_run_id, "token": claim.token},
+        )
+    )

@@ -1,0 +1,81 @@
+"""The admin in a browser: every page of ours opens, fits, and obeys the content security policy."""
+
+from __future__ import annotations
+
+import pytest
+from django.urls import reverse
+from playwright.sync_api import expect
+
+from reviews.models import ReviewJob
+from tests import factories
+from tests.browser import scenes
+from tests.browser.conftest import Visit
+from tests.browser.test_pages import is_too_wide
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+def test_every_page_of_the_console_opens_without_a_complaint(visit: Visit) -> None:
+    scenes.list_of_reviews()
+    letter = factories.DeadLetterFactory()
+    entry = factories.AllowListEntryFactory()
+    key = factories.ApiKeyFactory()
+    event = factories.SecurityEventFactory()
+    cluster = factories.WorkerClusterFactory()
+    ann = scenes.ann(is_superuser=True)
+    job = ReviewJob.objects.get(review_version=2)
+    page = visit("/admin/", ann)
+    for name, args in [
+        ("reviews_reviewjob_changelist", []),
+        ("reviews_reviewjob_change", [job.pk]),
+        ("reviews_allowlistentry_changelist", []),
+        ("reviews_allowlistentry_add", []),
+        ("reviews_allowlistentry_change", [entry.pk]),
+        ("reviews_allowlistentry_history", [entry.pk]),
+        ("reviews_allowlistentry_delete", [entry.pk]),
+        ("reviews_allowlistentryevent_changelist", []),
+        ("reviews_apikey_changelist", []),
+        ("reviews_apikey_add", []),
+        ("reviews_apikey_change", [key.pk]),
+        ("criticizer_securityevent_changelist", []),
+        ("criticizer_securityevent_change", [event.pk]),
+        ("criticizer_workercluster_changelist", []),
+        ("criticizer_workercluster_change", [cluster.pk]),
+        ("deadletters_deadletter_changelist", []),
+        ("deadletters_deadletter_change", [letter.pk]),
+        ("auth_user_changelist", []),
+        ("auth_user_change", [ann.pk]),
+        ("auth_group_changelist", []),
+        ("password_change", []),
+    ]:
+        address = reverse(f"admin:{name}", args=args)
+        response = page.goto(address)
+        assert response is not None
+        assert (address, response.status, is_too_wide(page)) == (address, 200, False)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_dead_letter_fits_a_telephone_and_a_desk(visit: Visit, width: int) -> None:
+    letter = scenes.open_letter()
+    ann = scenes.ann("operator")
+    page = visit(reverse("admin:deadletters_deadletter_change", args=[letter.pk]), ann, width=width)
+    expect(page.get_by_role("heading", level=1)).to_have_text("NETWORK_TIMEOUT in stage fetch")
+    expect(page.get_by_text("Check the load of the version control server")).to_be_visible()
+    assert not is_too_wide(page)
+    page.goto(reverse("admin:reviews_reviewjob_change", args=[letter.job_id]))
+    assert not is_too_wide(page)
+
+
+def test_ann_discards_a_letter_with_a_reason(visit: Visit) -> None:
+    letter = scenes.open_letter()
+    ann = scenes.ann("operator")
+    page = visit(reverse("admin:deadletters_deadletter_change", args=[letter.pk]), ann)
+    page.get_by_role("button", name="Discard").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Discard")
+    page.get_by_role("button", name="Discard: 1 letter").click()
+    assert page.locator("textarea:invalid").count() == 1  # the browser asks for the reason first
+    page.get_by_label("Reason").fill("the branch was deleted")
+    page.get_by_role("button", name="Discard: 1 letter").click()
+    expect(page.locator(".messagelist")).to_contain_text("1 discarded.")
+    expect(page.locator(".events")).to_contain_text("the branch was deleted")
+    expect(page.get_by_role("button", name="Discard")).to_have_count(0)

@@ -1,0 +1,233 @@
+"""The pages in a browser: they work, keep themselves up to date, and break no rule of their own."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from reviews.models import ReviewJob, StageRun
+from tests import factories
+from tests.browser import scenes
+from tests.browser.conftest import Visit
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+# Runs in the page: what an assistive technology would stumble over.
+_STRUCTURE = """() => {
+  const wrong = [];
+  const name = (e) => `${e.tagName.toLowerCase()}${e.id ? "#" + e.id : ""}.${e.className}`;
+  const shown = (e) => e.checkVisibility();
+  if (document.querySelectorAll("h1").length !== 1) wrong.push("not exactly one h1");
+  if (document.querySelectorAll("main").length !== 1) wrong.push("not exactly one main");
+  if (!document.documentElement.lang) wrong.push("no language");
+  for (const e of document.querySelectorAll("input:not([type=hidden]), select, textarea"))
+    if (shown(e) && !e.labels?.length && !e.ariaLabel && e.type !== "submit")
+      wrong.push(`no label: ${name(e)}`);
+  for (const e of document.querySelectorAll("table"))
+    if (!e.caption) wrong.push(`no caption: ${name(e)}`);
+  for (const e of document.querySelectorAll("th"))
+    if (!e.scope) wrong.push(`no scope: ${e.textContent.trim()}`);
+  for (const e of document.querySelectorAll("a[href], button"))
+    if (shown(e) && !e.textContent.trim() && !e.ariaLabel && !e.title) wrong.push(`no name: ${name(e)}`);
+  for (const e of document.querySelectorAll("img")) if (e.alt === null) wrong.push(`no alt: ${name(e)}`);
+  for (const e of document.querySelectorAll("[style]")) wrong.push(`style attribute: ${name(e)}`);
+  const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
+  for (const id of new Set(ids.filter((id, i) => ids.indexOf(id) !== i))) wrong.push(`id twice: ${id}`);
+  let level = 0;
+  for (const e of document.querySelectorAll("h1, h2, h3, h4, h5")) {
+    const next = Number(e.tagName[1]);
+    if (next > level + 1) wrong.push(`heading skips a level: ${e.textContent.trim()}`);
+    level = next;
+  }
+  for (const e of document.querySelectorAll("[aria-labelledby]"))
+    if (!document.getElementById(e.getAttribute("aria-labelledby"))) wrong.push(`lost label: ${name(e)}`);
+  return wrong;
+}"""
+
+
+def structure(page: Page) -> list[str]:
+    found: list[str] = page.evaluate(_STRUCTURE)
+    return found
+
+
+def is_too_wide(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
+
+
+def finish(job: ReviewJob) -> None:
+    """What the workers write when the last stage is done."""
+    now = timezone.now()
+    StageRun.objects.filter(job=job, stage="llm").update(
+        status="succeeded", lease_token=None, finished_at=now
+    )
+    factories.FindingRowFactory(job=job, title="Found just now")
+    factories.CoverageRowFactory(job=job)
+    ReviewJob.objects.filter(pk=job.pk).update(status="succeeded", finished_at=now)
+
+
+def test_bob_logs_in_sees_the_list_and_logs_out(visit: Visit) -> None:
+    scenes.live_workers()
+    bob = scenes.bob()
+    job = scenes.finished_review()
+    page = visit("/")
+    expect(page).to_have_url(re.compile("/login/"))
+    page.get_by_label("Username").fill("bob")
+    page.get_by_label("Password").fill("not the password")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("correct username and password")
+    page.get_by_label("Password").fill(factories.PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Reviews")
+    page.locator(f"#job-{job.pk} a.title").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(job.title)
+    expect(page.get_by_role("link", name="Admin")).to_have_count(0)
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
+    assert bob.is_active
+
+
+def test_a_running_review_updates_itself_until_it_has_ended(visit: Visit) -> None:
+    job = scenes.running_review()
+    page = visit(f"/reviews/{job.pk}/", scenes.bob())
+    expect(page.locator("#review-head .state")).to_have_text("In progress")
+    expect(page.locator("[aria-live=polite]")).to_have_text("Review is running, attempt 1 of 5.")
+    page.locator("#attempts-fetch summary").click()
+
+    finish(job)
+
+    expect(page.locator("#review-head .state")).to_have_text("Succeeded")
+    expect(page.get_by_role("heading", name="Found just now")).to_be_visible()
+    expect(page.locator("[aria-live=polite]")).to_have_text("This review has ended: Succeeded.")
+    expect(page.locator("#attempts-fetch")).to_have_attribute("open", "")
+    expect(page.get_by_role("button", name="Pause updates")).to_be_hidden()
+
+
+def test_updates_pause_and_resume(visit: Visit) -> None:
+    job = scenes.running_review()
+    page = visit(f"/reviews/{job.pk}/", scenes.bob())
+    page.get_by_role("button", name="Pause updates").click()
+    expect(page.locator("#live-note")).to_contain_text("Paused.")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    finish(job)
+    page.wait_for_timeout(2_500)  # longer than one interval: nothing may be asked
+
+    assert asked == []
+    page.get_by_role("button", name="Resume updates").click()
+    expect(page.locator("#review-head .state")).to_have_text("Succeeded")
+
+
+def test_server_errors_are_said_and_survived(visit: Visit) -> None:
+    job = scenes.running_review()
+    page = visit(f"/reviews/{job.pk}/", scenes.bob(), expects="503")
+    page.route("**/live/**", lambda route: route.fulfill(status=503, body="down"))
+    expect(page.locator("#live-note")).to_contain_text("The server answered with an error.")
+    expect(page.locator("#review-head .state")).to_have_text("In progress")
+
+    finish(job)
+    page.unroute("**/live/**")
+
+    expect(page.locator("#review-head .state")).to_have_text("Succeeded", timeout=15_000)
+    expect(page.locator("#live-note")).to_be_hidden()
+
+
+def test_a_session_that_ended_is_said(visit: Visit) -> None:
+    job = scenes.running_review()
+    page = visit(f"/reviews/{job.pk}/", scenes.bob())
+    page.context.clear_cookies()
+    expect(page.locator("#live-note")).to_contain_text("You are logged out.")
+
+
+def test_the_list_shows_a_new_review_by_itself(visit: Visit) -> None:
+    scenes.live_workers()
+    first = scenes.running_review()
+    page = visit("/", scenes.bob())
+    expect(page.locator(f"#job-{first.pk} .state")).to_have_text("In progress")
+
+    second = factories.ReviewJobFactory(title="Posted a moment ago")
+
+    expect(page.locator(f"#job-{second.pk}")).to_contain_text("Posted a moment ago")
+    expect(page.locator("tbody tr").first).to_have_id(f"job-{second.pk}")
+
+
+def test_the_worker_banner_comes_and_goes_by_itself(visit: Visit) -> None:
+    scenes.running_review()
+    page = visit("/", scenes.bob())
+    expect(page.locator("#worker-banner")).to_contain_text("No worker is serving the queues llm, stages.")
+    scenes.live_workers()
+    expect(page.locator("#worker-banner")).to_be_hidden()
+
+
+def test_the_skip_link_is_the_first_stop_of_the_keyboard(visit: Visit) -> None:
+    page = visit("/", scenes.bob())
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#content")).to_be_focused()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.getElementById('content').contains(document.activeElement)")
+
+
+def test_the_theme_button_is_remembered_and_shared_with_the_admin(visit: Visit) -> None:
+    page = visit("/", scenes.ann("operator"))
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(background)
+    page.get_by_role("button", name="Change the colour theme").click()
+    dark = page.evaluate(background)
+    assert dark != light
+    page.reload()
+    assert page.evaluate(background) == dark
+    page.goto("/admin/")
+    assert page.evaluate(background) == dark
+
+
+def test_the_dark_scheme_of_the_system_is_followed(visit: Visit) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    bob = scenes.bob()
+    pages = [visit("/", bob, scheme=scheme) for scheme in ("light", "dark")]
+    assert [page.evaluate(background) for page in pages] == ["rgb(245, 246, 248)", "rgb(15, 18, 23)"]
+
+
+def test_text_from_outside_stays_text(visit: Visit) -> None:
+    """mallory's names, titles and code are shown, never run and never obeyed."""
+    attack = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
+    job = scenes.finished_review()
+    ReviewJob.objects.filter(pk=job.pk).update(title=attack, author=attack, banner=attack)
+    factories.FindingRowFactory(
+        job=job,
+        file=f"//shop/{attack}.py",
+        title=attack,
+        message=f"`{attack}` and \u202egnp.exe",
+        suggestion=attack,
+        category=attack[:32],
+        excerpt=[[1, "+", f"x = '{attack}'"], [2, "+", "\u202e hidden"]],
+    )
+    factories.CoverageRowFactory(job=job, file=attack, status="skipped", reason=attack)
+    page = visit(f"/reviews/{job.pk}/", scenes.bob())
+    expect(page.get_by_role("heading", level=1)).to_have_text(attack)
+    expect(page.locator(".code").get_by_text("\u27e8U+202E\u27e9")).to_be_visible()
+    assert page.locator("main img, main script").count() == 0
+
+
+@pytest.mark.parametrize("width", [360, 1280, 2200])
+def test_every_page_fits_its_window_and_is_well_formed(visit: Visit, width: int) -> None:
+    page = visit("/login/", width=width)
+    assert (structure(page), is_too_wide(page)) == ([], False)
+    page = visit("/", scenes.bob(), width=width)
+    assert (structure(page), is_too_wide(page)) == ([], False)
+    scenes.list_of_reviews()
+    reviews = [f"/reviews/{job.pk}/" for job in ReviewJob.objects.exclude(title__startswith="A change")]
+    for path in ("/", "/?text=nothing-has-this", *reviews):
+        page.goto(path)
+        assert (path, structure(page), is_too_wide(page)) == (path, [], False)
+
+
+@pytest.mark.parametrize("path", ["/reviews/999999/", "/nowhere/"])
+def test_the_page_of_a_wrong_address_is_one_of_ours(visit: Visit, path: str) -> None:
+    page = visit(path, scenes.bob(), expects="404")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
+    assert structure(page) == []

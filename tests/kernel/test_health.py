@@ -1,0 +1,238 @@
+"""Probes and metrics: the truth whatever else is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+from prometheus_client.parser import text_string_to_metric_families
+
+from criticizer import health
+from criticizer.models import WorkerCluster
+from reviews import keys
+from reviews.models import StageRun
+from reviews.states import JobStatus
+from tests.factories import (
+    AttemptFactory,
+    DeadLetterFactory,
+    DeliveryFactory,
+    OutboxMessageFactory,
+    ReviewJobFactory,
+    WorkerClusterFactory,
+)
+
+
+@pytest.fixture(autouse=True)
+def _static_root(settings: Any) -> None:
+    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client(raise_request_exception=False)
+
+
+@pytest.fixture
+def workers(db: None) -> None:
+    """One live cluster per queue."""
+    WorkerClusterFactory(queue="stages", workers=2)
+    WorkerClusterFactory(queue="llm", workers=1)
+
+
+@pytest.fixture
+def outage(transactional_db: None, tmp_path: Path) -> Iterator[None]:
+    """No database for the length of the test."""
+    host = connection.settings_dict["HOST"]
+    connection.close()
+    connection.settings_dict["HOST"] = str(tmp_path)
+    yield
+    connection.close()
+    connection.settings_dict["HOST"] = host
+
+
+# -- /livez and /readyz -----------------------------------------------------------------------
+
+
+def test_a_process_that_serves_is_alive_without_a_database(client: Client) -> None:
+    response = client.get(
+        "/livez", headers={"Host": "anything.example.com"}
+    )  # no database mark: it would fail
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+    assert response["Cache-Control"] == "no-store"
+
+
+def test_a_service_with_workers_on_every_queue_is_ready(client: Client, workers: None) -> None:
+    response = client.get("/readyz", headers={"Host": "anything.example.com"})
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"beat_at": timezone.now() - timedelta(seconds=16)}, {"draining": True}, {"workers": 0}],
+    ids=["silent", "draining", "none left"],
+)
+@pytest.mark.parametrize("queue", ["stages", "llm"])
+def test_a_queue_without_live_workers_is_not_ready(
+    client: Client, workers: None, queue: str, change: dict[str, Any]
+) -> None:
+    WorkerCluster.objects.filter(queue=queue).update(**change)
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()) == (
+        503,
+        {"status": "degraded", "reason": "workers_missing"},
+    )
+    assert "Retry-After" in response
+    WorkerClusterFactory(queue=queue)
+    assert client.get("/readyz").status_code == 200
+
+
+def test_slower_clocks_allow_longer_silence(client: Client, workers: None, settings: Any) -> None:
+    WorkerCluster.objects.update(beat_at=timezone.now() - timedelta(seconds=25))
+    assert client.get("/readyz").status_code == 503
+    settings.RETRY_TIME_SCALE = 2
+    assert client.get("/readyz").status_code == 200
+    settings.RETRY_TIME_SCALE = 0.01  # a faster one never shortens it
+    WorkerCluster.objects.update(beat_at=timezone.now() - timedelta(seconds=10))
+    assert client.get("/readyz").status_code == 200
+
+
+def test_workers_are_counted_per_queue(workers: None) -> None:
+    WorkerClusterFactory(queue="stages", workers=4)
+    WorkerClusterFactory(queue="elsewhere", workers=9)
+    assert health.workers_alive() == {"llm": 1, "stages": 6}
+
+
+@pytest.mark.django_db
+def test_a_queue_nobody_ever_served_counts_zero() -> None:
+    assert health.workers_alive() == {"llm": 0, "stages": 0}
+
+
+def test_without_the_database_the_service_is_not_ready(client: Client, outage: None) -> None:
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()) == (
+        503, {"status": "degraded", "reason": "database_unavailable"}
+    )  # fmt: skip
+    assert client.get("/livez").status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_unapplied_migrations_are_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    WorkerClusterFactory(queue="stages")
+    WorkerClusterFactory(queue="llm")
+    monkeypatch.setattr(health, "_migrated", False)
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'reviews' RETURNING app, name, applied")
+        gone = cursor.fetchall()
+    try:
+        assert client.get("/readyz").json() == {"status": "degraded", "reason": "migrations_missing"}
+    finally:
+        with connection.cursor() as cursor:
+            cursor.executemany("INSERT INTO django_migrations (app, name, applied) VALUES (%s, %s, %s)", gone)
+    assert client.get("/readyz").json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
+def test_a_probe_is_only_read(client: Client, workers: None, path: str) -> None:
+    response = client.post(path)
+    assert (response.status_code, response["Allow"]) == (405, "GET, HEAD")
+    assert client.head(path).status_code == 200
+
+
+# -- /metrics ---------------------------------------------------------------------------------
+
+
+def samples(client: Client, **extra: Any) -> dict[tuple[str, ...], float]:
+    """Return the samples by name and label values, in the order of the labels' names."""
+    response = client.get("/metrics", **extra)
+    assert response.status_code == 200
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(response.content.decode())
+        for sample in family.samples
+    }
+
+
+def test_metrics_tell_what_is_in_the_database(client: Client, workers: None) -> None:
+    ReviewJobFactory()
+    ReviewJobFactory(status=JobStatus.SUCCEEDED)
+    ReviewJobFactory(status=JobStatus.SUCCEEDED, created_at=timezone.now() - timedelta(hours=1))
+    OutboxMessageFactory(available_at=timezone.now() - timedelta(seconds=100))
+    OutboxMessageFactory(available_at=timezone.now() + timedelta(hours=1))
+    DeliveryFactory()
+    DeliveryFactory(status="sent")
+    DeadLetterFactory()
+    DeadLetterFactory(status="resolved")
+    AttemptFactory(outcome="failed", error_class="NETWORK_TIMEOUT")
+
+    found = samples(client)
+
+    assert found["criticizer_scrape_success",] == 1
+    assert (
+        found["criticizer_jobs_active", "queued"] == StageRun.objects.count() + 3
+    )  # each factory its own job
+    assert found["criticizer_jobs_recent", "succeeded"] == 1
+    assert found["criticizer_queue_messages", "stages"] == 2
+    assert found["criticizer_queue_due_messages", "stages"] == 1
+    assert 90 <= found["criticizer_queue_oldest_due_seconds", "stages"] < 200
+    assert found["criticizer_deliveries_open", "pending"] == 1
+    assert found["criticizer_deliveries_recent", "sent"] == 1
+    assert found["criticizer_dead_letters_open", "NOT_FOUND"] == 1
+    assert found["criticizer_attempts_recent", "NETWORK_TIMEOUT", "failed"] == 1
+    assert found["criticizer_workers_alive", "stages"] == 2
+    assert found["criticizer_workers_alive", "llm"] == 1
+    assert found["process_cpu_seconds_total",] > 0
+
+
+def test_metrics_cost_a_fixed_number_of_statements(
+    client: Client, workers: None, django_assert_max_num_queries: Any
+) -> None:
+    for _ in range(20):
+        ReviewJobFactory()
+    with django_assert_max_num_queries(15):
+        samples(client)
+
+
+def test_metrics_say_that_the_database_is_away(client: Client, outage: None) -> None:
+    found = samples(client)
+    assert found["criticizer_scrape_success",] == 0
+    assert ("criticizer_jobs_active", "queued") not in found
+    assert found["process_cpu_seconds_total",] > 0
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"REMOTE_ADDR": "192.0.2.7"},
+        {"REMOTE_ADDR": "::ffff:192.0.2.7"},
+        {"REMOTE_ADDR": ""},
+        {"REMOTE_ADDR": "192.0.2.7", "HTTP_X_FORWARDED_FOR": "127.0.0.1"},
+        {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "127.0.0.1"},
+        {"REMOTE_ADDR": "127.0.0.1", "HTTP_FORWARDED": "for=192.0.2.7"},
+        {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_REAL_IP": "192.0.2.7"},
+    ],
+)
+def test_metrics_are_not_for_strangers(client: Client, extra: dict[str, str]) -> None:
+    assert client.get("/metrics", **extra).status_code == 403
+    operator = {"HTTP_AUTHORIZATION": f"Bearer {keys.create('ann', 'operator')}"}
+    assert client.get("/metrics", **extra, **operator).status_code == 200
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("role", ["trigger", "reviewer"])
+def test_metrics_need_the_operator_role(client: Client, role: str) -> None:
+    stranger = {"REMOTE_ADDR": "192.0.2.7", "HTTP_AUTHORIZATION": f"Bearer {keys.create('bob', role)}"}
+    assert client.get("/metrics", **stranger).status_code == 403
+    assert client.get("/metrics", **{**stranger, "HTTP_AUTHORIZATION": "Bearer crz_x"}).status_code == 403
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"])
+def test_metrics_are_for_this_machine(client: Client, address: str) -> None:
+    assert client.get("/metrics", REMOTE_ADDR=address).status_code == 200

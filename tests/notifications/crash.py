@@ -1,0 +1,21 @@
+"""What the crash tests and their children share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from notifications.providers.base import Provider
+from notifications.providers.maildir import Maildir
+from notifications.providers.outbound import OutboundPolicy
+from notifications.providers.smtp import Smtp, SmtpConfig
+from notifications.providers.webhook import Webhook, WebhookConfig
+from tests.notifications.samples import SECRET_NEW, SENDER
+
+
+def provider_for(channel: str, argument: str) -> Provider:
+    """Return the real provider: `argument` is a directory or a port."""
+    if channel == "maildir":
+        return Maildir(Path(argument), SENDER)
+    if channel == "smtp":
+        return Smtp(SmtpConfig("127.0.0.1", int(argument), SENDER))
+    return Webhook(WebhookConfig(secrets=(SECRET_NEW,), policy=OutboundPolicy.parse(["127.0.0.1"])))

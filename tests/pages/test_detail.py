@@ -1,0 +1,189 @@
+"""The review page: what it says in each state of a job, and to whom."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from reviews import review_page
+from reviews.models import ReviewJob
+from reviews.states import ACTIVE_JOB, JobStatus
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def bob(client: Client) -> Client:
+    client.force_login(factories.UserFactory())
+    return client
+
+
+@pytest.fixture
+def ann(client: Client) -> Client:
+    client.force_login(factories.UserFactory(is_staff=True))
+    return client
+
+
+def text_of(client: Client, job: ReviewJob) -> str:
+    answer = client.get(f"/reviews/{job.pk}/")
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+@pytest.mark.parametrize("status", JobStatus)
+def test_every_status_has_a_page(bob: Client, status: JobStatus) -> None:
+    job = factories.job_with_stages(status=status)
+    assert f'data-state="{status}">{status.label}<' in text_of(bob, job)
+
+
+@pytest.mark.parametrize("status", JobStatus)
+def test_the_page_asks_on_exactly_while_the_job_is_active(bob: Client, status: JobStatus) -> None:
+    job = factories.job_with_stages(status=status)
+    live = bob.get(f"/reviews/{job.pk}/live/")
+    assert ("X-Live-Next" in live) == (status in ACTIVE_JOB)
+
+
+def test_progress_tells_attempts_trouble_and_the_next_try(bob: Client) -> None:
+    job = factories.ReviewJobFactory(status="retryable_failed")
+    run = factories.StageRunFactory(
+        job=job, status="retry_wait", attempts=2, next_attempt_at=timezone.now() + timedelta(minutes=3)
+    )
+    factories.AttemptFactory(
+        stage_run=run, outcome="failed", error_class="NETWORK_TIMEOUT", code="CRITICIZER_E101"
+    )
+    text = text_of(bob, job)
+    assert "Attempt 2 of 5" in text
+    assert "Next attempt <time" in text
+    assert "The version control server did not answer in time." in text
+    assert "Fetch failed in attempt 2 of 5 and is tried again." in text
+
+
+def test_results_are_sent_again_only_when_they_changed(bob: Client) -> None:
+    job = factories.job_with_stages(status="in_progress")
+    have = bob.get(f"/reviews/{job.pk}/live/")["X-Live-Have"]
+    assert "review-results" not in bob.get(f"/reviews/{job.pk}/live/", {"have": have}).content.decode()
+    factories.FindingRowFactory(job=job, title="New")
+    answer = bob.get(f"/reviews/{job.pk}/live/", {"have": have})
+    assert "New" in answer.content.decode()
+    assert answer["X-Live-Have"] != have
+
+
+@pytest.mark.parametrize("what", ["finding", "coverage", "delivery", "banner", "letter", "version"])
+def test_the_revision_changes_with_all_that_is_shown(what: str) -> None:
+    job = factories.ReviewJobFactory(status="succeeded")
+    before = review_page.results_revision(job)
+    match what:
+        case "finding":
+            factories.FindingRowFactory(job=job)
+        case "coverage":
+            factories.CoverageRowFactory(job=job)
+        case "delivery":
+            factories.DeliveryFactory(job=job)
+        case "banner":
+            job.banner = "degraded"
+        case "letter":
+            factories.DeadLetterFactory(job=job)
+        case "version":
+            factories.ReviewJobFactory(changelist_id=job.changelist_id, review_version=2)
+    assert review_page.results_revision(job) != before
+
+
+def test_findings_are_grouped_worst_first_and_those_about_files_stand_apart() -> None:
+    job = factories.ReviewJobFactory(status="succeeded")
+    for severity, line in [("low", 1), ("critical", 9), ("critical", 2), ("high", None)]:
+        factories.FindingRowFactory(job=job, severity=severity, line=line)
+    results = review_page.results_of(job)
+    assert [(g.severity, [f.row.line for f in g.findings]) for g in results.groups] == [
+        ("critical", [2, 9]),
+        ("low", [1]),
+    ]
+    assert [f.row.severity for f in results.about_files] == ["high"]
+
+
+def test_when_findings_are_too_many_the_worst_are_shown_and_the_rest_is_said(
+    bob: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(review_page, "MAX_FINDINGS", 2)
+    job = factories.ReviewJobFactory(status="succeeded")
+    for severity in ("low", "low", "critical", "medium"):
+        factories.FindingRowFactory(job=job, severity=severity)
+    assert [g.severity for g in review_page.results_of(job).groups] == ["critical", "medium"]
+    assert "2 more findings not shown here" in text_of(bob, job)
+
+
+def test_no_findings_is_never_said_without_how_much_was_read(bob: Client) -> None:
+    job = factories.ReviewJobFactory(status="succeeded")
+    assert "No findings" not in text_of(bob, job)
+    factories.CoverageRowFactory(job=job)
+    factories.CoverageRowFactory(job=job, status="skipped", reason="binary file")
+    text = text_of(bob, job)
+    assert "<strong>No findings.</strong> 1 of 2 files read." in text
+    assert "binary file" in text
+
+
+def test_the_banner_of_checks_only_stands_above_the_findings(bob: Client) -> None:
+    job = factories.ReviewJobFactory(status="succeeded", banner="Only the deterministic checks ran.")
+    text = text_of(bob, job)
+    assert text.index("Only the deterministic checks ran.") < text.index("findings-title")
+
+
+def test_a_superseded_version_leads_to_the_newest(bob: Client) -> None:
+    old = factories.ReviewJobFactory(status="superseded")
+    newest = factories.ReviewJobFactory(changelist_id=old.changelist_id, review_version=3)
+    text = text_of(bob, old)
+    assert f'<a href="/reviews/{newest.pk}/">Open version 3</a>' in text
+    assert 'aria-label="Versions of this changelist"' in text
+
+
+def test_a_dead_letter_tells_bob_what_and_ann_what_to_do(client: Client) -> None:
+    letter = factories.DeadLetterFactory(code="CRITICIZER_E101", error_class="NETWORK_TIMEOUT")
+    client.force_login(factories.UserFactory())
+    for_bob = text_of(client, letter.job)
+    assert "The version control server did not answer in time." in for_bob
+    assert "/admin/deadletters/" not in for_bob
+    client.force_login(factories.UserFactory(is_staff=True))
+    for_ann = text_of(client, letter.job)
+    assert "Check the load of the version control server" in for_ann
+    assert f"/admin/deadletters/deadletter/{letter.pk}/change/" in for_ann
+
+
+def test_late_and_timed_out_reviews_say_so(bob: Client) -> None:
+    late = factories.ReviewJobFactory(status="succeeded", is_late=True)
+    timed_out = factories.ReviewJobFactory(status="timed_out", is_late=True)
+    assert "finished after its deadline" in text_of(bob, late)
+    assert "not finished before its deadline" in text_of(bob, timed_out)
+
+
+def test_recipients_are_masked_for_bob(bob: Client) -> None:
+    job = factories.DeliveryFactory(recipient="mail:carol@example.com", status="sent").job
+    text = text_of(bob, job)
+    assert "carol" not in text
+    assert "mail:c\u2026@example.com" in text
+
+
+def test_recipients_are_shown_to_staff(ann: Client) -> None:
+    job = factories.DeliveryFactory(recipient="mail:carol@example.com").job
+    assert "mail:carol@example.com" in text_of(ann, job)
+
+
+def test_the_page_costs_a_bounded_number_of_queries(
+    bob: Client, django_assert_max_num_queries: object
+) -> None:
+    job = factories.job_with_stages(status="succeeded")
+    for _ in range(10):
+        factories.FindingRowFactory(job=job)
+        factories.CoverageRowFactory(job=job)
+        factories.DeliveryFactory(job=job)
+    with django_assert_max_num_queries(22):  # type: ignore[operator]
+        text_of(bob, job)
+
+
+def test_pages_are_not_kept_by_caches_and_change_nothing(bob: Client) -> None:
+    job = factories.ReviewJobFactory()
+    assert "no-store" in bob.get(f"/reviews/{job.pk}/")["Cache-Control"]
+    assert bob.post(f"/reviews/{job.pk}/").status_code == 405
+    assert bob.post("/").status_code == 405

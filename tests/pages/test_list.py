@@ -1,0 +1,156 @@
+"""The reviews list: order, pages, filters, and what each row says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from reviews import listing
+from reviews.listing import Cursor, list_page
+from reviews.models import ReviewJob
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def bob(client: Client) -> Client:
+    client.force_login(factories.UserFactory())
+    return client
+
+
+@pytest.fixture
+def _pages_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "PAGE_SIZE", 3)
+
+
+def walk(step: str) -> Iterator[list[int]]:
+    """Turn the pages from the newest with `after`, or back from the oldest with `before`."""
+    oldest = ReviewJob.objects.order_by("created_at", "id").first()
+    start = "" if step == "after" else str(Cursor(oldest.created_at - timedelta(1), 0))
+    while True:
+        page = list_page(**{step: start})
+        yield [row.job.pk for row in page.rows]
+        cursor = page.older if step == "after" else page.newer
+        if cursor is None:
+            return
+        start = str(cursor)
+
+
+@pytest.mark.usefixtures("_pages_of_three")
+def test_pages_show_every_job_once_even_when_times_are_equal() -> None:
+    for n in range(8):
+        factories.ReviewJobFactory(created_at=NOON + timedelta(seconds=n // 4))
+    wanted = list(ReviewJob.objects.order_by("-created_at", "-id").values_list("pk", flat=True))
+    forward = list(walk("after"))
+    assert [pk for page in forward for pk in page] == wanted
+    assert [len(page) for page in forward] == [3, 3, 2]
+    backward = list(walk("before"))
+    assert [pk for page in reversed(backward) for pk in page] == wanted
+
+
+@pytest.mark.usefixtures("_pages_of_three")
+def test_a_new_job_does_not_shift_the_older_page() -> None:
+    jobs = [factories.ReviewJobFactory(created_at=NOON + timedelta(seconds=n)) for n in range(6)]
+    older = list_page().older
+    factories.ReviewJobFactory(created_at=NOON + timedelta(days=1))
+    page = list_page(after=str(older))
+    assert [row.job.pk for row in page.rows] == [jobs[2].pk, jobs[1].pk, jobs[0].pk]
+    assert page.older is None
+
+
+@pytest.mark.parametrize("text", ["", "x", "1-", "-1", "1-2-3", "\u0661-1", "9" * 30 + "-1", "1-" + "9" * 30])
+def test_a_broken_cursor_is_no_cursor(bob: Client, text: str) -> None:
+    assert Cursor.parse(text) is None
+    assert bob.get("/", {"after": text}).status_code == 200
+
+
+def test_a_cursor_survives_being_written() -> None:
+    cursor = Cursor(NOON + timedelta(microseconds=7), 12)
+    assert Cursor.parse(str(cursor)) == cursor
+
+
+def test_filters_narrow_by_changelist_status_and_text() -> None:
+    factories.ReviewJobFactory(changelist_id="77", title="Tiles", status="succeeded")
+    factories.ReviewJobFactory(changelist_id="770", author="Carol", status="queued")
+    found = {
+        name: [row.job.changelist_id for row in list_page(**{name: value}).rows]
+        for name, value in {"changelist": "77", "status": "queued", "text": "caROL"}.items()
+    }
+    assert found == {"changelist": ["77"], "status": ["770"], "text": ["770"]}
+
+
+def test_a_row_says_what_was_found_and_how_much_was_read(bob: Client) -> None:
+    job = factories.ReviewJobFactory(status="succeeded")
+    for severity in ("low", "critical", "low"):
+        factories.FindingRowFactory(job=job, severity=severity)
+    for status in ("reviewed", "checked", "partial", "skipped"):
+        factories.CoverageRowFactory(job=job, status=status)
+    (row,) = list_page().rows
+    assert row.severities == [("critical", 1), ("low", 2)]
+    assert "3 of 4 files read, 1 in part" in bob.get("/").content.decode()
+
+
+def test_an_active_job_shows_the_stage_it_is_in(bob: Client) -> None:
+    job = factories.ReviewJobFactory(status="in_progress")
+    for stage, status in [("notify", "pending"), ("fetch", "succeeded"), ("llm", "running")]:
+        factories.StageRunFactory(job=job, stage=stage, status=status)
+    (row,) = list_page().rows
+    assert row.stage is not None
+    assert row.stage.stage == "llm"
+    assert "Review" in bob.get("/").content.decode()
+
+
+def test_the_number_of_queries_does_not_grow_with_the_rows(
+    bob: Client, django_assert_max_num_queries: Any
+) -> None:
+    for _ in range(12):
+        job = factories.job_with_stages()
+        factories.FindingRowFactory(job=job)
+        factories.CoverageRowFactory(job=job)
+    with django_assert_max_num_queries(7):  # session, user, jobs, findings, coverage, stages, workers
+        bob.get("/")
+
+
+def test_the_empty_list_teaches_the_first_step(bob: Client) -> None:
+    text = bob.get("/").content.decode()
+    assert "make demo" in text
+    assert "curl -X POST" in text
+    assert "No review matches" in bob.get("/", {"text": "tiles"}).content.decode()
+
+
+def test_a_wrong_filter_is_answered_beside_its_field(bob: Client) -> None:
+    answer = bob.get("/", {"status": "no-such-status"})
+    assert answer.status_code == 200
+    assert "errorlist" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    "name", ["reviews:list", "reviews:list-live", "reviews:detail", "reviews:detail-live"]
+)
+def test_everything_needs_a_login(client: Client, name: str) -> None:
+    args = [factories.ReviewJobFactory().pk] if "detail" in name else []
+    answer = client.get(reverse(name, args=args))
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/login/?next=")
+
+
+def test_the_live_table_is_sent_only_when_it_changed(bob: Client) -> None:
+    job = factories.ReviewJobFactory(created_at=NOON)
+    first = bob.get("/reviews/live/")
+    assert first["X-Live-Next"] == "2"
+    have = first["X-Live-Have"]
+    ReviewJob.objects.filter(pk=job.pk).update(title="changed")
+    assert "changed" in bob.get("/reviews/live/", {"have": have}).content.decode()
+
+
+def test_the_live_table_is_not_repeated(bob: Client) -> None:
+    have = bob.get("/reviews/live/")["X-Live-Have"]
+    again = bob.get("/reviews/live/", {"have": have})
+    assert (again.status_code, again.content, again["X-Live-Next"]) == (204, b"", "10")

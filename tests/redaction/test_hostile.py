@@ -1,0 +1,60 @@
+# ruff: noqa: E501 - tables are read by their rows
+"""Hostile input: the work is bounded by the size of the text, or the text is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from criticizer.redaction import RedactionBlocked, guard, redact, scan
+from criticizer.redaction.own import OwnSecrets
+from criticizer.redaction.policy import parse
+from criticizer.redaction.views import read
+from tests.redaction.fakes import begin, end, pem_lines
+
+SIZE = 200_000
+POLICY = {"emails": True, "internal_domains": ["corp.internal"], "internal_nets": ["10.0.0.0/8", "fd00::/8"]}
+UNITS = [
+    "a", "A1", " ", "\n", '"', "\\", "-", "&", ":", "1.", "a:", "a@", "a@b.", "1|", "key=", "password=", 'password "', "token token ",
+    "://", "://a:b@", "eyJ.", ".eyJaaaaaaaaaaaa", " sk-", " AKIA", "curl -u a:b ", "curl ", "p4 ", "cookie: a=b;", "authorization:",
+    "%3A%2F%2F", "&quot;", "\\u0041", "a\u200b", "a\u0430", "\x1b[0m", "<REDACTED:", "<REDACTED:password:1>", "hooks.slack.com/",
+    "- name: DB_PASSWORD\n", "kind: Secret\ndata:\n", "@@ -1 +1 @@\n+a\n", "--- a\n+++ b\n@@ -1 +1 @@\n", "GIT binary patch\n",
+    begin() + "\n", begin(), end() + "\n", pem_lines()[0] + "\n", pem_lines()[0] + "\n" + end() + "\n", "0123456789abcdef",
+    'x = "ghp_abcdefgh12345678" + ', 'x = "ghp_abcdefgh12345678" \\\n', "password='\\'", "machine a login b password ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: ascii(unit)[:24])
+def test_flood_is_worked_off_or_refused(unit: str) -> None:
+    text = (unit * (SIZE // len(unit) + 1))[:SIZE]
+    try:
+        result = redact(text, POLICY)
+    except RedactionBlocked as blocked:
+        if blocked.reason_code != "budget":
+            raise
+        return
+    assert result.text.count("\n") == text.count("\n")
+    assert guard(result) == result.text
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: ascii(unit)[:24])
+def test_work_grows_no_faster_than_the_text(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[int] = []
+    spend = scan.Work.spend
+
+    def counting(self: scan.Work, amount: int) -> None:
+        spent[-1] += amount
+        self.left += amount  # count, do not refuse
+        spend(self, amount)
+
+    monkeypatch.setattr(scan.Work, "spend", counting)
+    for size in (8_000, 16_000):
+        spent.append(0)
+        text = (unit * (size // len(unit) + 1))[:size]
+        scan.scan(read(text.encode()), parse(POLICY), OwnSecrets())
+    assert spent[1] <= 2.5 * spent[0] + 200
+
+
+def test_honest_dense_text_stays_far_from_the_budget() -> None:
+    line = '{"key": "a1", "token": null, "url": "http://example.com/a", "password": "", "auth": false},\n'
+    text = line * (SIZE // len(line))
+    assert redact(text).text == text
