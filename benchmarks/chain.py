@@ -51,7 +51,9 @@ class Contender:
     insert: Callable[[Sequence[str]], None]
     processes: Callable[[dict[str, str]], list[Child]]
     before: Callable[[], None] = lambda: None
-    beside: Callable[[], AbstractContextManager[Sequence[int]]] = lambda: nullcontext(())  # servers of its own
+    beside: Callable[[], AbstractContextManager[Sequence[int]]] = lambda: nullcontext(
+        ()
+    )  # servers of its own
     measures: frozenset[str] = frozenset({"throughput", "latency"})
 
 
@@ -224,9 +226,13 @@ def procrastinate() -> Contender:
             "dbname": environment["BENCHMARK_DATABASE"],
         }
         environment = {**environment, "BENCHMARK_CONNECTION": json.dumps(parameters)}
-        return [Child(f"procrastinate-{n}", peer_procrastinate.command(), environment) for n in range(WORKERS)]
+        return [
+            Child(f"procrastinate-{n}", peer_procrastinate.command(), environment) for n in range(WORKERS)
+        ]
 
-    return Contender("procrastinate async", peer_procrastinate.insert, processes, before=peer_procrastinate.create_tables)
+    return Contender(
+        "procrastinate async", peer_procrastinate.insert, processes, before=peer_procrastinate.create_tables
+    )
 
 
 # -- all rounds -----------------------------------------------------------------------------------
@@ -245,17 +251,29 @@ def figures(rounds: Sequence[Round]) -> list[Figure]:
             middle = median_by(rounds, lambda r: r[key].jobs_per_second / r[peer].jobs_per_second)
             made.append(
                 Figure(
-                    figure, middle[key].jobs_per_second, "jobs/s", peer, middle[peer].jobs_per_second, must=must
+                    figure,
+                    middle[key].jobs_per_second,
+                    "jobs/s",
+                    peer,
+                    middle[peer].jobs_per_second,
+                    must=must,
                 )
             )
         middle = median_by(rounds, lambda r: r[peer].cpu_ms / r["criticizer"].cpu_ms)
         made.append(
             Figure(
-                "chain_cpu", middle["criticizer"].cpu_ms, "CPU ms/job", peer, middle[peer].cpu_ms, lower_is_better=True
+                "chain_cpu",
+                middle["criticizer"].cpu_ms,
+                "CPU ms/job",
+                peer,
+                middle[peer].cpu_ms,
+                lower_is_better=True,
             )
         )
         for percent, at_most in ((50, Must("value", "<=", 20)), (95, None)):
-            made.append(_of_samples(rounds, f"chain_idle_latency_p{percent}", "latencies", percent, peer, at_most))
+            made.append(
+                _of_samples(rounds, f"chain_idle_latency_p{percent}", "latencies", percent, peer, at_most)
+            )
     late = _of_samples(
         rounds, "chain_retry_lateness_p95", "lateness", 95, "celery+redis", Must("value", "<=", 50)
     )

@@ -48,7 +48,9 @@ class Figure:
     def ratio(self) -> float | None:
         if self.peer_value is None:
             return None
-        above, below = (self.peer_value, self.value) if self.lower_is_better else (self.value, self.peer_value)
+        above, below = (
+            (self.peer_value, self.value) if self.lower_is_better else (self.value, self.peer_value)
+        )
         return above / below if below else None
 
     @property

@@ -117,7 +117,7 @@ def prepared(options: Mapping[str, str] | None = None) -> Iterator[Ground]:
     }
     os.environ.clear()
     os.environ.update(environment)
-    server = EmbeddedServer(files, track_commit_timestamp="on", **eval(os.environ.get("PGX","{}")))
+    server = EmbeddedServer(files, track_commit_timestamp="on", **eval(os.environ.get("PGX", "{}")))
     try:
         server.start()
         import django

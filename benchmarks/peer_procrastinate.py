@@ -3,7 +3,8 @@
 `python -m benchmarks.peer_procrastinate` runs one worker process of `CONCURRENCY` tasks; the
 benchmark starts as many as the others have workers. The next stage is deferred inside the
 commit that records the one before it (its own SQL function, in the same statement), so nothing
-is lost. Finished jobs are deleted from its table, LISTEN is on, locks are not used.
+is lost. Finished jobs are deleted from its table, LISTEN is on, locks are not used; the pool
+is ours, without the liveness check and the transaction around each of its queries.
 """
 
 from __future__ import annotations
@@ -53,11 +54,13 @@ def command() -> list[str]:
 
 async def work(parameters: dict[str, Any]) -> None:
     """Run a worker until it is told to stop."""
-    app = App(connector=PsycopgConnector(kwargs=parameters, min_size=4, max_size=CONCURRENCY + 2))
+    app = App(connector=PsycopgConnector())
+    # One pool for its queries and ours. The one it makes itself asks each connection whether it
+    # lives and wraps each query in a transaction: three round trips for one.
     pool = AsyncConnectionPool[AsyncConnection[dict[str, Any]]](
         kwargs={**parameters, "autocommit": True, "row_factory": dict_row},
         min_size=CONCURRENCY,
-        max_size=CONCURRENCY,
+        max_size=CONCURRENCY + 2,
         open=False,
     )
 
@@ -69,7 +72,7 @@ async def work(parameters: dict[str, Any]) -> None:
             if claim is not None:
                 await connection.execute(_RECORD.encode(), peer_sql.recording(claim), prepare=True)
 
-    async with pool, app.open_async():
+    async with pool, app.open_async(pool):
         await app.run_worker_async(concurrency=CONCURRENCY, delete_jobs="always", wait=True)
 
 

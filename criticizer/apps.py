@@ -11,8 +11,9 @@ class CriticizerConfig(AppConfig):
         from django.conf import settings
 
         from criticizer import checks  # noqa: F401  registers the system checks
-        from criticizer.redaction import register_own_secrets
+        from criticizer.redaction import register_own_secrets, require_policy
 
+        require_policy(settings.REDACTION_POLICY)
         register_own_secrets(
             [
                 settings.SECRET_KEY,

@@ -103,7 +103,7 @@ class OutboxBroker(Broker):  # type: ignore[misc]
     def _take(self) -> list[_Task]:
         if self.list_key in settings.DRIVEN_QUEUES:
             due = self._open().execute(_DUE, {"queue": self.list_key}, prepare=True).fetchone()
-            return [self._task("reviews.tasks.drive", (self.list_key,))] if due else []
+            return [self._task(settings.TASKS["drive"], (self.list_key,))] if due else []
         parameters = {
             "queue": self.list_key,
             "limit": settings.CLAIM_BATCH,
@@ -113,7 +113,7 @@ class OutboxBroker(Broker):  # type: ignore[misc]
         if claimed and self._caretaker:
             self._caretaker.watch(row["lease_token"] for row in claimed)
         return [
-            self._task("reviews.tasks.run_stage", (row["id"], row["aggregate_id"], str(row["lease_token"])))
+            self._task(settings.TASKS["run_stage"], (row["id"], row["aggregate_id"], str(row["lease_token"])))
             for row in sorted(claimed, key=lambda row: row["id"])
         ]
 

@@ -166,9 +166,7 @@ class EmbeddedServer:
         self.cluster_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         leftovers = [entry for entry in self.cluster_dir.iterdir() if not entry.name.startswith(".s.PGSQL")]
         if leftovers:
-            raise EmbeddedError(
-                f"{self.cluster_dir} is neither empty nor a database: move it away or set CRITICIZER_DATA_DIR."
-            )
+            raise EmbeddedError(f"{self.cluster_dir} is neither empty nor a database: move it away.")
         done = self._run(
             "initdb", "-D", str(self.cluster_dir), "-U", "postgres", "--auth=trust", "--encoding=UTF8",
             "--locale=C.UTF-8", "--no-instructions",

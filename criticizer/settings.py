@@ -15,6 +15,7 @@ from cryptography.fernet import Fernet
 from criticizer import embedded, logs
 from criticizer.env import Environment, generated_secret, git_repositories, networks, wrong
 from reviews.sources.allowlist import AllowList
+from reviews.sources.p4client import validate_port
 
 django_stubs_ext.monkeypatch()
 
@@ -149,6 +150,7 @@ USE_I18N = False
 
 STATIC_URL = "static/"
 STATIC_ROOT = DATA_DIR / "static"
+STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # WhiteNoise warns where it is missing
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
@@ -230,9 +232,12 @@ GIT_REPOSITORIES = git_repositories(env)
 GIT_EXECUTABLE = env.text("GIT_EXECUTABLE")
 P4_EXECUTABLE = env.text("P4_EXECUTABLE")
 P4PORT = env.text("P4PORT")
+if P4PORT:
+    env.checked("P4PORT", lambda: validate_port(P4PORT), "host:1666 or ssl:host:1666")
 P4USER = env.text("P4USER")
 P4TICKETS = env.text("P4TICKETS")
 P4TRUST = env.text("P4TRUST")
+P4_REPLICA = env.flag("P4_REPLICA", default=False)  # P4PORT may lag behind the server that runs the triggers
 
 # -- review -----------------------------------------------------------------------------------
 
@@ -287,6 +292,8 @@ STAGES = {
     "llm": ("reviews.stages.llm.run", "llm"),
     "notify": ("reviews.stages.notify.run", "stages"),
 }
+# What django-q2 calls: one leased stage, or a driver that claims for itself.
+TASKS = {"run_stage": "reviews.tasks.run_stage", "drive": "reviews.tasks.drive"}
 DRIVEN_QUEUES = {"llm"}  # one worker drives many stages at once with asyncio
 DEADLETTER_RECOVERY = "reviews.recovery.JobRecovery"
 SWEEP = "reviews.pipeline.sweep"

@@ -28,6 +28,7 @@ def sources() -> SourcesConfig:
             home=settings.DATA_DIR / "p4",
             tickets_file=Path(settings.P4TICKETS) if settings.P4TICKETS else None,
             trust_file=Path(settings.P4TRUST) if settings.P4TRUST else None,
+            replica=settings.P4_REPLICA,
         )
     return SourcesConfig(
         perforce=perforce,

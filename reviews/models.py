@@ -258,6 +258,7 @@ class ApiKey(models.Model):
     pghistory.UpdateEvent(),
     pghistory.DeleteEvent(),
     append_only=True,
+    meta={"verbose_name": "allow-list edit"},
     obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
 )
 class AllowListEntry(models.Model):

@@ -133,6 +133,7 @@ def file_change(
         new_text=after.text if after else None,
         encoding=shown.encoding,
         crlf=shown.crlf,
+        old_crlf=before.crlf if before else None,
         skip_detail=note,
     )
 

@@ -103,7 +103,7 @@ def run(
     argv = [*_end_with_parent(), str(executable), *arguments]
     command = [argument.encode("utf-8", "surrogateescape") for argument in argv]
     try:
-        child = subprocess.Popen(  # noqa: S603 - the executable is resolved, the arguments are a list
+        child = subprocess.Popen(
             command,
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -243,7 +243,7 @@ def _end_with_parent() -> tuple[str, ...]:
         if os.access(setpriv, os.X_OK):
             prefix = (str(setpriv), "--pdeathsig", "KILL", "--")
             try:
-                probe = subprocess.run(  # noqa: S603 - fixed words
+                probe = subprocess.run(
                     [*prefix, str(setpriv), "--version"], capture_output=True, timeout=10, check=False, env={}
                 )
             except (OSError, subprocess.TimeoutExpired):

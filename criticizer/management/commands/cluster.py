@@ -12,6 +12,7 @@ import structlog
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connections
+from django.utils.module_loading import import_string
 
 from criticizer import caretaker
 from criticizer.checks import TAG
@@ -52,7 +53,9 @@ class Command(BaseCommand):
 
         from django_q.cluster import Cluster
 
-        import reviews.tasks  # noqa: F401  loaded before the fork, shared by all workers
+        # Loaded before the fork, so that all workers share the memory.
+        for path in (*settings.TASKS.values(), *(path for path, _ in settings.STAGES.values())):
+            import_string(path)
 
         class DrainingCluster(Cluster):  # type: ignore[misc]
             def sig_handler(self, signum: int, frame: FrameType | None) -> None:

@@ -11,6 +11,12 @@ from reviews.reviewers.checks.hidden import DESCRIPTION
 from reviews.reviewers.checks.lines import added_lines, files_and_diffs
 from reviews.sources.base import Change
 
+# Recognised by a name beside it or by its randomness alone: the redactor must not take a chance
+# with these, but a reader's time is worth more than a guess marked as critical.
+_GUESSED = frozenset({"password", "secret", "high-entropy", "smtp-credential", "api-key", "token"})
+# What documentation writes where a secret would stand.
+_DUMMIES = frozenset({"password", "passwd", "pass", "pw", "secret", "token", "key", "changeme", "example"})
+
 
 def added_secrets(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
     """Report each secret on added lines, and those in the description.
@@ -37,7 +43,10 @@ def _places(text: str, old_text: str | None, added: frozenset[int]) -> list[tupl
     """Return kind, first and last line of each secret; on `added` lines alone if there are any."""
     places: list[tuple[str, int, int]] = []
     for span in find_secrets(text):
-        if added and (span.line not in added or (old_text and text[span.start : span.end] in old_text)):
+        value = text[span.start : span.end]
+        if added and (span.line not in added or (old_text and value in old_text)):
+            continue
+        if value.strip("\"'<>{}[]$ ").lower() in _DUMMIES:
             continue
         if places and places[-1][0] == span.kind and span.line - places[-1][2] in {0, 1}:
             # Two secrets of one kind on neighbouring lines read as one place, and so does a key.
@@ -60,11 +69,12 @@ def _unsearched(path: str, reason: str) -> Finding:
 
 def _finding(path: str, kind: str, line: int | None, end_line: int | None) -> Finding:
     name = kind.replace("-", " ").replace("_", " ")
+    guessed = kind in _GUESSED
     return Finding(
         file=path,
-        severity=FindingSeverity.CRITICAL,
+        severity=FindingSeverity.MEDIUM if guessed else FindingSeverity.CRITICAL,
         category="security",
-        title=f"Secret added: {name}"[:120],
+        title=f"{'Possible secret' if guessed else 'Secret'} added: {name}"[:120],
         message=(
             f"This looks like a secret ({name}). Everybody who can read the depot can read it, "
             "also after a later change removes it."

@@ -1,0 +1,87 @@
+"""A whole installation on loopback sockets, with the real stages and a worker in the test's process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pgtrigger
+import pytest
+from django.db import connection
+
+from reviews import driver
+from reviews.api.auth import ApiKeyThrottle
+from reviews.api.refusals import REFUSALS
+from tests.acceptance import line, stages
+from tests.acceptance.world import World
+from tests.fakes.llm import FakeLlm
+from tests.fakes.p4.server import FakeDepot
+from tests.fakes.webhook import WebhookReceiver
+from tests.sources.gitrepo import GitRepo
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
+    """State machines hold in these tests also where tables were made without migrations."""
+    with django_db_blocker.unblock():
+        pgtrigger.install()
+
+
+@pytest.fixture
+def driver_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give database work of the llm stage a thread whose connection ends with the test."""
+    pool = ThreadPoolExecutor(1)
+    monkeypatch.setattr(driver, "_pools", {os.getpid(): pool})
+    yield
+    pool.submit(lambda: connection.close()).result()
+    pool.shutdown()
+
+
+@pytest.fixture
+def lines() -> Iterator[Callable[[int, str], line.Line]]:
+    """Return a maker of troubled lines to a port: `lines(port, "refuse")`."""
+    opened: list[line.Line] = []
+
+    def make(target: int, mode: str) -> line.Line:
+        opened.append(line.Line(target, mode))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path,
+    transactional_db: None,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    driver_threads: None,
+    lines: Callable[[int, str], line.Line],
+) -> Iterator[World]:
+    stages.reset()
+    ApiKeyThrottle.reset()
+    REFUSALS.reset()
+    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
+    repository = GitRepo(tmp_path / "repository")
+    depot = FakeDepot(tmp_path)
+    with WebhookReceiver() as receiver, FakeLlm() as llm:
+        settings.STAGES = {
+            stage: (f"tests.acceptance.stages.{stage}", queue)
+            for stage, (_, queue) in settings.STAGES.items()
+        }
+        settings.DATA_DIR = tmp_path
+        settings.CHANGE_SOURCES = ["perforce", "git"]
+        settings.GIT_REPOSITORIES = {"demo": repository.path}
+        settings.DEPOT_ALLOW_LIST = ["//depot/main/...", "//demo/..."]
+        settings.P4_EXECUTABLE = str(depot.executable)
+        settings.P4PORT, settings.P4USER = "127.0.0.1:1666", "criticizer"
+        settings.LLM_PROVIDER, settings.LLM_REQUIRED, settings.LLM_MODEL = "openai", True, "test-model"
+        settings.LLM_BASE_URL, settings.LLM_API_KEYS = llm.base_url, ["a-key-for-tests"]
+        settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+        yield World(tmp_path, settings, monkeypatch, repository, depot, receiver, llm, lines)
+    stages.reset()
