@@ -58,7 +58,8 @@ async def work(parameters: dict[str, Any]) -> None:
     # One pool for its queries and ours. The one it makes itself asks each connection whether it
     # lives and wraps each query in a transaction: three round trips for one.
     pool = AsyncConnectionPool[AsyncConnection[dict[str, Any]]](
-        kwargs={**parameters, "autocommit": True, "row_factory": dict_row},
+        kwargs={**parameters, "row_factory": dict_row},
+        configure=lambda connection: connection.set_autocommit(True),
         min_size=CONCURRENCY,
         max_size=CONCURRENCY + 2,
         open=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def world(
     settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
     repository = GitRepo(tmp_path / "repository")
     depot = FakeDepot(tmp_path)
-    with WebhookReceiver() as receiver, FakeLlm() as llm:
+    with WebhookReceiver() as receiver, FakeLlm() as llm, ExitStack() as servers:
         settings.STAGES = {
             stage: (f"tests.acceptance.stages.{stage}", queue)
             for stage, (_, queue) in settings.STAGES.items()
@@ -83,5 +84,7 @@ def world(
         settings.LLM_PROVIDER, settings.LLM_REQUIRED, settings.LLM_MODEL = "openai", True, "test-model"
         settings.LLM_BASE_URL, settings.LLM_API_KEYS = llm.base_url, ["a-key-for-tests"]
         settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
-        yield World(tmp_path, settings, monkeypatch, repository, depot, receiver, llm, lines)
+        yield World(
+            tmp_path, settings, monkeypatch, repository, depot, receiver, llm, lines, servers.enter_context
+        )
     stages.reset()

@@ -23,6 +23,7 @@ from tests.acceptance.line import Line
 from tests.api.conftest import ApiClient
 from tests.fakes.llm import FakeLlm
 from tests.fakes.p4.server import FakeDepot, edited
+from tests.fakes.smtp import SmtpServer
 from tests.fakes.webhook import WebhookReceiver
 from tests.sources.gitrepo import GitRepo
 
@@ -40,7 +41,9 @@ class World:
     receiver: WebhookReceiver
     llm: FakeLlm
     lines: Callable[[int, str], Line]
+    enter: Callable[[Any], Any]
     hook: str = ""
+    smtp: SmtpServer | None = None
 
     def __post_init__(self) -> None:
         self.hook = f"webhook:{self.receiver.url}"

@@ -33,14 +33,12 @@ addEventListener("securitypolicyviolation", (e) =>
 Visit = Callable[..., Page]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _static_root() -> None:
-    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """One headless Chromium for all tests of a run."""
+    """One headless Chromium for the tests of a module.
+
+    Not of the session: Playwright's event loop would run on under the tests that follow.
+    """
     # Playwright keeps an event loop in this thread, where Django would refuse to be used.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
