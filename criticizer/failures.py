@@ -261,8 +261,11 @@ def classify(error: BaseException) -> Failure:
     """
     if isinstance(error, Failure):
         return error
-    from django.db import InterfaceError, OperationalError
+    from django.db import IntegrityError, InterfaceError, OperationalError
 
+    if isinstance(error, IntegrityError) and getattr(error.__cause__, "sqlstate", None) == "23505":
+        # Another writer was first. Stages are idempotent, so the next attempt finds its row (8.1).
+        return RetryableFailure(ErrorClass.WRITE_CONFLICT, Place.DATABASE, "database conflict 23505")
     if isinstance(error, (OperationalError, InterfaceError)):
         sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
         if sqlstate.startswith("40") or sqlstate == "55P03":

@@ -13,11 +13,13 @@ import pgtrigger
 import pytest
 from django.db import connection
 
+from criticizer.retry import Backoff
 from reviews import driver
 from reviews.api.auth import ApiKeyThrottle
 from reviews.api.refusals import REFUSALS
+from reviews.pipeline import records
 from tests.acceptance import line, stages
-from tests.acceptance.world import World
+from tests.acceptance.world import AFTER, BEFORE, World
 from tests.fakes.llm import FakeLlm
 from tests.fakes.p4.server import FakeDepot
 from tests.fakes.webhook import WebhookReceiver
@@ -29,6 +31,13 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     """State machines hold in these tests also where tables were made without migrations."""
     with django_db_blocker.unblock():
         pgtrigger.install()
+
+
+class MiddleOfTheJitter(Backoff):
+    """The product's backoff with the middle of its range for luck."""
+
+    def delay(self, attempt: int, retry_after: float | None = None, uniform: Any = None) -> float:
+        return super().delay(attempt, retry_after, lambda low, high: (low + high) / 2)
 
 
 @pytest.fixture
@@ -55,6 +64,15 @@ def lines() -> Iterator[Callable[[int, str], line.Line]]:
         each.close()
 
 
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> GitRepo:
+    """A git repository with one change; tests only read it."""
+    made = GitRepo(tmp_path_factory.mktemp("git") / "demo")
+    made.commit_files({"a.c": BEFORE})
+    made.commit_files({"a.c": AFTER})
+    return made
+
+
 @pytest.fixture
 def world(
     tmp_path: Path,
@@ -63,12 +81,14 @@ def world(
     monkeypatch: pytest.MonkeyPatch,
     driver_threads: None,
     lines: Callable[[int, str], line.Line],
+    repository: GitRepo,
 ) -> Iterator[World]:
     stages.reset()
+    monkeypatch.setattr(records, "BACKOFF", MiddleOfTheJitter())
     ApiKeyThrottle.reset()
     REFUSALS.reset()
     settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
-    repository = GitRepo(tmp_path / "repository")
+    commit = f"git:demo@{repository.git('rev-parse', 'HEAD')}"
     depot = FakeDepot(tmp_path)
     with WebhookReceiver() as receiver, FakeLlm() as llm, ExitStack() as servers:
         settings.STAGES = {
@@ -85,6 +105,6 @@ def world(
         settings.LLM_BASE_URL, settings.LLM_API_KEYS = llm.base_url, ["a-key-for-tests"]
         settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
         yield World(
-            tmp_path, settings, monkeypatch, repository, depot, receiver, llm, lines, servers.enter_context
+            tmp_path, settings, monkeypatch, commit, depot, receiver, llm, lines, servers.enter_context
         )
     stages.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable
@@ -72,7 +73,7 @@ def p4(command: str = "*", **fault: Any) -> Trouble:
 
 
 def p4_text(text: str) -> Trouble:
-    return p4(stderr=text, exit=1)
+    return p4("info", stderr=text, exit=1)
 
 
 def p4_says(message: str, command: str = "describe") -> Trouble:
@@ -217,14 +218,18 @@ def deadlock(world: World) -> None:
         cursor.execute("SET LOCAL deadlock_timeout = '10ms'")
         other.execute("SELECT pg_advisory_xact_lock(2)")
         cursor.execute("SELECT pg_advisory_xact_lock(1)")
-        waiting = threading.Thread(target=lambda: other.execute("SELECT pg_advisory_xact_lock(1)"))
+        waiting = threading.Thread(target=_wait_for_the_first_lock, args=(other,))
         waiting.start()
         try:
             cursor.execute("SELECT pg_advisory_xact_lock(2)")
         finally:
-            # Its wait ends when this transaction does.
             other.cancel()
             waiting.join()
+
+
+def _wait_for_the_first_lock(other: psycopg.Connection[Any]) -> None:
+    with contextlib.suppress(psycopg.errors.QueryCanceled):
+        other.execute("SELECT pg_advisory_xact_lock(1)")
 
 
 def lock_not_available(world: World) -> None:
@@ -354,7 +359,7 @@ CONFLICT = [
 ]
 
 SCHEMA = [
-    Case("p4-no-record", "fetch", p4("describe", stdout="[]"), _E.SCHEMA_INVALID, _P.SOURCE),
+    Case("p4-unknown-message", "fetch", p4_says("foreign_usage"), _E.SCHEMA_INVALID, _P.SOURCE),
     Case("llm-malformed-twice", "llm", llm(Reply(answer="no JSON {")), _E.SCHEMA_INVALID, _P.REVIEWER),
     Case(
         "llm-schema-mismatch", "llm", llm(Reply(answer=_FINDING_WITHOUT_FIELDS)),
@@ -397,7 +402,7 @@ NOT_FOUND = [
 
 POLICY = [
     Case(
-        "path-denied", "fetch", setting(DEPOT_ALLOW_LIST=["//depot/other/..."]), _E.PATH_DENIED, _P.INTERNAL
+        "path-denied", "fetch", setting(DEPOT_ALLOW_LIST=["//depot/other/...", "//demo/docs/..."]), _E.PATH_DENIED, _P.INTERNAL
     ),
     Case(
         "llm-content-filter", "llm", llm_status(400, "content_filter"), _E.POLICY_REJECTED, _P.REVIEWER

@@ -25,7 +25,6 @@ from tests.fakes.llm import FakeLlm
 from tests.fakes.p4.server import FakeDepot, edited
 from tests.fakes.smtp import SmtpServer
 from tests.fakes.webhook import WebhookReceiver
-from tests.sources.gitrepo import GitRepo
 
 MAIL = "mail:ann@example.com"
 BEFORE, AFTER = "int answer(void) { return 1; }\n", "int answer(void) { return 2; }\n"
@@ -36,7 +35,7 @@ class World:
     files: Path
     settings: Any
     monkeypatch: pytest.MonkeyPatch
-    repository: GitRepo
+    commit: str  # of the repository that every test may read
     depot: FakeDepot
     receiver: WebhookReceiver
     llm: FakeLlm
