@@ -32,7 +32,10 @@ class PlainSerializer(serializers.ModelSerializer[ReviewJob]):
         model = ReviewJob
         fields = ("id", "idempotency_key", "changelist_id", "review_version", "recipients")
         # The database says what is a duplicate; a look beforehand would cost a query and still race.
-        extra_kwargs: ClassVar[dict[str, Any]] = {"idempotency_key": {"validators": []}}
+        extra_kwargs: ClassVar[dict[str, Any]] = {
+            "idempotency_key": {"validators": []},
+            "review_version": {"default": 1},
+        }
         validators: ClassVar[list[Any]] = []
 
     def create(self, validated_data: dict[str, Any]) -> ReviewJob:

@@ -151,17 +151,18 @@ USE_I18N = False
 STATIC_URL = "static/"
 STATIC_ROOT = DATA_DIR / "static"
 STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # WhiteNoise warns where it is missing
+_PRIVATE = {"file_permissions_mode": 0o600, "directory_permissions_mode": 0o700}
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     # Raw and redacted artifacts never share a directory (specification 001, 9.4).
     "artifacts_raw": {
         "BACKEND": "django.core.files.storage.FileSystemStorage",
-        "OPTIONS": {"location": DATA_DIR / "artifacts" / "raw", "file_permissions_mode": 0o600},
+        "OPTIONS": {"location": DATA_DIR / "artifacts" / "raw", **_PRIVATE},
     },
     "artifacts_redacted": {
         "BACKEND": "django.core.files.storage.FileSystemStorage",
-        "OPTIONS": {"location": DATA_DIR / "artifacts" / "redacted", "file_permissions_mode": 0o600},
+        "OPTIONS": {"location": DATA_DIR / "artifacts" / "redacted", **_PRIVATE},
     },
 }
 WHITENOISE_USE_FINDERS = True  # no collectstatic step: one command starts everything

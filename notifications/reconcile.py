@@ -102,18 +102,24 @@ class Audit:
 
 
 def audit_sent(
-    providers: Mapping[str, Provider], *, within: timedelta | None = None, limit: int = 1000
+    providers: Mapping[str, Provider],
+    *,
+    job_id: int | None = None,
+    within: timedelta | None = None,
+    limit: int = 1000,
 ) -> Audit:
     """Find rows that say sent without evidence and repair them (004, 8.2 second row; 8.3).
 
     Evidence is an attempt that the provider accepted, a look-up that found the message or an
     operator's word. A row without any was marked before it was sent: an alert is logged, the
     provider is asked, and what it does not have is cleared and due again. Rows with evidence
-    are not asked about: a recipient who deletes a mail must not be sent it anew. `within`
-    limits the audit to rows changed lately.
+    are not asked about: a recipient who deletes a mail must not be sent it anew. `job_id` and
+    `within` limit the audit to rows of one job and to rows changed lately.
     """
     audit = Audit()
     rows = _without_evidence()
+    if job_id is not None:
+        rows = rows.filter(job_id=job_id)
     if within is not None:
         rows = rows.filter(updated_at__gte=Now() - within)
     for row in rows.order_by("id")[:limit]:

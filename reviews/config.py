@@ -8,6 +8,7 @@ from django.conf import settings
 
 from criticizer.failures import ErrorClass, PermanentFailure, Place
 from criticizer.models import SecurityEvent
+from criticizer.redaction import clean
 from reviews.models import AllowListEntry
 from reviews.reviewers.model import LlmConfig
 from reviews.sources.allowlist import AllowList, effective
@@ -59,8 +60,8 @@ def record_violation(violation: SecurityViolation) -> None:
     SecurityEvent.objects.create(
         kind=SecurityEvent.Kind.PATH_DENIED,
         changelist_id=violation.changelist_id[:128],
-        path=violation.path[:2048],
-        reason=violation.reason[:512],
+        path=clean(violation.path, 2048),
+        reason=clean(violation.reason, 512),
         context={"stage": violation.stage},
     )
 

@@ -72,15 +72,15 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
     findings = [
         FindingRow(
             job_id=claim.job_id,
-            file=finding.file[:1024],
+            file=clean(finding.file, 1024),  # a file's name can hold a secret like any other text
             line=finding.line,
             end_line=finding.end_line,
             side=finding.side,
             severity=finding.severity,
             category=finding.category[:32],
-            title=finding.title[:160],
-            message=finding.message,
-            suggestion=finding.suggestion,
+            title=clean(finding.title, 160),
+            message=clean(finding.message),
+            suggestion=clean(finding.suggestion),
             source=finding.source[:64],
             quote=finding.quote,
             excerpt=[list(line) for line in finding.excerpt],
@@ -91,7 +91,10 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
     ]
     coverage = [
         CoverageRow(
-            job_id=claim.job_id, file=entry.file[:1024], status=entry.status, reason=entry.reason[:255]
+            job_id=claim.job_id,
+            file=clean(entry.file, 1024),
+            status=entry.status,
+            reason=clean(entry.reason, 255),
         )
         for entry in review.coverage
     ]

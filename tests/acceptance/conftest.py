@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pgtrigger
 import pytest
 from django.db import connection
 
+from criticizer.heartbeat import Heartbeat
 from criticizer.retry import Backoff
-from reviews import driver
+from reviews import driver, executor
 from reviews.api.auth import ApiKeyThrottle
 from reviews.api.refusals import REFUSALS
 from reviews.pipeline import records
@@ -25,12 +25,8 @@ from tests.fakes.p4.server import FakeDepot
 from tests.fakes.webhook import WebhookReceiver
 from tests.sources.gitrepo import GitRepo
 
-
-@pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
-    """State machines hold in these tests also where tables were made without migrations."""
-    with django_db_blocker.unblock():
-        pgtrigger.install()
+# No lease runs out within a test, and a heartbeat's own connection would outlive the database.
+HEARTBEAT = Heartbeat(lambda held: held)
 
 
 class MiddleOfTheJitter(Backoff):
@@ -85,6 +81,7 @@ def world(
 ) -> Iterator[World]:
     stages.reset()
     monkeypatch.setattr(records, "BACKOFF", MiddleOfTheJitter())
+    monkeypatch.setattr(executor, "HEARTBEAT", HEARTBEAT)
     ApiKeyThrottle.reset()
     REFUSALS.reset()
     settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it

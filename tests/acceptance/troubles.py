@@ -272,6 +272,10 @@ def artifact_gone(world: World) -> None:
         path.unlink()
 
 
+def artifact_key_lost(world: World) -> None:
+    world.settings.ARTIFACT_KEYS = [Fernet.generate_key().decode()]
+
+
 # -- the table ---------------------------------------------------------------------------------
 
 _E, _P = ErrorClass, Place
@@ -402,7 +406,7 @@ NOT_FOUND = [
 
 POLICY = [
     Case(
-        "path-denied", "fetch", setting(DEPOT_ALLOW_LIST=["//depot/other/...", "//demo/docs/..."]), _E.PATH_DENIED, _P.INTERNAL
+        "path-denied", "fetch", setting(DEPOT_ALLOW_LIST=["//demo/docs/..."]), _E.PATH_DENIED, _P.INTERNAL
     ),
     Case(
         "llm-content-filter", "llm", llm_status(400, "content_filter"), _E.POLICY_REJECTED, _P.REVIEWER
@@ -425,7 +429,7 @@ CONFIGURATION = [
     Case("p4port-unset", "fetch", setting(P4PORT=""), _E.CONFIG_INVALID, _P.CONFIGURATION),
     Case(
         "artifact-key-lost", "llm",
-        before("llm", lambda world: setattr(world.settings, "ARTIFACT_KEYS", [Fernet.generate_key().decode()])),
+        before("llm", artifact_key_lost),
         _E.CONFIG_INVALID, _P.CONFIGURATION, restart=True,
     ),
     Case("llm-no-room", "llm", setting(LLM_MAX_INPUT_TOKENS=500), _E.CONFIG_INVALID, _P.CONFIGURATION),

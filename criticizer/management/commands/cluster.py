@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
+import socket
 import sys
+import time
+from multiprocessing.process import BaseProcess
 from types import FrameType
+from typing import Any
 
+import psutil
 import structlog
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -20,6 +26,7 @@ from criticizer.models import WorkerCluster
 
 log = structlog.get_logger(__name__)
 _PR_SET_PDEATHSIG = 1
+MONITOR_SECONDS = 2.0  # what a healthy monitor needs to end is far less
 
 
 def die_with_parent() -> None:
@@ -58,9 +65,20 @@ class Command(BaseCommand):
             import_string(path)
 
         class DrainingCluster(Cluster):  # type: ignore[misc]
+            stop_event: Any
+            start_event: Any
+
             def sig_handler(self, signum: int, frame: FrameType | None) -> None:
-                mark_draining()
+                mark_draining(queue)
                 super().sig_handler(signum, frame)
+
+            def stop(self) -> bool:
+                if self.sentinel is None or not self.sentinel.is_alive():
+                    return False
+                self.stop_event.set()
+                wait_for_workers(self.sentinel)
+                self.start_event = self.stop_event = None
+                return True
 
         connections.close_all()
         cluster = DrainingCluster()
@@ -73,10 +91,49 @@ class Command(BaseCommand):
             raise CommandError(f"the cluster {queue} ended unexpectedly")
 
 
-def mark_draining() -> None:
-    """Tell the driver of this cluster to take nothing new. A lost database is no reason to wait."""
+def wait_for_workers(sentinel: BaseProcess) -> None:
+    """Wait until the sentinel has ended, or has nothing left to wait for but its monitor.
+
+    A monitor whose predecessor was killed may wait for a lock that nobody holds any more, and
+    the sentinel for the monitor. It saves nothing here: no reason to wait for either.
+    """
+    alone_since = 0.0
+    while sentinel.is_alive():
+        sentinel.join(0.1)
+        if [role for role in roles(sentinel.pid) if role != "monitor"]:
+            alone_since = time.monotonic()
+        elif time.monotonic() - alone_since > MONITOR_SECONDS:
+            sentinel.kill()
+
+
+def roles(sentinel_pid: int | None) -> list[str]:
+    """Return what the sentinel's living children are, by the titles django-q2 gives them."""
+    found = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(sentinel_pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child.status() != psutil.STATUS_ZOMBIE:
+                    found.append("monitor" if "monitor" in " ".join(child.cmdline()).split() else "worker")
+    return found
+
+
+def mark_draining(queue: str) -> None:
+    """Tell the driver of this cluster to take nothing new. A lost database is no reason to wait.
+
+    The row may not be there yet: a cluster can be stopped before its first heartbeat.
+    """
     try:
-        WorkerCluster.objects.filter(pk=caretaker.CLUSTER_ID).update(draining=True)
+        WorkerCluster.objects.update_or_create(
+            pk=caretaker.CLUSTER_ID,
+            defaults={"draining": True},
+            create_defaults={
+                "queue": queue,
+                "host": socket.gethostname()[:255],
+                "pid": os.getpid(),
+                "workers": caretaker.worker_count(queue),
+                "draining": True,
+            },
+        )
     except DatabaseError:
         log.warning("drain_not_marked")
     finally:

@@ -69,6 +69,8 @@ class Command(BaseCommand):
             client.wait_until_ready(supervisor.tend)
             jobs = [client.post(commit) for commit in commits]
             self._say(f"Posted {len(jobs)} commits of {repository} to {base_url}/api/v1/reviews/")
+            if settings.LLM_PROVIDER == "none":
+                self._say("Only deterministic checks run: LLM_PROVIDER is not set.")
             bad = 0
             for number, job in enumerate(client.follow(jobs, supervisor.tend), start=1):
                 self._show(number, len(jobs), job)

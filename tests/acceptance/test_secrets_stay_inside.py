@@ -1,0 +1,274 @@
+"""A secret in a change reaches no model, log, mail, row, answer or page (000, 8.4; 001, 9.3 and 9.5)."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from email.message import EmailMessage
+from typing import Any
+
+import pytest
+import structlog
+from django.contrib.auth import get_user_model
+from django.db import connection
+from django.test import Client
+
+from reviews import keys
+from tests.acceptance import stages
+from tests.acceptance.world import MAIL, World
+from tests.api.conftest import ApiClient
+from tests.fakes.llm import Recorded, Reply
+from tests.fakes.p4.server import added, deleted, edited
+from tests.redaction.fakes import ALNUM, begin, draw, end, password, pem_lines
+
+PATH = "//depot/main/settings.py"
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Text that holds a secret, and the parts of it that must be seen nowhere."""
+
+    text: str
+    needles: tuple[str, ...]
+
+
+def _planted() -> dict[str, Planted]:
+    token = "gh" + "p_" + draw(36, ALNUM, seed=11)
+    pem, word, uri_word = pem_lines(5, seed=12), password(13), draw(14, ALNUM, seed=14)
+    return {
+        "token": Planted(f"deploy({token!r})", (token,)),
+        "pem": Planted("\n".join([begin(), *pem, end()]), tuple(pem)),
+        "password": Planted(f'DB_PASSWORD = "{word}"', (word,)),
+        "uri": Planted(f'DSN = "postgres://app:{uri_word}@db.example.com/app"', (uri_word,)),
+    }
+
+
+PLANTED = _planted()
+EVERY = tuple(needle for planted in PLANTED.values() for needle in planted.needles)
+KINDS = sorted(PLANTED)
+
+
+def in_a_new_file(world: World, text: str) -> str:
+    return world.depot.submit(added(PATH, f"import os\n{text}\nos.getcwd()\n"))
+
+
+def in_an_added_line(world: World, text: str) -> str:
+    return world.depot.submit(edited(PATH, "import os\n", f"import os\n{text}\n"))
+
+
+def in_a_removed_line(world: World, text: str) -> str:
+    return world.depot.submit(edited(PATH, f"import os\n{text}\n", "import os\n"))
+
+
+def in_a_deleted_file(world: World, text: str) -> str:
+    return world.depot.submit(deleted(PATH, f"{text}\n"), added("//depot/main/b.py", "import sys\n"))
+
+
+def in_the_description(world: World, text: str) -> str:
+    return world.depot.submit(added(PATH, "import os\n"), description=f"{text}\n\nMore words.\n")
+
+
+PLACES = [in_a_new_file, in_an_added_line, in_a_removed_line, in_a_deleted_file, in_the_description]
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """Collect what the process writes to standard error, as its own formatter renders it."""
+    root = logging.getLogger()
+    formatter = next(
+        handler.formatter
+        for handler in root.handlers
+        if isinstance(handler.formatter, structlog.stdlib.ProcessorFormatter)
+    )
+    lines = io.StringIO()
+    handler = logging.StreamHandler(lines)
+    handler.setFormatter(formatter)
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield lines
+    root.setLevel(level)
+    root.removeHandler(handler)
+
+
+def rows_of_every_table() -> Iterator[tuple[str, str]]:
+    """Yield (table, row as text) for all there is in the database."""
+    with connection.cursor() as cursor:
+        for table in connection.introspection.table_names(cursor):
+            cursor.execute(f'SELECT t::text FROM "{table}" t')
+            for (row,) in cursor.fetchall():
+                # A document is stored with its characters escaped.
+                yield table, row.replace('\\"', '"').replace("\\n", "\n")
+
+
+def texts_of(mail: EmailMessage) -> Iterator[str]:
+    yield from (str(value) for value in mail.values())
+    for part in mail.walk():
+        if not part.is_multipart():
+            yield str(part.get_content())
+
+
+def pages(job: int) -> Iterator[tuple[str, str]]:
+    """Yield (address, text) of what API clients and people with an account can read."""
+    operator = ApiClient(keys.create("operator", "operator"))
+    browser = Client()
+    browser.force_login(get_user_model().objects.create_superuser("ann"))
+    for client, paths in (
+        (operator, [f"/api/v1/reviews/{job}/", "/api/v1/reviews/", "/api/v1/dead-letters/", "/metrics"]),
+        (
+            browser,
+            ["/", f"/reviews/{job}/", f"/reviews/{job}/live/", "/admin/deadletters/deadletter/",
+             f"/admin/reviews/reviewjob/{job}/change/"],
+        ),
+    ):  # fmt: skip
+        for path in paths:
+            answer = client.get(path)
+            assert answer.status_code == 200, (path, answer.status_code)
+            yield path, answer.content.decode()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM dead_letters")
+        for (letter,) in cursor.fetchall():
+            for client, path in (
+                (operator, f"/api/v1/dead-letters/{letter}/"),
+                (browser, f"/admin/deadletters/deadletter/{letter}/change/"),
+            ):
+                answer = client.get(path)
+                assert answer.status_code == 200, (path, answer.status_code)
+                yield path, answer.content.decode()
+
+
+def everything_outside(world: World, job: int, logged: io.StringIO) -> Iterator[tuple[str, str]]:
+    """Yield (where, text) of all that has left the worker's memory in the clear."""
+    for request in world.llm.requests:
+        yield "model request", json.dumps(request.body, ensure_ascii=False)
+        yield "model headers", str(request.headers)
+    yield from rows_of_every_table()
+    for mail in world.mails():
+        for text in texts_of(mail):
+            yield "mail", text
+    for received in world.receiver.requests:
+        yield "webhook", json.dumps(received.body, ensure_ascii=False)
+    for path in world.files.rglob("*"):
+        if path.is_file() and "fake-p4" not in path.parts:
+            yield f"file {path.name}", path.read_bytes().decode("latin-1")
+            yield "file name", path.name
+    yield from pages(job)
+    yield "log", logged.getvalue().replace('\\"', '"').replace("\\n", "\n")
+
+
+def assert_inside(world: World, job: int, logged: io.StringIO, needles: tuple[str, ...]) -> None:
+    looked_at = set()
+    for where, text in everything_outside(world, job, logged):
+        looked_at.add(where)
+        for needle in needles:
+            assert needle not in text, f"{where} holds the secret"
+    assert {"jobs", "attempts", "stage_runs", "log", "/"} <= looked_at
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_planted_secret_stays_inside(
+    world: World, logged: io.StringIO, kind: str, place: Callable[[World, str], str]
+) -> None:
+    planted = PLANTED[kind]
+    job = world.job(place(world, planted.text), MAIL, world.hook)
+    world.settle()
+    assert world.status(job) == "succeeded"
+    assert world.llm.requests
+    assert len(world.mails()) == len(world.receiver.processed) == 1
+    assert_inside(world, job, logged, planted.needles)
+    if place in {in_a_new_file, in_an_added_line}:
+        # It is told about, all the same: by kind and line.
+        found = world.api.get(f"/api/v1/reviews/{job}/").json()["findings"]
+        assert [finding["line"] for finding in found if finding["category"] == "security"]
+
+
+@pytest.mark.parametrize("directory", ["main", "secret"], ids=["allowed", "denied"])
+def test_a_secret_in_a_file_name_stays_inside(world: World, logged: io.StringIO, directory: str) -> None:
+    (token,) = PLANTED["token"].needles
+    changelist = world.depot.submit(added(f"//depot/{directory}/{token}.py", "breakpoint()\n"))
+    job = world.job(changelist, MAIL, world.hook)
+    world.settle()
+    assert world.status(job) == ("succeeded" if directory == "main" else "dead_lettered")
+    assert_inside(world, job, logged, (token,))
+
+
+def test_an_ordinary_file_name_is_shown_whole(world: World) -> None:
+    path = "//depot/main/src/services/billing/2026-01-31_invoice_totals.test.py"
+    job = world.job(world.depot.submit(added(path, "x = 1\n")), MAIL)
+    world.settle()
+    assert [row["file"] for row in world.api.get(f"/api/v1/reviews/{job}/").json()["coverage"]] == [path]
+
+
+def test_a_secret_that_the_model_writes_is_not_passed_on(world: World, logged: io.StringIO) -> None:
+    (token,) = PLANTED["token"].needles
+
+    def answer(request: Recorded) -> Reply:
+        finding: dict[str, Any] = {
+            "file": PATH, "hunk": None, "quote": "import os", "quote_end": None, "side": "new",
+            "category": "security", "rule_id": None, "severity": "high", "confidence": 90,
+            "title": f"Uses {token}", "problem": f"The key is {token}.", "trigger": f"Calling {token}.",
+            "suggestion": f"Remove {token}.",
+        }  # fmt: skip
+        return Reply(answer={"findings": [finding], "files_read": [PATH]})
+
+    world.llm.server.respond = answer
+    job = world.job(in_a_new_file(world, "os.getpid()"), MAIL, world.hook)
+    world.settle()
+    assert world.status(job) == "succeeded"
+    sources = {found["source"] for found in world.api.get(f"/api/v1/reviews/{job}/").json()["findings"]}
+    assert any(not source.startswith("check:") for source in sources), "the model's finding was dropped"
+    assert_inside(world, job, logged, (token,))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stage", ["fetch", "llm", "notify"])
+def test_an_error_that_quotes_a_secret_keeps_it_out_of_letter_attempt_and_log(
+    world: World, logged: io.StringIO, stage: str, kind: str
+) -> None:
+    planted = PLANTED[kind]
+
+    def break_down() -> None:
+        try:
+            json.loads(planted.text)
+        except ValueError as error:
+            raise RuntimeError(f"cannot read:\n{planted.text}\n") from error
+
+    stages.BEFORE[stage] = break_down
+    job = world.job(world.commit, MAIL)
+    world.settle()
+    assert world.status(job) == "dead_lettered"
+    letter = world.letter(job)
+    assert letter.error_class == "INTERNAL_BUG"
+    assert "RuntimeError" in letter.last_stack
+    assert_inside(world, job, logged, planted.needles)
+
+
+def test_a_model_server_that_echoes_the_key_in_its_error_does_not_spread_it(
+    world: World, logged: io.StringIO
+) -> None:
+    key = "sk-" + draw(40, ALNUM, seed=15)
+    world.settings.LLM_API_KEYS = [key]
+    world.llm.script(
+        Reply(status=401, body=json.dumps({"error": {"message": f"Incorrect key: {key}", "code": key}}))
+    )
+    job = world.job(world.commit, MAIL)
+    world.settle()
+    assert world.letter(job).error_class == "AUTH_DENIED"
+    world.llm.requests.clear()  # that server is the one place where the key belongs
+    assert_inside(world, job, logged, (key,))
+
+
+def test_the_search_finds_a_secret_where_there_is_one(world: World, logged: io.StringIO) -> None:
+    """The check above is not blind: what is in the clear is found in rows, pages, mail and requests."""
+    word = "conspicuousword"
+    job = world.job(
+        world.depot.submit(added(PATH, f"{word} = 1\n"), description=f"{word}\n"), MAIL, world.hook
+    )
+    stages.BEFORE["notify"] = lambda: logging.getLogger("test").warning("saw %s", word)
+    world.settle()
+    found = {where for where, text in everything_outside(world, job, logged) if word in text}
+    assert found >= {"model request", "jobs", "mail", "webhook", "/", f"/reviews/{job}/", "log"}
