@@ -47,8 +47,11 @@ def _planted() -> dict[str, Planted]:
 
 
 PLANTED = _planted()
-EVERY = tuple(needle for planted in PLANTED.values() for needle in planted.needles)
 KINDS = sorted(PLANTED)
+PLANTED["all"] = Planted(
+    "\n".join(PLANTED[kind].text for kind in KINDS),
+    tuple(needle for kind in KINDS for needle in PLANTED[kind].needles),
+)
 
 
 def in_a_new_file(world: World, text: str) -> str:
@@ -71,7 +74,14 @@ def in_the_description(world: World, text: str) -> str:
     return world.depot.submit(added(PATH, "import os\n"), description=f"{text}\n\nMore words.\n")
 
 
-PLACES = [in_a_new_file, in_an_added_line, in_a_removed_line, in_a_deleted_file, in_the_description]
+# Each kind alone where most secrets are added, all of them at once everywhere else.
+PLANTINGS = [
+    *((kind, in_a_new_file) for kind in KINDS),
+    *(
+        ("all", place)
+        for place in (in_an_added_line, in_a_removed_line, in_a_deleted_file, in_the_description)
+    ),
+]
 
 
 @pytest.fixture
@@ -168,8 +178,9 @@ def assert_inside(world: World, job: int, logged: io.StringIO, needles: tuple[st
     assert {"jobs", "attempts", "stage_runs", "log", "/"} <= looked_at
 
 
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "place"), PLANTINGS, ids=[f"{kind}-{place.__name__}" for kind, place in PLANTINGS]
+)
 def test_a_planted_secret_stays_inside(
     world: World, logged: io.StringIO, kind: str, place: Callable[[World, str], str]
 ) -> None:
@@ -224,12 +235,11 @@ def test_a_secret_that_the_model_writes_is_not_passed_on(world: World, logged: i
     assert_inside(world, job, logged, (token,))
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stage", ["fetch", "llm", "notify"])
-def test_an_error_that_quotes_a_secret_keeps_it_out_of_letter_attempt_and_log(
-    world: World, logged: io.StringIO, stage: str, kind: str
+def test_an_error_that_quotes_secrets_keeps_them_out_of_letter_attempt_and_log(
+    world: World, logged: io.StringIO, stage: str
 ) -> None:
-    planted = PLANTED[kind]
+    planted = PLANTED["all"]
 
     def break_down() -> None:
         try:
