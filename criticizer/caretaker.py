@@ -20,6 +20,7 @@ from typing import Any
 import psycopg
 import structlog
 from django.conf import settings
+from django.db import connections
 from django.utils.module_loading import import_string
 
 from criticizer import outbox
@@ -121,9 +122,11 @@ class Caretaker:
         got = connection.execute("SELECT pg_try_advisory_lock(%s) AS got", [_SWEEP_LOCK]).fetchone()
         if got and got["got"]:
             try:
-                import_string(settings.SWEEP)()
+                for path in settings.MAINTENANCE:
+                    import_string(path)()
             except Exception:
-                log.exception("sweep_failed")
+                log.exception("maintenance_failed")
+                connections["default"].close()  # this thread's own; the next round connects anew
             finally:
                 connection.execute("SELECT pg_advisory_unlock(%s)", [_SWEEP_LOCK])
 

@@ -20,7 +20,7 @@ def dotted_paths(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Check
     named = {
         **{f"STAGES[{stage!r}]": path for stage, (path, _) in settings.STAGES.items()},
         "DEADLETTER_RECOVERY": settings.DEADLETTER_RECOVERY,
-        "SWEEP": settings.SWEEP,
+        **{f"MAINTENANCE[{path!r}]": path for path in settings.MAINTENANCE},
     }
     found: list[CheckMessage] = []
     for name, path in named.items():

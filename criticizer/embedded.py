@@ -82,19 +82,24 @@ class EmbeddedServer:
         return str(Path(found.origin).parent / "pginstall18" / "bin" / name)
 
     def _run(self, name: str, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self._binary(name), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            cwd="/",
-            env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-            check=False,
-            **self._as_account,
-        )
+        try:
+            return subprocess.run(
+                [self._binary(name), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=timeout,
+                cwd="/",
+                env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+                check=False,
+                **self._as_account,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise EmbeddedError(
+                f"{name} did not end in {timeout:.0f} s: look at the disk, then try again"
+            ) from error
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -115,6 +120,10 @@ class EmbeddedServer:
                 capture_output=True,
             )
             account = pwd.getpwnam(_ACCOUNT)
+        if (self.cluster_dir / "PG_VERSION").exists() and (owner := self.cluster_dir.stat()).st_uid != 0:
+            # Made by another account: run as that one, and leave its files as they are.
+            self._as_account = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
+            return
         self._as_account = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         for directory in (self.cluster_dir, self.socket_dir):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -149,6 +158,7 @@ class EmbeddedServer:
             if not (self.cluster_dir / "PG_VERSION").exists():
                 self._initialise()
             if self.is_running():
+                self._create_database()  # a start before this one may have ended in between
                 return False
             for directory in (self.cluster_dir, self.socket_dir):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -167,13 +177,21 @@ class EmbeddedServer:
         leftovers = [entry for entry in self.cluster_dir.iterdir() if not entry.name.startswith(".s.PGSQL")]
         if leftovers:
             raise EmbeddedError(f"{self.cluster_dir} is neither empty nor a database: move it away.")
+        # Made beside its place and renamed: an interrupted start leaves no half-made database behind.
+        draft = self.data_dir / "postgres.new"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700)
+        if self._as_account:
+            os.chown(draft, self._as_account["user"], self._as_account["group"])
         done = self._run(
-            "initdb", "-D", str(self.cluster_dir), "-U", "postgres", "--auth=trust", "--encoding=UTF8",
-            "--locale=C.UTF-8", "--no-instructions",
+            "initdb", "-D", str(draft), "-U", "postgres", "--auth=trust", "--encoding=UTF8",
+            "--locale=C.UTF-8", "--no-instructions", timeout=300,
         )  # fmt: skip
         if done.returncode != 0:
-            shutil.rmtree(self.cluster_dir, ignore_errors=True)
+            shutil.rmtree(draft, ignore_errors=True)
             raise EmbeddedError(self._trouble("make", done.stdout))
+        shutil.rmtree(self.cluster_dir)
+        draft.rename(self.cluster_dir)
 
     def _create_database(self) -> None:
         import psycopg
@@ -192,11 +210,29 @@ class EmbeddedServer:
             tail += self.log.read_text(errors="replace").strip().splitlines()[-5:]
         return f"The embedded PostgreSQL in {self.cluster_dir} did not {verb}: " + " | ".join(tail)
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[bool]:
+        """Claim the server for as long as the block runs; yields False when another process has it.
+
+        Whoever holds it stops it; a short command that only borrowed it leaves it running.
+        """
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with (self.data_dir / ".postgres.held").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
     def postmaster_pid(self) -> int | None:
+        """Return the server's process id, or None when there is no such process."""
         try:
-            return int((self.cluster_dir / "postmaster.pid").read_text().split("\n", 1)[0])
+            pid = int((self.cluster_dir / "postmaster.pid").read_text().split("\n", 1)[0])
+            os.kill(pid, 0)
         except (OSError, ValueError):
             return None
+        return pid
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server (pg_ctl's `mode`); do nothing when it is not running."""
@@ -214,7 +250,7 @@ class EmbeddedServer:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGQUIT)  # immediate shutdown: no checkpoint, recovery at start
         for _ in range(100):
-            if not self.is_running():
+            if self.postmaster_pid() is None:
                 return
             time.sleep(0.05)
 
@@ -256,4 +292,6 @@ def for_command(arguments: list[str]) -> Iterator[None]:
         yield
     finally:
         if started:
-            server.stop()
+            with server.held() as is_ours:
+                if is_ours:
+                    server.stop()

@@ -19,6 +19,7 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 
 T = TypeVar("T")
+SECRET_BEARING = {"DATABASE_URL", "ARTIFACT_KEYS"}
 
 
 def wrong(name: str, problem: str, remedy: str) -> ImproperlyConfigured:
@@ -93,7 +94,9 @@ class Environment:
         try:
             return parse()
         except ValueError as error:
-            raise wrong(name, str(error), remedy) from error
+            # The parser's words may quote a part of the value, and the value may be a secret.
+            problem = "is not valid" if name in SECRET_BEARING else str(error)
+            raise wrong(name, problem, remedy) from None
 
     def url(self, name: str, schemes: tuple[str, ...]) -> str:
         value = self.text(name)

@@ -24,6 +24,8 @@ _WHEN_ASKED = 2**31
 
 
 def _execute(sql: str, parameters: Parameters, row_factory: Any) -> list[Any]:
+    if connection.connection is not None and connection.connection.closed and not connection.in_atomic_block:
+        connection.close()  # the server went away under a thread that nobody looks after
     connection.ensure_connection()
     if connection.connection.prepare_threshold is None:
         connection.connection.prepare_threshold = _WHEN_ASKED
@@ -55,7 +57,7 @@ def value(sql: str, parameters: Parameters = ()) -> Any:
 def reconnecting(
     work: Callable[[], T], *, sleep: Callable[[float], None], attempts: int, seconds: float
 ) -> T:
-    """Run `work`, repeating it when the connection to PostgreSQL is lost.
+    """Run `work`, repeating it when the connection to PostgreSQL is lost or another won a deadlock.
 
     `work` must be safe to repeat: a lost connection may hide a commit. Waits `seconds`
     between tries and raises the last error after `attempts`.
@@ -64,7 +66,12 @@ def reconnecting(
         try:
             return work()
         except (OperationalError, InterfaceError) as error:
-            if connection.in_atomic_block or attempt == attempts or not _is_disconnect(error):
+            if connection.in_atomic_block or attempt == attempts:
+                raise
+            if _sqlstate(error) in _CONFLICTS:
+                sleep(0.05)
+                continue
+            if not _is_disconnect(error):
                 raise
             log.warning("database_reconnect", attempt=attempt)
             connection.close()
@@ -72,7 +79,14 @@ def reconnecting(
     raise AssertionError("unreachable")
 
 
+_CONFLICTS = {"40001", "40P01"}  # serialization failure, deadlock
+
+
+def _sqlstate(error: Exception) -> str:
+    return getattr(error.__cause__, "sqlstate", None) or ""
+
+
 def _is_disconnect(error: Exception) -> bool:
-    sqlstate: str = getattr(error.__cause__, "sqlstate", None) or ""
+    sqlstate = _sqlstate(error)
     # 57P0x: the server ends or starts; 08: connection; none at all: the socket went away.
     return not sqlstate or sqlstate.startswith("08") or sqlstate in {"57P01", "57P02", "57P03"}

@@ -124,6 +124,7 @@ def web(host: str, port: int, environment: Mapping[str, str], processes: int = 2
     """Return the web server: gunicorn with threads, one database connection each for its life."""
     command = [
         sys.executable, "-m", "gunicorn", "criticizer.wsgi:application",
+        "--chdir", str(Path(__file__).resolve().parent.parent),
         "--bind", f"{host}:{port}", "--workers", str(processes), "--threads", str(threads),
         "--worker-class", "gthread", "--timeout", "60", "--graceful-timeout", "20",
         "--max-requests", "20000", "--max-requests-jitter", "2000", "--log-level", "warning",

@@ -9,7 +9,7 @@ class LetterStatus(models.TextChoices):
     OPEN = "open", "Open"  # the commit that ended the job; a replay that failed again
     REPLAYING = "replaying", "Replaying"  # an operator replayed it; the job is at work again
     RESOLVED = "resolved", "Resolved"  # the replayed job succeeded
-    DISCARDED = "discarded", "Discarded"  # an operator gave it up, with a reason
+    DISCARDED = "discarded", "Discarded"  # an operator gave it up; its replayed job was ended
 
 
 OPEN_LETTER = (LetterStatus.OPEN, LetterStatus.REPLAYING)
@@ -19,6 +19,7 @@ LETTER_TRANSITIONS: tuple[tuple[LetterStatus, LetterStatus], ...] = (
     (LetterStatus.REPLAYING, LetterStatus.OPEN),
     (LetterStatus.REPLAYING, LetterStatus.RESOLVED),
     (LetterStatus.OPEN, LetterStatus.DISCARDED),
+    (LetterStatus.REPLAYING, LetterStatus.DISCARDED),
 )
 
 

@@ -140,6 +140,12 @@ def resolve_replayed(job_id: int) -> None:
         _close(letter, LetterStatus.RESOLVED, LetterAction.RESOLVED, SYSTEM, "the replayed job succeeded")
 
 
+def abandon_replayed(job_id: int, reason: str) -> None:
+    """Close the letters of a replayed job that was cancelled or superseded, in the job's own commit."""
+    for letter in DeadLetter.objects.select_for_update().filter(job_id=job_id, status=LetterStatus.REPLAYING):
+        _close(letter, LetterStatus.DISCARDED, LetterAction.DISCARDED, SYSTEM, reason)
+
+
 def replay(letter_id: int, *, actor: str, reason: str, restart: bool = False) -> ReplayResult:
     """Send a letter's job back to work from the failed stage, or from the first with `restart`.
 

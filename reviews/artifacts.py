@@ -10,15 +10,19 @@ import hashlib
 from dataclasses import dataclass
 from datetime import timedelta
 
+import structlog
 from django.conf import settings
 from django.core.files.base import ContentFile
 from django.core.files.storage import Storage, storages
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from criticizer.failures import ErrorClass, PermanentFailure, Place
 from criticizer.vault import Vault, VaultError
 from reviews.models import Artifact
 from reviews.pipeline import StageClaim
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,21 @@ def load(job_id: int, kind: Artifact.Kind) -> bytes:
             ErrorClass.SCHEMA_INVALID, Place.INTERNAL, "the artifact does not match its digest"
         )
     return data
+
+
+def delete_expired(limit: int = 200) -> int:
+    """Delete the files of artifacts whose time is up (001, 9.4); return how many.
+
+    The row stays, with `deleted_at`: replay says that the artifact is gone instead of failing.
+    A crash between file and row repeats the deletion, which then finds no file.
+    """
+    due = Artifact.objects.filter(deleted_at=None, expires_at__lte=Now()).order_by("expires_at")[:limit]
+    for artifact in due:
+        _storage(is_raw=artifact.is_raw).delete(artifact.name)
+        Artifact.objects.filter(pk=artifact.pk, deleted_at=None).update(deleted_at=Now())
+    if due:
+        log.info("artifacts_deleted", artifacts=len(due))
+    return len(due)
 
 
 def _newest(job_id: int, kind: Artifact.Kind) -> Artifact | None:

@@ -13,17 +13,25 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import structlog
 from django.conf import settings
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
 from criticizer import caretaker, outbox, sql
-from criticizer.failures import classify
-from criticizer.redaction import clean_stack
 from reviews import pipeline
-from reviews.executor import HEARTBEAT, Failed, patiently, settle_failure, stage_function, worker_name
-from reviews.pipeline import Due, LostLease
+from reviews.executor import (
+    HEARTBEAT,
+    Failed,
+    StageFunction,
+    Written,
+    patiently,
+    settle_failure,
+    stage_function,
+    worker_name,
+)
+from reviews.pipeline import Due, LostLease, StageClaim
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -32,6 +40,7 @@ SLICE_SECONDS = 600.0  # then the task returns once, so that django-q2 can recyc
 POLL_SECONDS = 0.1  # for new work while something is in flight; a claim that finds none costs 0.03 ms
 DRAIN_SECONDS = 20.0  # calls in flight at a clean shutdown may finish for so long
 _DATABASE_THREADS = 4
+_DRAINING = "SELECT draining FROM worker_clusters WHERE id = %(id)s"
 
 _pools: dict[int, ThreadPoolExecutor] = {}
 
@@ -47,7 +56,19 @@ def _pool() -> ThreadPoolExecutor:
 
 async def in_thread(work: Callable[[], T]) -> T:
     """Run blocking work (PostgreSQL, files, redaction) beside the event loop."""
-    return await asyncio.get_running_loop().run_in_executor(_pool(), work)
+    return await asyncio.get_running_loop().run_in_executor(_pool(), _without_dead_connection, work)
+
+
+def _without_dead_connection(work: Callable[[], T]) -> T:
+    """Run `work`; let the next one of this thread connect anew if it lost the database.
+
+    django-q2 looks after the connection of the main thread only.
+    """
+    try:
+        return work()
+    except (OperationalError, InterfaceError):
+        connection.close()
+        raise
 
 
 def drive(queue: str) -> None:
@@ -66,6 +87,8 @@ class Driver:
         self.queue = queue
         self.capacity = capacity
         self._running: set[asyncio.Task[None]] = set()
+        self._works: set[asyncio.Task[Written]] = set()  # the part of each that may be given up
+        self._is_giving_back = False
         self._suspects: deque[Due] = deque()
         self._until = time.monotonic() + SLICE_SECONDS
         self._drain_until: float | None = None
@@ -75,17 +98,23 @@ class Driver:
             await self._note_draining()
             if not self._is_ending() and not self._suspects:
                 await self._refill()
-            if self._suspects and not self._running:
+            if self._suspects and not self._running and not self._is_ending():
                 self._start(self._suspects.popleft())
             if not self._running:
                 break
             await asyncio.wait(self._running, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if self._drain_until is not None and time.monotonic() > self._drain_until:
-                for task in self._running:
-                    task.cancel()
+                self._give_back_works()
         if self._suspects:
             tokens = [due.token for due in self._suspects]
             await in_thread(lambda: outbox.release(tokens))
+
+    def _give_back_works(self) -> None:
+        """Cancel the calls in flight, once. Claims and records are short and always end."""
+        if not self._is_giving_back:
+            self._is_giving_back = True
+            for work in self._works:
+                work.cancel()
 
     def _is_ending(self) -> bool:
         return self._drain_until is not None or time.monotonic() > self._until
@@ -102,11 +131,11 @@ class Driver:
         if not claimed:
             return
         ids = [message.aggregate_id for message in claimed]
-        lost = await in_thread(lambda: _lost_their_worker(ids))
+        lost = await in_thread(lambda: patiently(lambda: _lost_their_worker(ids)))
         for message in claimed:
             due = Due(message.id, message.aggregate_id, message.lease_token)
-            # A stage that lost its worker may be what kills workers. It runs alone, so that it
-            # cannot use up the budgets of its neighbours.
+            # A stage that lost its worker twice may be what kills workers. It runs alone, so that
+            # it cannot use up the budgets of its neighbours.
             if message.aggregate_id in lost:
                 self._suspects.append(due)
             else:
@@ -134,32 +163,46 @@ class Driver:
         if claim is None:
             return
 
-        function = stage_function(claim.stage)
         try:
-            if asyncio.iscoroutinefunction(function):
-                write = await function(claim)
-            else:
-                write = await in_thread(lambda: function(claim))
+            write = await self._work(claim)
+
+            await in_thread(lambda: patiently(lambda: pipeline.record(claim, write)))
         except asyncio.CancelledError:
-            await in_thread(lambda: pipeline.give_back(claim))
+            # Only the work was cancelled, not this task.
+            await in_thread(lambda: patiently(lambda: pipeline.give_back(claim)))
             log.info("attempt_given_back", job=claim.job_id, stage=claim.stage.value)
-            return
         except LostLease:
             raise
         except Exception as error:
-            raise Failed(claim, classify(error), clean_stack(error)) from error
+            raise Failed.of(claim, error) from error
 
-        await in_thread(lambda: patiently(lambda: pipeline.record(claim, write)))
+    async def _work(self, claim: StageClaim) -> Written:
+        if self._is_giving_back:
+            raise asyncio.CancelledError
+        work = asyncio.create_task(_called(stage_function(claim.stage), claim))
+        self._works.add(work)
+        work.add_done_callback(self._works.discard)
+        return await work
+
+
+async def _called(function: StageFunction, claim: StageClaim) -> Written:
+    if asyncio.iscoroutinefunction(function):
+        return cast("Written", await function(claim))
+    return await in_thread(lambda: cast("Written", function(claim)))
 
 
 def _is_draining() -> bool:
-    return bool(
-        sql.value("SELECT draining FROM worker_clusters WHERE id = %(id)s", {"id": caretaker.CLUSTER_ID})
-    )
+    """Say whether this cluster is to take nothing new. A lost database is no reason to stop."""
+    try:
+        return bool(sql.value(_DRAINING, {"id": caretaker.CLUSTER_ID}))
+    except DatabaseError:
+        connection.close()
+        return False
 
 
 def _lost_their_worker(stage_runs: list[int]) -> set[int]:
     found = sql.rows(
-        "SELECT id FROM stage_runs WHERE id = ANY(%(ids)s) AND status = 'running'", {"ids": stage_runs}
+        "SELECT id FROM stage_runs WHERE id = ANY(%(ids)s) AND status = 'running' AND attempts >= 2",
+        {"ids": stage_runs},
     )
     return {row["id"] for row in found}

@@ -33,10 +33,13 @@ T = TypeVar("T")
 Written = Callable[[], None] | None
 StageFunction = Callable[[StageClaim], Written] | Callable[[StageClaim], Awaitable[Written]]
 
+# A row that is locked is being recorded this moment: waiting for it could only deadlock.
 _RENEW = """
 WITH held AS (
   UPDATE outbox_messages SET available_at = now() + make_interval(secs => %(lease)s)
-   WHERE lease_token = ANY(%(tokens)s) RETURNING lease_token)
+   WHERE id IN (SELECT id FROM outbox_messages WHERE lease_token = ANY(%(tokens)s)
+                 ORDER BY id FOR UPDATE SKIP LOCKED)
+  RETURNING lease_token)
 UPDATE stage_runs SET lease_expires_at = now() + make_interval(secs => %(lease)s)
   FROM held WHERE stage_runs.lease_token = held.lease_token
 RETURNING stage_runs.lease_token"""
@@ -96,7 +99,7 @@ def _run_one(due: Due) -> Due | None:
         with HEARTBEAT.holding(claim.token):
             write = _work(claim)
 
-        return patiently(lambda: pipeline.record(claim, write, inline=True))
+        return _record(claim, write)
     except LostLease:
         log.warning("lease_lost", stage_run=due.stage_run_id)
     except Failed as failed:
@@ -132,6 +135,16 @@ def _work(claim: StageClaim) -> Written:
     except Exception as error:
         raise Failed.of(claim, error) from error
     return outcome
+
+
+def _record(claim: StageClaim, write: Written) -> Due | None:
+    try:
+        return patiently(lambda: pipeline.record(claim, write, inline=True))
+    except LostLease:
+        raise
+    except Exception as error:
+        # A result that the database refuses is a failure like any other, not a lost worker.
+        raise Failed.of(claim, error) from error
 
 
 async def _awaited(outcome: Awaitable[Written]) -> Written:

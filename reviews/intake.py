@@ -142,7 +142,7 @@ def _existing(request: ReviewRequest) -> IntakeResult | None:
     return None
 
 
-def _rerun(request: ReviewRequest) -> IntakeResult:
+def _rerun(request: ReviewRequest, tries: int = 3) -> IntakeResult:
     """Create a higher version and end the older ones that are still at work, one request at a time."""
     with transaction.atomic():
         with connection.cursor() as cursor:
@@ -163,9 +163,11 @@ def _rerun(request: ReviewRequest) -> IntakeResult:
         job_id = _insert(request, rerun=True)
         if job_id is not None:
             return IntakeResult(IntakeOutcome.CREATED, job_id)
-        # Only another request with the same key, on another changelist, can have come between.
+        # Another request took the key, or a replay woke an older version: neither waits for our lock.
         transaction.set_rollback(True)
     existing = _existing(request)
-    if existing is None:
-        raise AssertionError("intake neither created the job nor found the one in its way")
-    return existing
+    if existing is not None:
+        return existing
+    if tries > 1:
+        return _rerun(request, tries - 1)
+    raise AssertionError("intake neither created the job nor found the one in its way")

@@ -7,6 +7,7 @@ from django.db import connection, transaction
 
 from criticizer import outbox, sql
 from criticizer.redaction import clean
+from deadletters import workflow
 from notifications import sending
 from reviews.pipeline.base import ACTIVE, AGGREGATE, MESSAGE, queue_of
 from reviews.states import STAGE_ORDER, Stage
@@ -37,6 +38,7 @@ def cancel(job_id: int, actor: str, reason: str) -> bool:
         ended = sql.rows(_END, {"jobs": [job_id], "status": "cancelled", "reason": text})
         for row in ended:
             sending.cancel_unsent(row["id"])
+            workflow.abandon_replayed(row["id"], text)
     if ended:
         log.info("job_cancelled", job=job_id, actor=actor)
     return bool(ended)
@@ -48,6 +50,7 @@ def supersede(job_ids: list[int], by_version: int) -> None:
     reason = f"version {by_version} was requested"
     for row in sql.rows(_END, {"jobs": job_ids, "status": "superseded", "reason": reason}):
         sending.supersede_unsent(row["id"])
+        workflow.abandon_replayed(row["id"], reason)
         log.info("job_superseded", job=row["id"], by_version=by_version)
 
 

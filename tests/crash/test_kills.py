@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
+from django.db import connection
 
 from criticizer.models import OutboxMessage
-from reviews.models import Attempt, ReviewJob
+from reviews.models import Attempt, ReviewJob, StageRun
 from tests.crash.conftest import World
 from tests.stack import eventually
 
@@ -83,18 +84,28 @@ def test_postgresql_restarted_under_load(world: World, postgres: object) -> None
     postgres.kill()  # type: ignore[attr-defined]
     time.sleep(1)
     postgres.start()  # type: ignore[attr-defined]
-    from django.db import connection
-
     connection.close()
     assert world.succeeded(*jobs, seconds=90)
     world.seen_once(12)
 
 
-@pytest.mark.parametrize("world", [{"delay": 60.0}], indirect=True)
-def test_a_clean_stop_gives_the_attempt_back(world: World) -> None:
-    job = world.post()
-    eventually(lambda: world.llm.requests)
+@pytest.mark.parametrize("world", [{"commits": 12, "delay": 60.0}], indirect=True)
+def test_a_clean_stop_gives_every_attempt_back(world: World) -> None:
+    jobs = [world.post(number) for number in range(12)]
+    eventually(lambda: len(world.llm.requests) == 12)
     world.stack.stop()
-    run = ReviewJob.objects.get(pk=job).stages.get(stage="llm")
-    assert (run.status, run.attempts) == ("pending", 0)
-    assert Attempt.objects.get(stage_run=run).outcome == "given_back"
+    runs = StageRun.objects.filter(job_id__in=jobs, stage="llm")
+    assert {(run.status, run.attempts) for run in runs} == {("pending", 0)}
+    outcomes = Attempt.objects.filter(stage_run__in=runs).values_list("outcome", flat=True)
+    assert list(outcomes) == ["given_back"] * 12
+
+
+@pytest.mark.parametrize("world", [{"commits": 4, "delay": 3.0}], indirect=True)
+def test_calls_in_flight_survive_a_restart_of_postgresql(world: World, postgres: object) -> None:
+    jobs = [world.post(number) for number in range(4)]
+    eventually(lambda: len(world.llm.requests) == 4)
+    postgres.kill()  # type: ignore[attr-defined]
+    postgres.start()  # type: ignore[attr-defined]
+    connection.close()
+    assert world.succeeded(*jobs, seconds=60)
+    assert len(world.llm.requests) == 4  # nobody paid twice

@@ -212,8 +212,8 @@ def test_success_needs_every_delivery_marked(post: Post, work: Work) -> None:
     )
     work()
     job.refresh_from_db()
-    assert job.status != JobStatus.SUCCEEDED
-    assert job.stages.get(stage="notify").status == "running"  # nothing was recorded: the lease decides
+    assert job.status == JobStatus.DEAD_LETTERED
+    assert DeadLetter.objects.get().error_class == "INTERNAL_BUG"
 
 
 def test_a_result_is_stored_with_its_commit_or_not_at_all(post: Post, work: Work) -> None:
@@ -227,7 +227,9 @@ def test_a_result_is_stored_with_its_commit_or_not_at_all(post: Post, work: Work
     work()
     job.refresh_from_db()
     assert job.title == ""
-    assert OutboxMessage.objects.count() == 1
+    # A result that cannot be stored is a failure of its own, not a lost worker.
+    assert (job.status, job.status_reason) == (JobStatus.DEAD_LETTERED, "INTERNAL_BUG")
+    assert "disk full" in DeadLetter.objects.get().last_stack
 
 
 def test_cancel_ends_the_job_and_keeps_what_is_finished(post: Post, work: Work) -> None:
@@ -362,6 +364,18 @@ def test_a_failure_at_a_later_stage_gets_a_letter_of_its_own(post: Post, work: W
     letter.refresh_from_db()
     assert letter.status == "resolved"
     assert DeadLetter.objects.exclude(pk=letter.pk).get().stage == "notify"
+
+
+@pytest.mark.parametrize("end", ["cancel", "supersede"])
+def test_a_replay_whose_job_is_ended_leaves_no_open_letter(post: Post, work: Work, end: str) -> None:
+    letter = _dead(post, work)
+    assert workflow.replay(letter.pk, actor="ann", reason="rotated").ok
+    if end == "cancel":
+        assert pipeline.cancel(letter.job_id, "bob", "not needed")
+    else:
+        post("k2", version=2, rerun=True)
+    letter.refresh_from_db()
+    assert (letter.status, letter.closed_at is not None) == ("discarded", True)
 
 
 def test_a_second_replay_is_refused_and_says_who_was_first(post: Post, work: Work) -> None:

@@ -7,14 +7,17 @@ import secrets
 import signal
 import time
 
+import structlog
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from criticizer.embedded import EmbeddedServer
+from criticizer.embedded import EmbeddedError, EmbeddedServer
 from criticizer.supervisor import Supervisor, clusters, web
+
+log = structlog.get_logger(__name__)
 
 
 class Command(BaseCommand):
@@ -26,26 +29,35 @@ class Command(BaseCommand):
         parser.add_argument("--no-web", action="store_true", help="only the worker clusters")
 
     def handle(self, *, host: str, port: int, no_web: bool, **options: object) -> None:
-        server = EmbeddedServer(settings.DATA_DIR) if settings.EMBEDDED_DATABASE else None
-        if server:
-            server.start()
-        try:
-            call_command("migrate", verbosity=0)
-            environment = dict(os.environ)
-            if "BASE_URL" not in environment:
-                environment["BASE_URL"] = f"http://{host}:{port}"
-            self._first_login()
-            children = clusters(sorted({queue for _, queue in settings.STAGES.values()}), environment)
-            if not no_web:
-                children.insert(0, web(host, port, environment))
-                self.stdout.write(f"Criticizer runs at {environment['BASE_URL']}/   (Ctrl-C stops it)")
-            connections.close_all()
-            self._run(Supervisor(children))
-        finally:
-            if server:
+        if not settings.EMBEDDED_DATABASE:
+            self._up(None, host, port, no_web=no_web)
+            return
+        server = EmbeddedServer(settings.DATA_DIR)
+        with server.held() as is_ours:
+            if not is_ours:
+                raise CommandError(
+                    f"Criticizer already runs on {settings.DATA_DIR}: set DATA_DIR for a second one."
+                )
+            try:
+                server.start()
+                self._up(server, host, port, no_web=no_web)
+            finally:
                 server.stop()
 
-    def _run(self, supervisor: Supervisor) -> None:
+    def _up(self, server: EmbeddedServer | None, host: str, port: int, *, no_web: bool) -> None:
+        call_command("migrate", verbosity=0)
+        environment = dict(os.environ)
+        if "BASE_URL" not in environment:
+            environment["BASE_URL"] = f"http://{host}:{port}"
+        self._first_login()
+        children = clusters(sorted({queue for _, queue in settings.STAGES.values()}), environment)
+        if not no_web:
+            children.insert(0, web(host, port, environment))
+            self.stdout.write(f"Criticizer runs at {environment['BASE_URL']}/   (Ctrl-C stops it)")
+        connections.close_all()
+        self._run(Supervisor(children), server)
+
+    def _run(self, supervisor: Supervisor, server: EmbeddedServer | None) -> None:
         stopping = False
 
         def stop(signum: int, frame: object) -> None:
@@ -57,10 +69,20 @@ class Command(BaseCommand):
         try:
             while not stopping:
                 supervisor.tend()
+                if server and server.postmaster_pid() is None:
+                    self._restart(server)
                 time.sleep(0.3)
         finally:
             self.stdout.write("Stopping: work in hand is finished first.")
             supervisor.stop()
+
+    def _restart(self, server: EmbeddedServer) -> None:
+        try:
+            server.start()
+            log.error("database_restarted")
+        except EmbeddedError as error:
+            log.error("database_not_restarted", error=str(error))
+            time.sleep(5)
 
     def _first_login(self) -> None:
         """Make the first administrator, once, and print the password this once."""
