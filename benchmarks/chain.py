@@ -133,7 +133,7 @@ def _latency(contender: Contender, count: int, sample: Sample) -> None:
         started_at = time.time()
         contender.insert([name])
         time.sleep(0.01)
-        until(lambda: _committed(name) is not None, 20, "a single job", every=0.005)
+        until(lambda name=name: _committed(name) is not None, 20, "a single job", every=0.005)
         sample.latencies.append(1000 * (float(_committed(name) or 0) - started_at))
     assert sql.value("SELECT count(*) FROM jobs WHERE status <> 'succeeded'") == 0
 
@@ -216,8 +216,9 @@ def celery(place: Ground, stack: ExitStack) -> Contender:
 
 
 def procrastinate() -> Contender:
-    from benchmarks import peer_procrastinate
     from django.db import connection
+
+    from benchmarks import peer_procrastinate
 
     def processes(environment: dict[str, str]) -> list[Child]:
         parameters = {
@@ -248,7 +249,9 @@ def figures(rounds: Sequence[Round]) -> list[Figure]:
             ("chain_throughput", "criticizer", Must("ratio", ">=", bound)),
             ("chain_throughput_handed_over", "criticizer, handed over", None),
         ):
-            middle = median_by(rounds, lambda r: r[key].jobs_per_second / r[peer].jobs_per_second)
+            middle = median_by(
+                rounds, lambda r, key=key, peer=peer: r[key].jobs_per_second / r[peer].jobs_per_second
+            )
             made.append(
                 Figure(
                     figure,
@@ -259,7 +262,7 @@ def figures(rounds: Sequence[Round]) -> list[Figure]:
                     must=must,
                 )
             )
-        middle = median_by(rounds, lambda r: r[peer].cpu_ms / r["criticizer"].cpu_ms)
+        middle = median_by(rounds, lambda r, peer=peer: r[peer].cpu_ms / r["criticizer"].cpu_ms)
         made.append(
             Figure(
                 "chain_cpu",

@@ -22,7 +22,7 @@ from criticizer.embedded import DATABASE, EmbeddedServer
 from criticizer.supervisor import Child, Supervisor
 
 # What survives of the caller's environment; the rest could configure the product.
-_KEPT = {"PGX", "PC", "CP", "HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "VIRTUAL_ENV"}
+_KEPT = {"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "VIRTUAL_ENV"}
 
 
 class CannotRun(Exception):
@@ -117,7 +117,7 @@ def prepared(options: Mapping[str, str] | None = None) -> Iterator[Ground]:
     }
     os.environ.clear()
     os.environ.update(environment)
-    server = EmbeddedServer(files, track_commit_timestamp="on", **eval(os.environ.get("PGX", "{}")))
+    server = EmbeddedServer(files, track_commit_timestamp="on")
     try:
         server.start()
         import django

@@ -14,6 +14,7 @@ import os
 import random
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 
 from benchmarks.figures import percentile
 
@@ -23,10 +24,10 @@ _RECENT = 8
 class Connection:
     """One kept-alive HTTP connection."""
 
-    def __init__(self, port: int, key: str) -> None:
+    def __init__(self, port: int, key: str, path: str) -> None:
         self._port = port
         self._head = (
-            f"POST /api/v1/reviews/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
             f"Authorization: Bearer {key}\r\nContent-Type: application/json\r\n"
         )
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -68,8 +69,8 @@ def body_of(number: int) -> bytes:
 class Load:
     """Counts what came back."""
 
-    def __init__(self, port: int, key: str, first: int) -> None:
-        self.port, self.key = port, key
+    def __init__(self, connect: Callable[[], Connection], first: int) -> None:
+        self._connect = connect
         self.statuses: Counter[int] = Counter()
         self.latencies: list[float] = []
         self._issued = first
@@ -81,7 +82,7 @@ class Load:
         await asyncio.gather(*(self._post_until(end, duplicates) for _ in range(connections)))
 
     async def _post_until(self, end: float, duplicates: float) -> None:
-        connection = Connection(self.port, self.key)
+        connection = self._connect()
         while (started := time.monotonic()) < end:
             if self._recent and self._random.random() < duplicates:
                 number = self._random.choice(self._recent)
@@ -96,7 +97,7 @@ class Load:
         """Send `size` identical requests at once, `count` times."""
         for _ in range(count):
             self._issued += 1
-            connections = [Connection(self.port, self.key) for _ in range(size)]
+            connections = [self._connect() for _ in range(size)]
             await asyncio.gather(*(connection.open() for connection in connections))
             body = body_of(self._issued)
             self.statuses.update(await asyncio.gather(*(connection.post(body) for connection in connections)))
@@ -107,13 +108,15 @@ class Load:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("port", type=int)
+    parser.add_argument("--path", default="/api/v1/reviews/")
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--duplicates", type=float, default=0.2)
     parser.add_argument("--bursts", type=int, default=0, help="instead: bursts of 50 identical requests")
     parser.add_argument("--first", type=int, default=0, help="numbers above it make the keys")
     given = parser.parse_args()
-    load = Load(given.port, os.environ["BENCHMARK_KEY"], given.first)
+    key = os.environ["BENCHMARK_KEY"]
+    load = Load(lambda: Connection(given.port, key, given.path), given.first)
     started = time.monotonic()
     work = load.bursts(given.bursts, 50) if given.bursts else load.run(
         given.connections, given.seconds, given.duplicates

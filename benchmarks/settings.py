@@ -20,6 +20,6 @@ if _stages := os.environ.get("BENCHMARK_STAGES"):
     STAGES = {stage: (f"{_stages}.{stage}", "stages") for stage in STAGES}  # noqa: F405
 if os.environ.get("BENCHMARK_SYNCHRONOUS"):
     # One process per call: the stage llm on the plain queue, where a worker runs one thing at a time.
-    STAGES = {stage: (function, "stages") for stage, (function, _) in STAGES.items()}  # noqa: F405
+    STAGES = {stage: (function, "stages") for stage, (function, _) in STAGES.items()}
 
 ROOT_URLCONF = os.environ.get("BENCHMARK_URLCONF", ROOT_URLCONF)  # noqa: F405
