@@ -88,9 +88,10 @@ def make_fetched(count: int) -> None:
 
 
 def release(queue: str) -> None:
+    """Make every waiting review due on `queue` at once."""
     from criticizer import sql
 
-    sql.rows("UPDATE outbox_messages SET available_at = now()")
+    sql.rows("UPDATE outbox_messages SET available_at = now(), queue = %(queue)s", {"queue": queue})
     sql.rows("SELECT pg_notify(%(channel)s, '')", {"channel": f"criticizer_{queue}"})
 
 
