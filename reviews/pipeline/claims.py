@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import structlog
@@ -11,7 +12,6 @@ from psycopg.types.json import Jsonb
 from criticizer import outbox, sql
 from criticizer.failures import ErrorClass, Failure, Place
 from deadletters import workflow
-from reviews.models import StageRun
 from reviews.pipeline import letters
 from reviews.pipeline.base import ACTIVE, Due, StageClaim
 from reviews.states import Stage
@@ -120,7 +120,8 @@ def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
 
 def progress_of(claim: StageClaim) -> dict[str, str]:
     """Return the finished parts an earlier attempt at this stage left behind."""
-    kept: dict[str, str] = StageRun.objects.values_list("progress", flat=True).get(pk=claim.stage_run_id)
+    text = sql.value("SELECT progress::text FROM stage_runs WHERE id = %(run)s", {"run": claim.stage_run_id})
+    kept: dict[str, str] = json.loads(text)
     return kept
 
 

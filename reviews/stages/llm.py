@@ -8,13 +8,15 @@ from collections.abc import AsyncGenerator
 from dataclasses import asdict
 
 from django.conf import settings
+from psycopg.types.json import Jsonb
 
+from criticizer import sql
 from criticizer.failures import Failure, Place
 from criticizer.redaction import Redactor, clean
 from reviews import artifacts, changes, config, pipeline
 from reviews.driver import in_thread
 from reviews.executor import Written
-from reviews.models import Artifact, CoverageRow, FindingRow, ReviewJob
+from reviews.models import Artifact, CoverageRow, FindingRow
 from reviews.pipeline import StageClaim
 from reviews.reviewers.anthropic import AnthropicClient
 from reviews.reviewers.model import LlmConfig, ModelClient
@@ -23,6 +25,11 @@ from reviews.reviewers.preparation import Prepared, ReviewLimits, prepare
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 
 _DEGRADED = "Only deterministic checks ran: the language model could not be used."
+# A restart reviews again: the findings of the run before it go.
+_SUMMARISE = """
+WITH old_findings AS (DELETE FROM findings WHERE job_id = %(job)s),
+old_coverage AS (DELETE FROM coverage WHERE job_id = %(job)s)
+UPDATE jobs SET banner = %(banner)s, model_name = %(model)s, usage = %(usage)s WHERE id = %(job)s"""
 
 
 async def run(claim: StageClaim) -> Written:
@@ -31,8 +38,7 @@ async def run(claim: StageClaim) -> Written:
     Raises the failures of `review_prepared`; with LLM_REQUIRED=false the last of them becomes
     a banner instead.
     """
-    prepared = await in_thread(lambda: _prepare(claim))
-    progress = await in_thread(lambda: pipeline.progress_of(claim))
+    prepared, progress = await in_thread(lambda: (_prepare(claim), pipeline.progress_of(claim)))
     known = len(progress)
     limits = _limits()
     try:
@@ -102,14 +108,17 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
     def write() -> None:
         for stored in kept:
             stored.save()
-        # A restart reviews again: the findings of the run before it go.
-        FindingRow.objects.filter(job_id=claim.job_id).delete()
-        CoverageRow.objects.filter(job_id=claim.job_id).delete()
+        sql.rows(
+            _SUMMARISE,
+            {
+                "job": claim.job_id,
+                "banner": review.banner[:512],
+                "model": clean(review.model, 128),
+                "usage": Jsonb(asdict(review.usage)),
+            },
+        )
         FindingRow.objects.bulk_create(findings)
         CoverageRow.objects.bulk_create(coverage)
-        ReviewJob.objects.filter(pk=claim.job_id).update(
-            banner=review.banner[:512], model_name=clean(review.model, 128), usage=asdict(review.usage)
-        )
 
     return write
 
