@@ -253,6 +253,20 @@ class UncertainFailure(Failure):
     """
 
 
+class Waiting(Exception):  # noqa: N818  waiting is no error
+    """Not a failure: `dependency` must not be called for `seconds` from now.
+
+    A stage that raises it gives its attempt back and is due again later: waiting for an open
+    circuit or for a quota costs no attempt. `reason` is one sentence for people.
+    """
+
+    def __init__(self, dependency: str, seconds: float, reason: str = "") -> None:
+        super().__init__(f"waiting for {dependency}")
+        self.dependency = dependency
+        self.seconds = seconds
+        self.reason = reason
+
+
 def classify(error: BaseException) -> Failure:
     """Return the classified failure for any exception.
 

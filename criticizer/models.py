@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 from django.db import models
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from criticizer.triggers import append_only
@@ -30,6 +31,8 @@ class OutboxMessage(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     retry_count = models.IntegerField(db_default=0)
     error_message = models.TextField(db_default="", blank=True)
+    # The dependency whose circuit or quota this work waits for; `outbox.wake` makes it due early.
+    waiting_for = models.CharField(max_length=128, blank=True, db_default="")
 
     class Meta:
         db_table = "outbox_messages"
@@ -37,6 +40,7 @@ class OutboxMessage(models.Model):
             # The claim: WHERE queue = … AND available_at <= now() ORDER BY available_at, id.
             # Never clock_timestamp() there: it is volatile and would walk every future retry.
             models.Index(fields=["queue", "available_at", "id"], name="outbox_claim"),
+            models.Index(fields=["waiting_for"], condition=~Q(waiting_for=""), name="outbox_waiting"),
         ]
         constraints = [
             # One message per piece of work: the sweep may insert what it misses without looking twice.

@@ -19,6 +19,7 @@ from criticizer import sql
 LEASE_SECONDS = 30.0  # what a killed worker costs, whatever the stage's length
 RENEW_SECONDS = 10.0  # three chances before a lease runs out
 STALL_SECONDS = 8.0  # claimed but not started for so long: the cluster is wedged
+WAKE_PER_SECOND = 20.0  # how fast work that waited for a dependency comes back to it
 
 
 def scaled(seconds: float) -> float:
@@ -59,6 +60,19 @@ NEXT_DUE = """
 SELECT extract(epoch FROM available_at - clock_timestamp())::float8 AS seconds
   FROM outbox_messages WHERE queue = %(queue)s ORDER BY available_at LIMIT 1"""
 
+# Early, but one after another: a dependency that has just come back is not to be overrun.
+_WAKE = """
+WITH waiting AS (
+  SELECT id, available_at FROM outbox_messages
+   WHERE waiting_for = %(dependency)s AND lease_token IS NULL FOR UPDATE SKIP LOCKED),
+placed AS (SELECT id, row_number() OVER (ORDER BY available_at, id) - 1 AS place FROM waiting),
+woken AS (
+  UPDATE outbox_messages o
+     SET available_at = least(o.available_at, now() + make_interval(secs => placed.place / %(rate)s)),
+         waiting_for = ''
+    FROM placed WHERE o.id = placed.id RETURNING o.queue)
+SELECT queue, count(*) AS woken, pg_notify('criticizer_' || queue, '') FROM woken GROUP BY queue"""
+
 RELEASE = """
 UPDATE outbox_messages SET available_at = now(), lease_token = NULL
  WHERE lease_token = ANY(%(tokens)s) AND started_at IS NULL"""
@@ -95,6 +109,15 @@ def publish(
             "delay": delay_seconds,
         },
     )
+
+
+def wake(dependency: str, per_second: float = WAKE_PER_SECOND) -> int:
+    """Make the work that waits for `dependency` due, `per_second` a second; return how much it was.
+
+    Part of the caller's transaction.
+    """
+    found = sql.rows(_WAKE, {"dependency": dependency, "rate": per_second / settings.RETRY_TIME_SCALE})
+    return sum(int(row["woken"]) for row in found)
 
 
 def release(tokens: Iterable[UUID]) -> None:

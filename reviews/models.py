@@ -9,6 +9,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from criticizer.retry import MAX_ATTEMPTS_PER_STAGE
+from criticizer.triggers import append_only
 from reviews.reviewers.base import CoverageStatus, FindingSeverity, Side
 from reviews.states import (
     ACTIVE_JOB,
@@ -43,6 +44,7 @@ class ReviewJob(models.Model):
     banner = models.CharField(max_length=512, blank=True, db_default="")
     model_name = models.CharField(max_length=128, blank=True, db_default="")
     usage = models.JSONField(db_default={})
+    version_key = models.CharField(max_length=255, blank=True, db_default="")  # of the content as fetched
 
     class Meta:
         db_table = "jobs"
@@ -104,6 +106,8 @@ class StageRun(models.Model):
     last_failure_at = models.DateTimeField(null=True, blank=True)
     error_class = models.CharField(max_length=32, blank=True, db_default="")
     progress = models.JSONField(db_default={})  # finished chunks, so that a retry does not pay again
+    # The lease of the worker that was at it when its job ended: its result is stored, and changes nothing.
+    ended_token = models.UUIDField(null=True, blank=True)
 
     class Meta:
         db_table = "stage_runs"
@@ -181,6 +185,33 @@ class FindingRow(models.Model):
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.title}"
+
+
+class JobEvent(models.Model):
+    """What happened to a job besides its attempts: append-only."""
+
+    class Kind(models.TextChoices):
+        TIMED_OUT = "timed_out", "Timed out"  # the deadline passed
+        CANCELLED = "cancelled", "Cancelled"
+        SUPERSEDED = "superseded", "Superseded"
+        LATE_STORED = "late_stored", "Late result stored"  # a worker finished after the job had ended
+        LATE_ACCEPTED = "late_accepted", "Late result accepted"  # an operator had it delivered
+        ALERT = "alert", "Alert"
+
+    job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="events")
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    actor = models.CharField(max_length=255, blank=True, db_default="")
+    reason = models.CharField(max_length=1024, blank=True, db_default="")  # redacted
+    context = models.JSONField(db_default={})
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "job_events"
+        ordering = ["id"]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.kind} job {self.job_id}"
 
 
 class CoverageRow(models.Model):
