@@ -299,7 +299,7 @@ DRIVEN_QUEUES = {"llm"}  # one worker drives many stages at once with asyncio
 DEADLETTER_RECOVERY = "reviews.recovery.JobRecovery"
 SWEEP = "reviews.pipeline.sweep"
 # Every 30 s in one cluster at a time: find lost work, delete what has expired.
-MAINTENANCE = [SWEEP, "reviews.artifacts.delete_expired"]
+MAINTENANCE = [SWEEP, "reviews.pipeline.expire_overdue", "reviews.artifacts.delete_expired"]
 
 _WORKERS = env.integer("WORKERS", 2, minimum=1, maximum=256)
 CLAIM_BATCH = 2 * _WORKERS  # rows leased by one claim

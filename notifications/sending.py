@@ -34,6 +34,7 @@ from notifications.decisions import (
     confirm_delivered,
     resend_uncertain,
     reset_failed,
+    revive_cancelled,
     supersede_unsent,
 )
 from notifications.frozen import token_for
@@ -53,6 +54,7 @@ __all__ = [
     "prepare",
     "resend_uncertain",
     "reset_failed",
+    "revive_cancelled",
     "settle",
     "supersede_unsent",
     "token_for",

@@ -22,14 +22,18 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
 from criticizer import caretaker, outbox, sql
+from criticizer.failures import Waiting
 from reviews import pipeline
 from reviews.executor import (
     HEARTBEAT,
     Failed,
     StageFunction,
+    Stopped,
     Written,
     patiently,
+    record,
     settle_failure,
+    settle_waiting,
     stage_function,
     worker_name,
 )
@@ -186,13 +190,16 @@ class Driver:
         try:
             write = await self._work(claim)
 
-            await in_thread(lambda: patiently(lambda: pipeline.record(claim, write)))
+            await in_thread(lambda: record(claim, write))
         except asyncio.CancelledError:
             # Only the work was cancelled, not this task.
             await in_thread(lambda: patiently(lambda: pipeline.give_back(claim)))
             log.info("attempt_given_back", job=claim.job_id, stage=claim.stage.value)
         except LostLease:
             raise
+        except Waiting as waiting:
+            stopped = Stopped(claim, waiting)
+            await in_thread(lambda: settle_waiting(stopped))
         except Exception as error:
             raise Failed.of(claim, error) from error
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import TypeVar
@@ -21,9 +20,10 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from criticizer import outbox, sql
-from criticizer.failures import ErrorClass, Failure, classify
+from criticizer.failures import ErrorClass, Failure, Waiting, classify
 from criticizer.heartbeat import Heartbeat
 from criticizer.redaction import clean_stack
+from criticizer.retry import CONNECTION
 from reviews import pipeline
 from reviews.pipeline import Due, LostLease, StageClaim
 
@@ -53,14 +53,14 @@ def renew(tokens: set[UUID]) -> set[UUID]:
 
 HEARTBEAT = Heartbeat(renew)
 
-# A restart of PostgreSQL takes seconds. Beyond this the lease decides who goes on.
-_RECONNECT_TRIES = 60
-_RECONNECT_SECONDS = 0.5
-
 
 def patiently(work: Callable[[], T]) -> T:
-    """Run a claim or a record across a lost database connection. Both are fenced, so repeatable."""
-    return sql.reconnecting(work, sleep=time.sleep, attempts=_RECONNECT_TRIES, seconds=_RECONNECT_SECONDS)
+    """Run a claim or a record across a lost database connection. Both are fenced, so repeatable.
+
+    Waits as the connection profile says (specification 002, 3.1): minutes in all. Beyond that the
+    lease decides who goes on.
+    """
+    return sql.reconnecting(work, waits=map(outbox.scaled, CONNECTION.waits()))
 
 
 def worker_name() -> str:
@@ -102,6 +102,8 @@ def _run_one(due: Due) -> Due | None:
         return _record(claim, write)
     except LostLease:
         log.warning("lease_lost", stage_run=due.stage_run_id)
+    except Stopped as stopped:
+        settle_waiting(stopped)
     except Failed as failed:
         settle_failure(failed)
     except Exception:
@@ -124,6 +126,15 @@ class Failed(Exception):
         return cls(claim, classify(error), clean_stack(error))
 
 
+class Stopped(Exception):
+    """Carries a stage that must wait from its work to its record."""
+
+    def __init__(self, claim: StageClaim, waiting: Waiting) -> None:
+        super().__init__(waiting.dependency)
+        self.claim = claim
+        self.waiting = waiting
+
+
 def _work(claim: StageClaim) -> Written:
     function = stage_function(claim.stage)
     try:
@@ -132,6 +143,8 @@ def _work(claim: StageClaim) -> Written:
             return asyncio.run(_awaited(outcome))
     except LostLease:
         raise
+    except Waiting as waiting:
+        raise Stopped(claim, waiting) from waiting
     except Exception as error:
         raise Failed.of(claim, error) from error
     return outcome
@@ -139,7 +152,7 @@ def _work(claim: StageClaim) -> Written:
 
 def _record(claim: StageClaim, write: Written) -> Due | None:
     try:
-        return patiently(lambda: pipeline.record(claim, write, inline=True))
+        return record(claim, write, inline=True)
     except LostLease:
         raise
     except Exception as error:
@@ -147,8 +160,40 @@ def _record(claim: StageClaim, write: Written) -> Due | None:
         raise Failed.of(claim, error) from error
 
 
+def record(claim: StageClaim, write: Written, *, inline: bool = False) -> Due | None:
+    """Record a result, across a lost connection if need be; store it also when its job has ended.
+
+    Raises LostLease when the job is not ours any more.
+    """
+    try:
+        return patiently(lambda: pipeline.record(claim, write, inline=inline))
+    except LostLease:
+        patiently(lambda: pipeline.record_after_end(claim, write))
+        raise
+
+
 async def _awaited(outcome: Awaitable[Written]) -> Written:
     return await outcome
+
+
+def settle_waiting(stopped: Stopped) -> None:
+    """Give an attempt back until its dependency may be called again."""
+    claim, waiting = stopped.claim, stopped.waiting
+    try:
+        patiently(lambda: pipeline.wait(claim, waiting))
+    except LostLease:
+        log.warning("lease_lost", stage_run=claim.stage_run_id)
+        return
+    except Exception:
+        log.exception("waiting_not_recorded", stage_run=claim.stage_run_id)
+        return
+    log.info(
+        "stage_waits",
+        job=claim.job_id,
+        stage=claim.stage.value,
+        dependency=waiting.dependency,
+        seconds=round(waiting.seconds, 1),
+    )
 
 
 def settle_failure(failed: Failed) -> None:

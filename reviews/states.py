@@ -19,7 +19,7 @@ STAGE_ORDER = (Stage.FETCH, Stage.LLM, Stage.NOTIFY)
 
 
 class JobStatus(models.TextChoices):
-    QUEUED = "queued", "Queued"  # intake; replay of a dead letter
+    QUEUED = "queued", "Queued"  # intake; replay of a dead letter; a late result was accepted
     IN_PROGRESS = "in_progress", "In progress"  # a worker claimed a stage
     RETRYABLE_FAILED = "retryable_failed", "Waiting to retry"  # a stage failed, budget is left
     SUCCEEDED = "succeeded", "Succeeded"  # every recipient's delivery is sent
@@ -39,12 +39,13 @@ JOB_TRANSITIONS: tuple[tuple[JobStatus, JobStatus], ...] = (
     (JobStatus.RETRYABLE_FAILED, JobStatus.IN_PROGRESS),
     (JobStatus.IN_PROGRESS, JobStatus.SUCCEEDED),
     (JobStatus.DEAD_LETTERED, JobStatus.QUEUED),
+    (JobStatus.TIMED_OUT, JobStatus.QUEUED),  # an operator accepts its late result
     *((before, after) for before in ACTIVE_JOB for after in _ENDINGS),
 )
 
 
 class StageStatus(models.TextChoices):
-    PENDING = "pending", "Pending"  # intake; replay; an attempt given back
+    PENDING = "pending", "Pending"  # intake; replay; an attempt given back, also to wait
     RUNNING = "running", "Running"  # claimed under a lease
     RETRY_WAIT = "retry_wait", "Waiting to retry"  # failed, due again at next_attempt_at
     SUCCEEDED = "succeeded", "Succeeded"  # its result is recorded
@@ -62,6 +63,7 @@ STAGE_TRANSITIONS: tuple[tuple[StageStatus, StageStatus], ...] = (
     (StageStatus.FAILED, StageStatus.PENDING),
     (StageStatus.SUCCEEDED, StageStatus.PENDING),
     (StageStatus.CANCELLED, StageStatus.PENDING),
+    (StageStatus.CANCELLED, StageStatus.SUCCEEDED),  # its late result was accepted
     *(
         (before, StageStatus.CANCELLED)
         for before in (StageStatus.PENDING, StageStatus.RUNNING, StageStatus.RETRY_WAIT)
@@ -73,5 +75,5 @@ class AttemptOutcome(models.TextChoices):
     STARTED = "started", "Started"  # written before the effect
     SUCCEEDED = "succeeded", "Succeeded"
     FAILED = "failed", "Failed"
-    GIVEN_BACK = "given_back", "Given back"  # a clean shutdown: not counted
+    GIVEN_BACK = "given_back", "Given back"  # shutdown, waiting, or its job ended: not counted
     LOST = "lost", "Lost"  # its worker died or lost the lease

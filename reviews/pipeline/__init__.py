@@ -4,13 +4,23 @@ Each transition is one guarded statement whose row count is checked; a worker th
 lease matches no row and changes nothing (fencing by `lease_token`).
 
     claims ─► work (executor, driver) ─► records        an attempt, from start to end
-    control                                             cancel, supersede, replay
+    endings                                             cancel, supersede, time out; late results
+    control                                             replay
     sweeping                                            everything due again, from the rows alone
 """
 
 from reviews.pipeline.base import AGGREGATE, MESSAGE, Due, LostLease, StageClaim, queue_of
-from reviews.pipeline.claims import claim, give_back, keep_progress, progress_of, still_ours
-from reviews.pipeline.control import cancel, replay, supersede
+from reviews.pipeline.claims import claim, give_back, keep_progress, progress_of, still_ours, wait
+from reviews.pipeline.control import replay
+from reviews.pipeline.endings import (
+    accept_late,
+    cancel,
+    expire,
+    expire_overdue,
+    record_after_end,
+    supersede,
+    why_not_acceptable,
+)
 from reviews.pipeline.records import fail, record
 from reviews.pipeline.sweeping import sweep
 
@@ -20,16 +30,22 @@ __all__ = [
     "Due",
     "LostLease",
     "StageClaim",
+    "accept_late",
     "cancel",
     "claim",
+    "expire",
+    "expire_overdue",
     "fail",
     "give_back",
     "keep_progress",
     "progress_of",
     "queue_of",
     "record",
+    "record_after_end",
     "replay",
     "still_ours",
     "supersede",
     "sweep",
+    "wait",
+    "why_not_acceptable",
 ]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import structlog
 from django.db import transaction
 from psycopg.types.json import Jsonb
 
 from criticizer import outbox, sql
-from criticizer.failures import ErrorClass, Failure, Place
+from criticizer.failures import ErrorClass, Failure, Place, Waiting
+from criticizer.redaction import clean
 from deadletters import workflow
 from reviews.pipeline import letters
-from reviews.pipeline.base import ACTIVE, Due, StageClaim
+from reviews.pipeline.base import ACTIVE, Due, LostLease, StageClaim, queue_of
+from reviews.pipeline.endings import expire
 from reviews.states import Stage
 
 log = structlog.get_logger(__name__)
@@ -21,14 +24,14 @@ log = structlog.get_logger(__name__)
 _CLAIM = f"""
 WITH leased AS (
   UPDATE outbox_messages SET started_at = now(), available_at = now() + make_interval(secs => %(lease)s)
-   WHERE id = %(outbox)s AND lease_token = %(token)s RETURNING id),
+   WHERE id = %(outbox)s AND lease_token = %(token)s AND waiting_for = '' RETURNING id),
 run AS (
   UPDATE stage_runs s
      SET status = 'running', attempts = s.attempts + 1, lease_token = %(token)s,
          lease_expires_at = now() + make_interval(secs => %(lease)s), next_attempt_at = NULL,
          started_at = coalesce(s.started_at, now())
     FROM leased, jobs j
-   WHERE s.id = %(stage_run)s AND j.id = s.job_id AND j.status IN {ACTIVE}
+   WHERE s.id = %(stage_run)s AND j.id = s.job_id AND j.status IN {ACTIVE} AND j.deadline_at > now()
      AND s.attempts < s.max_attempts
      AND (s.status IN ('pending', 'retry_wait') OR (s.status = 'running' AND s.lease_expires_at <= now()))
   RETURNING s.id, s.job_id, s.stage, s.attempts, s.max_attempts, j.status AS job_status,
@@ -50,10 +53,22 @@ SELECT run.id AS stage_run_id, run.job_id, run.stage, run.attempts AS attempt, r
 def claim(due: Due, worker: str) -> StageClaim | None:
     """Begin an attempt: count it, lease the stage, write the attempt as started.
 
-    Returns None when the work is not ours to do: leased by another, ended, already done, or
-    out of budget (then the job is dead-lettered as `WORKER_LOST`).
+    Returns None when the work is not ours to do: leased by another, ended, already done, past
+    its deadline (then the job is timed out), waiting for a dependency that is still away, or out
+    of budget (then the job is dead-lettered as `WORKER_LOST`).
     """
-    found = sql.row(
+    found = _begin(due, worker)
+    if found is None and _is_awaited_no_more(due):
+        found = _begin(due, worker)
+    if found is None:
+        _refused(due)
+        return None
+    found["stage"] = Stage(found["stage"])
+    return StageClaim(outbox_id=due.outbox_id, token=due.token, **found)
+
+
+def _begin(due: Due, worker: str) -> dict[str, Any] | None:
+    return sql.row(
         _CLAIM,
         {
             "outbox": due.outbox_id,
@@ -63,11 +78,40 @@ def claim(due: Due, worker: str) -> StageClaim | None:
             "worker": worker,
         },
     )
-    if found is None:
-        _refused(due)
-        return None
-    found["stage"] = Stage(found["stage"])
-    return StageClaim(outbox_id=due.outbox_id, token=due.token, **found)
+
+
+def _is_awaited_no_more(due: Due) -> bool:
+    """Say whether a message that waited for a dependency may go on; postpone it when not.
+
+    Without an attempt: a long outage must not fill the history.
+    """
+    leased = {"outbox": due.outbox_id, "token": due.token}
+    dependency = sql.value(
+        "SELECT waiting_for FROM outbox_messages WHERE id = %(outbox)s AND lease_token = %(token)s", leased
+    )
+    if not dependency:
+        return False
+    from criticizer import dependencies
+
+    try:
+        dependencies.check(dependency)
+    except Waiting as waiting:
+        sql.rows(_POSTPONE, {**leased, "delay": waiting.seconds, "stage_run": due.stage_run_id})
+        return False
+    sql.rows(
+        "UPDATE outbox_messages SET waiting_for = '' WHERE id = %(outbox)s AND lease_token = %(token)s",
+        leased,
+    )
+    return True
+
+
+_POSTPONE = """
+WITH message AS (
+  UPDATE outbox_messages
+     SET available_at = now() + make_interval(secs => %(delay)s), lease_token = NULL, started_at = NULL
+   WHERE id = %(outbox)s AND lease_token = %(token)s RETURNING available_at)
+UPDATE stage_runs SET next_attempt_at = message.available_at FROM message
+ WHERE stage_runs.id = %(stage_run)s AND stage_runs.status IN ('pending', 'retry_wait')"""
 
 
 def _refused(due: Due) -> None:
@@ -76,7 +120,8 @@ def _refused(due: Due) -> None:
         held = sql.row(
             f"""
             SELECT s.id, s.stage, s.status, s.attempts, s.max_attempts, s.lease_expires_at > now() AS leased,
-                   s.first_failure_at, s.job_id, j.status IN {ACTIVE} AS active
+                   s.first_failure_at, s.job_id, j.status IN {ACTIVE} AS active,
+                   j.deadline_at <= now() AS overdue
               FROM outbox_messages o JOIN stage_runs s ON s.id = o.aggregate_id JOIN jobs j ON j.id = s.job_id
              WHERE o.id = %(outbox)s AND o.lease_token = %(token)s FOR UPDATE OF s, j""",  # noqa: S608
             {"outbox": due.outbox_id, "token": due.token},
@@ -86,6 +131,8 @@ def _refused(due: Due) -> None:
             return
         if not held["active"] or held["status"] in {"succeeded", "failed", "cancelled"}:
             sql.rows("DELETE FROM outbox_messages WHERE id = %(outbox)s", {"outbox": due.outbox_id})
+        elif held["overdue"]:
+            expire([held["job_id"]])
         elif held["attempts"] >= held["max_attempts"] and not held["leased"]:
             _bury_lost(due, held)
 
@@ -155,13 +202,56 @@ def give_back(claim: StageClaim) -> None:
     )
 
 
-def still_ours(claim: StageClaim) -> bool:
-    """Say whether the lease holds and the job is still wanted; asked before every send."""
-    return bool(
-        sql.value(
-            f"""
-            SELECT true FROM stage_runs s JOIN jobs j ON j.id = s.job_id
-             WHERE s.id = %(run)s AND s.lease_token = %(token)s AND j.status IN {ACTIVE}""",  # noqa: S608
-            {"run": claim.stage_run_id, "token": claim.token},
-        )
+def wait(claim: StageClaim, waiting: Waiting) -> None:
+    """Undo the claim until its dependency may be called again: the attempt does not count.
+
+    `outbox.wake` makes it due earlier. Raises LostLease, having changed nothing.
+    """
+    done = sql.row(
+        """
+        WITH run AS (
+          UPDATE stage_runs SET status = 'pending', attempts = attempts - 1, lease_token = NULL,
+                 lease_expires_at = NULL, next_attempt_at = now() + make_interval(secs => %(delay)s)
+           WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' RETURNING id),
+        attempt AS (
+          UPDATE attempts SET outcome = 'given_back', finished_at = now(), detail = %(detail)s FROM run
+           WHERE attempts.id = %(attempt)s),
+        again AS (
+          UPDATE outbox_messages
+             SET available_at = now() + make_interval(secs => %(delay)s), lease_token = NULL,
+                 started_at = NULL, waiting_for = %(dependency)s
+            FROM run WHERE outbox_messages.id = %(outbox)s)
+        SELECT run.id, pg_notify(%(channel)s, '') FROM run""",
+        {
+            "run": claim.stage_run_id,
+            "token": claim.token,
+            "attempt": claim.attempt_id,
+            "outbox": claim.outbox_id,
+            "delay": waiting.seconds,
+            "dependency": waiting.dependency,
+            "detail": clean(f"waiting for {waiting.dependency}: {waiting.reason}", 1000),
+            "channel": outbox.channel(queue_of(claim.stage)),
+        },
     )
+    if done is None:
+        raise LostLease
+
+
+def still_ours(claim: StageClaim) -> bool:
+    """Say whether the lease holds, the job is wanted and its deadline ahead.
+
+    Asked before every send and between the calls of a review. A job found past its deadline is
+    timed out at once.
+    """
+    found = sql.row(
+        f"""
+        SELECT j.deadline_at <= now() AS overdue FROM stage_runs s JOIN jobs j ON j.id = s.job_id
+         WHERE s.id = %(run)s AND s.lease_token = %(token)s AND j.status IN {ACTIVE}""",  # noqa: S608
+        {"run": claim.stage_run_id, "token": claim.token},
+    )
+    if found is None:
+        return False
+    if found["overdue"]:
+        expire([claim.job_id])
+        return False
+    return True
