@@ -32,6 +32,11 @@ def reset_failed(job_id: int) -> int:
     return ledger.move_all(job_id, DeliveryStatus.FAILED, DeliveryStatus.PENDING)
 
 
+def revive_cancelled(job_id: int) -> int:
+    """Make the cancelled rows of a job due again: its late result was accepted; return how many."""
+    return ledger.move_all(job_id, DeliveryStatus.CANCELLED, DeliveryStatus.PENDING)
+
+
 def confirm_delivered(delivery_id: int, actor: str, reason: str) -> bool:
     """Mark an UNCERTAIN delivery as sent on an operator's word.
 

@@ -34,6 +34,7 @@ DELIVERY_TRANSITIONS: tuple[tuple[DeliveryStatus, DeliveryStatus], ...] = (
     (_D.UNCERTAIN, _D.SENT),  # operator confirms
     (_D.UNCERTAIN, _D.PENDING),  # operator resends and accepts a possible duplicate
     (_D.FAILED, _D.PENDING),  # replay
+    (_D.CANCELLED, _D.PENDING),  # a late result was accepted
     (_D.PENDING, _D.FAILED),
     (_D.PENDING, _D.RECONCILING),  # carries a marker it should not have: asked about before any send
     (_D.PENDING, _D.SUPERSEDED),
