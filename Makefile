@@ -6,6 +6,9 @@ PYTHON  ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 PORT    ?= 8000
 HOST    ?= 127.0.0.1
 REPO    ?= $(CURDIR)
+JOBS    ?= 200
+FAULTS  ?= 40
+SEED    ?= 1
 VENV    := .venv
 BIN     := $(VENV)/bin
 export PYTHONUNBUFFERED := 1
@@ -13,7 +16,7 @@ ifdef DATA_DIR
 export CRITICIZER_DATA_DIR := $(abspath $(DATA_DIR))
 endif
 
-.PHONY: help demo up test check bench lock clean
+.PHONY: help demo up test check bench drill lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +25,7 @@ help:
 	@echo "make test   the whole test suite, browser tests included"
 	@echo "make check  format, lint, types, rooms, migrations, deployment checks"
 	@echo "make bench  the benchmarks, with their peers, one JSON line a figure"
+	@echo "make drill  break a running installation FAULTS=40 times under JOBS=200 jobs (SEED=1), then do the books"
 
 demo: $(VENV)/base
 	@$(BIN)/python manage.py demo --repo "$(REPO)"
@@ -39,10 +43,15 @@ check: $(VENV)/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py makemigrations --check --dry-run
+	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py failure_table --check
+	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py role_table --check
 	$(BIN)/python .ci/deploy_check.py
 
 bench: $(VENV)/bench
 	@$(BIN)/python -m benchmarks
+
+drill: $(VENV)/dev
+	@$(BIN)/python -m benchmarks.drill --jobs "$(JOBS)" --faults "$(FAULTS)" --seed "$(SEED)"
 
 # The lock files name no package index; pip's own configuration decides where packages come from.
 $(VENV)/base $(VENV)/dev $(VENV)/bench: $(VENV)/%: requirements/%.txt | $(VENV)/made

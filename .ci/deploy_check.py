@@ -1,7 +1,6 @@
 """`manage.py check --deploy` as a production installation would see it."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,4 +15,4 @@ ENVIRONMENT = {
 }
 manage = Path(__file__).resolve().parent.parent / "manage.py"
 command = [sys.executable, str(manage), "check", "--deploy", "--fail-level", "WARNING"]
-sys.exit(subprocess.run(command, env=ENVIRONMENT, check=False).returncode)
+os.execve(sys.executable, command, ENVIRONMENT)

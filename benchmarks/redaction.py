@@ -1,7 +1,8 @@
-"""Redaction: speed on diffs, the slowest of them, hostile text, and recall where rows are at hand.
+"""Redaction: speed on diffs beside a peer's, the slowest of them, hostile text, and recall.
 
 CPU seconds of one core, so that a busy machine does not decide. The diffs are made of the
-Python that runs this, with secrets planted.
+Python that runs this, with secrets planted. detect-secrets reads the same text line by line,
+as its `scan_line` does for a text that lies in no file, and as files; the faster of the two counts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.figures import Figure, Must, emit, percentile, say
 from criticizer.redaction import RedactionBlocked, redact
@@ -23,6 +25,7 @@ DOCUMENTS = 80
 HOSTILE = 200_000
 ROUNDS = 3
 ROWS = Path(__file__).resolve().parents[2] / "shared" / "data" / "redaction_dev.jsonl.gz"
+PEER_DOCUMENTS = 4  # the peer takes seconds for each
 UNITS = (
     "a",
     "a@",
@@ -34,6 +37,17 @@ UNITS = (
     "eyJ.",
     "&quot;",
     "1|",
+    "key_",
+    "key(",
+    "aaa8Q~",
+    "xoxp-xoxe-",
+    "live_?code=passw",
+    "A1b2C3d4E5f6G7h8I9j0",
+    "password=hunter2x;",
+    "bearer aaaaaaaa",
+    "%3A%2F%2F",
+    "\u202e",
+    "kind: Secret\ndata:\n  a: bcdefg\n",
 )
 
 
@@ -79,10 +93,47 @@ def speed() -> list[Figure]:
     rounds = [[_seconds(partial(redact, text)) for text in documents] for _ in range(ROUNDS)]
     best = min(rounds, key=sum)
     throughput, tail = size / sum(best) / 1e6, percentile(best, 99) * 1000
+    peer = _peer_speed(documents[:PEER_DOCUMENTS])
     return [
         Figure("redaction throughput, one core", throughput, "MB/s", must=Must("value", ">=", 8)),
+        Figure(
+            "redaction throughput beside detect-secrets",
+            throughput,
+            "MB/s",
+            peer="detect-secrets",
+            peer_value=peer,
+            must=Must("ratio", ">=", 20),
+        ),
         Figure("redaction, 32 KiB diff, p99", tail, "ms", lower_is_better=True, must=Must("value", "<=", 25)),
     ]
+
+
+def _peer_speed(documents: list[str]) -> float | None:
+    """Return the peer's MB/s over the same text, None where it is not installed."""
+    try:
+        from detect_secrets.core.scan import scan_file, scan_line
+        from detect_secrets.settings import default_settings
+    except ImportError:
+        say("redaction: detect-secrets is not installed (pip install -e .[bench])")
+        return None
+
+    def by_line() -> None:
+        with default_settings():
+            for text in documents:
+                for line in text.split("\n"):
+                    list(scan_line(line))
+
+    def by_file() -> None:
+        with default_settings(), TemporaryDirectory() as place:
+            for number, text in enumerate(documents):
+                path = Path(place) / f"{number}.diff"
+                path.write_text(text, encoding="utf-8")
+                list(scan_file(str(path)))
+
+    lines, files = _seconds(by_line), _seconds(by_file)
+    say(f"  detect-secrets: {len(documents)} diffs in {lines:.1f} s by line, {files:.1f} s as files")
+    seconds = min(lines, files)
+    return sum(len(text.encode()) for text in documents) / seconds / 1e6
 
 
 def hostile() -> list[Figure]:
@@ -93,7 +144,7 @@ def hostile() -> list[Figure]:
         seconds = min(_seconds(partial(_try, text)) for _ in range(2))
         say(f"  flood of {unit!r}: {seconds:.3f} s")
         worst = max(worst, seconds)
-    bound = Must("value", "<=", 2)
+    bound = Must("value", "<=", 1)
     return [
         Figure("redaction of 200 kB of hostile text, worst", worst, "s", lower_is_better=True, must=bound)
     ]
@@ -118,8 +169,8 @@ def quality() -> list[Figure]:
     changed_share = changed / kept
     precision = found / (found + changed)
     return [
-        Figure("redaction recall", found / wanted, "share", must=Must("value", ">=", 0.95)),
-        Figure("rows in vain", changed_share, "share", lower_is_better=True, must=Must("value", "<=", 0.04)),
+        Figure("redaction recall", found / wanted, "share", must=Must("value", ">=", 0.97)),
+        Figure("rows in vain", changed_share, "share", lower_is_better=True, must=Must("value", "<=", 0.03)),
         Figure("redaction precision by row", precision, "share", must=Must("value", ">=", 0.98)),
     ]
 

@@ -12,9 +12,12 @@ import environ
 # A .env of this checkout names somebody's real database and model.
 environ.Env.read_env = staticmethod(lambda *args, **options: None)
 
+from criticizer.embedded import OWNER  # noqa: E402
 from criticizer.settings import *  # noqa: E402, F403
 
 DATABASES["default"]["NAME"] = os.environ.get("BENCHMARK_DATABASE", "criticizer")  # noqa: F405
+
+DATABASES["default"]["USER"] = OWNER  # noqa: F405  peers beside us make tables of their own
 
 if _stages := os.environ.get("BENCHMARK_STAGES"):
     STAGES = {stage: (f"{_stages}.{stage}", "stages") for stage in STAGES}  # noqa: F405

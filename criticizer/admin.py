@@ -149,3 +149,7 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
         if cluster.draining and not silent:
             value, label = "running", "Draining"
         return format_html('<span class="state" data-state="{}">{}</span>', value, label)
+
+
+# Autodiscovery looks for this module only; it needs what is above.
+from criticizer import circuit_admin  # noqa: E402, F401

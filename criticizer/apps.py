@@ -1,5 +1,7 @@
 """Application configuration of the kernel."""
 
+import sys
+
 from django.apps import AppConfig
 
 
@@ -10,16 +12,11 @@ class CriticizerConfig(AppConfig):
     def ready(self) -> None:
         from django.conf import settings
 
-        from criticizer import checks  # noqa: F401  registers the system checks
+        from criticizer import checks, reauth  # noqa: F401  register system checks, a signal
+        from criticizer.error_reports import print_clean
         from criticizer.redaction import register_own_secrets, require_policy
+        from criticizer.secret_values import own_secrets
 
         require_policy(settings.REDACTION_POLICY)
-        register_own_secrets(
-            [
-                settings.SECRET_KEY,
-                settings.SMTP_PASSWORD,
-                *settings.ARTIFACT_KEYS,
-                *settings.LLM_API_KEYS,
-                *settings.WEBHOOK_SECRETS,
-            ]
-        )
+        register_own_secrets(own_secrets())
+        sys.excepthook = print_clean

@@ -24,13 +24,15 @@ from django_q.brokers import Broker
 from django_q.signing import SignedPackage
 from psycopg.rows import dict_row
 
-from criticizer import outbox
+from criticizer import outbox, sql
 from criticizer.caretaker import Caretaker
 
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 1.0
-_DUE = "SELECT true FROM outbox_messages WHERE queue = %(queue)s AND available_at <= now() LIMIT 1"
+_DUE = """
+SELECT true FROM outbox_messages
+ WHERE queue = %(queue)s AND available_at <= now() AND (lease_token IS NULL OR %(rescue)s) LIMIT 1"""
 _Task = tuple[None, str]
 
 
@@ -73,6 +75,8 @@ class OutboxBroker(Broker):  # type: ignore[misc]
                 tasks = self._take()
         except Exception as error:  # noqa: BLE001  an exception would end the pusher
             log.warning("dequeue_failed", queue=self.list_key, error=type(error).__name__)
+            if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+                sql.note_loss()
             self._disconnect()
             time.sleep(0.1)
             return []
@@ -102,10 +106,10 @@ class OutboxBroker(Broker):  # type: ignore[misc]
 
     def _take(self) -> list[_Task]:
         if self.list_key in settings.DRIVEN_QUEUES:
-            due = self._open().execute(_DUE, {"queue": self.list_key}, prepare=True).fetchone()
+            due = self._open().execute(_DUE, self._asked(), prepare=True).fetchone()
             return [self._task(settings.TASKS["drive"], (self.list_key,))] if due else []
         parameters = {
-            "queue": self.list_key,
+            **self._asked(),
             "limit": settings.CLAIM_BATCH,
             "lease": outbox.scaled(outbox.LEASE_SECONDS),
         }
@@ -113,17 +117,22 @@ class OutboxBroker(Broker):  # type: ignore[misc]
         if claimed and self._caretaker:
             self._caretaker.watch(row["lease_token"] for row in claimed)
         return [
-            self._task(settings.TASKS["run_stage"], (row["id"], row["aggregate_id"], str(row["lease_token"])))
+            self._task(
+                settings.TASKS[row["message_type"]], (row["id"], row["aggregate_id"], str(row["lease_token"]))
+            )
             for row in sorted(claimed, key=lambda row: row["id"])
         ]
 
     def _wait(self) -> None:
         connection = self._open()
-        row = connection.execute(outbox.NEXT_DUE, {"queue": self.list_key}, prepare=True).fetchone()
+        row = connection.execute(outbox.NEXT_DUE, self._asked(), prepare=True).fetchone()
         seconds = POLL_SECONDS if row is None else min(POLL_SECONDS, row["seconds"])
         if seconds > 0:
             for _ in connection.notifies(timeout=seconds, stop_after=1):
                 pass
+
+    def _asked(self) -> dict[str, Any]:
+        return {"queue": self.list_key, "rescue": outbox.may_rescue()}
 
     @staticmethod
     def _task(function: str, arguments: tuple[Any, ...]) -> _Task:

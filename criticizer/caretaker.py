@@ -2,8 +2,8 @@
 
 It beats the cluster's heartbeat, ends the cluster when its parent is gone, finds a wedged
 cluster (django-q2's workers share one lock; SIGKILL of the worker that holds it silences
-the rest for ever), and runs the sweep. It stands outside every multiprocessing lock and has
-a database connection of its own.
+the rest for ever), runs the sweep, and starts the harmless probes of open circuits. It stands
+outside every multiprocessing lock and has a database connection of its own.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from django.conf import settings
 from django.db import connections
 from django.utils.module_loading import import_string
 
-from criticizer import outbox
+from criticizer import outbox, probes, sql
 
 log = structlog.get_logger(__name__)
 
 BEAT_SECONDS = 3.0
 SWEEP_SECONDS = 30.0
+PROBE_SECONDS = 1.0
 TICK_SECONDS = 0.5
 _SWEEP_LOCK = 7_100_001
 
@@ -66,7 +67,8 @@ class Caretaker:
         self._lock = threading.Lock()
         self._watched: dict[uuid.UUID, bool] = {}  # claimed by us -> seen started
         self._progress_at = time.monotonic()
-        self._due = {self._beat: 0.0, self._sweep: time.monotonic() + SWEEP_SECONDS / 2}
+        self._prober: threading.Thread | None = None
+        self._due = {self._beat: 0.0, self._sweep: time.monotonic() + SWEEP_SECONDS / 2, self._probe: 0.0}
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="caretaker", daemon=True).start()
@@ -87,7 +89,7 @@ class Caretaker:
                 self._tick()
             except psycopg.Error as error:
                 log.warning("caretaker_database", queue=self.queue, error=type(error).__name__)
-                self._progress_at = time.monotonic()  # a lost database is no wedge
+                sql.note_loss()
                 if self._connection is not None:
                     self._connection.close()
                     self._connection = None
@@ -96,11 +98,14 @@ class Caretaker:
         if self._connection is None:
             self._connection = self._connect()
         now = time.monotonic()
-        for job, period in ((self._beat, BEAT_SECONDS), (self._sweep, SWEEP_SECONDS)):
+        jobs = ((self._beat, BEAT_SECONDS), (self._sweep, SWEEP_SECONDS), (self._probe, PROBE_SECONDS))
+        for job, period in jobs:
             if now >= self._due[job]:
                 self._due[job] = now + period
                 job(self._connection)
-        if self._is_wedged(self._connection):
+        if not outbox.may_rescue():
+            self._progress_at = now  # a lost database is no wedge, nor is what waits for its worker after it
+        elif self._is_wedged(self._connection):
             self._give_back(self._connection)
             end_cluster("wedged", self.queue)
 
@@ -129,6 +134,12 @@ class Caretaker:
                 connections["default"].close()  # this thread's own; the next round connects anew
             finally:
                 connection.execute("SELECT pg_advisory_unlock(%s)", [_SWEEP_LOCK])
+
+    def _probe(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
+        """Start the harmless probes that are due, in a thread of their own: they wait for others."""
+        is_busy = self._prober is not None and self._prober.is_alive()
+        if not is_busy and probes.any_due(row["name"] for row in connection.execute(probes.DUE)):
+            self._prober = probes.start_due()
 
     def _is_wedged(self, connection: psycopg.Connection[dict[str, Any]]) -> bool:
         """Say whether work lies claimed (or due) without progress while a worker is free."""

@@ -16,14 +16,17 @@ import pwd
 import shutil
 import signal
 import stat
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from criticizer import processes
+
 DATABASE = "criticizer"
+OWNER = "postgres"  # owns the tables; `migrate` works as it
+ROLE = "criticizer"  # what web and workers are: it may not alter tables or take triggers off
 _ACCOUNT = "pgserver"
 _SOCKET_LIMIT = 90  # sockaddr_un holds 107 bytes; the socket's own name takes 15
 _SETTINGS = {
@@ -52,7 +55,7 @@ def django_settings(data_dir: Path) -> dict[str, Any]:
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": DATABASE,
-        "USER": "postgres",
+        "USER": ROLE,
         "HOST": str(_socket_directory(data_dir)),
     }
 
@@ -81,25 +84,20 @@ class EmbeddedServer:
             )
         return str(Path(found.origin).parent / "pginstall18" / "bin" / name)
 
-    def _run(self, name: str, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def _run(self, name: str, *arguments: str, timeout: float = 60) -> tuple[int, str]:
         try:
-            return subprocess.run(
+            status, output, errors = processes.run(
                 [self._binary(name), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=timeout,
+                environment={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+                timeout_seconds=timeout,
                 cwd="/",
-                env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-                check=False,
-                **self._as_account,
+                account=self._as_account,
             )
-        except subprocess.TimeoutExpired as error:
+        except processes.TimeoutExpired as error:
             raise EmbeddedError(
                 f"{name} did not end in {timeout:.0f} s: look at the disk, then try again"
             ) from error
+        return status, output + errors
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -114,10 +112,10 @@ class EmbeddedServer:
         try:
             account = pwd.getpwnam(_ACCOUNT)
         except KeyError:
-            subprocess.run(
+            processes.run(
                 ["/usr/sbin/useradd", "--system", "--no-create-home", _ACCOUNT],
-                check=True,
-                capture_output=True,
+                environment={"PATH": os.defpath},
+                timeout_seconds=60,
             )
             account = pwd.getpwnam(_ACCOUNT)
         if (self.cluster_dir / "PG_VERSION").exists() and (owner := self.cluster_dir.stat()).st_uid != 0:
@@ -163,12 +161,12 @@ class EmbeddedServer:
             for directory in (self.cluster_dir, self.socket_dir):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             options = " ".join(f"-c {name}={value!r}" for name, value in self.settings.items())
-            done = self._run(
+            status, output = self._run(
                 "pg_ctl", "-D", str(self.cluster_dir), "-l", str(self.log), "-w", "-t", "60",
                 "-o", f"{options} -k '{self.socket_dir}'", "start", timeout=90,
             )  # fmt: skip
-            if done.returncode != 0:
-                raise EmbeddedError(self._trouble("start", done.stdout))
+            if status != 0:
+                raise EmbeddedError(self._trouble("start", output))
             self._create_database()
             return True
 
@@ -183,13 +181,13 @@ class EmbeddedServer:
         draft.mkdir(mode=0o700)
         if self._as_account:
             os.chown(draft, self._as_account["user"], self._as_account["group"])
-        done = self._run(
+        status, output = self._run(
             "initdb", "-D", str(draft), "-U", "postgres", "--auth=trust", "--encoding=UTF8",
             "--locale=C.UTF-8", "--no-instructions", timeout=300,
         )  # fmt: skip
-        if done.returncode != 0:
+        if status != 0:
             shutil.rmtree(draft, ignore_errors=True)
-            raise EmbeddedError(self._trouble("make", done.stdout))
+            raise EmbeddedError(self._trouble("make", output))
         shutil.rmtree(self.cluster_dir)
         draft.rename(self.cluster_dir)
 
@@ -203,6 +201,10 @@ class EmbeddedServer:
             known = connection.execute(query, [DATABASE]).fetchone()
             if known is None:
                 connection.execute(f'CREATE DATABASE "{DATABASE}"')
+            query = "SELECT 1 FROM pg_roles WHERE rolname = %s"
+            if connection.execute(query, [ROLE]).fetchone() is None:
+                # CREATEDB: a test suite on these settings makes a database of its own, and owns that one.
+                connection.execute(f'CREATE ROLE "{ROLE}" LOGIN NOSUPERUSER NOCREATEROLE CREATEDB')
 
     def _trouble(self, verb: str, output: str) -> str:
         tail = output.strip().splitlines()[-5:]
@@ -229,6 +231,9 @@ class EmbeddedServer:
         """Return the server's process id, or None when there is no such process."""
         try:
             pid = int((self.cluster_dir / "postmaster.pid").read_text().split("\n", 1)[0])
+            with contextlib.suppress(ChildProcessError):
+                # It is ours to bury when we are process 1 of a container; unburied, it looks alive.
+                os.waitpid(pid, os.WNOHANG)
             os.kill(pid, 0)
         except (OSError, ValueError):
             return None
@@ -262,6 +267,7 @@ _WITHOUT_SERVER = {
     "cluster",
     "demo",
     "diffsettings",
+    "failure_table",
     "help",
     "runserver",
     "spectacular",

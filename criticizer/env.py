@@ -11,15 +11,19 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
+from environ.fileaware_mapping import FileAwareMapping
 
 T = TypeVar("T")
-SECRET_BEARING = {"DATABASE_URL", "ARTIFACT_KEYS"}
+N = TypeVar("N", int, float)
+SECRET_BEARING = {"DATABASE_URL", "DATABASE_OWNER_URL", "ARTIFACT_KEYS"}
 
 
 def wrong(name: str, problem: str, remedy: str) -> ImproperlyConfigured:
@@ -27,12 +31,27 @@ def wrong(name: str, problem: str, remedy: str) -> ImproperlyConfigured:
     return ImproperlyConfigured(f"{name}: {problem}. Set {remedy}.")
 
 
+@dataclass(frozen=True, slots=True)
+class SecretSource:
+    """Where a secret came from: `environment`, `file`, `generated`, or `unset`. Never its value.
+
+    `set_at` is when its file was written, or what `NAME_SET_AT` says; None where nobody can
+    tell: an environment has no dates.
+    """
+
+    name: str
+    source: str
+    set_at: datetime | None = None
+
+
 class Environment:
     """Typed, validated access to environment variables."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        # FileAwareEnv looks up NAME_FILE first; it reads from a class attribute.
-        reader = type("Reader", (environ.FileAwareEnv,), {"ENVIRON": dict(values)})
+        self._values = dict(values)
+        # NAME_FILE is looked up first by this mapping; the reader takes it from a class attribute.
+        mapping = FileAwareMapping(env=dict(values), cache=False)
+        reader = type("Reader", (environ.FileAwareEnv,), {"ENVIRON": mapping})
         self._env = reader()
 
     def _raw(self, name: str) -> str | None:
@@ -41,6 +60,24 @@ class Environment:
         except (OSError, ImproperlyConfigured) as error:
             raise wrong(f"{name}_FILE", "the file cannot be read", "the path of a readable file") from error
         return value.strip() if value and value.strip() else None
+
+    def source_of(self, name: str, generated: Path | None = None) -> SecretSource:
+        """Return where the secret `name` comes from; `generated` is the file of a generated one."""
+        file = Path(self._values[f"{name}_FILE"]) if self._values.get(f"{name}_FILE") else None
+        kind = "file" if file else "environment"
+        if self._raw(name) is None:
+            file, kind = (generated, "generated") if generated and generated.exists() else (None, "unset")
+        return SecretSource(name, kind, self._set_at(name) or (_written_at(file) if file else None))
+
+    def _set_at(self, name: str) -> datetime | None:
+        """Return the day that `NAME_SET_AT` gives for a secret from the environment."""
+        declared = self._values.get(f"{name}_SET_AT", "").strip()
+        if not declared:
+            return None
+        try:
+            return datetime.combine(date.fromisoformat(declared), time(), UTC)
+        except ValueError:
+            raise wrong(f"{name}_SET_AT", "is not a date", "a date such as 2026-01-31") from None
 
     def text(self, name: str, default: str = "") -> str:
         return self._raw(name) or default
@@ -107,6 +144,13 @@ class Environment:
         return value
 
 
+def _written_at(file: Path) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    except OSError:
+        return None
+
+
 _GIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -123,6 +167,23 @@ def git_repositories(env: Environment) -> dict[str, Path]:
     return found
 
 
+_GIT_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,99}")
+
+
+def git_watch(env: Environment, repositories: Mapping[str, Path]) -> list[tuple[str, str]]:
+    """Parse `GIT_WATCH`: `name:branch,…`, each name one of `GIT_REPOSITORIES`."""
+    found: list[tuple[str, str]] = []
+    for item in env.words("GIT_WATCH"):
+        name, _, branch = item.partition(":")
+        if not _GIT_BRANCH.fullmatch(branch) or ".." in branch or "//" in branch:
+            raise wrong("GIT_WATCH", f"{item!r} is not name:branch", "name:branch,name2:branch")
+        if name not in repositories:
+            raise wrong("GIT_WATCH", f"{name!r} is not in GIT_REPOSITORIES", "names that are there")
+        if (name, branch) not in found:
+            found.append((name, branch))
+    return found
+
+
 def networks(env: Environment, name: str) -> list[str]:
     """Parse a comma-separated list of IP networks, kept as text."""
 
@@ -130,6 +191,44 @@ def networks(env: Environment, name: str) -> list[str]:
         return [str(ipaddress.ip_network(item, strict=False)) for item in env.words(name)]
 
     return env.checked(name, parse, "networks such as 10.0.0.0/8,fd00::/8")
+
+
+_PERIODS = {"s": 1, "m": 60, "h": 3600}
+_DEPENDENCY = re.compile(r"(?:llm|p4|provider)(?::[A-Za-z0-9._:\[\]#-]{1,120})?")
+
+
+def rate_limits(env: Environment, name: str) -> dict[str, float]:
+    """Parse `<dependency>=<calls>/<s|m|h>,…`; return calls a second by dependency."""
+
+    def rate(text: str) -> float | None:
+        count, _, period = text.partition("/")
+        if not re.fullmatch(r"[0-9]{1,6}", count) or not int(count) or period not in _PERIODS:
+            return None
+        return int(count) / _PERIODS[period]
+
+    return _limits(env, name, rate, "llm:openai=60/m,provider:mail=10/s")
+
+
+def concurrency_limits(env: Environment, name: str) -> dict[str, int]:
+    """Parse `<dependency>=<calls at once>,…`."""
+
+    def count(text: str) -> int | None:
+        return int(text) if re.fullmatch(r"[1-9][0-9]{0,3}", text) else None
+
+    return _limits(env, name, count, "llm:openai=200")
+
+
+def _limits(env: Environment, name: str, parse: Callable[[str], N | None], example: str) -> dict[str, N]:
+    found: dict[str, N] = {}
+    for item in env.words(name):
+        dependency, _, text = item.rpartition("=")
+        limit = parse(text)
+        if limit is None or not _DEPENDENCY.fullmatch(dependency):
+            raise wrong(name, f"{item!r} is no limit of a dependency", f"limits such as {example}")
+        if dependency in found:
+            raise wrong(name, f"{dependency!r} is named twice", "each dependency once")
+        found[dependency] = limit
+    return found
 
 
 def generated_secret(directory: Path, name: str, make: Callable[[], str]) -> str:
@@ -151,3 +250,57 @@ def generated_secret(directory: Path, name: str, make: Callable[[], str]) -> str
         finally:
             candidate.unlink()
     return path.read_text().strip()
+
+
+_FILE_STORAGE = "django.core.files.storage.FileSystemStorage"
+_PRIVATE = {"file_permissions_mode": 0o600, "directory_permissions_mode": 0o700}
+
+
+def artifact_storages(env: Environment, data_dir: Path) -> dict[str, dict[str, Any]]:
+    """Return the two STORAGES of artifacts: raw and redacted never share a place (001, 9.4).
+
+    `ARTIFACT_STORAGE=s3` keeps them in two buckets through django-storages (extra `s3`).
+    """
+    if env.choice("ARTIFACT_STORAGE", "file", ("file", "s3")) == "file":
+        return {
+            f"artifacts_{space}": {
+                "BACKEND": _FILE_STORAGE,
+                "OPTIONS": {"location": data_dir / "artifacts" / space, **_PRIVATE},
+            }
+            for space in ("raw", "redacted")
+        }
+    names = ("ARTIFACT_S3_BUCKET_RAW", "ARTIFACT_S3_BUCKET_REDACTED")
+    buckets = [env.required(name, "the name of a bucket of its own") for name in names]
+    if buckets[0] == buckets[1]:
+        raise wrong(names[1], "is the bucket of raw artifacts", "another bucket: the two never share one")
+    common = {
+        "endpoint_url": env.url("ARTIFACT_S3_ENDPOINT", ("https", "http")) or None,
+        "region_name": env.text("ARTIFACT_S3_REGION") or None,
+        "access_key": env.text("ARTIFACT_S3_ACCESS_KEY") or None,
+        "secret_key": env.text("ARTIFACT_S3_SECRET_KEY") or None,
+        "default_acl": None,
+        "file_overwrite": False,
+        "querystring_auth": True,
+    }
+    return {
+        f"artifacts_{space}": {
+            "BACKEND": "storages.backends.s3.S3Storage",
+            "OPTIONS": {**common, "bucket_name": bucket},
+        }
+        for space, bucket in zip(("raw", "redacted"), buckets, strict=True)
+    }
+
+
+def owner_of_tables(env: Environment) -> dict[str, str]:
+    """Return USER and PASSWORD of `DATABASE_OWNER_URL`, which `migrate` connects with; empty when unset."""
+    url = env.text("DATABASE_OWNER_URL")
+    if not url:
+        return {}
+    found = env.checked(
+        "DATABASE_OWNER_URL",
+        lambda: environ.Env.db_url_config(url),
+        "postgres://owner:password@host:5432/name, the database of DATABASE_URL",
+    )
+    if not found.get("USER"):
+        raise wrong("DATABASE_OWNER_URL", "names no user", "postgres://owner:password@host:5432/name")
+    return {"USER": str(found["USER"]), "PASSWORD": str(found.get("PASSWORD") or "")}

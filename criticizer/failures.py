@@ -11,6 +11,7 @@ whether it is retried, what the user reads and what the operator should do.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -74,7 +75,7 @@ class FailureKind:
     hint: str
 
 
-_PLACE_NAMES = {
+PLACE_NAMES = {
     Place.SOURCE: "the version control server",
     Place.REVIEWER: "the language model",
     Place.DATABASE: "the database",
@@ -151,8 +152,8 @@ _ROWS: tuple[tuple[ErrorClass, tuple[Place, ...], Severity, bool, str, str], ...
      "A part of the change is larger than the language model can read.",
      "Lower LLM_MAX_INPUT_TOKENS, or choose a model with a larger window."),
     (_E.CONFIG_INVALID, (Place.CONFIGURATION,), Severity.CRITICAL, False,
-     "The installation is not configured for this review.",
-     "Set what the context names, restart, then replay."),
+     "This installation is not set up for the review. An operator has to mend it.",
+     "Mend what the letter names (a setting, a program, the data directory), restart, then replay."),
     (_E.DELIVERY_UNCERTAIN, (Place.PROVIDER,), Severity.HIGH, False,
      "A message may have been sent, and nobody can say whether it was.",
      "Look in the recipient's mailbox; confirm delivery, or resend and accept a possible duplicate."),
@@ -171,7 +172,7 @@ def _build_table() -> dict[tuple[ErrorClass, Place], FailureKind]:
     for error_class, places, severity, retryable, message, hint in _ROWS:
         for place in places:
             sequence[place] += 1
-            name = _PLACE_NAMES[place]
+            name = PLACE_NAMES[place]
             text = message.replace("{place}", name)
             table[error_class, place] = FailureKind(
                 code=f"CRITICIZER_E{place.value}{sequence[place]:02d}",
@@ -253,7 +254,7 @@ class UncertainFailure(Failure):
     """
 
 
-class Waiting(Exception):  # noqa: N818  waiting is no error
+class Waiting(Exception):
     """Not a failure: `dependency` must not be called for `seconds` from now.
 
     A stage that raises it gives its attempt back and is due again later: waiting for an open
@@ -267,26 +268,64 @@ class Waiting(Exception):  # noqa: N818  waiting is no error
         self.reason = reason
 
 
+# PostgreSQL's codes (SQLSTATE) by what they mean for us; the first two characters are their class.
+_CONFLICTS = {"55P03", "23505"}  # lock not available, unique violation; and class 40
+_AWAY = {
+    "25006",  # read-only: a standby answers for the server that was promoted away
+    "25P03",  # the server ended an idle transaction, and its connection with it
+    "57014",  # cancelled: a statement's time was over
+}
+# The machine refuses to store: no defect of ours, and nothing that a retry mends (8.1, last row).
+_STORAGE = {errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EPERM, errno.EROFS}
+
+
 def classify(error: BaseException) -> Failure:
     """Return the classified failure for any exception.
 
-    A `Failure` is itself. Database errors are recognised here because every room talks to
-    PostgreSQL. Anything else is our own bug and is not retried (specification 000, 8.1).
+    A `Failure` is itself. Errors of the database and of the data directory are recognised here
+    because every room meets them. Anything else is our own bug and is not retried
+    (specification 000, 8.1).
     """
     if isinstance(error, Failure):
         return error
-    from django.db import IntegrityError, InterfaceError, OperationalError
-
-    if isinstance(error, IntegrityError) and getattr(error.__cause__, "sqlstate", None) == "23505":
-        # Another writer was first. Stages are idempotent, so the next attempt finds its row (8.1).
-        return RetryableFailure(ErrorClass.WRITE_CONFLICT, Place.DATABASE, "database conflict 23505")
-    if isinstance(error, (OperationalError, InterfaceError)):
-        sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
-        if sqlstate.startswith("40") or sqlstate == "55P03":
-            return RetryableFailure(
-                ErrorClass.WRITE_CONFLICT, Place.DATABASE, f"database conflict {sqlstate}"
-            )
-        return RetryableFailure(
-            ErrorClass.DATABASE_UNAVAILABLE, Place.DATABASE, "the database connection failed"
+    known = _database_failure(error)
+    if known is not None:
+        return known
+    if isinstance(error, OSError) and error.errno in _STORAGE:
+        return PermanentFailure(
+            ErrorClass.CONFIG_INVALID,
+            Place.CONFIGURATION,
+            f"the data directory cannot be used: {error.strerror}",
+            context={"errno": error.errno},
         )
     return PermanentFailure(ErrorClass.INTERNAL_BUG, Place.INTERNAL, f"unhandled {type(error).__qualname__}")
+
+
+def _database_failure(error: BaseException) -> Failure | None:
+    """Return the failure behind an error of Django's database layer or of the driver, or None."""
+    import psycopg
+    from django import db
+
+    if not isinstance(error, (db.Error, psycopg.Error)):
+        return None
+    sqlstate = sqlstate_of(error)
+    context = {"sqlstate": sqlstate} if sqlstate else {}
+    if sqlstate.startswith("40") or sqlstate in _CONFLICTS:
+        # Another writer was first. Stages are idempotent, so the next attempt finds its row (8.1).
+        return RetryableFailure(
+            ErrorClass.WRITE_CONFLICT, Place.DATABASE, f"database conflict {sqlstate}", context=context
+        )
+    is_operational = isinstance(
+        error, (db.OperationalError, db.InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
+    )
+    if is_operational or sqlstate in _AWAY:
+        detail = (
+            f"the database refused the work: {sqlstate}" if sqlstate else "the database connection failed"
+        )
+        return RetryableFailure(ErrorClass.DATABASE_UNAVAILABLE, Place.DATABASE, detail, context=context)
+    return None  # a statement that the schema refuses is a defect
+
+
+def sqlstate_of(error: BaseException) -> str:
+    """Return PostgreSQL's code of an error, wrapped by Django or not; "" when the server sent none."""
+    return getattr(error.__cause__, "sqlstate", None) or getattr(error, "sqlstate", None) or ""

@@ -7,6 +7,7 @@ that a probe gets the truth whatever else is wrong. `/metrics` is an ordinary vi
 from __future__ import annotations
 
 import ipaddress
+import re
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,6 +19,7 @@ from django.core.signals import got_request_exception
 from django.db import (
     DatabaseError,
     InterfaceError,
+    InternalError,
     OperationalError,
     ProgrammingError,
     connection,
@@ -27,12 +29,14 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Sum
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.template.loader import render_to_string
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.exposition import generate_latest
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.settings import api_settings
 
-from criticizer.failures import Place, classify
+from criticizer import circuit, sql
+from criticizer.failures import ErrorClass, Place, classify
 from criticizer.metrics import bound_queries, registry
 from criticizer.models import WorkerCluster
 
@@ -40,7 +44,10 @@ log = structlog.get_logger(__name__)
 
 BEAT_SECONDS = 15  # a cluster that was silent for longer is not counted
 RETRY_AFTER_SECONDS = 5
+CONFLICT = "Another request changed the same record. Send the request again, as Retry-After says."
+UNAVAILABLE = "The database cannot be reached. Send the request again, as Retry-After says."
 _DOWN = "criticizer.database_down"  # key in request.META, set where the error was seen
+_KINDS_WITH_HOSTS = re.compile(r"^(p4|provider:webhook):.*", re.DOTALL)
 _migrated = False
 
 
@@ -84,12 +91,25 @@ def not_ready_reason() -> str | None:
         return "database_unavailable"
 
 
+def _circuits(*, with_hosts: bool) -> dict[str, str]:
+    """Return the circuits that are not closed; strangers are not told our servers' and receivers' names."""
+    try:
+        with transaction.atomic():
+            bound_queries()
+            found = circuit.not_closed()
+    except (DatabaseError, InterfaceError):
+        return {}
+    if with_hosts:
+        return found
+    return {_KINDS_WITH_HOSTS.sub(r"\1", name): state for name, state in found.items()}
+
+
 # -- middleware -------------------------------------------------------------------------------
 
 
-def _is_database_down(error: BaseException | None) -> bool:
+def is_database_down(error: BaseException | None) -> bool:
     """Say whether `error` is trouble with the connection or a conflict: worth trying again."""
-    if not isinstance(error, (OperationalError, InterfaceError)):
+    if not isinstance(error, (OperationalError, InterfaceError, InternalError)):
         return False
     return classify(error).retryable
 
@@ -97,39 +117,34 @@ def _is_database_down(error: BaseException | None) -> bool:
 def unavailable(error: BaseException) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the body and headers of the 503 that answers a database error."""
     failure = classify(error)
+    if sql.is_disconnect(error):
+        sql.note_loss()
     kind = failure.kind if failure.place is Place.DATABASE else classify(OperationalError()).kind
     body: dict[str, Any] = {
         "error": kind.error_class.value,
         "code": kind.code,
-        "message": kind.message,
+        "message": CONFLICT if kind.error_class is ErrorClass.WRITE_CONFLICT else UNAVAILABLE,
         "details": {},
     }
     return body, {"Retry-After": str(RETRY_AFTER_SECONDS), "Cache-Control": "no-store"}
 
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>Criticizer is not available</title></head>
-<body><main><h1>Criticizer is not available</h1>
-<p>The database cannot be reached at the moment. Nothing is lost: accepted reviews go on when it is back.</p>
-<p>Reload this page in a few seconds.</p></main></body></html>
-"""
-
-
-def _unavailable_response(request: HttpRequest, error: BaseException) -> HttpResponse:
+def unavailable_response(request: HttpRequest, error: BaseException) -> HttpResponse:
+    """Return the 503 that answers a database error: JSON to the API, a page to everybody else."""
     body, headers = unavailable(error)
     log.warning(
         "database_unavailable", path=request.path[:200], code=body["code"], error=type(error).__name__
     )
     if request.path.startswith("/api/"):
         return JsonResponse(body, status=503, headers=headers)
-    return HttpResponse(_PAGE, status=503, headers=headers)
+    return HttpResponse(render_to_string("503.html"), status=503, headers=headers)
 
 
 def _note_database_down(sender: object, request: HttpRequest | None = None, **_: object) -> None:
     # Django turns an exception of an inner middleware into a 500 before we see it; this signal
     # is the only place that still has the exception.
     error = sys.exc_info()[1]
-    if request is not None and _is_database_down(error):
+    if request is not None and is_database_down(error):
         request.META[_DOWN] = error
 
 
@@ -150,19 +165,23 @@ class HealthMiddleware:
             return _probe(request)
         response = self.get_response(request)
         if response.status_code == 500 and (error := request.META.pop(_DOWN, None)) is not None:
-            return _unavailable_response(request, error)
+            return unavailable_response(request, error)
         return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """Answer a view's database error; anything else is left to Django."""
-        return _unavailable_response(request, exception) if _is_database_down(exception) else None
+        return unavailable_response(request, exception) if is_database_down(exception) else None
 
 
 def _probe(request: HttpRequest) -> HttpResponse:
     if request.method not in {"GET", "HEAD"}:
         return HttpResponse(status=405, headers={"Allow": "GET, HEAD"})
-    reason = not_ready_reason() if request.path_info == "/readyz" else None
-    body = {"status": "ok"} if reason is None else {"status": "degraded", "reason": reason}
+    is_readiness = request.path_info == "/readyz"
+    reason = not_ready_reason() if is_readiness else None
+    body: dict[str, Any] = {"status": "ok"} if reason is None else {"status": "degraded", "reason": reason}
+    # Told, and no reason for 503: restarting us does not bring a dependency back.
+    if is_readiness and (circuits := _circuits(with_hosts=_is_loopback(request))):
+        body["circuits"] = circuits
     response = JsonResponse(body, status=200 if reason is None else 503)
     response.headers["Cache-Control"] = "no-store"
     if reason is not None:

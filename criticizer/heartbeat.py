@@ -15,6 +15,8 @@ from criticizer import outbox
 
 log = structlog.get_logger(__name__)
 
+RETRIES = 10  # of a failed renewal within its period
+
 
 class Heartbeat:
     """Renews leases every `RENEW_SECONDS` while anything is held.
@@ -54,8 +56,10 @@ class Heartbeat:
             threading.Thread(target=self._run, name="lease-heartbeat", daemon=True).start()
 
     def _run(self) -> None:
+        period = outbox.scaled(outbox.RENEW_SECONDS)
+        seconds = period
         while True:
-            self._wake.wait(outbox.scaled(outbox.RENEW_SECONDS))
+            self._wake.wait(seconds)
             with self._lock:
                 held = set(self._held)
             if not held:
@@ -65,7 +69,10 @@ class Heartbeat:
             except Exception as error:  # noqa: BLE001  the thread must outlive any database trouble
                 log.warning("lease_renewal_failed", error=type(error).__name__, leases=len(held))
                 connection.close()
+                # Leases are to be renewed before anybody takes those that ran out for dead.
+                seconds = period / RETRIES
                 continue
+            seconds = period
             with self._lock:
                 lost = (held & self._held) - renewed
             if lost:

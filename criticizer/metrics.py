@@ -48,6 +48,29 @@ _GAUGES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("criticizer_dead_letters_open", "Dead letters that wait for an operator or are being replayed.",
      ("error_class",),
      "SELECT error_class, count(*) FROM dead_letters WHERE status IN ('open', 'replaying') GROUP BY 1"),
+    ("criticizer_circuit_state",
+     "Circuit breakers: 0 closed, 1 half-open, 2 open, 3 forced open, 4 forced closed.", ("dependency",),
+     """SELECT name, array_position(ARRAY['closed', 'half_open', 'open', 'forced_open', 'forced_closed'],
+                                    state::text) - 1
+          FROM circuits ORDER BY state = 'closed', name LIMIT 200"""),
+    ("criticizer_waiting_messages", "Messages that wait for a dependency.", ("dependency",),
+     """SELECT waiting_for, count(*) FROM outbox_messages WHERE waiting_for <> ''
+         GROUP BY 1 ORDER BY 2 DESC LIMIT 200"""),
+    ("criticizer_paused_seconds", "What is left of the pause that a dependency asked for.", ("dependency",),
+     """SELECT name, extract(epoch FROM paused_until - now()) FROM paces
+         WHERE paused_until > now() ORDER BY 2 DESC LIMIT 200"""),
+    ("criticizer_source_events_recent",
+     "Events of triggers and polls of the last 15 minutes (newest 10000) by outcome.",
+     ("origin", "outcome"),
+     """SELECT origin, outcome, count(*) FROM (SELECT origin, outcome, received_at FROM source_events
+           ORDER BY received_at DESC, id DESC LIMIT 10000) e
+         WHERE received_at > now() - interval '15 minutes' GROUP BY 1, 2"""),
+    ("criticizer_poll_found_missing", "Events that no trigger told and the poll found, ever.", ("stream",),
+     "SELECT stream, missing FROM source_positions"),
+    ("criticizer_poll_age_seconds", "Time since the poll last asked.", ("stream",),
+     "SELECT stream, extract(epoch FROM now() - polled_at) FROM source_positions"),
+    ("criticizer_poll_stopped", "1 while the last poll could not ask to the end.", ("stream",),
+     "SELECT stream, (problem <> '')::int FROM source_positions"),
     # PostgreSQL's own statistics: constant cost. Rolled-back inserts are included.
     ("criticizer_rows_inserted", "Rows ever inserted, from pg_stat_user_tables.", ("table",),
      """SELECT relname, n_tup_ins FROM pg_stat_user_tables

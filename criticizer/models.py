@@ -1,13 +1,15 @@
-"""Tables of the kernel: the outbox that is the queue, worker clusters, security events."""
+"""Tables of the kernel: the outbox that is the queue, worker clusters, security events, circuits."""
 
 from __future__ import annotations
 
 import uuid
 
+import pgtrigger
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from criticizer.states import CIRCUIT_TRANSITIONS, CircuitChange, CircuitState
 from criticizer.triggers import append_only
 
 
@@ -82,6 +84,10 @@ class SecurityEvent(models.Model):
         ROLE_DENIED = "role_denied", "Role does not allow the request"
         ARTIFACT_READ = "artifact_read", "Artifact read"
         ARTIFACT_REFUSED = "artifact_refused", "Artifact read refused"
+        ARTIFACT_FAULT = "artifact_fault", "Artifact overdue, lost, orphaned or unreadable"
+        AUDIT_FAULT = "audit_fault", "Audit rows differ from what was sealed"
+        LOGIN_LOCKED = "login_locked", "Logins refused for a while after failures"
+        PASSWORD_REFUSED = "password_refused", "Password refused before a dangerous action"
 
     id = models.BigAutoField(primary_key=True)
     kind = models.CharField(max_length=32, choices=Kind.choices)
@@ -99,3 +105,143 @@ class SecurityEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.path or self.actor}"
+
+
+class Circuit(models.Model):
+    """The circuit breaker of one dependency, shared by all processes (specification 003, 5).
+
+    `generation` counts the changes of state: a report of a call that began under an older one
+    changes nothing. `retry_at` is the end of the cool-down, or of a forced state.
+    """
+
+    name = models.CharField(max_length=128, primary_key=True)
+    state = models.CharField(max_length=14, choices=CircuitState.choices, db_default=CircuitState.CLOSED)
+    generation = models.BigIntegerField(db_default=0)
+    changed_at = models.DateTimeField(db_default=Now())
+    retry_at = models.DateTimeField(null=True, blank=True)
+    reason = models.CharField(max_length=512, blank=True, db_default="")
+    actor = models.CharField(max_length=255, blank=True, db_default="")
+    auth_failures = models.IntegerField(db_default=0)  # refused credentials in a row
+    # The one probe that is out, harmless (state open) or a real call (state half-open).
+    probe_token = models.UUIDField(null=True, blank=True)
+    probe_expires_at = models.DateTimeField(null=True, blank=True)
+    probe_successes = models.IntegerField(db_default=0)
+    probe_detail = models.CharField(max_length=512, blank=True, db_default="")  # of the last harmless probe
+
+    class Meta:
+        db_table = "circuits"
+        triggers = [
+            pgtrigger.FSM(
+                name="state_fsm",
+                field="state",
+                transitions=[(a.value, b.value) for a, b in CIRCUIT_TRANSITIONS],
+            )
+        ]
+        permissions = [("force_circuit", "Can force circuits open or closed")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class CircuitBucket(models.Model):
+    """Calls to a dependency in ten seconds. Unlogged: a crash of PostgreSQL forgets a minute of counts."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(max_length=128)
+    generation = models.BigIntegerField()
+    started_at = models.DateTimeField()
+    calls = models.IntegerField()
+    failures = models.IntegerField()
+
+    class Meta:
+        db_table = "circuit_buckets"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["name", "generation", "started_at"], name="circuit_buckets_one_per_ten_seconds"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.failures} of {self.calls} failed"
+
+
+class CircuitEvent(models.Model):
+    """What happened to a circuit, by whom and why: append-only. No actor: the breaker itself."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(max_length=128)
+    change = models.CharField(max_length=14, choices=CircuitChange.choices)
+    generation = models.BigIntegerField()
+    actor = models.CharField(max_length=255, blank=True, db_default="")
+    reason = models.CharField(max_length=512, blank=True, db_default="")
+    until = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "circuit_events"
+        indexes = [models.Index(fields=["name", "-id"], name="circuit_events_newest")]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.change}"
+
+
+class Pace(models.Model):
+    """How fast a dependency may be called: a token bucket, and the pause it asked for. Unlogged.
+
+    After a pause the rate starts at `slow_rate` at `slow_since` and grows back to `base_rate`.
+    """
+
+    name = models.CharField(max_length=128, primary_key=True)
+    tokens = models.FloatField(db_default=1.0)
+    refilled_at = models.DateTimeField(db_default=Now())
+    paused_until = models.DateTimeField(null=True, blank=True)
+    # Counts the pauses: a refusal of a call from before a pause belongs to that pause.
+    generation = models.BigIntegerField(db_default=0)
+    refusals = models.IntegerField(db_default=0)  # pauses in a row, for those without Retry-After
+    slow_rate = models.FloatField(null=True, blank=True)  # calls a second
+    base_rate = models.FloatField(null=True, blank=True)  # calls a second
+    slow_since = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "paces"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PaceSlot(models.Model):
+    """One of the calls that may be in flight to a dependency at once, leased. Unlogged."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(max_length=128)
+    number = models.IntegerField()
+    token = models.UUIDField(null=True, blank=True)
+    expires_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "pace_slots"
+        constraints = [models.UniqueConstraint(fields=["name", "number"], name="pace_slots_numbered")]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.number}"
+
+
+class LoginTry(models.Model):
+    """Failed logins of one subject in a window: an account, an address, or both (`throttle`).
+
+    `subject` is a keyed digest: the table names nobody. Its size is bounded by `throttle`.
+    """
+
+    subject = models.CharField(max_length=64, primary_key=True)
+    failures = models.IntegerField()
+    window_ends_at = models.DateTimeField()
+    locked_until = models.DateTimeField(null=True, blank=True)
+    succeeded_at = models.DateTimeField(null=True, blank=True)  # of an account from an address
+
+    class Meta:
+        db_table = "login_tries"
+        indexes = [models.Index(fields=["window_ends_at"], name="login_tries_oldest")]
+
+    def __str__(self) -> str:
+        return self.subject[:12]

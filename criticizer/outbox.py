@@ -18,6 +18,7 @@ from criticizer import sql
 
 LEASE_SECONDS = 30.0  # what a killed worker costs, whatever the stage's length
 RENEW_SECONDS = 10.0  # three chances before a lease runs out
+RESCUE_SECONDS = 10.0  # after a lost database, before leases that ran out meanwhile count for dead
 STALL_SECONDS = 8.0  # claimed but not started for so long: the cluster is wedged
 WAKE_PER_SECOND = 20.0  # how fast work that waited for a dependency comes back to it
 
@@ -51,20 +52,23 @@ UPDATE outbox_messages o
    SET available_at = now() + make_interval(secs => %(lease)s), lease_token = gen_random_uuid(),
        started_at = NULL
   FROM (SELECT id FROM outbox_messages
-         WHERE queue = %(queue)s AND available_at <= now()
+         WHERE queue = %(queue)s AND available_at <= now() AND (lease_token IS NULL OR %(rescue)s)
          ORDER BY available_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED) due
  WHERE o.id = due.id
 RETURNING o.id, o.aggregate_type, o.aggregate_id, o.message_type, o.lease_token, o.retry_count"""
 
 NEXT_DUE = """
 SELECT extract(epoch FROM available_at - clock_timestamp())::float8 AS seconds
-  FROM outbox_messages WHERE queue = %(queue)s ORDER BY available_at LIMIT 1"""
+  FROM outbox_messages
+ WHERE queue = %(queue)s AND (lease_token IS NULL OR available_at > now() OR %(rescue)s)
+ ORDER BY available_at LIMIT 1"""
 
 # Early, but one after another: a dependency that has just come back is not to be overrun.
 _WAKE = """
 WITH waiting AS (
   SELECT id, available_at FROM outbox_messages
-   WHERE waiting_for = %(dependency)s AND lease_token IS NULL FOR UPDATE SKIP LOCKED),
+   WHERE waiting_for = %(dependency)s AND lease_token IS NULL
+   ORDER BY available_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
 placed AS (SELECT id, row_number() OVER (ORDER BY available_at, id) - 1 AS place FROM waiting),
 woken AS (
   UPDATE outbox_messages o
@@ -88,8 +92,20 @@ SELECT pg_notify('criticizer_' || queue, '') FROM made"""
 
 def claim(queue: str, limit: int) -> list[Claimed]:
     """Lease up to `limit` due messages, oldest first. Never waits for another claimer."""
-    found = sql.rows(CLAIM, {"queue": queue, "limit": limit, "lease": scaled(LEASE_SECONDS)})
+    found = sql.rows(
+        CLAIM,
+        {"queue": queue, "limit": limit, "lease": scaled(LEASE_SECONDS), "rescue": may_rescue()},
+    )
     return [Claimed(**row) for row in found]
+
+
+def may_rescue() -> bool:
+    """Say whether work whose lease ran out may be taken over.
+
+    Not right after this process lost the database: nobody could renew a lease then, so one that
+    ran out says nothing about its worker. Those that live renew theirs within a second.
+    """
+    return sql.seconds_since_loss() > max(scaled(RESCUE_SECONDS), 2.0)
 
 
 def publish(
@@ -111,12 +127,16 @@ def publish(
     )
 
 
-def wake(dependency: str, per_second: float = WAKE_PER_SECOND) -> int:
+def wake(dependency: str, per_second: float = WAKE_PER_SECOND, *, limit: int | None = None) -> int:
     """Make the work that waits for `dependency` due, `per_second` a second; return how much it was.
 
-    Part of the caller's transaction.
+    `limit`: no more than so many, those first that would be due first. Part of the caller's
+    transaction.
     """
-    found = sql.rows(_WAKE, {"dependency": dependency, "rate": per_second / settings.RETRY_TIME_SCALE})
+    found = sql.rows(
+        _WAKE,
+        {"dependency": dependency, "rate": per_second / settings.RETRY_TIME_SCALE, "limit": limit},
+    )
     return sum(int(row["woken"]) for row in found)
 
 

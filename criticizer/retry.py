@@ -1,9 +1,9 @@
-"""Backoff as a pure value (specification 000, 8.2)."""
+"""Waits as pure values: backoff of stages (specification 000, 8.2), of a lost database (002, 3.1)."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 
@@ -40,5 +40,24 @@ class Backoff:
         return min(max(uniform(0.0, bound), retry_after or 0.0), self.ceiling)
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionProfile:
+    """How long to wait for a lost connection: `min(base * 2^n, maximum) + random(0, jitter)`.
+
+    The profile `connection` of specification 002, 3.1. All fields are seconds but `tries`.
+    """
+
+    base: float = 2.0
+    maximum: float = 30.0
+    jitter: float = 2.0
+    tries: int = 10
+
+    def waits(self, uniform: Callable[[float, float], float] = random.uniform) -> Iterator[float]:
+        """Yield the seconds before each further try; each is drawn when it is asked for."""
+        for n in range(self.tries):
+            yield min(self.base * 2.0**n, self.maximum) + uniform(0.0, self.jitter)
+
+
 BACKOFF = Backoff()
+CONNECTION = ConnectionProfile()
 MAX_ATTEMPTS_PER_STAGE = 5  # inclusive of the first attempt (8.3)

@@ -13,7 +13,18 @@ import environ
 from cryptography.fernet import Fernet
 
 from criticizer import embedded, logs
-from criticizer.env import Environment, generated_secret, git_repositories, networks, wrong
+from criticizer.env import (
+    Environment,
+    artifact_storages,
+    concurrency_limits,
+    generated_secret,
+    git_repositories,
+    git_watch,
+    networks,
+    owner_of_tables,
+    rate_limits,
+    wrong,
+)
 from reviews.sources.allowlist import AllowList
 from reviews.sources.p4client import validate_port
 
@@ -31,6 +42,7 @@ EMBEDDED_DATABASE = not env.text("DATABASE_URL")
 
 if EMBEDDED_DATABASE:
     _database: dict[str, Any] = embedded.django_settings(DATA_DIR)
+    DATABASE_OWNER = {"USER": embedded.OWNER}
     SECRET_KEY = env.text("SECRET_KEY") or generated_secret(
         DATA_DIR / "secrets", "secret_key", lambda: secrets.token_urlsafe(64)
     )
@@ -45,6 +57,8 @@ else:
     )
     if _database.get("ENGINE") != "django.db.backends.postgresql":
         raise wrong("DATABASE_URL", "is not a PostgreSQL URL", "postgres://user:password@host:5432/name")
+    # The role that owns the tables and migrates; web and workers then own nothing (docs/rotation.md).
+    DATABASE_OWNER = owner_of_tables(env)
     SECRET_KEY = env.required("SECRET_KEY", "a random text of at least 50 characters")
     ARTIFACT_KEYS = env.words("ARTIFACT_KEYS")
     if not ARTIFACT_KEYS:
@@ -53,6 +67,8 @@ else:
         )
 
 env.checked("ARTIFACT_KEYS", lambda: [Fernet(key) for key in ARTIFACT_KEYS], "Fernet keys, newest first")
+# Older keys whose signatures are still accepted while sessions and seals move to the new one.
+SECRET_KEY_FALLBACKS = env.words("SECRET_KEY_FALLBACKS")
 
 DATABASES = {
     "default": {
@@ -67,6 +83,8 @@ DATABASES = {
         },
     }
 }
+# What `migrate` grants the rights of web and workers to.
+APPLICATION_ROLE = embedded.ROLE if EMBEDDED_DATABASE else DATABASES["default"]["USER"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 BROKER_URL = env.choice("BROKER_URL", "postgres", ("postgres",))
@@ -103,15 +121,18 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "criticizer.hardening.HardeningMiddleware",
     "criticizer.health.HealthMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
+    "criticizer.outage.DatabaseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "criticizer.reauth.ReauthMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_structlog.middlewares.RequestMiddleware",
     "pghistory.middleware.HistoryMiddleware",
@@ -130,6 +151,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "reviews.context.workers",
+                "reviews.context.circuits",
             ]
         },
     }
@@ -139,6 +161,31 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
 ]
+AUTHENTICATION_BACKENDS = ["criticizer.throttle.ThrottledBackend"]
+# Views that ask for the password again, and when: criticizer.reauth.
+REAUTH_VIEWS = {
+    **{
+        f"admin:{table}_{view}": "any"
+        for table in (
+            "reviews_allowlistentry",
+            "reviews_viewerscope",
+            "reviews_apikey",
+            "auth_user",
+            "auth_group",
+        )
+        for view in ("add", "change", "delete")
+    },
+    "admin:auth_user_password_change": "any",
+    "admin:reviews_reviewjob_accept_late": "any",
+    # Lists with actions: replay, discard, revoke, force.
+    "admin:deadletters_deadletter_changelist": "post",
+    "admin:deadletters_deadletter_change": "post",
+    "admin:reviews_apikey_changelist": "post",
+    "admin:criticizer_circuit_changelist": "post",
+    "admin:criticizer_circuit_change": "post",
+    "admin:auth_user_changelist": "post",
+    "admin:auth_group_changelist": "post",
+}
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "reviews:list"
 LOGOUT_REDIRECT_URL = "login"
@@ -151,19 +198,10 @@ USE_I18N = False
 STATIC_URL = "static/"
 STATIC_ROOT = DATA_DIR / "static"
 STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # WhiteNoise warns where it is missing
-_PRIVATE = {"file_permissions_mode": 0o600, "directory_permissions_mode": 0o700}
-STORAGES = {
+STORAGES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
-    # Raw and redacted artifacts never share a directory (specification 001, 9.4).
-    "artifacts_raw": {
-        "BACKEND": "django.core.files.storage.FileSystemStorage",
-        "OPTIONS": {"location": DATA_DIR / "artifacts" / "raw", **_PRIVATE},
-    },
-    "artifacts_redacted": {
-        "BACKEND": "django.core.files.storage.FileSystemStorage",
-        "OPTIONS": {"location": DATA_DIR / "artifacts" / "redacted", **_PRIVATE},
-    },
+    **artifact_storages(env, DATA_DIR),
 }
 WHITENOISE_USE_FINDERS = True  # no collectstatic step: one command starts everything
 
@@ -176,7 +214,14 @@ if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
 SESSION_COOKIE_HTTPONLY = True
-SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = 12 * 3600
+CSRF_COOKIE_HTTPONLY = True  # forms carry the token; no script of ours reads it
+if BEHIND_TLS:
+    # Browsers accept these names from this very host over TLS only.
+    SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "__Host-criticizer-session", "__Host-criticizer-csrf"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+TRUSTED_PROXIES = networks(env, "TRUSTED_PROXIES")  # whose X-Forwarded-For is believed
 X_FRAME_OPTIONS = "DENY"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1_048_576
 CONTENT_SECURITY_POLICY = {
@@ -239,6 +284,11 @@ P4USER = env.text("P4USER")
 P4TICKETS = env.text("P4TICKETS")
 P4TRUST = env.text("P4TRUST")
 P4_REPLICA = env.flag("P4_REPLICA", default=False)  # P4PORT may lag behind the server that runs the triggers
+# Shelve events of one changelist within this time become one job.
+SHELVE_DEBOUNCE_SECONDS = env.number("SHELVE_DEBOUNCE_SECONDS", 60, minimum=0, maximum=3600, whole=False)
+SOURCE_POLL_SECONDS = env.integer("SOURCE_POLL_SECONDS", 300, minimum=0, maximum=86_400)  # 0: no poll
+SOURCE_POLL_BACKFILL = env.integer("SOURCE_POLL_BACKFILL", 0, minimum=0, maximum=500)
+GIT_WATCH = git_watch(env, GIT_REPOSITORIES)  # (repository, branch)
 
 # -- review -----------------------------------------------------------------------------------
 
@@ -269,6 +319,7 @@ SMTP_PORT = env.integer(
 )
 SMTP_USER = env.text("SMTP_USER")
 SMTP_PASSWORD = env.text("SMTP_PASSWORD")
+SMTP_PASSWORD_NEXT = env.text("SMTP_PASSWORD_NEXT")  # tried when the first is refused
 MAIL_FROM = env.text("MAIL_FROM", "criticizer@localhost")
 MAILDIR = DATA_DIR / "mail"
 WEBHOOK_SECRETS = env.words("WEBHOOK_SECRETS")
@@ -284,6 +335,17 @@ DLQ_MAX_AGE_DAYS = env.integer("DLQ_MAX_AGE_DAYS", 7, minimum=1, maximum=3650)
 DLQ_MAX_SIZE = env.integer("DLQ_MAX_SIZE", 10_000, minimum=1, maximum=10_000_000)
 DLQ_ALERT_PER_DAY = env.integer("DLQ_ALERT_PER_DAY", 100, minimum=1, maximum=1_000_000)
 RETRY_TIME_SCALE = env.number("RETRY_TIME_SCALE", 1, minimum=0.001, maximum=10, whole=False)
+# Calls a second, and calls at once, by dependency or by the beginning of its name up to a colon.
+RATE_LIMITS = rate_limits(env, "RATE_LIMITS")
+CONCURRENCY_LIMITS = concurrency_limits(env, "CONCURRENCY_LIMITS")
+CALL_SECONDS = max(LLM_TIMEOUT_SECONDS, 120) + 30  # when a call in flight counts as lost with its worker
+# Harmless questions that find out whether a dependency answers again, by the beginning of its name.
+CIRCUIT_PROBES = {
+    "p4": "reviews.probes.perforce",
+    "llm": "reviews.probes.model",
+    "provider:mail": "notifications.probes.mail",
+}
+CIRCUIT_CACHE_SECONDS = 0.5  # how long a process takes a closed circuit for closed
 
 # -- work -------------------------------------------------------------------------------------
 
@@ -293,13 +355,26 @@ STAGES = {
     "llm": ("reviews.stages.llm.run", "llm"),
     "notify": ("reviews.stages.notify.run", "stages"),
 }
-# What django-q2 calls: one leased stage, or a driver that claims for itself.
-TASKS = {"run_stage": "reviews.tasks.run_stage", "drive": "reviews.tasks.drive"}
+# What django-q2 calls for a message of each type, and the driver that claims for itself.
+TASKS = {
+    "run_stage": "reviews.tasks.run_stage",
+    "drive": "reviews.tasks.drive",
+    "poll_sources": "reviews.tasks.poll_sources",
+}
 DRIVEN_QUEUES = {"llm"}  # one worker drives many stages at once with asyncio
 DEADLETTER_RECOVERY = "reviews.recovery.JobRecovery"
 SWEEP = "reviews.pipeline.sweep"
 # Every 30 s in one cluster at a time: find lost work, delete what has expired.
-MAINTENANCE = [SWEEP, "reviews.pipeline.expire_overdue", "reviews.artifacts.delete_expired"]
+MAINTENANCE = [
+    SWEEP,
+    "reviews.pipeline.expire_overdue",
+    "criticizer.probes.maintain",
+    "reviews.artifacts.delete_expired",
+    "reviews.artifact_care.verify_round",
+    "reviews.seals.seal_all",
+    "reviews.ledger.delete_expired",
+    "reviews.polling.ensure",
+]
 
 _WORKERS = env.integer("WORKERS", 2, minimum=1, maximum=256)
 CLAIM_BATCH = 2 * _WORKERS  # rows leased by one claim
@@ -325,5 +400,26 @@ Q_CLUSTER = {
     },
 }
 
+# Where each secret comes from, for `manage.py secrets_status`; never a value.
+SECRET_SOURCES = [
+    env.source_of("SECRET_KEY", DATA_DIR / "secrets" / "secret_key"),
+    env.source_of("SECRET_KEY_FALLBACKS"),
+    env.source_of("ARTIFACT_KEYS", DATA_DIR / "secrets" / "artifact_key"),
+    *map(
+        env.source_of,
+        (
+            "DATABASE_URL",
+            "DATABASE_OWNER_URL",
+            "LLM_API_KEY",
+            "LLM_API_KEY_NEXT",
+            "SMTP_PASSWORD",
+            "SMTP_PASSWORD_NEXT",
+            "WEBHOOK_SECRETS",
+            "ARTIFACT_S3_SECRET_KEY",
+        ),
+    ),
+]
+
 LOGGING = logs.django_logging(env.choice("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")))
 LOGGING_CONFIG = "criticizer.logs.configure"
+DEFAULT_EXCEPTION_REPORTER = "criticizer.error_reports.MaskingReporter"

@@ -7,13 +7,17 @@ their cost. They take part in Django's transactions like any other statement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import psycopg
 import structlog
-from django.db import InterfaceError, OperationalError, connection
+from django.db import InterfaceError, InternalError, OperationalError, connection
 from psycopg.rows import dict_row, tuple_row
+
+from criticizer.failures import sqlstate_of
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -21,10 +25,13 @@ Parameters = Mapping[str, Any] | Sequence[Any]
 # Django opens its connections with preparing switched off, which overrules `prepare=True`. This
 # high a threshold prepares what asks for it and nothing else.
 _WHEN_ASKED = 2**31
+LOOK_SECONDS = 0.5  # between looks for a server that is away
+_lost_at = -math.inf  # monotonic
 
 
 def _execute(sql: str, parameters: Parameters, row_factory: Any) -> list[Any]:
     if connection.connection is not None and connection.connection.closed and not connection.in_atomic_block:
+        note_loss()
         connection.close()  # the server went away under a thread that nobody looks after
     connection.ensure_connection()
     if connection.connection.prepare_threshold is None:
@@ -55,38 +62,85 @@ def value(sql: str, parameters: Parameters = ()) -> Any:
 
 
 def reconnecting(
-    work: Callable[[], T], *, sleep: Callable[[float], None], attempts: int, seconds: float
+    work: Callable[[], T], *, waits: Iterable[float], sleep: Callable[[float], None] = time.sleep
 ) -> T:
     """Run `work`, repeating it when the connection to PostgreSQL is lost or another won a deadlock.
 
-    `work` must be safe to repeat: a lost connection may hide a commit. Waits `seconds`
-    between tries and raises the last error after `attempts`.
+    `work` must be safe to repeat: a lost connection may hide a commit. `waits` are the seconds
+    before each further try, as many as it yields; then the last error is raised. A wait for the
+    server ends early when the server answers again.
     """
-    for attempt in range(1, attempts + 1):
+    is_believed = True  # a proxy may answer for a server that is still away
+    remaining = iter(waits)
+    while True:
         try:
             return work()
-        except (OperationalError, InterfaceError) as error:
-            if connection.in_atomic_block or attempt == attempts:
+        except (OperationalError, InterfaceError, InternalError) as error:
+            is_conflict = sqlstate_of(error) in _CONFLICTS
+            if connection.in_atomic_block or not (is_conflict or is_disconnect(error)):
                 raise
-            if _sqlstate(error) in _CONFLICTS:
+            seconds = next(remaining, None)
+            if seconds is None:
+                raise
+            if is_conflict:
                 sleep(0.05)
                 continue
-            if not _is_disconnect(error):
-                raise
-            log.warning("database_reconnect", attempt=attempt)
+            note_loss()
+            log.warning("database_reconnect", seconds=round(seconds, 1))
             connection.close()
-            sleep(seconds)
-    raise AssertionError("unreachable")
+            if is_believed:
+                is_believed = not pause(seconds, sleep)
+            else:
+                is_believed = True
+                sleep(seconds)
+
+
+def pause(seconds: float, sleep: Callable[[float], None] = time.sleep) -> bool:
+    """Wait for the server, `seconds` at most; say whether it answered before they were over.
+
+    Looks twice a second: one refused connection costs nothing, and a restart no more than it takes.
+    """
+    left = seconds
+    while True:
+        if _answers():
+            return True
+        if left <= 0:
+            return False
+        sleep(min(LOOK_SECONDS, left))
+        left -= LOOK_SECONDS
+
+
+def _answers() -> bool:
+    connection.close()
+    try:
+        connection.ensure_connection()
+    except (OperationalError, InterfaceError):
+        note_loss()
+        return False
+    return bool(connection.is_usable())
+
+
+def note_loss() -> None:
+    """Remember that this process found the database away just now."""
+    global _lost_at
+    _lost_at = time.monotonic()
+
+
+def seconds_since_loss() -> float:
+    """Return how long ago this process last found the database away (infinity: never)."""
+    return time.monotonic() - _lost_at
 
 
 _CONFLICTS = {"40001", "40P01"}  # serialization failure, deadlock
+# The server ends, has crashed, starts, ended an idle session or transaction; or a standby answers
+# for the server that it was promoted away from.
+_AWAY = {"57P01", "57P02", "57P03", "57P05", "25P03", "25006"}
 
 
-def _sqlstate(error: Exception) -> str:
-    return getattr(error.__cause__, "sqlstate", None) or ""
-
-
-def _is_disconnect(error: Exception) -> bool:
-    sqlstate = _sqlstate(error)
-    # 57P0x: the server ends or starts; 08: connection; none at all: the socket went away.
-    return not sqlstate or sqlstate.startswith("08") or sqlstate in {"57P01", "57P02", "57P03"}
+def is_disconnect(error: BaseException) -> bool:
+    """Say whether the connection is gone, or the server takes none at the moment."""
+    sqlstate = sqlstate_of(error)
+    if sqlstate in _AWAY:
+        return True
+    # 08: connection; none at all: the socket went away.
+    return not isinstance(error, InternalError) and (not sqlstate or sqlstate.startswith("08"))

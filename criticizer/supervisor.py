@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import IO
 
 import structlog
+
+from criticizer import processes
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +34,7 @@ class Child:
     name: str
     command: Sequence[str]
     environment: Mapping[str, str]
-    process: subprocess.Popen[bytes] | None = None
+    process: processes.Process | None = None
     started_at: float = 0.0
     start_at: float = 0.0
     deaths: int = 0
@@ -75,13 +76,11 @@ class Supervisor:
                 )
                 child.process = None
             if child.process is None and now >= child.start_at:
-                child.process = subprocess.Popen(
-                    list(child.command),
-                    env=dict(child.environment),
-                    stdin=subprocess.DEVNULL,
+                child.process = processes.start(
+                    child.command,
+                    environment=child.environment,
                     stdout=self._stream(child.name),
                     stderr=self._stream(child.name),
-                    start_new_session=True,
                 )
                 child.started_at = now
                 log.info("process_started", process=child.name, pid=child.process.pid)
@@ -95,7 +94,7 @@ class Supervisor:
         for process in running:
             try:
                 process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
+            except processes.TimeoutExpired:
                 log.error("process_killed", pid=process.pid)
             # Whatever the leader left in its group goes too.
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -124,6 +123,7 @@ def web(host: str, port: int, environment: Mapping[str, str], processes: int = 2
     """Return the web server: gunicorn with threads, one database connection each for its life."""
     command = [
         sys.executable, "-m", "gunicorn", "criticizer.wsgi:application",
+        "--config", "python:criticizer.web_server",
         "--chdir", str(Path(__file__).resolve().parent.parent),
         "--bind", f"{host}:{port}", "--workers", str(processes), "--threads", str(threads),
         "--worker-class", "gthread", "--timeout", "60", "--graceful-timeout", "20",

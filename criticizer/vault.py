@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Sequence
 
@@ -16,7 +17,9 @@ class Vault:
     """Seals bytes with the newest of `keys` and opens them with any (Fernet: AES-CBC + HMAC)."""
 
     def __init__(self, keys: Sequence[str]) -> None:
+        """Raises ValueError when there is no key or one is no Fernet key; it does not repeat it."""
         self._fernet = MultiFernet([Fernet(key) for key in keys])
+        self.newest = key_id(keys[0])
 
     def seal(self, data: bytes) -> bytes:
         return self._fernet.encrypt(zlib.compress(data, 6))
@@ -27,3 +30,15 @@ class Vault:
             return zlib.decompress(self._fernet.decrypt(sealed))
         except (InvalidToken, zlib.error) as error:
             raise VaultError("the artifact does not open with any of ARTIFACT_KEYS") from error
+
+    def reseal(self, sealed: bytes) -> bytes:
+        """Return the same content sealed with the newest key. Raises VaultError."""
+        try:
+            return self._fernet.rotate(sealed)
+        except InvalidToken as error:
+            raise VaultError("the artifact does not open with any of ARTIFACT_KEYS") from error
+
+
+def key_id(key: str) -> str:
+    """Return the public name of a key: 12 digits of its SHA-256, which tell nothing about 256 random bits."""
+    return hashlib.sha256(key.strip().encode()).hexdigest()[:12]

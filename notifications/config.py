@@ -26,6 +26,7 @@ def from_settings() -> ProvidersConfig:
             security=settings.SMTP_SECURITY,
             user=settings.SMTP_USER,
             password=settings.SMTP_PASSWORD,
+            password_next=settings.SMTP_PASSWORD_NEXT,
         )
     return ProvidersConfig(
         mail_from=settings.MAIL_FROM,

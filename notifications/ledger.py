@@ -16,6 +16,7 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
+from criticizer import sql
 from criticizer.failures import Failure
 from criticizer.redaction import clean
 from notifications.models import Delivery, DeliveryAttempt
@@ -25,9 +26,9 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-# What came of a send lives only in this process until it is written. PostgreSQL restarts in
-# seconds, and a lost answer of a mail server costs an operator's decision.
-RECORD_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 4.0)
+# What came of a send lives only in this process until it is written, and a lost answer of a mail
+# server costs an operator's decision: minutes, as workers wait for a lost database everywhere.
+RECORD_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0, 30.0, 30.0)
 
 _OPEN_OUTCOMES = (SendOutcome.STARTED, SendOutcome.ACCEPTED)
 _UNSENT_MARK = {"notified_at": None, "notification_id": ""}
@@ -115,8 +116,8 @@ def record_failure(claimed: Claim, outcome: SendOutcome, to: DeliveryStatus, fai
     return moved
 
 
-def recorded(write: Callable[[], T], pause: Callable[[float], None] = time.sleep) -> T:
-    """Do a write that only this process knows of, waiting out a short loss of the database.
+def recorded(write: Callable[[], T], pause: Callable[[float], object] = sql.pause) -> T:
+    """Do a write that only this process knows of, waiting out a loss of the database.
 
     Raises the database's error when it stays away: the row then says that an attempt is
     open, which is true, and the next worker reconciles it.
@@ -129,7 +130,10 @@ def recorded(write: Callable[[], T], pause: Callable[[float], None] = time.sleep
                 raise
             log.warning("delivery_record_repeated", error=type(error).__name__)
             connection.close()
-            pause(seconds)
+            if sql.is_disconnect(error):
+                pause(seconds)
+            else:
+                time.sleep(seconds)
     return write()
 
 

@@ -15,8 +15,17 @@ import structlog
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
-from criticizer.failures import ErrorClass, Failure, Place, RetryableFailure, UncertainFailure
+from criticizer import dependencies
+from criticizer.failures import (
+    ErrorClass,
+    Failure,
+    Place,
+    RetryableFailure,
+    UncertainFailure,
+    Waiting,
+)
 from notifications import frozen, ledger
+from notifications.circuits import dependency_of
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Evidence, Provider
 from notifications.recipients import CHANNELS, split
@@ -41,7 +50,8 @@ def settle_row(row: Delivery, provider: Provider | None) -> Finding:
 
     The row ends as SENT, as RECONCILING (ABSENT and REPEATABLE: whoever asked decides what
     is next) or as UNCERTAIN. Raises RetryableFailure when the provider could not be asked or
-    another worker moved the row; the row stays RECONCILING.
+    another worker moved the row, and Waiting when it must not be asked now; the row stays
+    RECONCILING.
     """
     if row.notified_at is not None and not row.notification_id:
         _alert(row, "a time of notification without the provider's id")
@@ -56,7 +66,9 @@ def settle_row(row: Delivery, provider: Provider | None) -> Finding:
     if provider is None or was_elsewhere:
         return _hold(row, "the provider that was asked to send it is not configured any more")
     if provider.capabilities.can_look_up:
-        answer = provider.look_up(frozen.thaw(row), row.notification_id)
+        message = frozen.thaw(row)
+        with dependencies.guarded(dependency_of(row.recipient, provider)):
+            answer = provider.look_up(message, row.notification_id)
         if answer.evidence is Evidence.FOUND:
             _must(ledger.back_fill(row, answer.notification_id, SendOutcome.FOUND, "found at the provider"))
             log.info("delivery_back_filled", delivery=row.pk, job=row.job_id)
@@ -85,9 +97,9 @@ def settle(job_id: int, providers: Mapping[str, Provider]) -> int:
                 _must(ledger.move(ledger.read(row.pk), DeliveryStatus.PENDING, clear_markers=True))
             elif finding is Finding.REPEATABLE:
                 _hold(ledger.read(row.pk), "the job ended before its attempt was repeated")
-        except Failure as failure:
+        except (Failure, Waiting) as error:
             left += 1
-            log.warning("delivery_not_settled", delivery=row.pk, error_class=failure.error_class)
+            log.warning("delivery_not_settled", delivery=row.pk, reason=_reason(error))
     return left
 
 
@@ -130,9 +142,9 @@ def audit_sent(
             finding = settle_row(row, providers.get(split(row.recipient)[0]))
             if finding is Finding.ABSENT:
                 _must(ledger.move(ledger.read(row.pk), DeliveryStatus.PENDING, clear_markers=True))
-        except Failure as failure:
+        except (Failure, Waiting) as error:
             # It stays in reconciliation: nothing is sent before it is answered.
-            log.warning("delivery_not_settled", delivery=row.pk, error_class=failure.error_class)
+            log.warning("delivery_not_settled", delivery=row.pk, reason=_reason(error))
             audit.requeued.add(row.job_id)
             continue
         if finding is Finding.SENT:
@@ -153,6 +165,10 @@ def _without_evidence() -> QuerySet[Delivery]:
             notified_at__isnull=False,
         )
     )
+
+
+def _reason(error: Failure | Waiting) -> str:
+    return f"waiting for {error.dependency}" if isinstance(error, Waiting) else str(error.error_class)
 
 
 def _hold(row: Delivery, reason: str) -> Finding:

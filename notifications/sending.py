@@ -1,8 +1,8 @@
 """Tell each recipient exactly once: prepare, then send and mark (specification 004, 6.3 to 6.5).
 
     prepare   one row a recipient, message and token frozen
-    deliver   per row: re-read ► settle what may have happened ► claim, attempt on disk
-              ► send (no transaction open) ► one UPDATE: id, time, sent
+    deliver   per row: re-read ► settle what may have happened ► may the provider be called?
+              ► claim, attempt on disk ► send (no transaction open) ► one UPDATE: id, time, sent
 
 Callers see to it that one worker at a time delivers a job (the stage's lease). Should two
 meet all the same, the claim's guard lets one of them send.
@@ -20,6 +20,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now
 
+from criticizer import dependencies
 from criticizer.failures import (
     ErrorClass,
     Failure,
@@ -27,8 +28,10 @@ from criticizer.failures import (
     Place,
     RetryableFailure,
     UncertainFailure,
+    Waiting,
 )
 from notifications import frozen, ledger, reconcile
+from notifications.circuits import dependency_of
 from notifications.decisions import (
     cancel_unsent,
     confirm_delivered,
@@ -39,7 +42,7 @@ from notifications.decisions import (
 )
 from notifications.frozen import token_for
 from notifications.models import Delivery, DeliveryAttempt
-from notifications.providers.base import Message, Provider
+from notifications.providers.base import ABOUT_RECIPIENT, Message, Provider
 from notifications.recipients import split
 from notifications.reconcile import Audit, Finding, audit_sent, settle
 from notifications.states import DeliveryStatus, SendOutcome
@@ -87,6 +90,7 @@ class _Step(Enum):
 class _Tally:
     steps: dict[_Step, int] = field(default_factory=lambda: dict.fromkeys(_Step, 0))
     failures: list[Failure] = field(default_factory=list)
+    waits: list[Waiting] = field(default_factory=list)
     defects: list[Exception] = field(default_factory=list)
 
     def outcome(self) -> Outcome:
@@ -168,9 +172,10 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
     right before each send; a False answer stops without sending.
 
     Raises, after all rows, in this order: what is a defect of ours as it came; else
-    RetryableFailure when any row is to be repeated (with the largest Retry-After); else
-    UncertainFailure DELIVERY_UNCERTAIN when any row waits for an operator; else
-    PermanentFailure with the class of a refused row. Must not be called in a transaction.
+    RetryableFailure when any row is to be repeated (with the largest Retry-After); else Waiting
+    when a row's provider must not be called now (the shortest wait); else UncertainFailure
+    DELIVERY_UNCERTAIN when any row waits for an operator; else PermanentFailure with the class
+    of a refused row. Must not be called in a transaction.
     """
     tally = _Tally()
     for delivery_id in list(
@@ -183,6 +188,8 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
             tally.steps[_deliver_row(delivery_id, providers, may_continue)] += 1
         except Failure as failure:
             tally.failures.append(failure)
+        except Waiting as waiting:
+            tally.waits.append(waiting)
         except DatabaseTrouble:
             raise
         except Exception as error:  # noqa: BLE001
@@ -193,7 +200,12 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
             break
     outcome = tally.outcome()
     log.info(
-        "deliveries_done", job=job_id, sent=outcome.sent, failed=len(tally.failures), stopped=outcome.stopped
+        "deliveries_done",
+        job=job_id,
+        sent=outcome.sent,
+        failed=len(tally.failures),
+        waiting=len(tally.waits),
+        stopped=outcome.stopped,
     )
     if not outcome.stopped:
         _raise(tally)
@@ -229,15 +241,20 @@ def _deliver_row(
     assert provider is not None
     if not may_continue():
         return _Step.STOPPED
-    claimed = ledger.claim(row, provider.name)
-    if claimed is None:
-        raise RetryableFailure(
-            ErrorClass.WRITE_CONFLICT,
-            Place.DATABASE,
-            "another worker took the delivery",
-            context=_context(row),
-        )
-    return _send(row, claimed, provider, message, in_doubt=in_doubt)
+    # Before the claim: a provider that must not be called now costs the row nothing.
+    permit = dependencies.admit(dependency_of(row.recipient, provider))
+    try:
+        claimed = ledger.claim(row, provider.name)
+        if claimed is None:
+            raise RetryableFailure(
+                ErrorClass.WRITE_CONFLICT,
+                Place.DATABASE,
+                "another worker took the delivery",
+                context=_context(row),
+            )
+        return _send(row, claimed, provider, message, permit, in_doubt=in_doubt)
+    finally:
+        permit.release()  # of one that was not reported
 
 
 def _message(row: Delivery, provider: Provider | None) -> Message:
@@ -259,14 +276,24 @@ def _message(row: Delivery, provider: Provider | None) -> Message:
 
 
 def _send(
-    row: Delivery, claimed: ledger.Claim, provider: Provider, message: Message, *, in_doubt: bool
+    row: Delivery,
+    claimed: ledger.Claim,
+    provider: Provider,
+    message: Message,
+    permit: dependencies.Permit,
+    *,
+    in_doubt: bool,
 ) -> _Step:
-    """Send once, then write down what came of it. `in_doubt`: an earlier attempt may have arrived."""
+    """Send once, then write down what came of it, on the row first and then for the circuit.
+
+    `in_doubt`: an earlier attempt may have arrived.
+    """
     unresolved = DeliveryStatus.RECONCILING if in_doubt else DeliveryStatus.PENDING
     try:
         notification_id = provider.send(message)
     except RetryableFailure as failure:
         _record(claimed, SendOutcome.NOT_SENT, unresolved, failure)
+        _wait_if_told(permit, failure)
         raise
     except PermanentFailure as failure:
         # A refusal now says nothing about the attempt before it.
@@ -277,14 +304,21 @@ def _send(
             failure,
         )
         if in_doubt:
+            permit.report(failure)
             raise _uncertain(row) from failure
+        if (waiting := permit.report(failure)) is not None:
+            # Not this row's failure: refused credentials of the provider hold all rows alike.
+            ledger.move(ledger.read(row.pk), DeliveryStatus.PENDING)
+            raise waiting from failure
         raise
     except UncertainFailure as failure:
         capabilities = provider.capabilities
         if not (capabilities.can_look_up or capabilities.deduplicates):
             _record(claimed, SendOutcome.AMBIGUOUS, DeliveryStatus.UNCERTAIN, failure)
+            permit.report(failure)
             raise
         _record(claimed, SendOutcome.AMBIGUOUS, DeliveryStatus.RECONCILING, failure)
+        _wait_if_told(permit, failure)
         raise RetryableFailure(
             failure.error_class,
             failure.place,
@@ -299,8 +333,18 @@ def _send(
         )
         _record(claimed, SendOutcome.AMBIGUOUS, DeliveryStatus.RECONCILING, defect)
         raise
-    _mark(row, claimed, notification_id)
+    try:
+        _mark(row, claimed, notification_id)
+    finally:
+        permit.report(None)  # the provider answered, whatever the database did
     return _Step.SENT
+
+
+def _wait_if_told(permit: dependencies.Permit, failure: Failure) -> None:
+    """Report the failure; raise Waiting where it is to cost the stage no attempt."""
+    about_provider = None if failure.context.get(ABOUT_RECIPIENT) else failure
+    if (waiting := permit.report(about_provider)) is not None:
+        raise waiting from failure
 
 
 def _mark(row: Delivery, claimed: ledger.Claim, notification_id: str) -> None:
@@ -334,17 +378,24 @@ def _record(claimed: ledger.Claim, outcome: SendOutcome, to: DeliveryStatus, fai
 def _raise(tally: _Tally) -> None:
     if tally.defects:
         raise tally.defects[0]
-    for kind in (RetryableFailure, UncertainFailure, PermanentFailure):
-        found = [failure for failure in tally.failures if isinstance(failure, kind)]
-        if found:
-            worst = max(found, key=_wait)
-            raise kind(
-                worst.error_class,
-                worst.place,
-                worst.detail,
-                context={**worst.context, **_counts(tally.failures)},
-                retry_after_seconds=worst.retry_after_seconds,
-            ) from worst
+    _raise_worst(tally, RetryableFailure)
+    if tally.waits:
+        raise min(tally.waits, key=lambda waiting: waiting.seconds)
+    _raise_worst(tally, UncertainFailure)
+    _raise_worst(tally, PermanentFailure)
+
+
+def _raise_worst(tally: _Tally, kind: type[Failure]) -> None:
+    found = [failure for failure in tally.failures if isinstance(failure, kind)]
+    if found:
+        worst = max(found, key=_wait)
+        raise kind(
+            worst.error_class,
+            worst.place,
+            worst.detail,
+            context={**worst.context, **_counts(tally.failures)},
+            retry_after_seconds=worst.retry_after_seconds,
+        ) from worst
 
 
 def _wait(failure: Failure) -> float:

@@ -5,17 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 import pghistory
+from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.forms import ModelForm
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.views.decorators.cache import never_cache
 
+from criticizer.addresses import client_address
 from criticizer.admin import BoundedPaginator, ReadOnlyAdmin, one_of, state_column
-from reviews import keys
+from deadletters.forms import ReasonForm
+from reviews import (
+    artifact_reading,
+    keys,
+    pipeline,
+    scope_admin,  # noqa: F401  registers the viewing scopes
+    source_admin,  # noqa: F401  registers the event ledger
+)
+from reviews.allow_explain import explain
+from reviews.artifact_reading import ReadFailed, ReadRefused
 from reviews.audit import (
     A_PROGRAM,
     EDIT_WORDS,
@@ -25,9 +40,10 @@ from reviews.audit import (
     where_from,
     with_usernames,
 )
-from reviews.forms import AllowListEntryForm, ApiKeyForm, DeletionForm
-from reviews.models import AllowListEntry, ApiKey, ReviewJob
+from reviews.forms import AllowListEntryForm, ApiKeyForm, DeletionForm, PathForm
+from reviews.models import AllowListEntry, ApiKey, Artifact, ReviewJob
 from reviews.review_page import results_of, stages_of
+from reviews.scopes import scope_of
 from reviews.states import JobStatus
 
 
@@ -43,7 +59,7 @@ class ReviewJobAdmin(ReadOnlyAdmin):
     state = state_column("status")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).defer("recipients")
+        return super().get_queryset(request).filter(scope_of(request.user).of_jobs()).defer("recipients")
 
     @admin.display(description="changelist", ordering="changelist_id")
     def changelist(self, job: ReviewJob) -> SafeString:
@@ -62,16 +78,53 @@ class ReviewJobAdmin(ReadOnlyAdmin):
         """Show the job with its stages, attempts, findings, coverage and deliveries, each bounded."""
         job = self.get_object(request, object_id)
         if isinstance(job, ReviewJob):
+            scope = scope_of(request.user)
             extra_context = {
                 "title": f"Review of {job.changelist_id[:80]}, version {job.review_version}",
                 "subtitle": None,
                 "job": job,
-                "stages": stages_of(job),
-                "results": results_of(job),
+                "stages": stages_of(job, scope),
+                "results": results_of(job, scope),
                 "letters": job.dead_letters.order_by("-id")[:20],
+                "events": job.events.order_by("-id")[:50],
+                "may_accept_late": request.user.has_perm("reviews.accept_late")
+                and not pipeline.why_not_acceptable(job.pk),
                 **(extra_context or {}),
             }
         return super().change_view(request, object_id, form_url, extra_context)
+
+    def get_urls(self) -> list[Any]:
+        accept = self.admin_site.admin_view(self.accept_late_view)
+        return [
+            path("<int:job_id>/accept-late/", accept, name="reviews_reviewjob_accept_late"),
+            *super().get_urls(),
+        ]
+
+    def accept_late_view(self, request: HttpRequest, job_id: int) -> HttpResponse:
+        """Ask why, then have the late result of a timed-out review delivered (003, 4.3)."""
+        if not request.user.has_perm("reviews.accept_late"):
+            raise PermissionDenied
+        job = get_object_or_404(ReviewJob, pk=job_id)
+        address = reverse("admin:reviews_reviewjob_change", args=[job_id])
+        if problem := pipeline.why_not_acceptable(job_id):
+            self.message_user(request, f"Nothing was accepted: {problem}.", messages.WARNING)
+            return HttpResponseRedirect(address)
+        form = ReasonForm(request.POST or None)
+        if not form.is_valid():
+            context = {
+                **self.admin_site.each_context(request),
+                "title": "Accept the late result",
+                "opts": self.opts,
+                "form": form,
+                "job": job,
+            }
+            return TemplateResponse(request, "admin/reviews/reviewjob/accept_late.html", context)
+        problem = pipeline.accept_late(job_id, request.user.get_username(), form.cleaned_data["reason"])
+        if problem:
+            self.message_user(request, f"Nothing was accepted: {problem}.", messages.WARNING)
+        else:
+            self.message_user(request, "Accepted: the recipients are told now.", messages.SUCCESS)
+        return HttpResponseRedirect(address)
 
 
 @admin.register(AllowListEntry)
@@ -85,6 +138,7 @@ class AllowListEntryAdmin(admin.ModelAdmin[AllowListEntry]):
     list_filter = (one_of("kind", "kind", AllowListEntry.Kind.choices),)
     search_fields = ("pattern__startswith",)
     ordering = ("position", "id")
+    change_list_template = "admin/reviews/allowlistentry/change_list.html"
     object_history_template = "admin/reviews/allowlistentry/object_history.html"
     delete_confirmation_template = "admin/reviews/allowlistentry/delete_confirmation.html"
 
@@ -94,6 +148,35 @@ class AllowListEntryAdmin(admin.ModelAdmin[AllowListEntry]):
         actions.pop("delete_selected", None)
         return actions
 
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.explain_view)
+        return [path("explain/", view, name="reviews_allowlistentry_explain"), *super().get_urls()]
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return super().changelist_view(
+            request, {"ceiling": settings.DEPOT_ALLOW_LIST, **(extra_context or {})}
+        )
+
+    def explain_view(self, request: HttpRequest) -> HttpResponse:
+        """Answer "would this path be allowed?" with the line that decides; nothing is fetched."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        form = PathForm(request.GET if "path" in request.GET else None)
+        explanation = None
+        if form.is_valid():
+            asked = form.cleaned_data
+            explanation = explain(asked["path"], case_sensitive=not asked["ignore_case"])
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Would this path be allowed?",
+            "opts": self.opts,
+            "form": form,
+            "explanation": explanation,
+        }
+        return TemplateResponse(request, "admin/reviews/allowlistentry/explain.html", context)
+
     def save_model(self, request: HttpRequest, obj: AllowListEntry, form: Any, change: bool) -> None:
         with pghistory.context(**origin(request)):
             super().save_model(request, obj, form, change)
@@ -101,6 +184,8 @@ class AllowListEntryAdmin(admin.ModelAdmin[AllowListEntry]):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        if not self.has_delete_permission(request):
+            raise PermissionDenied
         form = DeletionForm(request.POST or None)
         if request.method == "POST" and not form.is_valid():
             self.message_user(request, "Nothing was deleted: say why first.", messages.ERROR)
@@ -144,16 +229,80 @@ class AllowListEditAdmin(ReadOnlyAdmin):
         return where_from(row)
 
 
+@admin.register(Artifact)
+class ArtifactAdmin(ReadOnlyAdmin):
+    """Which artifacts exist, for how long, and a way to read one, which is always recorded."""
+
+    change_form_template = "admin/reviews/artifact/change_form.html"
+    list_display = ("job", "kind", "is_raw", "size_bytes", "created_at", "expires_at", "deleted_at", "fault")
+    list_select_related = ("job",)
+    list_filter = (
+        one_of("kind", "kind", Artifact.Kind.choices),
+        one_of("fault", "fault", Artifact.Fault.choices),
+    )
+    search_fields = ("job__changelist_id__exact",)
+    search_help_text = "A changelist, exactly."
+    ordering = ("-id",)
+    fields = readonly_fields = (
+        "job", "kind", "is_raw", "name", "size_bytes", "created_at", "expires_at", "deleted_at",
+        "key_id", "checked_at", "fault",
+    )  # fmt: skip
+
+    def get_urls(self) -> list[URLPattern]:
+        # Not behind `admin_view`: who is logged in and refused must leave a trace, not be sent to log in.
+        view = never_cache(self.content_view)
+        return [path("<int:pk>/content/", view, name="reviews_artifact_content"), *super().get_urls()]
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        artifact = self.get_object(request, object_id)
+        address = ""
+        if isinstance(artifact, Artifact) and artifact_reading.may_read(artifact, request.user):
+            address = reverse("admin:reviews_artifact_content", args=[artifact.pk])
+        return super().change_view(
+            request, object_id, form_url, {"content_address": address, **(extra_context or {})}
+        )
+
+    def content_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Show an artifact's text to those who may read it; both outcomes leave an audit row."""
+        if not request.user.is_authenticated:
+            return redirect_to_login(request.get_full_path(), reverse("admin:login"))
+        artifact = Artifact.objects.select_related("job").filter(pk=pk).first()
+        if artifact is None:
+            raise Http404
+        try:
+            content = artifact_reading.read(artifact, request.user, client_address(request))
+        except ReadRefused as refused:
+            raise PermissionDenied(str(refused)) from refused
+        except ReadFailed as failed:
+            self.message_user(request, str(failed), messages.ERROR)
+            return HttpResponseRedirect(reverse("admin:reviews_artifact_changelist"))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": str(artifact),
+            "opts": self.opts,
+            "artifact": artifact,
+            "content": content,
+        }
+        return TemplateResponse(request, "admin/reviews/artifact/content.html", context)
+
+
 @admin.register(ApiKey)
 class ApiKeyAdmin(ReadOnlyAdmin):
     """Keys are made and revoked here; the key itself is shown once and its digest never."""
 
+    add_form_template = "admin/change_form.html"  # the read-only form has no button to save with
     list_display = ("name", "role", "prefix", "state", "created_at", "last_used_at")
     list_filter = (one_of("role", "role", ApiKey.Role.choices),)
     search_fields = ("name",)
     ordering = ("name",)
     actions = ("revoke",)
-    fields = ("name", "role", "prefix", "state", "created_at", "last_used_at", "revoked_at")
+    fields = ("name", "role", "prefixes", "prefix", "state", "created_at", "last_used_at", "revoked_at")
     readonly_fields = ("state",)
 
     @admin.display(description="state")

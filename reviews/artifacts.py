@@ -19,8 +19,9 @@ from django.utils import timezone
 
 from criticizer.failures import ErrorClass, PermanentFailure, Place
 from criticizer.vault import Vault, VaultError
-from reviews.models import Artifact
+from reviews.models import Artifact, JobEvent
 from reviews.pipeline import StageClaim
+from reviews.states import JobStatus
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +35,7 @@ class Stored:
     name: str
     sha256: str
     size_bytes: int
+    key_id: str
 
     @property
     def is_raw(self) -> bool:
@@ -48,26 +50,36 @@ class Stored:
             name=self.name,
             sha256=self.sha256,
             size_bytes=self.size_bytes,
+            key_id=self.key_id,
             expires_at=timezone.now() + timedelta(days=days),
         )
 
 
-def _storage(*, is_raw: bool) -> Storage:
+def storage(*, is_raw: bool) -> Storage:
+    """Return the namespace: raw and redacted artifacts never share one."""
     return storages["artifacts_raw" if is_raw else "artifacts_redacted"]
 
 
 def store(claim: StageClaim, kind: Artifact.Kind, data: bytes) -> Stored:
     """Seal and write `data`; call `save` on the result inside the recording commit."""
     name = f"{claim.job_id}/{kind.value}-{claim.token}.bin"
-    sealed = Vault(settings.ARTIFACT_KEYS).seal(data)
-    saved = _storage(is_raw=kind == Artifact.Kind.CHANGE).save(name, ContentFile(sealed))
-    return Stored(claim.job_id, kind, saved, hashlib.sha256(data).hexdigest(), len(data))
+    vault = Vault(settings.ARTIFACT_KEYS)
+    saved = storage(is_raw=kind == Artifact.Kind.CHANGE).save(name, ContentFile(vault.seal(data)))
+    return Stored(claim.job_id, kind, saved, hashlib.sha256(data).hexdigest(), len(data), vault.newest)
+
+
+def trouble(job_id: int, kind: Artifact.Kind) -> str:
+    """Return why the newest artifact of the kind cannot be read, or "" when it can."""
+    try:
+        load(job_id, kind)
+    except PermanentFailure as failure:
+        return failure.detail.removesuffix("; restart from fetch")
+    return ""
 
 
 def exists(job_id: int, kind: Artifact.Kind) -> bool:
     """Say whether the newest artifact of the kind can still be read."""
-    artifact = _newest(job_id, kind)
-    return artifact is not None and _storage(is_raw=artifact.is_raw).exists(artifact.name)
+    return not trouble(job_id, kind)
 
 
 def load(job_id: int, kind: Artifact.Kind) -> bytes:
@@ -81,14 +93,18 @@ def load(job_id: int, kind: Artifact.Kind) -> bytes:
         raise PermanentFailure(
             ErrorClass.NOT_FOUND, Place.SOURCE, f"the {kind.value} artifact has expired; restart from fetch"
         )
+    return content_of(artifact)
+
+
+def content_of(artifact: Artifact) -> bytes:
+    """Return the plain bytes of one artifact. Raises what `load` raises."""
     try:
-        with _storage(is_raw=artifact.is_raw).open(artifact.name) as file:
-            data = Vault(settings.ARTIFACT_KEYS).open(file.read())
+        data = Vault(settings.ARTIFACT_KEYS).open(_read(artifact))
     except FileNotFoundError as error:
         raise PermanentFailure(
             ErrorClass.NOT_FOUND,
             Place.SOURCE,
-            f"the file of the {kind.value} artifact is gone; restart from fetch",
+            f"the file of the {artifact.kind} artifact is gone; restart from fetch",
         ) from error
     except VaultError as error:
         raise PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, str(error)) from error
@@ -99,19 +115,65 @@ def load(job_id: int, kind: Artifact.Kind) -> bytes:
     return data
 
 
+def _read(artifact: Artifact) -> bytes:
+    """Return the sealed bytes. Raises FileNotFoundError."""
+    namespace = storage(is_raw=artifact.is_raw)
+    try:
+        with namespace.open(artifact.name) as file:
+            return bytes(file.read())
+    except FileNotFoundError:
+        # The keys may just have been rotated: the content then lies under a new name.
+        name = Artifact.objects.values_list("name", flat=True).get(pk=artifact.pk)
+        if name == artifact.name:
+            raise
+        with namespace.open(name) as file:
+            return bytes(file.read())
+
+
+def reseal(artifact: Artifact, vault: Vault) -> bool:
+    """Seal one artifact with the newest key; False when it has gone or changed meanwhile.
+
+    The new file is written whole under a new name before the row points to it, and the old
+    one goes last: a crash leaves a file without a row, never a row without its content.
+    Raises VaultError, and FileNotFoundError when the file is gone although the row is not.
+    """
+    sealed = vault.reseal(_read(artifact))
+    namespace = storage(is_raw=artifact.is_raw)
+    stem = artifact.name.rpartition(".")[0].partition("~")[0]
+    saved = namespace.save(f"{stem}~{vault.newest}.bin", ContentFile(sealed))
+    updated = Artifact.objects.filter(pk=artifact.pk, name=artifact.name, deleted_at=None).update(
+        name=saved, key_id=vault.newest
+    )
+    namespace.delete(artifact.name if updated else saved)
+    return updated == 1
+
+
 def delete_expired(limit: int = 200) -> int:
     """Delete the files of artifacts whose time is up (001, 9.4); return how many.
 
     The row stays, with `deleted_at`: replay says that the artifact is gone instead of failing.
     A crash between file and row repeats the deletion, which then finds no file.
     """
-    due = Artifact.objects.filter(deleted_at=None, expires_at__lte=Now()).order_by("expires_at")[:limit]
-    for artifact in due:
-        _storage(is_raw=artifact.is_raw).delete(artifact.name)
-        Artifact.objects.filter(pk=artifact.pk, deleted_at=None).update(deleted_at=Now())
-    if due:
-        log.info("artifacts_deleted", artifacts=len(due))
-    return len(due)
+    due = Artifact.objects.filter(deleted_at=None, expires_at__lte=Now()).select_related("job")
+    deleted = 0
+    for artifact in due.order_by("expires_at")[:limit]:
+        try:
+            storage(is_raw=artifact.is_raw).delete(artifact.name)
+        except OSError as error:
+            # One file that cannot go must not keep the others; the verification reports it as overdue.
+            log.error("artifact_not_deleted", artifact=artifact.pk, error=type(error).__name__)
+            continue
+        deleted += Artifact.objects.filter(pk=artifact.pk, deleted_at=None).update(deleted_at=Now())
+        if artifact.kind == Artifact.Kind.CHANGE and artifact.job.status == JobStatus.DEAD_LETTERED:
+            JobEvent.objects.create(
+                job_id=artifact.job_id,
+                kind=JobEvent.Kind.ALERT,
+                actor="retention",
+                reason="the fetched change has expired: a replay must restart from fetch",
+            )
+    if deleted:
+        log.info("artifacts_deleted", artifacts=deleted)
+    return deleted
 
 
 def _newest(job_id: int, kind: Artifact.Kind) -> Artifact | None:

@@ -1,4 +1,4 @@
-"""Who edited the allow-list: read from the rows that the database's triggers keep."""
+"""Who edited the allow-list and the viewing scopes: read from the rows that triggers keep."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 from django.http import HttpRequest
 
+from criticizer.addresses import client_address
+
 # Made by pghistory beside the model it follows.
 AllowListEntryEvent: Any = apps.get_model("reviews", "AllowListEntryEvent")
+ViewerScopeEvent: Any = apps.get_model("reviews", "ViewerScopeEvent")
 
 MAX_EDITS = 200
 EDIT_WORDS = {"insert": "Added", "update": "Changed", "delete": "Deleted"}
 A_PROGRAM = "a program"
-_FIELDS = ("kind", "pattern", "position", "reason")
+_FIELDS = {
+    AllowListEntryEvent: ("kind", "pattern", "position", "reason"),
+    ViewerScopeEvent: ("group_id", "prefix", "reason"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +41,13 @@ class Edit:
 
 def origin(request: HttpRequest, **facts: str) -> dict[str, str]:
     """Return what is kept beside an edit besides the user: where the request came from, and more facts."""
-    kept = {"address": str(request.META.get("REMOTE_ADDR", "")), "url": request.path}
+    kept = {"address": client_address(request), "url": request.path}
     return {**kept, **{name: value for name, value in facts.items() if value}}
 
 
-def history_of(entry_id: int) -> list[Edit]:
-    """Return the newest edits of one entry, newest first, each compared with the one before it."""
-    rows = with_usernames(AllowListEntryEvent.objects.filter(pgh_obj_id=entry_id))
+def history_of(entry_id: int, events: Any = AllowListEntryEvent) -> list[Edit]:
+    """Return the newest edits of one row, newest first, each compared with the one before it."""
+    rows = with_usernames(events.objects.filter(pgh_obj_id=entry_id))
     newest = list(rows.select_related("pgh_context").order_by("-pgh_id")[: MAX_EDITS + 1])
     befores = [*newest[1:], None]
     return [
@@ -78,7 +84,8 @@ def _changes(row: Any, before: Any) -> list[str]:
     if row.pgh_label == "delete":
         reason = _facts(row).get("deletion_reason")
         return [f"reason: {reason}"] if reason else []
+    fields = _FIELDS[type(row)]
     if row.pgh_label == "insert" or before is None:
-        return [f"{name}: {getattr(row, name)}" for name in _FIELDS]
-    pairs = ((name, getattr(before, name), getattr(row, name)) for name in _FIELDS)
+        return [f"{name}: {getattr(row, name)}" for name in fields]
+    pairs = ((name, getattr(before, name), getattr(row, name)) for name in fields)
     return [f"{name}: {old} \N{RIGHTWARDS ARROW} {new}" for name, old, new in pairs if old != new]

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from django.conf import settings
 
+from criticizer.dependencies import name_of
 from criticizer.failures import ErrorClass, PermanentFailure, Place
 from criticizer.models import SecurityEvent
 from criticizer.redaction import clean
+from notifications.recipients import normalise
 from reviews.models import AllowListEntry
 from reviews.reviewers.model import LlmConfig
 from reviews.sources.allowlist import AllowList, effective
@@ -38,6 +40,16 @@ def sources() -> SourcesConfig:
     )
 
 
+def perforce_dependency() -> str:
+    """Return the Perforce server's name among the circuits: `p4:<P4PORT>`."""
+    return name_of("p4", settings.P4PORT or "unset")
+
+
+def model_dependency() -> str:
+    """Return the model's name among the circuits: `llm:<provider>`."""
+    return name_of("llm", settings.LLM_PROVIDER)
+
+
 def allow_list() -> AllowList:
     """Return the configured ceiling narrowed by the rows operators edit, read now (001, 9.1).
 
@@ -55,6 +67,11 @@ def allow_list() -> AllowList:
         ) from error
 
 
+def default_recipients() -> tuple[str, ...]:
+    """Return who is told of reviews that nobody asked for by name (DEFAULT_RECIPIENTS)."""
+    return tuple(dict.fromkeys(normalise(recipient) for recipient in settings.DEFAULT_RECIPIENTS))
+
+
 def record_violation(violation: SecurityViolation) -> None:
     """Write the structured security event of a denied path (001, 9.1)."""
     SecurityEvent.objects.create(
@@ -63,6 +80,16 @@ def record_violation(violation: SecurityViolation) -> None:
         path=clean(violation.path, 2048),
         reason=clean(violation.reason, 512),
         context={"stage": violation.stage},
+    )
+
+
+def record_blocked(changelist_id: str, job_id: int, attempt: int, reason_code: str) -> None:
+    """Write the security event of a model call that redaction refused; no content (001, 9.5 item 5)."""
+    SecurityEvent.objects.create(
+        kind=SecurityEvent.Kind.REDACTION_BLOCKED,
+        changelist_id=changelist_id[:128],
+        reason=reason_code[:64],
+        context={"stage": "llm", "job": job_id, "attempt": attempt},
     )
 
 

@@ -1,14 +1,17 @@
-"""What every page knows: the queues that nobody serves."""
+"""What every page knows: the queues that nobody serves, and the dependencies that are not called."""
 
 from __future__ import annotations
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
+from criticizer import circuit
 from criticizer.health import workers_alive
+from criticizer.states import CircuitState
+from reviews import config
 
 log = structlog.get_logger()
 
@@ -31,3 +34,39 @@ def workers(request: HttpRequest) -> dict[str, object]:
     if user is None or not user.is_authenticated:
         return {"unserved_queues": []}
     return {"unserved_queues": SimpleLazyObject(unserved_queues)}
+
+
+def stopped_dependencies() -> list[str]:
+    """Return a sentence for each configured dependency that nobody may call; empty when that cannot be asked.
+
+    Webhooks have none: one receiver is no reader's business. Operators see all in the console.
+    """
+    try:
+        states = circuit.not_closed()
+    except (DatabaseError, InterfaceError):
+        log.warning("circuits_unknown")
+        return []
+    reviews_wait = "reviews wait and go on by themselves."
+    known = {
+        config.perforce_dependency(): ("The version control server", reviews_wait),
+        config.model_dependency(): (
+            "The language model",
+            reviews_wait if settings.LLM_REQUIRED else "reviews are made by the deterministic checks alone.",
+        ),
+        "provider:mail": ("The mail server", "mails wait and go out by themselves."),
+    }
+    sentences = []
+    for name, (place, meanwhile) in known.items():
+        if states.get(name) in {CircuitState.OPEN, CircuitState.HALF_OPEN}:
+            sentences.append(f"{place} is not answering; {meanwhile}")
+        elif states.get(name) == CircuitState.FORCED_OPEN:
+            sentences.append(f"{place} is not called for now, on an operator's word; {meanwhile}")
+    return sentences
+
+
+def circuits(request: HttpRequest) -> dict[str, object]:
+    """Offer `stopped_dependencies` to templates, as `workers` does its queues."""
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return {"stopped_dependencies": []}
+    return {"stopped_dependencies": SimpleLazyObject(stopped_dependencies)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from criticizer import processes
 
 COMMITS = 6
 START_SECONDS = 60.0
@@ -61,7 +62,7 @@ def newest_commits(repository: Path, count: int) -> list[str]:
     git = shutil.which("git")
     if git is None:
         raise DemoError("git is not installed: install it, then run the demo again.")
-    done = subprocess.run(
+    status, output, errors = processes.run(
         [
             git,
             "-c",
@@ -73,20 +74,17 @@ def newest_commits(repository: Path, count: int) -> list[str]:
             "--no-merges",
             "--format=%H",
         ],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        env={
+        timeout_seconds=30,
+        environment={
             **os.environ,
             "GIT_CONFIG_COUNT": "1",
             "GIT_CONFIG_KEY_0": "safe.directory",
             "GIT_CONFIG_VALUE_0": "*",
         },
     )
-    commits = done.stdout.split()
-    if done.returncode != 0 or not commits:
-        why = done.stderr.strip().splitlines()[-1:] or ["it has no commits"]
+    commits = output.split()
+    if status != 0 or not commits:
+        why = errors.strip().splitlines()[-1:] or ["it has no commits"]
         raise DemoError(
             f"{repository} cannot be reviewed ({why[0]}): set REPO to a git repository with commits."
         )

@@ -171,9 +171,13 @@ class Driver:
             self._is_idle.set()
 
     async def _run_one(self, due: Due) -> None:
+        # Held to the end: a result, or a failure, may have to wait for a lost database.
+        with HEARTBEAT.holding(due.token):
+            await self._to_its_end(due)
+
+    async def _to_its_end(self, due: Due) -> None:
         try:
-            with HEARTBEAT.holding(due.token):
-                await self._claim_work_record(due)
+            await self._claim_work_record(due)
         except LostLease:
             log.warning("lease_lost", stage_run=due.stage_run_id)
         except Failed as failed:
@@ -222,7 +226,8 @@ def _is_draining() -> bool:
     """Say whether this cluster is to take nothing new. A lost database is no reason to stop."""
     try:
         return bool(sql.value(_DRAINING, {"id": caretaker.CLUSTER_ID}))
-    except DatabaseError:
+    except (DatabaseError, InterfaceError):
+        sql.note_loss()
         connection.close()
         return False
 

@@ -39,14 +39,15 @@ WITH held AS (
   UPDATE outbox_messages SET available_at = now() + make_interval(secs => %(lease)s)
    WHERE id IN (SELECT id FROM outbox_messages WHERE lease_token = ANY(%(tokens)s)
                  ORDER BY id FOR UPDATE SKIP LOCKED)
-  RETURNING lease_token)
-UPDATE stage_runs SET lease_expires_at = now() + make_interval(secs => %(lease)s)
-  FROM held WHERE stage_runs.lease_token = held.lease_token
-RETURNING stage_runs.lease_token"""
+  RETURNING lease_token),
+stages AS (
+  UPDATE stage_runs SET lease_expires_at = now() + make_interval(secs => %(lease)s)
+    FROM held WHERE stage_runs.lease_token = held.lease_token)
+SELECT lease_token FROM held"""
 
 
 def renew(tokens: set[UUID]) -> set[UUID]:
-    """Extend the leases of running stages; return the tokens that still hold one."""
+    """Extend the leases of running stages, and of other work; return the tokens that still hold one."""
     found = sql.rows(_RENEW, {"tokens": list(tokens), "lease": outbox.scaled(outbox.LEASE_SECONDS)})
     return {row["lease_token"] for row in found}
 
@@ -91,13 +92,18 @@ def run_stage(outbox_id: int, stage_run_id: int, token: UUID) -> None:
 
 
 def _run_one(due: Due) -> Due | None:
+    # Held to the end: a result, or a failure, may have to wait for a lost database.
+    with HEARTBEAT.holding(due.token):
+        return _claim_work_record(due)
+
+
+def _claim_work_record(due: Due) -> Due | None:
     try:
         claim = patiently(lambda: pipeline.claim(due, worker_name()))
         if claim is None:
             return None
 
-        with HEARTBEAT.holding(claim.token):
-            write = _work(claim)
+        write = _work(claim)
 
         return _record(claim, write)
     except LostLease:

@@ -43,6 +43,8 @@ class AllowListEntryForm(forms.ModelForm[AllowListEntry]):
 
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
+        if self.instance.pk and self.changed_data and "reason" not in self.changed_data:
+            self.add_error("reason", "Say why it is changed now: the reason is still the one before.")
         if not self.errors:
             self._check_line(self.cleaned_data["kind"], self.cleaned_data["pattern"])
         return cleaned
@@ -66,10 +68,23 @@ class AllowListEntryForm(forms.ModelForm[AllowListEntry]):
 
 def _example(pattern: str) -> str:
     """Return one path that the pattern matches and that no ceiling line names by accident."""
-    name = "any-name"
+    name = "~any~"
     if pattern.endswith("..."):
         pattern = f"{pattern.removesuffix('...')}{name}/{name}"
     return pattern.replace("*", name)
+
+
+class PathForm(forms.Form):
+    """A path of which somebody wants to know whether the allow-list allows it."""
+
+    path = forms.CharField(
+        max_length=2048, strip=False, label="Depot path", help_text="Such as //depot/project/src/main.c"
+    )
+    ignore_case = forms.BooleanField(
+        required=False,
+        label="The server ignores case",
+        help_text="As p4 info says it: caseHandling insensitive.",
+    )
 
 
 class DeletionForm(forms.Form):

@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from psycopg.types.json import Jsonb
 
 from criticizer import outbox, sql
+from criticizer.failures import sqlstate_of
 from reviews import pipeline
 from reviews.states import ACTIVE_JOB, Stage
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+_DEADLOCK = "40P01"
+_DEADLOCKS = 10  # each takes PostgreSQL a second to notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +76,14 @@ WITH job AS (
    WHERE %(rerun)s OR NOT EXISTS (SELECT 1 FROM jobs WHERE changelist_id = %(changelist)s::varchar)
   ON CONFLICT DO NOTHING RETURNING id),
 runs AS (
-  INSERT INTO stage_runs (job_id, stage)
-  SELECT job.id, stage FROM job, unnest(ARRAY['fetch', 'llm', 'notify']) AS stage RETURNING id, stage),
+  INSERT INTO stage_runs (job_id, stage, next_attempt_at)
+  SELECT job.id, stage, CASE WHEN stage = 'fetch' AND %(delay)s::float8 > 0
+                             THEN now() + make_interval(secs => %(delay)s::float8) END
+    FROM job, unnest(ARRAY['fetch', 'llm', 'notify']) AS stage RETURNING id, stage),
 due AS (
-  INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue)
-  SELECT 'stage_run', runs.id, 'run_stage', %(queue)s FROM runs WHERE runs.stage = 'fetch' RETURNING id)
+  INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, available_at)
+  SELECT 'stage_run', runs.id, 'run_stage', %(queue)s, now() + make_interval(secs => %(delay)s::float8)
+    FROM runs WHERE runs.stage = 'fetch' RETURNING id)
 SELECT job.id, pg_notify(%(channel)s, '') FROM job, due"""
 
 _EXISTING = """
@@ -84,15 +94,17 @@ UNION ALL
    FROM jobs WHERE changelist_id = %(changelist)s ORDER BY review_version DESC)"""
 
 
-def request_review(request: ReviewRequest) -> IntakeResult:
+def request_review(request: ReviewRequest, *, delay_seconds: float = 0.0) -> IntakeResult:
     """Create the job with its stages and first outbox row in one commit, or find the original.
+
+    Its fetch is due after `delay_seconds`.
 
     - the same `idempotency_key`: the original job, whatever the body (004, 6.1, 10.1);
     - the same `(changelist_id, review_version)`: the existing job, a no-op (6.2, 10.4);
     - a higher version: only with `rerun`; older versions still at work are superseded;
     - a lower version, or a higher one without `rerun`: a conflict.
     """
-    job_id = _insert(request, rerun=False)
+    job_id = _insert(request, rerun=False, delay_seconds=delay_seconds)
     if job_id is not None:
         return IntakeResult(IntakeOutcome.CREATED, job_id)
     # A new statement is a new snapshot: the winner of a race that our insert lost is visible to
@@ -100,10 +112,25 @@ def request_review(request: ReviewRequest) -> IntakeResult:
     existing = _existing(request)
     if existing is not None:
         return existing
-    return _rerun(request)
+    return past_deadlocks(lambda: _rerun(request, delay_seconds))
 
 
-def _insert(request: ReviewRequest, *, rerun: bool) -> int | None:
+def past_deadlocks(work: Callable[[], T]) -> T:
+    """Run `work`, one whole transaction, again when a worker's record won a deadlock against it.
+
+    A rerun locks the older job and then its stages, a worker that records the other way round.
+    """
+    for _ in range(_DEADLOCKS):
+        try:
+            return work()
+        except OperationalError as error:
+            if connection.in_atomic_block or sqlstate_of(error) != _DEADLOCK:
+                raise
+            log.info("intake_deadlock")
+    return work()
+
+
+def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) -> int | None:
     queue = pipeline.queue_of(Stage.FETCH)
     found = sql.row(
         _INSERT,
@@ -116,6 +143,7 @@ def _insert(request: ReviewRequest, *, rerun: bool) -> int | None:
             "requested_by": request.requested_by,
             "sla": settings.REVIEW_SLA_SECONDS,
             "rerun": rerun,
+            "delay": delay_seconds,
             "queue": queue,
             "channel": outbox.channel(queue),
         },
@@ -142,14 +170,18 @@ def _existing(request: ReviewRequest) -> IntakeResult | None:
     return None
 
 
-def _rerun(request: ReviewRequest, tries: int = 3) -> IntakeResult:
+def lock_changelist(changelist_id: str) -> None:
+    """Let one request at a time decide about a changelist's versions, until the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"changelist {changelist_id}"]
+        )
+
+
+def _rerun(request: ReviewRequest, delay_seconds: float, tries: int = 3) -> IntakeResult:
     """Create a higher version and end the older ones that are still at work, one request at a time."""
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
-                [f"changelist {request.changelist_id}"],
-            )
+        lock_changelist(request.changelist_id)
         existing = _existing(request)
         if existing is not None:
             return existing
@@ -160,7 +192,7 @@ def _rerun(request: ReviewRequest, tries: int = 3) -> IntakeResult:
         )
         # The older versions end and the newer one begins, or neither.
         pipeline.supersede([row["id"] for row in older], request.review_version)
-        job_id = _insert(request, rerun=True)
+        job_id = _insert(request, rerun=True, delay_seconds=delay_seconds)
         if job_id is not None:
             return IntakeResult(IntakeOutcome.CREATED, job_id)
         # Another request took the key, or a replay woke an older version: neither waits for our lock.
@@ -169,5 +201,5 @@ def _rerun(request: ReviewRequest, tries: int = 3) -> IntakeResult:
     if existing is not None:
         return existing
     if tries > 1:
-        return _rerun(request, tries - 1)
+        return _rerun(request, delay_seconds, tries - 1)
     raise AssertionError("intake neither created the job nor found the one in its way")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Sequence
 
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from reviews.models import ApiKey
+from reviews.sources.allowlist import validate_line
 
 PREFIX = "crz_"
 _NAME_LIMIT = 64
@@ -22,22 +24,34 @@ def digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def create(name: str, role: str) -> str:
+def create(name: str, role: str, prefixes: Sequence[str] = ()) -> str:
     """Make a key called `name` with `role` and return it: the only time it is seen.
 
-    Raises ValueError with a sentence for the user: bad name, unknown role, name taken.
+    With `prefixes` (depot trees such as `//depot/main/...`) it sees files below them only.
+    Raises ValueError with a sentence for the user: bad name, unknown role, name taken, no tree.
     """
     if not name.strip() or len(name) > _NAME_LIMIT or not name.isprintable():
         raise ValueError(f"The name must be 1 to {_NAME_LIMIT} printable characters.")
     if role not in ApiKey.Role.values:
         raise ValueError(f"The role must be one of {', '.join(ApiKey.Role.values)}.")
+    for prefix in prefixes:
+        check_tree(prefix)
     key = PREFIX + secrets.token_urlsafe(32)
     try:
         with transaction.atomic():
-            ApiKey.objects.create(name=name, role=role, key_sha256=digest(key), prefix=key[:12])
+            ApiKey.objects.create(
+                name=name, role=role, key_sha256=digest(key), prefix=key[:12], prefixes=list(prefixes)
+            )
     except IntegrityError:
         raise ValueError(f"There is already an API key called {name!r}. Choose another name.") from None
     return key
+
+
+def check_tree(prefix: str) -> None:
+    """Raise ValueError, saying what to write, unless `prefix` is a depot tree `//depot/directory/...`."""
+    validate_line(prefix)
+    if prefix != prefix.strip() or prefix.startswith("-") or not prefix.endswith("/...") or "*" in prefix:
+        raise ValueError("A viewing scope is a whole depot tree: write //depot/directory/... instead.")
 
 
 def revoke(name: str) -> bool:

@@ -11,6 +11,7 @@ from django.db.models import Count, Q
 
 from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
+from reviews.scopes import EVERYTHING, Scope
 from reviews.states import STAGE_ORDER, Stage, StageStatus
 
 PAGE_SIZE = 50
@@ -91,10 +92,19 @@ class ListPage:
 
 
 def list_page(
-    *, changelist: str = "", status: str = "", text: str = "", after: str = "", before: str = ""
+    *,
+    changelist: str = "",
+    status: str = "",
+    text: str = "",
+    after: str = "",
+    before: str = "",
+    scope: Scope = EVERYTHING,
 ) -> ListPage:
-    """Return the jobs after (older than) or before (newer than) a cursor, narrowed by the filters."""
-    jobs = ReviewJob.objects.defer("recipients", "usage")
+    """Return the jobs after (older than) or before (newer than) a cursor, narrowed by the filters.
+
+    Only jobs and files of `scope` are found, shown and counted.
+    """
+    jobs = scope.jobs().defer("recipients", "usage")
     if changelist:
         jobs = jobs.filter(changelist_id=changelist)
     if status:
@@ -118,22 +128,22 @@ def list_page(
         has_newer, has_older = start is not None, len(found) > PAGE_SIZE
         found = found[:PAGE_SIZE]
     return ListPage(
-        rows=listed(found),
+        rows=listed(found, scope),
         newer=Cursor.of(found[0]) if found and has_newer else None,
         older=Cursor.of(found[-1]) if found and has_older else None,
         is_first=start is None,
     )
 
 
-def listed(jobs: Sequence[ReviewJob]) -> list[ListedJob]:
+def listed(jobs: Sequence[ReviewJob], scope: Scope = EVERYTHING) -> list[ListedJob]:
     """Add to each job what its row shows, in three queries whatever their number."""
     ids = [job.pk for job in jobs]
     findings: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    counts = FindingRow.objects.filter(job__in=ids).order_by().values_list("job", "severity")
+    counts = FindingRow.objects.filter(scope.files(), job__in=ids).order_by().values_list("job", "severity")
     for job_id, severity, count in counts.annotate(n=Count("id")):
         findings[job_id][severity] = count
     coverage: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    covered = CoverageRow.objects.filter(job__in=ids).order_by().values_list("job", "status")
+    covered = CoverageRow.objects.filter(scope.files(), job__in=ids).order_by().values_list("job", "status")
     for job_id, status, count in covered.annotate(n=Count("id")):
         coverage[job_id][status] = count
     stages = _stages_at_work([job.pk for job in jobs if job.is_active])

@@ -49,6 +49,7 @@ class ReviewJob(models.Model):
     class Meta:
         db_table = "jobs"
         verbose_name = "review"
+        permissions = [("accept_late", "Can accept a late result")]
         constraints = [
             models.UniqueConstraint(fields=["changelist_id", "review_version"], name="jobs_one_per_version"),
             # At most one version of a changelist is worked on: closes the race between two reruns.
@@ -238,6 +239,13 @@ class Artifact(models.Model):
         CHANGE = "change", "Change as fetched"
         PROMPT = "prompt", "Prompt"
         ANSWER = "answer", "Model answer"
+        MAIL = "mail", "Mail metadata"
+
+    class Fault(models.TextChoices):
+        OVERDUE = "overdue", "Kept longer than its time"
+        MISSING = "missing", "The file is gone"
+        UNREADABLE = "unreadable", "No key opens it"
+        CHANGED = "changed", "Not the bytes that were stored"
 
     job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="artifacts")
     kind = models.CharField(max_length=10, choices=Kind.choices)
@@ -248,16 +256,130 @@ class Artifact(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField()
     deleted_at = models.DateTimeField(null=True, blank=True)
+    key_id = models.CharField(max_length=12, blank=True, db_default="")  # `vault.key_id` of what seals it
+    checked_at = models.DateTimeField(null=True, blank=True)  # by the verification job
+    fault = models.CharField(max_length=12, choices=Fault.choices, blank=True, db_default="")
 
     class Meta:
         db_table = "artifacts"
+        permissions = [
+            ("read_artifact", "Can read redacted artifacts"),
+            ("read_raw_artifact", "Can read raw artifacts"),
+        ]
         indexes = [
             # The deletion job: what is due and still there.
-            models.Index(fields=["expires_at"], condition=Q(deleted_at__isnull=True), name="artifacts_due")
+            models.Index(fields=["expires_at"], condition=Q(deleted_at__isnull=True), name="artifacts_due"),
+            # The verification job: what was looked at longest ago.
+            models.Index(
+                F("checked_at").asc(nulls_first=True),
+                condition=Q(deleted_at__isnull=True),
+                name="artifacts_to_check",
+            ),
         ]
 
     def __str__(self) -> str:
         return f"{self.kind} of job {self.job_id}"
+
+
+class AuditSeal(models.Model):
+    """What a stretch of audit rows looked like once: the links of a chain per table (`reviews.seals`).
+
+    `rows_sha256` covers the rows `from_id < id <= to_id`; `chain` covers it and the link
+    before; `mac` is keyed by a secret that is not in the database.
+    """
+
+    table = models.CharField(max_length=64, db_column="table_name")
+    from_id = models.BigIntegerField()
+    to_id = models.BigIntegerField()
+    row_count = models.IntegerField()
+    rows_sha256 = models.CharField(max_length=64)
+    chain = models.CharField(max_length=64)
+    mac = models.CharField(max_length=64)
+    key_id = models.CharField(max_length=12)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "audit_seals"
+        constraints = [
+            # Two processes that seal at once: one of them is refused.
+            models.UniqueConstraint(fields=["table", "from_id"], name="audit_seals_one_chain"),
+            models.CheckConstraint(condition=Q(to_id__gt=F("from_id")), name="audit_seals_forward"),
+        ]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.from_id} to {self.to_id}"
+
+
+class SourceEvent(models.Model):
+    """One event of a source, told by a trigger or found by the poll. `ledger` is the only writer."""
+
+    class Kind(models.TextChoices):
+        CHANGE = "change-commit", "Submitted"
+        SHELVE = "shelve-commit", "Shelved"
+        COMMIT = "git-commit", "Committed"
+
+    class Origin(models.TextChoices):
+        TRIGGER = "trigger", "Trigger"
+        POLL = "poll", "Poll"
+
+    class Outcome(models.TextChoices):
+        CREATED = "created", "Made a job"
+        JOINED = "joined", "Joined a job that had not read the shelf yet"
+        SEEN_BEFORE = "seen_before", "Had its job already"
+        FOUND_BY_POLL = "found_by_poll", "No trigger told: found by the poll"
+        REFUSED = "refused", "Refused: the trigger tells it again"
+
+    server = models.CharField(max_length=64)  # as the trigger names it; a git repository's name
+    event = models.CharField(max_length=16, choices=Kind.choices)
+    changelist_id = models.CharField(max_length=128)
+    version_key = models.CharField(max_length=255, blank=True, db_default="")  # content the poll saw
+    origin = models.CharField(max_length=8, choices=Origin.choices)
+    outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    job = models.ForeignKey(
+        ReviewJob, on_delete=models.SET_NULL, null=True, blank=True, related_name="source_events"
+    )
+    received_at = models.DateTimeField(db_default=Now())
+    repeats = models.IntegerField(db_default=0)  # how often the trigger told it again
+    repeated_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "source_events"
+        indexes = [
+            models.Index(fields=["-received_at", "-id"], name="source_events_newest"),
+            # Every event looks up what is known of its changelist.
+            models.Index(fields=["changelist_id", "event", "-id"], name="source_events_of"),
+        ]
+        constraints = [
+            # A submit happens once: its second telling finds the row of the first.
+            models.UniqueConstraint(
+                fields=["server", "event", "changelist_id"],
+                condition=~Q(event="shelve-commit") & ~Q(outcome="refused") & Q(origin="trigger"),
+                name="source_events_submit_once",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event} {self.changelist_id}"
+
+
+class SourcePosition(models.Model):
+    """How far the poll has looked in one stream of changes. Written with the jobs it covers."""
+
+    stream = models.CharField(max_length=192, unique=True)  # such as "perforce submitted"
+    place = models.CharField(max_length=128, blank=True, db_default="")  # the newest change looked at
+    state = models.JSONField(db_default={})  # what else the stream must remember
+    missing = models.BigIntegerField(db_default=0)  # events no trigger told, ever
+    last_missing_at = models.DateTimeField(null=True, blank=True)
+    polled_at = models.DateTimeField(db_default=Now())
+    problem = models.CharField(max_length=512, blank=True, db_default="")  # why the last run stopped
+
+    class Meta:
+        db_table = "source_positions"
+        verbose_name = "polled source"
+
+    def __str__(self) -> str:
+        return self.stream
 
 
 class ApiKey(models.Model):
@@ -275,6 +397,8 @@ class ApiKey(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    # Depot trees such as //depot/main/...; empty: every file (`reviews.scopes`).
+    prefixes = models.JSONField(blank=True, db_default=[], default=list)
 
     class Meta:
         db_table = "api_keys"
@@ -317,3 +441,35 @@ class AllowListEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.pattern}"
+
+
+@pghistory.track(
+    pghistory.InsertEvent(),
+    pghistory.UpdateEvent(),
+    pghistory.DeleteEvent(),
+    append_only=True,
+    meta={"verbose_name": "viewing-scope edit"},
+    obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
+)
+class ViewerScope(models.Model):
+    """A depot tree that the members of a group may read. Audited like the allow-list."""
+
+    group = models.ForeignKey("auth.Group", on_delete=models.CASCADE, related_name="viewer_scopes")
+    prefix = models.CharField(max_length=1024, help_text="Such as //depot/project/...")
+    reason = models.CharField(max_length=255, help_text="Why: a ticket or a sentence.")
+
+    class Meta:
+        db_table = "viewer_scopes"
+        verbose_name = "viewing scope"
+        ordering = ["group", "prefix"]
+        permissions = [("view_all_files", "Can see the files of every review")]
+        constraints = [
+            models.UniqueConstraint(fields=["group", "prefix"], name="viewer_scopes_once"),
+            # A line that does not end its last directory would open its neighbours as well.
+            models.CheckConstraint(
+                condition=Q(prefix__startswith="//") & Q(prefix__endswith="/..."), name="viewer_scopes_trees"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.group_id}: {self.prefix}"

@@ -29,7 +29,8 @@ class JobRecovery:
         elif ReviewJob.objects.filter(changelist_id=job.changelist_id, status__in=ACTIVE_JOB).exists():
             problems.append("another version of this changelist is being worked on")
         if stage == Stage.LLM and not restart and not artifacts.exists(job_id, Artifact.Kind.CHANGE):
-            problems.append("the fetched change has expired; restart from the first stage instead")
+            why = artifacts.trouble(job_id, Artifact.Kind.CHANGE) or "the change artifact has expired"
+            problems.append(f"{why}; restart from the first stage instead")
         return problems
 
     def replay(self, job_id: int, stage: str, *, restart: bool) -> bool:

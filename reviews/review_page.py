@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from django.db.models import Case, Count, Max, When
 from django.urls import reverse
 
-from criticizer.failures import kind_with_code
+from criticizer.failures import PLACE_NAMES, Place, kind_with_code
+from criticizer.models import OutboxMessage
 from deadletters.models import DeadLetter
 from deadletters.states import OPEN_LETTER
 from notifications.models import Delivery
 from reviews.highlight import CodeRow, excerpt_rows
 from reviews.listing import ReadFiles, in_stage_order, worst_first
 from reviews.models import Attempt, CoverageRow, FindingRow, ReviewJob, StageRun
+from reviews.pipeline import AGGREGATE, why_not_acceptable
 from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, FindingSeverity
+from reviews.scopes import EVERYTHING, Scope
 from reviews.states import JobStatus, StageStatus
 
 MAX_FINDINGS = 200
@@ -52,6 +55,7 @@ class StageView:
     run: StageRun
     attempts: Sequence[Attempt]
     trouble: str
+    waits_for: str = ""  # in words, while its dependency must not be called
 
     @property
     def number(self) -> int:
@@ -95,13 +99,32 @@ class Results:
         return max(0, self.files.total - MAX_FILES)
 
 
-def stages_of(job: ReviewJob) -> list[StageView]:
-    """Return the three stages in their order, each with its newest attempts."""
+def stages_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[StageView]:
+    """Return the three stages in their order, each with its newest attempts.
+
+    What an attempt says in words may name files, so only those who see every file read it.
+    """
     views = []
-    for run in sorted(job.stages.all(), key=in_stage_order):
+    runs = sorted(job.stages.all(), key=in_stage_order)
+    waiting = dict(
+        OutboxMessage.objects.filter(aggregate_type=AGGREGATE, aggregate_id__in=[run.pk for run in runs])
+        .exclude(waiting_for="")
+        .values_list("aggregate_id", "waiting_for")
+    )
+    for run in runs:
         attempts = list(run.attempt_rows.order_by("-id")[:MAX_ATTEMPTS])
-        views.append(StageView(run, attempts, _trouble(run, attempts)))
+        for attempt in attempts if not scope.everything else ():
+            attempt.detail = ""
+        waits_for = _in_words(waiting[run.pk]) if run.pk in waiting else ""
+        views.append(StageView(run, attempts, _trouble(run, attempts), waits_for))
     return views
+
+
+def _in_words(dependency: str) -> str:
+    """Return what people call a dependency such as `llm:openai`."""
+    kind = dependency.partition(":")[0]
+    places = {"p4": Place.SOURCE, "llm": Place.REVIEWER, "provider": Place.PROVIDER}
+    return f"{PLACE_NAMES[places[kind]]} ({dependency})" if kind in places else dependency
 
 
 def _trouble(run: StageRun, attempts: Iterable[Attempt]) -> str:
@@ -112,7 +135,7 @@ def _trouble(run: StageRun, attempts: Iterable[Attempt]) -> str:
     return kind.message if kind else ""
 
 
-def progress_sentence(job: ReviewJob, stages: Iterable[StageView]) -> str:
+def progress_sentence(job: ReviewJob, stages: Sequence[StageView]) -> str:
     """Say where the job is, for those who hear the page rather than see it."""
     run = next((view.run for view in stages if view.run.status != StageStatus.SUCCEEDED), None)
     if not job.is_active or run is None:
@@ -122,12 +145,14 @@ def progress_sentence(job: ReviewJob, stages: Iterable[StageView]) -> str:
         return f"{run.get_stage_display()} is running, {attempt}."
     if run.status == StageStatus.RETRY_WAIT:
         return f"{run.get_stage_display()} failed in {attempt} and is tried again."
+    if waits_for := next((view.waits_for for view in stages if view.waits_for), ""):
+        return f"{run.get_stage_display()} waits for {waits_for}."
     return f"{run.get_stage_display()} waits for a worker."
 
 
-def versions_of(job: ReviewJob) -> list[ReviewJob]:
+def versions_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[ReviewJob]:
     """Return the newest versions of the job's changelist, newest first."""
-    same = ReviewJob.objects.filter(changelist_id=job.changelist_id).only("id", "review_version", "status")
+    same = scope.jobs().filter(changelist_id=job.changelist_id).only("id", "review_version", "status")
     return list(same.order_by("-review_version")[:MAX_VERSIONS])
 
 
@@ -145,11 +170,12 @@ def results_revision(job: ReviewJob) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-def results_of(job: ReviewJob) -> Results:
-    """Return findings, coverage and deliveries, worst and least covered first."""
-    by_severity = dict(job.findings.order_by().values_list("severity").annotate(n=Count("id")))
-    by_status = dict(job.coverage.order_by().values_list("status").annotate(n=Count("id")))
-    rows = job.findings.order_by(_WORST_FIRST, "file", "line", "id")[:MAX_FINDINGS]
+def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
+    """Return findings, coverage and deliveries, worst and least covered first; only files of `scope`."""
+    findings, coverage = job.findings.filter(scope.files()), job.coverage.filter(scope.files())
+    by_severity = dict(findings.order_by().values_list("severity").annotate(n=Count("id")))
+    by_status = dict(coverage.order_by().values_list("status").annotate(n=Count("id")))
+    rows = findings.order_by(_WORST_FIRST, "file", "line", "id")[:MAX_FINDINGS]
     views = [FindingView(row, excerpt_rows(row.file, row.excerpt)) for row in rows]
     return Results(
         groups=[
@@ -161,7 +187,7 @@ def results_of(job: ReviewJob) -> Results:
         severities=worst_first(by_severity),
         finding_count=sum(by_severity.values()),
         files=ReadFiles.count(by_status),
-        coverage=list(job.coverage.order_by(_LEAST_COVERED_FIRST, "file")[:MAX_FILES]),
+        coverage=list(coverage.order_by(_LEAST_COVERED_FIRST, "file")[:MAX_FILES]),
         deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
     )
 
@@ -174,9 +200,7 @@ def notices_of(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
     if job.status == JobStatus.DEAD_LETTERED:
         notices += _dead_letters(job, for_operator=for_operator)
     if job.status == JobStatus.TIMED_OUT:
-        notices.append(
-            Notice("danger", "This review was not finished before its deadline.", job.status_reason)
-        )
+        notices.append(_timed_out(job, for_operator=for_operator))
     if job.status == JobStatus.CANCELLED:
         notices.append(Notice("info", "This review was cancelled.", job.status_reason))
     if job.is_late and job.status != JobStatus.TIMED_OUT:
@@ -184,6 +208,19 @@ def notices_of(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
     if job.banner:
         notices.append(Notice("info", job.banner))
     return notices
+
+
+def _timed_out(job: ReviewJob, *, for_operator: bool) -> Notice:
+    """Say that the deadline passed, and whether a result is there all the same (003, 4.3)."""
+    if why_not_acceptable(job.pk):
+        return Notice("danger", "This review was not finished before its deadline.", job.status_reason)
+    text = "Late result: this review was not finished before its deadline, and nobody was told."
+    if not for_operator:
+        return Notice("warn", text, "An operator can have it delivered.")
+    address = reverse("admin:reviews_reviewjob_accept_late", args=[job.pk])
+    return Notice(
+        "warn", text, "It is for viewing only until you accept it.", address, "Accept the late result"
+    )
 
 
 def _superseded(job: ReviewJob) -> Notice:

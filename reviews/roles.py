@@ -1,7 +1,9 @@
-"""Who may do what in the console: groups and their permissions, kept by every `migrate`.
+"""Who may do what: the one table of roles (docs/roles.md is made from it).
 
-Permissions are added, never taken away, so that an installation may widen a role. Pages
-need a login only; the admin needs `is_staff` as well, which these groups do not give.
+People have groups, kept by every `migrate`; programs have API keys with a role of their own.
+Permissions are added to groups, never taken away, so that an installation may widen a role.
+The admin needs `is_staff` as well, which these groups do not give; which files somebody sees
+is `reviews.scopes`' business.
 """
 
 from __future__ import annotations
@@ -13,6 +15,18 @@ from django.apps import apps as installed_apps
 from django.contrib.auth.management import create_permissions
 from django.db import DEFAULT_DB_ALIAS
 
+TRIGGER, REVIEWER, OPERATOR = "trigger", "reviewer", "operator"  # roles of API keys
+
+# Address of the API -> method -> roles of keys. What is not here is refused to every key.
+API: dict[str, dict[str, tuple[str, ...]]] = {
+    "api-reviews": {"GET": (TRIGGER, REVIEWER, OPERATOR), "POST": (TRIGGER,)},
+    "api-review": {"GET": (TRIGGER, REVIEWER, OPERATOR)},
+    "api-review-cancel": {"POST": (TRIGGER, OPERATOR)},  # a trigger its own reviews only
+    "api-perforce": {"POST": (TRIGGER,)},
+    "api-dead-letters": {"GET": (OPERATOR,)},
+    "api-dead-letter": {"GET": (OPERATOR,)},
+}
+
 _READ_REVIEWS = (
     "reviews.view_reviewjob",
     "reviews.view_stagerun",
@@ -20,32 +34,67 @@ _READ_REVIEWS = (
     "reviews.view_findingrow",
     "reviews.view_coveragerow",
 )
+_READ_TROUBLE = (
+    "notifications.view_delivery",
+    "notifications.view_deliveryattempt",
+    "deadletters.view_deadletter",
+    "deadletters.view_deadletterevent",
+    "criticizer.view_circuit",
+    "criticizer.view_workercluster",
+    "reviews.view_sourceevent",
+    "reviews.view_sourceposition",
+)
+_READ_SECURITY = (
+    "criticizer.view_securityevent",
+    "reviews.view_allowlistentry",
+    "reviews.view_allowlistentryevent",
+    "reviews.view_viewerscope",
+    "reviews.view_viewerscopeevent",
+    "reviews.view_apikey",
+    "reviews.view_artifact",
+    "auth.view_user",
+    "auth.view_group",
+)
 
 # Group -> permissions. "Trigger" is a role of API keys only.
 ROLES: dict[str, tuple[str, ...]] = {
     "reviewer": _READ_REVIEWS,
     "operator": (
         *_READ_REVIEWS,
-        "notifications.view_delivery",
-        "notifications.view_deliveryattempt",
-        "deadletters.view_deadletter",
-        "deadletters.view_deadletterevent",
+        *_READ_TROUBLE,
+        "reviews.view_all_files",
         "deadletters.replay_deadletter",
-        "criticizer.view_workercluster",
+        "reviews.accept_late",
+        "criticizer.force_circuit",
+        "reviews.view_artifact",
+        "reviews.read_artifact",
     ),
+    "approver": (*_READ_REVIEWS, *_READ_TROUBLE, "reviews.view_all_files", "reviews.accept_late"),
+    "auditor": (*_READ_REVIEWS, *_READ_TROUBLE, *_READ_SECURITY, "reviews.view_all_files"),
     "security admin": (
-        "reviews.view_allowlistentry",
+        "reviews.view_reviewjob",
+        *_READ_SECURITY,
         "reviews.add_allowlistentry",
         "reviews.change_allowlistentry",
         "reviews.delete_allowlistentry",
-        "reviews.view_allowlistentryevent",
-        "reviews.view_apikey",
+        "reviews.add_viewerscope",
+        "reviews.change_viewerscope",
+        "reviews.delete_viewerscope",
         "reviews.add_apikey",
         "reviews.change_apikey",
-        "criticizer.view_securityevent",
+        "reviews.read_artifact",
+        "reviews.read_raw_artifact",
     ),
 }
-_ROOMS = ("criticizer", "reviews", "notifications", "deadletters")
+# What each group is for, in one sentence.
+PURPOSE = {
+    "reviewer": "Reads reviews, as far as the viewing scopes of their groups reach.",
+    "operator": "Keeps reviews going: dead letters, replays, late results, circuits.",
+    "approver": "Decides what is delivered late; reads what operators read.",
+    "auditor": "Reads everything that is recorded, artifacts' contents excepted; changes nothing.",
+    "security admin": "Allow-list, viewing scopes, API keys, security events, artifacts' contents.",
+}
+_ROOMS = ("auth", "criticizer", "reviews", "notifications", "deadletters")
 
 
 def ensure_roles(apps: Any = installed_apps, using: str = DEFAULT_DB_ALIAS) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from reviews import driver, executor
+from reviews import driver, executor, polling
 
 
 def run_stage(outbox_id: int, stage_run_id: int, token: str) -> None:
@@ -15,3 +15,8 @@ def run_stage(outbox_id: int, stage_run_id: int, token: str) -> None:
 def drive(queue: str) -> None:
     """Run the stages of `queue` concurrently until there is nothing left to do (queue `llm`)."""
     driver.drive(queue)
+
+
+def poll_sources(outbox_id: int, clock: int, token: str) -> None:
+    """Ask each source once what no trigger told (queue `stages`)."""
+    polling.run_message(outbox_id, UUID(token))

@@ -1,5 +1,6 @@
 """Addresses of the pages. `reviews:list` and `reviews:detail` are linked to from outside."""
 
+from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
@@ -14,6 +15,8 @@ _pages = [
 
 urlpatterns = [
     path("", include((_pages, "reviews"))),
+    # Before the console's own addresses, which end with "there is no such page".
+    path("admin/failure-codes/", admin.site.admin_view(views.failure_codes), name="failure-codes"),
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
 ]

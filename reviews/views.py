@@ -12,13 +12,15 @@ import hashlib
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.decorators import login_required
+from django.contrib import admin
+from django.contrib.auth.decorators import login_required, permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.template.loader import render_to_string
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from reviews import failure_codes as codes
 from reviews.forms import ReviewFilter
 from reviews.listing import ListPage, list_page
 from reviews.models import ReviewJob
@@ -30,6 +32,7 @@ from reviews.review_page import (
     stages_of,
     versions_of,
 )
+from reviews.scopes import Scope, scope_of
 
 # Seconds between two questions while something runs, and on a list where nothing does.
 BUSY_SECONDS = 2
@@ -39,6 +42,7 @@ IDLE_SECONDS = 10
 @require_safe
 @never_cache
 @login_required
+@permission_required("reviews.view_reviewjob", raise_exception=True)
 def review_list(request: HttpRequest) -> HttpResponse:
     """Show the newest reviews, narrowed by changelist, status and text."""
     context = _list_context(request)
@@ -48,6 +52,7 @@ def review_list(request: HttpRequest) -> HttpResponse:
 @require_safe
 @never_cache
 @login_required
+@permission_required("reviews.view_reviewjob", raise_exception=True)
 def review_list_live(request: HttpRequest) -> HttpResponse:
     """Return the table of the list, or 204 when the reader has it already."""
     context = _list_context(request)
@@ -66,12 +71,16 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
     form = ReviewFilter(request.GET, label_suffix="")
     wanted = form.cleaned_data if form.is_valid() else {}
     filters = {name: wanted.get(name, "").strip() for name in form.fields}
-    page = list_page(**filters, after=request.GET.get("after", ""), before=request.GET.get("before", ""))
+    scope = scope_of(request.user)
+    page = list_page(
+        **filters, after=request.GET.get("after", ""), before=request.GET.get("before", ""), scope=scope
+    )
     return {
         "form": form,
         "page": page,
         "is_filtered": any(filters.values()) or not form.is_valid(),
         "live_seconds": _list_pace(page),
+        "sees_no_file": not scope.everything and not scope.prefixes,
         "base_url": settings.BASE_URL.rstrip("/"),
     }
 
@@ -85,14 +94,16 @@ def _list_pace(page: ListPage) -> int:
 @require_safe
 @never_cache
 @login_required
+@permission_required("reviews.view_reviewjob", raise_exception=True)
 def review_detail(request: HttpRequest, job_id: int) -> HttpResponse:
     """Show one review: its progress, findings, coverage and deliveries."""
-    job = get_object_or_404(ReviewJob, pk=job_id)
+    scope = scope_of(request.user)
+    job = get_object_or_404(scope.jobs(), pk=job_id)
     # Read before the results: a change in between is fetched again rather than missed.
     revision = results_revision(job)
     context = {
-        **_progress_context(job),
-        **_results_context(request, job),
+        **_progress_context(job, scope),
+        **_results_context(request, job, scope),
         "revision": revision,
         "live_seconds": BUSY_SECONDS if job.is_active else 0,
     }
@@ -102,14 +113,16 @@ def review_detail(request: HttpRequest, job_id: int) -> HttpResponse:
 @require_safe
 @never_cache
 @login_required
+@permission_required("reviews.view_reviewjob", raise_exception=True)
 def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
     """Return the progress of one review, and its results if they differ from what the reader has."""
-    job = get_object_or_404(ReviewJob, pk=job_id)
+    scope = scope_of(request.user)
+    job = get_object_or_404(scope.jobs(), pk=job_id)
     revision = results_revision(job)
     html = render_to_string("_workers.html", {}, request)
-    html += render_to_string("reviews/_progress.html", _progress_context(job), request)
+    html += render_to_string("reviews/_progress.html", _progress_context(job, scope), request)
     if request.GET.get("have") != revision:
-        context = _results_context(request, job)
+        context = _results_context(request, job, scope)
         html += render_to_string("reviews/_head.html", context, request)
         html += render_to_string("reviews/_results.html", context, request)
     response = HttpResponse(html)
@@ -119,17 +132,35 @@ def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
     return response
 
 
-def _progress_context(job: ReviewJob) -> dict[str, Any]:
-    stages = stages_of(job)
+def _progress_context(job: ReviewJob, scope: Scope) -> dict[str, Any]:
+    stages = stages_of(job, scope)
     return {"job": job, "stages": stages, "progress": progress_sentence(job, stages)}
 
 
-def _results_context(request: HttpRequest, job: ReviewJob) -> dict[str, Any]:
+def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict[str, Any]:
     is_staff = request.user.is_authenticated and request.user.is_staff
     return {
         "job": job,
-        "results": results_of(job),
-        "versions": versions_of(job),
+        "results": results_of(job, scope),
+        "versions": versions_of(job, scope),
         "notices": notices_of(job, for_operator=is_staff),
         "shows_recipients": is_staff,
     }
+
+
+@require_safe
+def failure_codes(request: HttpRequest) -> HttpResponse:
+    """Show every code with its texts, in the console; `#<code>` leads to a row."""
+    seen = {""}
+    sections = []
+    for section in codes.sections():
+        rows = []
+        for code, *cells in section.rows:
+            # A code stands in several tables: the first is the one that is linked to.
+            rows.append({"anchor": "" if code in seen else code, "code": code, "cells": cells})
+            seen.add(code)
+        sections.append(
+            {"title": section.title, "note": section.note, "columns": section.columns, "rows": rows}
+        )
+    context = {**admin.site.each_context(request), "title": "Failure codes", "sections": sections}
+    return render(request, "admin/failure_codes.html", context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from django.conf import settings
 from django.db.backends.postgresql.operations import DatabaseOperations
 
+from criticizer import sql as database
 from criticizer.embedded import EmbeddedServer
 
 
@@ -45,6 +47,12 @@ def _flush() -> Iterator[None]:
     patch.setattr(DatabaseOperations, "execute_sql_flush", _flush_past_append_only)
     yield
     patch.undo()
+
+
+@pytest.fixture(autouse=True)
+def _never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that one test took away must not make the next one careful."""
+    monkeypatch.setattr(database, "_lost_at", -math.inf)
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import factory
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
 from factory.django import DjangoModelFactory
 
 from criticizer.failures import ErrorClass
@@ -55,7 +56,10 @@ class _Row(DjangoModelFactory[Any]):
 
 
 class UserFactory(DjangoModelFactory[Any]):
-    """bob the reviewer. `is_staff=True` and groups make an operator."""
+    """bob the reviewer, who sees every file. `is_staff=True` and groups make an operator.
+
+    `reads=False` makes somebody without any role.
+    """
 
     class Meta:
         model = get_user_model()
@@ -63,6 +67,13 @@ class UserFactory(DjangoModelFactory[Any]):
 
     username = factory.Sequence(lambda n: f"bob{n}")
     password = factory.django.Password(PASSWORD)
+
+    @factory.post_generation
+    def reads(self, create: bool, extracted: object, **_: Any) -> None:
+        if create and extracted is not False:
+            names = ("view_reviewjob", "view_all_files")
+            found = Permission.objects.filter(content_type__app_label="reviews", codename__in=names)
+            self.user_permissions.add(*found)  # type: ignore[attr-defined]
 
 
 class OutboxMessageFactory(_Row):

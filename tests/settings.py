@@ -34,9 +34,14 @@ if not _database_name:
         "CRITICIZER_DATA_DIR", str(Path(tempfile.gettempdir()) / f"criticizer-test-{os.getpid()}")
     )
 
+from criticizer.embedded import OWNER  # noqa: E402
 from criticizer.settings import *  # noqa: E402, F403
 
+CIRCUIT_CACHE_SECONDS = 0.0  # what one test remembers, the next one must not
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # fast, tests only
+
+# Tests empty tables that the application's role may not; `tests/kernel/test_ownership.py` is that role.
+DATABASES["default"]["USER"] = os.environ.get("TEST_DATABASE_ROLE", OWNER)  # noqa: F405
 
 if _database_name:
     DATABASES["default"]["NAME"] = _database_name  # noqa: F405

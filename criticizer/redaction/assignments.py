@@ -12,25 +12,36 @@ from typing import Any, Final
 import re2
 
 from criticizer.redaction import names
-from criticizer.redaction.values import is_dummy, is_slug, is_template, judge, looks_random, transitions
+from criticizer.redaction.values import (
+    is_dummy,
+    is_generated,
+    is_numbered_word,
+    is_slug,
+    is_template,
+    judge,
+    looks_random,
+    transitions,
+)
 from criticizer.redaction.views import Line, character_start
 
 WINDOW: Final = 512  # bytes that are read from a word on; a longer value is followed to its end
 _KIND: Final = {names.PASSWORD: "password", names.SECRET: "secret", names.WEAK: "secret"}
-_NAME: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+_NAME: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+_TO_QUOTE: Final = 64  # bytes in which a literal's opening quote has to come
+_NAME_BYTES: Final = 60  # of a name that are read on either side of a word
 
 Span = tuple[int, int, str]
 
 _QUOTE = rb"(?:\\*[\"'`]|&quot;|&#39;)"
 _HEAD = re2.compile(
-    rb"((?:[\w.-]{0,60}\w)?)"  # rest of the name
     rb"((?:" + _QUOTE + rb"|[)\]}*?!]){0,3})"  # what closes it
     rb"([ \t]{0,20})"
-    rb"(:=|:-|=>|->|<-|={1,3}|!={1,2}|::|:|\|\||\?\?|,|\(|or[ \t]|is[ \t:]|was[ \t:]|>|)"
+    rb"(:=|:-|=>|->|<-|={1,3}|[!?+]={1,2}|::|:|\xef\xbc\x9a|\|\||\||\?\?|,|\("
+    rb"|or[ \t]|is[ \t:]|was[ \t:]|-[ \t]|>|)"
     rb"[ \t]{0,20}"
 )
 _QUOTED = re2.compile(
-    rb"(?:[A-Za-z_][\w.\[\]<>?|&*: ]{0,40}=[ \t]{0,4})?"  # a type annotation
+    rb"(?:[A-Za-z_&*\[][\w.\[\]<>?|&*:' ]{0,40}=[ \t]{0,4})?"  # a type annotation
     rb"(?:[A-Za-z@$]{1,2})?"  # a string's prefix
     rb"(?:\"\"\"([^\"]*)|'''([^']*)|\\+\"([^\"\\]*)|\\+'([^'\\]*)"
     rb"|\"((?:[^\"\\]|\\.)*)|'((?:[^'\\]|\\.)*)|`([^`]*)|&quot;(.*?)(?:&quot;|$)|&#39;(.*?)(?:&#39;|$))"
@@ -56,10 +67,17 @@ _NEXT_VALUE = re2.compile(
     rb"[ \t]*-?[ \t]*[\"'<]?(?:value|val|content|default|string)[\"']?[ \t]*[=:>][ \t]*"
 )
 _FLAG = re2.compile(rb"(?:^|[\s\"'`=(\[,])--?[A-Za-z0-9_.-]*$")
-_SETTERS: Final = (b"ENV ", b"ARG ", b"set ", b"env ", b"ort ")
+_SETTERS: Final = (b"ENV ", b"ARG ", b"set ", b"env ", b"ort ", b"etx ", b" -x ", b"-gx ", b"-Ux ")
+# variable "token" {, <key>token</key>: the value stands below.
+_OPENS_BLOCK: Final = (b"{", b"</key>", b"</name>")
+_MAX_BELOW: Final = 5  # lines that are looked at for it
+_CELL = re2.compile(rb"(?m)[ \t]*`?([^|`\n]*[^|`\s])`?[ \t]*(?:\||$)")
+_WIDE_COLON: Final = "\uff1a".encode()
+_LITERAL_ENDS: Final = (b"", b"\n", b"\r", b"&", b";", b" ", b"<", b"}")
+_TOKEN_BYTES: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/_=.-"
 _FALLBACKS: Final = (b"||", b"??", b"->", b"::", b"or ", b"or\t")
 _HIDDEN_HEAD = re2.compile(
-    rb"(?i)(?:name|key|id|property|param|parameter)[\"']?[ \t]*[=:>][ \t]*[\"']?[\w.-]*$"
+    rb"(?i)(?:(?:name|key|id|property|param|parameter)[\"']?[ \t]*[=:>][ \t]*[\"']?|variable[ \t]+\")[\w.-]*$"
 )
 
 
@@ -75,13 +93,14 @@ class Assignments:
     `spend` is told how many bytes were looked at (in eighths) and may refuse to go on.
     """
 
-    __slots__ = ("ends_line", "spans", "spend", "text")
+    __slots__ = ("ends_line", "is_own_key", "spans", "spend", "text")
 
     def __init__(self, text: bytes, spend: Callable[[int], None]) -> None:
         self.text = text
         self.spend = spend
         self.spans: list[Span] = []
         self.ends_line = False  # the word looked at last ends its line: a value may stand below
+        self.is_own_key = False
 
     def word(self, start: int, end: int, word: bytes) -> int:
         """Look at one word; return how far the text is dealt with."""
@@ -99,11 +118,14 @@ class Assignments:
         stop = text.find(b"\n", end, end + WINDOW)
         if stop < 0:
             stop = character_start(text, min(end + WINDOW, len(text)))
-        head = _HEAD.match(text, end, stop)
+        tail_end = self._name_end(end, stop)
+        if text[tail_end : tail_end + 1] >= b"\x80" and text[tail_end : tail_end + 3] != _WIDE_COLON:
+            return False  # another word of a language without blanks
+        head = _HEAD.match(text, tail_end, stop)
         if head is None:
             return False
-        tail_end, close_end, at = head.end(1), head.end(2), head.end()
-        op = head.group(4)
+        close_end, at = head.end(1), head.end()
+        op = head.group(3)
         begin = self._begin(start)
         if not op and not self._may_go_on(begin, tail_end, close_end, at, stop):
             return False
@@ -111,8 +133,16 @@ class Assignments:
         if not strength:
             return False
         close = close_end > tail_end
+        # acme_key = and Key= may name a secret; key: names too many other things.
+        self.is_own_key = word == b"key" and tail_end == end and (begin < start or op == b"=")
         if not op:
             return self._without_operator(begin, close_end, at, stop, strength, close=close)
+        return self._with_operator(op, begin, close_end, at, stop, strength, close=close)
+
+    def _with_operator(
+        self, op: bytes, begin: int, close_end: int, at: int, stop: int, strength: int, *, close: bool
+    ) -> bool:
+        text = self.text
         if op == b">":
             tag = text[max(begin - 60, 0) : begin]
             opened = tag.rfind(b"<") > tag.rfind(b">") if close else tag[-1:] == b"<"
@@ -123,15 +153,22 @@ class Assignments:
             return self._after_comma(begin, at, stop, strength, close=close)
         if op in _FALLBACKS:
             return self._quoted(at, stop, strength)
+        if op == b"|":
+            return strength >= names.SECRET and self._cell(at, stop, strength)
+        if op in (b"- ", b"-\t"):  # Password - x
+            return strength >= names.PASSWORD and text[close_end] in b" \t" and self._spoken(at, stop)
         return self._right_hand_side(begin, at, stop, strength, spoken=op[:2] in (b"is", b"wa"))
 
     def _begin(self, start: int) -> int:
         """Return where the name that holds a word begins, at most 60 bytes before it."""
         text = self.text
-        floor = max(start - 60, 0)
-        while start > floor and text[start - 1] in _NAME:
-            start -= 1
-        return start
+        before = text[max(start - _NAME_BYTES, 0) : start]
+        return start - (len(before) - len(before.rstrip(_NAME)))
+
+    def _name_end(self, end: int, stop: int) -> int:
+        """Return where the name ends that a word ending at `end` stands in, a separator excluded."""
+        tail = self.text[end : min(end + _NAME_BYTES, stop)]
+        return end + len(tail[: len(tail) - len(tail.lstrip(_NAME))].rstrip(b".-"))
 
     def _may_go_on(self, begin: int, tail_end: int, close_end: int, at: int, stop: int) -> bool:
         """Tell a name without operator that may have a value (flag, clause, attribute) from prose."""
@@ -141,10 +178,14 @@ class Assignments:
             self.ends_line = True
         if at >= stop:
             return False
+        if text[at] in b"{<" and text[at:stop].rstrip() in _OPENS_BLOCK:
+            self.ends_line = True
+            return False
         if closed:
             return text[at] in b"vVcCdD"
         return at > tail_end and (
-            text[at] in b"\"'`\\&"
+            text[at] in b"\"'`\\&@"
+            or _holds_digit(text[at : at + 16])
             or text[begin] == 45
             or text[begin - 1 : begin] == b"-"
             or text[max(begin - 4, 0) : begin] in _SETTERS
@@ -158,22 +199,23 @@ class Assignments:
             if pair is not None:
                 return self._quoted(pair.end(), stop, max(strength, names.SECRET))
         elif not text[begin:at].partition(b",")[0].isupper():
-            return False
+            listed = strength >= names.PASSWORD and text[begin - 1 : begin] in (b",", b";")
+            return listed and self._spoken(at, stop)  # bob,password,x
         return self._quoted(at, stop, strength, careful=strength < names.PASSWORD, word=True)
 
     def _right_hand_side(self, begin: int, at: int, stop: int, strength: int, *, spoken: bool) -> bool:
         """What follows = or : is a literal, a call with a literal inside, bytes, or a bare word."""
         text = self.text
-        near = min(stop, at + 200)
-        if any(text.find(quote, at, near) >= 0 for quote in (b'"', b"'", b"`", b"&")):
+        near = text[at : min(stop, at + 200)]
+        if b'"' in near or b"'" in near or b"`" in near or b"&" in near:
             if self._quoted(at, stop, strength):
                 return True
             if not spoken and (
                 self._inner(_DEFAULT, at, stop, strength) or self._inner(_WRAPPED, at, stop, strength)
             ):
                 return True
-        opens = any(text.find(bracket, at, at + 30) >= 0 for bracket in (b"{", b"[", b"("))
-        if opens and not spoken and strength >= names.SECRET:
+        near = near[:30]
+        if (b"{" in near or b"[" in near or b"(" in near) and not spoken and strength >= names.SECRET:
             match = _BYTES.match(text, at, stop)
             if match is not None:
                 return self._add(match.start(1), match.end(1), "key-bytes")
@@ -183,6 +225,9 @@ class Assignments:
         self, at: int, stop: int, strength: int, *, careful: bool = False, word: bool = False
     ) -> bool:
         """Take the quoted literal that begins at `at`."""
+        near = self.text[at : at + _TO_QUOTE]
+        if not (b'"' in near or b"'" in near or b"`" in near or b"&" in near):
+            return False
         match = _QUOTED.match(self.text, at, stop)
         span = _group(match) if match is not None else None
         if span is None:
@@ -194,9 +239,17 @@ class Assignments:
         self.spend(len(value) >> 3)
         if careful and not looks_random(value, rate=0.35):
             return False
-        if word and is_slug(value) and not (len(value) >= 10 and transitions(value) >= 0.36):
+        drawn = (len(value) >= 10 and transitions(value) >= 0.36) or is_numbered_word(value)
+        if word and is_slug(value) and not drawn:
             return False
-        return judge(value, strength, quoted=True) and self._add(*self._trimmed(start, end), _KIND[strength])
+        return self._judge(value, strength, quoted=True) and self._add(
+            *self._trimmed(start, end), _KIND[strength]
+        )
+
+    def _judge(self, value: bytes, strength: int, *, quoted: bool) -> bool:
+        if judge(value, strength, quoted=quoted):
+            return True
+        return self.is_own_key and strength == names.WEAK and len(value) >= 16 and is_generated(value)
 
     def _inner(self, pattern: Any, at: int, stop: int, strength: int) -> bool:
         """Take the literal inside a call: a default, or what is wrapped."""
@@ -207,7 +260,7 @@ class Assignments:
         value = self.text[slice(*span)]
         if pattern is _WRAPPED and is_slug(value):
             return False
-        return judge(value, strength, quoted=True) and self._add(*span, _KIND[strength])
+        return self._judge(value, strength, quoted=True) and self._add(*span, _KIND[strength])
 
     def _bare(self, begin: int, at: int, stop: int, strength: int, *, spoken: bool = False) -> bool:
         """Take an unquoted word. `spoken` is prose: password is x."""
@@ -217,6 +270,8 @@ class Assignments:
         self.spend(len(value) >> 3)
         if end == stop and self._cut(stop) and judge(value, strength, quoted=False):
             value = self.text[at : self._to_end(end, _BARE_STOPS)]
+        if self.text[end:stop].lstrip(b" \t")[:1] == b"=" and self.text[end : end + 1] in (b" ", b"\t"):
+            return False  # password: Type = default
         if self.text[begin - 1 : begin] in (b"?", b"&"):
             value = value.partition(b"&")[0]
         value = value.removesuffix(b"\\n").rstrip(b"\\").removesuffix(b"*/")
@@ -224,7 +279,12 @@ class Assignments:
             value = value.removesuffix(b".")
             if strength < names.PASSWORD and not looks_random(value, rate=0.3) and not _is_uuid(value):
                 return False
-        return judge(value, strength, quoted=False) and self._add(at, at + len(value), _KIND[strength])
+        good = self._judge(value, strength, quoted=False)
+        if not good and strength >= names.PASSWORD:
+            # In configuration a word with a number is a literal; in code more follows it.
+            end = at + len(value)
+            good = is_numbered_word(value) and self.text[end : end + 1] in _LITERAL_ENDS
+        return good and self._add(at, at + len(value), _KIND[strength])
 
     def _without_operator(
         self, begin: int, close_end: int, at: int, stop: int, strength: int, *, close: bool
@@ -240,10 +300,47 @@ class Assignments:
             return self._quoted(at, stop, strong) or self._bare(begin, at, stop, strong)
         if text[max(begin - 4, 0) : begin] in _SETTERS:  # ENV PASSWORD x
             return self._quoted(at, stop, strength) or self._bare(begin, at, stop, strength)
-        if strength >= names.PASSWORD:  # WITH PASSWORD 'x', #define PASSWORD "x"
-            return self._quoted(at, stop, strength, word=True)
+        if strength >= names.PASSWORD:  # WITH PASSWORD 'x', #define PASSWORD "x", password x
+            return self._quoted(at, stop, strength, word=True) or self._spoken(at, stop)
         defined = text[max(begin - 10, 0) : begin].rstrip().endswith(b"define")
-        return defined and self._quoted(at, stop, strength)
+        return (defined and self._quoted(at, stop, strength)) or (
+            strength >= names.SECRET and self._beside(at, stop)
+        )
+
+    def _spoken(self, at: int, stop: int) -> bool:
+        """Take a password that is named without a sign of assignment: the last word, or before a comma."""
+        text = self.text
+        cut = text[at:stop].translate(_TO_STOP).find(b" ")
+        end = at + cut if cut >= 0 else stop
+        value = text[at:end].rstrip(b".")
+        end = at + len(value)
+        follows = text[end:stop].lstrip(b". \t\r")[:1]
+        if len(value) < 6 or b"=" in value or follows not in (b"", b",", b";", b")"):
+            return False
+        if value[:1] in b"#-/" or (b"@" in value[1:] and b"." in value):
+            return False
+        good = judge(value, names.PASSWORD, quoted=False) or is_numbered_word(value)
+        return good and self._add(at, end, "password")
+
+    def _beside(self, at: int, stop: int) -> bool:
+        """Take a generated value right behind a name: the old token x."""
+        piece = self.text[at : min(stop, at + _TO_QUOTE)]
+        value = piece[: len(piece) - len(piece.lstrip(_TOKEN_BYTES))].rstrip(b".-")
+        if len(value) < 16 or not judge(value, names.SECRET, quoted=True):
+            return False
+        return is_generated(value) and self._add(at, self._token_end(at), "secret")
+
+    def _token_end(self, at: int) -> int:
+        piece = self.text[at : at + 4_096]
+        return at + len(piece[: len(piece) - len(piece.lstrip(_TOKEN_BYTES))].rstrip(b".-"))
+
+    def _cell(self, at: int, stop: int, strength: int) -> bool:
+        """| DB_PASSWORD | x |: the next cell of a table."""
+        match = _CELL.match(self.text, at, stop)
+        if match is None:
+            return False
+        start, end = match.span(1)
+        return judge(self.text[start:end], strength, quoted=False) and self._add(start, end, _KIND[strength])
 
     def _element(self, at: int, stop: int, strength: int) -> bool:
         """<password>x</password>, with Jenkins' {AQAA... x} braces."""
@@ -267,13 +364,19 @@ class Assignments:
         if not _HIDDEN_HEAD.search(text[max(begin - 60, 0) : begin].rpartition(b"\n")[2]):
             return
         stop = text.find(b"\n", end, end + WINDOW)
-        tail = _HEAD.match(text, end, stop) if stop >= 0 else None
-        if tail is None or text[tail.end(2) : stop].strip() not in (b"", b",", b"\\", b">"):
+        if stop < 0:
             return
-        strength = names.strength(word, text[start:end], text[begin:start], tail.group(1))
+        tail_end = self._name_end(end, stop)
+        tail = _HEAD.match(text, tail_end, stop)
+        rest = text[tail.end(1) : stop].strip() if tail is not None else b"?"
+        if rest not in (b"", b",", b"\\", b">", *_OPENS_BLOCK):
+            return
+        strength = names.strength(word, text[start:end], text[begin:start], text[end:tail_end])
         if not strength:
             return
-        for line in following():
+        for number, line in enumerate(following()):
+            if number >= 2 and rest != b"{":
+                return  # further down stands the value of another name
             match = _NEXT_VALUE.match(text, line.start, min(line.end, line.start + WINDOW))
             if match is not None:
                 at, stop = match.end(), min(line.end, match.end() + WINDOW)
@@ -307,6 +410,10 @@ class Assignments:
         while self.text[start:end].endswith((b"\\n", b"\\r", b"\\t")):
             end -= 2
         return start + len(value) - len(value.lstrip()), end
+
+
+def _holds_digit(value: bytes) -> bool:
+    return len(value.translate(None, b"0123456789")) != len(value)
 
 
 def _is_uuid(value: bytes) -> bool:

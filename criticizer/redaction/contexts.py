@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import re2
 
+from criticizer.redaction import commands
 from criticizer.redaction.assignments import Span, usable
 from criticizer.redaction.values import is_code, is_dummy, is_slug, is_template, judge, kinds, looks_random
 from criticizer.redaction.views import character_start
 
 WINDOW: Final = 2048
+_HEAD: Final = 256  # bytes of a value that say what it is
 _AUTHORITY = re2.compile(rb"://([^\s/?#\"'`<>\\]*)@([\w\[.-]|%|\$|\{)")
 _AUTHORITY_SLASH = re2.compile(rb"://([A-Za-z0-9_.%@+-]*:[^\s\"'`<>]*)@[\w\[]")
 _PORT = re2.compile(rb"[0-9]{1,5}[/?#]")
@@ -24,7 +26,7 @@ _ORACLE = re2.compile(rb"[a-z]+:[^/\s\"'@]+/([^@\s\"']+)@")
 _SET_PASSWORD = re2.compile(
     rb"(?:[ \t]+(?i:for)[ \t]+[^\s=]+)?[ \t]*=[ \t]*(?:(?i:password)\()?(?:\"([^\"\n]+)\"|'([^'\n]+)')"
 )
-_ARGUMENT = re2.compile(rb"[ \t]+[\"']?([^\s\"'#;]{4,})")
+_ARGUMENT = re2.compile(rb"[ \t]+(?:[0-9][ \t]+)?[\"']?([^\s\"'#;][^\s\"';]{3,})")
 _HEADER_VALUE = re2.compile(
     rb"[\"'\])]{0,3}[ \t]{0,10}[:=,>]{1,2}[ \t]{0,10}[\"'`]{0,3}(?:[bBfFuU]?[\"'])?"
     rb"((?:(?i:basic|bearer|token|digest|negotiate|ntlm|apikey|api-key|key|oauth2?|hmac|aws4-hmac-sha256|sharedkey(?:lite)?"
@@ -38,35 +40,17 @@ _COOKIE_ATTRIBUTES: Final = frozenset(
 )
 _BEARER = re2.compile(rb"[ \t]{0,4}[\"'`]?([A-Za-z0-9_.~+/=|-]{8,})")
 _AUTH_SMTP = re2.compile(rb"[ \t]+(?:=[ \t]*)?([A-Za-z0-9+/=]{8,})")
-_LOGIN = re2.compile(
-    rb"[ \t]{0,4}(?:[a-z_]+[ \t]*=[ \t]*)?[\"'][^\"'\n]*[\"'][ \t]*,[ \t]*"
-    rb"(?:[a-z_]+[ \t]*=[ \t]*)?[bru]?(?:\"([^\"\n]+)\"|'([^'\n]+)')"
-)
 _MAIL_MAP = re2.compile(
     rb"(?m)(?:[0-9]{2,5}|[\w.-]+\.[a-z]{2,10})\]?(?::[0-9]{2,5})?[ \t]+[^\s:]+:([^\s:]{4,})[ \t\r]*$"
 )
 _NETRC = re2.compile(rb"[ \t]*\S+[ \t]+(?:login|user)[ \t]+\S+[ \t]+password[ \t]+(\S+)")
 _PGPASS = re2.compile(rb"(?m)[\w.*-]+:[\w.*-]+:([^\s:\"']{4,})[ \t\r]*$")
-_MYSQL = re2.compile(rb"[^|;\n]*?[ \t](?:-p|--password=)(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|]{3,}))")
-_SSHPASS = re2.compile(rb"[ \t]+-p[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"']+))")
-_USER_FLAG = re2.compile(
-    rb"[ \t\"',]+(?:-u|-U|--user|--proxy-user|--basic-auth|--auth|--creds?|-a|--credentials?)"
-    rb"[\"',=\s]+[\"']?([^\s:\"'=]+):(?:([^\s\"']+))"
-)
-_LOGIN_FLAG = re2.compile(
-    rb"[^|;\n]*?[ \t](?:-p|-P|--password|--pass|--token)[ \t=]+"
-    rb"(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|]{3,}))"
-)
-_SECURE_STRING = re2.compile(
-    rb"(?:[ \t]+-(?:AsPlainText|Force|String|Key[ \t]+\S+))*[ \t]+"
-    rb"(?:\\*\"([^\"\\\n]+)|\\*'([^'\\\n]+)|([^\s\"'$(-][^\s\"']{3,}))"
-)
 _IDENTIFIED = re2.compile(
     rb"[ \t]+(?:WITH[ \t]+[\w'\"]+[ \t]+)?(?i:by|as)[ \t]+(?:password[ \t]+)?(?:\"([^\"\n]+)\"|'([^'\n]+)')"
 )
 _TICKET = re2.compile(rb"(?:^|[^0-9A-Za-z])([0-9A-F]{32})(?:$|[^0-9A-Za-z])")
 _P4_FLAG = re2.compile(rb"[^|;\n]*?[ \t]-P[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|-][^\s\"'`;|]{3,}))")
-_QUERY = re2.compile(rb"(?:[A-Za-z0-9_-]*(?:sig|signature|code|key|auth|ticket|hash))=([^&\s\"'`<>#]+)")
+_QUERY = re2.compile(rb"(?:[A-Za-z0-9_-]*(?:sig|signature|code|key|auth|ticket|hash))=([^&?\s\"'`<>#]+)")
 _FINE_PRINT = re2.compile(rb"[ \t]*=[ \t]*[\"']?([A-Za-z0-9+/=_%-]{16,})")
 
 
@@ -93,6 +77,8 @@ def _literal(text: bytes, match: Any, kind: str) -> list[Span]:
 def uri(text: bytes, start: int, end: int) -> list[Span]:
     """scheme://user:password@host, and scheme://token@host where the token is one."""
     stop = window_end(text, start, 512)
+    if text.find(b"@", start, stop) < 0:
+        return []
     match = _AUTHORITY.match(text, start, stop) or _AUTHORITY_SLASH.match(text, start, stop)
     if match is None:
         return []
@@ -100,7 +86,8 @@ def uri(text: bytes, start: int, end: int) -> list[Span]:
     info = text[first:last]
     name, colon, password = info.partition(b":")
     if not colon:
-        return [(first, last, "uri-password")] if len(name) >= 16 and looks_random(name) else []
+        secret = len(name) >= 16 and (looks_random(name) or judge(name, 2, quoted=True))
+        return [(first, last, "uri-password")] if secret else []
     if _PORT.match(password):
         return []  # https://host:8000/@x is no address with a password
     if (
@@ -126,6 +113,15 @@ def _hexish(name: bytes) -> bool:
     )
 
 
+def _value_end(text: bytes, first: int) -> int:
+    """Return where an unquoted value ends; most are short, so little is read at first."""
+    for window in (_HEAD, WINDOW):
+        cut = text[first : first + window].translate(_TO_STOP).find(b" ")
+        if cut >= 0:
+            return first + cut
+    return character_start(text, min(first + WINDOW, len(text)))
+
+
 def header(text: bytes, start: int, end: int) -> list[Span]:
     """Authorization: scheme credentials, in any quoting."""
     match = _HEADER_VALUE.match(text, end, window_end(text, end))
@@ -133,8 +129,7 @@ def header(text: bytes, start: int, end: int) -> list[Span]:
         return []
     scheme = match.group(1).strip().lower()
     first = match.end()
-    cut = text[first : first + WINDOW].translate(_TO_STOP).find(b" ")
-    last = first + cut if cut >= 0 else character_start(text, min(first + WINDOW, len(text)))
+    last = _value_end(text, first)
     value = text[first:last].rstrip(b"\\,;)}")
     if value.endswith(b"]") and b"[" not in value:
         value = value[:-1]
@@ -147,7 +142,7 @@ def header(text: bytes, start: int, end: int) -> list[Span]:
     if (
         len(value) < least
         or not usable(value)
-        or is_code(value)
+        or is_code(value[:_HEAD])
         or b"{" in value
         or value.startswith((b"$", b"%", b"+"))
     ):
@@ -168,7 +163,7 @@ def bearer(text: bytes, start: int, end: int) -> list[Span]:
     match = _BEARER.match(text, end, window_end(text, end))
     if match is None:
         return []
-    value = match.group(1)
+    value = match.group(1)[:_HEAD]
     good = usable(value) and (looks_random(value, rate=0.3) or judge(value, 2, quoted=True))
     return [(*match.span(1), "authorization")] if good else []
 
@@ -197,14 +192,6 @@ def cookie(text: bytes, start: int, end: int) -> list[Span]:
 def smtp_auth(text: bytes, start: int, end: int) -> list[Span]:
     """AUTH PLAIN and AUTH LOGIN with the credentials on the same line."""
     return _literal(text, _AUTH_SMTP.match(text, end, window_end(text, end)), "smtp-credential")
-
-
-def login(text: bytes, start: int, end: int) -> list[Span]:
-    """login("user", "password") and the like."""
-    span = _span(_LOGIN.match(text, end, window_end(text, end)))
-    if span is None or not judge(text[slice(*span)], 3, quoted=True):
-        return []
-    return [(*span, "smtp-credential" if text[start:end].lower() == b"login(" else "password")]
 
 
 def mail_map(text: bytes, start: int, end: int) -> list[Span]:
@@ -241,6 +228,17 @@ def argument(text: bytes, start: int, end: int) -> list[Span]:
     return _literal(text, _ARGUMENT.match(text, end, window_end(text, end)), "password")
 
 
+def _numbered(text: bytes, start: int, end: int) -> list[Span]:
+    """username bob password 0 x."""
+    return _device(text, start, end - 1)
+
+
+def _device(text: bytes, start: int, end: int) -> list[Span]:
+    """enable secret x; and not: enable password entry."""
+    spans = argument(text, start, end)
+    return [span for span in spans if judge(text[span[0] : span[1]].rstrip(b"."), 3, quoted=False)]
+
+
 def netrc(text: bytes, start: int, end: int) -> list[Span]:
     """machine HOST login USER password X."""
     return _literal(text, _NETRC.match(text, end, window_end(text, end)), "password")
@@ -251,39 +249,10 @@ def pgpass(text: bytes, start: int, end: int) -> list[Span]:
     return _literal(text, _PGPASS.match(text, end, window_end(text, end) + 1), "password")
 
 
-def mysql(text: bytes, start: int, end: int) -> list[Span]:
-    """mysql -uroot -pX."""
-    return _literal(text, _MYSQL.match(text, end, window_end(text, end)), "cli-password")
-
-
-def sshpass(text: bytes, start: int, end: int) -> list[Span]:
-    """sshpass -p X."""
-    return _literal(text, _SSHPASS.match(text, end, window_end(text, end)), "cli-password")
-
-
-def user_flag(text: bytes, start: int, end: int) -> list[Span]:
-    """curl -u user:password: every such flag of the line."""
-    found: list[Span] = []
-    for match in _USER_FLAG.finditer(text, end, window_end(text, end)):
-        value = match.group(2)
-        if usable(value) and not value.startswith((b"$", b"%", b"/")) and not is_code(value):
-            found.append((*match.span(2), "cli-password"))
-    return found
-
-
-def login_flag(text: bytes, start: int, end: int) -> list[Span]:
-    """docker login -p X and the like."""
-    return _literal(text, _LOGIN_FLAG.match(text, end, window_end(text, end)), "cli-password")
-
-
-def secure_string(text: bytes, start: int, end: int) -> list[Span]:
-    """ConvertTo-SecureString X."""
-    return _literal(text, _SECURE_STRING.match(text, end, window_end(text, end)), "password")
-
-
 def identified_by(text: bytes, start: int, end: int) -> list[Span]:
     """IDENTIFIED BY 'x'."""
-    return _literal(text, _IDENTIFIED.match(text, end, window_end(text, end)), "password")
+    spans = _literal(text, _IDENTIFIED.match(text, end, window_end(text, end)), "password")
+    return [span for span in spans if judge(text[span[0] : span[1]], 3, quoted=True)]
 
 
 def perforce(text: bytes, start: int, end: int) -> list[Span]:
@@ -298,7 +267,7 @@ def query(text: bytes, start: int, end: int) -> list[Span]:
     match = _QUERY.match(text, start + 1, window_end(text, start))
     if match is None:
         return []
-    value = match.group(1)
+    value = match.group(1)[:_HEAD]
     return (
         [(*match.span(1), "secret")]
         if len(value) >= 12 and usable(value) and looks_random(value, rate=0.3)
@@ -314,9 +283,10 @@ def connection(text: bytes, start: int, end: int) -> list[Span]:
 
 
 # These read their whole window: what else of their kind stands in it is dealt with.
-READ_ALL: Final = frozenset((cookie, user_flag, perforce, mysql, login_flag, secure_string))
+READ_ALL: Final = frozenset((cookie, perforce, *commands.READ_ALL))
 Handler = Callable[[bytes, int, int], list[Span]]
 HANDLERS: Final[dict[bytes, Handler]] = {
+    **commands.HANDLERS,
     b"://": uri,
     b"authorization": header,
     b"http_authorization": header,
@@ -325,13 +295,6 @@ HANDLERS: Final[dict[bytes, Handler]] = {
     b"auth plain": smtp_auth,
     b"auth login": smtp_auth,
     b"auth cram-md5": smtp_auth,
-    b"login(": login,
-    b"basicauth(": login,
-    b"basic_auth(": login,
-    b"auth=(": login,
-    b"auth = (": login,
-    b"credentials(": login,
-    b"credential(": login,
     b":587": mail_map,
     b":465": mail_map,
     b":25": mail_map,
@@ -340,22 +303,17 @@ HANDLERS: Final[dict[bytes, Handler]] = {
     b"set password": set_password,
     b"requirepass": argument,
     b"masterauth": argument,
+    b"password 0 ": _numbered,
+    b"password 7 ": _numbered,
+    b"secret 0 ": _numbered,
+    b"bindpw": argument,
+    b"rootpw": argument,
+    b"enable secret": _device,
+    b"enable password": _device,
     b"@": schemeless,
     b"machine ": netrc,
     b":5432:": pgpass,
     b":3306:": pgpass,
-    b"mysql": mysql,
-    b"mysqldump": mysql,
-    b"mysqladmin": mysql,
-    b"mariadb": mysql,
-    b"sshpass": sshpass,
-    b"curl": user_flag,
-    b"wget": user_flag,
-    b"docker login": login_flag,
-    b"podman login": login_flag,
-    b"helm registry login": login_flag,
-    b"az login": login_flag,
-    b"securestring": secure_string,
     b"identified": identified_by,
     b"p4passwd": perforce,
     b"p4 ": perforce,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bisect
+import math
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +21,16 @@ from criticizer.redaction.sealed import RedactedText, RedactionBlocked, seal
 from criticizer.redaction.views import PLACEHOLDER, encode, read
 
 _MAX_PASSES: Final = 5
+# Processor time of one request: far above what honest text takes at its slowest.
+_SECONDS: Final = 10.0
+_SECONDS_PER_BYTE: Final = 2e-6
 _MAX_PROPAGATED: Final = 20_000
+_PIECE: Final = 512  # bytes: a long value is searched piece by piece, the automaton's cost grows with length
 _FORGED = re2.compile(rb"(?i)<REDACTED:")
 _LITERAL: Final = b"<REDACTED-LITERAL>"
 _BREAKS: Final = re2.compile(rb"[\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]")
+# A full table of states costs minutes to build for long values that repeat within themselves.
+_NFA: Final = ahocorasick_rs.Implementation.ContiguousNFA
 # What is least specific loses the name when two rules overlap.
 _VAGUE: Final = {
     "high-entropy": 4,
@@ -71,6 +79,7 @@ class Redactor:
         self._last: Counter[str] = Counter()
         self._values: dict[bytes, tuple[str, int]] = {}  # what propagates, with its placeholder
         self._automaton: Any = None
+        self._deadline = math.inf
         self._joined: tuple[OwnSecrets, OwnSecrets] | None = None
 
     def redact(self, text: str) -> RedactedText:
@@ -84,6 +93,8 @@ class Redactor:
         """
         try:
             work = [self._part(text) for text in parts]
+            size = sum(len(part.data) for part in work)
+            self._deadline = time.thread_time() + _SECONDS + size * _SECONDS_PER_BYTE
             for _ in range(_MAX_PASSES):
                 if not self._pass(work):
                     break
@@ -114,7 +125,7 @@ class Redactor:
         own = self._own()
         changed = False
         for part in parts:
-            changed |= self._replace(part, merge(scan(read(part.data), self._policy, own)))
+            changed |= self._replace(part, merge(scan(read(part.data), self._policy, own, self._deadline)))
         for part in parts:
             changed |= self._replace(part, self._propagated(part.data))
         return changed
@@ -160,9 +171,12 @@ class Redactor:
             return
         if not _TELLING.intersection(value):
             return
-        if len(self._values) >= _MAX_PROPAGATED:
+        for at in range(0, len(value), _PIECE):
+            piece = value[at : at + _PIECE]
+            if len(piece) >= 8 and piece not in self._values:
+                self._values[piece] = (kind, number)
+        if len(self._values) > _MAX_PROPAGATED:
             raise RedactionBlocked("too_many_secrets")
-        self._values[value] = (kind, number)
         self._automaton = None
 
     def _propagated(self, data: bytes) -> list[Find]:
@@ -170,7 +184,7 @@ class Redactor:
             return []
         if self._automaton is None:
             self._automaton = ahocorasick_rs.BytesAhoCorasick(
-                list(self._values), matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST
+                list(self._values), matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST, implementation=_NFA
             )
         values = list(self._values)
         taken = [match.span() for match in PLACEHOLDER.finditer(data)] if b"<REDACTED:" in data else []

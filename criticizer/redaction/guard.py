@@ -1,17 +1,21 @@
 """The last door before a model: everything is checked again by other code (specification 001, 9.5 item 5).
 
 The second engine shares nothing with the first but the list of own secrets: no regular
-expressions, no prefilter, plain searches for what must never pass.
+expressions, no prefilter, plain searches for what must never pass. Prefixes, key blocks,
+addresses, bearer headers and passwords beside their name: a hole in the first engine for any
+of these does not let a request out.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Final
 
 from criticizer.redaction import own, policy, rules
 from criticizer.redaction.sealed import RedactedText, RedactionBlocked
 
+MAX_SECONDS: Final = 10.0  # of this thread's processor time
 MAX_CHARACTERS: Final = 4 << 20  # far above any prompt; a bigger one is a defect of the caller
 _ALNUM: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _TOKEN: Final = _ALNUM + "_-"
@@ -52,7 +56,7 @@ def guard(text: RedactedText) -> str:
 
     Raises RedactionBlocked: `not_redacted` for anything but a RedactedText, `seal_broken`,
     `stale_ruleset`, `stale_policy`, `too_large`, `guard_found` when the second engine finds a
-    secret, `guard_failed` when it cannot finish.
+    secret, `too_slow` when it takes too long, `guard_failed` when it cannot finish.
     """
     if type(text) is not RedactedText:
         raise RedactionBlocked("not_redacted")
@@ -65,17 +69,17 @@ def guard(text: RedactedText) -> str:
             raise RedactionBlocked("stale_policy")
         if len(text.text) > MAX_CHARACTERS:
             raise RedactionBlocked("too_large")
-        if _finds(text.text):
-            raise RedactionBlocked("guard_found")
+        deadline = time.thread_time() + MAX_SECONDS
+        for finds in (_finds_prefix, _finds_pem, _finds_userinfo, _finds_bearer, _finds_password, _finds_own):
+            if finds(text.text):
+                raise RedactionBlocked("guard_found")
+            if time.thread_time() > deadline:
+                raise RedactionBlocked("too_slow")
     except RedactionBlocked:
         raise
     except Exception:  # noqa: BLE001 - in doubt nothing is sent, and the error may quote the text
         raise RedactionBlocked("guard_failed") from None
     return text.text
-
-
-def _finds(text: str) -> bool:
-    return _finds_prefix(text) or _finds_pem(text) or _finds_userinfo(text) or _finds_own(text)
 
 
 def _run(text: str, at: int, allowed: str, limit: int) -> str:
@@ -134,6 +138,49 @@ def _finds_userinfo(text: str) -> bool:
 def _is_literal(password: str) -> bool:
     plain = len(password) >= 8 and not any(c in password for c in "{}$<>()[]%*")
     return plain and any(c.isdigit() for c in password) and any(c.isalpha() for c in password)
+
+
+def _finds_bearer(text: str) -> bool:
+    """Look for a generated token behind `bearer`."""
+    lowered = text.lower()
+    at = lowered.find("bearer ")
+    while at >= 0 and len(lowered) == len(text):
+        token = _run(text, at + 7, _TOKEN + ".~+/=", 400)
+        if len(token) >= 24 and sum(c.isdigit() for c in token) >= 4 and _is_mixed(token):
+            return True
+        at = lowered.find("bearer ", at + 7)
+    return False
+
+
+def _finds_password(text: str) -> bool:
+    """Look for password = "literal" where nobody can take the literal for anything else."""
+    for word in ("password", "passwd", "PASSWORD", "Password"):
+        at = text.find(word)
+        while at >= 0:
+            rest = text[at + len(word) : at + len(word) + 90].lstrip("\"'")
+            value = rest.lstrip(" \t").removeprefix(":").removeprefix("=").lstrip(" \t")
+            sign = rest.lstrip(" \t")[:1]
+            if sign in (":", "=") and value[:1] in ("'", '"') and _is_chosen(value[1:].partition(value[0])):
+                return True
+            at = text.find(word, at + len(word))
+    return False
+
+
+def _is_chosen(cut: tuple[str, str, str]) -> bool:
+    """Return whether a closed literal is a password as people choose them, and no example of one."""
+    literal, quote, _ = cut
+    if not quote or not 10 <= len(literal) <= 64 or any(c in literal for c in " {}$<>()[]%|\\.,;:/"):
+        return False
+    lowered = literal.lower()
+    if any(word in lowered for word in ("pass", "your", "example", "change", "secret", "insert", "...")):
+        return False
+    is_special = any(c in "!#^&*~@+?" for c in literal[1:])
+    return is_special and _is_mixed(literal) and literal.isascii()
+
+
+def _is_mixed(value: str) -> bool:
+    """Return whether lower case, upper case and digits occur."""
+    return all(any(test(c) for c in value) for test in (str.islower, str.isupper, str.isdigit))
 
 
 def _finds_own(text: str) -> bool:

@@ -16,7 +16,8 @@ PASSWORD, SECRET, WEAK = 3, 2, 1
 # Words by strength. Those of the last two lists must begin a word of their own.
 _STRONG_WORDS: Final = """
 password passwd passphrase passcode passwort motdepasse contrasena senha
-pswrd psword pswd passw pword kennwort wachtwoord
+pswrd psword pswd passw pword kennwort wachtwoord contraseña пароль Пароль hasło lösenord parola
+密码 密碼 パスワード 비밀번호
 """
 _PLAIN_WORDS: Final = """
 secret token apikey api_key api-key access_key access-key accesskey auth_key authkey auth-key
@@ -36,6 +37,8 @@ def _encoded(words: str) -> list[bytes]:
 # Word -> (strength, must it begin a word of its own).
 WORDS: Final[dict[bytes, tuple[int, bool]]] = {
     **dict.fromkeys(_encoded(_STRONG_WORDS), (PASSWORD, False)),
+    b"mot de passe": (PASSWORD, False),
+    b"clave": (PASSWORD, True),
     **dict.fromkeys((*_encoded(_PLAIN_WORDS), b"api key", b"authentication key"), (SECRET, False)),
     **dict.fromkeys(_encoded(_SHORT_WORDS), (PASSWORD, True)),
     **dict.fromkeys(_encoded(_WEAK_WORDS), (WEAK, True)),

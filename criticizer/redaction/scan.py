@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -20,7 +22,8 @@ from criticizer.redaction.values import is_dummy, kinds, looks_random
 from criticizer.redaction.views import MASK, Document, Shadow, shadows
 
 _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
-_TOKEN_WINDOW: Final = 4_096
+_TOKEN_WINDOW: Final = 1_024
+_JUDGED: Final = 256  # bytes of a token that say whether it is one
 _REST = re2.compile(rb"[A-Za-z0-9_.=%+/~-]*")
 _CONTINUED = re2.compile(rb"(?m)\\?[\"'`][ \t]*[+.&]{0,2}[ \t]*\\?[ \t\r]*$")
 _CONTINUED_HERE = re2.compile(rb"[\"'`][ \t]*[+.&]{0,2}[ \t]*[\"'`]([A-Za-z0-9+/_=.%~-]{4,})[\"'`]")
@@ -55,32 +58,51 @@ class Find(NamedTuple):
     group: bytes | None = None
 
 
+_LOOKS_AT_CLOCK: Final = 4_096  # how much work is done between two looks at the clock
+
+
 class Work:
-    """Counts candidates, so that a hostile text is refused instead of worked on without end."""
+    """Counts candidates, so that a hostile text is refused instead of worked on without end.
 
-    __slots__ = ("left",)
+    `deadline` is the latest processor time of this thread: a busy machine blocks nothing.
+    """
 
-    def __init__(self, size: int) -> None:
+    __slots__ = ("_deadline", "_look_at", "left")
+
+    def __init__(self, size: int, deadline: float = math.inf) -> None:
         self.left = 50_000 + size
+        self._deadline = deadline
+        self._look_at = self.left
 
     def spend(self, amount: int) -> None:
+        """Take `amount` off what may be done. Raises RedactionBlocked (`budget`, `too_slow`)."""
         self.left -= amount
         if self.left < 0:
             raise RedactionBlocked("budget")
+        if self.left <= self._look_at:
+            self._look_at = self.left - _LOOKS_AT_CLOCK
+            self.look_at_clock()
+
+    def look_at_clock(self) -> None:
+        if time.thread_time() > self._deadline:
+            raise RedactionBlocked("too_slow")
 
 
-def scan(document: Document, policy: Policy, own: OwnSecrets) -> list[Find]:
+def scan(document: Document, policy: Policy, own: OwnSecrets, deadline: float = math.inf) -> list[Find]:
     """Return everything to take out of the document, unsorted, overlaps included.
 
-    Raises RedactionBlocked(`budget`) when the text holds more candidates than bytes allow.
+    Raises RedactionBlocked: `budget` when the text holds more candidates than bytes allow,
+    `too_slow` when the thread's processor time goes past `deadline`.
     """
-    work = Work(len(document.raw))
+    work = Work(len(document.raw), deadline)
     text = document.text
     found = [Find(*span) for span in own.spans(document.raw)]
     found += _lines(document, text, work)
     found += (Find(*span) for span in policy.spans(text))
+    work.look_at_clock()
     random, key_lines = tokens.spans(document)
     found += (Find(*span) for span in random)
+    work.look_at_clock()
     for shadow in shadows(document):
         work.spend(16)
         found += _shadow(document, shadow, policy, own, work)
@@ -111,7 +133,7 @@ def _lines(document: Document | None, text: bytes, work: Work) -> list[Find]:
             continue
         done = assignments.word(start, end, _WORDS[index])
         if assignments.ends_line and document is not None:
-            assignments.pair_below(start, end, _WORDS[index], partial(document.following, start, 2))
+            assignments.pair_below(start, end, _WORDS[index], partial(document.following, start, 5))
     spans += assignments.spans
     reach: dict[Any, int] = {}
     for index, start, end in _hits(_CONTEXT_AUTOMATON, lowered, work, overlapping=True):
@@ -141,11 +163,13 @@ def _hits(automaton: Any, data: bytes, work: Work, *, overlapping: bool) -> list
 def _tokens(text: bytes, work: Work) -> list[Span]:
     """Find tokens that carry their issuer's mark."""
     found: list[Span] = []
-    done = 0
+    began = done = rest = 0
     size = len(text)
     for index, start, _ in _hits(_TOKEN_AUTOMATON, text, work, overlapping=True):
         rule = TOKEN_RULES[index]
         if rule.back:
+            if start < done - len(rule.mark):
+                continue  # inside a token that is found already
             match = _marked_inside(rule, text, start)
         else:
             if start and not rule.inside and _in_word(text, start):
@@ -154,13 +178,16 @@ def _tokens(text: bytes, work: Work) -> list[Span]:
         if match is None:
             continue
         first, last = match.span(1) if rule.pattern.groups else match.span()
-        if last < done:
+        if last < done or (last == done and first >= began):
             continue
         if last == start + _TOKEN_WINDOW:
-            last = _REST.match(text, last).end()
-        if _is_token(rule, text[first:last], text[match.start() : last]):
+            if last > rest:
+                rest = _REST.match(text, last).end()  # of a run without end it is looked for once
+            last = rest
+        judged = min(last, first + _JUDGED)
+        if _is_token(rule, text[first:judged], text[match.start() : judged]):
             found.append((first, last, rule.kind))
-            done = last
+            began, done = first, last
     return found
 
 
@@ -196,7 +223,7 @@ def _is_token(rule: TokenRule, token: bytes, whole: bytes) -> bool:
         return False
     if rule.needs_digits and len(body) - len(body.translate(None, b"0123456789")) < 5:
         return False
-    if rule.not_hex and not token.translate(None, b"0123456789abcdefABCDEF"):
+    if rule.not_hex and not body.translate(None, b"0123456789abcdefABCDEF"):
         return False
     if rule.needs_random and not looks_random(body, rate=0.3):
         return False

@@ -21,12 +21,21 @@ _EXEMPT = re2.compile(
     rb"(?i)(?:sha-?[0-9]{1,3}[\s:=\-\"'/,@(]*|integrity[\"'\s:=]*|checksums?[\"'\s:=]*(?:[0-9]+/)?|digest[\"'\s:=]*|fingerprint[\"'\s:=]*"
     rb"|h1:|md5[\"'\s:=]*|etag[\"'\s:=W/]*|base64,|mappings[\"'\s:=]*|nonce-"
     rb"|public[\w\s-]*key[\w\s\"':=-]*|publictoken[\"'\s:=]*"
+    rb"|(?:image|font|audio|video)/[\w.+-]+[\"'\s:,;=]*"
     rb"|subproject commit |ssh-(?:rsa|ed25519|dss) |ecdsa-[\w-]+ |cert(?:ificate)?[\w\"'\s:=-]*"
     rb"|signature_?(?:hash)?[\"'\s:=]*"
     rb"|(?:content|tree|commit|blob|file)?-?hash[\"'\s:=]*|[\w-]*regex[\"'\s:=]*)$"
 )
+# What may stand round a literal, on its left and on its right.
+_OPENS: Final = (b"", *(bytes([c]) for c in b"\"'`= \n\t>,([{"))
+_CLOSES: Final = (b"", *(bytes([c]) for c in b"\"'` \n\r\t<,)]};\\&"))
 _URL_BEFORE = re2.compile(rb"(?:://|^//|[^\s\"'`]/)[^\s\"'`?]*$")
 _ALPHABET: Final = (b"ABCDEFGHIJKLM", b"abcdefghijklm", b"0123456789abcdefgh", b"23456789AB")
+_DIGEST = re2.compile(rb"(?:sha(?:1|224|256|384|512)|nonce)-")
+# What files begin with, in base64: PNG, JPEG, GIF, PDF, RIFF, WOFF, zip, gzip, SVG, ICO.
+_FILES: Final = tuple(
+    b"iVBORw0KGgo /9j/4 R0lGOD JVBERi0 UklGR d09GR d09GMg UEsDB H4sI PHN2Zy AAABAA T1RUTw".split()
+)
 _TICKET_LINE = re2.compile(rb"=[^\s:=]+:$")
 _SECRET_INSIDE = re2.compile(
     rb"(?i)(?:pass(?:word|wd)?|secret|token|api_?key)[\"']?\s*[:=]\s*[\"']?[^\s\"']{4,}"
@@ -71,17 +80,32 @@ def _kind(text: bytes, start: int, end: int, token: bytes) -> str | None:
         return marked
     lower, upper, digit = kinds(core)
     if not (lower and upper and digit):
-        return None
+        return "high-entropy" if _one_case(text, start, end, core) else None
     if any(run in token for run in _ALPHABET) or b"\x01" in token:
         return None
     before = text[max(start - 64, 0) : start]
-    before = before[before.rfind(b"\n") + 1 :]
+    before = before[before.rfind(b"\n") + 1 :].rstrip(b"+/-")
+    if _DIGEST.match(token) or token.startswith(_FILES):
+        return None
     segment = _segment(core, before)
     if segment is None or not _drawn(segment) or _EXEMPT.search(before):
         return _inside(core, before)
     if before.endswith(b"...") and text[end : end + 3] == b"...":
         return None  # an excerpt somebody shortened on both sides
     return "high-entropy"
+
+
+def _one_case(text: bytes, start: int, end: int, token: bytes) -> bool:
+    """Return whether a long token of digits and letters of one case is a literal of its own, and random."""
+    if not 30 <= len(token) <= 128 or not token.isalnum() or any(run in token for run in _ALPHABET):
+        return False
+    if text[start - 1 : start] not in _OPENS or text[end : end + 1] not in _CLOSES:
+        return False
+    groups = digit_groups(token)
+    if groups < 5 or len(set(token.lower().translate(None, b"0123456789abcdef"))) < 5:
+        return False
+    before = text[max(start - 64, 0) : start]
+    return _EXEMPT.search(before[before.rfind(b"\n") + 1 :]) is None and looks_random(token, rate=0.3)
 
 
 def _drawn(token: bytes) -> bool:

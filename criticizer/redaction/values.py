@@ -58,9 +58,13 @@ _VERSION = re2.compile(
     rb"|(?:rc|v)?[0-9]+\.[0-9]+\.[0-9]+[\w.+-]*|.*-SNAPSHOT"
 )
 _NUMBER = re2.compile(rb"[-+]?(?:0[xX][0-9a-fA-F]{1,10}|[0-9][0-9_,.]*)[a-zA-Z%]{0,4}")
+_TERNARY = re2.compile(rb"[!\w.]+\?[\w.]+:[\w.]+")  # minified code
 _UNSPEAKABLE = re2.compile(rb"(?i)[bcdfghjklmnpqrstvwxz]{5}")
 _UNSPOKEN = re2.compile(rb"(?i)[bcdfghjklmnpqrstvwxz]{6}")
-_SPECIAL = re2.compile(rb"[!#$%^&*~@+?=]|[^\x00-\x7f]")
+_SPECIAL: Final = b"!#$%^&*~@+?="
+# What a pattern cannot match without: looking for it is many times cheaper than asking the pattern.
+_VARIABLE_HEADS: Final = b"$%!&@*:?"
+_TEMPLATE_MARKS: Final = b"${%<#"
 
 
 def transitions(token: bytes) -> float:
@@ -86,13 +90,25 @@ def kinds(token: bytes) -> tuple[bool, bool, bool]:
 
 def is_dummy(value: bytes) -> bool:
     """Return whether the whole value is a placeholder, an empty word or a mask of stars."""
-    return len(set(value)) <= 1 or _DUMMY.fullmatch(value) is not None
+    return not value.strip(value[:1]) or _DUMMY.fullmatch(value) is not None
+
+
+def _holds(value: bytes, marks: bytes) -> bool:
+    """Return whether any of the bytes of `marks` occurs."""
+    return len(value.translate(None, marks)) != len(value)
+
+
+def _is_special(value: bytes) -> bool:
+    """Return whether something occurs that words and identifiers do not have."""
+    return not value.isascii() or _holds(value, _SPECIAL)
 
 
 def is_template(value: bytes) -> bool:
     """Return whether nothing but template fields would be secret in it."""
-    if _VARIABLE.fullmatch(value) or _FORMAT.fullmatch(value):
+    if value[:1] in _VARIABLE_HEADS and (_VARIABLE.fullmatch(value) or _FORMAT.fullmatch(value)):
         return True
+    if not _holds(value, _TEMPLATE_MARKS):
+        return False
     rest, fields = _TEMPLATE.subn(b"", value)
     return fields > 0 and (len(rest) < 8 or not kinds(rest)[2])
 
@@ -134,11 +150,28 @@ def looks_random(token: bytes, *, rate: float = 0.42) -> bool:
     )
 
 
+def is_generated(value: bytes) -> bool:
+    """Return whether a value is a UUID, hexadecimal with a digit, or looks random."""
+    if _UUID.fullmatch(value):
+        return True
+    if _HEX.fullmatch(value):
+        return not value.isalpha()
+    return looks_random(value, rate=0.3)
+
+
+def is_numbered_word(value: bytes) -> bool:
+    """Return whether it is a word of six letters and more with a number at its end: dragonfly88."""
+    word = value.rstrip(_DIGITS)
+    return 6 <= len(word) < len(value) <= len(word) + 4 and word.isalpha() and not _named(value)
+
+
 def is_code(value: bytes) -> bool:
     """Return whether an unquoted value is an expression rather than a literal."""
     if b"(" in value or b"[" in value or b"{" in value or b"->" in value or b"::" in value:
         return True
-    if _DOTTED.fullmatch(value) is not None:
+    if b"?" in value and _TERNARY.fullmatch(value):
+        return True
+    if b"." in value and _DOTTED.fullmatch(value) is not None:
         parts = value.replace(b"->", b".").replace(b"::", b".").split(b".")
         return not any(len(part) >= 12 and looks_random(part) for part in parts)
     return False
@@ -146,11 +179,16 @@ def is_code(value: bytes) -> bool:
 
 def _is_reference(value: bytes) -> bool:
     """Return whether it names something: a file, an address, a version, a constant."""
-    if _URL.fullmatch(value) or _FILE.fullmatch(value) or _VERSION.fullmatch(value):
+    if (b":" in value or value[:2] == b"//" or value[:1] == b"w") and _URL.fullmatch(value):
         return True
-    if _CONSTANT.fullmatch(value) and digit_groups(value) <= 2:
+    if b"." in value and _FILE.fullmatch(value):
         return True
-    return _PATHLIKE.fullmatch(value) is not None and is_slug(value.replace(b"\\", b"/").strip(b"~./*@"))
+    if (value[:1] in b"0123456789vVr" or value.endswith(b"-SNAPSHOT")) and _VERSION.fullmatch(value):
+        return True
+    if value[:1].isupper() and _CONSTANT.fullmatch(value) and digit_groups(value) <= 2:
+        return True
+    is_path = _holds(value, b"/\\") and _PATHLIKE.fullmatch(value) is not None
+    return is_path and is_slug(value.replace(b"\\", b"/").strip(b"~./*@"))
 
 
 def judge(value: bytes, strength: int, *, quoted: bool, sure: bool = False) -> bool:
@@ -176,14 +214,14 @@ def _judge_password(value: bytes, *, quoted: bool, sure: bool) -> bool:
     if len(words) > 1:
         # Prose, unless a word has a digit and is no slug: "Enter a valid password."
         return any(_judge_password(word, quoted=quoted, sure=False) for word in words if kinds(word)[2])
-    if _NUMBER.fullmatch(value):
+    if value[:1] in b"-+0123456789" and _NUMBER.fullmatch(value):
         return (quoted or sure) and len(value) >= 6
-    if _SPECIAL.search(value) or kinds(value)[2]:
+    if _is_special(value) or kinds(value)[2]:
         if quoted or sure:
             return b"|" not in value and not (value[-1:] in b":?" and value[:-1].isalpha())
         if _IDENTIFIER.fullmatch(value):
             return not is_slug(value) or (len(value) >= 6 and value.isalnum() and not value.islower())
-        return not is_slug(value) or _SPECIAL.search(value[1:]) is not None
+        return not is_slug(value) or _is_special(value[1:])
     if quoted or sure:
         # Letters only: a weak password is one too, a hyphenated phrase is not.
         return value.isalpha() and len(value) >= 6 and not _named(value)
@@ -219,10 +257,10 @@ def _judge_secret(value: bytes, strength: int, *, quoted: bool) -> bool:
     if strength >= 2:
         if digit:
             return not is_slug(value) and (
-                len(value) >= 10 or _SPECIAL.search(value) is not None or lower != upper or (lower and upper)
+                len(value) >= 10 or _is_special(value) or lower != upper or (lower and upper)
             )
         return (lower and upper and len(value) >= 16 and transitions(value) >= 0.42) or (
-            quoted and len(value) >= 12 and len(_SPECIAL.findall(value)) >= 3
+            quoted and len(value) >= 12 and len(value) - len(value.translate(None, _SPECIAL)) >= 3
         )
     if not digit or is_slug(value):
         return False

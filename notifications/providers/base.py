@@ -18,6 +18,9 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
+# In a failure's context: it is about this recipient alone (greylisting) and opens no circuit.
+ABOUT_RECIPIENT = "about_recipient"
+
 
 @dataclass(frozen=True, slots=True)
 class Message:

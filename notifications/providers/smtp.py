@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+import structlog
+
 from criticizer.failures import (
     ErrorClass,
     Failure,
@@ -25,7 +27,9 @@ from criticizer.failures import (
     UncertainFailure,
 )
 from notifications.providers import mime
-from notifications.providers.base import Capabilities, Evidence, LookUp, Message
+from notifications.providers.base import ABOUT_RECIPIENT, Capabilities, Evidence, LookUp, Message
+
+log = structlog.get_logger(__name__)
 
 _ADDRESS = re.compile(r"\S+@\S+")
 _NOT_PRINTABLE = re.compile(r"[^ -~]+")
@@ -36,7 +40,8 @@ class SmtpConfig:
     """Where and how to submit mail. `security` is `none`, `starttls` or `tls`.
 
     `final_timeout_seconds` is the wait for the reply to the end of data, which is long
-    because giving up there costs an operator's decision.
+    because giving up there costs an operator's decision. `password_next` is tried when
+    `password` is refused, so that the password rotates without downtime (001, 9.3).
     """
 
     host: str
@@ -45,6 +50,7 @@ class SmtpConfig:
     security: str = "none"
     user: str = ""
     password: str = ""
+    password_next: str = ""
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 30.0
     final_timeout_seconds: float = 60.0
@@ -63,6 +69,8 @@ class Smtp:
     def __init__(self, config: SmtpConfig) -> None:
         """Raises ValueError when the sender is not a mail address."""
         self._config = config
+        self._passwords = [config.password, *([config.password_next] if config.password_next else [])]
+        self._password_in_use = 0
         self._envelope_sender = mime.envelope_sender(config.sender)
 
     def send(self, message: Message) -> str:
@@ -73,18 +81,45 @@ class Smtp:
         UncertainFailure DELIVERY_UNCERTAIN when the server was silent after the final dot.
         """
         content = mime.as_bytes(message, self._config.sender)
-        # The host name is given because smtplib would ask DNS for it.
-        client = smtplib.SMTP(local_hostname=_own_name())
-        try:
+        with self._connected() as client:
             with _not_sent():
-                self._open(client)
-                self._log_in(client)
                 self._announce(client, message.address, content)
                 client.send(_transparent(content))
             self._finish(client)
-        finally:
-            client.close()
         return mime.message_id(message, self._config.sender)
+
+    def probe(self) -> None:
+        """Greet the server, log in and send NOOP: nothing is delivered. Raises what `send` raises."""
+        with self._connected() as client, _not_sent():
+            _expect(client.noop(), 250, "NOOP", ErrorClass.PERMISSION_DENIED)
+
+    @contextmanager
+    def _connected(self) -> Iterator[smtplib.SMTP]:
+        """Yield a connection that is logged in; the other password gets a connection of its own."""
+        known = len(self._passwords)
+        for turn in range(known):
+            index = (self._password_in_use + turn) % known
+            # The host name is given because smtplib would ask DNS for it.
+            client = smtplib.SMTP(local_hostname=_own_name())
+            try:
+                with _not_sent():
+                    self._open(client)
+                    self._log_in(client, self._passwords[index])
+            except PermanentFailure as refused:
+                client.close()
+                if refused.error_class is not ErrorClass.AUTH_DENIED or turn + 1 == known:
+                    raise
+                log.warning("smtp_password_refused", position=index + 1)
+                continue
+            except BaseException:
+                client.close()
+                raise
+            self._password_in_use = index
+            try:
+                yield client
+            finally:
+                client.close()
+            return
 
     def look_up(self, message: Message, notification_id: str) -> LookUp:
         """Answer UNKNOWN: an SMTP server cannot be asked what it accepted."""
@@ -92,14 +127,19 @@ class Smtp:
 
     def _open(self, client: smtplib.SMTP) -> None:
         config = self._config
-        connection = socket.create_connection(
-            (config.host, config.port), timeout=config.connect_timeout_seconds
-        )
+        try:
+            connection = socket.create_connection(
+                (config.host, config.port), timeout=config.connect_timeout_seconds
+            )
+        except UnicodeError:
+            raise PermanentFailure(
+                ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, "SMTP_HOST is not a host name"
+            ) from None
         client.sock = connection
         if config.security == "tls":
             client.sock = self._wrap(connection)
         client.sock.settimeout(config.read_timeout_seconds)
-        _expect(client.getreply(), 220, "greeting", ErrorClass.UPSTREAM_UNAVAILABLE)
+        _expect(client.getreply(), 220, "greeting", ErrorClass.PERMISSION_DENIED)
         client.ehlo_or_helo_if_needed()
         if config.security == "starttls":
             if not client.has_extn("starttls"):
@@ -121,16 +161,22 @@ class Smtp:
         context = self._config.tls or ssl.create_default_context()
         return context.wrap_socket(connection, server_hostname=self._config.host)
 
-    def _log_in(self, client: smtplib.SMTP) -> None:
+    def _log_in(self, client: smtplib.SMTP, password: str) -> None:
         if not self._config.user:
             return
         try:
-            client.login(self._config.user, self._config.password)
+            client.login(self._config.user, password)
         except smtplib.SMTPNotSupportedError:
             raise PermanentFailure(
                 ErrorClass.CONFIG_INVALID,
                 Place.CONFIGURATION,
                 "the mail server offers no login; unset SMTP_USER or set SMTP_SECURITY",
+            ) from None
+        except UnicodeError:
+            raise PermanentFailure(
+                ErrorClass.CONFIG_INVALID,
+                Place.CONFIGURATION,
+                "SMTP_USER and SMTP_PASSWORD must be plain ASCII",
             ) from None
         except smtplib.SMTPResponseException as error:
             raise _refused(
@@ -140,7 +186,14 @@ class Smtp:
     def _announce(self, client: smtplib.SMTP, recipient: str, content: bytes) -> None:
         options = [f"size={len(content)}"] if client.has_extn("size") else []
         _expect(client.mail(self._envelope_sender, options), 250, "MAIL", ErrorClass.PERMISSION_DENIED)
-        reply = client.rcpt(recipient)
+        try:
+            reply = client.rcpt(recipient)
+        except UnicodeError:
+            raise PermanentFailure(
+                ErrorClass.RECIPIENT_REJECTED,
+                Place.PROVIDER,
+                "the address holds characters that mail servers do not take",
+            ) from None
         if reply[0] != 251:  # 251: accepted, will forward
             _expect(reply, 250, "RCPT", ErrorClass.RECIPIENT_REJECTED)
         _expect(client.docmd("DATA"), 354, "DATA", ErrorClass.POLICY_REJECTED)
@@ -185,6 +238,12 @@ def _not_sent() -> Iterator[None]:
         ) from error
     except smtplib.SMTPException as error:
         raise _unsent(ErrorClass.UPSTREAM_UNAVAILABLE, "the mail server broke the protocol", error) from error
+    except ssl.SSLCertVerificationError as error:
+        raise PermanentFailure(
+            ErrorClass.CONFIG_INVALID,
+            Place.CONFIGURATION,
+            f"the mail server's certificate is not trusted: {error.verify_message}",
+        ) from error
     except ssl.SSLError as error:
         raise _unsent(ErrorClass.NETWORK_UNREACHABLE, "TLS with the mail server failed", error) from error
     except OSError as error:
@@ -203,7 +262,9 @@ def _expect(reply: tuple[int, bytes], code: int, phase: str, permanent: ErrorCla
 def _refused(reply: tuple[int, bytes], phase: str, permanent: ErrorClass) -> Failure:
     """Return the failure a reply stands for. `permanent` is the class of a 5yz reply there."""
     code, text = reply
-    context = {"phase": phase, "reply": code}
+    context: dict[str, object] = {"phase": phase, "reply": code}
+    if phase == "RCPT":
+        context[ABOUT_RECIPIENT] = True
     if phase == "end of data" and not 400 <= code <= 599:
         return UncertainFailure(
             ErrorClass.DELIVERY_UNCERTAIN,

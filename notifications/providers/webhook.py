@@ -245,7 +245,13 @@ def _failed(connected: bool, error_class: ErrorClass, error: Exception) -> Failu
             "the receiver did not answer the request it was sent",
             context=context,
         )
-    return RetryableFailure(error_class, Place.PROVIDER, "no connection to the receiver", context=context)
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, ssl.SSLCertVerificationError):
+        seen = seen.__cause__ or seen.__context__
+    detail = "no connection to the receiver"
+    if seen is not None:
+        detail = f"the receiver's certificate is not trusted: {seen.verify_message}"
+    return RetryableFailure(error_class, Place.PROVIDER, detail, context=context)
 
 
 def _retry_after(value: str, now: Callable[[], float]) -> float | None:

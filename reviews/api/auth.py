@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import threading
 import time
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from criticizer import sql
 from criticizer.models import SecurityEvent
 from reviews import keys
 from reviews.api.refusals import REFUSALS
+from reviews.scopes import EVERYTHING, Scope, scope_of_key
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +30,7 @@ _KEY_LIMIT = 128
 
 # `is_stale`: the key's last use is written at most once a minute, by the database's clock.
 _LOOKUP = """
-SELECT id, name, role, revoked_at IS NOT NULL AS is_revoked,
+SELECT id, name, role, prefixes, revoked_at IS NOT NULL AS is_revoked,
        last_used_at IS NULL OR last_used_at < now() - interval '1 minute' AS is_stale
   FROM api_keys WHERE key_sha256 = %(digest)s"""
 _TOUCH = """
@@ -43,6 +45,7 @@ class ApiClient:
     key_id: int
     name: str
     role: str
+    scope: Scope = EVERYTHING
 
     @property
     def actor(self) -> str:
@@ -63,16 +66,15 @@ class ApiKeyAuthentication(BaseAuthentication):
             raise self._refused(request, "malformed", "")
         # The first statement of a request: repeated once, it absorbs a connection that the
         # server closed while it was idle.
-        found = sql.reconnecting(
-            lambda: sql.row(_LOOKUP, {"digest": keys.digest(key)}), sleep=time.sleep, attempts=2, seconds=0
-        )
+        found = sql.reconnecting(lambda: sql.row(_LOOKUP, {"digest": keys.digest(key)}), waits=(0,))
         if found is None:
             raise self._refused(request, "unknown", "")
         if found["is_revoked"]:
             raise self._refused(request, "revoked", found["name"])
         if found["is_stale"]:
             sql.rows(_TOUCH, {"id": found["id"]})
-        return None, ApiClient(found["id"], found["name"], found["role"])
+        scope = scope_of_key(json.loads(found["prefixes"]))
+        return None, ApiClient(found["id"], found["name"], found["role"], scope)
 
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"

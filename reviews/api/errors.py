@@ -1,92 +1,54 @@
-"""Every error answer of the API: `{"error", "code", "message", "details"}`.
-
-The codes of failures inside Criticizer are those of `criticizer.failures.TABLE`; the ones
-that only HTTP knows have their own rows here, from CRITICIZER_E450 on.
-"""
+"""Every error answer of the API: `{"error", "code", "message", "details"}`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
-from django.db import InterfaceError, OperationalError
-from django.http import Http404, UnreadablePostError
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
+from django.views import defaults
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 
-from criticizer.failures import ErrorClass, Failure, Place, classify, kind_of
-from criticizer.health import unavailable
+from criticizer.failures import Failure, classify
+from criticizer.health import RETRY_AFTER_SECONDS, is_database_down, unavailable
+from reviews.error_answers import (
+    API_TABLE,
+    AUTH_DENIED,
+    BUSY,
+    IN_DOUBT,
+    INTERNAL_BUG,
+    METHOD_NOT_ALLOWED,
+    NOT_ACCEPTABLE,
+    NOT_FOUND,
+    PAYLOAD_TOO_LARGE,
+    PERMISSION_DENIED,
+    RATE_LIMITED,
+    SCHEMA_INVALID,
+    STATE_CONFLICT,
+    UNSUPPORTED_MEDIA_TYPE,
+    VERSION_CONFLICT,
+    ApiErrorKind,
+)
+
+__all__ = [
+    "API_TABLE",
+    "BUSY",
+    "IN_DOUBT",
+    "PAYLOAD_TOO_LARGE",
+    "STATE_CONFLICT",
+    "VERSION_CONFLICT",
+    "ApiError",
+    "ApiErrorKind",
+    "handle",
+]
 
 log = structlog.get_logger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class ApiErrorKind:
-    """One row of the table: everything fixed about an error answer."""
-
-    status: int
-    error: str
-    code: str
-    message: str
-
-
-def _from_taxonomy(http_status: int, error_class: ErrorClass) -> ApiErrorKind:
-    kind = kind_of(error_class, Place.INTERNAL)
-    return ApiErrorKind(http_status, error_class.value, kind.code, kind.message)
-
-
-SCHEMA_INVALID = _from_taxonomy(400, ErrorClass.SCHEMA_INVALID)
-INTERNAL_BUG = ApiErrorKind(
-    500,
-    ErrorClass.INTERNAL_BUG.value,
-    kind_of(ErrorClass.INTERNAL_BUG, Place.INTERNAL).code,
-    "Criticizer failed on this request. The failure is in its log.",
-)
-VERSION_CONFLICT = ApiErrorKind(
-    409, "VERSION_CONFLICT", "CRITICIZER_E450",
-    "This changelist has a newer or other version. Post a strictly higher review_version with rerun true.",
-)  # fmt: skip
-STATE_CONFLICT = ApiErrorKind(
-    409, "STATE_CONFLICT", "CRITICIZER_E451", "The review is already final, so it cannot be changed."
-)
-AUTH_DENIED = ApiErrorKind(
-    401, "AUTH_DENIED", "CRITICIZER_E452", "A valid API key is needed: Authorization: Bearer <key>."
-)
-PERMISSION_DENIED = ApiErrorKind(
-    403, "PERMISSION_DENIED", "CRITICIZER_E453", "The role of this API key does not allow the request."
-)
-NOT_FOUND = ApiErrorKind(404, "NOT_FOUND", "CRITICIZER_E454", "There is nothing at this address.")
-METHOD_NOT_ALLOWED = ApiErrorKind(
-    405,
-    "METHOD_NOT_ALLOWED",
-    "CRITICIZER_E455",
-    "This address does not know the method; see the Allow header.",
-)
-NOT_ACCEPTABLE = ApiErrorKind(
-    406, "NOT_ACCEPTABLE", "CRITICIZER_E456", "The answer is JSON only. Accept application/json."
-)
-PAYLOAD_TOO_LARGE = ApiErrorKind(
-    413, "PAYLOAD_TOO_LARGE", "CRITICIZER_E457", "The body is over 64 KiB."
-)  # fmt: skip
-UNSUPPORTED_MEDIA_TYPE = ApiErrorKind(
-    415, "UNSUPPORTED_MEDIA_TYPE", "CRITICIZER_E458", "The body must be JSON: Content-Type: application/json."
-)
-RATE_LIMITED = ApiErrorKind(
-    429,
-    "RATE_LIMITED",
-    "CRITICIZER_E459",
-    "Too many requests with this key. Wait as Retry-After says.",
-)
-
-API_TABLE: tuple[ApiErrorKind, ...] = (
-    SCHEMA_INVALID, INTERNAL_BUG, VERSION_CONFLICT, STATE_CONFLICT, AUTH_DENIED, PERMISSION_DENIED, NOT_FOUND,
-    METHOD_NOT_ALLOWED, NOT_ACCEPTABLE, PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, RATE_LIMITED,
-)  # fmt: skip
 
 # Order matters where one class is the parent of another.
 _KINDS: tuple[tuple[tuple[type[Exception], ...], ApiErrorKind], ...] = (
@@ -117,12 +79,12 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response:
 
     What nobody foresaw is a 500 without internals: the stack goes to the log only.
     """
-    if isinstance(error, (OperationalError, InterfaceError)):
+    if is_database_down(error):
         body, headers = unavailable(error)
         log.warning("database_unavailable", code=body["code"], error=type(error).__name__)
         return Response(body, status=status.HTTP_503_SERVICE_UNAVAILABLE, headers=headers)
     if isinstance(error, ApiError):
-        return _answer(error.kind, error.details, {})
+        return _answer(error.kind, error.details, _headers(error))
     for types, kind in _KINDS:
         if isinstance(error, types):
             return _answer(kind, _details(error), _headers(error))
@@ -134,9 +96,32 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response:
     return _answer(INTERNAL_BUG, {}, {})
 
 
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer what no view has seen, such as a foreign Host header (Django's handler400)."""
+    if not request.path.startswith("/api/"):
+        return defaults.bad_request(request, exception)
+    return _outside_views(SCHEMA_INVALID, {"request": ["The request's address or headers are not valid."]})
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer a defect outside the views (Django's handler500, which has logged it)."""
+    return (
+        _outside_views(INTERNAL_BUG, {})
+        if request.path.startswith("/api/")
+        else defaults.server_error(request)
+    )
+
+
+def _outside_views(kind: ApiErrorKind, details: Mapping[str, Any]) -> JsonResponse:
+    return JsonResponse(_body(kind, details), status=kind.status)
+
+
+def _body(kind: ApiErrorKind, details: Mapping[str, Any]) -> dict[str, Any]:
+    return {"error": kind.error, "code": kind.code, "message": kind.message, "details": details}
+
+
 def _answer(kind: ApiErrorKind, details: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
-    body = {"error": kind.error, "code": kind.code, "message": kind.message, "details": details}
-    return Response(body, status=kind.status, headers=dict(headers))
+    return Response(_body(kind, details), status=kind.status, headers=dict(headers))
 
 
 def _details(error: Exception) -> dict[str, Any]:
@@ -161,4 +146,6 @@ def _headers(error: Exception) -> dict[str, str]:
         headers["WWW-Authenticate"] = challenge
     if isinstance(error, exceptions.Throttled):
         headers["Retry-After"] = str(max(1, math.ceil(getattr(error, "wait", None) or 1)))
+    if isinstance(error, ApiError) and error.kind in (IN_DOUBT, BUSY):
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return headers

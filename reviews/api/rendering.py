@@ -11,6 +11,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from criticizer import sql
+from reviews.scopes import EVERYTHING, Scope
 
 Json = dict[str, Any]
 
@@ -30,10 +31,14 @@ SELECT j.id, j.idempotency_key, j.changelist_id, j.review_version, j.status, j.d
                  'file', f.file, 'line', f.line, 'end_line', f.end_line, 'side', f.side,
                  'severity', f.severity, 'category', f.category, 'title', f.title, 'message', f.message,
                  'suggestion', f.suggestion, 'source', f.source) ORDER BY f.id), '[]')
-          FROM findings f WHERE f.job_id = j.id) AS findings,
+          FROM findings f WHERE f.job_id = j.id AND (%(everything)s::bool OR NOT starts_with(f.file, '//')
+               OR EXISTS (SELECT 1 FROM unnest(%(prefixes)s::text[]) p WHERE starts_with(f.file, p)))
+       ) AS findings,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(
                  'file', c.file, 'status', c.status, 'reason', c.reason) ORDER BY c.id), '[]')
-          FROM coverage c WHERE c.job_id = j.id) AS coverage,
+          FROM coverage c WHERE c.job_id = j.id AND (%(everything)s::bool
+               OR EXISTS (SELECT 1 FROM unnest(%(prefixes)s::text[]) p WHERE starts_with(c.file, p)))
+       ) AS coverage,
        (SELECT max(l.id) FROM dead_letters l
          WHERE l.job_id = j.id AND l.status IN ('open', 'replaying')) AS dead_letter
   FROM jobs j WHERE j.id = ANY(%(ids)s)"""
@@ -50,24 +55,35 @@ SELECT l.id, l.job_id AS job, j.changelist_id, j.review_version, l.stage, l.stat
   FROM dead_letters l JOIN jobs j ON j.id = l.job_id WHERE l.id = ANY(%(ids)s)"""
 
 
-def _rows(query: str, ids: Sequence[int], json_columns: Sequence[str]) -> dict[int, Json]:
+def _rows(
+    query: str, ids: Sequence[int], json_columns: Sequence[str], **parameters: object
+) -> dict[int, Json]:
     """Return the rows by id. Django's connection hands JSON over as text."""
-    found = {row["id"]: row for row in sql.rows(query, {"ids": list(ids)})}
+    found = {row["id"]: row for row in sql.rows(query, {"ids": list(ids), **parameters})}
     for row in found.values():
         for column in json_columns:
             row[column] = json.loads(row[column])
     return found
 
 
-def jobs(ids: Sequence[int]) -> list[Json]:
-    """Return the jobs with these ids in this order, in the contract's form; unknown ids are left out."""
-    found = _rows(_JOBS, ids, ("stages", "deliveries", "findings", "coverage"))
+def jobs(ids: Sequence[int], scope: Scope = EVERYTHING) -> list[Json]:
+    """Return the jobs with these ids in this order, in the contract's form; unknown ids are left out.
+
+    Findings and coverage are those of files in `scope`; whether a job may be seen is the caller's.
+    """
+    found = _rows(
+        _JOBS,
+        ids,
+        ("stages", "deliveries", "findings", "coverage"),
+        everything=scope.everything,
+        prefixes=list(scope.prefixes),
+    )
     return [_job(found[job_id]) for job_id in ids if job_id in found]
 
 
-def job(job_id: int) -> Json | None:
+def job(job_id: int, scope: Scope = EVERYTHING) -> Json | None:
     """Return one job in the contract's form, or None."""
-    found = jobs([job_id])
+    found = jobs([job_id], scope)
     return found[0] if found else None
 
 

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import django_filters
-from django.conf import settings
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponsePermanentRedirect
 from django.urls import resolve
-from django.utils import timezone
 from django.utils.functional import cached_property
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -22,18 +20,19 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from deadletters.models import DeadLetter
-from notifications.recipients import normalise
-from reviews import intake, pipeline
+from reviews import config, intake, pipeline
 from reviews.api import perforce, rendering
 from reviews.api import serializers as forms
 from reviews.api.auth import client_of, refuse_role
-from reviews.api.errors import STATE_CONFLICT, VERSION_CONFLICT, ApiError
+from reviews.api.doubt import surely
+from reviews.api.errors import BUSY, STATE_CONFLICT, VERSION_CONFLICT, ApiError
 from reviews.api.parsers import chunked_stream
 from reviews.intake import IntakeOutcome, ReviewRequest
-from reviews.models import ApiKey, ReviewJob
+from reviews.ledger import Overtaken
+from reviews.models import ReviewJob
+from reviews.roles import API, TRIGGER
 from reviews.states import JobStatus
 
-TRIGGER, REVIEWER, OPERATOR = ApiKey.Role.TRIGGER, ApiKey.Role.REVIEWER, ApiKey.Role.OPERATOR
 COUNT_LIMIT = 10_000
 
 
@@ -100,7 +99,7 @@ class ReviewFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class ReviewList(ApiView):
-    roles = {"GET": (TRIGGER, REVIEWER, OPERATOR), "POST": (TRIGGER,)}
+    roles = API["api-reviews"]
 
     @extend_schema(
         operation_id="reviews_list",
@@ -113,11 +112,15 @@ class ReviewList(ApiView):
         responses={200: forms.JobPageSerializer, **_ERRORS, **_NOT_FOUND},
     )
     def get(self, request: Request) -> Response:
-        found = ReviewFilter(request.query_params, queryset=ReviewJob.objects.order_by("-created_at", "-id"))
+        found = ReviewFilter(
+            request.query_params, queryset=_visible_jobs(request).order_by("-created_at", "-id")
+        )
         if not found.is_valid():
             raise ValidationError(dict(found.errors))
         pages = Pages()
-        return pages.get_paginated_response(rendering.jobs(pages.ids(found.qs, request, self)))
+        return pages.get_paginated_response(
+            rendering.jobs(pages.ids(found.qs, request, self), client_of(request).scope)
+        )
 
     @extend_schema(
         operation_id="reviews_create",
@@ -134,7 +137,7 @@ class ReviewList(ApiView):
     )
     def post(self, request: Request) -> Response:
         wanted = _review_request(request)
-        result = intake.request_review(wanted)
+        result = surely(lambda: intake.request_review(wanted))
         if result.outcome is IntakeOutcome.VERSION_CONFLICT:
             raise ApiError(
                 VERSION_CONFLICT,
@@ -145,7 +148,7 @@ class ReviewList(ApiView):
                     "rerun": wanted.rerun,
                 },
             )
-        job = _job_or_404(result.job_id)
+        job = surely(lambda: _job_or_404(result.job_id, request, is_requested=True))
         if result.outcome is IntakeOutcome.CREATED:
             return Response(job, status=201, headers={"Location": job["links"]["self"]})
         job["duplicate"] = True
@@ -175,25 +178,37 @@ def _review_request(request: Request) -> ReviewRequest:
         idempotency_key=values["idempotency_key"],
         changelist_id=values["changelist_id"],
         review_version=values["review_version"],
-        recipients=tuple(dict.fromkeys(values["recipients"])) or _default_recipients(),
+        recipients=tuple(dict.fromkeys(values["recipients"])) or config.default_recipients(),
         rerun=values["rerun"],
         requested_by=client_of(request).actor,
     )
 
 
-def _default_recipients() -> tuple[str, ...]:
-    return tuple(dict.fromkeys(normalise(recipient) for recipient in settings.DEFAULT_RECIPIENTS))
+def _job_or_404(job_id: int | None, request: Request, *, is_requested: bool = False) -> rendering.Json:
+    """Return a job with the files the key may see. Raises NotFound, also where it may see none.
 
-
-def _job_or_404(job_id: int | None) -> rendering.Json:
-    job = rendering.job(job_id) if job_id is not None else None
+    Whoever requests a job that exists is told of it, with no file outside the key's scope.
+    """
+    scope = client_of(request).scope
+    may_see = is_requested or scope.everything
+    if job_id is None or not (may_see or _visible_jobs(request).filter(pk=job_id).exists()):
+        raise NotFound
+    job = rendering.job(job_id, scope)
     if job is None:
         raise NotFound
     return job
 
 
+def _visible_jobs(request: Request) -> QuerySet[ReviewJob]:
+    """Return the jobs of the key's scope, and those it requested itself."""
+    client = client_of(request)
+    if client.scope.everything:
+        return ReviewJob.objects.all()
+    return ReviewJob.objects.filter(client.scope.of_jobs() | Q(requested_by=client.actor))
+
+
 class ReviewDetail(ApiView):
-    roles = {"GET": (TRIGGER, REVIEWER, OPERATOR)}
+    roles = API["api-review"]
 
     @extend_schema(
         operation_id="reviews_retrieve",
@@ -201,11 +216,11 @@ class ReviewDetail(ApiView):
         responses={200: forms.JobSerializer, **_ERRORS, **_NOT_FOUND},
     )
     def get(self, request: Request, job_id: int) -> Response:
-        return Response(_job_or_404(job_id))
+        return Response(_job_or_404(job_id, request))
 
 
 class ReviewCancel(ApiView):
-    roles = {"POST": (TRIGGER, OPERATOR)}
+    roles = API["api-review-cancel"]
 
     @extend_schema(
         operation_id="reviews_cancel",
@@ -222,21 +237,21 @@ class ReviewCancel(ApiView):
     def post(self, request: Request, job_id: int) -> Response:
         form = forms.CancelSerializer(data=request.data)
         form.is_valid(raise_exception=True)
-        owner = ReviewJob.objects.filter(pk=job_id).values_list("requested_by", flat=True).first()
+        owner = _visible_jobs(request).filter(pk=job_id).values_list("requested_by", flat=True).first()
         if owner is None:
             raise NotFound
         if client_of(request).role == TRIGGER and owner != client_of(request).actor:
             refuse_role(request)
             raise PermissionDenied("a trigger key cancels its own reviews only")
         cancelled = pipeline.cancel(job_id, client_of(request).actor, form.validated_data["reason"])
-        job = _job_or_404(job_id)
+        job = _job_or_404(job_id, request)
         if not cancelled and job["status"] != JobStatus.CANCELLED:
             raise ApiError(STATE_CONFLICT, {"status": job["status"]})
         return Response(job)
 
 
 class PerforceTrigger(ApiView):
-    roles = {"POST": (TRIGGER,)}
+    roles = API["api-perforce"]
 
     @extend_schema(
         operation_id="triggers_perforce",
@@ -247,17 +262,25 @@ class PerforceTrigger(ApiView):
     def post(self, request: Request) -> Response:
         form = forms.PerforceEventSerializer(data=request.data)
         form.is_valid(raise_exception=True)
-        job_id, is_duplicate = perforce.request_from_event(
+        event = {
             **form.validated_data,
-            recipients=_default_recipients(),
-            requested_by=client_of(request).actor,
-            now=timezone.now(),
-        )
+            "recipients": config.default_recipients(),
+            "requested_by": client_of(request).actor,
+        }
+        try:
+            job_id, is_duplicate = surely(lambda: perforce.request_from_event(**event))
+        except Overtaken as error:
+            raise ApiError(BUSY) from error
         return Response({"job": job_id, "duplicate": is_duplicate}, status=202)
 
 
+def _visible_letters(request: Request) -> QuerySet[DeadLetter]:
+    scope = client_of(request).scope
+    return DeadLetter.objects.all() if scope.everything else DeadLetter.objects.filter(job__in=scope.jobs())
+
+
 class DeadLetterList(ApiView):
-    roles = {"GET": (OPERATOR,)}
+    roles = API["api-dead-letters"]
 
     @extend_schema(
         operation_id="dead_letters_list",
@@ -267,12 +290,12 @@ class DeadLetterList(ApiView):
     )
     def get(self, request: Request) -> Response:
         pages = Pages()
-        ids = pages.ids(DeadLetter.objects.order_by("-last_failure_at", "-id"), request, self)
+        ids = pages.ids(_visible_letters(request).order_by("-last_failure_at", "-id"), request, self)
         return pages.get_paginated_response(rendering.letters(ids))
 
 
 class DeadLetterDetail(ApiView):
-    roles = {"GET": (OPERATOR,)}
+    roles = API["api-dead-letter"]
 
     @extend_schema(
         operation_id="dead_letters_retrieve",
@@ -281,7 +304,7 @@ class DeadLetterDetail(ApiView):
     )
     def get(self, request: Request, letter_id: int) -> Response:
         found = rendering.letters([letter_id])
-        if not found:
+        if not found or not _visible_letters(request).filter(pk=letter_id).exists():
             raise NotFound
         return Response(found[0])
 

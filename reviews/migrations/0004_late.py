@@ -12,6 +12,10 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        migrations.AlterModelOptions(
+            name='reviewjob',
+            options={'permissions': [('accept_late', 'Can accept a late result')], 'verbose_name': 'review'},
+        ),
         pgtrigger.migrations.RemoveTrigger(
             model_name='reviewjob',
             name='status_fsm',

@@ -10,7 +10,7 @@ import structlog
 from django.db import transaction
 from psycopg.types.json import Jsonb
 
-from criticizer import outbox, sql
+from criticizer import dependencies, outbox, sql
 from criticizer.failures import ErrorClass, Failure, Place, Waiting
 from criticizer.redaction import clean
 from deadletters import workflow
@@ -91,8 +91,6 @@ def _is_awaited_no_more(due: Due) -> bool:
     )
     if not dependency:
         return False
-    from criticizer import dependencies
-
     try:
         dependencies.check(dependency)
     except Waiting as waiting:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
 from reviews.sources.base import (
     Action,
     ChangeStatus,
@@ -35,6 +35,17 @@ _MAX_LISTING_BYTES = 64_000_000
 _MAX_MESSAGE_BYTES = 1_000_000
 # Beyond this many new files git compares no contents for renames: the cost is quadratic.
 _RENAME_LIMIT = 1000
+# What git says, in the words of LC_ALL=C, when the machine or its file system gave way,
+_STRAINED = re.compile(
+    r"Resource temporarily unavailable|Cannot allocate memory|[Oo]ut of memory|Too many open files"
+    r"|Stale (?:NFS )?file handle|Input/output error|Connection timed out"
+)
+_FORBIDDEN = re.compile(r"Permission denied|Operation not permitted")
+# and when what it needs of the commit is not there or not whole any more.
+_LOST = re.compile(
+    r"corrupt|inflate|object file .* is empty|bad (?:object|tree object|file)|missing (?:blob|tree|commit)"
+    r"|unable to read|could not read|invalid object|hash mismatch|file .* is far too short"
+)
 # Settings that win over those of the repository.
 _SETTINGS = (
     ("core.fsmonitor", "false"),
@@ -118,6 +129,34 @@ class GitSource:
             ),
             files=tuple(files),
         )
+
+    def head(self, branch: str) -> str:
+        """Return the newest commit of a branch. Raises PermanentFailure CONFIG_INVALID without one."""
+        name = f"refs/heads/{branch}"
+        result = self._git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", max_stdout_bytes=1000)
+        sha = result.stdout.decode("ascii", "replace").strip()
+        if result.exit_code != 0 or not _SHA.fullmatch(sha):
+            raise _misconfigured("the repository has no such branch: correct GIT_WATCH", branch=branch)
+        return sha
+
+    def commits(self, head: str, *, after: str | None, count: int | None = None) -> list[str] | None:
+        """Return the commits up to `head` along first parents, oldest first: a merge counts as one.
+
+        With `after`, those that `after` does not reach; with `count`, only the newest ones.
+        Returns None when the repository does not hold `after` (any more).
+        """
+        for sha in filter(None, (head, after)):
+            if not _SHA.fullmatch(sha):
+                raise ValueError("a commit is named by 40 hexadecimal digits")
+        if after and self._git("cat-file", "-e", f"{after}^{{commit}}", max_stdout_bytes=1000).exit_code != 0:
+            return None
+        limits = [f"--max-count={count}"] if count is not None else []
+        revisions = [head, *([f"^{after}"] if after else [])]
+        result = self._git(
+            "rev-list", "--first-parent", *limits, *revisions, "--", max_stdout_bytes=_MAX_LISTING_BYTES
+        )
+        self._raise_for(result)
+        return result.stdout.decode("ascii", "replace").split()[::-1]
 
     def read(self, files: Sequence[ListedFile], *, max_bytes: int) -> list[FileChange]:
         """Read both sides of files by object id: sizes first, then all contents from one process."""
@@ -311,14 +350,36 @@ class GitSource:
             environment[f"GIT_CONFIG_VALUE_{number}"] = value
         return environment
 
-    def _broken(self, result: CommandResult) -> PermanentFailure:
+    def _broken(self, result: CommandResult) -> Failure:
+        """Return the failure that git's words stand for."""
         first_line = next((line for line in result.stderr.splitlines() if line.strip()), "")
-        return _misconfigured(
-            "git cannot read the repository: check it with git fsck",
-            repository=self._depot,
-            exit=result.exit_code,
-            git_message=printable(first_line, 300),
-        )
+        facts: dict[str, object] = {
+            "repository": self._depot,
+            "exit": result.exit_code,
+            "git_message": printable(first_line, 300),
+        }
+        if _STRAINED.search(result.stderr):
+            return RetryableFailure(
+                ErrorClass.UPSTREAM_UNAVAILABLE,
+                Place.SOURCE,
+                "the machine or its file system failed under git",
+                context=facts,
+            )
+        if _FORBIDDEN.search(result.stderr):
+            return PermanentFailure(
+                ErrorClass.PERMISSION_DENIED,
+                Place.SOURCE,
+                "our account may not read the repository's files",
+                context=facts,
+            )
+        if _LOST.search(result.stderr):
+            return PermanentFailure(
+                ErrorClass.NOT_FOUND,
+                Place.SOURCE,
+                "the repository does not hold all of this commit: check it with git fsck",
+                context=facts,
+            )
+        return _misconfigured("git cannot read the repository: check GIT_REPOSITORIES", **facts)
 
 
 def _git_directory(repository: Path) -> Path:

@@ -78,7 +78,7 @@ _LIMIT = Verdict(
 )
 _OUR_BUG = Verdict(_N, _E.INTERNAL_BUG, "Perforce did not accept the form of our command")
 _DAMAGED = Verdict(
-    _N, _E.UPSTREAM_INTERNAL, "the depot is damaged at this file: tell the Perforce administrator"
+    _N, _E.NOT_FOUND, "the depot has lost the content of this file: tell the Perforce administrator"
 )
 _DENIED = Verdict(_0, _E.PERMISSION_DENIED, "the service account may not read this file", Meaning.DENIED)
 _MISSING = Verdict(_0, _E.NOT_FOUND, "the server has no such file revision", Meaning.MISSING)
@@ -123,6 +123,8 @@ _ROWS: tuple[tuple[str, Verdict], ...] = (
      Verdict(_T, _E.UPSTREAM_UNAVAILABLE, "the server is in maintenance mode", retry_after_seconds=120)),
     (r"maximum of \d+ simultaneous commands|configured to run a maximum of",
      Verdict(_T, _E.RATE_LIMITED, "the server runs as many commands as it may: lower the concurrency")),
+    (r"The filesystem .* has only .* free",
+     Verdict(_T, _E.UPSTREAM_UNAVAILABLE, "the server's disk is full", retry_after_seconds=60)),
     (r"Request too large for server memory",
      Verdict(_T, _E.UPSTREAM_UNAVAILABLE, "the server lacks memory for the command",
              retry_after_seconds=30)),

@@ -19,11 +19,11 @@ from reviews.sources.base import (
     ListedChange,
     ListedFile,
     SkipReason,
-    version_key_of,
 )
 from reviews.sources.content import file_change, link_change, skipped
 from reviews.sources.p4client import P4Client, PerforceConfig, Printed, meaning_of, unusable_answer
 from reviews.sources.p4errors import Meaning
+from reviews.sources.p4listing import P4Listing, content_key
 from reviews.sources.p4moves import find_sources
 from reviews.sources.p4records import Answer, indexed, number_in
 from reviews.sources.p4types import FileType
@@ -60,6 +60,7 @@ class PerforceSource:
         self.name = "perforce"
         self._config = config
         self._client = P4Client(config)
+        self.listing = P4Listing(self._client)
 
     @property
     def case_sensitive(self) -> bool:
@@ -98,10 +99,7 @@ class PerforceSource:
             description=storable(record.get("desc", "")),
             status=status,
             created_at_epoch=number_in(record, "time") or 0,
-            version_key=version_key_of(
-                (row["depotFile"], row.get("action", ""), row.get("type", ""), row.get("digest", ""))
-                for row in rows
-            ),
+            version_key=content_key(rows),
             files=tuple(self._listed(rows, changelist_id, status)),
         )
 

@@ -13,7 +13,6 @@ import os
 import selectors
 import signal
 import stat
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import IO
 
 import structlog
 
+from criticizer import processes
 from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
 
 log = structlog.get_logger()
@@ -103,15 +103,13 @@ def run(
     argv = [*_end_with_parent(), str(executable), *arguments]
     command = [argument.encode("utf-8", "surrogateescape") for argument in argv]
     try:
-        child = subprocess.Popen(
+        child = processes.start(
             command,
-            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environment),
+            environment=environment,
+            stdin=processes.PIPE if stdin else processes.DEVNULL,
+            stdout=processes.PIPE,
+            stderr=processes.PIPE,
             cwd=cwd,
-            start_new_session=True,
-            bufsize=0,
         )
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise _unusable(executable, f"starting it failed: {error.strerror}") from error
@@ -156,7 +154,7 @@ class _Exchange:
     """Both directions of a child's pipes, on one thread."""
 
     def __init__(
-        self, child: subprocess.Popen[bytes], stdin: bytes, max_stdout_bytes: int, deadline: float
+        self, child: processes.Process, stdin: bytes, max_stdout_bytes: int, deadline: float
     ) -> None:
         self.stdout = bytearray()
         self.stderr = bytearray()
@@ -190,7 +188,7 @@ class _Exchange:
                 return
         try:
             self._child.wait(timeout=max(0.0, self._deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        except processes.TimeoutExpired:
             self.timed_out = True
 
     def _turn(self, pipe: IO[bytes]) -> None:
@@ -243,12 +241,12 @@ def _end_with_parent() -> tuple[str, ...]:
         if os.access(setpriv, os.X_OK):
             prefix = (str(setpriv), "--pdeathsig", "KILL", "--")
             try:
-                probe = subprocess.run(
-                    [*prefix, str(setpriv), "--version"], capture_output=True, timeout=10, check=False, env={}
+                status, _, _ = processes.run(
+                    [*prefix, str(setpriv), "--version"], environment={}, timeout_seconds=10
                 )
-            except (OSError, subprocess.TimeoutExpired):
+            except (OSError, processes.TimeoutExpired):
                 continue
-            if probe.returncode == 0:
+            if status == 0:
                 return prefix
     return ()
 

@@ -12,6 +12,7 @@ from criticizer.failures import ErrorClass, PermanentFailure, Place
 from reviews.sources.base import Source
 from reviews.sources.git import REPOSITORY_NAME, GitSource
 from reviews.sources.p4client import PerforceConfig
+from reviews.sources.p4listing import P4Listing
 from reviews.sources.perforce import CHANGE_NUMBER, PerforceSource
 
 _GIT_ID = re.compile(r"git:([^@]*)@([0-9A-Fa-f]{40})")
@@ -75,6 +76,11 @@ def source_for(changelist_id: str, config: SourcesConfig) -> Source:
             f"no git repository is named {found[1]}: add {found[1]}=/path to GIT_REPOSITORIES",
         )
     return GitSource(found[1], repository, config.git_executable)
+
+
+def listing_of(config: PerforceConfig) -> P4Listing:
+    """Return what tells the poll what a Perforce server has. Raises as `source_for` does."""
+    return _perforce(config).listing
 
 
 @functools.lru_cache(maxsize=8)

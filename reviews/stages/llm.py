@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-import weakref
-from collections.abc import AsyncGenerator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 
+import structlog
 from django.conf import settings
+from django.db import DatabaseError, InterfaceError, transaction
 from psycopg.types.json import Jsonb
 
-from criticizer import sql
-from criticizer.failures import Failure, Place
+from criticizer import dependencies, sql
+from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, Waiting
+from criticizer.models import Circuit
 from criticizer.redaction import Redactor, clean
+from criticizer.states import CircuitState
 from reviews import artifacts, changes, config, pipeline
 from reviews.driver import in_thread
-from reviews.executor import Written
-from reviews.models import Artifact, CoverageRow, FindingRow
+from reviews.executor import Written, patiently
+from reviews.models import Artifact, CoverageRow, FindingRow, JobEvent, ReviewJob
 from reviews.pipeline import StageClaim
-from reviews.reviewers.anthropic import AnthropicClient
-from reviews.reviewers.model import LlmConfig, ModelClient
-from reviews.reviewers.openai import OpenAIClient
+from reviews.reviewers.asking import Surroundings
 from reviews.reviewers.preparation import Prepared, ReviewLimits, prepare
-from reviews.reviewers.review import ReviewOutcome, review_prepared
+from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared, review_without_model
+from reviews.reviewers.wording import ALERT_ABOVE, alert_text, stopped_banner
+from reviews.stages.model_calls import Model, ProgressKeeper, is_short, open_model
 
-_DEGRADED = "Only deterministic checks ran: the language model could not be used."
+log = structlog.get_logger(__name__)
+
+_AWAY = "The language model is not available at the moment."
+_AWAY_STATES = (CircuitState.OPEN, CircuitState.HALF_OPEN, CircuitState.FORCED_OPEN)
 # A restart reviews again: the findings of the run before it go.
 _SUMMARISE = """
 WITH old_findings AS (DELETE FROM findings WHERE job_id = %(job)s),
@@ -35,26 +40,69 @@ UPDATE jobs SET banner = %(banner)s, model_name = %(model)s, usage = %(usage)s W
 async def run(claim: StageClaim) -> Written:
     """Review the fetched change of `claim` and return what stores the review.
 
-    Raises the failures of `review_prepared`; with LLM_REQUIRED=false the last of them becomes
-    a banner instead.
+    A job that ends meanwhile gets what is finished until then. With LLM_REQUIRED=false an open
+    circuit, and the last failure of the model, become a banner.
+
+    Raises the failures of `review_prepared`, and Waiting while the model must not be called;
+    either way the answers already paid for are kept. Raises PermanentFailure CONFIG_INVALID
+    when a model is required and none is configured, and REDACTION_BLOCKED, which leaves a
+    security event, when redaction or its guard does not vouch for what would be sent.
     """
-    prepared, progress = await in_thread(lambda: (_prepare(claim), pipeline.progress_of(claim)))
-    known = len(progress)
-    limits = _limits()
     try:
-        outcome = await review_prepared(prepared, await _client(), limits, progress)
-    except Failure as failure:
-        if len(progress) > known:
-            # What was answered is paid for: the next attempt starts from it.
-            await in_thread(lambda: pipeline.keep_progress(claim, progress))
-        if not _may_degrade(failure, claim):
-            raise
-        outcome = await review_prepared(prepared, None, limits, banner=_DEGRADED)
-    return await in_thread(lambda: _stored(claim, outcome))
+        return await _run(claim)
+    except PermanentFailure as failure:
+        if failure.error_class is ErrorClass.REDACTION_BLOCKED:
+            reason = str(failure.context.get("reason_code", ""))
+            note = partial(config.record_blocked, claim.changelist_id, claim.job_id, claim.attempt, reason)
+            await in_thread(lambda: patiently(note))
+        raise
+
+
+async def _run(claim: StageClaim) -> Written:
+    model = await open_model()
+    if model is None:
+        if settings.LLM_REQUIRED:
+            raise PermanentFailure(
+                ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, "LLM_REQUIRED is set and LLM_PROVIDER is none"
+            )
+        return await in_thread(lambda: _stored(claim, checks_only(_prepare(claim))))
+    ready = await in_thread(lambda: _ready(claim, model.name))
+    keeper = ProgressKeeper(claim, ready.progress)
+    try:
+        outcome = await _review(claim, model, ready, keeper)
+        return await in_thread(lambda: _stored(claim, outcome))
+    except BaseException:
+        # Also when the worker is to stop: the next attempt starts from what was answered.
+        await keeper.keep_rest()
+        raise
+    finally:
+        await keeper.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A review that can begin; `away` says that its model must not be called."""
+
+    prepared: Prepared
+    progress: dict[str, str]
+    away: Waiting | None
+
+
+def _ready(claim: StageClaim, name: str) -> _Ready:
+    """Prepare the review, which is expensive, unless it would have to wait anyway."""
+    away: Waiting | None = None
+    try:
+        patiently(lambda: dependencies.check(name))
+    except Waiting as waiting:
+        if not is_short(waiting):
+            if not _why_without(claim, name, waiting):
+                raise
+            away = waiting
+    return _Ready(_prepare(claim), patiently(lambda: pipeline.progress_of(claim)), away)
 
 
 def _prepare(claim: StageClaim) -> Prepared:
-    change = changes.from_json(artifacts.load(claim.job_id, Artifact.Kind.CHANGE))
+    change = changes.from_json(patiently(lambda: artifacts.load(claim.job_id, Artifact.Kind.CHANGE)))
     return prepare(change, Redactor(settings.REDACTION_POLICY), _limits())
 
 
@@ -62,10 +110,47 @@ def _limits() -> ReviewLimits:
     return ReviewLimits(max_input_tokens=settings.LLM_MAX_INPUT_TOKENS)
 
 
-def _may_degrade(failure: Failure, claim: StageClaim) -> bool:
-    if settings.LLM_REQUIRED or failure.place is not Place.REVIEWER:
-        return False
-    return not failure.retryable or claim.attempt >= claim.max_attempts
+async def _review(claim: StageClaim, model: Model, ready: _Ready, keeper: ProgressKeeper) -> ReviewOutcome:
+    async def may_continue() -> bool:
+        return await in_thread(lambda: _is_wanted(claim))
+
+    around = Surroundings(
+        slots=model.slots,
+        calling=model.calling,
+        may_continue=may_continue,
+        on_progress=keeper.note,
+        is_last_attempt=claim.attempt >= claim.max_attempts,
+    )
+    try:
+        if ready.away is not None:
+            raise ready.away
+        return await review_prepared(ready.prepared, model.client, _limits(), ready.progress, around)
+    except (Failure, Waiting) as error:
+        reason = error
+        why = await in_thread(lambda: _why_without(claim, model.name, reason))
+        if not why:
+            raise
+    log.warning("review_without_model", job=claim.job_id, dependency=model.name, why=why)
+    return review_without_model(ready.prepared, model.client, _limits(), ready.progress, why)
+
+
+def _is_wanted(claim: StageClaim) -> bool:
+    try:
+        return pipeline.still_ours(claim)
+    except (DatabaseError, InterfaceError):
+        return True  # what is recorded in the end is fenced; until then nobody can say
+
+
+def _why_without(claim: StageClaim, name: str, error: Failure | Waiting) -> str:
+    """Return why the review goes on without its model, or an empty string when it must not."""
+    if settings.LLM_REQUIRED:
+        return ""
+    if isinstance(error, Waiting):
+        # A pause ends soon; an open circuit may stay open for hours, also one that is being probed.
+        away = Circuit.objects.filter(name=name, state__in=_AWAY_STATES)
+        return _AWAY if patiently(away.exists) else ""
+    is_final = not error.retryable or claim.attempt >= claim.max_attempts
+    return error.kind.message if is_final and error.place is Place.REVIEWER else ""
 
 
 def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
@@ -105,6 +190,15 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
         for entry in review.coverage
     ]
 
+    log.info(
+        "review_done",
+        job=claim.job_id,
+        findings=len(findings),
+        parts=outcome.parts,
+        reviewed=outcome.reviewed,
+        stopped=outcome.stopped,
+    )
+
     def write() -> None:
         for stored in kept:
             stored.save()
@@ -112,39 +206,40 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
             _SUMMARISE,
             {
                 "job": claim.job_id,
-                "banner": review.banner[:512],
+                "banner": _banner(claim, outcome)[:512],
                 "model": clean(review.model, 128),
                 "usage": Jsonb(asdict(review.usage)),
             },
         )
         FindingRow.objects.bulk_create(findings)
         CoverageRow.objects.bulk_create(coverage)
+        _raise_alert(claim, outcome)
 
     return write
 
 
-# One client per event loop: its connections belong to the loop.
-_clients: weakref.WeakKeyDictionary[
-    asyncio.AbstractEventLoop, tuple[ModelClient, AsyncGenerator[ModelClient, None]]
-] = weakref.WeakKeyDictionary()
+def _banner(claim: StageClaim, outcome: ReviewOutcome) -> str:
+    if not outcome.stopped:
+        return outcome.review.banner
+    # Only the transaction that stores it knows for certain how the job has ended.
+    status = ReviewJob.objects.values_list("status", flat=True).get(pk=claim.job_id)
+    return stopped_banner(status, outcome.reviewed, outcome.parts)
 
 
-async def _client() -> ModelClient | None:
-    """Return this loop's model client, or None with LLM_PROVIDER=none."""
-    llm = config.model()
-    if llm is None:
-        return None
-    loop = asyncio.get_running_loop()
-    if loop not in _clients:
-        opened = _open(llm)
-        _clients[loop] = (await anext(opened), opened)
-    return _clients[loop][0]
-
-
-async def _open(llm: LlmConfig) -> AsyncGenerator[ModelClient, None]:
-    # asyncio.run closes unfinished generators at its end, and with this one the connections.
-    client: ModelClient = OpenAIClient(llm) if settings.LLM_PROVIDER == "openai" else AnthropicClient(llm)
-    try:
-        yield client
-    finally:
-        await client.aclose()
+def _raise_alert(claim: StageClaim, outcome: ReviewOutcome) -> None:
+    """Write the event of too many failing parts, in the transaction that stores the review."""
+    failed = sum(outcome.failed.values())
+    asked = outcome.reviewed + failed
+    if not asked or failed / asked <= ALERT_ABOVE:
+        return
+    counts = {"failed": failed, "parts": asked, "rate": round(failed / asked, 4)}
+    JobEvent.objects.create(
+        job_id=claim.job_id,
+        kind=JobEvent.Kind.ALERT,
+        actor="criticizer",
+        reason=alert_text(failed, asked),
+        context={**counts, "classes": dict(outcome.failed)},
+    )
+    transaction.on_commit(
+        lambda: log.error("chunks_failed_threshold", job=claim.job_id, **counts, classes=dict(outcome.failed))
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import logging
@@ -12,16 +13,21 @@ from typing import Any
 
 import pytest
 import structlog
+from django.contrib import admin
 from django.contrib.auth import get_user_model
 from django.db import connection
 from django.test import Client
+from django.urls import reverse
 
-from reviews import keys
+from criticizer.redaction import own, register_own_secrets
+from reviews import artifacts, keys
+from reviews.models import Artifact
 from tests.acceptance import stages
 from tests.acceptance.world import MAIL, World
 from tests.api.conftest import ApiClient
 from tests.fakes.llm import Recorded, Reply
 from tests.fakes.p4.server import added, deleted, edited
+from tests.fakes.smtp import SmtpServer, Switches
 from tests.redaction.fakes import ALNUM, begin, draw, end, password, pem_lines
 
 PATH = "//depot/main/settings.py"
@@ -148,6 +154,46 @@ def pages(job: int) -> Iterator[tuple[str, str]]:
                 answer = client.get(path)
                 assert answer.status_code == 200, (path, answer.status_code)
                 yield path, answer.content.decode()
+    yield from the_console(browser)
+    yield from error_pages(browser)
+    yield from error_pages(operator)
+
+
+def the_console(browser: Client) -> Iterator[tuple[str, str]]:
+    """Yield every page of the admin: each list, row and history, and each redacted artifact opened."""
+    for model in admin.site._registry:
+        base = f"admin:{model._meta.app_label}_{model._meta.model_name}"
+        addresses = [reverse(f"{base}_changelist")]
+        for row in model._default_manager.order_by("-pk")[:25]:
+            addresses.append(reverse(f"{base}_change", args=[row.pk]))
+            addresses.append(reverse(f"{base}_history", args=[row.pk]))
+        for address in addresses:
+            answer = browser.get(address)
+            assert answer.status_code in {200, 302, 403}, (address, answer.status_code)
+            yield f"console {model._meta.model_name}", answer.content.decode()
+    for artifact in Artifact.objects.filter(is_raw=False):
+        answer = browser.get(reverse("admin:reviews_artifact_content", args=[artifact.pk]))
+        assert answer.status_code == 200
+        yield f"artifact page {artifact.kind}", answer.content.decode()
+    for address in ("/admin/", "/admin/reviews/allowlistentry/explain/?path=" + PATH):
+        yield "console", browser.get(address).content.decode()
+
+
+def error_pages(client: Client) -> Iterator[tuple[str, str]]:
+    for address in ("/nothing/", "/reviews/999999/", "/admin/nothing/", "/api/v1/reviews/999999/",
+                    "/api/v1/reviews/?page=x", "/readyz"):  # fmt: skip
+        yield "error page", client.get(address).content.decode()
+    yield (
+        "error page",
+        client.post("/api/v1/reviews/", b"{", content_type="application/json").content.decode(),
+    )
+    yield "error page", client.get("/", headers={"host": "elsewhere.example.com"}).content.decode()
+
+
+def redacted_artifacts() -> Iterator[tuple[str, str]]:
+    """Yield what lies sealed on disk and is called redacted, opened."""
+    for artifact in Artifact.objects.filter(is_raw=False):
+        yield f"artifact {artifact.kind}", artifacts.content_of(artifact).decode().replace('\\"', '"')
 
 
 def everything_outside(world: World, job: int, logged: io.StringIO) -> Iterator[tuple[str, str]]:
@@ -165,6 +211,7 @@ def everything_outside(world: World, job: int, logged: io.StringIO) -> Iterator[
         if path.is_file() and "fake-p4" not in path.parts:
             yield f"file {path.name}", path.read_bytes().decode("latin-1")
             yield "file name", path.name
+    yield from redacted_artifacts()
     yield from pages(job)
     yield "log", logged.getvalue().replace('\\"', '"').replace("\\n", "\n")
 
@@ -175,7 +222,8 @@ def assert_inside(world: World, job: int, logged: io.StringIO, needles: tuple[st
         looked_at.add(where)
         for needle in needles:
             assert needle not in text, f"{where} holds the secret"
-    assert {"jobs", "attempts", "stage_runs", "log", "/"} <= looked_at
+    assert {"jobs", "attempts", "stage_runs", "log", "/", "/metrics", "error page"} <= looked_at
+    assert {"console reviewjob", "console artifact", "console securityevent"} <= looked_at
 
 
 @pytest.mark.parametrize(
@@ -191,6 +239,8 @@ def test_a_planted_secret_stays_inside(
     assert world.llm.requests
     assert len(world.mails()) == len(world.receiver.processed) == 1
     assert_inside(world, job, logged, planted.needles)
+    kinds = set(Artifact.objects.filter(job_id=job).values_list("kind", flat=True))
+    assert kinds == {"change", "prompt", "answer", "mail"}  # all of them were among what was searched
     if place in {in_a_new_file, in_an_added_line}:
         # It is told about, all the same: by kind and line.
         found = world.api.get(f"/api/v1/reviews/{job}/").json()["findings"]
@@ -282,3 +332,64 @@ def test_the_search_finds_a_secret_where_there_is_one(world: World, logged: io.S
     world.settle()
     found = {where for where, text in everything_outside(world, job, logged) if word in text}
     assert found >= {"model request", "jobs", "mail", "webhook", "/", f"/reviews/{job}/", "log"}
+
+
+def test_the_deployments_own_credentials_reach_only_the_servers_they_are_for(
+    world: World, logged: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every configured credential is planted and echoed by its server; no output holds one."""
+    monkeypatch.setattr(own, "_registered", own.OwnSecrets())
+    mail, mail_next, model, model_next = (password(seed) + "-own" for seed in (21, 22, 23, 24))
+    hook = "whsec_" + base64.b64encode(draw(24, ALNUM, seed=25).encode()).decode()
+    needles = (
+        mail,
+        mail_next,
+        model,
+        model_next,
+        hook,
+        world.settings.SECRET_KEY,
+        *world.settings.ARTIFACT_KEYS,
+    )
+    register_own_secrets(needles)
+    server = world.enter(
+        SmtpServer(Switches(user="u", refuse_login=f"535 5.7.8 {mail} and {mail_next} are wrong"))
+    )
+    world.settings.SMTP_HOST, world.settings.SMTP_PORT = "127.0.0.1", server.port
+    world.settings.SMTP_USER, world.settings.SMTP_SECURITY = "u", "none"
+    world.settings.SMTP_PASSWORD, world.settings.SMTP_PASSWORD_NEXT = mail, mail_next
+    world.settings.LLM_API_KEYS = [model, model_next]
+    world.settings.WEBHOOK_SECRETS = [hook]
+    job = world.job(in_a_new_file(world, f"log({mail!r}, {model!r}, {hook!r})"), MAIL, world.hook)
+    world.settle()
+    assert world.status(job) == "dead_lettered"
+    assert world.letter(job).error_class == "AUTH_DENIED"
+    assert server.dialogues >= 2  # both passwords were tried
+    assert world.llm.requests
+    for request in world.llm.requests:
+        request.headers.clear()  # the one place where the model's key belongs
+    assert_inside(world, job, logged, needles)
+
+
+def test_a_page_that_breaks_down_says_nothing_of_why(
+    world: World, logged: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = PLANTED["all"]
+
+    def break_down(*args: object, **kwargs: object) -> None:
+        raise RuntimeError(f"cannot show:\n{planted.text}\n")
+
+    job = world.job(world.change(), MAIL)
+    world.settle()
+    monkeypatch.setattr("reviews.views.results_of", break_down)
+    monkeypatch.setattr("reviews.admin.results_of", break_down)
+    browser = Client(raise_request_exception=False)
+    browser.force_login(get_user_model().objects.create_superuser("mallory"))
+    for address in (f"/reviews/{job}/", f"/admin/reviews/reviewjob/{job}/change/"):
+        answer = browser.get(address)
+        assert answer.status_code == 500
+        for needle in planted.needles:
+            assert needle not in answer.content.decode()
+    said = logged.getvalue()
+    assert "RuntimeError" in said
+    for needle in planted.needles:
+        assert needle not in said

@@ -78,7 +78,8 @@ class World:
         return claimed
 
     def make_due(self) -> None:
-        """Let every wait be over: backoffs and leases."""
+        """Let every wait be over: backoffs, pauses and leases."""
+        sql.rows("DELETE FROM paces")
         sql.rows("UPDATE outbox_messages SET available_at = now()")
         sql.rows("UPDATE stage_runs SET lease_expires_at = now() WHERE lease_token IS NOT NULL")
 

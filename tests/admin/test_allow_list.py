@@ -137,3 +137,124 @@ def test_an_operator_may_not_edit_the_allow_list(client: Client) -> None:
     client.force_login(user)
     assert client.get(LIST).status_code == 403
     assert client.post(f"{LIST}add/", LINE).status_code == 403
+
+
+def test_a_change_needs_a_reason_of_its_own(ann: Client) -> None:
+    add(ann)
+    entry = AllowListEntry.objects.get()
+    address = f"{LIST}{entry.pk}/change/"
+    text = ann.post(address, {**LINE, "position": 9}, follow=True).content.decode()
+    assert "Say why it is changed now" in text
+    assert AllowListEntry.objects.get().position == 1
+    ann.post(address, {**LINE, "position": 9, "reason": "TICKET-9"})
+    assert AllowListEntry.objects.get().position == 9
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "//depot/main...",
+        "//depot/.../x",
+        "//dep*/main/...",
+        "//depot/main/./x",
+        "//depot//main/...",
+        "//depot/main/%zz",
+        "//depot/main/a@1",
+        "//depot/main/a#2",
+        "//depot/main/a\tb",
+        "\\\\depot\\main",
+        "//depot/main/\u202ebad",
+        "//depot/" + "x" * 1030,
+    ],
+)
+def test_a_pattern_in_another_form_is_refused(ann: Client, pattern: str) -> None:
+    assert "errorlist" in add(ann, pattern=pattern)
+    assert not AllowListEntry.objects.exists()
+
+
+def test_a_wildcard_does_not_slip_through_a_narrower_one_of_the_ceiling(
+    ann: Client, settings: object
+) -> None:
+    settings.DEPOT_ALLOW_LIST = ["//depot/a*/..."]  # type: ignore[attr-defined]
+    assert "outside the ceiling" in add(ann, pattern="//depot/*/...")
+    add(ann, pattern="//depot/art/...")
+    assert AllowListEntry.objects.get().pattern == "//depot/art/..."
+
+
+def ask(client: Client, path: str, **more: str) -> str:
+    return client.get(f"{LIST}explain/", {"path": path, **more}).content.decode()
+
+
+def test_the_console_explains_a_decision_of_the_ceiling_alone(ann: Client) -> None:
+    text = ask(ann, "//depot/main/a.c")
+    assert "allowed by the line //depot/main/..." in text
+    text = ask(ann, "//depot/other/a.c")
+    assert "no line of the allow-list matches" in text
+    assert ">Denied<" in text
+
+
+def test_the_console_explains_which_row_decided_and_why_it_is_there(ann: Client) -> None:
+    factories.AllowListEntryFactory(pattern="//depot/main/tiles/...", position=1, reason="TICKET-7")
+    row = factories.AllowListEntryFactory(
+        kind="exclude", pattern="//depot/main/tiles/keys/...", position=2, reason="keys are private"
+    )
+    text = ask(ann, "//depot/main/tiles/keys/id")
+    assert "excluded by the line -//depot/main/tiles/keys/..." in text
+    assert "keys are private" in text
+    assert f"{LIST}{row.pk}/change/" in text
+    assert "allows: allowed by the line //depot/main/..." in text  # the ceiling alone would allow it
+    assert ">Allowed<" in ask(ann, "//depot/main/tiles/x")
+    assert "no line of the allow-list matches" in ask(ann, "//depot/main/maps/x")
+
+
+def test_the_console_shows_the_form_that_is_compared(ann: Client) -> None:
+    assert "//depot/main/c%23/x%2A.h" in ask(ann, "//Depot/MAIN/C%23/x%2a.h", ignore_case="on").replace(
+        "%2a.h", "%2A.h"
+    )
+    assert ">Allowed<" in ask(ann, "//Depot/MAIN/x", ignore_case="on")
+    assert ">Denied<" in ask(ann, "//Depot/MAIN/x")
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("//depot/main/../secret", "relative segment"),
+        ("//depot/main//x", "empty segment"),
+        ("depot/main/x", "does not start with //"),
+        ("//depot/main/...", "wildcard"),
+        (" //depot/main/x", "does not start with //"),
+        ("//depot/main/<b>x</b>@1", "raw @, # or *"),
+    ],
+)
+def test_a_path_that_is_not_canonical_is_denied_and_says_why(ann: Client, path: str, reason: str) -> None:
+    text = ask(ann, path)
+    assert ">Denied<" in text
+    assert reason in text
+    assert "<b>x</b>" not in text
+
+
+def test_a_name_with_special_characters_gets_advice(ann: Client) -> None:
+    assert "its depot path is //depot/main/a%40b.c" in ask(ann, "//depot/main/a@b.c")
+
+
+def test_the_answer_is_the_fetchers(ann: Client) -> None:
+    """What the tool says is what `config.allow_list()` decides, over rows and paths of every kind."""
+    from reviews import config
+    from reviews.allow_explain import explain
+
+    for kind, pattern in (("include", "//depot/main/a/..."), ("exclude", "//depot/main/a/k*")):
+        factories.AllowListEntryFactory(kind=kind, pattern=pattern)
+    for path in ("//depot/main/a/x", "//depot/main/a/k1", "//depot/main/b", "//art/x/textures/a", "", "//"):
+        assert explain(path).decision == config.allow_list().decide(path)
+
+
+def test_a_stored_line_that_is_not_valid_denies_everything_and_says_so(ann: Client) -> None:
+    factories.AllowListEntryFactory(pattern="//depot/main...")
+    text = ask(ann, "//depot/main/x")
+    assert ">Denied<" in text
+    assert "an allow-list entry is not valid" in text
+
+
+def test_who_may_not_see_the_list_may_not_ask(client: Client) -> None:
+    client.force_login(factories.UserFactory(is_staff=True))
+    assert client.get(f"{LIST}explain/", {"path": "//depot/main/x"}).status_code == 403

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from reviews import intake
+from criticizer import outbox, sql
+from reviews import intake, ledger, pipeline
 from reviews.api import perforce
 from reviews.intake import IntakeOutcome, IntakeResult, ReviewRequest
-from reviews.models import ReviewJob
+from reviews.models import ReviewJob, SourceEvent
+from reviews.pipeline import Due
 from reviews.states import JobStatus
 from tests.api.conftest import ApiClient, assert_error
 from tests.factories import ReviewJobFactory
@@ -18,16 +19,21 @@ from tests.factories import ReviewJobFactory
 pytestmark = pytest.mark.django_db
 
 URL = "/api/v1/triggers/perforce/"
-NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 
 
 def event(**fields: object) -> dict[str, object]:
     return {"event": "change-commit", "change": 12345, "server": "main", **fields}
 
 
-def happen(name: str, at: datetime, change: int = 12345, server: str = "main") -> tuple[int | None, bool]:
-    """Let an event come in at a time of the test's choice."""
-    return perforce.request_from_event(name, change, server, recipients=(), requested_by="key:ci", now=at)
+def happen(name: str, change: int = 12345, server: str = "main") -> tuple[int | None, bool]:
+    return perforce.request_from_event(name, change, server, recipients=(), requested_by="key:ci")
+
+
+def begin_to_read() -> None:
+    """Let a worker claim the fetch that waits."""
+    sql.rows("UPDATE outbox_messages SET available_at = now()")
+    (message,) = outbox.claim("stages", 10)
+    assert pipeline.claim(Due(message.id, message.aggregate_id, message.lease_token), "worker") is not None
 
 
 def test_an_event_becomes_one_job_however_often_it_comes(trigger: ApiClient, settings: Any) -> None:
@@ -41,40 +47,48 @@ def test_an_event_becomes_one_job_however_often_it_comes(trigger: ApiClient, set
     assert (job.recipients, job.requested_by) == (["mail:team@example.com"], "key:the trigger")
 
 
-def test_a_shelf_posted_twice_within_a_minute_is_one_job() -> None:
-    first, _ = happen("shelve-commit", NOON)
-    assert happen("shelve-commit", NOON + timedelta(seconds=59)) == (first, True)
+def test_a_repeated_event_finds_its_row(trigger: ApiClient) -> None:
+    for _ in range(3):
+        trigger.post_json(URL, event())
+    row = SourceEvent.objects.get()
+    assert (row.event, row.server, row.changelist_id) == ("change-commit", "main", "12345")
+    assert (row.origin, row.outcome, row.repeats) == ("trigger", "created", 2)
+    assert row.job == ReviewJob.objects.get()
 
 
-def test_a_repeat_across_the_full_minute_is_still_one_job() -> None:
-    now = datetime.now(UTC).replace(second=0, microsecond=0)
-    first, _ = happen("shelve-commit", now - timedelta(seconds=1))
-    ReviewJob.objects.filter(pk=first).update(created_at=now - timedelta(seconds=1))
-    assert happen("shelve-commit", now + timedelta(seconds=2)) == (first, True)
+def test_a_shelf_posted_twice_before_it_is_read_is_one_job() -> None:
+    first, _ = happen("shelve-commit")
+    assert happen("shelve-commit") == (first, True)
     assert ReviewJob.objects.count() == 1
 
 
-def test_a_later_shelf_of_the_same_changelist_is_a_new_version() -> None:
-    first, _ = happen("shelve-commit", NOON)
-    ReviewJob.objects.filter(pk=first).update(created_at=NOON)
-    second, is_duplicate = happen("shelve-commit", NOON + timedelta(seconds=61))
+def test_a_shelf_told_after_it_began_to_be_read_is_a_new_version() -> None:
+    first, _ = happen("shelve-commit")
+    begin_to_read()
+    second, is_duplicate = happen("shelve-commit")
     assert (second != first, is_duplicate) == (True, False)
     versions = ReviewJob.objects.order_by("review_version").values_list("pk", "review_version", "status")
     assert list(versions) == [(first, 1, JobStatus.SUPERSEDED), (second, 2, JobStatus.QUEUED)]
 
 
 def test_the_submit_of_a_shelf_is_a_new_version() -> None:
-    shelf, _ = happen("shelve-commit", NOON)
-    submit, is_duplicate = happen("change-commit", NOON)
+    shelf, _ = happen("shelve-commit")
+    submit, is_duplicate = happen("change-commit")
     assert (submit != shelf, is_duplicate) == (True, False)
     assert ReviewJob.objects.get(pk=submit).review_version == 2
-    assert happen("change-commit", NOON + timedelta(days=1)) == (submit, True)
-    assert happen("shelve-commit", NOON) == (shelf, True)
+    assert happen("change-commit") == (submit, True)
+
+
+def test_a_shelf_told_after_its_submit_makes_nothing() -> None:
+    shelf, _ = happen("shelve-commit")
+    happen("change-commit")
+    assert happen("shelve-commit") == (shelf, True)
+    assert ReviewJob.objects.count() == 2
 
 
 def test_events_of_different_servers_are_different_events() -> None:
-    first, _ = happen("change-commit", NOON, server="a")
-    second, is_duplicate = happen("change-commit", NOON, server="b")
+    first, _ = happen("change-commit", server="a")
+    second, is_duplicate = happen("change-commit", server="b")
     assert (second != first, is_duplicate) == (True, False)
 
 
@@ -83,22 +97,44 @@ def test_a_version_taken_by_another_event_is_passed(monkeypatch: pytest.MonkeyPa
     request_review = intake.request_review
     raced = False
 
-    def overtaken(request: ReviewRequest) -> IntakeResult:
+    def overtaken(request: ReviewRequest, **more: Any) -> IntakeResult:
         nonlocal raced
         if not raced:
             raced = True
             ReviewJobFactory(changelist_id=request.changelist_id, review_version=request.review_version)
-        return request_review(request)
+        return request_review(request, **more)
 
     monkeypatch.setattr(intake, "request_review", overtaken)
-    job_id, is_duplicate = happen("change-commit", NOON)
+    job_id, is_duplicate = happen("change-commit")
     assert (ReviewJob.objects.get(pk=job_id).review_version, is_duplicate) == (2, False)
 
 
-def test_an_event_that_is_always_overtaken_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_that_is_always_overtaken_is_refused_and_written_as_refused(
+    trigger: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     conflict = IntakeResult(IntakeOutcome.VERSION_CONFLICT, None, newest_version=9)
-    monkeypatch.setattr(intake, "request_review", lambda request: conflict)
-    assert happen("change-commit", NOON) == (None, True)
+    with monkeypatch.context() as patch:
+        patch.setattr(intake, "request_review", lambda request, **more: conflict)
+        refused = trigger.post_json(URL, event())
+    assert_error(refused, 503, "BUSY")
+    assert refused.headers["Retry-After"]
+    assert list(SourceEvent.objects.values_list("outcome", "job")) == [("refused", None)]
+    # The trigger tells it again, and then it is an event like any other.
+    again = trigger.post_json(URL, event())
+    assert (again.status_code, again.json()["duplicate"]) == (202, False)
+    assert list(SourceEvent.objects.order_by("id").values_list("outcome", flat=True)) == [
+        "refused",
+        "created",
+    ]
+
+
+def test_what_cannot_be_written_makes_no_job(trigger: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "_write", lambda *args, **more: 1 / 0)
+        assert trigger.post_json(URL, event()).status_code == 500
+    assert not ReviewJob.objects.exists()
+    assert trigger.post_json(URL, event()).status_code == 202
+    assert (ReviewJob.objects.count(), SourceEvent.objects.count()) == (1, 1)
 
 
 @pytest.mark.parametrize(

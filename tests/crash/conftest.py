@@ -29,6 +29,7 @@ class World:
     llm: FakeLlm
     points: Path
     files: Path
+    scale: float = SCALE
 
     def crash_at(self, point: str) -> None:
         (self.points / point).touch()
@@ -68,12 +69,13 @@ class World:
 def world(tmp_path: Path, transactional_db: Any, request: pytest.FixtureRequest) -> Iterator[World]:
     options = getattr(request, "param", {})
     repository, points, files = tmp_path / "repository", tmp_path / "points", tmp_path / "files"
+    scale = options.get("scale", SCALE)
     commits = git_repository(repository, options.get("commits", 1))
     points.mkdir()
     files.mkdir()
     with WebhookReceiver() as receiver, FakeLlm(delay=options.get("delay", 0.0)) as llm:
         environment = {
-            "RETRY_TIME_SCALE": str(SCALE),
+            "RETRY_TIME_SCALE": str(scale),
             "CHANGE_SOURCES": "git",
             "GIT_REPOSITORIES": f"demo={repository}",
             "DEPOT_ALLOW_LIST": "//demo/...",
@@ -84,5 +86,5 @@ def world(tmp_path: Path, transactional_db: Any, request: pytest.FixtureRequest)
             "LLM_MODEL": "test",
             "LLM_BASE_URL": llm.base_url,
         }
-        with running(files, environment=environment) as stack:
-            yield World(stack, commits, receiver, llm, points, files)
+        with running(files, environment=environment, with_web=options.get("with_web", False)) as stack:
+            yield World(stack, commits, receiver, llm, points, files, scale)

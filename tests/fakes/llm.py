@@ -140,6 +140,8 @@ class LlmServer:
             await _write(writer, 200, {}, json.dumps(self._control(method, path, raw)))
             return True
         request = Recorded(path, headers, raw)
+        if method == "GET" and path.endswith("/models"):
+            return await self._list_models(request, writer)
         if self.record:
             self.requests.append(request)
         self.calls += 1
@@ -149,6 +151,18 @@ class LlmServer:
             return await self._answer(request, writer)
         finally:
             self.in_flight -= 1
+
+    async def _list_models(self, request: Recorded, writer: asyncio.StreamWriter) -> bool:
+        """Answer what a probe asks: as healthy or as ill as the rest; uses up no scripted reply."""
+        reply = self._refused_key(request) or (self.respond and self.respond(request)) or Reply()
+        if reply.hang:
+            await asyncio.Event().wait()
+        if reply.reset:
+            return False
+        models = {"object": "list", "data": [{"id": "test", "object": "model", "owned_by": "test"}]}
+        body = json.dumps(models) if reply.status == 200 else reply.body or "{}"
+        await _write(writer, reply.status, reply.headers, body)
+        return True
 
     async def _answer(self, request: Recorded, writer: asyncio.StreamWriter) -> bool:
         reply = (
@@ -175,12 +189,17 @@ class LlmServer:
             self.replies.appendleft(Reply(**{**fields, "repeat": reply.repeat - 1}))
         return reply
 
-    def _refusal_of(self, request: Recorded) -> Reply | None:
+    def _refused_key(self, request: Recorded) -> Reply | None:
         key = request.headers.get("authorization", "").removeprefix("Bearer ") or request.headers.get(
             "x-api-key", ""
         )
         if key in self.refused_keys:
             return error(401, "Incorrect API key provided.", "invalid_api_key")
+        return None
+
+    def _refusal_of(self, request: Recorded) -> Reply | None:
+        if refused := self._refused_key(request):
+            return refused
         for parameter in sorted(self.refused_parameters):
             name, _, value = parameter.partition("=")
             sent = request.body.get(name)

@@ -21,7 +21,7 @@ import ssl
 import struct
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -33,6 +33,7 @@ class Behaviour:
 
     `reset` closes the connection by RST instead of answering, `hang` keeps it silent until
     the receiver stops, `drip` answers a header byte at a time for as long as the client reads.
+    `delay` is in seconds, after the id is taken.
     """
 
     status: int = 204
@@ -42,6 +43,7 @@ class Behaviour:
     reset: bool = False
     hang: bool = False
     drip: bool = False
+    delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,17 @@ class Received:
 
 
 class WebhookReceiver:
-    """A real HTTP server in threads of its own."""
+    """A real HTTP server in threads of its own.
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    `respond` decides about requests that nothing is scripted for; None means the default.
+    """
+
+    def __init__(
+        self,
+        tls: ssl.SSLContext | None = None,
+        respond: Callable[[Received], Behaviour | None] | None = None,
+    ) -> None:
+        self.respond = respond
         self.requests: list[Received] = []
         self.processed: Counter[str] = Counter()
         self._scripted: deque[Behaviour] = deque()
@@ -117,12 +127,17 @@ class WebhookReceiver:
         )
         with self._lock:
             self.requests.append(received)
-            act = self._scripted.popleft() if self._scripted else self._default
+            act = (
+                self._scripted.popleft()
+                if self._scripted
+                else (self.respond and self.respond(received)) or self._default
+            )
             takes = act.process if act.process is not None else 200 <= act.status <= 299
             token = received.headers.get("webhook-id", "")
             if takes and not self.processed[token]:
                 self.processed[token] = 1
         handler.close_connection = True
+        self._stopping.wait(act.delay)
         if act.hang:
             self._stopping.wait(60)
         elif act.reset:

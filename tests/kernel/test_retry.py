@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import statistics
+from collections import Counter
+from email.utils import formatdate
+
 import pytest
 
 from criticizer.retry import BACKOFF
+from notifications.providers import webhook
+from reviews.reviewers.provider_errors import retry_after as model_retry_after
 
 
 def _upper(low: float, high: float) -> float:
@@ -49,3 +56,48 @@ def test_each_attempt_draws_anew() -> None:
 def test_attempts_count_from_one() -> None:
     with pytest.raises(ValueError, match="counts from 1"):
         BACKOFF.delay(0)
+
+
+@pytest.mark.parametrize(("attempt", "bound"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32), (7, 60)])
+def test_ten_thousand_draws_fill_the_range_of_their_attempt(attempt: int, bound: float) -> None:
+    draw = random.Random(attempt).uniform
+    delays = [BACKOFF.delay(attempt, uniform=draw) for _ in range(10_000)]
+    assert all(0 <= delay <= bound for delay in delays)
+    assert len(set(delays)) > 9_990  # drawn, not looked up
+    assert statistics.fmean(delays) == pytest.approx(bound / 2, rel=0.02)
+    tenths = Counter(min(9, int(10 * delay / bound)) for delay in delays)
+    assert all(900 < tenths[tenth] < 1_100 for tenth in range(10))  # full jitter is uniform from zero
+
+
+def test_nothing_about_the_waits_is_computed_in_advance() -> None:
+    """Two workers, or one after a restart, never share a schedule."""
+    schedules = [[BACKOFF.delay(attempt) for attempt in range(1, 6)] for _ in range(100)]
+    for delays in zip(*schedules, strict=True):
+        assert len(set(delays)) == len(schedules)
+
+
+NOW = 1_700_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("7", 7.0),
+        ("400", 300.0),  # the ceiling
+        (formatdate(NOW + 90, usegmt=True), 90.0),
+        (formatdate(NOW + 3_600, usegmt=True), 300.0),
+        (formatdate(NOW - 60, usegmt=True), 0.5),  # over: the backoff alone
+        ("soon", 0.5),
+        ("-3", 0.5),
+        ("", 0.5),
+    ],
+)
+@pytest.mark.parametrize("reads", [model_retry_after, webhook._retry_after], ids=["model", "webhook"])
+def test_retry_after_is_honoured_in_both_forms_and_capped(
+    reads: object, header: str, expected: float
+) -> None:
+    if reads is model_retry_after:
+        asked = model_retry_after({"retry-after": header}, lambda: NOW)
+    else:
+        asked = webhook._retry_after(header, lambda: NOW)
+    assert BACKOFF.delay(1, asked, uniform=lambda low, high: 0.5) == expected

@@ -163,7 +163,7 @@ def test_one_failing_recipient_does_not_stop_the_others(
 
 
 def test_the_longest_retry_after_decides(job: ReviewJob, mail: ScriptedProvider) -> None:
-    mail.script += [not_sent(E.RATE_LIMITED, 5), not_sent(E.RATE_LIMITED, 60), not_sent()]
+    mail.script += [not_sent(E.UPSTREAM_UNAVAILABLE, 5), not_sent(E.UPSTREAM_UNAVAILABLE, 60), not_sent()]
     prepare(job, ANN, BOB, "mail:eve@example.com")
     with pytest.raises(RetryableFailure) as failed:
         deliver(job, {"mail": mail})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def smtp(server: SmtpServer, **changes: object) -> Smtp:
     ("switches", "kind", "error_class"),
     [
         (Switches(greeting="421 4.3.2 too busy"), RetryableFailure, E.UPSTREAM_UNAVAILABLE),
-        (Switches(greeting="554 5.3.2 no service"), PermanentFailure, E.UPSTREAM_UNAVAILABLE),
+        (Switches(greeting="554 5.3.2 no service"), PermanentFailure, E.PERMISSION_DENIED),
         (Switches(mail="451 4.3.0 later"), RetryableFailure, E.UPSTREAM_UNAVAILABLE),
         (Switches(mail="550 5.7.1 not your domain"), PermanentFailure, E.PERMISSION_DENIED),
         (Switches(mail="530 5.7.0 authenticate first"), PermanentFailure, E.AUTH_DENIED),
@@ -139,9 +140,27 @@ def test_an_untrusted_certificate_stops_before_anything_is_sent(security: str, t
     server_tls, _ = tls_contexts(tmp_path)
     listening = SmtpServer(starttls=server_tls) if security == "starttls" else SmtpServer(tls=server_tls)
     with listening as server:
-        with pytest.raises(RetryableFailure) as failed:
+        with pytest.raises(PermanentFailure, match="not trusted: self-signed") as failed:
             smtp(server, security=security).send(message())
-        assert failed.value.error_class is E.NETWORK_UNREACHABLE
+        assert failed.value.error_class is E.CONFIG_INVALID
+        assert server.accepted == []
+
+
+def test_what_cannot_be_said_to_a_mail_server_is_told_apart() -> None:
+    with SmtpServer(Switches(user="robot", password="x")) as server:
+        for refused, error_class in (
+            (lambda: smtp(server, user="robot", password="gr\u00fcn").send(message()), E.CONFIG_INVALID),
+            (
+                lambda: smtp(server, user="robot", password="x").send(
+                    replace(message(), address="\u00fcli@example.com")
+                ),
+                E.RECIPIENT_REJECTED,
+            ),
+            (lambda: smtp(server, host="a..b").send(message()), E.CONFIG_INVALID),
+        ):
+            with pytest.raises(PermanentFailure) as failed:
+                refused()
+            assert failed.value.error_class is error_class
         assert server.accepted == []
 
 
@@ -215,3 +234,35 @@ def test_connections_are_closed_after_success_and_failure() -> None:
             smtp(server).send(message())
         assert threading.active_count() == before
     # An unclosed socket would be a ResourceWarning, which is an error in this suite.
+
+
+def test_the_next_password_is_used_when_the_first_is_refused_and_remembered() -> None:
+    with SmtpServer(Switches(user="robot", password="new-for-tests")) as server:
+        sender = smtp(server, user="robot", password="old-for-tests", password_next="new-for-tests")
+        sender.send(message())
+        assert server.dialogues == 2
+        sender.send(message())
+        assert server.dialogues == 3  # the refused one is not tried again and again
+        assert len(server.accepted) == 2
+
+
+def test_both_passwords_refused_is_a_refused_login() -> None:
+    with SmtpServer(Switches(user="robot", password="another-for-tests")) as server:
+        sender = smtp(server, user="robot", password="old-for-tests", password_next="new-for-tests")
+        with pytest.raises(PermanentFailure) as failed:
+            sender.send(message())
+        assert failed.value.error_class is E.AUTH_DENIED
+        assert server.dialogues == 2
+        assert server.accepted == []
+
+
+def test_another_failure_than_a_refused_login_does_not_try_the_next_password() -> None:
+    switches = Switches(user="robot", password="x", refuse_login="454 4.7.0 directory is away")
+    with SmtpServer(switches) as server, pytest.raises(RetryableFailure):
+        smtp(server, user="robot", password="x", password_next="y").send(message())
+    assert server.dialogues == 1
+
+
+def test_neither_password_shows_in_the_configurations_text() -> None:
+    config = SmtpConfig("h", 25, SENDER, user="u", password="hunter-one", password_next="hunter-two")
+    assert "hunter" not in repr(config)

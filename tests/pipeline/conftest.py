@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from criticizer import outbox, sql
 from reviews import executor, intake
@@ -18,6 +19,18 @@ def _scripted(settings: Any) -> Iterator[None]:
     scripted.reset()
     yield
     scripted.reset()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_session_left(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """End the connection of the heartbeat's thread, which lives as long as the process."""
+    yield
+    with django_db_blocker.unblock():
+        sql.rows(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        connection.close()
 
 
 @pytest.fixture

@@ -160,10 +160,10 @@ def test_a_rerun_that_loses_its_key_to_another_changelist_ends_nothing(
     old = post("k1", "12345", 1)
     insert = intake._insert
 
-    def lose(request: ReviewRequest, *, rerun: bool) -> int | None:
+    def lose(request: ReviewRequest, *, rerun: bool, **more: Any) -> int | None:
         if rerun:  # between the look and the insert, another changelist takes the key
             insert(ReviewRequest("k2", "777"), rerun=False)
-        return insert(request, rerun=rerun)
+        return insert(request, rerun=rerun, **more)
 
     monkeypatch.setattr(intake, "_insert", lose)
     with pytest.raises(AssertionError, match="neither created"):

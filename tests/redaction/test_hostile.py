@@ -20,6 +20,7 @@ UNITS = [
     "- name: DB_PASSWORD\n", "kind: Secret\ndata:\n", "@@ -1 +1 @@\n+a\n", "--- a\n+++ b\n@@ -1 +1 @@\n", "GIT binary patch\n",
     begin() + "\n", begin(), end() + "\n", pem_lines()[0] + "\n", pem_lines()[0] + "\n" + end() + "\n", "0123456789abcdef",
     'x = "ghp_abcdefgh12345678" + ', 'x = "ghp_abcdefgh12345678" \\\n', "password='\\'", "machine a login b password ",
+    "A1b2C3d4E5f6G7h8I9j0", "aaa8Q~", "key_", "xoxp-xoxe-", "live_?code=passw", "\u5bc6\u7801", "htpasswd1|", "secret 0 ", "echo a | sudo -s ",
 ]  # fmt: skip
 
 

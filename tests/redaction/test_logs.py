@@ -183,3 +183,17 @@ def test_standard_logging_is_cleaned_with_arguments_extras_and_errors() -> None:
     assert "bad %d arguments" in text
     for gone in (TOKEN, P, "abc"):
         assert gone not in text
+
+
+def test_mail_and_answers_of_a_model_are_cleaned() -> None:
+    """A model may repeat what it should not have seen, and a mail server quotes what it was sent."""
+    answer = json.dumps(
+        {"findings": [{"message": f"The key {TOKEN} is hard-coded", "quote": f'password = "{P}"'}]}
+    )
+    mail = f"Subject: review of 7\nX-Note: https://bob:{P}@example.com/x\n\nSee {TOKEN}.\n"
+    for text in (answer, mail):
+        cleaned = clean(text)
+        assert TOKEN not in cleaned
+        assert P not in cleaned
+        assert cleaned.count("\n") == text.count("\n")
+    assert json.loads(clean(answer))["findings"][0]["message"].startswith("The key <REDACTED:")

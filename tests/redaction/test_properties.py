@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from unidiff import PatchSet
 
 from criticizer.redaction import RedactionBlocked, Redactor, clean, find_secrets, guard, redact
 from tests.redaction.fakes import begin, diff, draw, end, password, pem_lines
@@ -101,6 +102,45 @@ def test_diff_still_parses_the_same(lines: list[tuple[str, str]]) -> None:
     result = redact(text).text.split("\n")
     assert result[:5] == text.split("\n")[:5]
     assert [line[:1] for line in result[5:-1]] == [prefix for prefix, _ in lines]
+
+
+def shape(text: str) -> list[tuple[str, str, list[tuple[int, int, int, int, list[str]]]]]:
+    """Return what another parser reads out of a diff: files, hunks, and each line's kind."""
+    return [
+        (
+            file.source_file,
+            file.target_file,
+            [
+                (
+                    *(hunk.source_start, hunk.source_length, hunk.target_start, hunk.target_length),
+                    [line.line_type for line in hunk],
+                )
+                for hunk in file
+            ],
+        )
+        for file in PatchSet(text)
+    ]
+
+
+plain_line = safe_line.map(lambda text: "".join(c for c in text if c.isprintable()))
+
+
+@quick
+@given(st.lists(st.lists(st.tuples(st.sampled_from("+- "), plain_line), min_size=1, max_size=8), max_size=3))
+def test_another_parser_reads_the_same_diff_before_and_after(files: list[list[tuple[str, str]]]) -> None:
+    text = "".join(
+        diff(*(prefix + body for prefix, body in lines), path=f"src/f{number}.py")
+        for number, lines in enumerate(files)
+    )
+    assert shape(redact(text).text) == shape(text)
+
+
+def test_another_parser_reads_a_diff_full_of_secrets() -> None:
+    lines = [f'+password = "{password(n)}"' for n in range(9)] + [f"-{line}" for line in pem_lines()]
+    text = diff(*lines, f" {begin()}", *(f"+{line}" for line in pem_lines(seed=8)), f" {end()}")
+    result = redact(text).text
+    assert result.count("<REDACTED:") > 15
+    assert shape(result) == shape(text)
 
 
 def test_result_is_the_same_in_every_process() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from criticizer.redaction import redact
 from criticizer.redaction.rules import KINDS, TOKEN_RULES, TokenRule
+from tests.redaction import samples
 from tests.redaction.fakes import ALNUM, HEX, diff, draw, password
 
 P = password()
@@ -173,60 +174,35 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
     assert redact(diff(f"+{text}", f"-{text}")).text == diff(f"+{text}", f"-{text}")
 
 
-def _sample(rule: TokenRule) -> str:
-    """Return a token that the rule's pattern accepts, made of drawn characters."""
-    bodies = [
-        draw(n, a)
-        for a in (ALNUM, HEX, ALNUM.upper(), HEX + "ghijk", ALNUM[:52])
-        for n in (64, 40, 33, 20, 12, 11)
-    ]
-    bodies += [
-        f"{draw(22)}.{draw(24, HEX)}.{draw(20)}",
-        f"{draw(24, HEX)}-{draw(60, HEX)}",
-        f"{draw(8)}_{draw(24)}",
-    ]
-    bodies += ["-".join(draw(n, HEX) for n in (8, 4, 4, 4, 12)), f"services/T{draw(8)}/B{draw(8)}/{draw(24)}"]
-    bodies += [f"{draw(6, ALNUM[26:].upper())}-{draw(11, ALNUM[26:].upper())}-{draw(12, ALNUM[26:].upper())}"]
-    bodies += [
-        f"{draw(30)}.{draw(70)}",
-        f" {draw(40)}",
-        f"production${draw(16, HEX)}${draw(32, HEX)}",
-        f"/{draw(40)}",
-    ]
-    bodies += [
-        f"{'1' * 18}/{draw(60)}",
-        f"10${draw(53)}",
-        f"{draw(8)}${draw(22)}",
-        f"id$v=19$m=65536,t=3,p=4${draw(22)}",
-    ]
-    bodies += [
-        f"256$260000${draw(12)}${draw(43)}=",
-        f"uat.{draw(30)}",
-        f"test_{draw(43)}",
-        f"pt_{draw(32, HEX)}",
-    ]
-    bodies += [
-        f"pw_{draw(40)}",
-        f"oauth_{draw(40)}",
-        f"live_{draw(40, HEX)}",
-        f"{draw(20, HEX)}",
-        f"a/{draw(40)}",
-    ]
-    for lead in ("", draw(3) + "8", draw(14), "bot123456789", "1234567890", "12345678901234"):
-        for body in bodies:
-            token = (lead + rule.mark.decode() + body).encode()
-            if bool(lead) == bool(rule.back) and rule.pattern.fullmatch(token):
-                return token.decode()
-    raise AssertionError(f"no sample fits {rule.mark!r}")
-
-
-@pytest.mark.parametrize("rule", TOKEN_RULES, ids=lambda rule: f"{rule.kind}:{rule.mark.decode()}")
+@pytest.mark.parametrize("rule", TOKEN_RULES, ids=samples.names())
 def test_every_issuer_mark_has_a_token_that_is_taken_out(rule: TokenRule) -> None:
-    token = _sample(rule)
+    def is_taken(token: str) -> bool:
+        return token not in redact(token).text
+
+    token = samples.token_of(rule, is_taken)
+    value = rule.pattern.fullmatch(token.encode())
+    secret = token[slice(*value.span(1))] if rule.pattern.groups else token
     for text in (token, f"x = '{token}'", f"[{token}]", diff(f"+{token}"), f"see {token}\\n"):
         result = redact(text).text
-        assert token not in result
+        assert secret not in result
         assert "<REDACTED:" in result
+
+
+@pytest.mark.parametrize("rule", TOKEN_RULES, ids=samples.names())
+def test_every_issuer_mark_alone_or_masked_is_left_alone(rule: TokenRule) -> None:
+    mark = rule.mark.decode()
+    texts = [
+        f"tokens begin with {mark} and go on",
+        f'if value.startswith("{mark}"):',
+        f"{mark}...",
+        f"{mark}****",
+    ]
+    if rule.mark[-1:].isalnum() and rule.back == 0 and not rule.inside:
+        texts.append(f"un{mark.lower()}able")
+    if not rule.back:
+        texts += [f"{mark}{'x' * 36}", f'"{mark}{"X" * 40}"']
+    for text in texts:
+        assert redact(text).text == text
 
 
 @pytest.mark.parametrize(

@@ -29,13 +29,17 @@ def imported(path: Path) -> Iterator[str]:
 NOT_OF_A_STAGE = {"reviews/demo.py"}
 
 
-def test_one_module_of_reviews_speaks_http() -> None:
+# `transport` is the door for text; `probe` sends none.
+DOORS = {"reviews/reviewers/transport.py", "reviews/reviewers/probe.py"}
+
+
+def test_one_module_of_reviews_speaks_http_to_models_and_one_probes_them() -> None:
     doors = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "reviews").rglob("*.py")
         if any(name.split(".")[0] in HTTP - {"http", "urllib", "socket"} for name in imported(path))
     }
-    assert doors - NOT_OF_A_STAGE == {"reviews/reviewers/transport.py"}
+    assert doors - NOT_OF_A_STAGE == DOORS
     importers = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "reviews").rglob("*.py")
@@ -47,7 +51,7 @@ def test_one_module_of_reviews_speaks_http() -> None:
 @pytest.mark.parametrize("path", REVIEWERS, ids=lambda path: path.stem)
 def test_reviewers_reach_no_network_models_or_settings(path: Path) -> None:
     names = set(imported(path))
-    assert path.name == "transport.py" or not {name.split(".")[0] for name in names} & HTTP
+    assert path.name in {"transport.py", "probe.py"} or not {name.split(".")[0] for name in names} & HTTP
     assert not any(name.startswith(("django", "reviews.models", "criticizer.settings")) for name in names)
 
 
@@ -59,6 +63,18 @@ def test_the_door_sends_only_what_the_guard_returns() -> None:
     sends = [name for name in methods if name in {"stream", "send", "request", "put", "patch"}]
     assert [ast.unparse(argument) for call in builders for argument in call.args] == ["guard(text)"]
     assert sends == ["stream"]
+
+
+def test_the_probe_sends_no_body() -> None:
+    tree = ast.parse((ROOT / "reviews/reviewers/probe.py").read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    sends = [
+        (ast.unparse(call.args[0]), {keyword.arg for keyword in call.keywords})
+        for call in calls
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in {"stream", "send", "request", "get", "post", "put", "patch"}
+    ]
+    assert sends == [("'GET'", {"headers"})]
 
 
 def test_the_fake_server_runs_as_a_process_and_takes_a_script() -> None:

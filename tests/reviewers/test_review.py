@@ -9,7 +9,7 @@ import pytest
 
 from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
 from criticizer.redaction import RedactionBlocked, Redactor
-from reviews.reviewers import review as review_module
+from reviews.reviewers import asking as asking_module
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
 from reviews.reviewers.model import LlmConfig
 from reviews.reviewers.openai import OpenAIClient
@@ -175,10 +175,14 @@ def test_an_answer_cut_off_at_its_limit_is_asked_for_again_shorter(llm: FakeLlm)
 @pytest.mark.parametrize(
     ("reply", "reason", "calls"),
     [
-        (BAD, "not reviewed: the model's answer could not be used", 2),
-        (Reply(body="<html>"), "not reviewed: the model's answer could not be used", 1),
-        (error(400, "x", "context_length_exceeded"), "not reviewed: too long for the model's window", 1),
-        (Reply(refusal="no"), "not reviewed: the model refused this part", 1),
+        (BAD, "not reviewed: the model's answer could not be used; a rerun may help", 2),
+        (Reply(body="<html>"), "not reviewed: the model's answer could not be used; a rerun may help", 1),
+        (
+            error(400, "x", "context_length_exceeded"),
+            "not reviewed: too long for the model's window; split the file or the change",
+            1,
+        ),
+        (Reply(refusal="no"), "not reviewed: the model refused this part; have a person read it", 1),
     ],
 )
 def test_a_chunk_that_fails_is_named_in_the_coverage_and_the_review_goes_on(
@@ -430,7 +434,7 @@ def test_a_bug_comes_out_as_itself(llm: FakeLlm, monkeypatch: pytest.MonkeyPatch
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(review_module, "anchor", broken)
+    monkeypatch.setattr(asking_module, "anchor", broken)
     with pytest.raises(ZeroDivisionError):
         review(llm, ONE)
 

@@ -74,6 +74,12 @@ def test_messages_are_classified(name: str) -> None:
         ("Client is too old to use this server.", "pause", "PERMISSION_DENIED"),
         ("License expired.", "pause", "PERMISSION_DENIED"),
         ("Request too large for server memory (try later?).", "transient", "UPSTREAM_UNAVAILABLE"),
+        (
+            "The filesystem 'P4ROOT' has only 98.1M free, but the server configuration requires at least"
+            " 250M available.",
+            "transient",
+            "UPSTREAM_UNAVAILABLE",
+        ),
         ("Command has been cancelled, terminating request.", "transient", "UPSTREAM_UNAVAILABLE"),
         ("Request too large (over 1000); see 'p4 help maxresults'.", "split", "CONFIG_INVALID"),
         ("Operation took too long (over 30 seconds); see 'p4 help maxlocktime'.", "split", "CONFIG_INVALID"),
@@ -81,8 +87,8 @@ def test_messages_are_classified(name: str) -> None:
         ("Invalid changelist number 'x'.", "permanent", "INTERNAL_BUG"),
         ("//depot/a - no permission for operation on file(s).", "empty", "PERMISSION_DENIED"),
         ("//depot/a - file(s) not in client view.", "permanent", "INTERNAL_BUG"),
-        ("Revision //depot/a#3 is missing from the metadata.", "permanent", "UPSTREAM_INTERNAL"),
-        ("open for read: /p4/a,v: No such file or directory", "permanent", "UPSTREAM_INTERNAL"),
+        ("Revision //depot/a#3 is missing from the metadata.", "permanent", "NOT_FOUND"),
+        ("open for read: /p4/a,v: No such file or directory", "permanent", "NOT_FOUND"),
         ("PERFORCE PASSWORD (P4PASSWD) INVALID OR UNSET.", "pause", "AUTH_DENIED"),
     ],
 )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
 import socket
 import sys
 import time
@@ -23,19 +21,10 @@ from django.utils.module_loading import import_string
 from criticizer import caretaker
 from criticizer.checks import TAG
 from criticizer.models import WorkerCluster
+from criticizer.orphans import die_with_parent
 
 log = structlog.get_logger(__name__)
-_PR_SET_PDEATHSIG = 1
 MONITOR_SECONDS = 2.0  # what a healthy monitor needs to end is far less
-
-
-def die_with_parent() -> None:
-    """Ask Linux to end this process when its parent dies, so that nothing is left unguarded.
-
-    Elsewhere the caretaker's look at the parent's pid does the same half a second later.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Command(BaseCommand):

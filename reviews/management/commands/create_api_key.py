@@ -16,10 +16,16 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--name", required=True, help="Who uses the key; unique")
         parser.add_argument("--role", required=True, choices=ApiKey.Role.values)
+        parser.add_argument(
+            "--prefix",
+            action="append",
+            default=[],
+            help="A depot tree such as //depot/main/...: the key sees only files below it (repeatable)",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            key = keys.create(options["name"], options["role"])
+            key = keys.create(options["name"], options["role"], options["prefix"])
         except ValueError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(key)

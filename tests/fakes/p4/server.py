@@ -191,6 +191,23 @@ class FakeDepot:
         self._save()
         return number
 
+    def submit_shelf(self, number: str) -> None:
+        """Submit the shelf of a pending changelist under its own number (constructed)."""
+        change = self.scenario["changes"][number]
+        rows, change["shelf"] = change["shelf"], None
+        change["header"]["status"] = "submitted"
+        for row in rows:
+            revision = self._advance(row["depotFile"])
+            name = self.scenario["contents"].get(f"{row['depotFile']}@={number}")
+            if name is not None:
+                self.scenario["contents"][f"{row['depotFile']}#{revision}"] = name
+            change["files"].append({**row, "rev": str(revision)})
+        self._save()
+
+    def skip_numbers(self, count: int) -> None:
+        """Let the next change have a number that much higher."""
+        self._next_change += count
+
     def pending(self, *files: FakeFile, user: str = "ann") -> str:
         """Add a pending changelist whose files are only opened, not shelved."""
         number = self._new_change(user, "Work in progress.\n", "pending")

@@ -1,0 +1,97 @@
+"""What the drill breaks, and when: a pure value of the seed.
+
+The seed fixes kinds, order, moments and lengths of the faults. Which of several processes is hit,
+and what it is doing then, is up to the machine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+# Kind -> how often, as a share of all. Kills of a process (KILLS) are answered by a measured recovery.
+WEIGHTS = {
+    "kill_worker_stages": 14,
+    "kill_worker_llm": 9,
+    "kill_idle_stages": 4,
+    "kill_idle_llm": 2,
+    "kill_pusher": 6,
+    "kill_monitor": 5,
+    "kill_sentinel": 4,
+    "kill_cluster": 4,
+    "kill_web_worker": 4,
+    "kill_web_master": 2,
+    "kill_postgres": 3,
+    "stop_postgres": 3,
+    "freeze_worker": 6,
+    "model_hang": 4,
+    "model_429": 5,
+    "model_5xx": 6,
+    "model_truncated": 4,
+    "model_invalid": 4,
+    "webhook_5xx": 5,
+    "webhook_429": 4,
+    "webhook_hang": 3,
+    "webhook_drop": 6,
+    "smtp_4xx": 3,
+    "smtp_drop": 4,
+}
+QUEUES = ("stages", "llm")
+SMTP_DOMAIN = "smtp.example.com"  # mail to it goes through SMTP, all other into a maildir
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. `at` and `seconds` (how long it lasts, 0 for a kill) count from the run's start."""
+
+    number: int
+    at: float
+    kind: str
+    queue: str  # whose processes, where the kind leaves that open
+    seconds: float
+    share: float  # of the requests a misbehaving peer spoils
+
+    def __str__(self) -> str:
+        return f"#{self.number} {self.kind}"
+
+
+def length_of(count: int) -> float:
+    """Return the seconds over which `count` faults are spread: one after another, barely recovered."""
+    return max(20.0, 1.6 * count)
+
+
+def schedule(count: int, seed: int, only: Collection[str] = ()) -> list[Fault]:
+    """Return `count` faults in order of their moment, every kind at least once if `count` reaches.
+
+    `only` limits the kinds. Raises KeyError for an unknown one.
+    """
+    dice = random.Random(seed)
+    kinds = _kinds(count, dice, {kind: WEIGHTS[kind] for kind in only or WEIGHTS})
+    step = length_of(count) / max(count, 1)
+    return [
+        Fault(
+            number,
+            at=2.0 + step * (number + dice.uniform(-0.4, 0.4)),
+            kind=kind,
+            queue=dice.choice(QUEUES),
+            seconds=dice.uniform(1.0, 4.0),
+            share=dice.choice((0.3, 0.6, 1.0)),
+        )
+        for number, kind in enumerate(kinds, 1)
+    ]
+
+
+def _kinds(count: int, dice: random.Random, weights: Mapping[str, int]) -> list[str]:
+    """Deal every kind once, then whatever is furthest behind its weight, and shuffle."""
+    total = sum(weights.values())
+    dealt = list(weights)
+    dice.shuffle(dealt)
+    behind = {kind: count * weight / total - 1 for kind, weight in weights.items()}
+    while len(dealt) < count:
+        kind = max(behind, key=lambda kind: (behind[kind], kind))
+        behind[kind] -= 1
+        dealt.append(kind)
+    dealt = dealt[:count]
+    dice.shuffle(dealt)
+    return dealt

@@ -1,0 +1,56 @@
+"""Where a request came from, also behind a proxy.
+
+`X-Forwarded-For` is anybody's word until it comes from a proxy named in `TRUSTED_PROXIES`; then
+the last address that is not such a proxy is the client's.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+
+from django.conf import settings
+from django.http import HttpRequest
+
+_HOPS = 20
+
+
+def client_address(request: HttpRequest) -> str:
+    """Return the client's address, or "" when it is none."""
+    address = _clean(str(request.META.get("REMOTE_ADDR", "")))
+    if not _is_proxy(address):
+        return address
+    forwarded = str(request.META.get("HTTP_X_FORWARDED_FOR", ""))[:1000].split(",")
+    for hop in reversed(forwarded[-_HOPS:]):
+        found = _clean(hop)
+        if not found:
+            break
+        address = found
+        if not _is_proxy(found):
+            break
+    return address
+
+
+def neighbourhood(address: str) -> str:
+    """Return what one subscriber holds: the address itself, or the /64 of an IPv6 address."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return ""
+    mapped = getattr(found, "ipv4_mapped", None)
+    if mapped is not None:
+        return str(mapped)
+    return str(found) if found.version == 4 else str(ip_network(f"{found}/64", strict=False))
+
+
+def _clean(text: str) -> str:
+    try:
+        return str(ip_address(text.strip().strip("[]").partition("%")[0]))
+    except ValueError:
+        return ""
+
+
+def _is_proxy(address: str) -> bool:
+    if not address:
+        return False
+    found = ip_address(address)
+    return any(found in ip_network(network) for network in settings.TRUSTED_PROXIES)

@@ -1,0 +1,33 @@
+"""Cells of exported tables. Spreadsheets run what looks like a formula, so nothing may."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+# What a spreadsheet takes for the beginning of a formula, also behind blanks and a byte-order mark.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def cell(value: object) -> str:
+    """Return a value as text that is shown and never evaluated.
+
+    Numbers stay numbers. Text that could be a formula gets an apostrophe in front, as
+    spreadsheets themselves mark plain text; control characters become blanks.
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    raw = "" if value is None else str(value)
+    text = "".join(character if character.isprintable() else " " for character in raw)
+    is_formula = raw.lstrip(" \ufeff\u200b\u00a0").startswith(_FORMULA)
+    return f"'{text}" if is_formula else text
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a CSV document (RFC 4180), every cell through `cell` and quoted."""
+    out = io.StringIO()
+    writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+    writer.writerow([cell(name) for name in header])
+    writer.writerows([cell(value) for value in row] for row in rows)
+    return out.getvalue()

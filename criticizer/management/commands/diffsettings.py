@@ -1,0 +1,14 @@
+"""`manage.py diffsettings`: Django's own, without the values of secrets (specification 001, 9.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.commands import diffsettings
+
+from criticizer.error_reports import mask
+
+
+class Command(diffsettings.Command):
+    def handle(self, **options: Any) -> str:
+        return mask(super().handle(**options))

@@ -1,0 +1,18 @@
+"""`manage.py generate_artifact_key`: prints a new key for ARTIFACT_KEYS, and nothing else, on stdout."""
+
+from __future__ import annotations
+
+from cryptography.fernet import Fernet
+from django.core.management.base import BaseCommand
+
+from criticizer.vault import key_id
+
+
+class Command(BaseCommand):
+    help = "Make a key for ARTIFACT_KEYS and print it. It is kept nowhere."
+    requires_system_checks: list[str] = []
+
+    def handle(self, **options: object) -> None:
+        key = Fernet.generate_key().decode()
+        self.stdout.write(key)
+        self.stderr.write(f"Artifact key {key_id(key)}. Put it first in ARTIFACT_KEYS; see docs/rotation.md.")

@@ -1,0 +1,104 @@
+"""Who owns the tables: not the role that web and workers connect as (specification 001, 9.1 item 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.conf import settings
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import sql
+
+# Rows are added and read, never changed. The triggers refuse it too; this refuses taking them off.
+APPEND_ONLY = (
+    "security_events",
+    "audit_seals",
+    "reviews_allowlistentryevent",
+    "dead_letter_events",
+    "job_events",
+    "circuit_events",
+    "reviews_viewerscopeevent",
+)
+# pghistory's own statement says ON CONFLICT DO UPDATE: the trigger on the table keeps it from changing rows.
+_NOT_DELETED = ("pghistory_context",)
+# pgtrigger lets a session name triggers that it wants ignored: a door past every one of them.
+_NO_IGNORING = """
+CREATE OR REPLACE FUNCTION public._pgtrigger_should_ignore(trigger_name NAME) RETURNS BOOLEAN
+    LANGUAGE sql IMMUTABLE AS 'SELECT FALSE'"""
+# Beside pgtrigger's own triggers, which know exceptions, these know none. An update from inside
+# a trigger is dropped: pghistory's upsert of a context, where what was recorded first stays.
+_AUDIT_STAYS = """
+CREATE OR REPLACE FUNCTION public.audit_stays() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND pg_trigger_depth() > 1 THEN
+        RETURN NULL;
+    END IF;
+    RAISE EXCEPTION 'append-only: % of % is refused', TG_OP, TG_TABLE_NAME;
+END $$"""
+_ROWS_STAY = """
+CREATE OR REPLACE TRIGGER zz_audit_stays BEFORE UPDATE OR DELETE ON {0}
+    FOR EACH ROW EXECUTE FUNCTION public.audit_stays();
+CREATE OR REPLACE TRIGGER zz_audit_no_truncate BEFORE TRUNCATE ON {0}
+    FOR EACH STATEMENT EXECUTE FUNCTION public.audit_stays()"""
+_OWNS = "SELECT datdba = current_user::regrole FROM pg_database WHERE datname = current_database()"
+_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY(%s)"
+
+
+@contextmanager
+def as_owner(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Let the block work as the owner of the tables, where that is another role (settings.DATABASE_OWNER)."""
+    owner = settings.DATABASE_OWNER
+    before = {name: connection.settings_dict[name] for name in owner}
+    if not owner or before == owner or (settings.EMBEDDED_DATABASE and _owns_database(connection)):
+        yield
+        return
+    connection.close()
+    connection.settings_dict.update(owner)
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(before)
+
+
+def harden(connection: BaseDatabaseWrapper) -> None:
+    """Close what would let a session past the triggers of audit tables. Repeating it changes nothing."""
+    wanted = [*APPEND_ONLY, *_NOT_DELETED]
+    with connection.cursor() as cursor:
+        cursor.execute(_TABLES, [wanted])
+        tables = [table for (table,) in cursor.fetchall()]
+        if len(tables) < len(wanted):
+            return  # a partial migrate: the next full one closes it
+        cursor.execute(_NO_IGNORING)
+        cursor.execute(_AUDIT_STAYS)
+        for table in tables:
+            cursor.execute(sql.SQL(_ROWS_STAY).format(sql.Identifier(table)))
+
+
+def grant(connection: BaseDatabaseWrapper, role: str) -> None:
+    """Give `role` what web and workers need, and no more. Does nothing where it owns the tables itself."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s AND rolname <> current_user", [role])
+        if cursor.fetchone() is None:
+            return
+        name = sql.Identifier(role)
+        for statement in (
+            "GRANT USAGE ON SCHEMA public TO {}",
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {}",
+            "GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {}",
+        ):
+            cursor.execute(sql.SQL(statement).format(name))
+        cursor.execute(_TABLES, [[*APPEND_ONLY, *_NOT_DELETED]])
+        for (table,) in cursor.fetchall():
+            rights = "DELETE" if table in _NOT_DELETED else "UPDATE, DELETE"
+            cursor.execute(
+                sql.SQL("REVOKE {}, TRUNCATE, TRIGGER ON {} FROM {}").format(
+                    sql.SQL(rights), sql.Identifier(table), name
+                )
+            )
+
+
+def _owns_database(connection: BaseDatabaseWrapper) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(_OWNS)
+        return bool(cursor.fetchone()[0])

@@ -1,0 +1,33 @@
+"""`manage.py poll_sources`: ask each source now what no trigger told."""
+
+from __future__ import annotations
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from reviews import polling, watching
+
+
+class Command(BaseCommand):
+    help = "Compare each source with the event ledger and make the jobs that are missing. Safe at any time."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--dry-run", action="store_true", help="print the difference and change nothing")
+
+    def handle(self, *, dry_run: bool, **options: object) -> None:
+        if not watching.streams():
+            raise CommandError("nothing to poll: set P4PORT and P4USER, or GIT_REPOSITORIES and GIT_WATCH")
+        reports = polling.run(dry=dry_run)
+        if reports is None:
+            raise CommandError("another run is at it: try again when it has ended")
+        for report in reports:
+            for event, job in report.missing:
+                made = "no job yet" if job is None else f"job {job}"
+                self.stdout.write(f"missing: {event.kind.value} {event.changelist_id} ({made})")
+            more = ", and there is more: run it again" if report.is_partial else ""
+            self.stdout.write(
+                f"{report.stream}: {report.looked_at} looked at, {len(report.missing)} missing{more}"
+            )
+            if report.problem:
+                self.stdout.write(f"{report.stream}: stopped: {report.problem}")
+        if any(report.problem for report in reports):
+            raise CommandError("not every source could be asked")

@@ -1,0 +1,30 @@
+"""`manage.py rotate_artifact_keys`: seal stored artifacts with the newest of ARTIFACT_KEYS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from reviews import artifact_care
+
+
+class Command(BaseCommand):
+    help = "Seal artifacts with the newest of ARTIFACT_KEYS. May be stopped and started again at any time."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--limit", type=int, help="stop after this many artifacts")
+        parser.add_argument("--batch", type=int, default=100, help="artifacts looked up at once")
+
+    def handle(self, *, limit: int | None, batch: int, **options: Any) -> None:
+        if batch < 1 or (limit is not None and limit < 1):
+            raise CommandError("--limit and --batch must be at least 1.")
+        done = artifact_care.rotate_keys(limit, batch)
+        self.stdout.write(
+            f"{done.resealed} resealed, {done.skipped} changed meanwhile, {done.failed} failed, "
+            f"{done.left} left under older keys."
+        )
+        if done.failed:
+            raise CommandError("Some artifacts open with no key: see artifact_not_resealed in the log.")
+        if done.left == 0:
+            self.stdout.write("The older keys may be taken out of ARTIFACT_KEYS.")

@@ -1,0 +1,29 @@
+"""`manage.py verify_artifacts`: look for artifacts that are overdue, lost, orphaned or unreadable, now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from reviews import artifact_care
+from reviews.models import Artifact
+
+
+class Command(BaseCommand):
+    help = "Verify stored artifacts. Workers do it all day, a little every 30 s."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--limit", type=int, default=10_000, help="artifacts opened at most")
+
+    def handle(self, *, limit: int, **options: Any) -> None:
+        seen = artifact_care.verify(limit, all_now=True)
+        walked = artifact_care.find_orphans()
+        self.stdout.write(f"{seen.opened} artifacts opened, {walked.files} files looked at.")
+        known = Artifact.objects.filter(deleted_at=None).exclude(fault="").count()
+        if seen.faults or walked.faults or known:
+            raise CommandError(
+                f"{known} artifacts with a fault, {walked.orphaned} new files without a row: "
+                "see the security events of kind artifact_fault."
+            )
+        self.stdout.write("Nothing is overdue, lost, orphaned or unreadable.")

@@ -1,0 +1,255 @@
+"""The poll: asks each source what is new and makes the jobs that no trigger asked for.
+
+One outbox message is the clock. It is due again by the commit that ends a run, so that a
+worker does the waiting for p4 and git and the caretaker none. A run may die anywhere and
+two may run at once: each step records its events, their jobs and the position after them
+together, and only from the position it started at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from psycopg.types.json import Jsonb
+
+from criticizer import dependencies, outbox, sql
+from criticizer.failures import Failure, Waiting
+from criticizer.redaction import clean
+from reviews import intake, ledger, watching
+from reviews.executor import HEARTBEAT
+from reviews.ledger import Event, Outcome
+from reviews.watching import Position, Step, Stream
+
+log = structlog.get_logger(__name__)
+
+AGGREGATE = "source_poll"
+MESSAGE = "poll_sources"
+QUEUE = "stages"
+_CLOCK = 0  # the one row's aggregate_id: no stage has this number
+_LOCK = 7_100_002
+RUN_SECONDS = 300.0  # then the next run goes on; django-q2 ends a task after twice that
+_AGAIN_SECONDS = 1.0  # after a run that did not see the end
+
+
+@dataclass(slots=True)
+class Report:
+    """What one run found in one stream. `missing`: events no trigger told, with their jobs' ids."""
+
+    stream: str
+    looked_at: int = 0
+    missing: list[tuple[Event, int | None]] = field(default_factory=list)
+    problem: str = ""
+    waiting_for: str = ""
+    is_partial: bool = False
+
+
+class _Overtaken(Exception):
+    """Another run recorded this stream meanwhile."""
+
+
+def is_enabled() -> bool:
+    """Say whether there is anything to poll, and it is not switched off."""
+    return settings.SOURCE_POLL_SECONDS > 0 and bool(watching.streams())
+
+
+# -- the clock ---------------------------------------------------------------------------------
+
+
+def ensure() -> None:
+    """Make the message that starts the next run, where it is missing; take it away when off.
+
+    Run by maintenance. A message that is leased stays: its run ends it.
+    """
+    if is_enabled():
+        outbox.publish(AGGREGATE, _CLOCK, MESSAGE, QUEUE)
+    else:
+        sql.rows(
+            "DELETE FROM outbox_messages WHERE aggregate_type = %(type)s AND lease_token IS NULL",
+            {"type": AGGREGATE},
+        )
+
+
+def hasten() -> None:
+    """Let the next run begin now. Part of the caller's transaction."""
+    sql.rows(
+        """
+        WITH due AS (
+          UPDATE outbox_messages SET available_at = now(), waiting_for = ''
+           WHERE aggregate_type = %(type)s AND lease_token IS NULL RETURNING id)
+        SELECT pg_notify(%(channel)s, '') FROM due""",
+        {"type": AGGREGATE, "channel": outbox.channel(QUEUE)},
+    )
+
+
+def run_message(outbox_id: int, token: UUID) -> None:
+    """Do the run of a leased message. The django-q2 task: never raises, refuses a lost lease."""
+    try:
+        if not _begin(outbox_id, token):
+            log.info("poll_refused", outbox=outbox_id)
+            return
+        with HEARTBEAT.holding(token):
+            reports = run()
+        _end(outbox_id, token, reports)
+    except Exception:
+        # The lease runs out and the next run goes on from what is recorded.
+        log.exception("poll_failed")
+
+
+def _begin(outbox_id: int, token: UUID) -> bool:
+    return bool(
+        sql.row(
+            """
+            UPDATE outbox_messages SET started_at = now(),
+                   available_at = now() + make_interval(secs => %(lease)s), waiting_for = ''
+             WHERE id = %(id)s AND lease_token = %(token)s RETURNING id""",
+            {"id": outbox_id, "token": token, "lease": outbox.scaled(outbox.LEASE_SECONDS)},
+        )
+    )
+
+
+def _end(outbox_id: int, token: UUID, reports: list[Report] | None) -> None:
+    """Let the message be due again. Without the lease it is somebody else's already."""
+    is_partial = any(report.is_partial for report in reports or [])
+    sql.rows(
+        """
+        UPDATE outbox_messages
+           SET available_at = now() + make_interval(secs => %(seconds)s), lease_token = NULL,
+               started_at = NULL, waiting_for = %(waiting_for)s
+         WHERE id = %(id)s AND lease_token = %(token)s""",
+        {
+            "id": outbox_id,
+            "token": token,
+            "seconds": _AGAIN_SECONDS if is_partial else settings.SOURCE_POLL_SECONDS,
+            "waiting_for": next((r.waiting_for for r in reports or [] if r.waiting_for), ""),
+        },
+    )
+
+
+# -- a run -------------------------------------------------------------------------------------
+
+
+def run(*, dry: bool = False) -> list[Report] | None:
+    """Poll every stream once; None when another run is at it. `dry` writes nothing.
+
+    Trouble with a source is in its report. Lets database errors through.
+    """
+    if not sql.value("SELECT pg_try_advisory_lock(%(lock)s)", {"lock": _LOCK}):
+        log.info("poll_runs_elsewhere")
+        return None
+    try:
+        until = time.monotonic() + RUN_SECONDS
+        return [_poll(stream, until, dry=dry) for stream in watching.streams()]
+    finally:
+        # A connection that was lost has let go of it.
+        sql.value("SELECT pg_advisory_unlock(%(lock)s)", {"lock": _LOCK})
+
+
+def _poll(stream: Stream, until: float, *, dry: bool) -> Report:
+    report = Report(stream.name)
+    try:
+        _take_steps(stream, until, report, dry=dry)
+    except Waiting as waiting:
+        report.waiting_for = waiting.dependency
+        report.problem = f"waiting: {waiting.reason}"
+    except Failure as failure:
+        report.problem = f"{failure.error_class}: {failure.detail}"
+    except _Overtaken:
+        report.problem = "another run was faster"
+    if report.problem:
+        log.warning("poll_stopped", stream=stream.name, reason=clean(report.problem, 300))
+    log.info("polled", stream=stream.name, looked_at=report.looked_at, missing=len(report.missing))
+    if not dry:
+        sql.rows(
+            """
+            INSERT INTO source_positions (stream, problem) VALUES (%(stream)s, %(problem)s)
+            ON CONFLICT (stream) DO UPDATE SET polled_at = now(), problem = excluded.problem""",
+            {"stream": stream.name, "problem": clean(report.problem, 500)},
+        )
+    return report
+
+
+def _take_steps(stream: Stream, until: float, report: Report, *, dry: bool) -> None:
+    position = position_of(stream.name)
+    steps = stream.steps(position)
+    while (step := _next_step(stream, steps)) is not None:
+        if dry:
+            report.missing += [(event, None) for event in step.events if ledger.is_missing(event)]
+        else:
+            position = _recorded(stream.name, position, step, report)
+        report.looked_at += step.looked_at
+        if report.looked_at >= watching.PER_RUN or time.monotonic() > until:
+            report.is_partial = not dry
+            return
+
+
+def _next_step(stream: Stream, steps: Iterator[Step]) -> Step | None:
+    with dependencies.guarded(stream.dependency) if stream.dependency else contextlib.nullcontext():
+        return next(steps, None)
+
+
+def position_of(stream: str) -> Position | None:
+    """Return how far a stream was looked at; None before the first look."""
+    found = sql.row(
+        "SELECT place, state::text FROM source_positions WHERE stream = %(stream)s", {"stream": stream}
+    )
+    position = Position(found["place"], json.loads(found["state"])) if found is not None else Position()
+    return None if position == Position() else position  # a row may be there to say what went wrong
+
+
+def _recorded(stream: str, before: Position | None, step: Step, report: Report) -> Position:
+    after, missing = intake.past_deadlocks(lambda: _record(stream, before, step))
+    report.missing += missing
+    return after
+
+
+def _record(
+    stream: str, before: Position | None, step: Step
+) -> tuple[Position, list[tuple[Event, int | None]]]:
+    """Write a step's events, their jobs and the position after them, or nothing."""
+    with transaction.atomic():
+        _hold(stream, before)
+        entries = [(event, entry) for event in step.events if (entry := ledger.find(event)) is not None]
+        missing = [
+            (event, entry.job_id) for event, entry in entries if entry.outcome is Outcome.FOUND_BY_POLL
+        ]
+        after = step.after([event for event, _ in entries])
+        sql.rows(
+            """
+            UPDATE source_positions
+               SET place = %(place)s, state = %(state)s, polled_at = now(), missing = missing + %(missing)s,
+                   last_missing_at = CASE WHEN %(missing)s > 0 THEN now() ELSE last_missing_at END
+             WHERE stream = %(stream)s""",
+            {
+                "stream": stream,
+                "place": after.place,
+                "state": Jsonb(dict(after.state)),
+                "missing": len(missing),
+            },
+        )
+    return after, missing
+
+
+def _hold(stream: str, before: Position | None) -> None:
+    """Lock the stream's position. Raises _Overtaken unless it is `before`."""
+    if before is None:
+        sql.rows(
+            "INSERT INTO source_positions (stream) VALUES (%(stream)s) ON CONFLICT DO NOTHING",
+            {"stream": stream},
+        )
+        before = Position()
+    held = sql.row(
+        """
+        SELECT id FROM source_positions
+         WHERE stream = %(stream)s AND place = %(place)s AND state = %(state)s::jsonb FOR UPDATE""",
+        {"stream": stream, "place": before.place, "state": Jsonb(dict(before.state))},
+    )
+    if held is None:
+        raise _Overtaken

@@ -1,0 +1,84 @@
+"""What a viewer may see: files under the prefixes of their groups, and nothing else.
+
+Fails closed: who has no scope sees no file, and a review none of whose known files may be seen
+does not exist for them. A review whose files are not known yet is hidden too. Superusers and
+holders of `reviews.view_all_files` see everything; so does an API key without prefixes of its
+own. Paths are compared byte for byte, also where a server ignores case: that can only hide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from reviews.models import CoverageRow, FindingRow, ReviewJob, ViewerScope
+
+SEES_ALL = "reviews.view_all_files"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The files somebody may see. `prefixes` end in a slash: `//depot/main/`."""
+
+    everything: bool = False
+    prefixes: tuple[str, ...] = ()
+
+    def allows(self, path: str) -> bool:
+        return self.everything or path.startswith(self.prefixes)
+
+    def files(self) -> Q:
+        """Return the condition on `file` of findings and coverage rows that may be seen.
+
+        A finding about the description names no depot path; it goes with the review.
+        """
+        if self.everything:
+            return Q()
+        visible = Q(pk__in=())
+        for prefix in self.prefixes:
+            visible |= Q(file__startswith=prefix)
+        return visible if not self.prefixes else visible | ~Q(file__startswith="//")
+
+    def of_jobs(self) -> Q:
+        """Return the condition on jobs with at least one file that may be seen."""
+        if self.everything:
+            return Q()
+        if not self.prefixes:
+            return Q(pk__in=())
+        within = self.files() & Q(file__startswith="//")
+        return Q(Exists(CoverageRow.objects.filter(within, job=OuterRef("pk")))) | Q(
+            Exists(FindingRow.objects.filter(within, job=OuterRef("pk")))
+        )
+
+    def jobs(self) -> QuerySet[ReviewJob]:
+        """Return the reviews that may be seen."""
+        return ReviewJob.objects.filter(self.of_jobs())
+
+
+EVERYTHING = Scope(everything=True)
+
+
+def scope_of(user: Any) -> Scope:
+    """Return what a person may see: everything, or the prefixes of their groups."""
+    if not user.is_active:
+        return Scope()
+    if user.has_perm(SEES_ALL):
+        return EVERYTHING
+    lines = ViewerScope.objects.filter(group__user=user).values_list("prefix", flat=True)
+    return scope_of_lines(lines)
+
+
+def scope_of_lines(lines: Any) -> Scope:
+    """Return the scope of stored lines such as `//depot/main/...`."""
+    return Scope(prefixes=tuple(sorted({line.removesuffix("...") for line in lines if _is_tree(line)})))
+
+
+def scope_of_key(prefixes: Any) -> Scope:
+    """Return what an API key may see. A key without prefixes sees everything its role may."""
+    return scope_of_lines(prefixes) if prefixes else EVERYTHING
+
+
+def _is_tree(line: object) -> bool:
+    # Anything else would be compared as a bare beginning of a name, or as everything.
+    return isinstance(line, str) and line.startswith("//") and line.endswith("/...") and len(line) > 6

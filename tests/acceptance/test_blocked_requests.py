@@ -1,0 +1,78 @@
+"""What redaction does not vouch for reaches no model and leaves an audit row (specification 001, 9.5)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+import pytest
+
+from criticizer.models import SecurityEvent
+from criticizer.redaction import engine, require_policy, rules
+from tests.acceptance.world import World
+
+guard = importlib.import_module("criticizer.redaction.guard")
+SECRET = "return 2"  # stands in the diff, so it would stand in any copy of it
+
+
+def _raises(*args: object) -> None:
+    raise ValueError(f"cannot scan: {SECRET}")
+
+
+def _break_scan(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(engine, "scan", _raises)
+
+
+def _break_guard(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(guard, "_finds_pem", _raises)
+
+
+def _find_something(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(guard, "_finds_own", lambda text: True)
+
+
+def _age_rules(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rules, "RULESET", "newer")
+
+
+def _age_policy(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(guard, "_required", None)
+    require_policy({"emails": True, "internal_domains": ["newer.internal"]})
+
+
+def _use_up_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(guard, "MAX_SECONDS", -1.0)
+
+
+TROUBLES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "internal_error": _break_scan,
+    "guard_failed": _break_guard,
+    "guard_found": _find_something,
+    "stale_ruleset": _age_rules,
+    "stale_policy": _age_policy,
+    "too_slow": _use_up_time,
+}
+
+
+@pytest.mark.parametrize("reason", TROUBLES)
+def test_blocked_request_is_not_sent_and_leaves_an_audit_row_without_content(
+    reason: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        TROUBLES[reason](patch)
+        job = world.job(world.commit, world.hook)
+        world.settle()
+        letter = world.letter(job)
+        assert (letter.error_class, letter.stage) == ("REDACTION_BLOCKED", "llm")
+        assert world.llm.requests == []
+        event = SecurityEvent.objects.get(kind=SecurityEvent.Kind.REDACTION_BLOCKED)
+        assert (event.reason, event.changelist_id, event.path) == (reason, world.commit, "")
+        assert event.context == {"stage": "llm", "job": job, "attempt": 1}
+        for kept in (str(letter.sanitized_context), letter.last_stack, letter.detail, str(event.context)):
+            assert SECRET not in kept
+    # The twin: the trouble is over, the replay goes through.
+    world.replay(job)
+    world.settle()
+    assert world.status(job) == "succeeded"
+    assert len(world.llm.requests) == 1
+    assert SecurityEvent.objects.filter(kind=SecurityEvent.Kind.REDACTION_BLOCKED).count() == 1

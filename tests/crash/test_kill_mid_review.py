@@ -1,0 +1,92 @@
+"""Scenario 13 of specification 002: the worker dies while some parts of a review are finished."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.intake import ReviewRequest, request_review
+from reviews.models import Attempt, CoverageRow, ReviewJob, StageRun
+from tests.crash.conftest import LEASE, SCALE
+from tests.fakes.llm import FakeLlm, Recorded, Reply
+from tests.fakes.webhook import WebhookReceiver
+from tests.reviewers.test_review import holds
+from tests.sources.gitrepo import GitRepo
+from tests.stack import eventually, running
+
+pytestmark = pytest.mark.cluster
+PARTS = 3
+
+
+def part_of(request: Recorded) -> int:
+    text = request.body["messages"][1]["content"]
+    return next(number for number in range(1, PARTS + 1) if holds(number) in text)
+
+
+def test_scenario_13_recovery_a_killed_worker_loses_no_finished_part(
+    tmp_path: Path, transactional_db: Any
+) -> None:
+    review_with_a_killed_worker(tmp_path, last_part_answers=True)
+
+
+def test_scenario_13_finished_parts_are_shown_when_the_rest_cannot_be_had(
+    tmp_path: Path, transactional_db: Any
+) -> None:
+    review_with_a_killed_worker(tmp_path, last_part_answers=False)
+
+
+def review_with_a_killed_worker(tmp_path: Path, *, last_part_answers: bool) -> None:
+    repository = GitRepo(tmp_path / "repository")
+    repository.commit_files({"README": "x\n"})
+    commit = repository.commit_files(
+        {
+            f"f{number}.py": "".join(f"v{number}_{line}\n" for line in range(600))
+            for number in range(1, PARTS + 1)
+        }
+    )
+    killed = threading.Event()
+    unusable = Reply(answer="no JSON {")
+
+    def respond(request: Recorded) -> Reply | None:
+        if part_of(request) != PARTS:
+            return None
+        if not killed.is_set():
+            return Reply(hang=True)
+        return None if last_part_answers else unusable
+
+    (files := tmp_path / "files").mkdir()
+    with WebhookReceiver() as receiver, FakeLlm(respond=respond) as llm:
+        environment = {
+            "RETRY_TIME_SCALE": str(SCALE),
+            "CHANGE_SOURCES": "git",
+            "GIT_REPOSITORIES": f"demo={repository.path}",
+            "DEPOT_ALLOW_LIST": "//demo/...",
+            "OUTBOUND_ALLOW": "127.0.0.0/8",
+            "LLM_PROVIDER": "openai",
+            "LLM_MODEL": "test",
+            "LLM_BASE_URL": llm.base_url,
+            "LLM_MAX_INPUT_TOKENS": "8000",
+        }
+        with running(files, environment=environment) as stack:
+            job = request_review(
+                ReviewRequest("k", f"git:demo@{commit}", recipients=(f"webhook:{receiver.url}",))
+            ).job_id
+            eventually(lambda: sorted(map(part_of, llm.requests)) == [1, 2, 3])
+            # The finished parts are on disk before the rest is.
+            eventually(lambda: len(StageRun.objects.get(job_id=job, stage="llm").progress) == 2)
+            killed.set()
+            (worker,) = stack.named("llm", "processing") or stack.named("llm", "idle")
+            stack.kill(worker)
+            eventually(lambda: ReviewJob.objects.get(pk=job).status == "succeeded", LEASE + 30)
+        attempts = Attempt.objects.filter(stage_run__job_id=job, stage_run__stage="llm").order_by("id")
+        assert [attempt.outcome for attempt in attempts] == ["lost", "succeeded"]
+        again = [part_of(request) for request in llm.requests][PARTS:]
+        assert again == ([3] if last_part_answers else [3, 3])  # only the rest, and its repair turn
+        reasons = dict(
+            CoverageRow.objects.filter(job_id=job).exclude(reason="").values_list("file", "reason")
+        )
+        assert list(reasons) == ([] if last_part_answers else ["//demo/f3.py"])
+        assert list(receiver.processed.values()) == [1]

@@ -1,0 +1,644 @@
+"""Circuit breakers: window, threshold, probes, fences, operators (specification 003, section 5)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+from django.db import connection, connections
+
+from criticizer import dependencies, forcing, outbox, probes, sql
+from criticizer.failures import (
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    Place,
+    RetryableFailure,
+    UncertainFailure,
+    Waiting,
+)
+from criticizer.models import Circuit, CircuitBucket, CircuitEvent, OutboxMessage
+from criticizer.states import CircuitChange, CircuitState
+
+T = TypeVar("T")
+LLM = "llm:openai"
+
+
+def timeout() -> Failure:
+    return RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Place.REVIEWER, "no answer")
+
+
+def refused() -> Failure:
+    return PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "the key was refused")
+
+
+def call(error: BaseException | None = None, name: str = LLM) -> Waiting | None:
+    return dependencies.admit(name).report(error)
+
+
+def calls(successes: int, failures: int, name: str = LLM) -> None:
+    """Successes first: the rate is judged when a failure is counted."""
+    for _ in range(successes):
+        call(None, name)
+    for _ in range(failures):
+        call(timeout(), name)
+
+
+def state(name: str = LLM) -> str:
+    return Circuit.objects.get(pk=name).state
+
+
+def changes(name: str = LLM) -> list[str]:
+    return list(CircuitEvent.objects.filter(name=name).order_by("id").values_list("change", flat=True))
+
+
+def cool_down_ends(name: str = LLM) -> None:
+    sql.rows(
+        "UPDATE circuits SET retry_at = now() - interval '1 second' WHERE name = %(name)s", {"name": name}
+    )
+
+
+def opened(name: str = LLM) -> None:
+    calls(0, 10, name)
+    assert state(name) == CircuitState.OPEN
+
+
+def half_opened(name: str = LLM) -> dependencies.Permit:
+    """Return the permit of the probe."""
+    opened(name)
+    cool_down_ends(name)
+    return dependencies.admit(name)
+
+
+def parked(count: int, name: str = LLM) -> list[int]:
+    """Messages that wait for `name`, due again in an hour, in this order."""
+    rows = [
+        OutboxMessage.objects.create(
+            aggregate_type="stage_run", aggregate_id=number, message_type="run_stage", queue="llm",
+            waiting_for=name,
+        ).pk
+        for number in range(count)
+    ]  # fmt: skip
+    sql.rows("UPDATE outbox_messages SET available_at = now() + interval '1 hour' + id * interval '1 second'")
+    return rows
+
+
+def in_threads(count: int, work: Callable[[], T]) -> list[T]:
+    """Run `work` at once in threads with connections of their own."""
+    start = threading.Barrier(count)
+    results: list[T] = []
+
+    def run() -> None:
+        try:
+            connection.ensure_connection()
+            start.wait(20)
+            results.append(work())
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return results
+
+
+@pytest.fixture(autouse=True)
+def _no_harmless_probe(settings: Any) -> None:
+    settings.CIRCUIT_PROBES = {}
+    dependencies.forget()
+
+
+# -- opening ----------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("successes", "failures", "expected"),
+    [
+        (0, 9, CircuitState.CLOSED),  # too few calls
+        (0, 10, CircuitState.OPEN),
+        (5, 5, CircuitState.CLOSED),  # half is not more than half
+        (5, 6, CircuitState.OPEN),
+        (30, 30, CircuitState.CLOSED),
+    ],
+)
+def test_more_than_half_of_at_least_ten_calls_open_it(successes: int, failures: int, expected: str) -> None:
+    calls(successes, failures)
+    assert state() == expected
+
+
+@pytest.mark.django_db
+def test_calls_of_more_than_a_minute_ago_do_not_count() -> None:
+    calls(0, 9)
+    sql.rows("UPDATE circuit_buckets SET started_at = started_at - interval '70 seconds'")
+    calls(0, 1)
+    assert state() == CircuitState.CLOSED
+
+
+@pytest.mark.django_db
+def test_calls_of_the_same_minute_count_together() -> None:
+    calls(0, 9)
+    sql.rows("UPDATE circuit_buckets SET started_at = started_at - interval '20 seconds'")
+    calls(0, 1)
+    assert state() == CircuitState.OPEN
+
+
+@pytest.mark.django_db
+def test_the_first_failures_cost_attempts_and_the_opening_one_too() -> None:
+    assert [call(timeout()) for _ in range(10)] == [None] * 10
+
+
+@pytest.mark.django_db
+def test_an_open_circuit_admits_nobody_and_says_until_when() -> None:
+    opened()
+    for look in (dependencies.check, dependencies.admit):
+        with pytest.raises(Waiting) as caught:
+            look(LLM)
+        assert caught.value.dependency == LLM
+        assert 20 < caught.value.seconds <= 30 + dependencies.SPREAD_SECONDS
+
+
+@pytest.mark.django_db
+def test_waiting_is_spread() -> None:
+    opened()
+    waits = set()
+    for _ in range(5):
+        with pytest.raises(Waiting) as caught:
+            dependencies.check(LLM)
+        waits.add(caught.value.seconds)
+    assert len(waits) == 5
+
+
+@pytest.mark.django_db
+def test_one_circuit_does_not_stop_another() -> None:
+    opened("provider:webhook:a.example.com")
+    dependencies.check("provider:webhook:b.example.com")
+    dependencies.check(LLM)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (timeout(), 1),
+        (UncertainFailure(ErrorClass.UPSTREAM_INTERNAL, Place.PROVIDER), 1),
+        (UncertainFailure(ErrorClass.DELIVERY_UNCERTAIN, Place.PROVIDER), 1),
+        (PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE), 0),
+        (PermanentFailure(ErrorClass.TOKEN_LIMIT, Place.REVIEWER), 0),
+        (PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER), 0),
+    ],
+)
+def test_what_counts_as_a_failure_and_what_as_an_answer(error: Failure, expected: int) -> None:
+    call(error)
+    bucket = CircuitBucket.objects.get(name=LLM)
+    assert (bucket.calls, bucket.failures) == (1, expected)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "error",
+    [
+        RetryableFailure(ErrorClass.DATABASE_UNAVAILABLE, Place.DATABASE),
+        PermanentFailure(ErrorClass.PATH_DENIED, Place.INTERNAL),
+        PermanentFailure(ErrorClass.CONFIG_INVALID, Place.REVIEWER),
+        Waiting(LLM, 1),
+        KeyError("a defect of ours"),
+        KeyboardInterrupt(),
+    ],
+)
+def test_our_own_trouble_counts_as_nothing(error: BaseException) -> None:
+    assert call(error) is None
+    assert not CircuitBucket.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_permit_is_reported_once() -> None:
+    permit = dependencies.admit(LLM)
+    permit.report(None)
+    permit.report(timeout())
+    assert CircuitBucket.objects.get(name=LLM).calls == 1
+
+
+# -- credentials ------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_refused_credentials_in_a_row_open_it_at_once() -> None:
+    assert [call(refused()) for _ in range(3)] == [None] * 3
+    assert state() == CircuitState.OPEN
+    assert "refused 3 times in a row, the last with AUTH_DENIED" in Circuit.objects.get(pk=LLM).reason
+
+
+@pytest.mark.django_db
+def test_an_answer_between_them_breaks_the_row() -> None:
+    for error in (refused(), refused(), None, refused(), refused()):
+        call(error)
+    assert state() == CircuitState.CLOSED
+
+
+@pytest.mark.django_db
+def test_refusals_of_calls_that_were_in_flight_when_it_opened_cost_nothing() -> None:
+    permits = [dependencies.admit(LLM) for _ in range(20)]
+    costly = [permit.report(refused()) is None for permit in permits]
+    assert costly == [True] * 3 + [False] * 17
+
+
+@pytest.mark.django_db(transaction=True)
+def test_refusals_reported_at_the_same_moment_cost_three_attempts() -> None:
+    permits = [dependencies.admit(LLM) for _ in range(12)]
+    reports = in_threads(12, lambda: permits.pop().report(refused()))
+    assert sum(report is None for report in reports) == 3
+    assert changes() == [CircuitChange.OPENED]
+
+
+# -- probes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_after_the_cool_down_one_call_is_let_through() -> None:
+    permit = half_opened()
+    assert permit.probe is not None
+    assert state() == CircuitState.HALF_OPEN
+    with pytest.raises(Waiting):
+        dependencies.admit(LLM)
+    with pytest.raises(Waiting):
+        dependencies.check(LLM)
+
+
+@pytest.mark.django_db
+def test_two_probes_in_a_row_close_it() -> None:
+    half_opened().report(None)
+    assert state() == CircuitState.HALF_OPEN
+    call(None)
+    assert state() == CircuitState.CLOSED
+    assert changes() == [CircuitChange.OPENED, CircuitChange.HALF_OPENED, CircuitChange.CLOSED]
+
+
+@pytest.mark.django_db
+def test_a_failed_probe_opens_it_again_and_costs_nothing() -> None:
+    permit = half_opened()
+    waiting = permit.report(timeout())
+    assert waiting is not None
+    assert waiting.seconds >= 30
+    assert state() == CircuitState.OPEN
+    with pytest.raises(Waiting):
+        dependencies.admit(LLM)
+
+
+@pytest.mark.django_db
+def test_the_second_probe_failing_opens_it_too() -> None:
+    half_opened().report(None)
+    assert call(refused()) is not None
+    assert state() == CircuitState.OPEN
+
+
+@pytest.mark.django_db
+def test_it_starts_with_a_clean_window_after_closing() -> None:
+    half_opened().report(None)
+    call(None)
+    calls(0, 9)
+    assert state() == CircuitState.CLOSED
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_at_once_one_gets_the_probe() -> None:
+    opened()
+    cool_down_ends()
+
+    def attempt() -> bool:
+        try:
+            dependencies.admit(LLM)
+        except Waiting:
+            return False
+        return True
+
+    assert sorted(in_threads(10, attempt)) == [False] * 9 + [True]
+    assert changes() == [CircuitChange.OPENED, CircuitChange.HALF_OPENED]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_all_processes_share_its_state() -> None:
+    def fail() -> Waiting | None:
+        return dependencies.admit(LLM).report(timeout())
+
+    assert in_threads(5, fail) == [None] * 5
+    assert in_threads(5, fail) == [None] * 5
+    assert state() == CircuitState.OPEN
+    assert changes() == [CircuitChange.OPENED]
+
+
+@pytest.mark.django_db
+def test_a_probe_whose_worker_died_is_made_by_another() -> None:
+    half_opened()  # and never reported
+    with pytest.raises(Waiting):
+        dependencies.admit(LLM)
+    sql.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
+    assert dependencies.admit(LLM).probe is not None
+
+
+@pytest.mark.django_db
+def test_a_probe_slower_than_its_lease_counts_all_the_same() -> None:
+    slow = half_opened()
+    sql.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
+    second = dependencies.admit(LLM)
+    slow.report(None)
+    assert Circuit.objects.get(pk=LLM).probe_token == second.probe.token if second.probe else False
+    second.report(None)
+    assert state() == CircuitState.CLOSED
+
+
+@pytest.mark.django_db
+def test_a_probe_that_says_nothing_is_given_back() -> None:
+    permit = half_opened()
+    assert permit.report(KeyError("a defect")) is None
+    assert state() == CircuitState.HALF_OPEN
+    assert dependencies.admit(LLM).probe is not None
+
+
+# -- the fence --------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_late_failure_of_an_older_state_changes_nothing_and_costs_nothing() -> None:
+    late = dependencies.admit(LLM)
+    half_opened().report(None)
+    call(None)
+    assert late.report(timeout()) is not None
+    assert state() == CircuitState.CLOSED
+    assert not CircuitBucket.objects.filter(generation=3).exists()
+
+
+@pytest.mark.django_db
+def test_a_late_answer_of_an_older_state_does_not_close_it() -> None:
+    late = dependencies.admit(LLM)
+    half_opened()
+    late.report(None)
+    assert Circuit.objects.get(pk=LLM).probe_successes == 0
+
+
+@pytest.mark.django_db
+def test_a_late_probe_of_an_older_half_open_state_changes_nothing() -> None:
+    old = half_opened()
+    sql.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
+    dependencies.admit(LLM).report(timeout())
+    old.report(None)
+    assert (state(), Circuit.objects.get(pk=LLM).probe_successes) == (CircuitState.OPEN, 0)
+
+
+# -- waking -----------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_closing_wakes_what_waits_one_after_another_in_order() -> None:
+    ids = parked(5)
+    half_opened().report(None)
+    call(None)
+    woken = list(OutboxMessage.objects.order_by("available_at", "id").values_list("pk", flat=True))
+    assert woken == ids
+    first, last = OutboxMessage.objects.get(pk=ids[0]), OutboxMessage.objects.get(pk=ids[-1])
+    assert not OutboxMessage.objects.exclude(waiting_for="").exists()
+    # One has been woken by the first probe already; the others follow 1/20 s apart.
+    assert 0.1 < (last.available_at - first.available_at).total_seconds() < 60
+
+
+@pytest.mark.django_db
+def test_the_first_probe_wakes_one_to_be_the_second() -> None:
+    ids = parked(5)
+    half_opened().report(None)
+    assert list(OutboxMessage.objects.filter(waiting_for="").values_list("pk", flat=True)) == ids[:1]
+
+
+@pytest.mark.django_db
+def test_what_waits_for_another_dependency_sleeps_on() -> None:
+    parked(2, "p4:main:1666")
+    half_opened().report(None)
+    call(None)
+    assert OutboxMessage.objects.filter(waiting_for="p4:main:1666").count() == 2
+
+
+# -- harmless probes --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def harmless(settings: Any) -> None:
+    settings.CIRCUIT_PROBES = {"llm": "tests.kernel.test_circuit.timeout"}
+
+
+@pytest.mark.django_db
+def test_where_there_is_a_harmless_probe_calls_wait_for_it(harmless: None) -> None:
+    opened()
+    cool_down_ends()
+    for look in (dependencies.check, dependencies.admit):
+        with pytest.raises(Waiting):
+            look(LLM)
+    assert probes.due() == [LLM]
+
+
+@pytest.mark.django_db
+def test_an_answered_harmless_probe_lets_the_next_call_be_the_probe(harmless: None) -> None:
+    ids = parked(5)
+    opened()
+    cool_down_ends()
+    generation = probes.begin(LLM)
+    assert generation is not None
+    assert probes.begin(LLM) is None  # one at a time
+    assert probes.answered(LLM, generation)
+    assert sorted(OutboxMessage.objects.filter(waiting_for="").values_list("pk", flat=True)) == ids[:2]
+    assert dependencies.admit(LLM).probe is not None
+
+
+@pytest.mark.django_db
+def test_a_failed_harmless_probe_keeps_it_open_for_another_cool_down(harmless: None) -> None:
+    opened()
+    cool_down_ends()
+    generation = probes.begin(LLM)
+    assert generation is not None
+    probes.failed(LLM, generation, "NETWORK_TIMEOUT: no answer")
+    row = Circuit.objects.get(pk=LLM)
+    assert (row.state, row.probe_detail) == (CircuitState.OPEN, "NETWORK_TIMEOUT: no answer")
+    with pytest.raises(Waiting) as caught:
+        dependencies.admit(LLM)
+    assert caught.value.seconds > 20
+
+
+@pytest.mark.django_db
+def test_when_nobody_makes_the_harmless_probe_a_call_is_the_probe(harmless: None) -> None:
+    opened()
+    sql.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")
+    assert dependencies.admit(LLM).probe is not None
+
+
+# -- operators --------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_forced_open_stops_all_calls_until_it_is_released() -> None:
+    dependencies.check(LLM)
+    assert forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
+    with pytest.raises(Waiting) as caught:
+        dependencies.admit(LLM)
+    assert caught.value.seconds <= dependencies.LONGEST_WAIT_SECONDS + dependencies.SPREAD_SECONDS
+    parked(3)
+    assert forcing.release(LLM, actor="ann", reason="INC-7 is over")
+    assert dependencies.admit(LLM).probe is not None  # nobody knows: it is tried first
+    assert OutboxMessage.objects.filter(waiting_for="").count() == 2
+
+
+@pytest.mark.django_db
+def test_forced_open_expires_by_itself() -> None:
+    dependencies.check(LLM)
+    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
+    cool_down_ends()
+    assert forcing.expire_forced() == 1
+    assert state() == CircuitState.HALF_OPEN
+    event = CircuitEvent.objects.latest("id")
+    assert (event.change, event.actor, event.reason) == (CircuitChange.RELEASED, "", "its time was over")
+
+
+@pytest.mark.django_db
+def test_an_expired_forced_state_stops_no_call() -> None:
+    dependencies.check(LLM)
+    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
+    cool_down_ends()
+    assert dependencies.admit(LLM).probe is not None
+
+
+@pytest.mark.django_db
+def test_forced_closed_lets_all_pass_whatever_fails_and_wakes_what_waits() -> None:
+    opened()
+    parked(3)
+    forcing.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-8", seconds=60)
+    assert [call(timeout()) for _ in range(20)] == [None] * 20
+    assert state() == CircuitState.FORCED_CLOSED
+    assert not OutboxMessage.objects.exclude(waiting_for="").exists()
+    assert forcing.release(LLM, actor="ann", reason="done")
+    assert state() == CircuitState.CLOSED
+
+
+@pytest.mark.django_db
+def test_every_forced_state_is_kept_with_actor_reason_and_end() -> None:
+    dependencies.check(LLM)
+    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
+    event = CircuitEvent.objects.get()
+    assert (event.change, event.actor, event.reason) == (CircuitChange.FORCED_OPEN, "ann", "INC-7")
+    assert event.until is not None
+    assert (event.until - event.created_at).total_seconds() == pytest.approx(3600, abs=1)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("state_", "reason", "seconds"),
+    [
+        (CircuitState.FORCED_OPEN, " ", 60),
+        (CircuitState.FORCED_OPEN, "INC-7", 24 * 3600 + 1),
+        (CircuitState.FORCED_OPEN, "INC-7", 0),
+        (CircuitState.CLOSED, "INC-7", 60),
+    ],
+)
+def test_what_an_operator_may_not_force(state_: CircuitState, reason: str, seconds: float) -> None:
+    dependencies.check(LLM)
+    with pytest.raises(ValueError, match=r"\w"):
+        forcing.force(LLM, state_, actor="ann", reason=reason, seconds=seconds)
+    assert state() == CircuitState.CLOSED
+
+
+@pytest.mark.django_db
+def test_what_is_not_forced_cannot_be_released() -> None:
+    opened()
+    assert not forcing.release(LLM, actor="ann", reason="why not")
+    assert state() == CircuitState.OPEN
+
+
+@pytest.mark.django_db
+def test_the_history_cannot_be_changed() -> None:
+    opened()
+    with pytest.raises(Exception, match="append_only"):
+        CircuitEvent.objects.update(reason="nothing happened")
+
+
+# -- the database -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def outage(transactional_db: None, tmp_path: Any) -> Any:
+    """Return a switch that takes the database away and gives it back."""
+    host = connection.settings_dict["HOST"]
+
+    def switch(is_down: bool) -> None:
+        connection.close()
+        connection.settings_dict["HOST"] = str(tmp_path) if is_down else host
+
+    yield switch
+    switch(False)
+
+
+def test_without_the_database_nobody_is_admitted_but_a_report_raises_nothing(outage: Any) -> None:
+    from django.db import OperationalError
+
+    permit = dependencies.admit(LLM)
+    outage(True)
+    with pytest.raises(OperationalError):
+        dependencies.admit(LLM)
+    assert permit.report(timeout()) is None
+    outage(False)
+    assert not CircuitBucket.objects.exists()
+    call(None)  # its twin: back again, it counts again
+    assert CircuitBucket.objects.get().calls == 1
+
+
+# -- cost -------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_closed_circuit_costs_no_statement_to_admit_and_one_to_report(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.CIRCUIT_CACHE_SECONDS = 60
+    call()
+    executed: list[str] = []
+    rows = sql.rows
+    monkeypatch.setattr(sql, "rows", lambda *given: executed.append(given[0]) or rows(*given))
+    try:
+        permit = dependencies.admit(LLM)
+        assert len(executed) == 0
+        permit.report(None)
+        assert len(executed) == 1
+    finally:
+        dependencies.forget()
+
+
+@pytest.mark.django_db
+def test_a_remembered_circuit_is_forgotten_when_a_call_fails(settings: Any) -> None:
+    settings.CIRCUIT_CACHE_SECONDS = 60
+    opened()
+    with pytest.raises(Waiting):
+        dependencies.admit(LLM)
+
+
+@pytest.mark.parametrize("host", ["a.example.com", "a" * 200 + ".example.com"])
+def test_names_fit_the_column_and_stay_apart(host: str) -> None:
+    name = dependencies.name_of("provider", "webhook", host)
+    assert len(name) <= dependencies.MAX_NAME
+    assert name != dependencies.name_of("provider", "webhook", host + "x")
+
+
+def test_guarded_reports_and_turns_failures_into_waiting(db: None) -> None:
+    for _ in range(9):
+        with pytest.raises(RetryableFailure), dependencies.guarded(LLM):
+            raise timeout()
+    late = dependencies.guarded(LLM)
+    late.__enter__()
+    with pytest.raises(RetryableFailure), dependencies.guarded(LLM):
+        raise timeout()
+    with pytest.raises(Waiting):
+        late.__exit__(RetryableFailure, timeout(), None)
+    cool_down_ends()
+    for _ in range(2):
+        with dependencies.guarded(LLM):
+            pass
+    assert state() == CircuitState.CLOSED
+    assert outbox.wake(LLM) == 0

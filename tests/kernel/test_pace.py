@@ -1,0 +1,380 @@
+"""Rate limits: pauses, the token bucket, slots; one pace for all workers (002, scenario 8)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from criticizer import dependencies, forcing, pace, sql
+from criticizer.env import Environment, concurrency_limits, rate_limits
+from criticizer.failures import ErrorClass, Failure, Place, RetryableFailure, Waiting
+from criticizer.models import Circuit, CircuitBucket, OutboxMessage, Pace, PaceSlot
+from criticizer.retry import BACKOFF
+from criticizer.states import CircuitState
+from notifications.providers.webhook import _retry_after
+from reviews.reviewers.provider_errors import retry_after
+from tests.kernel.test_circuit import LLM, call, cool_down_ends, half_opened, in_threads, parked, timeout
+
+
+def slow_down(seconds: float | None = None) -> Failure:
+    return RetryableFailure(
+        ErrorClass.RATE_LIMITED, Place.REVIEWER, "too many requests", retry_after_seconds=seconds
+    )
+
+
+def clock() -> datetime:
+    now: datetime = sql.value("SELECT clock_timestamp()")
+    return now
+
+
+def pauses(error: Failure, seconds: float, permit: dependencies.Permit | None = None) -> bool:
+    """Report `error`; say whether the pause ends so many seconds after it."""
+    permit = permit or dependencies.admit(LLM)
+    before = clock()
+    permit.report(error)
+    end = Pace.objects.get(pk=LLM).paused_until
+    assert end is not None
+    return before <= end - timedelta(seconds=seconds) <= clock()
+
+
+def time_passes(seconds: float) -> None:
+    """Move every moment of the paces so far into the past."""
+    sql.rows(
+        "UPDATE paces SET paused_until = paused_until - make_interval(secs => %(s)s),"
+        " slow_since = slow_since - make_interval(secs => %(s)s),"
+        " refilled_at = refilled_at - make_interval(secs => %(s)s)",
+        {"s": seconds},
+    )
+    sql.rows("UPDATE pace_slots SET expires_at = expires_at - make_interval(secs => %(s)s)", {"s": seconds})
+
+
+def waiting_of(name: str = LLM) -> Waiting:
+    with pytest.raises(Waiting) as caught:
+        dependencies.admit(name)
+    return caught.value
+
+
+def admitted(count: int, name: str = LLM) -> int:
+    """Ask for so many permits at one moment; return how many were given."""
+    given = 0
+    for _ in range(count):
+        try:
+            dependencies.admit(name).report(None)
+            given += 1
+        except Waiting:
+            pass
+    return given
+
+
+@pytest.fixture(autouse=True)
+def _no_harmless_probe(settings: Any) -> None:
+    settings.CIRCUIT_PROBES = {}
+    dependencies.forget()
+
+
+# -- Retry-After ------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("asked", "expected"), [(7.0, 7.0), (400.0, 300.0)])
+def test_a_refusal_pauses_for_as_long_as_it_asks_five_minutes_at_most(asked: float, expected: float) -> None:
+    assert pauses(slow_down(asked), expected)
+    assert 0 < waiting_of().seconds <= expected + 1
+    with pytest.raises(Waiting):
+        dependencies.check(LLM)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "seconds_of_date",
+    [
+        _retry_after("Wed, 21 Oct 2026 07:28:07 GMT", lambda: 1792567680.0),
+        retry_after({"retry-after": "Wed, 21 Oct 2026 07:28:07 GMT"}, lambda: 1792567680.0),
+    ],
+)
+def test_a_date_is_understood_at_both_edges(seconds_of_date: float) -> None:
+    assert seconds_of_date == pytest.approx(7)
+    assert pauses(slow_down(seconds_of_date), 7)
+
+
+@pytest.mark.django_db
+def test_after_the_pause_calls_go_on() -> None:
+    call(slow_down(7))
+    time_passes(7.1)
+    assert call(None) is None
+
+
+@pytest.mark.django_db
+def test_without_retry_after_the_backoff_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[int] = []
+    monkeypatch.setattr(
+        type(BACKOFF), "delay", lambda self, attempt, retry_after=None: float(attempts.append(attempt) or 9)
+    )
+    for _ in range(3):
+        assert pauses(slow_down(), 9)
+        time_passes(80)
+    assert attempts == [1, 2, 3]
+    call(None)  # an answer ends the row
+    call(slow_down())
+    assert attempts == [1, 2, 3, 1]
+
+
+@pytest.mark.django_db
+def test_a_refusal_is_neither_a_failure_nor_an_answer_of_the_circuit() -> None:
+    for _ in range(20):
+        time_passes(500)
+        call(slow_down(1))
+    assert not CircuitBucket.objects.exists()
+    assert Circuit.objects.get(pk=LLM).state == CircuitState.CLOSED
+
+
+@pytest.mark.django_db
+def test_a_refused_probe_is_given_back_and_costs_nothing() -> None:
+    assert half_opened().report(slow_down(7)) is not None
+    row = Circuit.objects.get(pk=LLM)
+    assert (row.state, row.probe_token) == (CircuitState.HALF_OPEN, None)
+
+
+# -- a batch is one ---------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_batch_that_is_refused_slows_down_as_one() -> None:
+    permits = [dependencies.admit(LLM) for _ in range(30)]
+    reports = [permit.report(slow_down(7)) for permit in permits]
+    assert [waiting is None for waiting in reports] == [True] + [False] * 29
+    row = Pace.objects.get(pk=LLM)
+    assert (row.generation, row.refusals) == (1, 1)
+    assert row.slow_rate == pace.ASSUMED_RATE / 2
+
+
+@pytest.mark.django_db
+def test_one_of_the_batch_may_ask_for_more() -> None:
+    permits = [dependencies.admit(LLM) for _ in range(3)]
+    for permit, seconds in zip(permits, (7, 60), strict=False):
+        assert pauses(slow_down(seconds), seconds, permit)
+    assert not pauses(slow_down(5), 5, permits[2])
+
+
+@pytest.mark.django_db
+def test_a_refusal_that_comes_after_the_pause_it_belongs_to_halves_nothing() -> None:
+    first, late = dependencies.admit(LLM), dependencies.admit(LLM)
+    first.report(slow_down(2))
+    time_passes(5)
+    assert late.report(slow_down()) is not None
+    row = Pace.objects.get(pk=LLM)
+    assert (row.generation, row.slow_rate) == (1, 2.0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_refusals_reported_at_the_same_moment_cost_one_attempt() -> None:
+    permits = [dependencies.admit(LLM) for _ in range(10)]
+    reports = in_threads(10, lambda: permits.pop().report(slow_down(7)))
+    assert sum(waiting is None for waiting in reports) == 1
+    assert Pace.objects.get(pk=LLM).refusals == 1
+
+
+@pytest.mark.django_db
+def test_what_waits_for_the_end_of_a_pause_comes_back_spread(settings: Any) -> None:
+    settings.RATE_LIMITS = {LLM: 2.0}
+    parked(99)
+    call(slow_down(60))
+    waits = [waiting_of().seconds for _ in range(20)]
+    assert max(waits) - min(waits) > 10  # 100 at 2 a second are 50 seconds
+    assert max(waits) <= 60 + 60
+
+
+# -- the rate ---------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_the_bucket_holds_a_seconds_worth_and_fills_with_time(settings: Any) -> None:
+    settings.RATE_LIMITS = {"llm:openai": 10.0}
+    admitted(1)
+    assert Pace.objects.get(pk=LLM).tokens == 9
+    time_passes(3600)
+    admitted(1)
+    assert Pace.objects.get(pk=LLM).tokens == 9
+    sql.rows("UPDATE paces SET tokens = 0, refilled_at = now() + interval '1 hour'")
+    assert admitted(1) == 0
+    time_passes(3600.5)
+    assert admitted(5) == 5
+
+
+@pytest.mark.django_db
+def test_no_token_says_when_to_come_back(settings: Any) -> None:
+    settings.RATE_LIMITS = {LLM: 0.5}
+    assert admitted(1) == 1
+    assert 0 < waiting_of().seconds <= 2 + 2
+
+
+@pytest.mark.django_db
+def test_the_more_wait_the_later_each_comes_back(settings: Any) -> None:
+    settings.RATE_LIMITS = {LLM: 0.1}
+    admitted(1)
+    parked(4)
+    waits = [waiting_of().seconds for _ in range(20)]
+    assert max(waits) - min(waits) > 10  # 5 at one in ten seconds are 50 seconds
+    assert max(waits) <= 10 + 50
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_bucket_is_shared_by_connections(settings: Any) -> None:
+    settings.RATE_LIMITS = {LLM: 1 / 3600}
+    dependencies.check(LLM)
+    assert sum(in_threads(6, lambda: admitted(1))) == 1
+
+
+@pytest.mark.django_db
+def test_the_rate_halves_after_a_refusal_and_grows_back(settings: Any) -> None:
+    settings.RATE_LIMITS = {LLM: 10.0}
+    call(None)
+    call(slow_down(7))
+    rates = []
+    for seconds in (7.0, 30.0, 31.0):
+        time_passes(seconds)
+        rates.append(sql.row(pace._WHEN_TOKEN, pace._parameters(LLM)))
+    assert [row["rate"] for row in rates if row] == [
+        pytest.approx(5, abs=0.5),
+        pytest.approx(7.5, abs=0.5),
+        10,
+    ]
+
+
+@pytest.mark.django_db
+def test_refusal_after_refusal_never_ends_in_standstill(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(BACKOFF), "delay", lambda self, attempt, retry_after=None: retry_after)
+    for _ in range(12):
+        call(slow_down(1))
+        time_passes(12)
+    assert Pace.objects.get(pk=LLM).slow_rate >= pace.SLOWEST_RATE
+    time_passes(200)
+    assert admitted(50) == 50  # a minute later nothing is limited any more
+
+
+@pytest.mark.django_db
+def test_a_dependency_without_a_limit_is_not_counted() -> None:
+    assert admitted(50) == 50
+    assert not Pace.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_limit_of_a_kind_holds_for_each_of_it(settings: Any) -> None:
+    settings.RATE_LIMITS = {"provider:webhook": 1 / 3600, "provider:webhook:big.example.com": 9.0}
+    assert pace.rate_of("provider:webhook:a.example.com:8443") == 1 / 3600
+    assert pace.rate_of("provider:webhook:big.example.com") == 9.0
+    assert pace.rate_of("provider:mail") is None
+    assert [admitted(2, f"provider:webhook:{host}.example.com") for host in "ab"] == [1, 1]
+
+
+# -- slots ------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_no_more_calls_at_once_than_slots(settings: Any) -> None:
+    settings.CONCURRENCY_LIMITS = {LLM: 2}
+    first, _second = dependencies.admit(LLM), dependencies.admit(LLM)
+    assert waiting_of().seconds > 0
+    first.report(None)
+    dependencies.admit(LLM)
+
+
+@pytest.mark.django_db
+def test_a_failed_call_frees_its_slot_too(settings: Any) -> None:
+    settings.CONCURRENCY_LIMITS = {LLM: 1}
+    for error in (timeout(), slow_down(0.0), KeyError("a defect"), None):
+        dependencies.admit(LLM).report(error)
+        sql.rows("DELETE FROM paces")
+    dependencies.admit(LLM)
+
+
+@pytest.mark.django_db
+def test_a_slot_of_a_worker_that_died_expires(settings: Any) -> None:
+    settings.CONCURRENCY_LIMITS = {LLM: 1}
+    dead = dependencies.admit(LLM)
+    time_passes(settings.CALL_SECONDS - 5)
+    waiting_of()
+    time_passes(6)
+    heir = dependencies.admit(LLM)
+    dead.report(None)  # not dead after all: the slot is another's now
+    assert PaceSlot.objects.get().token == heir.slot
+
+
+@pytest.mark.django_db
+def test_a_freed_slot_wakes_one_that_waits(settings: Any) -> None:
+    settings.CONCURRENCY_LIMITS = {LLM: 1}
+    ids = parked(3)
+    dependencies.admit(LLM).report(None)
+    assert list(OutboxMessage.objects.filter(waiting_for="").values_list("pk", flat=True)) == ids[:1]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_slots_are_shared_by_connections(settings: Any) -> None:
+    settings.CONCURRENCY_LIMITS = {LLM: 3}
+
+    def take() -> bool:
+        try:
+            dependencies.admit(LLM)
+        except Waiting:
+            return False
+        return True
+
+    assert sum(in_threads(8, take)) == 3
+
+
+@pytest.mark.django_db
+def test_a_token_is_not_lost_when_no_slot_is_free(settings: Any) -> None:
+    settings.CONCURRENCY_LIMITS, settings.RATE_LIMITS = {LLM: 1}, {LLM: 1.0}
+    permit = dependencies.admit(LLM)
+    time_passes(1)
+    waiting_of()
+    permit.release()
+    dependencies.admit(LLM)
+
+
+@pytest.mark.django_db
+def test_a_probe_that_another_has_costs_neither_slot_nor_token(settings: Any) -> None:
+    settings.CONCURRENCY_LIMITS = {LLM: 5}
+    dependencies.check(LLM)
+    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    cool_down_ends()
+    probe = dependencies.admit(LLM)
+    assert probe.probe is not None
+    waiting_of()
+    assert PaceSlot.objects.filter(token__isnull=False).count() == 1
+
+
+# -- configuration ----------------------------------------------------------------------------
+
+
+def environment(text: str) -> Environment:
+    return Environment({"LIMITS": text})
+
+
+def test_limits_are_read_from_the_environment() -> None:
+    text = "llm:openai=60/m, provider:mail=10/s,provider:webhook:ci.example.com:8443=7200/h"
+    assert rate_limits(environment(text), "LIMITS") == {
+        "llm:openai": 1.0,
+        "provider:mail": 10.0,
+        "provider:webhook:ci.example.com:8443": 2.0,
+    }
+    assert concurrency_limits(environment("llm:openai=200,p4=4"), "LIMITS") == {"llm:openai": 200, "p4": 4}
+    assert rate_limits(environment(""), "LIMITS") == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["llm:openai=60", "llm:openai=0/s", "llm:openai=-1/s", "llm:openai=1/d", "mail=1/s", "=1/s", "llm"],
+)
+def test_a_wrong_rate_stops_the_start_with_its_name(text: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"LIMITS: .*llm:openai=60/m"):
+        rate_limits(environment(text), "LIMITS")
+
+
+@pytest.mark.parametrize("text", ["llm:openai=0", "llm:openai=1/s", "llm:openai=1,llm:openai=2"])
+def test_a_wrong_concurrency_stops_the_start(text: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match="LIMITS: "):
+        concurrency_limits(environment(text), "LIMITS")

@@ -1,0 +1,254 @@
+"""Secrets come from the environment or files, are shown nowhere, and rotate (001, 9.3)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.fernet import Fernet
+from django.conf import settings as configured
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.test import RequestFactory
+
+from criticizer.env import Environment, SecretSource, artifact_storages, owner_of_tables
+from criticizer.error_reports import MASK, MaskingReporter, mask
+from criticizer.redaction import register_own_secrets
+from criticizer.redaction.own import OwnSecrets
+from criticizer.vault import key_id
+from reviews import secret_care
+from tests import factories
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A secret that this process knows as its own, for this test only."""
+    monkeypatch.setattr("criticizer.redaction.own._registered", OwnSecrets())
+    value = "planted" + "-own-value-" + "4711"
+    register_own_secrets([value])
+    return value
+
+
+# -- where they come from ------------------------------------------------------------------------
+
+
+def test_a_secret_in_a_file_has_the_files_age(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("value\n")
+    os.utime(file, (NOW.timestamp(), NOW.timestamp()))
+    env = Environment({"LLM_API_KEY_FILE": str(file)})
+    assert env.text("LLM_API_KEY") == "value"
+    assert env.source_of("LLM_API_KEY") == SecretSource("LLM_API_KEY", "file", NOW)
+
+
+def test_a_secret_in_the_environment_has_no_age_unless_it_is_told() -> None:
+    env = Environment({"A": "x", "B": "x", "B_SET_AT": "2026-06-01", "C": "x", "C_SET_AT": "yesterday"})
+    assert env.source_of("A") == SecretSource("A", "environment", None)
+    assert env.source_of("B") == SecretSource("B", "environment", NOW)
+    with pytest.raises(ImproperlyConfigured, match="C_SET_AT: is not a date"):
+        env.source_of("C")
+    assert env.source_of("D").source == "unset"
+
+
+def test_a_generated_secret_says_so(tmp_path: Path) -> None:
+    (tmp_path / "k").write_text("x")
+    assert Environment({}).source_of("K", tmp_path / "k").source == "generated"
+    assert Environment({"K": "x"}).source_of("K", tmp_path / "k").source == "environment"
+
+
+# -- status --------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_the_status_shows_source_age_and_use_and_no_value(settings: Any) -> None:
+    old, new = Fernet.generate_key().decode(), Fernet.generate_key().decode()
+    settings.ARTIFACT_KEYS = [new, old]
+    settings.WEBHOOK_SECRETS = ["whsec_b25l", "whsec_dHdv"]
+    settings.SECRET_SOURCES = [
+        SecretSource("ARTIFACT_KEYS", "file", NOW - timedelta(days=91)),
+        SecretSource("LLM_API_KEY", "environment", None),
+        SecretSource("SMTP_PASSWORD", "file", NOW - timedelta(days=90)),
+        SecretSource("WEBHOOK_SECRETS", "environment", None),
+    ]
+    factories.ArtifactFactory.create_batch(2, key_id=key_id(old))
+    found = {status.name: status for status in secret_care.statuses(NOW)}
+    assert [name for name, status in found.items() if status.is_old] == ["ARTIFACT_KEYS"]
+    assert found["ARTIFACT_KEYS"].use == (
+        f"{key_id(new)} in use, seals new artifacts, 0 stored; {key_id(old)} opens older artifacts, 2 stored"
+    )
+    assert found["LLM_API_KEY"].age_days is None
+    assert found["WEBHOOK_SECRETS"].use == "2 in use, each signs every webhook"
+    out, errors = StringIO(), StringIO()
+    settings.SECRET_SOURCES = [SecretSource("ARTIFACT_KEYS", "file", datetime(2020, 1, 1, tzinfo=UTC))]
+    call_command("secrets_status", stdout=out, stderr=errors)
+    assert "WARNING: ARTIFACT_KEYS is older than 90 days" in errors.getvalue()
+    for value in (old, new, *settings.WEBHOOK_SECRETS, settings.SECRET_KEY):
+        assert value not in out.getvalue() + errors.getvalue()
+    with pytest.raises(CommandError):
+        call_command("secrets_status", "--fail", stdout=out, stderr=errors)
+
+
+@pytest.mark.django_db
+def test_api_keys_are_listed_with_age_and_last_use_until_they_are_revoked() -> None:
+    factories.ApiKeyFactory(name="ci", created_at=NOW - timedelta(days=120), last_used_at=NOW)
+    factories.ApiKeyFactory(name="gone", revoked_at=NOW)
+    found = {status.name: status for status in secret_care.statuses(NOW)}
+    assert found["API key ci"].is_old
+    assert found["API key ci"].use == "last used 2026-06-01"
+    assert "API key gone" not in found
+
+
+def test_every_credential_of_the_settings_is_in_the_status() -> None:
+    """A new setting that looks like a secret must be known to the status and to the redactor."""
+    known = {source.name for source in configured.SECRET_SOURCES} | {"LLM_API_KEYS", "SECRET_SOURCES"}
+    looks = [
+        name
+        for name in dir(configured)
+        if name.isupper()
+        and any(word in name for word in ("SECRET", "PASSWORD", "API_KEY", "_KEYS", "TOKEN"))
+        and configured.is_overridden(name)
+        and not name.startswith(("AUTH_PASSWORD", "PASSWORD_HASHERS", "LLM_MAX"))
+    ]
+    assert set(looks) <= known
+    assert len(looks) >= 6
+
+
+# -- nowhere shown -------------------------------------------------------------------------------
+
+
+def test_own_secrets_are_masked_in_every_usual_spelling(own: str) -> None:
+    text = mask(f"a {own} b {own.encode().hex()} c {own.replace('-', '%2D')}")
+    assert own not in text
+    assert own.encode().hex() not in text
+    assert text.count(MASK) >= 2
+
+
+def failing(own: str) -> Any:
+    request = RequestFactory().get("/", HTTP_X_NOTE=own)
+    kept = {"local": own}
+    try:
+        raise RuntimeError(f"refused: {kept['local']}")
+    except RuntimeError:
+        return MaskingReporter(request, *sys.exc_info())
+
+
+def test_djangos_error_report_holds_no_own_secret_even_with_debug(own: str, settings: Any) -> None:
+    settings.DEBUG = True
+    report = failing(own)
+    page, text = report.get_traceback_html(), report.get_traceback_text()
+    assert "refused" in page
+    assert own not in page
+    assert "refused" in text
+    assert own not in text
+
+
+SECRETS = {
+    "SECRET_KEY": "planted-secret-key-" * 4,
+    "ARTIFACT_KEYS": "cGxhbnRlZC1hcnRpZmFjdC1rZXktMzItYnl0ZXMhISE=",
+    "LLM_API_KEY": "planted-llm-key-one",
+    "LLM_API_KEY_NEXT": "planted-llm-key-two",
+    "SMTP_PASSWORD": "planted-smtp-one",
+    "SMTP_PASSWORD_NEXT": "planted-smtp-two",
+    "WEBHOOK_SECRETS": "whsec_cGxhbnRlZC13ZWJob29r",
+    "DATABASE_URL": "postgres://app:planted-db-password@127.0.0.1:9/nowhere",
+    "DATABASE_OWNER_URL": "postgres://owner:planted-owner-password@127.0.0.1:9/nowhere",
+}
+S = "from django.conf import settings as s"
+NEEDLES = [value for name, value in SECRETS.items() if "URL" not in name] + [
+    "planted-db-password",
+    "planted-owner-password",
+]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "--deploy"],
+        ["diffsettings", "--all"],
+        ["secrets_status"],  # fails: there is no database
+        ["migrate"],
+        ["no_such_command"],
+        ["shell", "-c", f"{S}; raise ValueError(s.DATABASES, s.SMTP_PASSWORD)"],
+        ["shell", "-c", f"{S}; import structlog; structlog.get_logger().error("
+                        "'x', a=s.LLM_API_KEYS, b=s.SECRET_KEY, c=str(s.DATABASES))"],
+    ],
+    ids=["check", "diffsettings", "secrets_status", "migrate", "unknown", "traceback", "log"],
+)  # fmt: skip
+def test_no_command_prints_a_configured_secret(tmp_path: Path, command: list[str]) -> None:
+    """A process of its own with every credential planted: standard output and error hold none."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "DJANGO_SETTINGS_MODULE": "criticizer.settings",
+        "CRITICIZER_DATA_DIR": str(tmp_path),
+        "DEPOT_ALLOW_LIST": "//depot/main/...",
+        "SMTP_HOST": "mail.example.com",
+        "BASE_URL": "https://criticizer.example.com",
+        **SECRETS,
+    }
+    done = subprocess.run(
+        [sys.executable, "manage.py", *command],
+        cwd=configured.BASE_DIR,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert said
+    for needle in NEEDLES:
+        assert needle not in said
+
+
+@pytest.mark.parametrize("name", ["ARTIFACT_KEYS", "DATABASE_URL", "DATABASE_OWNER_URL", "WEBHOOK_SECRETS"])
+def test_a_malformed_secret_stops_the_start_without_being_repeated(tmp_path: Path, name: str) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "CRITICIZER_DATA_DIR": str(tmp_path),
+        "DEPOT_ALLOW_LIST": "//depot/main/...",
+        **SECRETS,
+        name: "planted nonsense",
+    }
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check"],
+        cwd=configured.BASE_DIR, env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "planted nonsense" not in done.stdout + done.stderr
+    if name != "WEBHOOK_SECRETS":  # checked where it is used
+        assert done.returncode != 0
+        assert name in done.stderr
+
+
+# -- storages and owners -------------------------------------------------------------------------
+
+
+def test_artifacts_in_s3_lie_in_two_buckets(tmp_path: Path) -> None:
+    values = {
+        "ARTIFACT_STORAGE": "s3",
+        "ARTIFACT_S3_BUCKET_RAW": "raw",
+        "ARTIFACT_S3_BUCKET_REDACTED": "redacted",
+        "ARTIFACT_S3_ENDPOINT": "https://s3.example.com",
+    }
+    made = artifact_storages(Environment(values), tmp_path)
+    assert [made[f"artifacts_{space}"]["OPTIONS"]["bucket_name"] for space in ("raw", "redacted")] == [
+        "raw",
+        "redacted",
+    ]
+    with pytest.raises(ImproperlyConfigured, match="ARTIFACT_S3_BUCKET_REDACTED"):
+        artifact_storages(Environment({**values, "ARTIFACT_S3_BUCKET_REDACTED": "raw"}), tmp_path)
+    with pytest.raises(ImproperlyConfigured, match="ARTIFACT_S3_BUCKET_RAW: is not set"):
+        artifact_storages(Environment({"ARTIFACT_STORAGE": "s3"}), tmp_path)
+
+
+def test_the_owner_of_the_tables_is_another_role_where_one_is_configured() -> None:
+    assert owner_of_tables(Environment({})) == {}
+    url = "postgres://owner:pw@db/criticizer"
+    assert owner_of_tables(Environment({"DATABASE_OWNER_URL": url})) == {"USER": "owner", "PASSWORD": "pw"}

@@ -1,0 +1,249 @@
+"""Stored artifacts are looked after: keys rotate, and what the rows promise is verified (001, 9.4)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from cryptography.fernet import Fernet
+from django.core.files.storage import storages
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from criticizer.models import SecurityEvent
+from criticizer.vault import Vault, key_id
+from reviews import artifact_care, artifacts, recovery
+from reviews.models import Artifact, JobEvent
+from reviews.pipeline import StageClaim
+from reviews.states import JobStatus, Stage
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+OLD, NEW = Fernet.generate_key().decode(), Fernet.generate_key().decode()
+
+
+@pytest.fixture(autouse=True)
+def _old_key(settings: Any) -> None:
+    settings.ARTIFACT_KEYS = [OLD]
+
+
+def stored(kind: Artifact.Kind = Artifact.Kind.CHANGE, text: bytes = b"content", job: Any = None) -> Artifact:
+    job = job or factories.ReviewJobFactory()
+    claim = StageClaim(1, uuid4(), 1, Stage.FETCH, 1, 5, 1, job.pk, "12345", 1)
+    artifacts.store(claim, kind, text).save()
+    return Artifact.objects.latest("id")
+
+
+def file_of(artifact: Artifact) -> Path:
+    return Path(artifacts.storage(is_raw=artifact.is_raw).path(artifact.name))
+
+
+def files() -> list[str]:
+    roots = [Path(storages[name].path("")) for name in ("artifacts_raw", "artifacts_redacted")]
+    return sorted(path.name for root in roots for path in root.rglob("*") if path.is_file())
+
+
+def faults() -> list[tuple[str, str]]:
+    events = SecurityEvent.objects.filter(kind=SecurityEvent.Kind.ARTIFACT_FAULT).order_by("id")
+    return [(event.reason, event.path) for event in events]
+
+
+# -- rotation ------------------------------------------------------------------------------------
+
+
+def test_after_a_rotation_the_old_key_is_not_needed_any_more(settings: Any) -> None:
+    made = [stored(), stored(Artifact.Kind.PROMPT, b"prompt")]
+    settings.ARTIFACT_KEYS = [NEW, OLD]
+    assert artifacts.content_of(made[0]) == b"content"  # both open during the overlap
+    out = StringIO()
+    call_command("rotate_artifact_keys", stdout=out)
+    assert "2 resealed, 0 changed meanwhile, 0 failed, 0 left under older keys." in out.getvalue()
+    settings.ARTIFACT_KEYS = [NEW]
+    for artifact, text in zip(made, (b"content", b"prompt"), strict=True):
+        artifact.refresh_from_db()
+        assert (artifact.key_id, artifacts.content_of(artifact)) == (key_id(NEW), text)
+    assert len(files()) == 2
+
+
+def test_a_rotation_is_bounded_and_goes_on_where_it_stopped(settings: Any) -> None:
+    for _ in range(5):
+        stored()
+    settings.ARTIFACT_KEYS = [NEW, OLD]
+    assert [artifact_care.rotate_keys(limit=2, batch=1).left for _ in range(4)] == [3, 1, 0, 0]
+    assert artifact_care.rotate_keys().resealed == 0
+
+
+@pytest.mark.parametrize("moment", ["before the row", "before the old file goes"])
+def test_a_crash_in_a_rotation_loses_nothing_and_the_next_one_ends_it(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    artifact = stored()
+    settings.ARTIFACT_KEYS = [NEW, OLD]
+
+    def crash(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if moment == "before the row":
+            patch.setattr("django.db.models.query.QuerySet.update", crash)
+        else:
+            patch.setattr("django.core.files.storage.FileSystemStorage.delete", crash)
+        with pytest.raises(KeyboardInterrupt):
+            artifact_care.rotate_keys()
+    assert len(files()) == 2  # the new file is there, and the old one
+    artifact.refresh_from_db()
+    assert artifacts.content_of(artifact) == b"content"
+    artifact_care.rotate_keys()
+    settings.ARTIFACT_KEYS = [NEW]
+    artifact.refresh_from_db()
+    assert artifacts.content_of(artifact) == b"content"
+
+
+def test_a_reader_that_looked_before_the_rotation_still_gets_the_content(settings: Any) -> None:
+    looked_up = stored()
+    settings.ARTIFACT_KEYS = [NEW, OLD]
+    artifact_care.rotate_keys()
+    assert not file_of(looked_up).exists()
+    assert artifacts.content_of(looked_up) == b"content"
+
+
+def test_an_artifact_that_no_key_opens_is_reported_and_holds_up_no_other(settings: Any) -> None:
+    stored()
+    settings.ARTIFACT_KEYS = [Fernet.generate_key().decode()]
+    stored()
+    settings.ARTIFACT_KEYS = [NEW, OLD]
+    done = artifact_care.rotate_keys()
+    assert (done.resealed, done.failed, done.left) == (1, 1, 1)
+    with pytest.raises(CommandError, match="open with no key"):
+        call_command("rotate_artifact_keys", stdout=StringIO())
+
+
+# -- verification --------------------------------------------------------------------------------
+
+
+def test_sound_artifacts_raise_no_alarm() -> None:
+    stored(), stored(Artifact.Kind.PROMPT)
+    seen = artifact_care.verify(10)
+    assert (seen.opened, seen.faults) == (2, 0)
+    assert artifact_care.find_orphans().files == 2
+    call_command("verify_artifacts", stdout=StringIO())
+    assert faults() == []
+
+
+def damage_gone(artifact: Artifact) -> None:
+    file_of(artifact).unlink()
+
+
+def damage_bytes(artifact: Artifact) -> None:
+    file_of(artifact).write_bytes(b"something else")
+
+
+def damage_other_content(artifact: Artifact) -> None:
+    file_of(artifact).write_bytes(Vault([OLD]).seal(b"another change"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [(damage_gone, "missing"), (damage_bytes, "unreadable"), (damage_other_content, "changed")],
+)
+def test_a_damaged_artifact_is_reported_once(damage: Callable[[Artifact], None], fault: str) -> None:
+    artifact = stored()
+    damage(artifact)
+    assert artifact_care.verify(10).broken == 1
+    assert artifact_care.verify(10, all_now=True).broken == 0
+    artifact.refresh_from_db()
+    assert artifact.fault == fault
+    assert faults() == [(Artifact.Fault(fault).label, artifact.name)]
+    with pytest.raises(CommandError, match="1 artifacts with a fault"):
+        call_command("verify_artifacts", stdout=StringIO())
+
+
+def test_a_fault_that_was_mended_is_taken_back() -> None:
+    artifact = stored()
+    content = file_of(artifact).read_bytes()
+    file_of(artifact).unlink()
+    artifact_care.verify(10)
+    file_of(artifact).write_bytes(content)
+    artifact_care.verify(10, all_now=True)
+    artifact.refresh_from_db()
+    assert artifact.fault == ""
+
+
+def test_what_the_deletion_job_left_behind_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = stored()
+    Artifact.objects.update(expires_at=timezone.now() - timedelta(hours=1))
+
+    def refuse(*args: Any) -> None:
+        raise PermissionError("read-only")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("django.core.files.storage.FileSystemStorage.delete", refuse)
+        assert artifacts.delete_expired() == 0
+    assert artifact_care.verify(10).overdue == 1
+    assert artifact_care.verify(10).overdue == 0
+    assert faults() == [("Kept longer than its time", artifact.name)]
+    assert artifacts.delete_expired() == 1  # the disk is writable again
+    assert files() == []
+
+
+def test_a_file_without_a_row_is_reported_and_deleted_when_its_time_is_up() -> None:
+    artifact = stored()
+    path = file_of(artifact)
+    Artifact.objects.all().delete()
+    assert artifact_care.find_orphans().orphaned == 0  # young: its row may not be committed yet
+    old = (timezone.now() - timedelta(hours=7)).timestamp()
+    os.utime(path, (old, old))
+    assert [artifact_care.find_orphans().orphaned for _ in range(2)] == [1, 0]
+    assert path.exists()
+    old = (timezone.now() - timedelta(days=8)).timestamp()
+    os.utime(path, (old, old))
+    artifact_care.find_orphans()
+    assert not path.exists()
+    assert [reason for reason, _ in faults()] == [
+        "A file that no row names",
+        "A file without a row was older than its time and is deleted",
+    ]
+
+
+def test_each_round_looks_at_those_that_were_looked_at_longest_ago() -> None:
+    made = [stored() for _ in range(3)]
+    assert artifact_care.verify(2).opened == 2
+    assert artifact_care.verify(2).opened == 1
+    assert artifact_care.verify(2).opened == 0  # all of them within a day
+    assert Artifact.objects.filter(checked_at=None).count() == 0
+    assert len(made) == 3
+
+
+# -- replay --------------------------------------------------------------------------------------
+
+
+def test_an_expiry_under_an_open_dead_letter_is_said_on_the_job_and_at_validation() -> None:
+    job = factories.ReviewJobFactory(status=JobStatus.DEAD_LETTERED)
+    stored(job=job)
+    port = recovery.JobRecovery()
+    assert port.validate(job.pk, "llm", restart=False) == []
+    Artifact.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    artifacts.delete_expired()
+    (problem,) = port.validate(job.pk, "llm", restart=False)
+    assert "expired" in problem
+    assert "restart from the first stage" in problem
+    assert port.validate(job.pk, "llm", restart=True) == []  # it is fetched again
+    event = JobEvent.objects.get(job=job)
+    assert (event.kind, event.reason) == (
+        "alert",
+        "the fetched change has expired: a replay must restart from fetch",
+    )
+
+
+def test_a_change_that_no_key_opens_is_said_at_validation(settings: Any) -> None:
+    job = factories.ReviewJobFactory(status=JobStatus.DEAD_LETTERED)
+    stored(job=job)
+    settings.ARTIFACT_KEYS = [NEW]
+    (problem,) = recovery.JobRecovery().validate(job.pk, "llm", restart=False)
+    assert "restart from the first stage" in problem

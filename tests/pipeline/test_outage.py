@@ -1,0 +1,116 @@
+"""A dependency that is away while many jobs want it: nothing is lost, next to nothing is used up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from criticizer import dependencies, sql
+from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.heartbeat import Heartbeat
+from criticizer.models import Circuit, CircuitEvent
+from criticizer.states import CircuitState
+from deadletters.models import DeadLetter
+from reviews import executor
+from reviews.executor import Written
+from reviews.models import Attempt, ReviewJob, StageRun
+from reviews.pipeline import StageClaim
+from reviews.states import AttemptOutcome, JobStatus
+from tests import scripted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+LLM = "llm:openai"
+JOBS = 200
+
+
+class Model:
+    """What the model answers at the moment."""
+
+    failure: Failure | None = None
+    calls = 0
+
+
+def llm(claim: StageClaim) -> Written:
+    with dependencies.guarded(LLM):
+        Model.calls += 1
+        if Model.failure is not None:
+            raise Model.failure
+    return None
+
+
+@pytest.fixture(autouse=True)
+def _model(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No lease runs out within a test, and a heartbeat's own connection would outlive the database.
+    monkeypatch.setattr(executor, "HEARTBEAT", Heartbeat(lambda held: held))
+    settings.STAGES = {**scripted.STAGES, "llm": (f"{__name__}.llm", "stages")}
+    settings.CIRCUIT_PROBES = {}
+    dependencies.forget()
+    Model.failure, Model.calls = None, 0
+
+
+@pytest.fixture
+def cool_down(make_due: Callable[[], None]) -> Callable[[], None]:
+    """Let the cool-down and every wait be over."""
+
+    def run() -> None:
+        sql.rows("UPDATE circuits SET retry_at = now() - interval '1 second' WHERE state = 'open'")
+        make_due()
+
+    return run
+
+
+def counted() -> int:
+    """Return how many attempts of the stage were used up."""
+    return Attempt.objects.filter(stage_run__stage="llm", outcome=AttemptOutcome.FAILED).count()
+
+
+def test_a_long_outage_under_waiting_jobs_costs_what_opened_the_circuit(
+    post: Callable[..., Any], work: Callable[[], int], cool_down: Callable[[], None]
+) -> None:
+    Model.failure = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.REVIEWER, "503")
+    for number in range(JOBS):
+        post(f"k{number}", str(number + 1))
+    work()
+    for _ in range(5):  # cool-down after cool-down: one probe each
+        cool_down()
+        work()
+    assert (counted(), Model.calls) == (10, 15)
+    assert not DeadLetter.objects.exists()
+    assert sum(StageRun.objects.filter(stage="llm").values_list("attempts", flat=True)) == 10
+
+    Model.failure = None
+    cool_down()
+    work()
+    while work_left():
+        cool_down()
+        work()
+    assert ReviewJob.objects.filter(status=JobStatus.SUCCEEDED).count() == JOBS
+    assert Circuit.objects.get(pk=LLM).state == CircuitState.CLOSED
+    assert CircuitEvent.objects.filter(name=LLM, change="closed").count() == 1
+
+
+def test_refused_credentials_end_a_handful_of_jobs_and_the_rest_goes_on_after_the_key_is_mended(
+    post: Callable[..., Any], work: Callable[[], int], cool_down: Callable[[], None]
+) -> None:
+    Model.failure = PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "401")
+    for number in range(50):
+        post(f"k{number}", str(number + 1))
+    work()
+    for _ in range(3):
+        cool_down()
+        work()
+    assert DeadLetter.objects.count() == 3
+
+    Model.failure = None
+    while work_left():
+        cool_down()
+        work()
+    assert ReviewJob.objects.filter(status=JobStatus.SUCCEEDED).count() == 50 - 3
+
+
+def work_left() -> bool:
+    return ReviewJob.objects.filter(status__in=[JobStatus.QUEUED, JobStatus.IN_PROGRESS]).exists() or (
+        ReviewJob.objects.filter(status=JobStatus.RETRYABLE_FAILED).exists()
+    )

@@ -1,0 +1,269 @@
+"""Stage fetch under the circuit of its Perforce server, and the harmless probes of sources and models."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from criticizer import caretaker, dependencies, forcing, sql
+from criticizer import probes as harmless
+from criticizer.broker import connect
+from criticizer.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure, Waiting
+from criticizer.models import Circuit, CircuitBucket, CircuitEvent
+from criticizer.states import CircuitState
+from reviews import probes
+from reviews.stages import fetch
+from tests.acceptance.line import Line
+from tests.fakes.p4.server import CONNECTION_REFUSED, FakeDepot, added
+from tests.sources.gitrepo import GitRepo
+
+P4 = "p4:127.0.0.1:1666"
+LLM = "llm:openai"
+A = "//depot/main/a.c"
+
+
+@pytest.fixture(autouse=True)
+def _fresh(settings: Any) -> None:
+    settings.CIRCUIT_PROBES = {}
+    dependencies.forget()
+
+
+@pytest.fixture
+def depot(tmp_path: Path, settings: Any, db: None) -> FakeDepot:
+    made = FakeDepot(tmp_path)
+    settings.DATA_DIR = tmp_path
+    settings.CHANGE_SOURCES = ["perforce", "git"]
+    settings.P4_EXECUTABLE = str(made.executable)
+    settings.P4PORT, settings.P4USER = "127.0.0.1:1666", "criticizer"
+    settings.DEPOT_ALLOW_LIST = ["//depot/main/...", "//demo/..."]
+    return made
+
+
+def cool_down_ends() -> None:
+    sql.rows("UPDATE circuits SET retry_at = now() - interval '1 second' WHERE state = 'open'")
+
+
+def open_now(name: str) -> None:
+    dependencies.check(name)
+    sql.rows("UPDATE circuits SET state = 'open', retry_at = now() + interval '1 hour'")
+
+
+# -- fetch ------------------------------------------------------------------------------------
+
+
+def test_a_dead_server_opens_its_circuit_and_the_rest_waits(depot: FakeDepot) -> None:
+    change = depot.submit(added(A, "1\n"))
+    depot.misbehave("info", times=100, stderr=CONNECTION_REFUSED, exit=1)
+    for _ in range(10):
+        with pytest.raises(RetryableFailure):
+            fetch._fetch(change)
+    asked = len(depot.calls())
+    with pytest.raises(Waiting) as caught:
+        fetch._fetch(change)
+    assert (caught.value.dependency, len(depot.calls())) == (P4, asked)
+    depot.recover()
+    cool_down_ends()
+    for _ in range(2):
+        assert [file.path for file in fetch._fetch(change).files] == [A]
+    assert Circuit.objects.get(pk=P4).state == CircuitState.CLOSED
+
+
+def test_an_answer_that_fails_the_job_is_none_of_the_server(depot: FakeDepot) -> None:
+    with pytest.raises(PermanentFailure):
+        fetch._fetch("99999")
+    bucket = CircuitBucket.objects.get(name=P4)
+    assert (bucket.calls, bucket.failures) == (1, 0)
+
+
+def test_what_the_allow_list_refuses_counts_as_nothing(depot: FakeDepot) -> None:
+    change = depot.submit(added("//depot/other/a.c", "1\n"))
+    with pytest.raises(PermanentFailure) as failed:
+        fetch._fetch(change)
+    assert failed.value.error_class is ErrorClass.PATH_DENIED
+    assert not CircuitBucket.objects.exists()
+
+
+def test_git_is_local_and_has_no_circuit(depot: FakeDepot, settings: Any, tmp_path: Path) -> None:
+    repository = GitRepo(tmp_path / "demo")
+    repository.commit_files({"a.c": "1\n"})
+    settings.GIT_REPOSITORIES = {"demo": repository.path}
+    fetch._fetch(f"git:demo@{repository.git('rev-parse', 'HEAD')}")
+    assert not Circuit.objects.exists()
+
+
+# -- harmless probes --------------------------------------------------------------------------
+
+
+def test_perforce_is_asked_for_its_facts(depot: FakeDepot) -> None:
+    probes.perforce(P4)
+    assert [call.argv[-2:] for call in depot.calls()] == [["info", "-s"]]
+
+
+def test_a_perforce_server_that_is_down_is_said_to_be(depot: FakeDepot) -> None:
+    depot.misbehave("*", stderr=CONNECTION_REFUSED, exit=1)
+    with pytest.raises(RetryableFailure):
+        probes.perforce(P4)
+
+
+@contextmanager
+def model_server(*statuses: int) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+    """Serve the statuses in turn, then the last for ever; yield the base URL and what was asked."""
+    left = list(statuses)
+    asked: list[tuple[str, str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            key = self.headers.get("Authorization") or self.headers.get("x-api-key") or ""
+            asked.append((self.path, key, self.headers.get("Content-Length") or "no body"))
+            self.send_response(left.pop(0) if len(left) > 1 else left[0])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def model(settings: Any) -> Any:
+    settings.LLM_PROVIDER, settings.LLM_MODEL = "openai", "m"
+    settings.LLM_API_KEYS = ["a-key-for-tests", "the-next-key"]
+    return settings
+
+
+@pytest.mark.parametrize("status", [200, 404, 405, 429, 501])
+def test_a_model_server_that_answers_anything_is_there(model: Any, status: int) -> None:
+    with model_server(status) as (model.LLM_BASE_URL, asked):
+        probes.model(LLM)
+    assert asked == [("/v1/models", "Bearer a-key-for-tests", "no body")]
+
+
+@pytest.mark.parametrize(
+    ("status", "error_class"),
+    [
+        (500, ErrorClass.UPSTREAM_UNAVAILABLE),
+        (503, ErrorClass.UPSTREAM_UNAVAILABLE),
+        (401, ErrorClass.AUTH_DENIED),
+    ],
+)
+def test_a_model_server_that_cannot_serve_is_said_to(
+    model: Any, status: int, error_class: ErrorClass
+) -> None:
+    with model_server(status) as (model.LLM_BASE_URL, _), pytest.raises(Failure) as failed:
+        probes.model(LLM)
+    assert failed.value.error_class is error_class
+
+
+def test_a_refused_key_is_followed_by_the_next(model: Any) -> None:
+    with model_server(401, 200) as (model.LLM_BASE_URL, asked):
+        probes.model(LLM)
+    assert [key for _, key, _ in asked] == ["Bearer a-key-for-tests", "Bearer the-next-key"]
+
+
+def test_the_other_provider_takes_its_key_in_its_own_header(model: Any) -> None:
+    model.LLM_PROVIDER = "anthropic"
+    with model_server(200) as (model.LLM_BASE_URL, asked):
+        probes.model("llm:anthropic")
+    assert asked == [("/v1/models", "a-key-for-tests", "no body")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "error_class"),
+    [("silent", ErrorClass.NETWORK_TIMEOUT), ("refuse", ErrorClass.NETWORK_UNREACHABLE)],
+)
+def test_a_model_server_behind_a_broken_line_is_said_to_be(
+    model: Any, monkeypatch: pytest.MonkeyPatch, mode: str, error_class: ErrorClass
+) -> None:
+    monkeypatch.setattr("reviews.reviewers.probe.TOTAL_SECONDS", 0.3)
+    line = Line(1, mode)
+    try:
+        model.LLM_BASE_URL = f"http://127.0.0.1:{line.port}/v1"
+        with pytest.raises(Failure) as failed:
+            probes.model(LLM)
+    finally:
+        line.close()
+    assert failed.value.error_class is error_class
+
+
+@pytest.mark.parametrize("name", ["llm:anthropic", "p4:old-server:1666"])
+def test_a_circuit_of_what_is_not_configured_any_more_is_let_go(model: Any, name: str) -> None:
+    model.LLM_BASE_URL = "http://127.0.0.1:1/v1"
+    (probes.perforce if name.startswith("p4") else probes.model)(name)
+
+
+@pytest.mark.django_db
+def test_due_probes_are_made_and_decide(settings: Any, model: Any) -> None:
+    settings.CIRCUIT_PROBES = {"llm": "reviews.probes.model"}
+    open_now(LLM)
+    assert harmless.run_due() == 0  # the cool-down first
+    with model_server(503, 200) as (model.LLM_BASE_URL, asked):
+        cool_down_ends()
+        assert harmless.run_due() == 1
+        assert Circuit.objects.get(pk=LLM).state == CircuitState.OPEN
+        cool_down_ends()
+        assert harmless.run_due() == 1
+    assert Circuit.objects.get(pk=LLM).state == CircuitState.HALF_OPEN
+    assert len(asked) == 2
+
+
+def defective(name: str) -> None:
+    raise KeyError(name)
+
+
+@pytest.mark.django_db
+def test_a_defective_probe_does_not_stop_the_others(settings: Any, model: Any) -> None:
+    settings.CIRCUIT_PROBES = {"llm": "reviews.probes.model", "p4": f"{__name__}.defective"}
+    open_now(P4)
+    open_now(LLM)
+    cool_down_ends()
+    with model_server(200) as (model.LLM_BASE_URL, _):
+        assert harmless.run_due() == 2
+    assert Circuit.objects.get(pk=P4).probe_detail == "the probe itself failed: KeyError"
+    assert Circuit.objects.get(pk=LLM).state == CircuitState.HALF_OPEN
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_caretaker_starts_them_beside_its_own_work(settings: Any, model: Any) -> None:
+    settings.CIRCUIT_PROBES = {"llm": "reviews.probes.model"}
+    open_now("provider:webhook:dead.example.com")  # has no harmless probe: no reason to start one
+    open_now(LLM)
+    cool_down_ends()
+    keeper = caretaker.Caretaker("stages", connect)
+    with model_server(200) as (model.LLM_BASE_URL, _), connect() as connection:
+        keeper._probe(connection)
+        assert keeper._prober is not None
+        keeper._prober.join(20)
+        keeper._prober = None
+        keeper._probe(connection)
+    assert keeper._prober is None
+    assert Circuit.objects.get(pk=LLM).state == CircuitState.HALF_OPEN
+
+
+@pytest.mark.django_db
+def test_maintenance_ends_forced_states_and_forgets_old_circuits() -> None:
+    for name in (LLM, P4, "provider:webhook:old.example.com"):
+        dependencies.check(name)
+    forcing.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-7", seconds=60)
+    sql.rows("UPDATE circuits SET retry_at = now() - interval '1 second' WHERE state = 'forced_closed'")
+    sql.rows("UPDATE circuits SET changed_at = now() - interval '8 days' WHERE name LIKE '%%old%%'")
+    dependencies.admit(P4).report(None)
+    sql.rows("UPDATE circuit_buckets SET started_at = now() - interval '6 minutes'")
+    harmless.maintain()
+    assert set(Circuit.objects.values_list("name", "state")) == {(LLM, "closed"), (P4, "closed")}
+    assert CircuitEvent.objects.filter(name=LLM).latest("id").change == "released"
+    assert not CircuitBucket.objects.exists()

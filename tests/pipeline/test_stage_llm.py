@@ -1,0 +1,575 @@
+"""Stage llm with a model in trouble: waits, degradation, alerts, and ends in the middle of a review.
+
+The model is a server on a loopback socket; circuits, progress and results are rows in PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+
+from criticizer import circuit, dependencies, outbox, sql
+from criticizer.failures import ErrorClass, Waiting
+from criticizer.heartbeat import Heartbeat
+from criticizer.models import Circuit, OutboxMessage
+from criticizer.states import CircuitState
+from deadletters.models import DeadLetter
+from notifications.messages import render
+from notifications.sending import token_for
+from reviews import artifacts, changes, driver, executor, pipeline
+from reviews.models import Artifact, Attempt, CoverageRow, FindingRow, JobEvent, ReviewJob, StageRun
+from reviews.pipeline import Due, StageClaim
+from reviews.reviewers import asking
+from reviews.reviewers.preparation import ReviewLimits
+from reviews.reviewers.wording import NO_MODEL_BANNER, STOPPED, UNAVAILABLE
+from reviews.sources.base import Change
+from reviews.stages import llm as stage
+from reviews.stages import model_calls
+from reviews.stages.notify import report_of
+from reviews.states import JobStatus
+from tests import scripted
+from tests.fakes.llm import FakeLlm, Recorded, Reply, error
+from tests.reviewers.test_review import BAD, FINDING, ONE, D, big, failing_on, holds
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NAME = "llm:openai"
+MAIL = "mail:ann@example.com"
+DOWN = error(503, "x")
+REFUSED = error(401, "x")
+
+
+@dataclass
+class Bench:
+    """Jobs whose change is ready to be reviewed, and the model that reviews it."""
+
+    llm: FakeLlm
+    settings: Any
+    post: Callable[..., Any]
+    work: Callable[[], int]
+    make_due: Callable[[], None]
+    monkeypatch: pytest.MonkeyPatch
+
+    def job(self, change: Change = ONE, key: str = "1") -> int:
+        """Request a review of `change`; its stage fetch stores it without a source."""
+
+        def fetch(claim: StageClaim) -> Any:
+            return artifacts.store(claim, Artifact.Kind.CHANGE, changes.to_json(change)).save
+
+        scripted.SCRIPT["fetch"].append(fetch)
+        made = self.post(f"k{key}", f"1234{key}").job_id
+        assert made is not None
+        return int(made)
+
+    def one_by_one(self) -> None:
+        limits = ReviewLimits(max_input_tokens=8_000, max_parallel_calls=1)
+        self.monkeypatch.setattr(stage, "_limits", lambda: limits)
+
+    def claim(self, job: int) -> StageClaim:
+        """Claim the stage llm of a job as a worker would."""
+        run = StageRun.objects.get(job_id=job, stage="llm")
+        (message,) = outbox.claim("stages", 1)
+        claim = pipeline.claim(Due(message.id, run.pk, message.lease_token), "test")
+        assert claim is not None
+        return claim
+
+    def fetch_only(self, job: int) -> StageClaim:
+        """Run the stage fetch and claim the stage llm."""
+        (message,) = outbox.claim("stages", 1)
+        fetching = pipeline.claim(Due(message.id, message.aggregate_id, message.lease_token), "test")
+        assert fetching is not None
+        pipeline.record(fetching, scripted.fetch(fetching))
+        return self.claim(job)
+
+
+@pytest.fixture
+def bench(
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    post: Callable[..., Any],
+    work: Callable[[], int],
+    make_due: Callable[[], None],
+) -> Iterator[Bench]:
+    pool = ThreadPoolExecutor(1)  # whose connection ends with the test
+    monkeypatch.setattr(driver, "_pools", {os.getpid(): pool})
+    monkeypatch.setattr(executor, "HEARTBEAT", Heartbeat(lambda held: held))
+    monkeypatch.setattr(asking, "ASK_EVERY_SECONDS", 0.0)
+    dependencies.forget()
+    with FakeLlm() as llm:
+        settings.STAGES = {**scripted.STAGES, "llm": ("reviews.stages.llm.run", "stages")}
+        settings.LLM_PROVIDER, settings.LLM_REQUIRED, settings.LLM_MODEL = "openai", True, "m"
+        settings.LLM_BASE_URL, settings.LLM_API_KEYS = llm.base_url, []
+        settings.LLM_MAX_INPUT_TOKENS = 8_000
+        yield Bench(llm, settings, post, work, make_due, monkeypatch)
+    pool.submit(lambda: connection.close()).result()
+    pool.shutdown()
+    dependencies.forget()
+
+
+def open_circuit() -> None:
+    """Let the model fail ten times for others."""
+    circuit.create(NAME)
+    for _ in range(circuit.MIN_CALLS):
+        circuit.count_failure(NAME, 0, "UPSTREAM_UNAVAILABLE")
+    assert Circuit.objects.get(name=NAME).state == CircuitState.OPEN
+
+
+def close_circuit() -> None:
+    Circuit.objects.filter(name=NAME).delete()
+    dependencies.forget()
+    outbox.wake(NAME)
+
+
+def run_of(job: int) -> StageRun:
+    return StageRun.objects.get(job_id=job, stage="llm")
+
+
+def job_of(job: int) -> ReviewJob:
+    return ReviewJob.objects.get(pk=job)
+
+
+def reasons(job: int) -> dict[str, str]:
+    return {
+        row.file: row.reason.partition(" (call ")[0]
+        for row in CoverageRow.objects.filter(job_id=job)
+        if row.reason
+    }
+
+
+# -- parts that fail ---------------------------------------------------------------------------
+
+
+def test_scenario_01_more_than_a_tenth_of_failing_parts_raises_an_alert(bench: Bench) -> None:
+    bench.llm.server.respond = failing_on(2, BAD)
+    job = bench.job(big(3))
+    bench.work()
+    assert job_of(job).status == JobStatus.SUCCEEDED
+    alert = JobEvent.objects.get(job_id=job)
+    assert (alert.kind, alert.reason) == (
+        JobEvent.Kind.ALERT,
+        "1 of 3 parts (33%) could not be reviewed by the model",
+    )
+    assert alert.context == {"failed": 1, "parts": 3, "rate": 0.3333, "classes": {"SCHEMA_INVALID": 1}}
+    assert job_of(job).banner.startswith("Warning: 33% of the change could not be reviewed")
+
+
+def test_scenario_01_the_alert_is_logged_with_the_commit(bench: Bench, caplog: Any) -> None:
+    bench.llm.server.respond = failing_on(2, BAD)
+    bench.job(big(3))
+    bench.work()
+    (line,) = [r for r in caplog.records if "chunks_failed_threshold" in r.getMessage()]
+    assert line.levelname == "ERROR"
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_scenario_01_up_to_a_tenth_raises_none(bench: Bench, failing: int) -> None:
+    bench.llm.server.respond = failing_on(10, BAD) if failing else None
+    job = bench.job(big(10))
+    bench.work()
+    assert len(reasons(job)) == failing
+    assert not JobEvent.objects.exists()
+    assert job_of(job).banner == ""
+
+
+def test_scenario_02_when_no_part_is_usable_the_job_is_a_dead_letter(bench: Bench) -> None:
+    bench.llm.server.respond = lambda _: BAD
+    job = bench.job(big(2))
+    bench.work()
+    letter = DeadLetter.objects.get(job_id=job)
+    assert (letter.error_class, letter.stage, letter.attempts) == ("SCHEMA_INVALID", "llm", 1)
+
+
+def test_scenario_04_no_findings_is_said_plainly(bench: Bench) -> None:
+    job = bench.job()
+    bench.work()
+    assert job_of(job).status == JobStatus.SUCCEEDED
+    assert job_of(job).banner == ""
+    report = report_of(job_of(job))
+    message = render(report, MAIL, token_for(report.changelist_id, MAIL, 1))
+    assert "no findings, 1 of 1 file read" in message.subject
+    assert not JobEvent.objects.exists()
+
+
+# -- a model that is away ------------------------------------------------------------------------
+
+
+def test_an_open_circuit_costs_no_attempt_and_no_call(bench: Bench) -> None:
+    open_circuit()
+    job = bench.job()
+    bench.monkeypatch.setattr(stage, "prepare", None)  # nor the preparation
+    bench.work()
+    assert (run_of(job).status, run_of(job).attempts, len(bench.llm.requests)) == ("pending", 0, 0)
+    assert OutboxMessage.objects.get().waiting_for == NAME
+
+
+def test_when_the_circuit_closes_the_review_goes_on(bench: Bench) -> None:
+    open_circuit()
+    job = bench.job()
+    bench.work()
+    close_circuit()
+    bench.make_due()
+    bench.work()
+    assert (job_of(job).status, run_of(job).attempts) == (JobStatus.SUCCEEDED, 1)
+
+
+def test_failures_that_find_the_circuit_open_cost_no_attempt(bench: Bench) -> None:
+    bench.llm.server.respond = lambda _: DOWN
+    jobs = [bench.job(key=str(n)) for n in range(14)]
+    bench.work()
+    spent = [run_of(job).attempts for job in jobs]
+    assert sum(spent) == circuit.MIN_CALLS
+    assert len(bench.llm.requests) == circuit.MIN_CALLS
+    bench.llm.server.respond = None
+    close_circuit()
+    bench.make_due()
+    bench.work()
+    assert {job_of(job).status for job in jobs} == {JobStatus.SUCCEEDED}
+
+
+def test_refused_credentials_make_a_handful_of_dead_letters_and_the_rest_waits(bench: Bench) -> None:
+    bench.llm.server.respond = lambda _: REFUSED
+    jobs = [bench.job(key=str(n)) for n in range(6)]
+    bench.work()
+    assert DeadLetter.objects.filter(error_class="AUTH_DENIED").count() == circuit.AUTH_FAILURES_IN_A_ROW
+    assert [run_of(job).attempts for job in jobs[circuit.AUTH_FAILURES_IN_A_ROW :]] == [0, 0, 0]
+
+
+def test_without_a_required_model_an_open_circuit_becomes_a_banner_at_once(bench: Bench) -> None:
+    bench.settings.LLM_REQUIRED = False
+    open_circuit()
+    job = bench.job()
+    bench.work()
+    assert (job_of(job).status, run_of(job).attempts, len(bench.llm.requests)) == (
+        JobStatus.SUCCEEDED,
+        1,
+        0,
+    )
+    assert job_of(job).banner == (
+        "Only deterministic checks ran. The language model is not available at the moment."
+        " A rerun gets the full review."
+    )
+    assert reasons(job) == {D + "a.py": UNAVAILABLE}
+
+
+def test_without_a_required_model_a_circuit_that_opens_keeps_the_parts_before_it(bench: Bench) -> None:
+    bench.settings.LLM_REQUIRED = False
+    bench.one_by_one()
+
+    def respond(request: Recorded) -> Reply | None:
+        if holds(2) in request.body["messages"][1]["content"]:
+            elsewhere(open_circuit)
+        return None
+
+    bench.llm.server.respond = respond
+    job = bench.job(big(3))
+    bench.work()
+    assert job_of(job).banner.startswith("The language model reviewed 2 of 3 parts, deterministic checks all")
+    assert (len(bench.llm.requests), reasons(job)) == (2, {D + "f2.py": UNAVAILABLE})
+
+
+def test_without_a_required_model_a_reachable_one_reviews_as_ever(bench: Bench) -> None:
+    bench.settings.LLM_REQUIRED = False
+    job = bench.job()
+    bench.work()
+    assert (job_of(job).status, job_of(job).banner, reasons(job)) == (JobStatus.SUCCEEDED, "", {})
+
+
+def test_without_a_required_model_a_refused_key_becomes_a_banner(bench: Bench) -> None:
+    bench.settings.LLM_REQUIRED = False
+    bench.llm.server.respond = lambda _: REFUSED
+    job = bench.job()
+    bench.work()
+    assert job_of(job).banner == (
+        "Only deterministic checks ran. The language model refused our credentials."
+        " A rerun gets the full review."
+    )
+
+
+def test_a_required_model_that_is_not_configured_is_a_configuration_error(bench: Bench) -> None:
+    bench.settings.LLM_PROVIDER = "none"
+    job = bench.job()
+    bench.work()
+    assert DeadLetter.objects.get(job_id=job).error_class == "CONFIG_INVALID"
+
+
+def test_a_model_that_is_neither_required_nor_configured_is_said_in_the_banner(bench: Bench) -> None:
+    bench.settings.LLM_PROVIDER, bench.settings.LLM_REQUIRED = "none", False
+    job = bench.job()
+    bench.work()
+    assert (job_of(job).status, job_of(job).banner) == (JobStatus.SUCCEEDED, NO_MODEL_BANNER)
+
+
+# -- rate limits ---------------------------------------------------------------------------------
+
+
+def test_scenario_08_one_429_pauses_all_and_costs_one_attempt(bench: Bench) -> None:
+    bench.llm.script(error(429, "x", Retry_After="7"))
+    jobs = [bench.job(key=str(n)) for n in range(4)]
+    bench.work()
+    assert len(bench.llm.requests) == 1
+    assert sorted(run_of(job).attempts for job in jobs) == [0, 0, 0, 1]
+    waits = sql.value("SELECT min(extract(epoch FROM available_at - now())) FROM outbox_messages")
+    assert 5.0 < waits <= 8.0
+
+
+def test_scenario_08_after_the_pause_all_are_reviewed(bench: Bench) -> None:
+    bench.llm.script(error(429, "x", Retry_After="7"))
+    jobs = [bench.job(key=str(n)) for n in range(4)]
+    bench.work()
+    sql.rows("UPDATE paces SET paused_until = now(), slow_rate = NULL, base_rate = NULL, slow_since = NULL")
+    dependencies.forget()
+    bench.make_due()
+    bench.work()
+    assert {job_of(job).status for job in jobs} == {JobStatus.SUCCEEDED}
+    assert len(bench.llm.requests) == 5
+
+
+def test_scenario_08_the_part_that_was_refused_is_all_that_is_asked_for_again(bench: Bench) -> None:
+    bench.one_by_one()
+    bench.llm.script(Reply(), Reply(), error(429, "x", Retry_After="7"))
+    job = bench.job(big(4))
+    bench.work()
+    assert len(run_of(job).progress) == 2
+    close_circuit()
+    sql.rows("DELETE FROM paces")
+    bench.make_due()
+    bench.work()
+    assert (job_of(job).status, len(bench.llm.requests)) == (JobStatus.SUCCEEDED, 5)
+
+
+def admitting(*waits: float) -> Callable[[str], dependencies.Permit]:
+    """Let the next calls wait for so long each, one after the other."""
+    real, left = dependencies.admit, list(waits)
+
+    def admit(name: str) -> dependencies.Permit:
+        if left:
+            raise Waiting(name, left.pop(0))
+        return real(name)
+
+    return admit
+
+
+def test_short_waits_are_slept_in_place(bench: Bench) -> None:
+    bench.monkeypatch.setattr(dependencies, "admit", admitting(0.01, 0.02))
+    job = bench.job()
+    bench.work()
+    assert (job_of(job).status, run_of(job).attempts) == (JobStatus.SUCCEEDED, 1)
+    assert Attempt.objects.filter(stage_run=run_of(job)).count() == 1
+
+
+def test_a_long_wait_gives_the_attempt_back_with_what_is_finished(bench: Bench) -> None:
+    bench.one_by_one()
+    real, calls = dependencies.admit, [0]
+
+    def admit(name: str) -> dependencies.Permit:
+        calls[0] += 1
+        if calls[0] == 3:
+            raise Waiting(name, 20.0)
+        return real(name)
+
+    bench.monkeypatch.setattr(dependencies, "admit", admit)
+    job = bench.job(big(4))
+    bench.work()
+    assert (run_of(job).status, run_of(job).attempts, len(run_of(job).progress)) == ("pending", 0, 2)
+    bench.make_due()
+    bench.work()
+    assert (job_of(job).status, len(bench.llm.requests)) == (JobStatus.SUCCEEDED, 4)
+
+
+def test_many_short_waits_end_like_a_long_one(bench: Bench) -> None:
+    bench.monkeypatch.setattr(model_calls, "PATIENCE_SECONDS", 0.05)
+    bench.monkeypatch.setattr(dependencies, "admit", admitting(*[0.02] * 50))
+    job = bench.job()
+    bench.work()
+    assert (run_of(job).attempts, len(bench.llm.requests)) == (0, 0)
+
+
+# -- ends in the middle of a review --------------------------------------------------------------
+
+
+def elsewhere(work: Callable[[], object]) -> None:
+    """Do something to the database in the middle of a call: in a thread of its own."""
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run).result()
+
+
+def ends_at(part: int, end: Callable[[], object]) -> Callable[[Recorded], Any]:
+    """End the job while the model is at work on a part."""
+
+    def respond(request: Recorded) -> Reply | None:
+        if holds(part) in request.body["messages"][1]["content"]:
+            elsewhere(end)
+        return Reply(answer=FINDING) if holds(1) in request.body["messages"][1]["content"] else None
+
+    return respond
+
+
+def test_scenario_20_a_job_cancelled_in_the_middle_keeps_what_is_finished(bench: Bench) -> None:
+    bench.one_by_one()
+    job = bench.job(big(4))
+    bench.llm.server.respond = ends_at(2, lambda: pipeline.cancel(job, "ann", "not needed"))
+    bench.work()
+    assert (job_of(job).status, job_of(job).is_late, len(bench.llm.requests)) == ("cancelled", False, 2)
+    assert job_of(job).banner == (
+        "Cancelled after reviewing 2 of 4 parts. Results shown are from the completed portion."
+    )
+    assert reasons(job) == {D + "f2.py": STOPPED, D + "f3.py": STOPPED}
+    assert [call[0] for call in scripted.CALLS] == ["fetch"], "nobody is told"
+    assert not JobEvent.objects.filter(kind=JobEvent.Kind.ALERT).exists()
+
+
+def test_scenario_20_a_job_past_its_deadline_stops_and_says_how_far_it_came(bench: Bench) -> None:
+    bench.one_by_one()
+    job = bench.job(big(4))
+
+    def expire() -> None:
+        sql.rows("UPDATE jobs SET deadline_at = now() WHERE id = %(job)s", {"job": job})
+
+    bench.llm.server.respond = ends_at(1, expire)
+    bench.work()
+    assert (job_of(job).status, job_of(job).is_late, len(bench.llm.requests)) == ("timed_out", True, 1)
+    assert job_of(job).banner == (
+        "Timed out after reviewing 1 of 4 parts. Results shown are from the completed portion."
+    )
+
+
+def test_scenario_20_a_job_within_its_deadline_is_reviewed_to_its_end(bench: Bench) -> None:
+    bench.one_by_one()
+    job = bench.job(big(4))
+    bench.work()
+    assert (job_of(job).status, len(bench.llm.requests), reasons(job)) == (JobStatus.SUCCEEDED, 4, {})
+
+
+def test_a_question_that_the_database_cannot_answer_does_not_stop_the_review(bench: Bench) -> None:
+    def lost(_: StageClaim) -> bool:
+        raise OperationalError("the connection is lost")
+
+    bench.monkeypatch.setattr(pipeline, "still_ours", lost)
+    bench.one_by_one()
+    job = bench.job(big(3))
+    bench.work()
+    assert job_of(job).status == JobStatus.SUCCEEDED
+
+
+# -- workers that go away ------------------------------------------------------------------------
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    for _ in range(2000):
+        if await driver.in_thread(is_so):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to pass")
+
+
+def cut_short(bench: Bench, claim: StageClaim, is_far_enough: Callable[[], object]) -> None:
+    """Run the stage until `is_far_enough`, then stop its worker."""
+
+    async def run() -> None:
+        work = asyncio.create_task(stage.run(claim))
+        await until(is_far_enough)
+        work.cancel()
+        await asyncio.wait([work])
+        assert work.cancelled()
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_is_shut_down_leaves_what_was_answered(bench: Bench) -> None:
+    bench.one_by_one()
+    job = bench.job(big(3))
+    claim = bench.fetch_only(job)
+    bench.llm.script(Reply(), Reply(hang=True))
+    cut_short(bench, claim, lambda: len(bench.llm.requests) == 2)
+    assert len(run_of(job).progress) == 1
+    pipeline.give_back(claim)
+    bench.work()
+    assert (job_of(job).status, run_of(job).attempts) == (JobStatus.SUCCEEDED, 1)
+    assert len(bench.llm.requests) == 4, "two that were begun, and the two that were not finished"
+
+
+def test_a_worker_that_is_shut_down_gives_its_permit_back(bench: Bench) -> None:
+    bench.settings.CONCURRENCY_LIMITS = {"llm": 1}
+    job = bench.job()
+    claim = bench.fetch_only(job)
+    bench.llm.script(Reply(hang=True))
+    cut_short(bench, claim, lambda: len(bench.llm.requests) == 1)
+    assert sql.value("SELECT count(*) FROM pace_slots WHERE token IS NOT NULL") == 0
+
+
+def test_scenario_13_finished_parts_are_kept_while_others_are_under_way(bench: Bench) -> None:
+    bench.monkeypatch.setattr(model_calls, "KEEP_SECONDS", 0.01)
+    # Whatever the end of the worker would still write is gone with it.
+    bench.monkeypatch.setattr(model_calls.ProgressKeeper, "keep_rest", model_calls.ProgressKeeper.close)
+    bench.one_by_one()
+    job = bench.job(big(3))
+    claim = bench.fetch_only(job)
+    bench.llm.script(Reply(), Reply(), Reply(hang=True))
+    cut_short(bench, claim, lambda: len(run_of(job).progress) == 2)
+
+
+def test_scenario_13_the_next_worker_pays_only_for_the_parts_that_are_not_finished(bench: Bench) -> None:
+    bench.monkeypatch.setattr(model_calls, "KEEP_SECONDS", 0.01)
+    bench.monkeypatch.setattr(model_calls.ProgressKeeper, "keep_rest", model_calls.ProgressKeeper.close)
+    bench.one_by_one()
+    job = bench.job(big(3))
+    claim = bench.fetch_only(job)
+    bench.llm.script(Reply(answer=FINDING), Reply(), Reply(hang=True))
+    cut_short(bench, claim, lambda: len(run_of(job).progress) == 2)
+    bench.make_due()
+    bench.work()
+    assert (job_of(job).status, run_of(job).attempts) == (JobStatus.SUCCEEDED, 2)
+    assert len(bench.llm.requests) == 4
+    assert Attempt.objects.filter(stage_run=run_of(job), outcome="lost").count() == 1
+
+
+def test_progress_that_cannot_be_written_does_not_stop_the_review(bench: Bench) -> None:
+    def lost(*_: object) -> None:
+        raise OperationalError("the connection is lost")
+
+    bench.monkeypatch.setattr(model_calls, "KEEP_SECONDS", 0.0)
+    bench.monkeypatch.setattr(pipeline, "keep_progress", lost)
+    bench.one_by_one()
+    job = bench.job(big(3))
+    bench.work()
+    assert job_of(job).status == JobStatus.SUCCEEDED
+
+
+def test_scenario_11_with_its_budget_gone_the_slow_part_is_left_out(bench: Bench) -> None:
+    bench.settings.LLM_TIMEOUT_SECONDS = 1.5
+    bench.llm.server.respond = failing_on(3, Reply(hang=True))
+    job = bench.job(big(3))
+    sql.rows("UPDATE stage_runs SET max_attempts = 2 WHERE stage = 'llm'")
+    bench.work()
+    assert (run_of(job).status, run_of(job).error_class) == ("retry_wait", str(ErrorClass.NETWORK_TIMEOUT))
+    bench.make_due()
+    bench.work()
+    assert job_of(job).status == JobStatus.SUCCEEDED
+    assert reasons(job) == {D + "f2.py": "not reviewed: the model did not answer in time; a rerun may help"}
+    assert job_of(job).banner.startswith("Warning: 33% of the change could not be reviewed")
+    assert JobEvent.objects.get(job_id=job).context["classes"] == {"NETWORK_TIMEOUT": 1}
+
+
+def test_scenario_11_a_part_that_answers_within_the_budget_is_reviewed(bench: Bench) -> None:
+    bench.settings.LLM_TIMEOUT_SECONDS = 1.5
+    bench.llm.server.respond = failing_on(3, Reply(hang=True))
+    job = bench.job(big(3))
+    bench.work()
+    bench.llm.server.respond = None
+    bench.make_due()
+    bench.work()
+    assert (job_of(job).status, job_of(job).banner, reasons(job)) == (JobStatus.SUCCEEDED, "", {})
+    assert FindingRow.objects.filter(job_id=job).count() == 0

@@ -1,0 +1,113 @@
+"""Waiting for a dependency costs no attempt (architecture: open circuits; specification 003, 2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from criticizer import dependencies, outbox, sql
+from criticizer.failures import ErrorClass, Place, RetryableFailure, Waiting
+from criticizer.models import OutboxMessage
+from reviews import pipeline
+from reviews.models import Attempt, ReviewJob, StageRun
+from reviews.states import JobStatus, StageStatus
+from tests import scripted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Post = Callable[..., Any]
+Work = Callable[[], int]
+
+AWAY = Waiting("llm:openai", 30.0, "its circuit is open")
+
+
+def test_a_stage_that_waits_gives_its_attempt_back(post: Post, work: Work) -> None:
+    post()
+    scripted.SCRIPT["llm"].append(AWAY)
+
+    work()
+
+    run = StageRun.objects.get(stage="llm")
+    assert (run.status, run.attempts) == (StageStatus.PENDING, 0)
+    assert run.next_attempt_at is not None
+    message = OutboxMessage.objects.get()
+    assert (message.waiting_for, message.lease_token) == ("llm:openai", None)
+    assert sql.value("SELECT available_at > now() + interval '25 s' FROM outbox_messages")
+    attempt = Attempt.objects.get(stage_run=run)
+    assert attempt.outcome == "given_back"
+    assert "llm:openai" in attempt.detail
+
+
+def test_work_that_waited_goes_on_with_its_whole_budget(
+    post: Post, work: Work, make_due: Callable[[], None]
+) -> None:
+    post()
+    scripted.SCRIPT["llm"].append(AWAY)
+    work()
+    make_due()
+    work()
+    assert ReviewJob.objects.get().status == JobStatus.SUCCEEDED
+    assert StageRun.objects.get(stage="llm").attempts == 1
+
+
+def test_a_long_outage_leaves_one_attempt_in_the_history(
+    post: Post, work: Work, make_due: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def still_away(name: str) -> None:
+        raise Waiting(name, 30.0)
+
+    post()
+    scripted.SCRIPT["llm"].append(AWAY)
+    work()
+    monkeypatch.setattr(dependencies, "check", still_away)
+    for _ in range(5):
+        make_due()
+        work()
+    assert Attempt.objects.filter(stage_run__stage="llm").count() == 1
+    assert StageRun.objects.get(stage="llm").attempts == 0
+    assert OutboxMessage.objects.get().waiting_for == "llm:openai"
+
+
+def test_waiting_does_not_hide_the_failures_before_it(
+    post: Post, work: Work, make_due: Callable[[], None]
+) -> None:
+    post()
+    down = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.REVIEWER, "503")
+    scripted.SCRIPT["llm"].extend([down, AWAY, down])
+    for _ in range(3):
+        work()
+        make_due()
+    assert StageRun.objects.get(stage="llm").attempts == 2
+
+
+def test_a_wake_makes_waiting_work_due_one_after_another(post: Post, work: Work) -> None:
+    for number in range(4):
+        post(key=f"k{number}", changelist=str(number + 1))
+        scripted.SCRIPT["llm"].append(AWAY)
+    work()
+
+    assert outbox.wake("llm:another") == 0
+    assert outbox.wake("llm:openai", per_second=0.1) == 4
+
+    due = sql.rows(
+        "SELECT waiting_for, extract(epoch FROM available_at - now())::int AS seconds"
+        "  FROM outbox_messages ORDER BY available_at"
+    )
+    assert [row["waiting_for"] for row in due] == [""] * 4
+    assert due[0]["seconds"] <= 0
+    assert 8 <= due[1]["seconds"] <= 10
+    assert all(row["seconds"] <= 30 for row in due)  # never later than it would have been
+
+
+def test_a_stage_whose_job_ended_does_not_wait(post: Post, work: Work) -> None:
+    job_id = post().job_id
+
+    def step(claim: pipeline.StageClaim) -> None:
+        pipeline.cancel(job_id, "olga", "not needed")
+        raise AWAY
+
+    scripted.SCRIPT["llm"].append(step)
+    work()
+    assert ReviewJob.objects.get().status == JobStatus.CANCELLED
+    assert not OutboxMessage.objects.exists()

@@ -1,0 +1,82 @@
+"""What once went wrong: each row is a leak, a false alarm or a standstill that was found."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from criticizer.redaction import RedactionBlocked, redact
+from tests.redaction.fakes import HEX, draw, password
+
+P = password()
+L32 = draw(32, HEX + "ghijklmnopq")
+UUID = "-".join(draw(n, HEX) for n in (8, 4, 4, 4, 12))
+L40 = draw(40, HEX + "ghijklmnopqrstuvwxyz")
+NUMBERED = "dragon" + "fly88"
+
+LEAKS = {
+    "constant of a borrowed type": (f'const API_TOKEN: &str = "{L32}";', L32),
+    "block with a default below": (f'variable "api_token" {{\n  type = string\n  default = "{L32}"\n}}', L32),
+    "property list": (f"<key>apiToken</key>\n<string>{L32}</string>", L32),
+    "user without password": (f"curl https://example.com -u {L32}:", L32),
+    "set and assign": (f"API_TOKEN ?= {L32}", L32),
+    "fish": (f"set -x API_TOKEN {L32}", L32),
+    "literal with a mark": (f'#define kAPIKey @"{L32}"', L32),
+    "table": (f"| API_TOKEN | `{L32}` |", L32),
+    "beside its name": (f"# the old api token {L32} was revoked", L32),
+    "uuid beside a key": (f"[DEBUG] Using Key={UUID}", UUID),
+    "user name that is a token": (f"https://{L32}@example.com/x.git", L32),
+    "one case, no name": (f'x = "{L40}"', L40),
+    "word with a number": (f"password: {NUMBERED}", NUMBERED),
+    "password with a hash sign": ("requirepass " + "Hx7#kLm2!pQ", "kLm2!pQ"),
+    "piped": (f"echo '{P}' | sudo -S ls", P),
+    "piped into docker": (f"echo {P} | docker login --password-stdin", P),
+    "chpasswd": (f"echo 'ann:{P}' | chpasswd", P),
+    "third argument": (f'getConnection(url, "ann", "{P}")', P),
+    "without a sign": (f"  password {P}", P),
+    "dash": (f"Password - {P}", P),
+    "other languages": (f"\u043f\u0430\u0440\u043e\u043b\u044c: {P}", P),
+    "full-width colon": (f"\u30d1\u30b9\u30ef\u30fc\u30c9\uff1a{P}", P),
+    "same value later on the line": (f"Passwd:{P} {P}", P),
+    "after a colour": (f"\x1b[94mghp_{draw(36)}\x1b[0m", draw(36)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_leak_that_was_found_stays_closed(name: str) -> None:
+    text, secret = LEAKS[name]
+    assert secret in text
+    assert secret not in redact(text).text
+
+
+IN_VAIN = [
+    "password (bool): Enable password entry.",
+    "pass base_1=False, to correspond to the value of the parse action.)",
+    "password: FilterOrBool = False,",
+    "Load and return a dynamic library identified by 'name'.",
+    '!function(t,e){t.key="a1";t.pass=r?1:0}',
+    f"script-src 'sha256-{draw(43)}='",
+    f'pin-sha256="+{draw(42)}="',
+    "https://notes.example.com/API-" + draw(32, "0123456789ABCDEF"),
+    '"image/png": "iVBORw0KGgo' + draw(200) + '"',
+    "unzip -p archive1.zip file2.txt",
+]
+
+
+@pytest.mark.parametrize("text", IN_VAIN)
+def test_text_that_was_changed_in_vain_stays_as_it_is(text: str) -> None:
+    assert redact(text).text == text
+
+
+@pytest.mark.parametrize("unit", ["A1b2C3d4E5f6G7h8I9j0", "aaa8Q~", "xoxp-xoxe-", "key_"])
+def test_text_that_took_minutes_takes_a_moment(unit: str) -> None:
+    """These took 136 s, 82 s and about 70 s; the bound is loose, a machine under load keeps it too."""
+    text = (unit * (200_000 // len(unit) + 1))[:200_000]
+    begun = time.thread_time()
+    try:
+        redact(text)
+    except RedactionBlocked as blocked:
+        if blocked.reason_code != "budget":
+            raise
+    assert time.thread_time() - begun < 8

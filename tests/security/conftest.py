@@ -1,0 +1,111 @@
+"""One client per kind of person and per kind of key, and a world of rows to point at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.test import Client
+
+from criticizer.models import Circuit
+from reviews import keys
+from reviews.api.auth import ApiKeyThrottle
+from reviews.api.refusals import REFUSALS
+from reviews.models import ViewerScope
+from reviews.roles import ROLES
+from tests import factories
+
+
+@pytest.fixture(autouse=True)
+def _fresh_process(settings: Any) -> Iterator[None]:
+    """What a process remembers about keys does not pass from test to test."""
+    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
+    ApiKeyThrottle.reset()
+    REFUSALS.reset()
+    yield
+    ApiKeyThrottle.reset()
+    REFUSALS.reset()
+
+
+class People:
+    """Clients of people, by the letter of their role in the tables of these tests.
+
+    `?` anonymous, `N` logged in without any role, `R` reviewer, `O` operator, `A` approver, `U`
+    auditor, `S` security admin, `X` superuser. All but `?` are staff, so that the admin asks for
+    permissions.
+    """
+
+    LETTERS = {"R": "reviewer", "O": "operator", "A": "approver", "U": "auditor", "S": "security admin"}
+
+    def __init__(self, is_staff: bool = True) -> None:
+        self.clients = {"?": Client(raise_request_exception=False)}
+        for letter in "NROAUSX":
+            user = factories.UserFactory(
+                username=f"{letter}-person", is_staff=is_staff, is_superuser=letter == "X", reads=False
+            )
+            if letter in self.LETTERS:
+                user.groups.add(Group.objects.get(name=self.LETTERS[letter]))
+            self.clients[letter] = Client(raise_request_exception=False)
+            self.clients[letter].force_login(user)
+
+
+@dataclass
+class World:
+    """One row of everything the admin shows."""
+
+    job: Any = field(init=False)
+    ids: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.job = factories.job_with_stages()
+        factories.FindingRowFactory(job=self.job)
+        factories.CoverageRowFactory(job=self.job)
+        entry = factories.AllowListEntryFactory()
+        ViewerScope.objects.create(
+            group=Group.objects.get(name="reviewer"), prefix="//depot/main/...", reason="their project"
+        )
+        self.ids = {
+            "reviews_reviewjob": self.job.pk,
+            "reviews_allowlistentry": entry.pk,
+            "reviews_artifact": factories.ArtifactFactory(job=self.job).pk,
+            "reviews_apikey": factories.ApiKeyFactory().pk,
+            "reviews_viewerscope": ViewerScope.objects.get().pk,
+            "notifications_delivery": factories.DeliveryFactory(job=self.job).pk,
+            "deadletters_deadletter": factories.DeadLetterFactory().pk,
+            "criticizer_securityevent": factories.SecurityEventFactory().pk,
+            "criticizer_workercluster": factories.WorkerClusterFactory().pk,
+            "criticizer_circuit": Circuit.objects.create(name="llm:openai").pk,
+            "auth_user": factories.UserFactory(username="somebody").pk,
+            "auth_group": Group.objects.get(name="auditor").pk,
+        }
+
+
+@pytest.fixture
+def world(db: None) -> World:
+    return World()
+
+
+@pytest.fixture
+def people(world: World) -> People:
+    return People()
+
+
+@pytest.fixture
+def callers(db: None) -> dict[str, Client]:
+    """Clients of the API: without a key, with one per role, with a revoked and an unknown one."""
+
+    def bearing(key: str) -> Client:
+        return Client(raise_request_exception=False, headers={"Authorization": f"Bearer {key}"})
+
+    found = {"none": Client(raise_request_exception=False), "unknown": bearing("crz_" + "x" * 43)}
+    for role in ("trigger", "reviewer", "operator"):
+        found[role] = bearing(keys.create(role, role))
+    found["revoked"] = bearing(keys.create("revoked", "operator"))
+    keys.revoke("revoked")
+    return found
+
+
+assert set(People.LETTERS.values()) == set(ROLES), "a role without a letter is not tested"

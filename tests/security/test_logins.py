@@ -1,0 +1,274 @@
+"""Logins are throttled with one constant answer, nobody is locked out for ever, and dangerous
+actions ask for the password again."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.core.management import call_command
+from django.test import Client, RequestFactory
+
+from criticizer import reauth, throttle
+from criticizer.addresses import client_address, neighbourhood
+from criticizer.models import LoginTry, SecurityEvent
+from reviews.models import ApiKey
+from tests import factories
+from tests.factories import PASSWORD
+
+pytestmark = pytest.mark.django_db
+
+HOME, ELSEWHERE = "203.0.113.7", "198.51.100.9"
+
+
+@pytest.fixture
+def ann() -> Any:
+    return factories.UserFactory(username="ann")
+
+
+def log_in(password: str, address: str = HOME, name: str = "ann") -> Any:
+    form = {"username": name, "password": password}
+    return Client().post("/login/", form, REMOTE_ADDR=address)
+
+
+def is_in(response: Any) -> bool:
+    return bool(response.status_code == 302)
+
+
+def fail(times: int, address: str = HOME, name: str = "ann") -> None:
+    for _ in range(times):
+        throttle.note_failure(name, address)
+
+
+def let_time_pass(**fields: int) -> None:
+    """Move every row into the past."""
+    past = timedelta(**fields)
+    for row in LoginTry.objects.all():
+        row.window_ends_at -= past
+        row.locked_until = row.locked_until and row.locked_until - past
+        row.succeeded_at = row.succeeded_at and row.succeeded_at - past
+        row.save()
+
+
+def text_of(response: Any) -> str:
+    import re
+
+    return re.sub(r'name="csrfmiddlewaretoken" value="[^"]*"', "", response.content.decode())
+
+
+def test_the_right_password_is_refused_during_a_lock_with_the_same_answer(ann: Any) -> None:
+    wrong = [log_in("wrong") for _ in range(throttle.PAIR_LIMIT)]
+    right = log_in(PASSWORD)
+    assert not is_in(right)
+    assert (right.status_code, text_of(right)) == (wrong[0].status_code, text_of(wrong[0]))
+    unknown = log_in("wrong", name="nobody")
+    assert text_of(unknown).replace("nobody", "ann") == text_of(wrong[0])
+
+
+def test_a_lock_expires_and_attempts_during_it_do_not_extend_it(ann: Any) -> None:
+    fail(throttle.PAIR_LIMIT)
+    until = LoginTry.objects.order_by("-locked_until").exclude(locked_until=None).get().locked_until
+    for _ in range(3):
+        assert not is_in(log_in(PASSWORD))
+    assert LoginTry.objects.exclude(locked_until=None).get().locked_until == until
+    let_time_pass(seconds=throttle.LOCK_SECONDS + 1)
+    assert is_in(log_in(PASSWORD))
+
+
+def test_a_lock_leaves_one_security_event_that_names_no_unknown_account(ann: Any) -> None:
+    fail(throttle.PAIR_LIMIT)
+    fail(throttle.PAIR_LIMIT, name="hunter2 typed into the wrong field")
+    events = SecurityEvent.objects.filter(kind="login_locked").order_by("id")
+    assert [event.actor for event in events] == ["ann", "(unknown account)"]
+    assert "hunter2" not in str(list(events.values()))
+    assert "hunter2" not in str(list(LoginTry.objects.values()))
+
+
+def test_failures_from_elsewhere_do_not_lock_this_address(ann: Any) -> None:
+    fail(throttle.PAIR_LIMIT, ELSEWHERE)
+    assert not is_in(log_in(PASSWORD, ELSEWHERE))
+    assert is_in(log_in(PASSWORD, HOME))
+
+
+def test_strangers_cannot_lock_an_owner_out_of_a_known_address(ann: Any) -> None:
+    assert is_in(log_in(PASSWORD, HOME))
+    for number in range(throttle.ACCOUNT_LIMIT):
+        throttle.note_failure("ann", f"198.51.100.{number}")
+    assert not is_in(log_in(PASSWORD, "192.0.2.1"))  # from an address it never used
+    assert is_in(log_in(PASSWORD, HOME))
+
+
+def test_one_address_cannot_try_many_accounts(ann: Any) -> None:
+    for number in range(throttle.ADDRESS_LIMIT):
+        throttle.note_failure(f"name{number}", ELSEWHERE)
+    assert not is_in(log_in(PASSWORD, ELSEWHERE))
+    assert is_in(log_in(PASSWORD, HOME))
+
+
+def test_a_success_forgets_the_failures_before_it(ann: Any) -> None:
+    fail(throttle.PAIR_LIMIT - 1)
+    assert is_in(log_in(PASSWORD))
+    fail(throttle.PAIR_LIMIT - 1)
+    assert is_in(log_in(PASSWORD))
+
+
+def test_the_admin_and_the_asked_again_password_are_throttled_alike(ann: Any) -> None:
+    fail(throttle.PAIR_LIMIT)
+    ann.is_staff = True
+    ann.save()
+    form = {"username": "ann", "password": PASSWORD}
+    assert not is_in(Client().post("/admin/login/", form, REMOTE_ADDR=HOME))
+    client = Client(REMOTE_ADDR=HOME)
+    client.force_login(ann)
+    assert client.post("/reauth/", {"password": PASSWORD, "next": "/"}).status_code == 200
+
+
+def test_an_operator_on_the_machine_can_end_a_lock(ann: Any) -> None:
+    fail(throttle.PAIR_LIMIT)
+    call_command("unlock_login", "ann", stdout=io.StringIO())
+    assert is_in(log_in(PASSWORD))
+
+
+def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttle, "MAX_ROWS", 30)
+    for number in range(40):
+        throttle.note_failure(f"name{number}", f"198.51.100.{number}")
+    assert LoginTry.objects.count() <= 33
+
+
+def test_old_rows_go_and_known_addresses_stay(ann: Any) -> None:
+    log_in(PASSWORD, HOME)
+    fail(3, ELSEWHERE, "bob")
+    let_time_pass(days=1)
+    throttle.note_failure("carl", "192.0.2.5")
+    assert LoginTry.objects.count() == 4  # ann at home; carl, his address, both
+    assert LoginTry.objects.filter(succeeded_at__isnull=False).count() == 1
+
+
+def test_neighbours_of_an_ipv6_address_count_together() -> None:
+    assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff") == "2001:db8::/64"
+    assert neighbourhood("2001:db8:0:1::1") != neighbourhood("2001:db8::1")
+    assert neighbourhood("::ffff:203.0.113.7") == HOME
+    assert neighbourhood("not an address") == ""
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "found"),
+    [
+        (HOME, "192.0.2.1", HOME),  # anybody can write the header
+        ("10.0.0.1", "192.0.2.1, 198.51.100.9", ELSEWHERE),  # the proxy appends what it saw
+        ("10.0.0.1", "192.0.2.1, 198.51.100.9, 10.0.0.2", ELSEWHERE),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.1", "not an address", "10.0.0.1"),
+    ],
+)
+def test_forwarded_addresses_are_believed_from_named_proxies_only(
+    rf: RequestFactory, settings: Any, peer: str, forwarded: str, found: str
+) -> None:
+    settings.TRUSTED_PROXIES = ["10.0.0.0/8"]
+    request = rf.get("/", REMOTE_ADDR=peer, headers={"X-Forwarded-For": forwarded})
+    assert client_address(request) == found
+
+
+# -- the password again ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def security_admin() -> Client:
+    user = factories.UserFactory(username="sam", is_staff=True)
+    user.groups.add(Group.objects.get(name="security admin"), Group.objects.get(name="operator"))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def grow_old(client: Client) -> None:
+    session = client.session
+    session["password_at"] -= reauth.MAX_AGE_SECONDS + 1
+    session.save()
+
+
+def _letter_form(action: str) -> Callable[[], tuple[str, dict[str, Any]]]:
+    def make() -> tuple[str, dict[str, Any]]:
+        letter = factories.DeadLetterFactory()
+        return "/admin/deadletters/deadletter/", {"action": action, "_selected_action": [letter.pk],
+                                                  "confirmed": "yes", "reason": "TICKET-1"}  # fmt: skip
+
+    return make
+
+
+def _revoke() -> tuple[str, dict[str, Any]]:
+    key = factories.ApiKeyFactory()
+    return "/admin/reviews/apikey/", {"action": "revoke", "_selected_action": [key.pk]}
+
+
+def _force() -> tuple[str, dict[str, Any]]:
+    return "/admin/criticizer/circuit/", {"action": "force_open", "_selected_action": ["llm:openai"]}
+
+
+DANGEROUS: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
+    "replay": _letter_form("replay"),
+    "discard": _letter_form("discard"),
+    "revoke a key": _revoke,
+    "force a circuit": _force,
+    "make a key": lambda: ("/admin/reviews/apikey/add/", {"name": "ci", "role": "trigger"}),
+    "edit the allow-list": lambda: ("/admin/reviews/allowlistentry/add/", {}),
+    "edit a viewing scope": lambda: ("/admin/reviews/viewerscope/add/", {}),
+}
+
+
+@pytest.mark.parametrize("what", DANGEROUS)
+def test_an_old_password_is_asked_for_again_before(what: str, security_admin: Client) -> None:
+    address, form = DANGEROUS[what]()
+    assert not security_admin.post(address, form).headers.get("Location", "").startswith("/reauth/")
+    grow_old(security_admin)
+    answer = security_admin.post(address, form)
+    assert answer["Location"].startswith("/reauth/?next=%2Fadmin%2F")
+
+
+def test_nothing_is_done_while_it_is_asked(security_admin: Client) -> None:
+    grow_old(security_admin)
+    security_admin.post("/admin/reviews/apikey/add/", {"name": "ci", "role": "operator"})
+    assert not ApiKey.objects.exists()
+    address, form = DANGEROUS["discard"]()
+    security_admin.post(address, form)
+    assert factories.DeadLetter.objects.get().status == "open"
+
+
+def test_reading_asks_for_nothing(security_admin: Client) -> None:
+    grow_old(security_admin)
+    for address in ("/", "/admin/", "/admin/deadletters/deadletter/", "/admin/reviews/apikey/"):
+        assert security_admin.get(address).status_code == 200
+
+
+def test_the_right_password_goes_on_where_one_was_going(security_admin: Client) -> None:
+    grow_old(security_admin)
+    where = security_admin.get("/admin/reviews/apikey/add/")["Location"]
+    page = security_admin.get(where)
+    assert "Confirm your password" in page.content.decode()
+    before = security_admin.session.session_key
+    done = security_admin.post("/reauth/", {"password": PASSWORD, "next": "/admin/reviews/apikey/add/"})
+    assert done["Location"] == "/admin/reviews/apikey/add/"
+    assert security_admin.session.session_key != before
+    assert security_admin.get("/admin/reviews/apikey/add/").status_code == 200
+
+
+def test_the_wrong_password_stays_and_leaves_an_event(security_admin: Client) -> None:
+    grow_old(security_admin)
+    answer = security_admin.post("/reauth/", {"password": "wrong", "next": "/admin/reviews/apikey/add/"})
+    assert "That is not the password" in answer.content.decode()
+    assert "wrong" not in answer.content.decode().replace("wrong account", "")
+    assert SecurityEvent.objects.get(kind="password_refused").actor == "sam"
+    assert security_admin.get("/admin/reviews/apikey/add/").status_code == 302
+
+
+@pytest.mark.parametrize(
+    "target", ["https://mallory.example/", "//mallory.example/", "javascript:alert(1)", ""]
+)
+def test_it_leads_to_no_other_host(security_admin: Client, target: str) -> None:
+    done = security_admin.post("/reauth/", {"password": PASSWORD, "next": target})
+    assert done["Location"] == "/"

@@ -1,0 +1,309 @@
+"""Every address and every role: one table, in which each address of the resolver must stand.
+
+A value of the table names who is served, by the letters of `People`; everybody else is sent to
+log in (anonymous, or not staff) or refused. A new address fails here until it has its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from reviews.models import ApiKey
+from tests.security.conftest import People, World
+from tests.security.hardened import assert_hardened
+
+pytestmark = pytest.mark.django_db
+
+EVERYBODY, LOGGED_IN = "?NROAUSX", "NROAUSX"
+READERS = "ROAUSX"  # of reviews
+TROUBLE = "OAUX"
+SECURITY = "USX"
+
+
+def read_only(who: str) -> dict[str, str]:
+    return {"changelist": who, "change": who, "history": who, "add": "", "delete": ""}
+
+
+# Table of the admin -> its views -> who is served on GET.
+TABLES = {
+    # The security admin has no viewing scope: the list is empty, the review is not there.
+    "reviews_reviewjob": {**read_only("ROAUX"), "changelist": "ROAUSX", "accept_late": "OAX"},
+    "reviews_allowlistentry": {
+        "changelist": SECURITY, "change": SECURITY, "history": SECURITY, "explain": SECURITY,
+        "add": "SX", "delete": "SX",
+    },
+    "reviews_allowlistentryevent": read_only(SECURITY),
+    "reviews_viewerscope": {
+        "changelist": SECURITY, "change": SECURITY, "history": SECURITY, "add": "SX", "delete": "SX",
+    },
+    "reviews_viewerscopeevent": read_only(SECURITY),
+    "reviews_artifact": {**read_only("OUSX"), "content": "SX"},  # a raw one
+    "reviews_apikey": {**read_only(SECURITY), "add": "SX"},
+    "reviews_sourceevent": read_only(TROUBLE),
+    "reviews_sourceposition": read_only(TROUBLE),
+    "reviews_jobevent": read_only(TROUBLE),
+    "notifications_delivery": read_only(TROUBLE),
+    "deadletters_deadletter": read_only(TROUBLE),
+    "criticizer_securityevent": read_only(SECURITY),
+    "criticizer_workercluster": read_only(TROUBLE),
+    "criticizer_circuit": {**read_only(TROUBLE), "force": "OX"},
+    "auth_group": {**read_only(SECURITY), "add": "X", "delete": "X"},
+    "auth_user": {**read_only(SECURITY), "add": "X", "delete": "X", "password_change": "X"},
+}  # fmt: skip
+
+# Other addresses for people -> method -> who is served.
+PAGES = {
+    "reviews:list": {"GET": READERS, "POST": "405"},
+    "reviews:list-live": {"GET": READERS, "POST": "405"},
+    # The security admin may open the list but has no viewing scope: the review is not there.
+    "reviews:detail": {"GET": "ROAUX", "POST": "405"},
+    "reviews:detail-live": {"GET": "ROAUX", "POST": "405"},
+    "login": {"GET": EVERYBODY},
+    "logout": {"GET": "405"},
+    "reauth": {"GET": LOGGED_IN},
+    "admin:index": {"GET": LOGGED_IN},
+    "admin:login": {"GET": EVERYBODY},
+    "admin:logout": {"GET": "405"},
+    "admin:password_change": {"GET": LOGGED_IN},
+    "admin:password_change_done": {"GET": LOGGED_IN},
+    "admin:jsi18n": {"GET": LOGGED_IN},
+    "admin:autocomplete": {"GET": ""},  # no field of ours completes itself
+    "admin:view_on_site": {"GET": LOGGED_IN},  # a redirect to the page, which decides for itself
+    "failure-codes": {"GET": LOGGED_IN},
+    "admin:app_list": {"GET": "ROAUSX"},
+}
+
+# Addresses of the API -> method -> roles of keys; other methods are 405, other roles 403.
+API = {
+    "api-reviews": {"GET": {"trigger", "reviewer", "operator"}, "POST": {"trigger"}},
+    "api-review": {"GET": {"trigger", "reviewer", "operator"}},
+    "api-review-cancel": {"POST": {"trigger", "operator"}},
+    "api-perforce": {"POST": {"trigger"}},
+    "api-dead-letters": {"GET": {"operator"}},
+    "api-dead-letter": {"GET": {"operator"}},
+}
+OPEN = {"api-schema", "api-docs", "api-unknown", "metrics"}  # tested by name below
+# Unnamed: the admin's redirect from /<id>/ to /<id>/change/, and its catch-all.
+UNNAMED = {"<path:object_id>/", "(?P<url>.*)$"}
+
+# (list, action) -> who may do it.
+ACTIONS = {
+    ("deadletters_deadletter", "replay"): "OX",
+    ("deadletters_deadletter", "restart"): "OX",
+    ("deadletters_deadletter", "discard"): "OX",
+    ("reviews_apikey", "revoke"): "SX",
+    ("criticizer_circuit", "force_open"): "OX",
+    ("criticizer_circuit", "force_closed"): "OX",
+    ("criticizer_circuit", "release"): "OX",
+    ("auth_user", "delete_selected"): "X",
+    ("auth_group", "delete_selected"): "X",
+}
+
+
+def addresses(resolver: Any = None, namespace: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (name with its namespace, route) of every address."""
+    for entry in (resolver or get_resolver()).url_patterns:
+        if isinstance(entry, URLResolver):
+            inner = f"{namespace}{entry.namespace}:" if entry.namespace else namespace
+            yield from addresses(entry, inner)
+        else:
+            assert isinstance(entry, URLPattern)
+            yield f"{namespace}{entry.name}", str(entry.pattern)
+
+
+ADMIN_VIEWS = [(table, view) for table, views in TABLES.items() for view in views]
+KNOWN = {f"admin:{table}_{view}" for table, view in ADMIN_VIEWS} | set(PAGES) | set(API) | OPEN
+EXISTING = {name for name, _ in addresses()}
+
+
+def test_every_address_stands_in_the_table() -> None:
+    assert {name for name in EXISTING if not name.endswith(":None")} - KNOWN == set()
+    assert {route for name, route in addresses() if name.endswith(":None")} == UNNAMED
+
+
+def test_every_action_of_the_admin_stands_in_the_table(rf: Any, people: People) -> None:
+    from django.contrib import admin
+
+    request = rf.get("/")
+    request.user = people.clients["X"].get("/").wsgi_request.user
+    found = {
+        (f"{model._meta.app_label}_{model._meta.model_name}", action)
+        for model, its_admin in admin.site._registry.items()
+        for action in its_admin.get_actions(request)
+    }
+    expected = {pair for pair in ACTIONS if f"admin:{pair[0]}_changelist" in EXISTING}
+    assert found - expected == set()
+    assert expected - found == set()
+
+
+def outcome(response: Any) -> str:
+    """Say what a person met: served, login, refused (403, 404, or sent back to the index), or 405."""
+    if response.status_code == 302:
+        target = response["Location"]
+        if target.startswith(("/login/", "/admin/login/")):
+            return "login"
+        return "refused" if target == "/admin/" else "served"
+    if response.status_code in {403, 404}:
+        return "refused"
+    return "served" if response.status_code < 400 else str(response.status_code)
+
+
+def expected(letter: str, who: str) -> str:
+    if letter in who:
+        return "served"
+    return "login" if letter == "?" else "refused"
+
+
+@pytest.mark.parametrize(("table", "view"), ADMIN_VIEWS)
+def test_admin(table: str, view: str, world: World, people: People) -> None:
+    if f"admin:{table}_{view}" not in EXISTING:
+        pytest.skip("not in this installation")
+    who = TABLES[table][view]
+    has_row = table in world.ids
+    row = world.ids.get(table, "1")
+    args = [] if view in {"changelist", "add", "explain"} else [row]
+    address = reverse(f"admin:{table}_{view}", args=args)
+    for letter, client in people.clients.items():
+        response = client.get(address)
+        wanted = expected(letter, who)
+        if wanted == "served" and args and not has_row:
+            wanted = "refused"  # nothing is there to be shown
+        if view == "content" and wanted == "served":
+            wanted = "served"  # the file is not there: back to the list, with a message
+        assert outcome(response) == wanted, (letter, response.status_code, response.headers.get("Location"))
+        assert_hardened(response, address)
+
+
+@pytest.mark.parametrize(
+    ("table", "view"), [pair for pair in ADMIN_VIEWS if pair[1] in {"add", "change", "delete"}]
+)
+def test_admin_posts_need_the_same_permission(table: str, view: str, world: World, people: People) -> None:
+    if f"admin:{table}_{view}" not in EXISTING or (view != "add" and table not in world.ids):
+        pytest.skip("not in this installation")
+    address = reverse(f"admin:{table}_{view}", args=[] if view == "add" else [world.ids[table]])
+    may = {"change": {"reviews_allowlistentry": "SX", "reviews_viewerscope": "SX", "auth_user": "X",
+                      "auth_group": "X"}.get(table, "")}.get(view, TABLES[table][view])  # fmt: skip
+    for letter, client in people.clients.items():
+        # An empty form changes nothing even where it is allowed: it comes back with its errors.
+        response = client.post(address, {})
+        assert outcome(response) == expected(letter, may), (letter, response.status_code, response.headers)
+        assert_hardened(response, address)
+
+
+@pytest.mark.parametrize(("table", "action"), ACTIONS)
+def test_admin_actions(table: str, action: str, world: World, people: People) -> None:
+    address = reverse(f"admin:{table}_changelist")
+    form = {"action": action, "_selected_action": [str(world.ids[table])]}
+    for letter, client in people.clients.items():
+        ApiKey.objects.filter(pk=world.ids["reviews_apikey"]).update(revoked_at=None)
+        response = client.post(address, form)
+        if action == "revoke":
+            done = ApiKey.objects.get(pk=world.ids["reviews_apikey"]).revoked_at is not None
+        else:
+            # The question before the deed; whose list has no actions is shown the list.
+            done = any("confirm" in (template.name or "") for template in response.templates)
+        assert done == (letter in ACTIONS[table, action]), (letter, response.status_code)
+        assert_hardened(response, address)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages(name: str, world: World, people: People) -> None:
+    args: list[object] = [world.job.pk] if "detail" in name else []
+    if name == "admin:view_on_site":
+        from django.contrib.contenttypes.models import ContentType
+
+        args = [ContentType.objects.get_for_model(world.job).pk, world.job.pk]
+    if name == "admin:app_list":
+        args = ["reviews"]
+    address = reverse(name, args=args)
+    for method, who in PAGES[name].items():
+        for letter, client in people.clients.items():
+            response = getattr(client, method.lower())(address)
+            wanted = who if who.isdigit() else expected(letter, who)
+            if name == "admin:view_on_site" and letter != "?":
+                assert response.status_code in {302, 404}
+                continue
+            if name in {"admin:login", "admin:logout"} and response.headers.get("Location") == "/admin/":
+                continue  # who is logged in goes on, who is not is sent to log in from there
+            assert outcome(response) == wanted, (letter, method, response.status_code)
+            assert_hardened(response, address)
+
+
+def test_without_staff_status_the_admin_stays_closed_to_every_role(world: World) -> None:
+    people = People(is_staff=False)
+    for table in TABLES:
+        if f"admin:{table}_changelist" in EXISTING:
+            for letter, client in people.clients.items():
+                assert outcome(client.get(reverse(f"admin:{table}_changelist"))) == "login", (table, letter)
+
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+
+
+@pytest.mark.parametrize("name", API)
+def test_api(name: str, callers: dict[str, Client], world: World) -> None:
+    args = {"api-review": [world.job.pk], "api-review-cancel": [world.job.pk],
+            "api-dead-letter": [world.ids["deadletters_deadletter"]]}.get(name, [])  # fmt: skip
+    address = reverse(name, args=args)
+    for method in METHODS:
+        allowed = API[name].get("GET" if method == "HEAD" else method)
+        for caller, client in callers.items():
+            response = client.generic(method, address, b"{}", content_type="application/json")
+            status = response.status_code
+            if caller in {"none", "unknown", "revoked"}:
+                assert status == 401, (caller, method, status)
+            elif allowed is None:
+                assert status == 405, (caller, method, status)
+            elif caller not in allowed:
+                assert status == 403, (caller, method, status)
+            elif (name, caller) == ("api-review-cancel", "trigger"):
+                assert status == 403  # not its own
+            else:
+                assert status in {200, 202, 400}, (caller, method, status)
+            assert_hardened(response, address)
+
+
+def test_the_description_of_the_api_is_open_and_the_rest_is_nowhere(callers: dict[str, Client]) -> None:
+    for client in callers.values():
+        assert client.get("/api/schema/").status_code == 200
+        assert client.get("/api/docs/").status_code == 200
+        assert client.get("/api/v1/nothing/").status_code == 404
+        assert_hardened(client.get("/api/docs/"), "docs")
+
+
+def test_metrics_are_for_this_machine_and_for_operators(callers: dict[str, Client]) -> None:
+    assert callers["none"].get("/metrics").status_code == 200  # loopback
+    found = {
+        caller: client.get("/metrics", REMOTE_ADDR="203.0.113.9").status_code
+        for caller, client in callers.items()
+    }
+    assert found == {
+        "none": 403,
+        "unknown": 403,
+        "revoked": 403,
+        "trigger": 403,
+        "reviewer": 403,
+        "operator": 200,
+    }
+    proxied = callers["none"].get("/metrics", headers={"X-Forwarded-For": "203.0.113.9"})
+    assert proxied.status_code == 403
+
+
+def test_error_pages_and_probes_carry_the_headers_too(client: Client) -> None:
+    client.raise_request_exception = False
+    for response in (
+        client.get("/livez"),
+        client.get("/readyz"),
+        client.get("/nowhere/"),
+        client.get("/static/reviews/pages.css"),
+        client.get("/", headers={"Host": "mallory.example"}),
+        client.post("/login/", b"x" * 10, content_type="text/plain", CONTENT_LENGTH=str(2_000_000)),
+        client.post("/logout/", headers={"X-CSRFToken": "wrong"}),
+    ):
+        assert_hardened(response, str(response.status_code))
+        response.close()

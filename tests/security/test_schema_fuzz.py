@@ -1,0 +1,112 @@
+"""The API against its own description: no 5xx, no answer that the description does not know.
+
+schemathesis makes requests from the OpenAPI document, valid ones and ones that break it, and
+checks each answer's status, media type, headers and body against the document. They go through
+the whole WSGI application in this process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
+from django.test import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode, checks
+from schemathesis.specs.openapi import checks as openapi_checks
+
+from criticizer.wsgi import application
+from reviews import keys
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+EXAMPLES = 15  # for each operation, caller and mode
+OPERATIONS = (
+    "GET /api/v1/reviews/",
+    "POST /api/v1/reviews/",
+    "GET /api/v1/reviews/{job_id}/",
+    "POST /api/v1/reviews/{job_id}/cancel/",
+    "POST /api/v1/triggers/perforce/",
+    "GET /api/v1/dead-letters/",
+    "GET /api/v1/dead-letters/{letter_id}/",
+)
+CHECKS = [
+    checks.not_a_server_error,
+    openapi_checks.status_code_conformance,
+    openapi_checks.content_type_conformance,
+    openapi_checks.response_headers_conformance,
+    openapi_checks.response_schema_conformance,
+]
+
+
+@pytest.fixture(autouse=True)
+def _one_connection(document: Any) -> Iterator[None]:
+    """Requests share this test's transaction, as those of Django's own test client do.
+
+    After `document`, whose client connects these signals again.
+    """
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
+
+
+@pytest.fixture
+def document(db: None) -> Any:
+    """The document as a client reads it."""
+    answer = Client().get("/api/schema/", headers={"Accept": "application/vnd.oai.openapi+json"})
+    return json.loads(answer.content)
+
+
+def operations(document: Any) -> dict[str, Any]:
+    schema = schemathesis.openapi.from_dict(document)
+    schema.app = application
+    found = {}
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        found[operation.label] = operation
+    return found
+
+
+def test_every_operation_is_tried(document: Any) -> None:
+    assert set(OPERATIONS) == {label for label in operations(document) if "/api/v1/" in label}
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["valid", "invalid"])
+@pytest.mark.parametrize("caller", ["none", "revoked", "trigger", "reviewer", "operator"])
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_no_answer_is_undocumented(label: str, caller: str, mode: GenerationMode, document: Any) -> None:
+    job = factories.job_with_stages()
+    factories.FindingRowFactory(job=job)
+    known = {"job_id": job.pk, "letter_id": factories.DeadLetterFactory().pk}
+    headers = {}
+    if caller != "none":
+        headers["Authorization"] = (
+            f"Bearer {keys.create(caller, 'operator' if caller == 'revoked' else caller)}"
+        )
+    if caller == "revoked":
+        keys.revoke("revoked")
+    operation = operations(document)[label]
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode), is_known=st.booleans())
+    def probe(case: Any, is_known: bool) -> None:
+        if is_known and case.path_parameters:
+            case.path_parameters = {name: known[name] for name in case.path_parameters}
+        case.call_and_validate(headers=headers, checks=CHECKS)
+
+    probe()

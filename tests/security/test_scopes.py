@@ -1,0 +1,257 @@
+"""People see files under the prefixes of their groups and nothing else, wherever files show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import DatabaseError, IntegrityError, transaction
+from django.test import Client
+
+from reviews import keys
+from reviews.audit import ViewerScopeEvent
+from reviews.models import ViewerScope
+from reviews.scopes import Scope, scope_of, scope_of_lines
+from reviews.states import JobStatus
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+OPEN_FILE, SECRET_FILE = "//depot/main/app.py", "//depot/secret/plan.py"
+
+
+def reviewer(*prefixes: str, is_staff: bool = False) -> Any:
+    group = Group.objects.create(name=f"readers {prefixes}")
+    group.permissions.add(*Group.objects.get(name="reviewer").permissions.all())
+    for prefix in prefixes:
+        ViewerScope.objects.create(group=group, prefix=prefix, reason="their project")
+    user = factories.UserFactory(reads=False, is_staff=is_staff)
+    user.groups.add(group)
+    return user
+
+
+def logged_in(user: Any) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def mixed() -> Any:
+    """A review of an open and of a secret file, each with a finding and an excerpt."""
+    job = factories.job_with_stages(title="A change of both")
+    for file in (OPEN_FILE, SECRET_FILE):
+        factories.CoverageRowFactory(job=job, file=file)
+        factories.FindingRowFactory(
+            job=job, file=file, title=f"About {file}", excerpt=[[1, "+", f"text of {file}"]], severity="high"
+        )
+    return job
+
+
+@pytest.fixture
+def hidden() -> Any:
+    job = factories.job_with_stages(title="The secret change", status=JobStatus.SUCCEEDED)
+    factories.CoverageRowFactory(job=job, file=SECRET_FILE)
+    factories.FindingRowFactory(job=job, file=SECRET_FILE)
+    return job
+
+
+def test_only_files_of_the_scope_are_shown_and_counted(mixed: Any) -> None:
+    client = logged_in(reviewer("//depot/main/..."))
+    for address in (f"/reviews/{mixed.pk}/", f"/reviews/{mixed.pk}/live/", "/", "/reviews/live/"):
+        text = client.get(address).content.decode()
+        assert SECRET_FILE not in text
+        assert "secret" not in text
+    detail = client.get(f"/reviews/{mixed.pk}/").content.decode()
+    assert OPEN_FILE in detail
+    assert "1 of 1 file read" in detail
+    assert "1 high" in client.get("/").content.decode()
+    assert "2 high" in logged_in(factories.UserFactory()).get("/").content.decode()  # who sees all files
+
+
+def test_a_review_without_an_open_file_is_not_there(hidden: Any) -> None:
+    client = logged_in(reviewer("//depot/main/..."))
+    assert client.get(f"/reviews/{hidden.pk}/").status_code == 404
+    assert client.get(f"/reviews/{hidden.pk}/live/").status_code == 404
+    for query in ("", "?text=secret", f"?changelist={hidden.changelist_id}", "?status=succeeded"):
+        text = client.get(f"/{query}").content.decode()
+        assert "The secret change" not in text
+        assert f"/reviews/{hidden.pk}/" not in text
+
+
+def test_without_a_scope_nothing_is_seen_and_the_page_says_why(mixed: Any) -> None:
+    client = logged_in(reviewer())
+    assert client.get(f"/reviews/{mixed.pk}/").status_code == 404
+    assert "No files are open to you yet" in client.get("/").content.decode()
+
+
+def test_a_review_whose_files_are_not_known_yet_is_hidden() -> None:
+    job = factories.job_with_stages()
+    assert logged_in(reviewer("//depot/main/...")).get(f"/reviews/{job.pk}/").status_code == 404
+
+
+def test_the_admin_follows_the_scope(mixed: Any, hidden: Any) -> None:
+    client = logged_in(reviewer("//depot/main/...", is_staff=True))
+    shown = client.get(f"/admin/reviews/reviewjob/{mixed.pk}/change/").content.decode()
+    assert OPEN_FILE in shown
+    assert SECRET_FILE not in shown
+    assert client.get(f"/admin/reviews/reviewjob/{hidden.pk}/change/").status_code == 302
+    assert "The secret change" not in client.get("/admin/reviews/reviewjob/").content.decode()
+
+
+def test_other_versions_that_may_not_be_seen_are_not_linked(mixed: Any) -> None:
+    older = factories.job_with_stages(
+        changelist_id=mixed.changelist_id, review_version=2, status=JobStatus.SUCCEEDED
+    )
+    factories.CoverageRowFactory(job=older, file=SECRET_FILE)
+    text = logged_in(reviewer("//depot/main/...")).get(f"/reviews/{mixed.pk}/").content.decode()
+    assert f"/reviews/{older.pk}/" not in text
+
+
+def test_what_attempts_say_in_words_is_for_those_who_see_everything(mixed: Any) -> None:
+    factories.AttemptFactory(
+        stage_run=mixed.stages.get(stage="fetch"), outcome="failed", detail=f"cannot read {SECRET_FILE}"
+    )
+    address = f"/reviews/{mixed.pk}/"
+    assert SECRET_FILE not in logged_in(reviewer("//depot/main/...")).get(address).content.decode()
+    assert "cannot read" in logged_in(factories.UserFactory()).get(address).content.decode()
+
+
+def test_a_scope_ends_at_its_directory() -> None:
+    scope = scope_of_lines(["//depot/main/..."])
+    assert scope.allows("//depot/main/a")
+    assert not scope.allows("//depot/mainline/a")
+    assert not scope.allows("//depot/Main/a")
+    assert not scope.allows("//depot/main")
+
+
+@pytest.mark.parametrize("line", ["", "...", "//...", "/...", "//", "depot/...", "-//depot/a/...", None, 7])
+def test_a_stored_line_that_is_no_tree_opens_nothing(line: object) -> None:
+    assert scope_of_lines([line]) == Scope()
+
+
+def test_wildcards_of_like_are_plain_text_in_a_scope() -> None:
+    job = factories.job_with_stages()
+    factories.CoverageRowFactory(job=job, file="//depot/main/app.py")
+    for prefix in ("//depot/m_in/", "//depot/%/", "//dep%/"):
+        assert not Scope(prefixes=(prefix,)).jobs().exists()
+
+
+def test_an_account_that_was_closed_sees_nothing() -> None:
+    user = reviewer("//depot/main/...")
+    user.is_active = False
+    assert scope_of(user) == Scope()
+
+
+def test_the_database_refuses_a_scope_that_is_no_tree() -> None:
+    group = Group.objects.create(name="g")
+    with pytest.raises(IntegrityError, match="viewer_scopes_trees"), transaction.atomic():
+        ViewerScope.objects.create(group=group, prefix="//depot/main", reason="x")
+
+
+# -- keys --------------------------------------------------------------------------------------
+
+
+def bearing(*prefixes: str, role: str = "reviewer") -> Client:
+    key = keys.create(f"{role} {prefixes}", role, prefixes)
+    return Client(headers={"Authorization": f"Bearer {key}"})
+
+
+def test_a_key_with_prefixes_reads_files_below_them_only(mixed: Any, hidden: Any) -> None:
+    client = bearing("//depot/main/...")
+    job = client.get(f"/api/v1/reviews/{mixed.pk}/").json()
+    assert [finding["file"] for finding in job["findings"]] == [OPEN_FILE]
+    assert [covered["file"] for covered in job["coverage"]] == [OPEN_FILE]
+    assert client.get(f"/api/v1/reviews/{hidden.pk}/").status_code == 404
+    listed = client.get("/api/v1/reviews/").json()
+    assert (listed["count"], [row["id"] for row in listed["results"]]) == (1, [mixed.pk])
+    assert SECRET_FILE not in str(listed)
+
+
+def test_a_key_without_prefixes_reads_everything_its_role_may(mixed: Any, hidden: Any) -> None:
+    listed = bearing().get("/api/v1/reviews/").json()
+    assert listed["count"] == 2
+    assert SECRET_FILE in str(listed)
+
+
+def test_a_trigger_sees_its_own_review_before_its_files_are_known() -> None:
+    client = bearing("//depot/main/...", role="trigger")
+    body = {"idempotency_key": "k-1", "changelist_id": "77", "recipients": ["mail:ann@example.com"]}
+    made = client.post("/api/v1/reviews/", body, content_type="application/json").json()
+    assert client.get(f"/api/v1/reviews/{made['id']}/").status_code == 200
+
+
+def test_asking_again_for_a_review_shows_no_file_outside_the_scope(mixed: Any) -> None:
+    client = bearing("//depot/main/...", role="trigger")
+    body = {"idempotency_key": mixed.idempotency_key, "changelist_id": mixed.changelist_id}
+    answer = client.post("/api/v1/reviews/", body, content_type="application/json")
+    assert answer.json()["duplicate"]
+    assert SECRET_FILE not in answer.content.decode()
+
+
+def test_letters_of_hidden_reviews_are_hidden_too(hidden: Any) -> None:
+    letter = factories.DeadLetterFactory()
+    factories.CoverageRowFactory(job=letter.job, file=SECRET_FILE)
+    client = bearing("//depot/main/...", role="operator")
+    assert client.get(f"/api/v1/dead-letters/{letter.pk}/").status_code == 404
+    assert client.get("/api/v1/dead-letters/").json()["count"] == 0
+
+
+@pytest.mark.parametrize("prefix", ["//depot/main", "-//depot/main/...", "//depot/*/...", "//depot/../..."])
+def test_a_key_takes_whole_trees_only(prefix: str) -> None:
+    with pytest.raises(ValueError, match="write"):
+        keys.create("k", "reviewer", [prefix])
+
+
+# -- editing -----------------------------------------------------------------------------------
+
+
+def test_edits_are_kept_with_who_what_why_and_from_where() -> None:
+    ann = factories.UserFactory(username="ann", is_staff=True, reads=False)
+    ann.groups.add(Group.objects.get(name="security admin"))
+    client = logged_in(ann)
+    group = Group.objects.get(name="reviewer")
+    form = {"group": group.pk, "prefix": "//depot/main/...", "reason": "TICKET-1"}
+    client.post("/admin/reviews/viewerscope/add/", form)
+    scope = ViewerScope.objects.get()
+    change = f"/admin/reviews/viewerscope/{scope.pk}/change/"
+    without_reason = client.post(change, {**form, "prefix": "//depot/libs/..."})
+    assert "Say why it is changed now" in without_reason.content.decode()
+    client.post(change, {**form, "prefix": "//depot/libs/...", "reason": "TICKET-2"})
+    delete = f"/admin/reviews/viewerscope/{scope.pk}/delete/"
+    client.post(delete, {"post": "yes"})
+    assert ViewerScope.objects.exists()  # not without a reason
+    client.post(delete, {"post": "yes", "reason": "they left"})
+    kept = ViewerScopeEvent.objects.order_by("pgh_id")
+    assert [(row.pgh_label, row.prefix) for row in kept] == [
+        ("insert", "//depot/main/..."),
+        ("update", "//depot/libs/..."),
+        ("delete", "//depot/libs/..."),
+    ]
+    assert all(row.pgh_context.metadata["user"] == ann.pk for row in kept)
+    assert kept[2].pgh_context.metadata["deletion_reason"] == "they left"
+    assert "ann" in client.get("/admin/reviews/viewerscopeevent/").content.decode()
+
+
+@pytest.mark.parametrize(
+    "prefix", ["//depot/main", "//depot/main...", "depot/...", "//depot/a/../...", "//depot/*/..."]
+)
+def test_the_form_takes_whole_trees_only(prefix: str) -> None:
+    root = logged_in(factories.UserFactory(is_staff=True, is_superuser=True))
+    group = Group.objects.get(name="reviewer")
+    root.post("/admin/reviews/viewerscope/add/", {"group": group.pk, "prefix": prefix, "reason": "because"})
+    assert not ViewerScope.objects.exists()
+
+
+@pytest.mark.parametrize("statement", ["UPDATE {} SET reason = 'x'", "DELETE FROM {}", "TRUNCATE {}"])
+def test_the_history_of_scopes_cannot_be_changed(statement: str) -> None:
+    from django.db import connection
+
+    ViewerScope.objects.create(group=Group.objects.get(name="reviewer"), prefix="//d/a/...", reason="x")
+    with (
+        pytest.raises(DatabaseError, match=r"cannot|Cannot"),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(statement.format("reviews_viewerscopeevent"))
