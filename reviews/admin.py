@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pghistory
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.views import redirect_to_login
@@ -20,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from criticizer.addresses import client_address
-from criticizer.admin import BoundedPaginator, ReadOnlyAdmin, one_of, state_column
+from criticizer.admin import ReadOnlyAdmin, one_of, state_column
 from deadletters.forms import ReasonForm
 from reviews import (
     artifact_reading,
@@ -32,15 +31,10 @@ from reviews import (
 from reviews.allow_explain import explain
 from reviews.artifact_reading import ReadFailed, ReadRefused
 from reviews.audit import (
-    A_PROGRAM,
-    EDIT_WORDS,
     AllowListEntryEvent,
-    history_of,
-    origin,
-    where_from,
-    with_usernames,
 )
-from reviews.forms import AllowListEntryForm, ApiKeyForm, DeletionForm, PathForm
+from reviews.audited_admin import AuditedAdmin, EditsAdmin
+from reviews.forms import AllowListEntryForm, ApiKeyForm, PathForm
 from reviews.models import AllowListEntry, ApiKey, Artifact, ReviewJob
 from reviews.review_page import results_of, stages_of
 from reviews.scopes import scope_of
@@ -128,25 +122,17 @@ class ReviewJobAdmin(ReadOnlyAdmin):
 
 
 @admin.register(AllowListEntry)
-class AllowListEntryAdmin(admin.ModelAdmin[AllowListEntry]):
+class AllowListEntryAdmin(AuditedAdmin):
     """Lines inside the ceiling. Each edit is kept with who, when, what, why and from where (001, 9.1)."""
 
+    events = AllowListEntryEvent
     form = AllowListEntryForm
-    paginator = BoundedPaginator
-    show_full_result_count = False
     list_display = ("pattern", "kind", "position", "reason")
     list_filter = (one_of("kind", "kind", AllowListEntry.Kind.choices),)
     search_fields = ("pattern__startswith",)
     ordering = ("position", "id")
     change_list_template = "admin/reviews/allowlistentry/change_list.html"
-    object_history_template = "admin/reviews/allowlistentry/object_history.html"
     delete_confirmation_template = "admin/reviews/allowlistentry/delete_confirmation.html"
-
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Take the bulk deletion away: each deletion has a reason of its own."""
-        actions = super().get_actions(request)
-        actions.pop("delete_selected", None)
-        return actions
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.explain_view)
@@ -177,56 +163,13 @@ class AllowListEntryAdmin(admin.ModelAdmin[AllowListEntry]):
         }
         return TemplateResponse(request, "admin/reviews/allowlistentry/explain.html", context)
 
-    def save_model(self, request: HttpRequest, obj: AllowListEntry, form: Any, change: bool) -> None:
-        with pghistory.context(**origin(request)):
-            super().save_model(request, obj, form, change)
-
-    def delete_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        if not self.has_delete_permission(request):
-            raise PermissionDenied
-        form = DeletionForm(request.POST or None)
-        if request.method == "POST" and not form.is_valid():
-            self.message_user(request, "Nothing was deleted: say why first.", messages.ERROR)
-            return HttpResponseRedirect(request.get_full_path())
-        reason = form.cleaned_data["reason"] if form.is_valid() else ""
-        with pghistory.context(**origin(request, deletion_reason=reason)):
-            return super().delete_view(request, object_id, {"reason_form": form, **(extra_context or {})})
-
-    def history_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Show the edits as the database's triggers recorded them, not as the admin tells them."""
-        edits = history_of(int(object_id)) if object_id.isdigit() else []
-        return super().history_view(request, object_id, {"edits": edits, **(extra_context or {})})
-
 
 @admin.register(AllowListEntryEvent)
-class AllowListEditAdmin(ReadOnlyAdmin):
+class AllowListEditAdmin(EditsAdmin):
     """Every edit of the allow-list, deleted lines included."""
 
     list_display = ("pgh_created_at", "who", "what", "pattern", "kind", "reason", "where")
-    list_display_links = None
-    list_select_related = ("pgh_context",)
-    list_filter = (one_of("edit", "pgh_label", EDIT_WORDS.items()),)
     search_fields = ("pattern__startswith",)
-    ordering = ("-pgh_id",)
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return with_usernames(super().get_queryset(request))
-
-    @admin.display(description="who")
-    def who(self, row: Any) -> str:
-        return row.username or A_PROGRAM
-
-    @admin.display(description="what", ordering="pgh_label")
-    def what(self, row: Any) -> str:
-        return EDIT_WORDS[row.pgh_label]
-
-    @admin.display(description="from where")
-    def where(self, row: Any) -> str:
-        return where_from(row)
 
 
 @admin.register(Artifact)

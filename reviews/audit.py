@@ -45,7 +45,7 @@ def origin(request: HttpRequest, **facts: str) -> dict[str, str]:
     return {**kept, **{name: value for name, value in facts.items() if value}}
 
 
-def history_of(entry_id: int, events: Any = AllowListEntryEvent) -> list[Edit]:
+def history_of(entry_id: int, events: Any) -> list[Edit]:
     """Return the newest edits of one row, newest first, each compared with the one before it."""
     rows = with_usernames(events.objects.filter(pgh_obj_id=entry_id))
     newest = list(rows.select_related("pgh_context").order_by("-pgh_id")[: MAX_EDITS + 1])
