@@ -35,6 +35,23 @@ def dotted_paths(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Check
 
 
 @register(TAG)
+def storages(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Import the storages of artifacts, one of which needs an extra (criticizer.E004)."""
+    for name, storage in settings.STORAGES.items():
+        try:
+            import_string(storage["BACKEND"])
+        except ImportError:
+            return [
+                Error(
+                    f"STORAGES[{name!r}] needs a package that is not installed.",
+                    hint="Install requirements/s3.txt, or set ARTIFACT_STORAGE=file.",
+                    id="criticizer.E004",
+                )
+            ]
+    return []
+
+
+@register(TAG)
 def executables(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """Look for the command of each configured source (criticizer.W003)."""
     configured = {"perforce": ("p4", "P4_EXECUTABLE"), "git": ("git", "GIT_EXECUTABLE")}

@@ -23,7 +23,13 @@ from environ.fileaware_mapping import FileAwareMapping
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
-SECRET_BEARING = {"DATABASE_URL", "DATABASE_OWNER_URL", "ARTIFACT_KEYS"}
+SECRET_BEARING = {
+    "DATABASE_URL",
+    "DATABASE_OWNER_URL",
+    "ARTIFACT_KEYS",
+    "IMAP_ARCHIVE_URL",
+    "RESEND_WEBHOOK_SECRETS",
+}
 
 
 def wrong(name: str, problem: str, remedy: str) -> ImproperlyConfigured:
@@ -81,6 +87,13 @@ class Environment:
 
     def text(self, name: str, default: str = "") -> str:
         return self._raw(name) or default
+
+    def header(self, name: str) -> str:
+        """Return a secret that travels in an HTTP header; refuse what none can hold."""
+        value = self.text(name)
+        if not re.fullmatch(r"[!-~]*", value):
+            raise wrong(name, "holds spaces or characters beyond ASCII", "the bare token, without quotes")
+        return value
 
     def required(self, name: str, remedy: str) -> str:
         value = self._raw(name)
@@ -193,6 +206,20 @@ def networks(env: Environment, name: str) -> list[str]:
     return env.checked(name, parse, "networks such as 10.0.0.0/8,fd00::/8")
 
 
+_HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9._-]{0,251}[a-z0-9_])?|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?")
+
+
+def hosts(env: Environment, name: str) -> frozenset[str]:
+    """Parse `host,host:port,…` of URLs; return them in lower case."""
+    found = frozenset(item.lower() for item in env.words(name))
+    for item in sorted(found):
+        if not _HOST.fullmatch(item):
+            raise wrong(
+                name, f"{item!r} is not a host", "hosts such as ci.example.com,hooks.example.com:8443"
+            )
+    return found
+
+
 _PERIODS = {"s": 1, "m": 60, "h": 3600}
 _DEPENDENCY = re.compile(r"(?:llm|p4|provider)(?::[A-Za-z0-9._:\[\]#-]{1,120})?")
 
@@ -281,6 +308,7 @@ def artifact_storages(env: Environment, data_dir: Path) -> dict[str, dict[str, A
         "default_acl": None,
         "file_overwrite": False,
         "querystring_auth": True,
+        **_s3_client(),
     }
     return {
         f"artifacts_{space}": {
@@ -288,6 +316,19 @@ def artifact_storages(env: Environment, data_dir: Path) -> dict[str, dict[str, A
             "OPTIONS": {**common, "bucket_name": bucket},
         }
         for space, bucket in zip(("raw", "redacted"), buckets, strict=True)
+    }
+
+
+def _s3_client() -> dict[str, Any]:
+    """Return how long the S3 client waits; repeating is the stages' business, with their budgets."""
+    try:
+        from botocore.config import Config
+    except ImportError:  # the system check criticizer.E004 says so
+        return {}
+    return {
+        "client_config": Config(
+            connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 1}, signature_version="s3v4"
+        )
     }
 
 

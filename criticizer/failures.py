@@ -163,6 +163,9 @@ _ROWS: tuple[tuple[ErrorClass, tuple[Place, ...], Severity, bool, str, str], ...
     (_E.WORKER_LOST, (Place.QUEUE,), Severity.MEDIUM, True,
      "A worker was lost; another one repeats the stage.",
      "Harmless when rare. If it repeats, look for out-of-memory kills."),
+    (_E.UPSTREAM_UNAVAILABLE, (Place.INTERNAL,), Severity.MEDIUM, True,
+     "The storage of artifacts is not reachable; the work is repeated when it is back.",
+     "Check that the buckets answer, their address and the network in between."),
 )  # fmt: skip
 
 
@@ -282,13 +285,13 @@ _STORAGE = {errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EPERM, er
 def classify(error: BaseException) -> Failure:
     """Return the classified failure for any exception.
 
-    A `Failure` is itself. Errors of the database and of the data directory are recognised here
-    because every room meets them. Anything else is our own bug and is not retried
+    A `Failure` is itself. Errors of the database, the data directory and the buckets are
+    recognised here because every room meets them. Anything else is our own bug and is not retried
     (specification 000, 8.1).
     """
     if isinstance(error, Failure):
         return error
-    known = _database_failure(error)
+    known = _database_failure(error) or _bucket_failure(error)
     if known is not None:
         return known
     if isinstance(error, OSError) and error.errno in _STORAGE:
@@ -324,6 +327,36 @@ def _database_failure(error: BaseException) -> Failure | None:
         )
         return RetryableFailure(ErrorClass.DATABASE_UNAVAILABLE, Place.DATABASE, detail, context=context)
     return None  # a statement that the schema refuses is a defect
+
+
+def _bucket_failure(error: BaseException) -> Failure | None:
+    """Return the failure behind an error of the S3 client (extra `s3`), or None."""
+    try:
+        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+    except ImportError:
+        return None
+    if isinstance(error, ClientError):
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        is_passing = status >= 500 or status == 429
+        context: dict[str, object] = {"status": status}
+    elif isinstance(error, BotoCoreError):
+        is_passing = isinstance(error, HTTPClientError)
+        context = {"error": type(error).__name__}
+    else:
+        return None
+    if is_passing:
+        return RetryableFailure(
+            ErrorClass.UPSTREAM_UNAVAILABLE,
+            Place.INTERNAL,
+            "the storage of artifacts failed",
+            context=context,
+        )
+    return PermanentFailure(
+        ErrorClass.CONFIG_INVALID,
+        Place.CONFIGURATION,
+        "the storage of artifacts refused the request: see ARTIFACT_S3_*",
+        context=context,
+    )
 
 
 def sqlstate_of(error: BaseException) -> str:

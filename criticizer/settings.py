@@ -294,6 +294,8 @@ GIT_WATCH = git_watch(env, GIT_REPOSITORIES)  # (repository, branch)
 
 LLM_PROVIDER = env.choice("LLM_PROVIDER", "none", ("none", "openai", "anthropic"))
 LLM_REQUIRED = env.flag("LLM_REQUIRED", default=LLM_PROVIDER != "none")
+if LLM_REQUIRED and LLM_PROVIDER == "none":
+    raise wrong("LLM_REQUIRED", "is on while no model is configured", "LLM_PROVIDER, or LLM_REQUIRED=false")
 LLM_BASE_URL = env.url("LLM_BASE_URL", ("https", "http"))
 LLM_MODEL = env.text("LLM_MODEL")
 LLM_API_KEYS = [key for key in (env.text("LLM_API_KEY"), env.text("LLM_API_KEY_NEXT")) if key]

@@ -19,6 +19,7 @@ from typing import IO
 import structlog
 
 from criticizer import processes
+from criticizer.outbox import scaled
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +42,7 @@ class Child:
 
     def wait_seconds(self) -> float:
         """Return how long to wait before the next start, after `deaths` quick deaths."""
-        return 0.0 if self.deaths <= 1 else min(MAX_WAIT_SECONDS, 0.5 * 2.0 ** (self.deaths - 2))
+        return 0.0 if self.deaths <= 1 else scaled(min(MAX_WAIT_SECONDS, 0.5 * 2.0 ** (self.deaths - 2)))
 
 
 @dataclass
@@ -66,7 +67,7 @@ class Supervisor:
         for child in self.children:
             if child.process is not None and child.process.poll() is not None:
                 lived = now - child.started_at
-                child.deaths = 1 if lived > STABLE_SECONDS else child.deaths + 1
+                child.deaths = 1 if lived > scaled(STABLE_SECONDS) else child.deaths + 1
                 child.start_at = now + child.wait_seconds()
                 log.error(
                     "process_ended",

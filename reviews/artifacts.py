@@ -7,6 +7,8 @@ uses: a crash leaves at most a file without a row.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -17,7 +19,7 @@ from django.core.files.storage import Storage, storages
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from criticizer.failures import ErrorClass, PermanentFailure, Place
+from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, classify
 from criticizer.vault import Vault, VaultError
 from reviews.models import Artifact, JobEvent
 from reviews.pipeline import StageClaim
@@ -61,10 +63,15 @@ def storage(*, is_raw: bool) -> Storage:
 
 
 def store(claim: StageClaim, kind: Artifact.Kind, data: bytes) -> Stored:
-    """Seal and write `data`; call `save` on the result inside the recording commit."""
+    """Seal and write `data`; call `save` on the result inside the recording commit.
+
+    Raises RetryableFailure UPSTREAM_UNAVAILABLE when the storage does not answer, PermanentFailure
+    CONFIG_INVALID when it refuses.
+    """
     name = f"{claim.job_id}/{kind.value}-{claim.token}.bin"
     vault = Vault(settings.ARTIFACT_KEYS)
-    saved = storage(is_raw=kind == Artifact.Kind.CHANGE).save(name, ContentFile(vault.seal(data)))
+    with _classified():
+        saved = storage(is_raw=kind == Artifact.Kind.CHANGE).save(name, ContentFile(vault.seal(data)))
     return Stored(claim.job_id, kind, saved, hashlib.sha256(data).hexdigest(), len(data), vault.newest)
 
 
@@ -72,7 +79,7 @@ def trouble(job_id: int, kind: Artifact.Kind) -> str:
     """Return why the newest artifact of the kind cannot be read, or "" when it can."""
     try:
         load(job_id, kind)
-    except PermanentFailure as failure:
+    except Failure as failure:
         return failure.detail.removesuffix("; restart from fetch")
     return ""
 
@@ -86,7 +93,7 @@ def load(job_id: int, kind: Artifact.Kind) -> bytes:
     """Return the newest artifact of the kind.
 
     Raises PermanentFailure: NOT_FOUND when it has expired, CONFIG_INVALID when no key opens it,
-    SCHEMA_INVALID when it does not match its digest.
+    SCHEMA_INVALID when it does not match its digest; and what `store` raises.
     """
     artifact = _newest(job_id, kind)
     if artifact is None:
@@ -116,18 +123,31 @@ def content_of(artifact: Artifact) -> bytes:
 
 
 def _read(artifact: Artifact) -> bytes:
-    """Return the sealed bytes. Raises FileNotFoundError."""
-    namespace = storage(is_raw=artifact.is_raw)
+    """Return the sealed bytes. Raises FileNotFoundError, and what `store` raises."""
     try:
-        with namespace.open(artifact.name) as file:
-            return bytes(file.read())
+        return _bytes_of(artifact.name, is_raw=artifact.is_raw)
     except FileNotFoundError:
         # The keys may just have been rotated: the content then lies under a new name.
         name = Artifact.objects.values_list("name", flat=True).get(pk=artifact.pk)
         if name == artifact.name:
             raise
-        with namespace.open(name) as file:
-            return bytes(file.read())
+        return _bytes_of(name, is_raw=artifact.is_raw)
+
+
+def _bytes_of(name: str, *, is_raw: bool) -> bytes:
+    with _classified(), storage(is_raw=is_raw).open(name) as file:
+        return bytes(file.read())
+
+
+@contextmanager
+def _classified() -> Iterator[None]:
+    """Turn what a storage raises, a missing file apart, into a `Failure`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise classify(error) from error
 
 
 def reseal(artifact: Artifact, vault: Vault) -> bool:

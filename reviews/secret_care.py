@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.conf import settings
 from django.db.models import Count
 from django.utils import timezone
 
+from criticizer.failures import ErrorClass, Failure
 from criticizer.vault import key_id
+from reviews import config
 from reviews.models import ApiKey, Artifact
+from reviews.reviewers.probe import probe
 
 MAX_AGE_DAYS = 90
 
@@ -34,10 +37,16 @@ class SecretStatus:
         return self.source != "unset"
 
 
-def statuses(now: datetime | None = None) -> list[SecretStatus]:
-    """Return every credential of this installation: the configured ones, then the API keys."""
+def statuses(now: datetime | None = None, *, ask: bool = False) -> list[SecretStatus]:
+    """Return every credential of this installation: the configured ones, then the API keys.
+
+    With `ask`, each key of the model server is shown to it, with a request that changes nothing:
+    a rotation is done when the server accepts the new key.
+    """
     now = now or timezone.now()
     uses = _uses()
+    for name, answer in (_answers() if ask else {}).items():
+        uses[name] = f"{answer}; {uses[name]}"
     configured = [
         SecretStatus(source.name, source.source, _days(source.set_at, now), uses.get(source.name, ""))
         for source in settings.SECRET_SOURCES
@@ -74,9 +83,31 @@ def _uses() -> dict[str, str]:
         "SMTP_PASSWORD": "in use, tried first",
         "SMTP_PASSWORD_NEXT": "tried when SMTP_PASSWORD is refused",
         "WEBHOOK_SECRETS": f"{hooks} in use, each signs every webhook",
+        "SLACK_BOT_TOKEN": "in use, tried first",
+        "SLACK_BOT_TOKEN_NEXT": "tried when SLACK_BOT_TOKEN is refused",
+        "SWARM_TICKET": "in use",
         "DATABASE_URL": "in use",
         "ARTIFACT_S3_SECRET_KEY": "in use",
     }
+
+
+def _answers() -> dict[str, str]:
+    """Return what the model server says to each key now."""
+    llm = config.model()
+    if llm is None:
+        return {}
+    keys = {"LLM_API_KEY": llm.api_key, "LLM_API_KEY_NEXT": llm.api_key_next}
+    said = {}
+    for name, key in keys.items():
+        if not key:
+            continue
+        try:
+            probe(replace(llm, api_key=key, api_key_next=""), settings.LLM_PROVIDER)
+            said[name] = "accepted now"
+        except Failure as failure:
+            refused = failure.error_class is ErrorClass.AUTH_DENIED
+            said[name] = "refused now" if refused else f"not answered now ({failure.error_class})"
+    return said
 
 
 def _api_keys(now: datetime) -> Iterator[SecretStatus]:

@@ -29,10 +29,11 @@ if not _database_name:
         }:
             del os.environ[_name]
     os.environ.update(_FIXED)
-    # One data directory a test run: runs beside each other do not meet.
-    os.environ.setdefault(
-        "CRITICIZER_DATA_DIR", str(Path(tempfile.gettempdir()) / f"criticizer-test-{os.getpid()}")
-    )
+    # One data directory, and so one PostgreSQL, a test process: what runs side by side does not meet.
+    if "PYTEST_XDIST_WORKER" in os.environ or "CRITICIZER_DATA_DIR" not in os.environ:
+        os.environ["CRITICIZER_DATA_DIR"] = str(
+            Path(tempfile.gettempdir()) / f"criticizer-test-{os.getpid()}"
+        )
 
 from criticizer.embedded import OWNER  # noqa: E402
 from criticizer.settings import *  # noqa: E402, F403

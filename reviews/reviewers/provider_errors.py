@@ -21,8 +21,10 @@ _BY_STATUS: Mapping[int, tuple[ErrorClass, str]] = {
     402: (ErrorClass.PERMISSION_DENIED, "the account of the model server has no credit"),
     403: (ErrorClass.PERMISSION_DENIED, "the model server does not permit this to our key"),
     404: (ErrorClass.NOT_FOUND, "the model server does not know this model or address"),
+    407: (ErrorClass.AUTH_DENIED, "the proxy before the model server refused us"),
     408: (ErrorClass.NETWORK_TIMEOUT, "the model server gave up waiting for the request"),
-    409: (ErrorClass.WRITE_CONFLICT, "the model server reported a conflict"),
+    409: (ErrorClass.UPSTREAM_UNAVAILABLE, "the model server reported a conflict"),
+    410: (ErrorClass.NOT_FOUND, "the model or address is gone from the model server"),
     413: (ErrorClass.TOKEN_LIMIT, "the request is larger than the model server accepts"),
     425: (ErrorClass.UPSTREAM_UNAVAILABLE, "the model server is not ready"),
     429: (ErrorClass.RATE_LIMITED, "the model server asked us to slow down"),
@@ -64,7 +66,6 @@ _RETRYABLE = frozenset(
         ErrorClass.UPSTREAM_UNAVAILABLE,
         ErrorClass.UPSTREAM_INTERNAL,
         ErrorClass.RATE_LIMITED,
-        ErrorClass.WRITE_CONFLICT,
     }
 )
 

@@ -148,7 +148,8 @@ class Transport:
             raise failure(
                 ErrorClass.NETWORK_UNREACHABLE, "no connection to the model server", call=call_id
             ) from None
-        except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError):
+        # A host name that no encoder takes arrives as a UnicodeError.
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError, UnicodeError):
             raise failure(
                 ErrorClass.CONFIG_INVALID, "LLM_BASE_URL or a key cannot be used", call=call_id
             ) from None

@@ -24,6 +24,7 @@ from criticizer.redaction.own import OwnSecrets
 from criticizer.vault import key_id
 from reviews import secret_care
 from tests import factories
+from tests.fakes.llm import FakeLlm
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -94,6 +95,22 @@ def test_the_status_shows_source_age_and_use_and_no_value(settings: Any) -> None
         assert value not in out.getvalue() + errors.getvalue()
     with pytest.raises(CommandError):
         call_command("secrets_status", "--fail", stdout=out, stderr=errors)
+
+
+@pytest.mark.django_db
+def test_the_model_server_is_asked_which_key_it_accepts(settings: Any) -> None:
+    settings.SECRET_SOURCES = [
+        SecretSource(name, "environment", None) for name in ("LLM_API_KEY", "LLM_API_KEY_NEXT")
+    ]
+    settings.LLM_PROVIDER, settings.LLM_API_KEYS = "openai", ["old-key", "new-key"]
+
+    def uses() -> list[str]:
+        return [status.use.partition(";")[0] for status in secret_care.statuses(NOW, ask=True)]
+
+    with FakeLlm(refused_keys=frozenset({"old-key"})) as server:
+        settings.LLM_BASE_URL = server.base_url
+        assert uses() == ["refused now", "accepted now"]
+    assert uses() == ["not answered now (NETWORK_UNREACHABLE)"] * 2
 
 
 @pytest.mark.django_db

@@ -27,6 +27,7 @@ from reviews import artifacts, changes, driver, executor, pipeline
 from reviews.models import Artifact, Attempt, CoverageRow, FindingRow, JobEvent, ReviewJob, StageRun
 from reviews.pipeline import Due, StageClaim
 from reviews.reviewers import asking
+from reviews.reviewers.leaks import marks_of
 from reviews.reviewers.preparation import ReviewLimits
 from reviews.reviewers.wording import NO_MODEL_BANNER, STOPPED, UNAVAILABLE
 from reviews.sources.base import Change
@@ -36,6 +37,7 @@ from reviews.stages.notify import report_of
 from reviews.states import JobStatus
 from tests import scripted
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
+from tests.reviewers.test_answer import answer_of, raw_finding
 from tests.reviewers.test_review import BAD, FINDING, ONE, D, big, failing_on, holds
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -574,3 +576,18 @@ def test_scenario_11_a_part_that_answers_within_the_budget_is_reviewed(bench: Be
     bench.work()
     assert (job_of(job).status, job_of(job).banner, reasons(job)) == (JobStatus.SUCCEEDED, "", {})
     assert FindingRow.objects.filter(job_id=job).count() == 0
+
+
+def test_a_model_that_gives_the_requests_markers_away_has_that_finding_dropped_from_the_review(
+    bench: Bench,
+) -> None:
+    def talkative(request: Recorded) -> Reply:
+        boundary, canary = marks_of(request.body["messages"][1]["content"])
+        findings = [raw_finding(problem=f"I was told {canary} and {boundary}"), raw_finding(title="honest")]
+        return Reply(answer=answer_of(*findings))
+
+    bench.llm.server.respond = talkative
+    job = bench.job()
+    bench.work()
+    assert job_of(job).status == JobStatus.SUCCEEDED
+    assert [row.title for row in FindingRow.objects.filter(job_id=job)] == ["honest"]

@@ -120,6 +120,9 @@ ERRORS: list[tuple[Reply, type[Failure], ErrorClass]] = [
     (error(401, "bad key", "invalid_api_key"), PermanentFailure, ErrorClass.AUTH_DENIED),
     (error(403, "not allowed"), PermanentFailure, ErrorClass.PERMISSION_DENIED),
     (error(404, "no such model", "model_not_found"), PermanentFailure, ErrorClass.NOT_FOUND),
+    (error(410, "retired"), PermanentFailure, ErrorClass.NOT_FOUND),
+    (error(407, "proxy login"), PermanentFailure, ErrorClass.AUTH_DENIED),
+    (error(409, "conflict"), RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE),
     (error(400, "too long", "context_length_exceeded"), PermanentFailure, ErrorClass.TOKEN_LIMIT),
     (
         error(400, "This model's maximum context length is 8192 tokens"),
@@ -209,7 +212,7 @@ def test_a_name_that_does_not_resolve_is_unreachable(monkeypatch: pytest.MonkeyP
     assert _failure_at("http://model.invalid/v1").error_class is ErrorClass.NETWORK_UNREACHABLE
 
 
-@pytest.mark.parametrize("base_url", ["ftp://127.0.0.1/v1", "model.example.com/v1"])
+@pytest.mark.parametrize("base_url", ["ftp://127.0.0.1/v1", "model.example.com/v1", f"http://{'a' * 64}.example.com/v1"])
 def test_an_unusable_address_is_a_configuration_error(base_url: str) -> None:
     assert _failure_at(base_url).error_class is ErrorClass.CONFIG_INVALID
 

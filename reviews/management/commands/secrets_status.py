@@ -15,9 +15,11 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--fail", action="store_true", help="exit 1 when a secret is too old (for cron)")
 
-    def handle(self, *, fail: bool, **options: Any) -> None:
+        parser.add_argument("--ask", action="store_true", help="ask the model server which keys it accepts")
+
+    def handle(self, *, fail: bool, ask: bool, **options: Any) -> None:
         old = []
-        for status in secret_care.statuses():
+        for status in secret_care.statuses(ask=ask):
             if not status.is_set:
                 self.stdout.write(f"{status.name:26} not set")
                 continue
