@@ -332,15 +332,19 @@ def _database_failure(error: BaseException) -> Failure | None:
 def _bucket_failure(error: BaseException) -> Failure | None:
     """Return the failure behind an error of the S3 client (extra `s3`), or None."""
     try:
+        from boto3.exceptions import Boto3Error
         from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+        from botocore.exceptions import ConnectionError as NoConnection
     except ImportError:
         return None
+    if isinstance(error, Boto3Error) and error.__context__ is not None:
+        error = error.__context__  # an upload that failed: why stands behind it
     if isinstance(error, ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         is_passing = status >= 500 or status == 429
         context: dict[str, object] = {"status": status}
     elif isinstance(error, BotoCoreError):
-        is_passing = isinstance(error, HTTPClientError)
+        is_passing = isinstance(error, (HTTPClientError, NoConnection))
         context = {"error": type(error).__name__}
     else:
         return None
