@@ -40,7 +40,7 @@ def server(settings: Any, tmp_path: Any) -> Iterator[Any]:
         endpoint_url=address,
         region_name="us-east-1",
         aws_access_key_id="test",
-        aws_secret_access_key="test",  # noqa: S106
+        aws_secret_access_key="test",
     )
     for bucket in ("raw", "redacted"):
         client.create_bucket(Bucket=bucket)

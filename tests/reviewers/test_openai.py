@@ -212,7 +212,9 @@ def test_a_name_that_does_not_resolve_is_unreachable(monkeypatch: pytest.MonkeyP
     assert _failure_at("http://model.invalid/v1").error_class is ErrorClass.NETWORK_UNREACHABLE
 
 
-@pytest.mark.parametrize("base_url", ["ftp://127.0.0.1/v1", "model.example.com/v1", "http://xn--a.example/v1"])
+@pytest.mark.parametrize(
+    "base_url", ["ftp://127.0.0.1/v1", "model.example.com/v1", "http://xn--a.example/v1"]
+)
 def test_an_unusable_address_is_a_configuration_error(base_url: str) -> None:
     assert _failure_at(base_url).error_class is ErrorClass.CONFIG_INVALID
 
