@@ -9,6 +9,7 @@ REPO    ?= $(CURDIR)
 JOBS    ?= 200
 FAULTS  ?= 40
 SEED    ?= 1
+DELIVERIES ?= 10000
 VENV    := .venv
 BIN     := $(VENV)/bin
 export PYTHONUNBUFFERED := 1
@@ -16,7 +17,7 @@ ifdef DATA_DIR
 export CRITICIZER_DATA_DIR := $(abspath $(DATA_DIR))
 endif
 
-.PHONY: help demo up test check bench drill lock clean
+.PHONY: help demo up test check bench drill matrix lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +26,7 @@ help:
 	@echo "make test   the whole test suite, browser tests included"
 	@echo "make check  format, lint, types, rooms, migrations, deployment checks"
 	@echo "make bench  the benchmarks, with their peers, one JSON line a figure"
+	@echo "make matrix kill workers at every statement of a delivery, by provider; DELIVERIES=10000 under random kills"
 	@echo "make drill  break a running installation FAULTS=40 times under JOBS=200 jobs (SEED=1), then do the books"
 
 demo: $(VENV)/base
@@ -35,7 +37,8 @@ up: $(VENV)/base
 
 test: $(VENV)/dev check
 	@.ci/browser
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@.ci/imap
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup $(PYTEST_ARGS)
 
 check: $(VENV)/dev
 	$(BIN)/ruff format --check .
@@ -45,6 +48,7 @@ check: $(VENV)/dev
 	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py makemigrations --check --dry-run
 	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py failure_table --check
 	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py role_table --check
+	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py provider_table --check
 	$(BIN)/python .ci/deploy_check.py
 
 bench: $(VENV)/bench
@@ -52,6 +56,10 @@ bench: $(VENV)/bench
 
 drill: $(VENV)/dev
 	@$(BIN)/python -m benchmarks.drill --jobs "$(JOBS)" --faults "$(FAULTS)" --seed "$(SEED)"
+
+matrix: $(VENV)/dev
+	@.ci/imap
+	@$(BIN)/python -m benchmarks.matrix --deliveries "$(DELIVERIES)" --seed "$(SEED)"
 
 # The lock files name no package index; pip's own configuration decides where packages come from.
 $(VENV)/base $(VENV)/dev $(VENV)/bench: $(VENV)/%: requirements/%.txt | $(VENV)/made

@@ -9,7 +9,7 @@ import sys
 
 from benchmarks.figures import say
 
-NAMES = ("chain", "intake", "llm_inflight", "redaction")
+NAMES = ("admin_scale", "chain", "intake", "deliveries", "llm_inflight", "redaction")
 
 
 def _run(name: str) -> bool:

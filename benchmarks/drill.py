@@ -207,7 +207,8 @@ def _settle(installation: Installation, stream: Stream, jobs: int, until: float)
         try:
             with installation.connect() as connection:
                 row = connection.execute(
-                    "SELECT count(*), count(finished_at), (SELECT count(*) FROM outbox_messages) FROM jobs"
+                    "SELECT count(*), count(finished_at), (SELECT count(*) FROM outbox_messages"
+                    " WHERE aggregate_type = 'stage_run') FROM jobs"  # others come round for ever
                 ).fetchone()
         except psycopg.OperationalError:
             row = None

@@ -27,6 +27,7 @@ from rest_framework.views import APIView
 from criticizer.models import OutboxMessage
 from criticizer.urls import urlpatterns as product
 from deadletters.models import DeadLetter
+from deadletters.states import OPEN_LETTER
 from notifications.models import Delivery
 from reviews.models import ApiKey, CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.states import STAGE_ORDER, Stage, StageStatus
@@ -113,7 +114,7 @@ class JobSerializer(serializers.ModelSerializer[ReviewJob]):
         return unfinished[0] if unfinished else Stage.NOTIFY
 
     def get_dead_letter(self, job: ReviewJob) -> int | None:
-        letters = DeadLetter.objects.filter(job_id=job.pk, status__in=("open", "replaying"))
+        letters = DeadLetter.objects.filter(job_id=job.pk, status__in=OPEN_LETTER)
         return letters.values_list("pk", flat=True).first()
 
     def get_links(self, job: ReviewJob) -> dict[str, str]:

@@ -152,4 +152,4 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
 
 
 # Autodiscovery looks for this module only; it needs what is above.
-from criticizer import circuit_admin  # noqa: E402, F401
+from criticizer import circuit_admin, queue_admin  # noqa: E402, F401

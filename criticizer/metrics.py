@@ -40,14 +40,15 @@ _GAUGES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
            ORDER BY id DESC LIMIT 10000) a WHERE started_at > now() - interval '15 minutes' GROUP BY 1, 2"""),
     ("criticizer_deliveries_open", "Deliveries that are not finished, exactly.", ("status",),
      """SELECT status, count(*) FROM deliveries
-         WHERE NOT (status IN ('sent', 'failed', 'superseded', 'cancelled')) GROUP BY 1"""),
+         WHERE NOT (status IN ('sent', 'failed', 'superseded', 'cancelled', 'abandoned')) GROUP BY 1"""),
     ("criticizer_deliveries_recent",
      "Deliveries of the last 15 minutes (newest 10000) by status.", ("status",),
      """SELECT status, count(*) FROM (SELECT status, created_at FROM deliveries
            ORDER BY id DESC LIMIT 10000) d WHERE created_at > now() - interval '15 minutes' GROUP BY 1"""),
     ("criticizer_dead_letters_open", "Dead letters that wait for an operator or are being replayed.",
      ("error_class",),
-     "SELECT error_class, count(*) FROM dead_letters WHERE status IN ('open', 'replaying') GROUP BY 1"),
+     "SELECT error_class, count(*) FROM dead_letters"
+     " WHERE status NOT IN ('resolved', 'discarded') GROUP BY 1"),
     ("criticizer_circuit_state",
      "Circuit breakers: 0 closed, 1 half-open, 2 open, 3 forced open, 4 forced closed.", ("dependency",),
      """SELECT name, array_position(ARRAY['closed', 'half_open', 'open', 'forced_open', 'forced_closed'],

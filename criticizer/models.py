@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pgtrigger
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -245,3 +246,26 @@ class LoginTry(models.Model):
 
     def __str__(self) -> str:
         return self.subject[:12]
+
+
+class SavedView(models.Model):
+    """A view of a list of the console that somebody keeps: a search, filters and an order."""
+
+    QUERY_LENGTH = 1000
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False
+    )
+    page = models.CharField(max_length=100)  # the model's label
+    name = models.CharField(max_length=60)
+    query = models.CharField(max_length=QUERY_LENGTH, blank=True)  # `saved_views.lasting`
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "saved_views"
+        constraints = [
+            models.UniqueConstraint(fields=["user", "page", "name"], name="saved_views_one_per_name")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.page})"

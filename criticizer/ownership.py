@@ -15,9 +15,13 @@ APPEND_ONLY = (
     "audit_seals",
     "reviews_allowlistentryevent",
     "dead_letter_events",
+    "dead_letter_group_events",
+    "replay_batch_events",
     "job_events",
     "circuit_events",
     "reviews_viewerscopeevent",
+    "reviews_subscriptionevent",
+    "notifications_recipientpreferenceevent",
 )
 # pghistory's own statement says ON CONFLICT DO UPDATE: the trigger on the table keeps it from changing rows.
 _NOT_DELETED = ("pghistory_context",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
 
@@ -22,10 +23,23 @@ def own_secrets() -> list[str]:
         *settings.ARTIFACT_KEYS,
         *settings.LLM_API_KEYS,
         *settings.WEBHOOK_SECRETS,
+        *_mail_secrets(),
+        settings.SLACK_BOT_TOKEN,
+        settings.SLACK_BOT_TOKEN_NEXT,
+        settings.SWARM_TICKET,
         *_storage_secrets(),
         *_database_passwords(),
         *_tickets(),
     ]
+
+
+def _mail_secrets() -> Iterator[str]:
+    yield from (settings.RESEND_API_KEY, settings.RESEND_API_KEY_NEXT, *settings.RESEND_WEBHOOK_SECRETS)
+    yield from (settings.POSTMARK_SERVER_TOKEN, settings.POSTMARK_SERVER_TOKEN_NEXT)
+    for pair in settings.POSTMARK_WEBHOOK_AUTH:
+        yield pair.partition(":")[2]
+    if settings.IMAP_ARCHIVE_URL:
+        yield unquote(urlsplit(settings.IMAP_ARCHIVE_URL).password or "")
 
 
 def _storage_secrets() -> Iterator[str]:

@@ -20,11 +20,15 @@ from criticizer.env import (
     generated_secret,
     git_repositories,
     git_watch,
+    hosts,
     networks,
     owner_of_tables,
     rate_limits,
     wrong,
 )
+from notifications.providers.archive import ArchiveConfig
+from notifications.providers.webhook import decode_secret
+from notifications.recipients import normalise
 from reviews.sources.allowlist import AllowList
 from reviews.sources.p4client import validate_port
 
@@ -169,6 +173,7 @@ REAUTH_VIEWS = {
         for table in (
             "reviews_allowlistentry",
             "reviews_viewerscope",
+            "reviews_subscription",
             "reviews_apikey",
             "auth_user",
             "auth_group",
@@ -177,11 +182,20 @@ REAUTH_VIEWS = {
     },
     "admin:auth_user_password_change": "any",
     "admin:reviews_reviewjob_accept_late": "any",
-    # Lists with actions: replay, discard, revoke, force.
+    "admin:reviews_artifact_content": "any",
+    # Lists with actions: replay, discard, revoke, force, decide.
     "admin:deadletters_deadletter_changelist": "post",
     "admin:deadletters_deadletter_change": "post",
+    "admin:deadletters_deadletter_replay": "post",
+    "admin:deadletters_deadletter_discard": "any",
+    "admin:deadletters_replaybatch_submit": "post",
+    "admin:deadletters_replaybatch_approve": "any",
+    "admin:deadletters_replaybatch_resume": "any",
+    "admin:deadletters_replaybatch_cancel": "any",
     "admin:reviews_apikey_changelist": "post",
+    "admin:notifications_delivery_changelist": "post",
     "admin:criticizer_circuit_changelist": "post",
+    "admin:notifications_suppression_changelist": "post",
     "admin:criticizer_circuit_change": "post",
     "admin:auth_user_changelist": "post",
     "admin:auth_group_changelist": "post",
@@ -202,6 +216,15 @@ STORAGES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     **artifact_storages(env, DATA_DIR),
+    # Removed dead letters, sealed with ARTIFACT_KEYS: deadletters.retention.
+    "letter_archive": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {
+            "location": DATA_DIR / "letters",
+            "file_permissions_mode": 0o600,
+            "directory_permissions_mode": 0o700,
+        },
+    },
 }
 WHITENOISE_USE_FINDERS = True  # no collectstatic step: one command starts everything
 
@@ -324,9 +347,62 @@ SMTP_PASSWORD = env.text("SMTP_PASSWORD")
 SMTP_PASSWORD_NEXT = env.text("SMTP_PASSWORD_NEXT")  # tried when the first is refused
 MAIL_FROM = env.text("MAIL_FROM", "criticizer@localhost")
 MAILDIR = DATA_DIR / "mail"
+# Unset: SMTP where SMTP_HOST is set, else the maildir.
+MAIL_PROVIDER = env.choice("MAIL_PROVIDER", "", ("", "smtp", "maildir", "resend", "postmark"))
+IMAP_ARCHIVE_URL = env.text("IMAP_ARCHIVE_URL")  # the mailbox that answers for what SMTP sent
+IMAP_ARCHIVE_ADDRESS = env.text("IMAP_ARCHIVE_ADDRESS")  # delivers into that mailbox
+if IMAP_ARCHIVE_URL or IMAP_ARCHIVE_ADDRESS:
+    env.checked(
+        "IMAP_ARCHIVE_URL",
+        lambda: ArchiveConfig.parse(IMAP_ARCHIVE_URL, IMAP_ARCHIVE_ADDRESS),
+        "imaps://user:password@host/Mailbox, its parts percent-encoded",
+    )
+    if "@" not in IMAP_ARCHIVE_ADDRESS:
+        raise wrong("IMAP_ARCHIVE_ADDRESS", "is not a mail address", "the address of the archive mailbox")
+RESEND_API_KEY = env.header("RESEND_API_KEY")
+RESEND_API_KEY_NEXT = env.header("RESEND_API_KEY_NEXT")  # tried when the first is refused
+RESEND_API_URL = env.url("RESEND_API_URL", ("https", "http")) or "https://api.resend.com/"
+RESEND_WEBHOOK_SECRETS = env.words("RESEND_WEBHOOK_SECRETS")  # sign what Resend reports, newest first
+POSTMARK_SERVER_TOKEN = env.header("POSTMARK_SERVER_TOKEN")
+POSTMARK_SERVER_TOKEN_NEXT = env.header("POSTMARK_SERVER_TOKEN_NEXT")  # tried when the first is refused
+POSTMARK_API_URL = env.url("POSTMARK_API_URL", ("https", "http")) or "https://api.postmarkapp.com/"
+POSTMARK_WEBHOOK_AUTH = env.words("POSTMARK_WEBHOOK_AUTH")  # user:password of what Postmark reports
+env.checked(
+    "RESEND_WEBHOOK_SECRETS",
+    lambda: [decode_secret(secret) for secret in RESEND_WEBHOOK_SECRETS],
+    "what Resend shows for its webhook: whsec_ followed by base64",
+)
+if any(not all(item.partition(":")) for item in POSTMARK_WEBHOOK_AUTH):
+    raise wrong("POSTMARK_WEBHOOK_AUTH", "is not user:password", "user:password, as in the webhook's URL")
+for _provider, _variable, _value in (
+    ("smtp", "SMTP_HOST", SMTP_HOST),
+    ("resend", "RESEND_API_KEY", RESEND_API_KEY),
+    ("postmark", "POSTMARK_SERVER_TOKEN", POSTMARK_SERVER_TOKEN),
+):
+    if _provider == MAIL_PROVIDER and not _value:
+        raise wrong(_variable, f"is not set while MAIL_PROVIDER is {_provider}", "it, or another provider")
 WEBHOOK_SECRETS = env.words("WEBHOOK_SECRETS")
+WEBHOOK_NOT_IDEMPOTENT = hosts(env, "WEBHOOK_NOT_IDEMPOTENT")  # their receivers do not deduplicate
+SLACK_BOT_TOKEN = env.header("SLACK_BOT_TOKEN")
+SLACK_BOT_TOKEN_NEXT = env.header("SLACK_BOT_TOKEN_NEXT")  # tried when the first is refused
+SLACK_API_URL = env.url("SLACK_API_URL", ("https", "http")) or "https://slack.com/api"
+SWARM_URL = env.url("SWARM_URL", ("https", "http"))
+SWARM_USER = env.text("SWARM_USER")
+SWARM_TICKET = env.header("SWARM_TICKET")
+if SWARM_URL and not (SWARM_USER and SWARM_TICKET):
+    raise wrong(
+        "SWARM_URL", "is set without SWARM_USER and SWARM_TICKET", "both: a user's name and its p4 login -p"
+    )
 OUTBOUND_ALLOW = env.words("OUTBOUND_ALLOW")
 DEFAULT_RECIPIENTS = env.words("DEFAULT_RECIPIENTS")
+DELIVERY_AUDIT_SECONDS = env.integer("DELIVERY_AUDIT_SECONDS", 300, minimum=0, maximum=86_400)  # 0: no audit
+env.checked(
+    "DEFAULT_RECIPIENTS",
+    lambda: [normalise(recipient) for recipient in DEFAULT_RECIPIENTS],
+    "recipients such as mail:ann@example.com,webhook:https://ci.example.com/hook",
+)
+# What people without an account here are shown: reviews.audience.
+UNKNOWN_RECIPIENTS = env.choice("UNKNOWN_RECIPIENTS", "named", ("named", "everything", "nothing"))
 
 # -- limits -----------------------------------------------------------------------------------
 
@@ -336,6 +412,16 @@ REVIEW_SLA_SECONDS = env.integer("REVIEW_SLA_SECONDS", 1200, minimum=1, maximum=
 DLQ_MAX_AGE_DAYS = env.integer("DLQ_MAX_AGE_DAYS", 7, minimum=1, maximum=3650)
 DLQ_MAX_SIZE = env.integer("DLQ_MAX_SIZE", 10_000, minimum=1, maximum=10_000_000)
 DLQ_ALERT_PER_DAY = env.integer("DLQ_ALERT_PER_DAY", 100, minimum=1, maximum=1_000_000)
+# Who is told of escalations, of too many dead letters and of stopped batches.
+OPERATOR_ALERTS = env.words("OPERATOR_ALERTS")
+env.checked(
+    "OPERATOR_ALERTS",
+    lambda: [normalise(recipient) for recipient in OPERATOR_ALERTS],
+    "recipients such as mail:ops@example.com,webhook:https://ops.example.com/hook",
+)
+# Letters in a replay batch from which on somebody else must approve it.
+REPLAY_APPROVAL_ABOVE = env.integer("REPLAY_APPROVAL_ABOVE", 100, minimum=0, maximum=1_000_000)
+COUNT_MILLISECONDS = 25  # of the console's lists: a count that takes longer is not worth waiting for
 RETRY_TIME_SCALE = env.number("RETRY_TIME_SCALE", 1, minimum=0.001, maximum=10, whole=False)
 # Calls a second, and calls at once, by dependency or by the beginning of its name up to a colon.
 RATE_LIMITS = rate_limits(env, "RATE_LIMITS")
@@ -346,6 +432,8 @@ CIRCUIT_PROBES = {
     "p4": "reviews.probes.perforce",
     "llm": "reviews.probes.model",
     "provider:mail": "notifications.probes.mail",
+    "provider:slack": "notifications.probes.slack",
+    "provider:swarm": "notifications.probes.swarm",
 }
 CIRCUIT_CACHE_SECONDS = 0.5  # how long a process takes a closed circuit for closed
 
@@ -362,9 +450,13 @@ TASKS = {
     "run_stage": "reviews.tasks.run_stage",
     "drive": "reviews.tasks.drive",
     "poll_sources": "reviews.tasks.poll_sources",
+    "replay_batch": "deadletters.batch_runs.run_message",
+    "operator_alert": "notifications.operators.run_message",
+    "audit_deliveries": "reviews.tasks.audit_deliveries",
 }
 DRIVEN_QUEUES = {"llm"}  # one worker drives many stages at once with asyncio
 DEADLETTER_RECOVERY = "reviews.recovery.JobRecovery"
+DELIVERY_JOBS = "reviews.decided.DeliveryJobs"
 SWEEP = "reviews.pipeline.sweep"
 # Every 30 s in one cluster at a time: find lost work, delete what has expired.
 MAINTENANCE = [
@@ -376,6 +468,11 @@ MAINTENANCE = [
     "reviews.seals.seal_all",
     "reviews.ledger.delete_expired",
     "reviews.polling.ensure",
+    "deadletters.batch_runs.ensure",
+    "deadletters.retention.maintain",
+    "notifications.operators.ensure",
+    "reviews.delivery_audit.ensure",
+    "reviews.rollup.roll_up",
 ]
 
 _WORKERS = env.integer("WORKERS", 2, minimum=1, maximum=256)
@@ -416,7 +513,17 @@ SECRET_SOURCES = [
             "LLM_API_KEY_NEXT",
             "SMTP_PASSWORD",
             "SMTP_PASSWORD_NEXT",
+            "IMAP_ARCHIVE_URL",
+            "RESEND_API_KEY",
+            "RESEND_API_KEY_NEXT",
+            "RESEND_WEBHOOK_SECRETS",
+            "POSTMARK_SERVER_TOKEN",
+            "POSTMARK_SERVER_TOKEN_NEXT",
+            "POSTMARK_WEBHOOK_AUTH",
             "WEBHOOK_SECRETS",
+            "SLACK_BOT_TOKEN",
+            "SLACK_BOT_TOKEN_NEXT",
+            "SWARM_TICKET",
             "ARTIFACT_S3_SECRET_KEY",
         ),
     ),

@@ -2,14 +2,18 @@
 
 from django.contrib import admin
 from django.urls import include, path
+from django.views.decorators.http import require_POST
 
-from criticizer import health, reauth
+from criticizer import health, reauth, saved_views
 
 urlpatterns = [
     path("", include("reviews.urls")),
+    path("", include("notifications.page_urls")),
     path("reauth/", reauth.confirm_password, name="reauth"),
     path("api/", include("reviews.api.urls")),
+    path("admin/saved-views/", require_POST(admin.site.admin_view(saved_views.change)), name="saved-views"),
     path("admin/", admin.site.urls),
+    path("webhooks/", include("notifications.urls")),
     path("metrics", health.metrics, name="metrics"),
 ]
 

@@ -1,4 +1,13 @@
-"""States of dead letters, each with what moves a row there."""
+"""States of dead letters, groups and replay batches, each with what moves a row there.
+
+The workflow of the specification (000, 8.5) is the spine of the letters' table:
+
+    new ─► triaged ─► remediated ─► validated ─► replaying ─► verifying ─► resolved
+
+The database refuses every other move (pgtrigger's FSM), and CHECKs on the table want the
+evidence of each step to be there. Same state to same state is no move: a letter that is
+triaged may be triaged again.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +15,158 @@ from django.db import models
 
 
 class LetterStatus(models.TextChoices):
-    OPEN = "open", "Open"  # the commit that ended the job; a replay that failed again
-    REPLAYING = "replaying", "Replaying"  # an operator replayed it; the job is at work again
-    RESOLVED = "resolved", "Resolved"  # the replayed job succeeded
+    NEW = "new", "New"  # the commit that ended the job; a replay that failed again; an effect is missing
+    TRIAGED = "triaged", "Triaged"  # an operator said what kind of failure it is
+    REMEDIATED = "remediated", "Remediated"  # something was done, with evidence; a validation went stale
+    VALIDATED = "validated", "Validated"  # the checks passed or were overridden; a batch let it go
+    REPLAY_PENDING = "replay_pending", "Waiting for its replay"  # a batch will replay it in its turn
+    REPLAYING = "replaying", "Replaying"  # the job is at work again
+    VERIFYING = "verifying", "To be verified"  # the replayed job succeeded, or got past the stage
+    RESOLVED = "resolved", "Resolved"  # the effect was checked and the resolution written down
     DISCARDED = "discarded", "Discarded"  # an operator gave it up; its replayed job was ended
 
 
-OPEN_LETTER = (LetterStatus.OPEN, LetterStatus.REPLAYING)
+_L = LetterStatus
+# What the partial indexes and "one open letter per job and stage" mean by open.
+OPEN_LETTER = tuple(status for status in _L if status not in {_L.RESOLVED, _L.DISCARDED})
+CLOSED_LETTER = (_L.RESOLVED, _L.DISCARDED)
+# Somebody is at it: retention leaves these alone, whatever their age.
+IN_WORK = tuple(status for status in OPEN_LETTER if status is not _L.NEW)
+# What an operator or a batch can still take up, in the order of the steps.
+BEFORE_REPLAY = (_L.NEW, _L.TRIAGED, _L.REMEDIATED, _L.VALIDATED)
 
 LETTER_TRANSITIONS: tuple[tuple[LetterStatus, LetterStatus], ...] = (
-    (LetterStatus.OPEN, LetterStatus.REPLAYING),
-    (LetterStatus.REPLAYING, LetterStatus.OPEN),
-    (LetterStatus.REPLAYING, LetterStatus.RESOLVED),
-    (LetterStatus.OPEN, LetterStatus.DISCARDED),
-    (LetterStatus.REPLAYING, LetterStatus.DISCARDED),
+    (_L.NEW, _L.TRIAGED),
+    (_L.TRIAGED, _L.REMEDIATED),
+    (_L.REMEDIATED, _L.VALIDATED),
+    (_L.VALIDATED, _L.REPLAYING),
+    (_L.VALIDATED, _L.REPLAY_PENDING),
+    (_L.REPLAY_PENDING, _L.REPLAYING),
+    (_L.REPLAYING, _L.VERIFYING),
+    (_L.VERIFYING, _L.RESOLVED),
+    # back
+    (_L.REMEDIATED, _L.TRIAGED),  # triaged again
+    (_L.VALIDATED, _L.TRIAGED),  # triaged again
+    (_L.VALIDATED, _L.REMEDIATED),  # remediated again, or the validation is stale
+    (_L.REPLAY_PENDING, _L.VALIDATED),  # its batch stopped or was cancelled
+    (_L.REPLAYING, _L.NEW),  # failed again
+    (_L.VERIFYING, _L.NEW),  # the effect is missing
+    # given up
+    *((status, _L.DISCARDED) for status in (*BEFORE_REPLAY, _L.REPLAYING)),
 )
 
 
+class Category(models.TextChoices):
+    """What kind of failure it is (000, 8.5 item 1)."""
+
+    TRANSIENT = "transient", "Transient"
+    DATA = "data", "Data"
+    AUTH_CONFIG = "auth_config", "Credentials or configuration"
+    CODE_DEFECT = "code_defect", "Code defect"
+
+
 class LetterAction(models.TextChoices):
+    """What the timeline says."""
+
     CREATED = "created", "Created"
+    TRIAGED = "triaged", "Triaged"
+    REMEDIATED = "remediated", "Remediated"
+    VALIDATED = "validated", "Validated"
+    NOT_VALIDATED = "not_validated", "Validation failed"
+    OVERRIDDEN = "overridden", "Validation overridden"
+    STALE = "stale", "Validation went stale"
+    QUEUED = "queued", "Queued by a batch"
+    UNQUEUED = "unqueued", "Let go by a batch"
     REPLAYED = "replayed", "Replayed from the failed stage"
     RESTARTED = "restarted", "Restarted from the first stage"
+    SUCCEEDED = "succeeded", "Replay succeeded"
     FAILED_AGAIN = "failed_again", "Failed again"
     ESCALATED = "escalated", "Escalated"
+    VERIFIED = "verified", "Verified"
+    NOT_VERIFIED = "not_verified", "Verification failed"
     RESOLVED = "resolved", "Resolved"
     DISCARDED = "discarded", "Discarded"
     REFUSED = "refused", "Refused"
+    EDITED = "edited", "Edited"
+    ARCHIVED = "archived", "Archived and removed"
+    RESTORED = "restored", "Restored from the archive"
+
+
+class GroupStatus(models.TextChoices):
+    OPEN = "open", "Open"  # its first letter; a resolved group's failure came back; reopened
+    ACKNOWLEDGED = "acknowledged", "Acknowledged"  # an operator looks after it
+    RESOLVED = "resolved", "Resolved"  # an operator says it is over; it reopens when it is not
+    IGNORED = "ignored", "Ignored"  # an operator does not want to hear of it; it never reopens by itself
+
+
+class GroupAction(models.TextChoices):
+    """What a group's timeline says."""
+
+    ACKNOWLEDGED = "acknowledged", "Acknowledged"
+    RESOLVED = "resolved", "Resolved"
+    IGNORED = "ignored", "Ignored"
+    REOPENED = "reopened", "Reopened"
+    SNOOZED = "snoozed", "Snoozed"
+    ASSIGNED = "assigned", "Assigned"
+    ANNOTATED = "annotated", "Annotated"
+
+
+class BatchStatus(models.TextChoices):
+    DRAFT = "draft", "Draft"  # the selection is frozen, nothing runs
+    AWAITING = "awaiting", "Waits for approval"  # submitted; somebody else must approve it
+    RUNNING = "running", "Running"  # submitted, approved where necessary, or resumed
+    PAUSED = "paused", "Paused"  # an operator paused it
+    STOPPED = "stopped", "Stopped"  # by a rule: the circuit opened, or the same failure came back
+    CANCELLED = "cancelled", "Cancelled"  # an operator ended it; what was replayed stays replayed
+    FINISHED = "finished", "Finished"  # every item has its outcome
+
+
+_B = BatchStatus
+BATCH_TRANSITIONS: tuple[tuple[BatchStatus, BatchStatus], ...] = (
+    (_B.DRAFT, _B.AWAITING),
+    (_B.DRAFT, _B.RUNNING),
+    (_B.AWAITING, _B.RUNNING),
+    (_B.RUNNING, _B.PAUSED),
+    (_B.PAUSED, _B.RUNNING),
+    (_B.RUNNING, _B.STOPPED),
+    (_B.STOPPED, _B.RUNNING),
+    (_B.RUNNING, _B.FINISHED),
+    *((status, _B.CANCELLED) for status in (_B.DRAFT, _B.AWAITING, _B.RUNNING, _B.PAUSED, _B.STOPPED)),
+)
+
+
+class ItemStatus(models.TextChoices):
+    PENDING = "pending", "Pending"  # not looked at yet; let go again by a stop
+    READY = "ready", "Ready"  # walked through the steps: its letter waits for the replay
+    REPLAYING = "replaying", "Replaying"  # its job is at work
+    SUCCEEDED = "succeeded", "Succeeded"  # the job succeeded; `detail` says what the verification found
+    FAILED = "failed", "Failed again"  # the job was dead-lettered again
+    ENDED = "ended", "Ended otherwise"  # the job was cancelled, superseded or timed out
+    SKIPPED = "skipped", "Skipped"  # a step refused it; `detail` says why
+    CANCELLED = "cancelled", "Not replayed"  # the batch was cancelled before its turn
+
+
+_I = ItemStatus
+ITEM_TRANSITIONS: tuple[tuple[ItemStatus, ItemStatus], ...] = (
+    (_I.PENDING, _I.READY),
+    (_I.READY, _I.PENDING),
+    (_I.READY, _I.REPLAYING),
+    (_I.REPLAYING, _I.SUCCEEDED),
+    (_I.REPLAYING, _I.FAILED),
+    (_I.REPLAYING, _I.ENDED),
+    *((status, _I.SKIPPED) for status in (_I.PENDING, _I.READY)),
+    *((status, _I.CANCELLED) for status in (_I.PENDING, _I.READY)),
+)
+ITEM_DONE = (_I.SUCCEEDED, _I.FAILED, _I.ENDED, _I.SKIPPED, _I.CANCELLED)
+
+
+class EditStatus(models.TextChoices):
+    REQUESTED = "requested", "Requested"  # an operator wants the data changed
+    APPLIED = "applied", "Applied"  # somebody else approved it: the letter lives on as a new generation
+    REFUSED = "refused", "Refused"  # somebody else refused it, or the letter changed meanwhile
+
+
+EDIT_TRANSITIONS: tuple[tuple[EditStatus, EditStatus], ...] = (
+    (EditStatus.REQUESTED, EditStatus.APPLIED),
+    (EditStatus.REQUESTED, EditStatus.REFUSED),
+)

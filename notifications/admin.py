@@ -1,64 +1,121 @@
-"""Deliveries in the admin: to be read, not edited. `sending` writes their states."""
+"""Deliveries in the admin: to be read, and decided about where nobody knows whether they were made."""
 
 from __future__ import annotations
 
-from django.contrib import admin
-from django.http import HttpRequest
+from typing import Any
 
-from notifications.models import Delivery, DeliveryAttempt
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
 
+from criticizer.admin import ReadOnlyAdmin, one_of, state_column
+from criticizer.keyset import KeysetAdmin
+from criticizer.search import SearchGrammar
+from notifications import (
+    decisions,
+    delivery_search,
+    suppression_admin,  # noqa: F401  registers the suppressed addresses
+)
+from notifications.decisions import Decision
+from notifications.forms import DecisionForm
+from notifications.models import Delivery
+from notifications.states import DeliveryStatus
 
-class _ReadOnly:
-    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        return False
-
-
-class AttemptInline(_ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
-    model = DeliveryAttempt
-    fields = ("number", "outcome", "started_at", "finished_at", "notification_id", "error_class", "detail")
-    extra = 0
+MAX_AT_ONCE = 100
+MAX_ATTEMPTS = 200
 
 
 @admin.register(Delivery)
-class DeliveryAdmin(_ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
+class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+    change_form_template = "admin/notifications/delivery/change_form.html"
     list_display = (
         "changelist_id",
         "review_version",
         "recipient",
-        "status",
+        "state",
         "provider",
         "attempts",
         "notified_at",
         "error_class",
     )
-    list_filter = ("status", "provider", "error_class")
-    search_fields = ("changelist_id__startswith", "recipient", "notification_id__exact")
-    search_help_text = "Changelist, recipient or the provider's id"
-    ordering = ("-id",)
+    list_filter = (one_of("state", "status", DeliveryStatus.choices),)
+    orderings = delivery_search.ORDERINGS
+    search_keys = delivery_search.KEYS
+    starting_views = delivery_search.VIEWS
     list_select_related = False
-    show_full_result_count = False
-    fields = (
-        "job",
-        "changelist_id",
-        "review_version",
-        "recipient",
-        "status",
-        "token",
-        "provider",
-        "notification_id",
-        "notified_at",
-        "attempts",
-        "error_class",
-        "detail",
-        "subject",
-        "payload_sha256",
-        "created_at",
-        "updated_at",
-    )
-    inlines = (AttemptInline,)
+    actions = ("decide",)
+    fields = readonly_fields = ("state",)  # change_form.html shows the whole delivery
+    state = state_column("status")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).defer("payload")
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        delivery = self.get_object(request, object_id)
+        shown: dict[str, Any] = {}
+        if isinstance(delivery, Delivery):
+            shown = {
+                "title": f"{delivery.changelist_id[:80]}, version {delivery.review_version}",
+                "subtitle": None,
+                "delivery": delivery,
+                "history": delivery.attempt_rows.order_by("-id")[:MAX_ATTEMPTS],
+                "may_decide": delivery.status == DeliveryStatus.UNCERTAIN
+                and self.has_decide_permission(request),
+                "may_read": request.user.has_perm("reviews.view_all_files"),
+            }
+        return super().change_view(request, object_id, form_url, {**shown, **(extra_context or {})})
+
+    def has_decide_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("notifications.decide_delivery"))
+
+    @admin.action(description="Decide about deliveries in doubt\u2026", permissions=["decide"])
+    def decide(self, request: HttpRequest, queryset: QuerySet[Delivery]) -> HttpResponseBase | None:
+        """Ask what and why; with an answer, decide about exactly what the question listed."""
+        is_answer = "confirmed" in request.POST
+        form = DecisionForm(request.POST if is_answer else None)
+        chosen = (
+            [int(pk) for pk in request.POST.getlist(ACTION_CHECKBOX_NAME) if pk.isdecimal()]
+            if is_answer
+            else list(queryset.values_list("pk", flat=True)[: MAX_AT_ONCE + 1])
+        )
+        rows = Delivery.objects.filter(pk__in=chosen[: MAX_AT_ONCE + 1]).defer("payload").order_by("pk")
+        in_doubt = [row for row in rows if row.status == DeliveryStatus.UNCERTAIN]
+        if len(chosen) > MAX_AT_ONCE:
+            self.message_user(request, f"Choose at most {MAX_AT_ONCE} deliveries at a time.", messages.ERROR)
+            return None
+        if not is_answer and not in_doubt:
+            self.message_user(request, "None of these waits for a decision.", messages.WARNING)
+            return None
+        if not form.is_valid():
+            return self._question(request, in_doubt, form, skipped=len(chosen) - len(in_doubt))
+        done, words = decisions.decide_many(
+            chosen,
+            Decision(form.cleaned_data["decision"]),
+            actor=request.user.get_username(),
+            reason=form.cleaned_data["reason"],
+        )
+        text = " ".join([f"{done} of {len(chosen)} decided.", *words])
+        self.message_user(request, text, messages.SUCCESS if done == len(chosen) else messages.WARNING)
+        return None
+
+    def _question(
+        self, request: HttpRequest, rows: list[Delivery], form: DecisionForm, *, skipped: int
+    ) -> TemplateResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Decide about deliveries in doubt",
+            "opts": self.opts,
+            "form": form,
+            "rows": rows,
+            "skipped": skipped,
+        }
+        return TemplateResponse(request, "admin/notifications/delivery/confirm.html", context)

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from django.conf import settings
 
+from criticizer.outbox import scaled
 from notifications.providers import registry
+from notifications.providers.archive import ArchiveConfig
 from notifications.providers.base import Provider
 from notifications.providers.outbound import OutboundPolicy
+from notifications.providers.postmark import PostmarkConfig
 from notifications.providers.registry import ProvidersConfig
+from notifications.providers.resend import ResendConfig
+from notifications.providers.slack import SlackConfig
 from notifications.providers.smtp import SmtpConfig
+from notifications.providers.swarm import SwarmConfig
 from notifications.providers.webhook import WebhookConfig
+from notifications.unarchived import UnarchivedMails
+
+_UNARCHIVED = UnarchivedMails()
 
 
 def from_settings() -> ProvidersConfig:
     """Return the providers' configuration as the settings have it now."""
-    smtp = None
-    if settings.SMTP_HOST:
+    smtp = resend = postmark = None
+    provider = settings.MAIL_PROVIDER or ("smtp" if settings.SMTP_HOST else "maildir")
+    if provider == "resend":
+        resend = ResendConfig(
+            settings.MAIL_FROM,
+            _set(settings.RESEND_API_KEY, settings.RESEND_API_KEY_NEXT),
+            settings.RESEND_API_URL,
+        )
+    if provider == "postmark":
+        tokens = _set(settings.POSTMARK_SERVER_TOKEN, settings.POSTMARK_SERVER_TOKEN_NEXT)
+        postmark = PostmarkConfig(settings.MAIL_FROM, tokens, settings.POSTMARK_API_URL)
+    if provider == "smtp":
         smtp = SmtpConfig(
             host=settings.SMTP_HOST,
             port=settings.SMTP_PORT,
@@ -27,14 +47,41 @@ def from_settings() -> ProvidersConfig:
             user=settings.SMTP_USER,
             password=settings.SMTP_PASSWORD,
             password_next=settings.SMTP_PASSWORD_NEXT,
+            archive=_archive(),
         )
     return ProvidersConfig(
         mail_from=settings.MAIL_FROM,
         maildir=settings.MAILDIR,
         smtp=smtp,
+        unarchived=_UNARCHIVED,
+        resend=resend,
+        postmark=postmark,
         webhook=WebhookConfig(
-            secrets=tuple(settings.WEBHOOK_SECRETS), policy=OutboundPolicy.parse(settings.OUTBOUND_ALLOW)
+            secrets=tuple(settings.WEBHOOK_SECRETS),
+            policy=OutboundPolicy.parse(settings.OUTBOUND_ALLOW),
+            not_idempotent=settings.WEBHOOK_NOT_IDEMPOTENT,
         ),
+        slack=SlackConfig(settings.SLACK_BOT_TOKEN, settings.SLACK_BOT_TOKEN_NEXT, settings.SLACK_API_URL)
+        if settings.SLACK_BOT_TOKEN
+        else None,
+        swarm=SwarmConfig(settings.SWARM_URL, settings.SWARM_USER, settings.SWARM_TICKET)
+        if settings.SWARM_URL
+        else None,
+    )
+
+
+def _set(*secrets: str) -> tuple[str, ...]:
+    return tuple(secret for secret in secrets if secret)
+
+
+def _archive() -> ArchiveConfig | None:
+    if not settings.IMAP_ARCHIVE_URL:
+        return None
+    archive = ArchiveConfig.parse(settings.IMAP_ARCHIVE_URL, settings.IMAP_ARCHIVE_ADDRESS)
+    return replace(
+        archive,
+        attempt_seconds=scaled(archive.attempt_seconds),
+        absent_after_seconds=scaled(archive.absent_after_seconds),
     )
 
 

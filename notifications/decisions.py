@@ -1,17 +1,135 @@
 """What others decide about deliveries: the end of a job, a replay, an operator's word.
 
-Only PENDING rows end with their job. A row with an attempt is decided by that attempt.
+Only PENDING rows end with their job. A row with an attempt is decided by that attempt. What
+the job of a delivery is, and how it goes on, this room does not know: it asks the port
+`settings.DELIVERY_JOBS`.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
 import structlog
+from django.conf import settings
+from django.db import transaction
+from django.utils.module_loading import import_string
 
 from criticizer.redaction import clean
 from notifications import ledger
+from notifications.models import Delivery
 from notifications.states import DeliveryStatus, SendOutcome
 
 log = structlog.get_logger(__name__)
+
+_GO_ON_SECONDS = 10.0  # how long a person waits for the reviews of a set of decisions
+REPEAT_NOTICE = "This may repeat an earlier message: whether that one reached you could not be established."
+
+
+class Decision(StrEnum):
+    """What an operator can say about a delivery in doubt."""
+
+    CONFIRM = "confirm"  # it arrived: there is evidence
+    RESEND = "resend"  # send it again, marked as a possible repetition
+    ABANDON = "abandon"  # give it up: the job goes on without it
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """`message` is one sentence for the operator, whatever `ok` says."""
+
+    ok: bool
+    message: str
+
+
+class Jobs(Protocol):
+    """The port to the room whose jobs the deliveries belong to."""
+
+    def why_no_resend(self, job_id: int) -> str:
+        """Return why nothing more is sent for a job, one sentence, or an empty string."""
+        ...
+
+    def note(self, job_id: int, *, actor: str, words: str) -> None:
+        """Keep a decision in the job's history, inside the caller's transaction."""
+        ...
+
+    def go_on(self, job_id: int, *, actor: str, reason: str) -> str:
+        """See to it that a job goes on, in no transaction; return a sentence about it."""
+        ...
+
+    def go_on_later(self) -> None:
+        """Have a worker see to every job whose deliveries are decided."""
+        ...
+
+
+def jobs() -> Jobs:
+    """Return the configured port (settings.DELIVERY_JOBS)."""
+    port: Jobs = import_string(settings.DELIVERY_JOBS)()
+    return port
+
+
+def decide(delivery_id: int, decision: Decision, *, actor: str, reason: str) -> Decided:
+    """Do what an operator decided about an UNCERTAIN delivery, and let its job go on by itself.
+
+    `reason` is the evidence of a confirmation. The job goes on once none of its deliveries is
+    in doubt. Raises ValueError without a reason; refusals change nothing. Call it in no
+    transaction: the decision holds even where the job cannot go on.
+    """
+    decided = _record(delivery_id, decision, actor, reason)
+    if not decided.ok:
+        return decided
+    job_id = ledger.read(delivery_id).job_id
+    if more := _waiting(job_id):
+        goes_on = f"{more} more of this review {'waits' if more == 1 else 'wait'} for a decision."
+    else:
+        goes_on = jobs().go_on(job_id, actor=actor, reason=reason)
+    return Decided(True, f"{decided.message} {goes_on}".strip())
+
+
+def decide_many(
+    delivery_ids: Collection[int], decision: Decision, *, actor: str, reason: str
+) -> tuple[int, list[str]]:
+    """Decide the same about a set; return how many, and for whatever is not as wished one sentence.
+
+    All decisions are recorded before the first job goes on: that asks providers harmlessly and
+    takes time. What is not put to work within seconds goes on with the next audit.
+    """
+    words: dict[str, int] = {}
+    done: list[int] = []
+    for delivery_id in delivery_ids:
+        decided = _record(delivery_id, decision, actor, reason)
+        if decided.ok:
+            done.append(delivery_id)
+        else:
+            words[decided.message] = words.get(decided.message, 0) + 1
+    until = time.monotonic() + _GO_ON_SECONDS
+    for job_id in sorted(set(Delivery.objects.filter(pk__in=done).values_list("job_id", flat=True))):
+        if time.monotonic() > until:
+            jobs().go_on_later()
+            break
+        if not _waiting(job_id) and (problem := jobs().go_on(job_id, actor=actor, reason=reason)):
+            words[problem] = words.get(problem, 0) + 1
+    return len(done), [f"{text} ({count}\u00d7)" if count > 1 else text for text, count in words.items()]
+
+
+def _record(delivery_id: int, decision: Decision, actor: str, reason: str) -> Decided:
+    _words(decision, actor, reason)
+    row = ledger.read(delivery_id)
+    if decision is Decision.RESEND and (problem := jobs().why_no_resend(row.job_id)):
+        return Decided(False, f"Not resent: {problem}.")
+    with transaction.atomic():
+        if not _BY_DECISION[decision](delivery_id, actor, reason):
+            now = ledger.read(delivery_id).get_status_display().lower()
+            return Decided(False, f"Nothing was changed: the delivery is {now} by now.")
+        jobs().note(row.job_id, actor=actor, words=f"delivery {row.pk}: {decision}: {reason.strip()}")
+    return Decided(True, _DONE[decision])
+
+
+def _waiting(job_id: int) -> int:
+    return Delivery.objects.filter(job_id=job_id, status=DeliveryStatus.UNCERTAIN).count()
 
 
 def supersede_unsent(job_id: int) -> int:
@@ -50,14 +168,27 @@ def confirm_delivered(delivery_id: int, actor: str, reason: str) -> bool:
 def resend_uncertain(delivery_id: int, actor: str, reason: str) -> bool:
     """Make an UNCERTAIN delivery due again: the operator accepts a possible duplicate.
 
+    The message keeps its token and tells its recipient that it may be a repetition. False when
+    the delivery is not UNCERTAIN any more. Raises ValueError without a reason.
+    """
+    words = clean(_words("resend allowed", actor, reason))
+    row = ledger.read(delivery_id)
+    moved = row.status == DeliveryStatus.UNCERTAIN and ledger.release(row, REPEAT_NOTICE, words)
+    log.info("delivery_released", delivery=delivery_id, actor=actor, done=moved)
+    return moved
+
+
+def abandon_uncertain(delivery_id: int, actor: str, reason: str) -> bool:
+    """Give an UNCERTAIN delivery up: its job goes on without it.
+
     False when it is not UNCERTAIN any more. Raises ValueError without a reason.
     """
-    words = _words("resend allowed", actor, reason)
+    words = clean(_words("abandoned", actor, reason))
     row = ledger.read(delivery_id)
     moved = row.status == DeliveryStatus.UNCERTAIN and ledger.move(
-        row, DeliveryStatus.PENDING, clear_markers=True, note=(SendOutcome.RELEASED, clean(words))
+        row, DeliveryStatus.ABANDONED, note=(SendOutcome.ABANDONED, words)
     )
-    log.info("delivery_released", delivery=delivery_id, actor=actor, done=moved)
+    log.warning("delivery_abandoned", delivery=delivery_id, actor=actor, done=moved)
     return moved
 
 
@@ -65,3 +196,15 @@ def _words(decision: str, actor: str, reason: str) -> str:
     if not reason.strip():
         raise ValueError("Give a reason: it is kept with the delivery.")
     return f"{decision} by {actor}: {reason.strip()}"
+
+
+_BY_DECISION = {
+    Decision.CONFIRM: confirm_delivered,
+    Decision.RESEND: resend_uncertain,
+    Decision.ABANDON: abandon_uncertain,
+}
+_DONE = {
+    Decision.CONFIRM: "Confirmed as delivered.",
+    Decision.RESEND: "To be sent again, marked as a possible repetition.",
+    Decision.ABANDON: "Abandoned.",
+}

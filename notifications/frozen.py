@@ -30,6 +30,10 @@ def freeze(message: Message) -> tuple[dict[str, object], str]:
         "thread": message.thread,
         "created_at_epoch": message.created_at_epoch,
     }
+    if message.unsubscribe_url:
+        content["unsubscribe_url"] = message.unsubscribe_url
+    if message.answers:
+        content["answers"] = str(message.answers)
     return content, _digest(message)
 
 
@@ -50,6 +54,9 @@ def thaw(row: Delivery) -> Message:
             payload=content["payload"],
             thread=content["thread"],
             created_at_epoch=content["created_at_epoch"],
+            unsubscribe_url=content.get("unsubscribe_url", ""),
+            answers=UUID(content["answers"]) if "answers" in content else None,
+            repeat_notice=row.repeat_notice,  # said of a message, no part of what was frozen
         )
     except (KeyError, TypeError, ValueError):
         message = None
@@ -73,5 +80,8 @@ def _digest(message: Message) -> str:
         message.payload,
         message.thread,
         message.created_at_epoch,
+        # Rows from before there was one keep their digest.
+        *([message.unsubscribe_url] if message.unsubscribe_url else []),
+        *([str(message.answers)] if message.answers else []),
     ]
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 import structlog
@@ -20,6 +21,7 @@ from criticizer import sql
 from criticizer.failures import Failure
 from criticizer.redaction import clean
 from notifications.models import Delivery, DeliveryAttempt
+from notifications.providers.base import Evidence
 from notifications.states import DeliveryStatus, SendOutcome
 
 log = structlog.get_logger(__name__)
@@ -32,6 +34,7 @@ RECORD_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 3
 
 _OPEN_OUTCOMES = (SendOutcome.STARTED, SendOutcome.ACCEPTED)
 _UNSENT_MARK = {"notified_at": None, "notification_id": ""}
+_NOTED = {Evidence.ABSENT: SendOutcome.ABSENT, Evidence.UNKNOWN: SendOutcome.UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,12 @@ def mark_sent(claimed: Claim, notification_id: str) -> bool:
     with transaction.atomic():
         marked = _move(
             claimed.delivery_id,
-            (DeliveryStatus.SENDING, DeliveryStatus.RECONCILING, DeliveryStatus.UNCERTAIN),
+            (
+                DeliveryStatus.SENDING,
+                DeliveryStatus.RECONCILING,
+                DeliveryStatus.UNCERTAIN,
+                DeliveryStatus.ABANDONED,
+            ),
             DeliveryStatus.SENT,
             changes={
                 "notification_id": notification_id,
@@ -149,20 +157,23 @@ def doubt(row: Delivery) -> bool:
             changes={"notified_at": None},
         )
         if moved:
-            row.attempt_rows.filter(outcome=SendOutcome.STARTED).update(
+            lost = row.attempt_rows.filter(outcome=SendOutcome.STARTED).update(
                 outcome=SendOutcome.AMBIGUOUS,
                 finished_at=Now(),
                 detail="no outcome was recorded: the worker or the database was lost",
             )
+            if not lost and not row.attempt_rows.filter(outcome=SendOutcome.ACCEPTED).exists():
+                # If it was sent at all, then somewhen between the row's making and now.
+                _note(row, SendOutcome.AMBIGUOUS, "marked without evidence of a send", since=row.created_at)
     return moved
 
 
 def back_fill(row: Delivery, notification_id: str, outcome: SendOutcome, detail: str) -> bool:
-    """Mark a RECONCILING row as sent on evidence, without sending (004, 8.2 first row)."""
+    """Mark a row in doubt as sent on evidence, without sending (004, 8.2 first row)."""
     with transaction.atomic():
         moved = _move(
             row.pk,
-            (DeliveryStatus.RECONCILING,),
+            (DeliveryStatus.RECONCILING, DeliveryStatus.UNCERTAIN),
             DeliveryStatus.SENT,
             changes={
                 "notification_id": notification_id,
@@ -176,13 +187,17 @@ def back_fill(row: Delivery, notification_id: str, outcome: SendOutcome, detail:
     return moved
 
 
-def note_absent(row: Delivery) -> None:
-    """Write down the provider's proof that nothing was accepted; clear the row's markers."""
-    with transaction.atomic():
-        Delivery.objects.filter(pk=row.pk, status=DeliveryStatus.RECONCILING).update(
-            updated_at=Now(), **_UNSENT_MARK
-        )
-        _note(row, SendOutcome.ABSENT, "the provider does not have it")
+def note_look(row: Delivery, evidence: Evidence, detail: str) -> None:
+    """Write down a look-up that did not find the message."""
+    said = "the provider does not have it" if evidence is Evidence.ABSENT else "the provider could not tell"
+    _note(row, _NOTED[evidence], clean(f"{said}: {detail}" if detail else said))
+
+
+def clear_markers(row: Delivery) -> None:
+    """Take the markers from a RECONCILING row of which absence is proven (004, 8.2 second row)."""
+    Delivery.objects.filter(pk=row.pk, status=DeliveryStatus.RECONCILING).update(
+        updated_at=Now(), **_UNSENT_MARK
+    )
 
 
 def move(
@@ -201,6 +216,22 @@ def move(
         moved = _move(row.pk, (row.status,), to, attempts=row.attempts, changes=changes)
         if moved and note:
             _note(row, *note)
+    return moved
+
+
+def release(row: Delivery, repeat_notice: str, detail: str) -> bool:
+    """Make an UNCERTAIN row due again on an operator's word, its message marked as a repetition."""
+    changes = {**_UNSENT_MARK, "repeat_notice": repeat_notice, "error_class": "", "detail": ""}
+    with transaction.atomic():
+        moved = _move(
+            row.pk,
+            (DeliveryStatus.UNCERTAIN,),
+            DeliveryStatus.PENDING,
+            attempts=row.attempts,
+            changes=changes,
+        )
+        if moved:
+            _note(row, SendOutcome.RELEASED, detail)
     return moved
 
 
@@ -245,10 +276,18 @@ def _close(claimed: Claim, outcome: SendOutcome, **facts: str) -> None:
     DeliveryAttempt.objects.filter(pk=claimed.attempt_id).update(outcome=outcome, finished_at=Now(), **facts)
 
 
-def _note(row: Delivery, outcome: SendOutcome, detail: str, notification_id: str = "") -> None:
+def _note(
+    row: Delivery,
+    outcome: SendOutcome,
+    detail: str,
+    notification_id: str = "",
+    *,
+    since: datetime | None = None,
+) -> None:
     """Append what was learned without a send to the row's history."""
     DeliveryAttempt.objects.create(
         delivery_id=row.pk,
+        **({"started_at": since} if since else {}),
         number=row.attempts,
         outcome=outcome,
         finished_at=Now(),

@@ -7,7 +7,10 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from notifications.states import DELIVERY_TRANSITIONS, DeliveryStatus, SendOutcome
+from notifications.preference_models import RecipientPreference as RecipientPreference
+from notifications.states import DELIVERY_TRANSITIONS, DeliveryState, DeliveryStatus, SendOutcome
+from notifications.suppression_models import Suppression as Suppression
+from notifications.suppression_models import UnarchivedMail as UnarchivedMail
 
 
 class Delivery(models.Model):
@@ -30,12 +33,20 @@ class Delivery(models.Model):
     attempts = models.IntegerField(db_default=0)
     error_class = models.CharField(max_length=32, blank=True, db_default="")
     detail = models.CharField(max_length=1024, blank=True, db_default="")  # redacted
+    repeat_notice = models.CharField(max_length=200, blank=True, db_default="")  # a resend that may repeat
+    # What the mail service reported later: notifications.suppressions is the only writer.
+    delivery_state = models.CharField(max_length=10, choices=DeliveryState.choices, blank=True, db_default="")
+    delivery_state_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         db_table = "deliveries"
         verbose_name_plural = "deliveries"
+        permissions = [
+            ("decide_delivery", "Can decide about deliveries in doubt"),
+            ("test_provider", "Can send test messages"),
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=["changelist_id", "recipient", "review_version"], name="deliveries_one_per_intent"
@@ -51,9 +62,21 @@ class Delivery(models.Model):
         indexes = [
             models.Index(
                 fields=["updated_at"],
-                condition=~Q(status__in=["sent", "failed", "superseded", "cancelled"]),
+                condition=~Q(status__in=["sent", "failed", "superseded", "cancelled", "abandoned"]),
                 name="deliveries_open",
-            )
+            ),
+            # The console's list and the figures of the dashboard; what went wrong; who was told what.
+            models.Index(fields=["-created_at", "-id"], name="deliveries_newest"),
+            models.Index(
+                fields=["status", "-created_at", "-id"],
+                condition=~Q(status__in=["sent", "pending", "sending"]),
+                name="deliveries_not_sent",
+            ),
+            models.Index(fields=["recipient", "-created_at", "-id"], name="deliveries_of_recipient"),
+            # What a mail service reports names the message by its id.
+            models.Index(
+                fields=["notification_id"], condition=~Q(notification_id=""), name="deliveries_by_message"
+            ),
         ]
         triggers = [
             pgtrigger.FSM(

@@ -1,4 +1,5 @@
-"""Recipients are channel-qualified: `mail:ann@example.com`, `webhook:https://ci.example.com/x`.
+"""Recipients are channel-qualified: `mail:ann@example.com`, `webhook:https://ci.example.com/x`,
+`slack:C0123ABCD` (a channel's id), `swarm:review-123`, `swarm:change-123`.
 
 The recipient is part of a delivery's identity (specification 004, 10.2), so equal
 recipients must be equal texts: everything is normalised before it becomes a key. The
@@ -21,6 +22,8 @@ _MAX_LOCAL_PART = 64
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _URL_CHARACTERS = re.compile(r"[!-~]+")  # printable ASCII without the space
 _DEFAULT_PORTS = {"https": 443, "http": 80}
+_SLACK_ID = re.compile(r"[CGD][A-Z0-9]{6,20}")
+_SWARM_TOPIC = re.compile(r"(review|change)s?[-/]0*([1-9][0-9]{0,9})")
 
 _valid_mail = EmailValidator(allowlist=["localhost"])
 
@@ -32,7 +35,10 @@ def normalise(text: str) -> str:
     """
     text = text.strip(" ")
     if not text:
-        raise ValueError("A recipient is empty. Write mail:<address> or webhook:<URL>.")
+        raise ValueError(
+            "A recipient is empty. Write mail:<address>, webhook:<URL>, slack:<channel id>"
+            " or swarm:review-<number>."
+        )
     if any(not character.isprintable() for character in text):
         raise ValueError("A recipient contains control characters. Remove them.")
     if len(text) > MAX_LENGTH:
@@ -113,6 +119,28 @@ def _webhook(address: str) -> str:
     return f"{scheme}://{host}{parts.path or '/'}{query}"
 
 
+def _slack(address: str) -> str:
+    # A channel's name, always in small letters, changes hands; its id, always in capitals, does not.
+    if _SLACK_ID.fullmatch(address):
+        return address
+    if re.fullmatch(r"[UW][A-Z0-9]{6,20}", address):
+        raise ValueError("A Slack recipient must be a channel, not a person. Write slack:C0123ABCD.")
+    raise ValueError(
+        "A Slack recipient is a channel's id, not its name: C or G and capitals and digits, at the end of"
+        " the channel's details in Slack. Write slack:C0123ABCD."
+    )
+
+
+def _swarm(address: str) -> str:
+    found = _SWARM_TOPIC.fullmatch(address.lower())
+    if found is None:
+        raise ValueError(
+            "A Swarm recipient is a review or a change by its number."
+            " Write swarm:review-123 or swarm:change-123."
+        )
+    return f"{found[1]}-{int(found[2])}"
+
+
 def _host(name: str) -> str:
     """Return a host name in lower-case ASCII without the root dot; raise ValueError."""
     try:
@@ -124,5 +152,10 @@ def _host(name: str) -> str:
     return normal
 
 
-_CHANNELS: Mapping[str, Callable[[str], str]] = {"mail": _mail, "webhook": _webhook}
+_CHANNELS: Mapping[str, Callable[[str], str]] = {
+    "mail": _mail,
+    "webhook": _webhook,
+    "slack": _slack,
+    "swarm": _swarm,
+}
 CHANNELS = tuple(_CHANNELS)

@@ -1,7 +1,7 @@
 """Deliveries of which nobody knows whether they were sent (specification 004, 8.2 and 8.3).
 
-Nothing here sends. A row is asked about at its provider; what that cannot tell is either
-safe to repeat, because the provider deduplicates, or held for an operator.
+Nothing here sends. What to do is decided by `choices`; here it is done and written down, each
+look-up as a row of evidence.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
+from typing import assert_never
 
 import structlog
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
-from criticizer import dependencies
+from criticizer import dependencies, outbox
 from criticizer.failures import (
     ErrorClass,
     Failure,
@@ -24,10 +25,11 @@ from criticizer.failures import (
     UncertainFailure,
     Waiting,
 )
-from notifications import frozen, ledger
+from notifications import choices, frozen, history, ledger
+from notifications.choices import Facts, Step
 from notifications.circuits import dependency_of
 from notifications.models import Delivery, DeliveryAttempt
-from notifications.providers.base import Evidence, Provider
+from notifications.providers.base import Evidence, Provider, Question, capabilities_for
 from notifications.recipients import CHANNELS, split
 from notifications.states import DeliveryStatus, SendOutcome
 
@@ -50,8 +52,8 @@ def settle_row(row: Delivery, provider: Provider | None) -> Finding:
 
     The row ends as SENT, as RECONCILING (ABSENT and REPEATABLE: whoever asked decides what
     is next) or as UNCERTAIN. Raises RetryableFailure when the provider could not be asked or
-    another worker moved the row, and Waiting when it must not be asked now; the row stays
-    RECONCILING.
+    another worker moved the row, and Waiting when it must not be asked now, or when the next
+    look proves nothing yet; the row stays RECONCILING.
     """
     if row.notified_at is not None and not row.notification_id:
         _alert(row, "a time of notification without the provider's id")
@@ -61,31 +63,56 @@ def settle_row(row: Delivery, provider: Provider | None) -> Finding:
     if accepted := ledger.accepted_id(row):
         _must(ledger.back_fill(row, accepted, SendOutcome.FOUND, "an earlier attempt was accepted"))
         return Finding.SENT
-    # A changed configuration asks another provider, whose "absent" proves nothing.
-    was_elsewhere = provider is not None and row.provider not in {"", provider.name, *CHANNELS}
-    if provider is None or was_elsewhere:
+    if provider is None or is_elsewhere(row, provider):
         return _hold(row, "the provider that was asked to send it is not configured any more")
-    if provider.capabilities.can_look_up:
-        message = frozen.thaw(row)
-        with dependencies.guarded(dependency_of(row.recipient, provider)):
-            answer = provider.look_up(message, row.notification_id)
-        if answer.evidence is Evidence.FOUND:
-            _must(ledger.back_fill(row, answer.notification_id, SendOutcome.FOUND, "found at the provider"))
-            log.info("delivery_back_filled", delivery=row.pk, job=row.job_id)
-            return Finding.SENT
-        if answer.evidence is Evidence.ABSENT:
-            ledger.note_absent(row)
-            return Finding.ABSENT
-    if provider.capabilities.deduplicates:
-        return Finding.REPEATABLE
-    return _hold(row, "an attempt has no outcome and the provider cannot be asked")
+    capabilities = capabilities_for(provider, split(row.recipient)[1])
+    while True:
+        facts = history.facts(row)
+        choice = choices.decide(capabilities, facts, time_scale=outbox.scaled(1.0))
+        match choice.step:
+            case Step.REPEAT:
+                return Finding.REPEATABLE
+            case Step.RESEND:
+                ledger.clear_markers(row)
+                return Finding.ABSENT
+            case Step.WAIT:
+                dependency = dependency_of(row.recipient, provider, looking=True)
+                raise Waiting(dependency, choice.seconds, choice.reason)
+            case Step.HOLD:
+                return _hold(row, choice.reason)
+            case Step.LOOK:
+                if _look(row, provider, facts):
+                    return Finding.SENT
+            case _:
+                assert_never(choice.step)
 
 
-def settle(job_id: int, providers: Mapping[str, Provider]) -> int:
+def is_elsewhere(row: Delivery, provider: Provider) -> bool:
+    """Say whether another provider was asked to send the row: this one's "absent" proves nothing."""
+    return row.provider not in {"", provider.name, *CHANNELS}
+
+
+def _look(row: Delivery, provider: Provider, facts: Facts, *, noting: bool = True) -> bool:
+    """Ask the provider once and write its answer down; True when it has the message."""
+    question = Question(frozen.thaw(row), row.notification_id, facts.first_attempt_at)
+    with dependencies.guarded(dependency_of(row.recipient, provider, looking=True)):
+        answer = provider.look_up(question)
+    if answer.evidence is not Evidence.FOUND:
+        if noting:
+            ledger.note_look(row, answer.evidence, answer.detail)
+        return False
+    found = answer.notification_id or row.notification_id or f"found:{row.token}"
+    _must(ledger.back_fill(row, found, SendOutcome.FOUND, "found at the provider"))
+    log.info("delivery_back_filled", delivery=row.pk, job=row.job_id)
+    return True
+
+
+def settle(job_id: int, providers: Mapping[str, Provider], *, may_go_on: bool = False) -> int:
     """Decide the open rows of a job that has ended, without sending; return how many are left.
 
-    What is absent goes back to PENDING, for the caller to supersede or cancel. Only for jobs
-    whose notify stage nobody holds: an open attempt is taken for an abandoned one.
+    What is absent goes back to PENDING, for the caller to supersede or cancel. With `may_go_on`
+    the job may be replayed: what its provider would take again for one message is left for that.
+    Only for jobs whose notify stage nobody holds: an open attempt is taken for an abandoned one.
     """
     left = 0
     for row in Delivery.objects.filter(
@@ -95,12 +122,35 @@ def settle(job_id: int, providers: Mapping[str, Provider]) -> int:
             finding = settle_row(row, providers.get(split(row.recipient)[0]))
             if finding is Finding.ABSENT:
                 _must(ledger.move(ledger.read(row.pk), DeliveryStatus.PENDING, clear_markers=True))
-            elif finding is Finding.REPEATABLE:
+            elif finding is Finding.REPEATABLE and not may_go_on:
                 _hold(ledger.read(row.pk), "the job ended before its attempt was repeated")
         except (Failure, Waiting) as error:
             left += 1
             log.warning("delivery_not_settled", delivery=row.pk, reason=_reason(error))
     return left
+
+
+def ask_again(providers: Mapping[str, Provider], *, within: timedelta, limit: int = 100) -> set[int]:
+    """Ask about deliveries that wait for an operator; return the jobs of those that were found.
+
+    Only evidence that it arrived changes anything: an index may lag by hours, an archive may
+    come back. Absence and silence leave the decision where it is.
+    """
+    found: set[int] = set()
+    rows = Delivery.objects.filter(status=DeliveryStatus.UNCERTAIN, updated_at__gte=Now() - within)
+    for row in rows.order_by("?")[:limit]:
+        provider = providers.get(split(row.recipient)[0])
+        if provider is None or is_elsewhere(row, provider):
+            continue
+        capabilities = capabilities_for(provider, split(row.recipient)[1])
+        if not choices.can_be_asked(capabilities, knows_id=bool(row.notification_id)):
+            continue
+        try:
+            if _look(row, provider, history.facts(row), noting=False):
+                found.add(row.job_id)
+        except (Failure, Waiting) as error:
+            log.warning("delivery_not_asked_again", delivery=row.pk, reason=_reason(error))
+    return found
 
 
 @dataclass(slots=True)

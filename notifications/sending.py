@@ -10,15 +10,10 @@ meet all the same, the claim's guard lets one of them send.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum, auto
+from collections.abc import Callable, Mapping
 
 import structlog
 from django.db import Error as DatabaseTrouble
-from django.db import transaction
-from django.db.models import Exists, OuterRef
-from django.db.models.functions import Now
 
 from criticizer import dependencies
 from criticizer.failures import (
@@ -30,9 +25,10 @@ from criticizer.failures import (
     UncertainFailure,
     Waiting,
 )
-from notifications import frozen, ledger, reconcile
+from notifications import choices, frozen, ledger, reconcile, suppressions
 from notifications.circuits import dependency_of
 from notifications.decisions import (
+    abandon_uncertain,
     cancel_unsent,
     confirm_delivered,
     resend_uncertain,
@@ -41,15 +37,19 @@ from notifications.decisions import (
     supersede_unsent,
 )
 from notifications.frozen import token_for
-from notifications.models import Delivery, DeliveryAttempt
-from notifications.providers.base import ABOUT_RECIPIENT, Message, Provider
+from notifications.models import Delivery
+from notifications.preparing import prepare, unnotified
+from notifications.providers.base import ABOUT_RECIPIENT, Message, Provider, capabilities_for
 from notifications.recipients import split
-from notifications.reconcile import Audit, Finding, audit_sent, settle
+from notifications.reconcile import Audit, Finding, ask_again, audit_sent, settle
 from notifications.states import DeliveryStatus, SendOutcome
+from notifications.tally import Outcome, Step, Tally
 
 __all__ = [
     "Audit",
     "Outcome",
+    "abandon_uncertain",
+    "ask_again",
     "audit_sent",
     "cancel_unsent",
     "confirm_delivered",
@@ -67,102 +67,7 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 _MAX_ID = 512  # of the column
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What `deliver` did. `stopped` says that `may_continue` ended it before all rows were done."""
-
-    sent: int = 0
-    already_sent: int = 0
-    given_up: int = 0  # superseded or cancelled rows
-    stopped: bool = False
-
-
-class _Step(Enum):
-    SENT = auto()
-    ALREADY_SENT = auto()
-    GIVEN_UP = auto()
-    STOPPED = auto()
-
-
-@dataclass(slots=True)
-class _Tally:
-    steps: dict[_Step, int] = field(default_factory=lambda: dict.fromkeys(_Step, 0))
-    failures: list[Failure] = field(default_factory=list)
-    waits: list[Waiting] = field(default_factory=list)
-    defects: list[Exception] = field(default_factory=list)
-
-    def outcome(self) -> Outcome:
-        return Outcome(
-            sent=self.steps[_Step.SENT],
-            already_sent=self.steps[_Step.ALREADY_SENT],
-            given_up=self.steps[_Step.GIVEN_UP],
-            stopped=self.steps[_Step.STOPPED] > 0,
-        )
-
-
-def prepare(job_id: int, changelist_id: str, review_version: int, messages: Mapping[str, Message]) -> None:
-    """Write one row a recipient, keyed (changelist_id, recipient, review_version) (004, 6.3).
-
-    Rows that exist are kept: a sent one stays sent, one that may have been sent keeps the
-    bytes that were sent, and one of which nothing can have been sent takes the new message.
-    Every row ends up belonging to `job_id`.
-
-    Raises ValueError when a message carries another token or address than its recipient's.
-    """
-    rows = [
-        _row(job_id, changelist_id, review_version, recipient, message)
-        for recipient, message in messages.items()
-    ]
-    doubtful = DeliveryAttempt.objects.filter(
-        delivery=OuterRef("pk"),
-        outcome__in=[SendOutcome.STARTED, SendOutcome.ACCEPTED, SendOutcome.AMBIGUOUS],
-    )
-    with transaction.atomic():
-        Delivery.objects.bulk_create(rows, ignore_conflicts=True)
-        existing = Delivery.objects.filter(changelist_id=changelist_id, review_version=review_version)
-        existing.exclude(job_id=job_id).filter(recipient__in=messages).update(job_id=job_id, updated_at=Now())
-        for row in rows:
-            # Differs only where an earlier run left a row and the review was made anew since.
-            existing.filter(recipient=row.recipient, status=DeliveryStatus.PENDING).exclude(
-                payload_sha256=row.payload_sha256
-            ).exclude(Exists(doubtful)).update(
-                subject=row.subject,
-                payload=row.payload,
-                payload_sha256=row.payload_sha256,
-                updated_at=Now(),
-            )
-
-
-def _row(job_id: int, changelist_id: str, review_version: int, recipient: str, message: Message) -> Delivery:
-    token = token_for(changelist_id, recipient, review_version)
-    if message.token != token or message.address != split(recipient)[1]:
-        raise ValueError("a message must carry the token and the address of its recipient")
-    payload, digest = frozen.freeze(message)
-    return Delivery(
-        job_id=job_id,
-        changelist_id=changelist_id,
-        recipient=recipient,
-        review_version=review_version,
-        token=token,
-        subject=message.subject,
-        payload=payload,
-        payload_sha256=digest,
-    )
-
-
-def unnotified(changelist_id: str, review_version: int, recipients: Collection[str]) -> list[str]:
-    """Return the recipients without a sent delivery: a job succeeds only with none (004, 6.5)."""
-    notified = set(
-        Delivery.objects.filter(
-            changelist_id=changelist_id,
-            review_version=review_version,
-            status=DeliveryStatus.SENT,
-            notified_at__isnull=False,
-        ).values_list("recipient", flat=True)
-    )
-    return [recipient for recipient in recipients if recipient not in notified]
+_GIVEN_UP = (DeliveryStatus.SUPERSEDED, DeliveryStatus.CANCELLED, DeliveryStatus.ABANDONED)
 
 
 def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Callable[[], bool]) -> Outcome:
@@ -177,12 +82,12 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
     DELIVERY_UNCERTAIN when any row waits for an operator; else PermanentFailure with the class
     of a refused row. Must not be called in a transaction.
     """
-    tally = _Tally()
+    tally = Tally()
     for delivery_id in list(
         Delivery.objects.filter(job_id=job_id).order_by("id").values_list("id", flat=True)
     ):
         if not may_continue():
-            tally.steps[_Step.STOPPED] += 1
+            tally.steps[Step.STOPPED] += 1
             break
         try:
             tally.steps[_deliver_row(delivery_id, providers, may_continue)] += 1
@@ -196,7 +101,7 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
             # One recipient's defect must not cost the others theirs; it is raised after them.
             log.error("delivery_defect", delivery=delivery_id, job=job_id, error=type(error).__name__)
             tally.defects.append(error)
-        if tally.steps[_Step.STOPPED]:
+        if tally.steps[Step.STOPPED]:
             break
     outcome = tally.outcome()
     log.info(
@@ -208,19 +113,19 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
         stopped=outcome.stopped,
     )
     if not outcome.stopped:
-        _raise(tally)
+        tally.raise_worst()
     return outcome
 
 
 def _deliver_row(
     delivery_id: int, providers: Mapping[str, Provider], may_continue: Callable[[], bool]
-) -> _Step:
+) -> Step:
     """Bring one delivery to its end; raise what stands in its way."""
     row = ledger.read(delivery_id)
     if row.status == DeliveryStatus.SENT:
-        return _Step.ALREADY_SENT
-    if row.status in {DeliveryStatus.SUPERSEDED, DeliveryStatus.CANCELLED}:
-        return _Step.GIVEN_UP
+        return Step.ALREADY_SENT
+    if row.status in _GIVEN_UP:
+        return Step.GIVEN_UP
     if row.status == DeliveryStatus.FAILED:
         error_class = ErrorClass(row.error_class or ErrorClass.RECIPIENT_REJECTED)
         raise PermanentFailure(error_class, Place.PROVIDER, row.detail, context=_context(row))
@@ -232,7 +137,7 @@ def _deliver_row(
     if ledger.may_have_happened(row):
         finding = reconcile.settle_row(row, provider)
         if finding is Finding.SENT:
-            return _Step.SENT
+            return Step.SENT
         row = ledger.read(delivery_id)
         if finding is Finding.HELD:
             raise _uncertain(row)
@@ -240,7 +145,7 @@ def _deliver_row(
     message = _message(row, provider)
     assert provider is not None
     if not may_continue():
-        return _Step.STOPPED
+        return Step.STOPPED
     # Before the claim: a provider that must not be called now costs the row nothing.
     permit = dependencies.admit(dependency_of(row.recipient, provider))
     try:
@@ -267,6 +172,9 @@ def _message(row: Delivery, provider: Provider | None) -> Message:
                 "no provider is configured for the recipient's channel",
                 context=_context(row),
             )
+        # What may have been sent already is settled first, whoever wants no mail any more.
+        if row.status == DeliveryStatus.PENDING:
+            suppressions.refuse_suppressed(row.recipient)
         return frozen.thaw(row)
     except PermanentFailure as failure:
         # A row in reconciliation is not failed before its question is answered (004, 8.2).
@@ -283,7 +191,7 @@ def _send(
     permit: dependencies.Permit,
     *,
     in_doubt: bool,
-) -> _Step:
+) -> Step:
     """Send once, then write down what came of it, on the row first and then for the circuit.
 
     `in_doubt`: an earlier attempt may have arrived.
@@ -312,15 +220,15 @@ def _send(
             raise waiting from failure
         raise
     except UncertainFailure as failure:
-        capabilities = provider.capabilities
-        if not (capabilities.can_look_up or capabilities.deduplicates):
+        if choices.is_hopeless(capabilities_for(provider, message.address)):
             _record(claimed, SendOutcome.AMBIGUOUS, DeliveryStatus.UNCERTAIN, failure)
             permit.report(failure)
-            raise
+            raise _uncertain(row, failure) from failure
         _record(claimed, SendOutcome.AMBIGUOUS, DeliveryStatus.RECONCILING, failure)
         _wait_if_told(permit, failure)
+        held = failure.error_class is ErrorClass.DELIVERY_UNCERTAIN  # which this one is not
         raise RetryableFailure(
-            failure.error_class,
+            ErrorClass.NETWORK_TIMEOUT if held else failure.error_class,
             failure.place,
             failure.detail,
             context=failure.context,
@@ -337,7 +245,7 @@ def _send(
         _mark(row, claimed, notification_id)
     finally:
         permit.report(None)  # the provider answered, whatever the database did
-    return _Step.SENT
+    return Step.SENT
 
 
 def _wait_if_told(permit: dependencies.Permit, failure: Failure) -> None:
@@ -375,49 +283,13 @@ def _record(claimed: ledger.Claim, outcome: SendOutcome, to: DeliveryStatus, fai
     )
 
 
-def _raise(tally: _Tally) -> None:
-    if tally.defects:
-        raise tally.defects[0]
-    _raise_worst(tally, RetryableFailure)
-    if tally.waits:
-        raise min(tally.waits, key=lambda waiting: waiting.seconds)
-    _raise_worst(tally, UncertainFailure)
-    _raise_worst(tally, PermanentFailure)
-
-
-def _raise_worst(tally: _Tally, kind: type[Failure]) -> None:
-    found = [failure for failure in tally.failures if isinstance(failure, kind)]
-    if found:
-        worst = max(found, key=_wait)
-        raise kind(
-            worst.error_class,
-            worst.place,
-            worst.detail,
-            context={**worst.context, **_counts(tally.failures)},
-            retry_after_seconds=worst.retry_after_seconds,
-        ) from worst
-
-
-def _wait(failure: Failure) -> float:
-    return failure.retry_after_seconds or 0.0
-
-
-def _counts(failures: Iterable[Failure]) -> dict[str, object]:
-    counts = {"to_repeat": 0, "uncertain": 0, "refused": 0}
-    for failure in failures:
-        if isinstance(failure, RetryableFailure):
-            counts["to_repeat"] += 1
-        else:
-            counts["uncertain" if isinstance(failure, UncertainFailure) else "refused"] += 1
-    return dict(counts)
-
-
-def _uncertain(row: Delivery) -> UncertainFailure:
+def _uncertain(row: Delivery, failure: Failure | None = None) -> UncertainFailure:
+    """Return what the letters of held deliveries are grouped by, whatever the provider saw."""
     return UncertainFailure(
         ErrorClass.DELIVERY_UNCERTAIN,
         Place.PROVIDER,
         "a delivery may have been made and waits for an operator's decision",
-        context=_context(row),
+        context={**(failure.context if failure else {}), **_context(row)},
     )
 
 

@@ -14,6 +14,7 @@ class DeliveryStatus(models.TextChoices):
     FAILED = "failed", "Failed"  # permanently refused
     SUPERSEDED = "superseded", "Superseded"  # a newer version was requested before it was sent
     CANCELLED = "cancelled", "Cancelled"  # its job was cancelled or timed out before it was sent
+    ABANDONED = "abandoned", "Abandoned"  # an operator gave it up; whether it arrived nobody knows
 
 
 UNSENT_DELIVERY = (DeliveryStatus.PENDING, DeliveryStatus.SENDING, DeliveryStatus.RECONCILING)
@@ -31,8 +32,10 @@ DELIVERY_TRANSITIONS: tuple[tuple[DeliveryStatus, DeliveryStatus], ...] = (
     (_D.RECONCILING, _D.PENDING),
     (_D.RECONCILING, _D.UNCERTAIN),
     (_D.SENT, _D.RECONCILING),  # marked without evidence: 004, 8.2 second row
-    (_D.UNCERTAIN, _D.SENT),  # operator confirms
+    (_D.UNCERTAIN, _D.SENT),  # operator confirms; evidence arrives late
     (_D.UNCERTAIN, _D.PENDING),  # operator resends and accepts a possible duplicate
+    (_D.UNCERTAIN, _D.ABANDONED),  # operator gives it up: the job succeeds without it
+    (_D.ABANDONED, _D.SENT),  # evidence arrives late
     (_D.FAILED, _D.PENDING),  # replay
     (_D.CANCELLED, _D.PENDING),  # a late result was accepted
     (_D.PENDING, _D.FAILED),
@@ -52,5 +55,16 @@ class SendOutcome(models.TextChoices):
     AMBIGUOUS = "ambiguous", "Ambiguous"
     FOUND = "found", "Found by look-up"
     ABSENT = "absent", "Absent by look-up"
+    UNKNOWN = "unknown", "Look-up could not tell"
     CONFIRMED = "confirmed", "Confirmed by an operator"
     RELEASED = "released", "Released for resending by an operator"
+    ABANDONED = "abandoned", "Abandoned by an operator"
+
+
+class DeliveryState(models.TextChoices):
+    """What a mail service reported after it took a mail; no report changes a DeliveryStatus."""
+
+    DEFERRED = "deferred", "Deferred"  # the recipient's server did not take it yet
+    DELIVERED = "delivered", "Delivered"  # the recipient's server took it
+    BOUNCED = "bounced", "Bounced"
+    COMPLAINED = "complained", "Reported as spam"

@@ -20,11 +20,16 @@ from django.views.decorators.cache import never_cache
 
 from criticizer.addresses import client_address
 from criticizer.admin import ReadOnlyAdmin, one_of, state_column
+from criticizer.keyset import KeysetAdmin
+from criticizer.search import SearchGrammar
 from deadletters.forms import ReasonForm
 from reviews import (
     artifact_reading,
+    job_lists,  # registers the attempts as well
     keys,
+    message_preview,
     pipeline,
+    recipient_admin,  # noqa: F401  registers subscriptions and preferences
     scope_admin,  # noqa: F401  registers the viewing scopes
     source_admin,  # noqa: F401  registers the event ledger
 )
@@ -38,17 +43,16 @@ from reviews.forms import AllowListEntryForm, ApiKeyForm, PathForm
 from reviews.models import AllowListEntry, ApiKey, Artifact, ReviewJob
 from reviews.review_page import results_of, stages_of
 from reviews.scopes import scope_of
-from reviews.states import JobStatus
 
 
 @admin.register(ReviewJob)
-class ReviewJobAdmin(ReadOnlyAdmin):
+class ReviewJobAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     change_form_template = "admin/reviews/reviewjob/change_form.html"
     list_display = ("changelist", "review_version", "state", "title", "author", "created_at", "is_late")
-    list_filter = (one_of("status", "status", JobStatus.choices),)
-    search_fields = ("changelist_id__exact", "idempotency_key__exact")
-    search_help_text = "A changelist or an idempotency key, exactly."
-    ordering = ("-created_at", "-id")
+    orderings = job_lists.JOB_ORDERINGS
+    search_keys = job_lists.JOB_KEYS
+    search_words = job_lists.JOB_WORDS
+    starting_views = job_lists.JOB_VIEWS
     fields = readonly_fields = ("state",)  # change_form.html shows the whole job
     state = state_column("status")
 
@@ -81,6 +85,7 @@ class ReviewJobAdmin(ReadOnlyAdmin):
                 "results": results_of(job, scope),
                 "letters": job.dead_letters.order_by("-id")[:20],
                 "events": job.events.order_by("-id")[:50],
+                "may_read_message": message_preview.may_read(request.user),
                 "may_accept_late": request.user.has_perm("reviews.accept_late")
                 and not pipeline.why_not_acceptable(job.pk),
                 **(extra_context or {}),
@@ -265,13 +270,13 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         return super().get_form(request, obj, change, **kwargs) if obj else ApiKeyForm
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return self.fields if obj else ("name", "role")
+        return self.fields if obj else ("name", "role", "prefixes")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return self.readonly_fields if obj else ()
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: Any, change: bool) -> None:
-        key = keys.create(obj.name, obj.role)
+        key = keys.create(obj.name, obj.role, form.cleaned_data["prefixes"])
         obj.pk = ApiKey.objects.values_list("pk", flat=True).get(name=obj.name)
         obj.__dict__["key_shown_once"] = key
 

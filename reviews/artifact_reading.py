@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,9 @@ import structlog
 
 from criticizer.failures import PermanentFailure
 from criticizer.models import SecurityEvent
-from reviews import artifacts
-from reviews.models import Artifact
+from reviews import artifacts, changes
+from reviews.models import Artifact, CoverageRow, FindingRow
+from reviews.scopes import Scope, scope_of
 
 log = structlog.get_logger(__name__)
 
@@ -46,12 +48,18 @@ def read(artifact: Artifact, user: Any, address: str) -> ArtifactText:
     The audit row is written before anything is returned. Raises ReadRefused and ReadFailed.
     """
     if not may_read(artifact, user):
-        _audit(SecurityEvent.Kind.ARTIFACT_REFUSED, artifact, user, address, "no permission")
-        raise ReadRefused("You may not read this artifact. The attempt has been recorded.")
+        raise _refused(artifact, user, address, "no permission")
+    scope = scope_of(user)
+    if not _is_inside(scope, _known_files(artifact)):
+        raise _refused(artifact, user, address, "outside the viewing scope")
     try:
         if artifact.deleted_at is not None:
             raise ReadFailed("The artifact has expired and its file is deleted.")
         data = artifacts.content_of(artifact)
+        # The rows do not name where a renamed file came from.
+        named = _paths_in(data) if artifact.kind == Artifact.Kind.CHANGE and not scope.everything else None
+        if named is not None and not _is_inside(scope, named):
+            raise _refused(artifact, user, address, "outside the viewing scope")
     except PermanentFailure as failure:
         _audit(SecurityEvent.Kind.ARTIFACT_REFUSED, artifact, user, address, failure.error_class)
         raise ReadFailed(failure.detail) from failure
@@ -61,6 +69,31 @@ def read(artifact: Artifact, user: Any, address: str) -> ArtifactText:
     _audit(SecurityEvent.Kind.ARTIFACT_READ, artifact, user, address, "")
     text = data.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
     return ArtifactText(text[:MAX_SHOWN], max(len(text) - MAX_SHOWN, 0))
+
+
+def _known_files(artifact: Artifact) -> set[str]:
+    """Return the depot paths that the rows of the artifact's review name."""
+    covered = CoverageRow.objects.filter(job=artifact.job_id).values_list("file", flat=True)
+    found = FindingRow.objects.filter(job=artifact.job_id).values_list("file", flat=True)
+    return {path for path in (*covered, *found) if path.startswith("//")}
+
+
+def _is_inside(scope: Scope, paths: Collection[str]) -> bool:
+    """Say whether all of the files may be seen: an artifact is read whole or not at all.
+
+    While the files of a review are not known, only those who see every file read it.
+    """
+    return scope.everything or (bool(paths) and all(map(scope.allows, paths)))
+
+
+def _paths_in(data: bytes) -> set[str]:
+    """Return every path that a fetched change names, also those that files came from."""
+    return {path for file in changes.from_json(data).files for path in (file.path, file.old_path) if path}
+
+
+def _refused(artifact: Artifact, user: Any, address: str, reason: str) -> ReadRefused:
+    _audit(SecurityEvent.Kind.ARTIFACT_REFUSED, artifact, user, address, reason)
+    return ReadRefused("You may not read this artifact. The attempt has been recorded.")
 
 
 def _audit(kind: SecurityEvent.Kind, artifact: Artifact, user: Any, address: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Who edited the allow-list and the viewing scopes: read from the rows that triggers keep."""
+"""Who edited the allow-list, viewing scopes and subscriptions: read from the rows that triggers keep."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from criticizer.addresses import client_address
 # Made by pghistory beside the model it follows.
 AllowListEntryEvent: Any = apps.get_model("reviews", "AllowListEntryEvent")
 ViewerScopeEvent: Any = apps.get_model("reviews", "ViewerScopeEvent")
+SubscriptionEvent: Any = apps.get_model("reviews", "SubscriptionEvent")
+PreferenceEvent: Any = apps.get_model("notifications", "RecipientPreferenceEvent")
 
 MAX_EDITS = 200
 EDIT_WORDS = {"insert": "Added", "update": "Changed", "delete": "Deleted"}
@@ -25,6 +27,8 @@ A_PROGRAM = "a program"
 _FIELDS = {
     AllowListEntryEvent: ("kind", "pattern", "position", "reason"),
     ViewerScopeEvent: ("group_id", "prefix", "reason"),
+    SubscriptionEvent: ("owner_id", "recipient", "pattern", "author", "reason"),
+    PreferenceEvent: ("recipient", "threshold", "muted_until", "actor", "reason"),
 }
 
 

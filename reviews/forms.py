@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 
+from reviews.keys import check_tree
 from reviews.models import AllowListEntry, ApiKey
 from reviews.sources.allowlist import AllowList, validate_line
 from reviews.states import JobStatus
@@ -98,9 +99,25 @@ class DeletionForm(forms.Form):
 class ApiKeyForm(forms.ModelForm[ApiKey]):
     """What a person decides about a new key; the rest is made."""
 
+    prefixes = forms.CharField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 4, "cols": 60}),
+        help_text="Depot trees such as //depot/project/..., one a line: the key sees files below them only."
+        " Empty: every file.",
+    )
+
     class Meta:
         model = ApiKey
         fields = ("name", "role")
+
+    def clean_prefixes(self) -> list[str]:
+        lines = [line.strip() for line in self.cleaned_data["prefixes"].splitlines() if line.strip()]
+        for line in lines:
+            try:
+                check_tree(line)
+            except ValueError as error:
+                raise forms.ValidationError(str(error)) from error
+        return lines
 
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"]).strip()

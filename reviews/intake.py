@@ -33,7 +33,10 @@ _DEADLOCKS = 10  # each takes PostgreSQL a second to notice
 
 @dataclass(frozen=True, slots=True)
 class ReviewRequest:
-    """A validated request. Recipients are channel-qualified and normalised."""
+    """A validated request. Recipients are channel-qualified and normalised.
+
+    With `finds_recipients` they are for a change that nothing covers (`reviews.found_recipients`).
+    """
 
     idempotency_key: str
     changelist_id: str
@@ -41,6 +44,7 @@ class ReviewRequest:
     recipients: tuple[str, ...] = ()
     rerun: bool = False
     requested_by: str = ""
+    finds_recipients: bool = False
 
     @property
     def sha256(self) -> str:
@@ -69,10 +73,10 @@ class IntakeResult:
 # %(rerun)s: the locked path has already looked at the other versions.
 _INSERT = """
 WITH job AS (
-  INSERT INTO jobs (idempotency_key, request_sha256, changelist_id, review_version, recipients, requested_by,
-                    deadline_at)
-  SELECT %(key)s, %(sha256)s, %(changelist)s::varchar, %(version)s, %(recipients)s, %(requested_by)s,
-         now() + make_interval(secs => %(sla)s)
+  INSERT INTO jobs (idempotency_key, request_sha256, changelist_id, review_version, recipients,
+                    recipients_are, requested_by, deadline_at)
+  SELECT %(key)s, %(sha256)s, %(changelist)s::varchar, %(version)s, %(recipients)s,
+         %(recipients_are)s, %(requested_by)s, now() + make_interval(secs => %(sla)s)
    WHERE %(rerun)s OR NOT EXISTS (SELECT 1 FROM jobs WHERE changelist_id = %(changelist)s::varchar)
   ON CONFLICT DO NOTHING RETURNING id),
 runs AS (
@@ -140,6 +144,7 @@ def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) 
             "changelist": request.changelist_id,
             "version": request.review_version,
             "recipients": Jsonb(list(request.recipients)),
+            "recipients_are": "to_find" if request.finds_recipients else "given",
             "requested_by": request.requested_by,
             "sla": settings.REVIEW_SLA_SECONDS,
             "rerun": rerun,

@@ -40,7 +40,10 @@ _SHELF_KEYS = "perforce:%:shelve-commit:%"  # the idempotency keys of jobs that 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a source. `version_key` is the key of the content, where it is known."""
+    """One event of a source. `version_key` is the key of the content, where it is known.
+
+    `recipients` are told of a change that nothing covers.
+    """
 
     kind: SourceEvent.Kind
     changelist_id: str
@@ -274,6 +277,7 @@ def _request(event: Event, origin: SourceEvent.Origin) -> Entry:
             recipients=event.recipients,
             rerun=newest > 0,
             requested_by=event.requested_by,
+            finds_recipients=True,
         )
         result = intake.request_review(request, delay_seconds=_delay_seconds(event))
         if result.outcome is IntakeOutcome.CREATED:

@@ -8,9 +8,11 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from criticizer.full_text import text_index
 from criticizer.retry import MAX_ATTEMPTS_PER_STAGE
 from criticizer.triggers import append_only
 from reviews.reviewers.base import CoverageStatus, FindingSeverity, Side
+from reviews.rollup_models import Rollup as Rollup
 from reviews.states import (
     ACTIVE_JOB,
     JOB_TRANSITIONS,
@@ -20,6 +22,24 @@ from reviews.states import (
     Stage,
     StageStatus,
 )
+from reviews.subscription_models import Subscription as Subscription
+
+
+class RecipientsAre(models.TextChoices):
+    """Where the recipients of a job come from."""
+
+    GIVEN = "given", "Given with the request"
+    TO_FIND = "to_find", "Found when its files are known"  # until then: DEFAULT_RECIPIENTS
+    FOUND = "found", "Found"  # frozen: a replay tells the same people
+
+
+class RecipientOrigin(models.TextChoices):
+    """Why a recipient that nobody gave with the request is told."""
+
+    SUBSCRIPTION = "subscription", "Subscription made by an administrator"
+    OWN = "own", "Subscription of their own"
+    PERFORCE = "perforce", "Reviews field of their Perforce user"
+    DEFAULT = "default", "DEFAULT_RECIPIENTS"
 
 
 class ReviewJob(models.Model):
@@ -30,6 +50,10 @@ class ReviewJob(models.Model):
     changelist_id = models.CharField(max_length=128)
     review_version = models.IntegerField(db_default=1)
     recipients = models.JSONField(db_default=[])  # channel-qualified, normalised
+    recipients_are = models.CharField(
+        max_length=8, choices=RecipientsAre.choices, db_default=RecipientsAre.GIVEN
+    )
+    recipient_origins = models.JSONField(db_default={})  # of found ones: recipient -> `RecipientOrigin`
     requested_by = models.CharField(max_length=255, blank=True)
     status = models.CharField(max_length=20, choices=JobStatus.choices, db_default=JobStatus.QUEUED)
     status_reason = models.CharField(max_length=512, blank=True, db_default="")
@@ -73,6 +97,21 @@ class ReviewJob(models.Model):
                 condition=Q(status__in=[status.value for status in ACTIVE_JOB]),
                 name="jobs_active",
             ),
+            # The console's lists, in the order of ending; and the figures of the dashboard.
+            models.Index(
+                fields=["-finished_at", "-id"],
+                condition=Q(finished_at__isnull=False),
+                name="jobs_finished",
+            ),
+            # A list of one of the rarer states. A job that goes well never stands in it.
+            models.Index(
+                fields=["status", "-created_at", "-id"],
+                condition=~Q(status__in=["succeeded", *(status.value for status in ACTIVE_JOB)]),
+                name="jobs_not_succeeded",
+            ),
+            models.Index(fields=["-created_at", "-id"], condition=Q(is_late=True), name="jobs_late"),
+            # Words. Only when a job has ended: each change before that would cost an entry.
+            text_index("title", "author", name="jobs_words", condition=Q(finished_at__isnull=False)),
         ]
         triggers = [
             pgtrigger.FSM(
@@ -123,6 +162,12 @@ class StageRun(models.Model):
                 name="stage_runs_running_is_leased",
             ),
         ]
+        indexes = [
+            # Jobs by what went wrong (console). Success never touches it.
+            models.Index(
+                fields=["error_class", "job"], condition=~Q(error_class=""), name="stage_runs_failed"
+            )
+        ]
         triggers = [
             pgtrigger.FSM(
                 name="status_fsm",
@@ -155,6 +200,15 @@ class Attempt(models.Model):
     class Meta:
         db_table = "attempts"
         ordering = ["id"]
+        indexes = [
+            # The console's list and the figures of the dashboard. A closing attempt changes neither.
+            models.Index(fields=["-started_at", "-id"], name="attempts_newest"),
+            models.Index(
+                fields=["error_class", "-started_at", "-id"],
+                condition=~Q(error_class=""),
+                name="attempts_failed",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"attempt {self.number} ({self.outcome})"
@@ -197,6 +251,8 @@ class JobEvent(models.Model):
         SUPERSEDED = "superseded", "Superseded"
         LATE_STORED = "late_stored", "Late result stored"  # a worker finished after the job had ended
         LATE_ACCEPTED = "late_accepted", "Late result accepted"  # an operator had it delivered
+        NOT_TOLD = "not_told", "Not told"  # recipients who wanted no message: muted, or below their threshold
+        DELIVERY_DECIDED = "decided", "Delivery decided"  # an operator's word on a delivery in doubt
         ALERT = "alert", "Alert"
 
     job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="events")
@@ -389,6 +445,8 @@ class ApiKey(models.Model):
         TRIGGER = "trigger", "Trigger: posts changelists and reads reviews"
         REVIEWER = "reviewer", "Reviewer: reads reviews"
         OPERATOR = "operator", "Operator: reads reviews, dead letters and metrics, cancels"
+        APPROVER = "approver", "Approver: reads reviews and dead letters"
+        AUDITOR = "auditor", "Auditor: reads reviews and dead letters"
 
     name = models.CharField(max_length=64, unique=True)
     role = models.CharField(max_length=10, choices=Role.choices)

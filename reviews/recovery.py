@@ -1,38 +1,270 @@
-"""The port through which dead letters put jobs back to work (settings.DEADLETTER_RECOVERY)."""
+"""The port through which dead letters put jobs back to work (settings.DEADLETTER_RECOVERY).
+
+What the rows say is asked for sets, in a few statements; what the outside says is asked
+harmlessly, once for each dependency and object of this class.
+"""
 
 from __future__ import annotations
 
-from reviews import artifacts, pipeline
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+from criticizer import dependencies, sql
+from criticizer.failures import Failure
+from criticizer.redaction import clean
+from deadletters.results import Check, Failed
+from reviews import artifacts, changes, config, pipeline
+from reviews.failed_dependencies import dependencies_of
 from reviews.models import Artifact, ReviewJob
-from reviews.states import ACTIVE_JOB, JobStatus, Stage
+from reviews.sources.fetcher import ChangeFetcher, SecurityViolation
+from reviews.sources.registry import source_for
+from reviews.states import ACTIVE_JOB, Stage
+
+_FACTS = """
+SELECT j.id, j.changelist_id, j.review_version, j.status, n.version AS newer, n.active AS newer_active,
+       a.artifact, coalesce(d.sent, 0) AS sent, coalesce(d.unsent, 0) AS unsent,
+       coalesce(d.uncertain, 0) AS uncertain, coalesce(d.in_doubt, 0) AS in_doubt
+  FROM jobs j
+  LEFT JOIN LATERAL (
+    SELECT max(o.review_version) FILTER (WHERE o.review_version > j.review_version) AS version,
+           bool_or(o.status = ANY(%(active)s)) AS active
+      FROM jobs o WHERE o.changelist_id = j.changelist_id AND o.id <> j.id) n ON true
+  LEFT JOIN LATERAL (
+    SELECT (f.deleted_at IS NULL) AS artifact FROM artifacts f
+     WHERE f.job_id = j.id AND f.kind = 'change' ORDER BY f.id DESC LIMIT 1) a ON true
+  LEFT JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE e.status = 'sent') AS sent,
+           count(*) FILTER (WHERE e.status IN ('pending', 'failed')) AS unsent,
+           count(*) FILTER (WHERE e.status = 'uncertain') AS uncertain,
+           count(*) FILTER (WHERE e.status IN ('sending', 'reconciling')) AS in_doubt
+      FROM deliveries e WHERE e.job_id = j.id) d ON true
+ WHERE j.id = ANY(%(jobs)s)"""
+
+_EFFECTS = """
+SELECT j.status,
+       (SELECT s.status FROM stage_runs s WHERE s.job_id = j.id AND s.stage = 'fetch') AS fetch,
+       (SELECT s.status FROM stage_runs s WHERE s.job_id = j.id AND s.stage = 'llm') AS llm,
+       (SELECT s.status FROM stage_runs s WHERE s.job_id = j.id AND s.stage = 'notify') AS notify,
+       EXISTS (SELECT FROM artifacts a WHERE a.job_id = j.id AND a.kind = 'change') AS artifact,
+       (SELECT count(*) FROM findings f WHERE f.job_id = j.id) AS findings,
+       (SELECT count(*) FROM coverage c WHERE c.job_id = j.id) AS coverage,
+       jsonb_array_length(j.recipients) AS recipients,
+       (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id) AS deliveries,
+       (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id AND d.status = 'abandoned') AS abandoned,
+       (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id AND d.status = 'sent'
+           AND d.notification_id <> '' AND d.notified_at IS NOT NULL
+           AND EXISTS (SELECT FROM delivery_attempts t WHERE t.delivery_id = d.id
+                          AND t.outcome IN ('accepted', 'found', 'confirmed'))) AS proven
+  FROM jobs j WHERE j.id = %(job)s"""
 
 
 class JobRecovery:
-    """Describes, validates and replays review jobs (specification 000, 8.5)."""
+    """Describes, surveys, probes, replays and verifies review jobs (specification 000, 8.5)."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, Check] = {}
 
     def describe(self, job_id: int) -> str:
         """Return one line that names the job to an operator."""
         job = ReviewJob.objects.get(pk=job_id)
         return f"changelist {job.changelist_id}, version {job.review_version}"
 
-    def validate(self, job_id: int, stage: str, *, restart: bool) -> list[str]:
-        """Return why a replay cannot work now, one sentence each; empty when it can."""
-        job = ReviewJob.objects.get(pk=job_id)
-        problems = []
-        if job.status != JobStatus.DEAD_LETTERED:
-            problems.append(f"the job is {job.get_status_display().lower()}, not dead-lettered")
-        newer = ReviewJob.objects.filter(
-            changelist_id=job.changelist_id, review_version__gt=job.review_version
-        ).order_by("-review_version")
-        if found := newer.first():
-            problems.append(f"newer version exists: {found.review_version}")
-        elif ReviewJob.objects.filter(changelist_id=job.changelist_id, status__in=ACTIVE_JOB).exists():
-            problems.append("another version of this changelist is being worked on")
-        if stage == Stage.LLM and not restart and not artifacts.exists(job_id, Artifact.Kind.CHANGE):
-            why = artifacts.trouble(job_id, Artifact.Kind.CHANGE) or "the change artifact has expired"
-            problems.append(f"{why}; restart from the first stage instead")
-        return problems
+    def lanes(self, job_ids: Collection[int]) -> dict[int, str]:
+        """Return the changelist of each job: one version of it can be at work at a time."""
+        return dict(ReviewJob.objects.filter(pk__in=job_ids).values_list("pk", "changelist_id"))
+
+    def survey(self, failed: Sequence[Failed], *, restart: bool | None) -> dict[int, list[Check]]:
+        """Return, by job, what the rows alone say about a replay now; None: from where is not decided."""
+        stages = {one.job_id: one.stage for one in failed}
+        found = sql.rows(_FACTS, {"jobs": list(stages), "active": [status.value for status in ACTIVE_JOB]})
+        needed = dependencies_of(failed)
+        circuits = self._circuits({name for names in needed.values() for name in names})
+        checks = {
+            job["id"]: [
+                *_of_job(job),
+                _of_artifact(job, stages[job["id"]], restart=restart),
+                _of_deliveries(job),
+                *(circuits[name] for name in needed[job["id"]]),
+            ]
+            for job in found
+        }
+        gone = Check("job", False, "the job does not exist any more", is_hard=True)
+        return {job_id: checks.get(job_id, [gone]) for job_id in stages}
+
+    def circuits(self, failed: Sequence[Failed]) -> list[Check]:
+        """Return whether the circuits that the failed stages need let calls pass."""
+        needed = dependencies_of(failed)
+        return list(self._circuits({name for names in needed.values() for name in names}).values())
+
+    def answers(self, failed: Sequence[Failed]) -> dict[int, list[Check]]:
+        """Return, by job, what harmless questions to its dependencies say; each is asked once."""
+        needed = dependencies_of(failed)
+        return {job_id: [self._answers(name) for name in names] for job_id, names in needed.items()}
+
+    def probe(self, failed: Failed) -> list[Check]:
+        """Return what can be asked harmlessly about this very job: its artifact, its paths."""
+        if failed.stage == Stage.FETCH:
+            return [self._allowed(failed.job_id)]
+        if failed.stage == Stage.LLM:
+            trouble = artifacts.trouble(failed.job_id, Artifact.Kind.CHANGE)
+            opens = "the change artifact opens" if not trouble else f"{trouble}: restart from the first stage"
+            # It can be fetched again: whoever replays chooses a restart then.
+            return [Check("artifact opens", True, opens)]
+        return []
 
     def replay(self, job_id: int, stage: str, *, restart: bool) -> bool:
         """Put the job back to work inside the caller's transaction; False when it cannot be."""
         return pipeline.replay(job_id, Stage.FETCH if restart else Stage(stage))
+
+    def verify(self, failed: Failed) -> list[Check]:
+        """Return whether the effects of the stage are there, and of the whole job where it succeeded."""
+        facts = sql.row(_EFFECTS, {"job": failed.job_id})
+        if facts is None:
+            return [Check("job", False, "the job does not exist any more")]
+        stages = list(Stage)
+        is_done = facts["status"] == "succeeded"
+        if is_done:
+            checks = [Check("job", True, "the job succeeded")]
+        else:
+            checks = [_of_stage(facts, failed.stage)]
+            stages = stages[: stages.index(Stage(failed.stage)) + 1]
+        facts["files"] = _files_of(failed.job_id) if not facts["coverage"] else None
+        return [*checks, *(_EFFECT_OF[stage](facts) for stage in stages)]
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _circuits(self, names: Collection[str]) -> dict[str, Check]:
+        found = sql.rows(
+            "SELECT name, state FROM circuits WHERE name = ANY(%(names)s)", {"names": sorted(names)}
+        )
+        states = {row["name"]: row["state"] for row in found}
+        return {name: _of_circuit(name, states.get(name, "closed")) for name in sorted(names)}
+
+    def _answers(self, name: str) -> Check:
+        """Ask a dependency harmlessly, where there is a way to, once."""
+        if name not in self._asked:
+            self._asked[name] = _ask(name)
+        return self._asked[name]
+
+    def _allowed(self, job_id: int) -> Check:
+        """List the change, reading no content, and look at each path with the allow-list as it is now."""
+        changelist_id = ReviewJob.objects.values_list("changelist_id", flat=True).get(pk=job_id)
+        denied: list[SecurityViolation] = []
+        try:
+            source = source_for(changelist_id, config.sources())
+            files = ChangeFetcher(source, config.allow_list(), denied.append).look(changelist_id)
+        except Failure as failure:
+            return Check("allow-list", False, _words(failure))
+        return Check(
+            "allow-list", True, f"all {files} paths of the change are allowed, and listed by its source"
+        )
+
+
+def _of_job(job: dict[str, Any]) -> list[Check]:
+    is_dead = job["status"] == "dead_lettered"
+    checks = [
+        Check(
+            "job",
+            is_dead,
+            "the job is dead-lettered" if is_dead else f"the job is {job['status']}, not dead-lettered",
+            is_hard=True,
+        )
+    ]
+    if job["newer"] is not None:
+        return [*checks, Check("version", False, f"newer version exists: {job['newer']}", is_hard=True)]
+    if job["newer_active"]:
+        words = "another version of this changelist is being worked on"
+        return [*checks, Check("version", False, words, is_hard=True)]
+    return [*checks, Check("version", True, "no newer version exists")]
+
+
+def _of_artifact(job: dict[str, Any], stage: str, *, restart: bool | None) -> Check:
+    if stage != Stage.LLM or restart:
+        return Check("artifact", True, "the change is read from its source, or not needed any more")
+    if job["artifact"]:
+        return Check("artifact", True, "the fetched change is still there")
+    words = "the change artifact has expired; restart from the first stage instead"
+    # Where nobody has decided yet: it can be fetched again.
+    return Check("artifact", restart is None, words, is_hard=True)
+
+
+def _of_deliveries(job: dict[str, Any]) -> Check:
+    if job["uncertain"]:
+        words = f"{_count(job['uncertain'])} may have been made: decide about that first"
+        return Check("deliveries", False, words, is_hard=True)
+    made = f"{_count(job['sent'])} made already, not repeated; " if job["sent"] else ""
+    if job["in_doubt"]:
+        made += f"{_count(job['in_doubt'])} asked about at the provider before anything is sent; "
+    return Check("deliveries", True, f"{made}safe to replay: every delivery has its own key")
+
+
+def _count(deliveries: int) -> str:
+    return "1 delivery" if deliveries == 1 else f"{deliveries} deliveries"
+
+
+def _of_circuit(name: str, state: str) -> Check:
+    passes = state in {"closed", "forced_closed"}
+    return Check(f"circuit {name}", passes, f"the circuit of {name} is {state.replace('_', ' ')}")
+
+
+def _ask(name: str) -> Check:
+    title = f"answers {name}"
+    path = dependencies.probe_path(name)
+    if path is None:
+        return Check(title, True, f"{name} has no harmless question: the first call will tell")
+    probe: Callable[[str], object] = import_string(path)
+    try:
+        probe(name)
+    except Failure as failure:
+        return Check(title, False, f"{name}: {_words(failure)}")
+    return Check(title, True, f"{name} answers, and takes our credentials")
+
+
+def _words(failure: Failure) -> str:
+    return clean(failure.detail or str(failure.error_class), 300)
+
+
+def _of_stage(facts: dict[str, Any], stage: str) -> Check:
+    passed = facts[stage] == "succeeded"
+    at_work = facts["status"] in {status.value for status in ACTIVE_JOB}
+    words = f"stage {stage} succeeded" if passed else f"stage {stage} is {facts[stage]}"
+    return Check("stage", passed, words, is_waiting=at_work)
+
+
+def _fetched(facts: dict[str, Any]) -> Check:
+    words = "the fetched change was stored" if facts["artifact"] else "no fetched change was stored"
+    return Check("change", facts["artifact"], words)
+
+
+def _reviewed(facts: dict[str, Any]) -> Check:
+    if facts["files"] == 0:
+        return Check("findings", True, "the review is stored; the change has no files")
+    stored = facts["findings"] + facts["coverage"] > 0
+    words = f"{facts['findings']} findings and the coverage of {facts['coverage']} files are stored"
+    return Check("findings", stored, words if stored else "neither findings nor coverage are stored")
+
+
+def _files_of(job_id: int) -> int | None:
+    """Return how many files the fetched change has, None when it cannot be read any more."""
+    try:
+        return len(changes.from_json(artifacts.load(job_id, Artifact.Kind.CHANGE)).files)
+    except Failure:
+        return None
+
+
+def _told(facts: dict[str, Any]) -> Check:
+    wanted = facts["deliveries"] - facts["abandoned"]
+    given_up = f", {facts['abandoned']} given up" if facts["abandoned"] else ""
+    if facts["recipients"] and not facts["deliveries"]:
+        return Check("deliveries", False, "nobody was told, and there are recipients")
+    words = f"{facts['proven']} of {_count(wanted)} with their provider's evidence{given_up}"
+    return Check("deliveries", facts["proven"] == wanted, words)
+
+
+_EFFECT_OF: dict[str, Callable[[dict[str, Any]], Check]] = {
+    Stage.FETCH: _fetched,
+    Stage.LLM: _reviewed,
+    Stage.NOTIFY: _told,
+}

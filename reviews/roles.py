@@ -15,16 +15,19 @@ from django.apps import apps as installed_apps
 from django.contrib.auth.management import create_permissions
 from django.db import DEFAULT_DB_ALIAS
 
-TRIGGER, REVIEWER, OPERATOR = "trigger", "reviewer", "operator"  # roles of API keys
+# Roles of API keys.
+TRIGGER, REVIEWER, OPERATOR = "trigger", "reviewer", "operator"
+APPROVER, AUDITOR = "approver", "auditor"
+_READERS = (TRIGGER, REVIEWER, OPERATOR, APPROVER, AUDITOR)
 
 # Address of the API -> method -> roles of keys. What is not here is refused to every key.
 API: dict[str, dict[str, tuple[str, ...]]] = {
-    "api-reviews": {"GET": (TRIGGER, REVIEWER, OPERATOR), "POST": (TRIGGER,)},
-    "api-review": {"GET": (TRIGGER, REVIEWER, OPERATOR)},
+    "api-reviews": {"GET": _READERS, "POST": (TRIGGER,)},
+    "api-review": {"GET": _READERS},
     "api-review-cancel": {"POST": (TRIGGER, OPERATOR)},  # a trigger its own reviews only
     "api-perforce": {"POST": (TRIGGER,)},
-    "api-dead-letters": {"GET": (OPERATOR,)},
-    "api-dead-letter": {"GET": (OPERATOR,)},
+    "api-dead-letters": {"GET": (OPERATOR, APPROVER, AUDITOR)},
+    "api-dead-letter": {"GET": (OPERATOR, APPROVER, AUDITOR)},
 }
 
 _READ_REVIEWS = (
@@ -37,10 +40,14 @@ _READ_REVIEWS = (
 _READ_TROUBLE = (
     "notifications.view_delivery",
     "notifications.view_deliveryattempt",
+    "notifications.view_suppression",
     "deadletters.view_deadletter",
     "deadletters.view_deadletterevent",
+    "deadletters.view_deadlettergroup",
+    "deadletters.view_replaybatch",
     "criticizer.view_circuit",
     "criticizer.view_workercluster",
+    "criticizer.view_outboxmessage",
     "reviews.view_sourceevent",
     "reviews.view_sourceposition",
 )
@@ -50,10 +57,25 @@ _READ_SECURITY = (
     "reviews.view_allowlistentryevent",
     "reviews.view_viewerscope",
     "reviews.view_viewerscopeevent",
+    "reviews.view_subscription",
+    "reviews.view_subscriptionevent",
+    "notifications.view_recipientpreference",
+    "notifications.view_recipientpreferenceevent",
     "reviews.view_apikey",
     "reviews.view_artifact",
     "auth.view_user",
     "auth.view_group",
+)
+
+_KEEP_SUBSCRIPTIONS = (
+    "reviews.view_subscription",
+    "reviews.view_subscriptionevent",
+    "reviews.add_subscription",
+    "reviews.change_subscription",
+    "reviews.delete_subscription",
+    "notifications.view_recipientpreference",
+    "notifications.view_recipientpreferenceevent",
+    "notifications.change_recipientpreference",
 )
 
 # Group -> permissions. "Trigger" is a role of API keys only.
@@ -64,12 +86,23 @@ ROLES: dict[str, tuple[str, ...]] = {
         *_READ_TROUBLE,
         "reviews.view_all_files",
         "deadletters.replay_deadletter",
+        "deadletters.work_deadlettergroup",
+        "notifications.decide_delivery",
+        "notifications.test_provider",
+        "notifications.lift_suppression",
         "reviews.accept_late",
+        *_KEEP_SUBSCRIPTIONS,
         "criticizer.force_circuit",
         "reviews.view_artifact",
         "reviews.read_artifact",
     ),
-    "approver": (*_READ_REVIEWS, *_READ_TROUBLE, "reviews.view_all_files", "reviews.accept_late"),
+    "approver": (
+        *_READ_REVIEWS,
+        *_READ_TROUBLE,
+        "reviews.view_all_files",
+        "reviews.accept_late",
+        "deadletters.approve_replaybatch",
+    ),
     "auditor": (*_READ_REVIEWS, *_READ_TROUBLE, *_READ_SECURITY, "reviews.view_all_files"),
     "security admin": (
         "reviews.view_reviewjob",
@@ -89,10 +122,11 @@ ROLES: dict[str, tuple[str, ...]] = {
 # What each group is for, in one sentence.
 PURPOSE = {
     "reviewer": "Reads reviews, as far as the viewing scopes of their groups reach.",
-    "operator": "Keeps reviews going: dead letters, replays, late results, circuits.",
-    "approver": "Decides what is delivered late; reads what operators read.",
+    "operator": "Keeps reviews going: dead letters, replays, late results, circuits, subscriptions.",
+    "approver": "Approves large replays, decides what is delivered late; reads what operators read.",
     "auditor": "Reads everything that is recorded, artifacts' contents excepted; changes nothing.",
-    "security admin": "Allow-list, viewing scopes, API keys, security events, artifacts' contents.",
+    "security admin": "Allow-list, viewing scopes, API keys, security events; artifacts' contents as far as"
+    " the viewing scopes of their groups reach.",
 }
 _ROOMS = ("auth", "criticizer", "reviews", "notifications", "deadletters")
 

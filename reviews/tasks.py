@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from reviews import driver, executor, polling
+from reviews import delivery_audit, driver, executor, polling
 
 
 def run_stage(outbox_id: int, stage_run_id: int, token: str) -> None:
@@ -20,3 +20,8 @@ def drive(queue: str) -> None:
 def poll_sources(outbox_id: int, clock: int, token: str) -> None:
     """Ask each source once what no trigger told (queue `stages`)."""
     polling.run_message(outbox_id, UUID(token))
+
+
+def audit_deliveries(outbox_id: int, clock: int, token: str) -> None:
+    """Look for deliveries that were left behind, or that say more than is true (queue `stages`)."""
+    delivery_audit.run_message(outbox_id, UUID(token))

@@ -4,19 +4,31 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
-from reviews import views
+from reviews import message_preview, subscription_views, views
 
 _pages = [
     path("", views.review_list, name="list"),
     path("reviews/live/", views.review_list_live, name="list-live"),
     path("reviews/<int:job_id>/", views.review_detail, name="detail"),
     path("reviews/<int:job_id>/live/", views.review_detail_live, name="detail-live"),
+    path("subscriptions/", subscription_views.subscriptions, name="subscriptions"),
 ]
 
 urlpatterns = [
     path("", include((_pages, "reviews"))),
     # Before the console's own addresses, which end with "there is no such page".
     path("admin/failure-codes/", admin.site.admin_view(views.failure_codes), name="failure-codes"),
+    path(
+        "admin/reviews/<int:job_id>/message/",
+        admin.site.admin_view(message_preview.job_message),
+        name="job-message",
+    ),
+    path(
+        "admin/reviews/<int:job_id>/message/html/",
+        admin.site.admin_view(message_preview.job_message_html),
+        name="job-message-html",
+    ),
+    path("admin/dashboard/", admin.site.admin_view(views.dashboard_live), name="dashboard-live"),
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
 ]

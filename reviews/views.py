@@ -14,13 +14,16 @@ from typing import Any
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.decorators import login_required, permission_required
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.template.loader import render_to_string
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from reviews import dashboard as figures
 from reviews import failure_codes as codes
+from reviews.dashboard_past import WINDOWS
 from reviews.forms import ReviewFilter
 from reviews.listing import ListPage, list_page
 from reviews.models import ReviewJob
@@ -146,6 +149,22 @@ def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict
         "notices": notices_of(job, for_operator=is_staff),
         "shows_recipients": is_staff,
     }
+
+
+@require_safe
+@never_cache
+def dashboard_live(request: HttpRequest) -> HttpResponse:
+    """Return the dashboard of `?window=`, or 204 when the reader has it already."""
+    if not figures.may_see(request.user):
+        raise PermissionDenied
+    shown = figures.dashboard(request.GET.get("window", ""))
+    html = render_to_string("_workers.html", {}, request)
+    html += render_to_string("admin/_dashboard.html", {"dashboard": shown, "windows": WINDOWS}, request)
+    have = hashlib.sha256(html.encode()).hexdigest()[:16]
+    response = HttpResponse(status=204) if request.GET.get("have") == have else HttpResponse(html)
+    response["X-Live-Have"] = have
+    response["X-Live-Next"] = str(figures.REFRESH_SECONDS)
+    return response
 
 
 @require_safe

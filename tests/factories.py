@@ -19,9 +19,9 @@ from factory.django import DjangoModelFactory
 
 from criticizer.failures import ErrorClass
 from criticizer.models import OutboxMessage, SecurityEvent, WorkerCluster
-from deadletters.models import DeadLetter, DeadLetterEvent
-from deadletters.states import OPEN_LETTER, LetterAction, LetterStatus
-from notifications.models import Delivery, DeliveryAttempt
+from deadletters.models import DeadLetter, DeadLetterEvent, DeadLetterGroup, DeadLetterPayload
+from deadletters.states import OPEN_LETTER, Category, LetterAction, LetterStatus
+from notifications.models import Delivery, DeliveryAttempt, Suppression
 from notifications.states import DeliveryStatus
 from reviews.models import (
     AllowListEntry,
@@ -230,6 +230,16 @@ class DeliveryFactory(_Row):
     notified_at = factory.LazyAttribute(lambda o: _now() if o.status == DeliveryStatus.SENT else None)
 
 
+class SuppressionFactory(_Row):
+    class Meta:
+        model = Suppression
+
+    address = factory.Sequence(lambda n: f"gone{n}@example.com")
+    reason = Suppression.Reason.BOUNCED
+    provider = "resend"
+    event_id = factory.Sequence(lambda n: f"event-{n}")
+
+
 class DeliveryAttemptFactory(_Row):
     class Meta:
         model = DeliveryAttempt
@@ -238,15 +248,65 @@ class DeliveryAttemptFactory(_Row):
     number = factory.Sequence(lambda n: n + 1)
 
 
+class DeadLetterGroupFactory(_Row):
+    """An open group of failures; the same fingerprint is the same group."""
+
+    class Meta:
+        model = DeadLetterGroup
+        django_get_or_create = ("fingerprint",)
+
+    fingerprint = factory.LazyAttribute(
+        lambda o: "v1:" + hashlib.sha256(f"{o.stage} {o.error_class}".encode()).hexdigest()[:32]
+    )
+    stage = Stage.FETCH
+    error_class = ErrorClass.NOT_FOUND
+    source = "p4:unset"
+    normalized_message = "the server does not know the changelist"
+    total_count = 1
+
+
+_STEPS = [
+    LetterStatus.TRIAGED,
+    LetterStatus.REMEDIATED,
+    LetterStatus.VALIDATED,
+    LetterStatus.REPLAYING,
+    LetterStatus.VERIFYING,
+    LetterStatus.RESOLVED,
+]
+# What each step leaves behind; the database wants it of every later state.
+_LEFT = {
+    LetterStatus.TRIAGED: {"category": Category.DATA, "triaged_by": "ann", "triaged_at": _now},
+    LetterStatus.REMEDIATED: {
+        "evidence_note": "OPS-1: mended",
+        "remediated_by": "ann",
+        "remediated_at": _now,
+    },
+    LetterStatus.VALIDATED: {"validation_ok": True, "validated_by": "ann", "validated_at": _now},
+    LetterStatus.REPLAYING: {"replay_reason": "OPS-1", "replayed_by": "ann", "replayed_at": _now},
+    LetterStatus.VERIFYING: {},
+    LetterStatus.RESOLVED: {
+        "verified_by": "ann",
+        "verified_at": _now,
+        "resolution": "OPS-1: the key was renewed",
+        "resolved_by": "ann",
+    },
+}
+
+
 class DeadLetterFactory(_Row):
-    """An open letter of a dead-lettered job."""
+    """A new letter of a dead-lettered job; another `status` brings what its steps leave behind."""
 
     class Meta:
         model = DeadLetter
 
     job = factory.SubFactory(ReviewJobFactory, status=JobStatus.DEAD_LETTERED)
+    group = factory.SubFactory(
+        DeadLetterGroupFactory,
+        stage=factory.SelfAttribute("..stage"),
+        error_class=factory.SelfAttribute("..error_class"),
+    )
     stage = Stage.FETCH
-    status = LetterStatus.OPEN
+    status = LetterStatus.NEW
     error_class = ErrorClass.NOT_FOUND
     code = "CRITICIZER_E107"
     severity = "high"
@@ -255,6 +315,21 @@ class DeadLetterFactory(_Row):
     first_failure_at = factory.LazyFunction(_now)
     last_failure_at = factory.LazyFunction(_now)
     closed_at = factory.LazyAttribute(lambda o: None if o.status in OPEN_LETTER else _now())
+
+    @classmethod
+    def _create(cls, model_class: Any, *args: Any, **kwargs: Any) -> Any:
+        payload = {
+            "last_stack": kwargs.pop("last_stack", ""),
+            "sanitized_context": kwargs.pop("sanitized_context", {}),
+        }
+        status = LetterStatus(kwargs["status"])
+        at = LetterStatus.VALIDATED if status == LetterStatus.REPLAY_PENDING else status
+        for step in _STEPS[: _STEPS.index(at) + 1] if at in _STEPS else []:
+            for field, value in _LEFT[step].items():
+                kwargs.setdefault(field, value() if callable(value) else value)
+        letter = super()._create(model_class, *args, **kwargs)
+        DeadLetterPayload.objects.create(letter=letter, **payload)
+        return letter
 
 
 class DeadLetterEventFactory(_Row):

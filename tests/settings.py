@@ -24,6 +24,8 @@ if not _database_name:
             "P4",
             "DATABASE",
             "WEBHOOK",
+            "SLACK",
+            "SWARM",
             "BASE",
             "DEFAULT",
         }:
@@ -38,6 +40,8 @@ if not _database_name:
 from criticizer.embedded import OWNER  # noqa: E402
 from criticizer.settings import *  # noqa: E402, F403
 
+DELIVERY_AUDIT_SECONDS = 0  # a test that wants the audit runs it
+COUNT_MILLISECONDS = 10_000  # a busy machine is no reason to say "many"
 CIRCUIT_CACHE_SECONDS = 0.0  # what one test remembers, the next one must not
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # fast, tests only
 

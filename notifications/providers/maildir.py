@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure, UncertainFailure
 from notifications.providers import mime
-from notifications.providers.base import Capabilities, Evidence, LookUp, Message
+from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 
 
 class Maildir:
@@ -22,7 +22,12 @@ class Maildir:
     name = "maildir"
     # A reader may move a message to `cur` between two sends, so `send` alone is no proof
     # against duplicates; asking first is.
-    capabilities = Capabilities(deduplicates=False, can_look_up=True)
+    capabilities = Capabilities(
+        look_up=frozenset({LookUpBy.KEY}),
+        resends_after_absence=None,
+        recipients_delete=True,
+        absence="no file of the message's name in `new` or `cur`",
+    )
 
     def __init__(self, directory: Path, sender: str) -> None:
         """Raises ValueError when `sender` is not a mail address."""
@@ -62,9 +67,9 @@ class Maildir:
             raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.PROVIDER, detail) from error
         return name
 
-    def look_up(self, message: Message, notification_id: str) -> LookUp:
+    def look_up(self, question: Question) -> LookUp:
         """Look for the file in `new` and, with whatever flags a reader gave it, in `cur`."""
-        name = self._name(message)
+        name = self._name(question.message)
         try:
             if (self._directory / "new" / name).exists():
                 return LookUp(Evidence.FOUND, name)
@@ -74,6 +79,24 @@ class Maildir:
             raise RetryableFailure(
                 ErrorClass.UPSTREAM_UNAVAILABLE, Place.PROVIDER, f"the maildir failed: {error.strerror}"
             ) from error
+
+    def probe(self) -> str:
+        """Make the folders and write a draft that is removed again."""
+        try:
+            for folder in ("tmp", "new", "cur"):
+                (self._directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft = self._directory / "tmp" / f"probe.{os.getpid()}.{uuid4().hex}"
+            try:
+                self._write(draft, b"")
+            finally:
+                draft.unlink(missing_ok=True)
+        except OSError as error:
+            raise PermanentFailure(
+                ErrorClass.CONFIG_INVALID,
+                Place.CONFIGURATION,
+                f"the maildir cannot be written: {error.strerror}",
+            ) from error
+        return "The maildir can be written."
 
     @staticmethod
     def _name(message: Message) -> str:

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import html
 from datetime import UTC, datetime
 from email.message import EmailMessage
-from email.policy import SMTP
+from email.policy import EmailPolicy
 from email.utils import format_datetime, parseaddr
 from uuid import UUID, uuid5
 
 from notifications.providers.base import Message
 
 _THREADS = UUID("5b0c1a0e-6f5e-5c86-9b0a-1d1f7f2f6a11")  # namespace of thread roots
+# Where the HTML takes a notice that was not known when it was made.
+NOTICE_MARK = "<!-- repeat notice -->"
+_NOTICE = (
+    '<table role="presentation" width="100%" cellpadding="0" cellspacing="0" border="0" class="note"'
+    ' bgcolor="#fcf2d9" style="margin:0 0 14px;border-left:4px solid #7d5200"><tr>'
+    '<td class="text" style="padding:10px 14px;color:#1a1f26">{}</td></tr></table>'
+)
+
+
+class _Policy(EmailPolicy):
+    """Keeps addresses whole: the library would encode a long one as if it were text (RFC 8058 forbids it)."""
+
+    def fold_binary(self, name: str, value: str) -> bytes:
+        if name == "List-Unsubscribe":
+            return f"{name}: {value}{self.linesep}".encode("ascii")
+        return super().fold_binary(name, value)
 
 
 def message_id(message: Message, sender: str) -> str:
     """Return the deterministic Message-ID: look-up and mail clients can rely on it."""
-    return f"<{message.token}@{_domain(sender)}>"
+    return _id_of(message.token, sender)
 
 
 def as_bytes(message: Message, sender: str, *, linesep: str = "\r\n") -> bytes:
@@ -24,25 +41,61 @@ def as_bytes(message: Message, sender: str, *, linesep: str = "\r\n") -> bytes:
     Nothing in it depends on the clock, the host or the attempt: the Date is the message's
     own and the MIME boundary comes from the token.
     """
-    mail = EmailMessage(policy=SMTP.clone(linesep=linesep))
-    mail["From"] = sender
-    mail["To"] = message.address
-    mail["Subject"] = message.subject
-    mail["Date"] = format_datetime(datetime.fromtimestamp(message.created_at_epoch, UTC))
-    mail["Message-ID"] = message_id(message, sender)
-    # Every version of a changelist answers the same root, which was never sent: mail
-    # clients then show them as one conversation, whichever of them a recipient has.
-    root = f"<{uuid5(_THREADS, message.thread)}@{_domain(sender)}>"
-    mail["In-Reply-To"] = root
-    mail["References"] = root
-    mail["X-Criticizer-Token"] = str(message.token)
-    mail["List-Id"] = f"Criticizer reviews <reviews.{_domain(sender)}>"
-    mail["Auto-Submitted"] = "auto-generated"  # keeps absence notes from answering
-    mail["X-Auto-Response-Suppress"] = "All"
-    mail.set_content(message.text, cte="quoted-printable")
-    mail.add_alternative(message.html, subtype="html", cte="quoted-printable")
+    mail = EmailMessage(policy=_Policy(linesep=linesep))
+    for name, value in headers(message, sender).items():
+        mail[name] = value
+    mail.set_content(text_of(message), cte="quoted-printable")
+    mail.add_alternative(html_of(message), subtype="html", cte="quoted-printable")
     mail.set_boundary(f"=_{message.token.hex}")
     return mail.as_bytes()
+
+
+def headers(message: Message, sender: str) -> dict[str, str]:
+    """Return the mail's own headers in their order, those of MIME excepted."""
+    domain = _domain(sender)
+    # Every version of a changelist answers the same root, which was never sent: mail
+    # clients then show them as one conversation, whichever of them a recipient has.
+    thread = [f"<{uuid5(_THREADS, message.thread)}@{domain}>"]
+    if message.answers is not None:
+        thread.append(_id_of(message.answers, sender))
+    found = {
+        "From": sender,
+        "To": message.address,
+        "Subject": message.subject,
+        "Date": format_datetime(datetime.fromtimestamp(message.created_at_epoch, UTC)),
+        "Message-ID": message_id(message, sender),
+        "In-Reply-To": thread[-1],
+        "References": " ".join(thread),
+        "X-Criticizer-Token": str(message.token),
+        "List-Id": f"Criticizer reviews <reviews.{domain}>",
+        "Auto-Submitted": "auto-generated",  # keeps absence notes from answering
+        "X-Auto-Response-Suppress": "All",
+    }
+    if message.unsubscribe_url:
+        found["List-Unsubscribe"] = f"<{message.unsubscribe_url}>"
+        # One click needs https (RFC 8058, 3.1); where it is not, the link leads to a page that asks.
+        if message.unsubscribe_url.startswith("https://"):
+            found["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
+    if message.repeat_notice:
+        found["X-Criticizer-Attempt"] = "2"
+    return found
+
+
+def text_of(message: Message) -> str:
+    """Return the plain text, headed by the notice that it may be a repetition."""
+    return f"{message.repeat_notice}\n\n{message.text}" if message.repeat_notice else message.text
+
+
+def html_of(message: Message) -> str:
+    """Return the HTML, headed by the notice that it may be a repetition."""
+    if not message.repeat_notice:
+        return message.html
+    notice = _NOTICE.format(html.escape(message.repeat_notice))
+    if NOTICE_MARK in message.html:
+        return message.html.replace(NOTICE_MARK, notice, 1)
+    # Frozen before messages had the mark: after the tag that opens the body.
+    start = message.html.find(">", max(message.html.find("<body"), 0)) + 1
+    return message.html[:start] + notice + message.html[start:]
 
 
 def envelope_sender(sender: str) -> str:
@@ -54,6 +107,10 @@ def envelope_sender(sender: str) -> str:
     if "@" not in address or any(character.isspace() for character in address):
         raise ValueError("the sender is not a mail address")
     return address
+
+
+def _id_of(token: UUID, sender: str) -> str:
+    return f"<{token}@{_domain(sender)}>"
 
 
 def _domain(sender: str) -> str:

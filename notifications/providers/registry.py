@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from notifications.providers.base import Provider
 from notifications.providers.maildir import Maildir
-from notifications.providers.smtp import Smtp, SmtpConfig
+from notifications.providers.postmark import Postmark, PostmarkConfig
+from notifications.providers.resend import Resend, ResendConfig
+from notifications.providers.slack import Slack, SlackConfig
+from notifications.providers.smtp import Smtp, SmtpConfig, Unarchived
+from notifications.providers.swarm import Swarm, SwarmConfig
 from notifications.providers.webhook import Webhook, WebhookConfig
 
 
 @dataclass(frozen=True, slots=True)
 class ProvidersConfig:
-    """Everything the providers need to know. Without `smtp`, mail goes to `maildir`."""
+    """Everything the providers need to know. Mail goes to the first of `resend`, `postmark`,
+    `smtp` that is set, else to `maildir`.
+
+    A channel whose configuration is None has no provider: its deliveries say what to configure.
+    """
 
     mail_from: str
     maildir: Path
     webhook: WebhookConfig
     smtp: SmtpConfig | None = None
+    unarchived: Unarchived | None = None  # with `smtp`
+    resend: ResendConfig | None = None
+    postmark: PostmarkConfig | None = None
+    slack: SlackConfig | None = None
+    swarm: SwarmConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`make` returns None where the provider is not configured."""
+
+    channel: str
+    kind: type[Any]
+    make: Callable[[ProvidersConfig], Provider | None]
+
+
+# Of a channel with several, the first that is configured serves it.
+PROVIDERS = (
+    Entry("mail", Resend, lambda config: Resend(config.resend) if config.resend else None),
+    Entry("mail", Postmark, lambda config: Postmark(config.postmark) if config.postmark else None),
+    Entry("mail", Smtp, lambda config: Smtp(config.smtp, config.unarchived) if config.smtp else None),
+    Entry("mail", Maildir, lambda config: Maildir(config.maildir, config.mail_from)),
+    Entry("webhook", Webhook, lambda config: Webhook(config.webhook)),
+    Entry("slack", Slack, lambda config: Slack(config.slack) if config.slack else None),
+    Entry("swarm", Swarm, lambda config: Swarm(config.swarm) if config.swarm else None),
+)
 
 
 def build(config: ProvidersConfig) -> Mapping[str, Provider]:
@@ -27,7 +62,8 @@ def build(config: ProvidersConfig) -> Mapping[str, Provider]:
 
     Raises ValueError when the configuration cannot work: a secret or the sender is malformed.
     """
-    return {
-        "mail": Smtp(config.smtp) if config.smtp else Maildir(config.maildir, config.mail_from),
-        "webhook": Webhook(config.webhook),
-    }
+    found: dict[str, Provider] = {}
+    for entry in PROVIDERS:
+        if entry.channel not in found and (made := entry.make(config)) is not None:
+            found[entry.channel] = made
+    return found

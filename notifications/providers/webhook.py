@@ -1,12 +1,12 @@
 """Signed webhooks as Standard Webhooks describes them.
 
 `webhook-id` is the delivery's token, the same on every attempt. A receiver treats it as an
-idempotency key by that standard, so an attempt that ended in doubt is repeated with it.
+idempotency key by that standard, so an attempt that ended in doubt is repeated with it. Not to
+receivers that are known not to (`WEBHOOK_NOT_IDEMPOTENT`): there an operator decides.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import hashlib
@@ -16,24 +16,17 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC
-from email.utils import parsedate_to_datetime
-from urllib.parse import urlsplit
+from math import inf
+from urllib.parse import SplitResult, urlsplit
 
 import httpx
 
-from criticizer.failures import (
-    ErrorClass,
-    Failure,
-    PermanentFailure,
-    Place,
-    RetryableFailure,
-    UncertainFailure,
-)
+from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure, UncertainFailure
 from notifications.providers import outbound
-from notifications.providers.base import Capabilities, Evidence, LookUp, Message
+from notifications.providers.base import Capabilities, Evidence, LookUp, Message, Question
+from notifications.providers.exchange import Limits, Request, exchange, retry_after
 from notifications.providers.outbound import AddressRefusedError, OutboundPolicy
 
 _RECEIPT = re.compile(r"[!-~]{1,200}")
@@ -49,18 +42,20 @@ _IN_DOUBT = {
     503: ErrorClass.UPSTREAM_UNAVAILABLE,
     504: ErrorClass.NETWORK_TIMEOUT,
 }
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookConfig:
     """How webhooks are signed and whom they may reach. `secrets` are newest first.
 
-    `total_timeout_seconds` bounds one attempt as a whole, so that a receiver that answers a
-    byte at a time cannot hold a worker.
+    `not_idempotent` names the receivers that do not deduplicate: `host` for all its ports, or
+    `host:port`. `total_timeout_seconds` bounds one attempt as a whole.
     """
 
     secrets: tuple[str, ...] = field(default=(), repr=False)
     policy: OutboundPolicy = field(default_factory=OutboundPolicy)
+    not_idempotent: frozenset[str] = frozenset()
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 30.0
     total_timeout_seconds: float = 60.0
@@ -71,7 +66,11 @@ class Webhook:
     """Posts one message to one URL."""
 
     name = "webhook"
-    capabilities = Capabilities(deduplicates=True, can_look_up=False)
+    capabilities = Capabilities(key_window_seconds=inf, absence="nothing: receivers cannot be asked")
+    variants = {
+        "webhook": capabilities,
+        "webhook in WEBHOOK_NOT_IDEMPOTENT": Capabilities(absence=capabilities.absence),
+    }
 
     def __init__(
         self,
@@ -83,9 +82,18 @@ class Webhook:
         """Raises ValueError when a secret is not base64 (with or without `whsec_`)."""
         self._config = config
         self._keys = [decode_secret(secret) for secret in config.secrets]
+        self._limits = Limits(
+            config.connect_timeout_seconds, config.read_timeout_seconds, config.total_timeout_seconds
+        )
         self._resolve = resolve
         self._now = now
-        self._tls = config.tls
+
+    def capabilities_for(self, address: str) -> Capabilities:
+        """Return what holds for one receiver: without deduplication there is nothing to rely on."""
+        parts, host, _ = _parts(address)
+        if self._config.not_idempotent.isdisjoint({host, parts.netloc}):
+            return self.capabilities
+        return Capabilities(absence=self.capabilities.absence)
 
     def send(self, message: Message) -> str:
         """Return the receiver's `X-Message-Id`, or the token where it names none.
@@ -95,33 +103,35 @@ class Webhook:
         PERMISSION_DENIED, NOT_FOUND, RECIPIENT_REJECTED; UncertainFailure NETWORK_TIMEOUT,
         NETWORK_UNREACHABLE, UPSTREAM_* when the receiver may have taken it.
         """
-        parts = urlsplit(message.address)
-        host = parts.hostname or ""
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        body = json.dumps(message.payload, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+        parts, host, port = _parts(message.address)
+        body = json.dumps(_body(message), ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
         headers = {
             **self._signed(str(message.token), body),
             "Host": parts.netloc,
             "Content-Type": "application/json",
             "Idempotency-Key": str(message.token),
-            "User-Agent": "Criticizer",
-            "Accept-Encoding": "identity",
         }
         refusal: RetryableFailure | None = None
         for address in self._addresses(host, port):
             url = httpx.URL(message.address).copy_with(host=address, port=port)
+            request = Request("POST", url, headers, body, server_name=host, reads_answer=False)
             try:
-                status, answer = asyncio.run(self._post(url, host, headers, body))
+                answer = exchange(request, self._limits, "the receiver", self._config.tls)
             except RetryableFailure as failure:
                 refusal = failure  # never connected: the next address may be reachable
                 continue
-            return self._outcome(status, answer, message)
+            return self._outcome(answer.status, answer.headers, message)
         assert refusal is not None
         raise refusal
 
-    def look_up(self, message: Message, notification_id: str) -> LookUp:
+    def look_up(self, question: Question) -> LookUp:
         """Answer UNKNOWN: receivers offer no way to ask; repeating is safe instead."""
         return LookUp(Evidence.UNKNOWN)
+
+    def probe(self) -> str:
+        """Say that there is nothing to ask: each recipient has a receiver of its own."""
+        signed = f"signed with {len(self._keys)} secrets" if self._keys else "not signed"
+        return f"Nothing to ask: each recipient has its own receiver. Webhooks are {signed}."
 
     def _signed(self, token: str, body: bytes) -> dict[str, str]:
         timestamp = str(int(self._now()))
@@ -154,58 +164,17 @@ class Webhook:
             ) from None
         return addresses
 
-    async def _post(
-        self, url: httpx.URL, host: str, headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, httpx.Headers]:
-        """Return status and headers; the body is not needed and so never read."""
-        config = self._config
-        timeouts = httpx.Timeout(config.read_timeout_seconds, connect=config.connect_timeout_seconds)
-        connected = False
-
-        async def trace(event: str, info: object) -> None:
-            nonlocal connected
-            connected = connected or event.endswith("send_request_headers.started")
-
-        try:
-            async with (
-                asyncio.timeout(config.total_timeout_seconds),
-                # A client of its own for each message: the pool knows connections by address
-                # alone and would hand one host's TLS connection to another.
-                httpx.AsyncClient(
-                    timeout=timeouts, follow_redirects=False, trust_env=False, verify=self._context(url)
-                ) as client,
-                client.stream(
-                    "POST",
-                    url,
-                    headers=headers,
-                    content=body,
-                    extensions={"sni_hostname": host, "trace": trace},
-                ) as response,
-            ):
-                return response.status_code, response.headers
-        except (httpx.TimeoutException, TimeoutError) as error:
-            raise _failed(connected, ErrorClass.NETWORK_TIMEOUT, error) from error
-        except (httpx.TransportError, OSError) as error:
-            raise _failed(connected, ErrorClass.NETWORK_UNREACHABLE, error) from error
-
-    def _context(self, url: httpx.URL) -> ssl.SSLContext | bool:
-        if url.scheme != "https":
-            return False
-        if self._tls is None:
-            self._tls = httpx.create_ssl_context()  # costs tens of milliseconds: once a process
-        return self._tls
-
     def _outcome(self, status: int, headers: httpx.Headers, message: Message) -> str:
         if 200 <= status <= 299:
             receipt = headers.get("x-message-id", "")
             return receipt if _RECEIPT.fullmatch(receipt) else str(message.token)
-        retry_after = _retry_after(headers.get("retry-after", ""), self._now)
+        wait = retry_after(headers.get("retry-after", ""), self._now)
         context = {"status": status}
         detail = f"the receiver answered {status}"
-        if status == 429 or (status == 503 and retry_after is not None):
+        if status == 429 or (status == 503 and wait is not None):
             error_class = ErrorClass.RATE_LIMITED if status == 429 else ErrorClass.UPSTREAM_UNAVAILABLE
             raise RetryableFailure(
-                error_class, Place.PROVIDER, detail, context=context, retry_after_seconds=retry_after
+                error_class, Place.PROVIDER, detail, context=context, retry_after_seconds=wait
             )
         if status >= 500 or status in _IN_DOUBT:
             raise UncertainFailure(
@@ -213,13 +182,26 @@ class Webhook:
                 Place.PROVIDER,
                 detail,
                 context=context,
-                retry_after_seconds=retry_after,
+                retry_after_seconds=wait,
             )
         if status < 400:
             detail += "; redirects are not followed: give the final URL as the recipient"
         raise PermanentFailure(
             _PERMANENT.get(status, ErrorClass.RECIPIENT_REJECTED), Place.PROVIDER, detail, context=context
         )
+
+
+def _parts(address: str) -> tuple[SplitResult, str, int]:
+    """Return a URL's parts, its host in lower case and its port."""
+    parts = urlsplit(address)
+    return parts, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme, 80)
+
+
+def _body(message: Message) -> dict[str, object]:
+    """Return what is posted: the payload, and that it repeats an earlier one where it may."""
+    if not message.repeat_notice:
+        return message.payload
+    return {**message.payload, "repeat_notice": message.repeat_notice}
 
 
 def decode_secret(secret: str) -> bytes:
@@ -234,35 +216,3 @@ def decode_secret(secret: str) -> bytes:
     if not key:
         raise ValueError("a webhook secret is not whsec_ followed by base64")
     return key
-
-
-def _failed(connected: bool, error_class: ErrorClass, error: Exception) -> Failure:
-    context = {"cause": type(error).__name__}
-    if connected:
-        return UncertainFailure(
-            error_class,
-            Place.PROVIDER,
-            "the receiver did not answer the request it was sent",
-            context=context,
-        )
-    seen: BaseException | None = error
-    while seen is not None and not isinstance(seen, ssl.SSLCertVerificationError):
-        seen = seen.__cause__ or seen.__context__
-    detail = "no connection to the receiver"
-    if seen is not None:
-        detail = f"the receiver's certificate is not trusted: {seen.verify_message}"
-    return RetryableFailure(error_class, Place.PROVIDER, detail, context=context)
-
-
-def _retry_after(value: str, now: Callable[[], float]) -> float | None:
-    """Return the seconds of a Retry-After header in either of its forms, or None."""
-    value = value.strip()
-    if re.fullmatch(r"[0-9]{1,9}", value):
-        return float(value)
-    try:
-        moment = parsedate_to_datetime(value)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(moment.timestamp() - now(), 0.0)

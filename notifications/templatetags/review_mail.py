@@ -1,56 +1,42 @@
-"""Filters of the review mail's templates."""
+"""Filters of the review mail's templates. All of them escape."""
 
 from __future__ import annotations
 
-import textwrap
+import re
 
 from django import template
-
-from notifications.messages import ExcerptLine, ReportFinding
+from django.utils.html import escape, format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 
 register = template.Library()
 
-
-@register.filter
-def place(finding: ReportFinding) -> str:
-    """Return `path`, `path:12` or `path:12-14`, saying so where it is the old side."""
-    if finding.line is None:
-        return finding.file
-    end = f"-{finding.end_line}" if finding.end_line and finding.end_line != finding.line else ""
-    side = " (before the change)" if finding.side == "old" else ""
-    return f"{finding.file}:{finding.line}{end}{side}"
+_MONO = "font-family:Consolas,Menlo,monospace;font-size:.93em"
+_CODE = re.compile(r"`([^`\n]{1,400})`")
 
 
 @register.filter
-def code_line(row: ExcerptLine) -> str:
-    """Return one line of an excerpt with its number and its sign."""
-    number = "" if row.line is None else str(row.line)
-    return f"{number:>6} {row.kind or ' '} {row.text}"
+def prose(text: str) -> SafeString:
+    """Escape a paragraph: line ends stay, `code` in backticks is set as code."""
+    pieces = _CODE.split(text)
+    return format_html_join(
+        "",
+        "{}",
+        (
+            (
+                format_html('<code class="mono" style="{}">{}</code>', _MONO, piece)
+                if index % 2
+                else _with_line_ends(piece),
+            )
+            for index, piece in enumerate(pieces)
+        ),
+    )
 
 
 @register.filter
-def wrapped(text: str, indent: str) -> str:
-    """Wrap prose to 76 columns under an indent, keeping its own line ends."""
-    lines: list[str] = []
-    for line in text.split("\n"):
-        lines += textwrap.wrap(
-            line,
-            width=76,
-            initial_indent=indent,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
-    return "\n".join(lines)
+def code(text: str) -> SafeString:
+    """Escape a line of code; an empty one keeps its height."""
+    return escape(text) if text.strip() else mark_safe("&nbsp;")
 
 
-@register.filter
-def indented(text: str, indent: str) -> str:
-    """Indent code without wrapping it."""
-    return textwrap.indent(text, indent)
-
-
-@register.filter
-def is_web_link(url: str) -> bool:
-    """Say whether a link may be made of it: nothing but http and https is one."""
-    return url.startswith(("https://", "http://"))
+def _with_line_ends(text: str) -> SafeString:
+    return format_html_join(mark_safe("<br>\n"), "{}", ((line,) for line in text.split("\n")))

@@ -40,19 +40,21 @@ SELECT j.id, j.idempotency_key, j.changelist_id, j.review_version, j.status, j.d
                OR EXISTS (SELECT 1 FROM unnest(%(prefixes)s::text[]) p WHERE starts_with(c.file, p)))
        ) AS coverage,
        (SELECT max(l.id) FROM dead_letters l
-         WHERE l.job_id = j.id AND l.status IN ('open', 'replaying')) AS dead_letter
+         WHERE l.job_id = j.id AND l.status NOT IN ('resolved', 'discarded')) AS dead_letter
   FROM jobs j WHERE j.id = ANY(%(ids)s)"""
 
 _LETTERS = """
 SELECT l.id, l.job_id AS job, j.changelist_id, j.review_version, l.stage, l.status, l.error_class, l.code,
-       l.severity, l.detail, l.last_stack, l.sanitized_context, l.payload_reference, l.attempts,
+       l.severity, l.detail, coalesce(p.last_stack, '') AS last_stack,
+       coalesce(p.sanitized_context, '{}') AS sanitized_context, l.payload_reference, l.attempts,
        l.first_failure_at, l.last_failure_at, l.failed_replay_count, l.is_escalated, l.created_at,
        l.closed_at,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(
                  'action', e.action, 'actor', e.actor, 'reason', e.reason, 'created_at', e.created_at)
                  ORDER BY e.id), '[]')
           FROM dead_letter_events e WHERE e.letter_id = l.id) AS events
-  FROM dead_letters l JOIN jobs j ON j.id = l.job_id WHERE l.id = ANY(%(ids)s)"""
+  FROM dead_letters l JOIN jobs j ON j.id = l.job_id LEFT JOIN dead_letter_payloads p ON p.letter_id = l.id
+ WHERE l.id = ANY(%(ids)s)"""
 
 
 def _rows(

@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from criticizer import dependencies, outbox, sql
 from criticizer.failures import ErrorClass, Failure, Place, Waiting
 from criticizer.redaction import clean
-from deadletters import workflow
+from deadletters import failing
 from reviews.pipeline import letters
 from reviews.pipeline.base import ACTIVE, Due, LostLease, StageClaim, queue_of
 from reviews.pipeline.endings import expire
@@ -158,9 +158,7 @@ def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
         context={"attempts": held["attempts"]},
     )
     # The job is dead-lettered and the letter exists, or neither.
-    workflow.open_letter(
-        letters.draft(int(str(held["job_id"])), Stage(str(held["stage"])), failure, stack="")
-    )
+    failing.open_letter(letters.draft(int(str(held["job_id"])), Stage(str(held["stage"])), failure, stack=""))
 
 
 def progress_of(claim: StageClaim) -> dict[str, str]:

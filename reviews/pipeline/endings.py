@@ -15,7 +15,7 @@ from django.db import IntegrityError, connection, transaction
 
 from criticizer import outbox, sql
 from criticizer.redaction import clean
-from deadletters import workflow
+from deadletters import failing
 from notifications import sending
 from reviews.pipeline.base import ACTIVE, AGGREGATE, MESSAGE, StageClaim, queue_of
 from reviews.states import Stage
@@ -62,7 +62,7 @@ def _end(jobs: Collection[int], status: str, actor: str, reason: str) -> list[in
     }
     ended = [int(row["id"]) for row in sql.rows(_END, parameters)]
     for job_id in ended:
-        workflow.abandon_replayed(job_id, text)
+        failing.abandon_replayed(job_id, text)
     return ended
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from criticizer import sql
 from criticizer.failures import Failure
 from criticizer.redaction import clean, clean_context
-from deadletters.workflow import LetterDraft
+from deadletters.results import LetterDraft
+from reviews.failed_dependencies import source_of
 from reviews.states import Stage
 
 
@@ -46,4 +47,5 @@ def draft(job_id: int, stage: Stage, failure: Failure, stack: str) -> LetterDraf
         attempts=facts["attempts"],
         first_failure_at=facts["first_failure_at"],
         last_failure_at=facts["last_failure_at"],
+        source=source_of(job_id, stage, facts["changelist_id"], failure.context.get("delivery")),
     )

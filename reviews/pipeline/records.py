@@ -13,7 +13,7 @@ from criticizer import outbox, sql
 from criticizer.failures import Failure
 from criticizer.redaction import clean, clean_context
 from criticizer.retry import BACKOFF
-from deadletters import workflow
+from deadletters import failing
 from reviews.pipeline import letters
 from reviews.pipeline.base import Due, LostLease, StageClaim, queue_of
 from reviews.states import STAGE_ORDER
@@ -39,11 +39,13 @@ woken AS (SELECT pg_notify(%(channel)s, '') FROM due WHERE %(inline)s::uuid IS N
 SELECT run.job_id, due.id AS outbox_id, due.aggregate_id AS stage_run_id, (SELECT count(*) FROM woken)
   FROM run LEFT JOIN due ON true"""
 
-# Succeeded only when every recipient's delivery row has notified_at (004, 6.5).
+# Succeeded only when every recipient's delivery row has notified_at (004, 6.5). Nobody requires
+# those that an operator has given up.
 _SUCCEED = """
 UPDATE jobs SET status = 'succeeded', finished_at = now(), status_reason = ''
  WHERE id = %(job)s AND status = 'in_progress'
-   AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.job_id = %(job)s AND d.notified_at IS NULL)
+   AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.job_id = %(job)s
+                      AND d.notified_at IS NULL AND d.status <> 'abandoned')
 RETURNING EXISTS (SELECT 1 FROM dead_letters l
                    WHERE l.job_id = %(job)s AND l.status = 'replaying') AS replayed"""
 
@@ -58,7 +60,8 @@ run AS (
     FROM held
    WHERE stage_runs.id = %(stage_run)s AND stage_runs.job_id = held.id
      AND lease_token = %(token)s AND status = 'running'
-     AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.job_id = %(job)s AND d.notified_at IS NULL)
+     AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.job_id = %(job)s
+                      AND d.notified_at IS NULL AND d.status <> 'abandoned')
      AND NOT EXISTS (SELECT 1 FROM dead_letters l WHERE l.job_id = %(job)s AND l.status = 'replaying')
   RETURNING stage_runs.job_id),
 attempt AS (
@@ -135,7 +138,7 @@ def _succeed(claim: StageClaim) -> None:
     if done is None:
         raise AssertionError("the last stage ended while a delivery is not marked as sent")
     if done["replayed"]:
-        workflow.resolve_replayed(claim.job_id)
+        failing.await_verification(claim.job_id)
     _log_success(claim)
 
 
@@ -208,5 +211,5 @@ def fail(claim: StageClaim, failure: Failure, stack: str) -> float | None:
         if sql.row(_BURY, parameters) is None:
             raise LostLease
         # The job is dead-lettered and the letter exists, or neither.
-        workflow.open_letter(letters.draft(claim.job_id, claim.stage, failure, stack))
+        failing.open_letter(letters.draft(claim.job_id, claim.stage, failure, stack))
     return None

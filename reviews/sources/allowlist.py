@@ -27,7 +27,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class Line:
     """A parsed line. `levels` are the path's segments, each split at its `*`.
 
     `tree` says that the line ended in `...`; `open_end` that the dots followed a name rather
@@ -46,20 +46,18 @@ class _Line:
             enough = len(segments) >= depth if self.open_end else len(segments) > depth
         else:
             enough = len(segments) == depth
-        return enough and all(map(_level_matches, self.levels, segments))
+        return enough and all(map(level_matches, self.levels, segments))
 
     def touches(self, segments: Sequence[str]) -> bool:
         """Say whether this line could match something below these directories."""
         if len(segments) >= len(self.levels) and not self.tree:
             return False
-        return all(map(_level_matches, self.levels, segments))
+        return all(map(level_matches, self.levels, segments))
 
     def covers(self, segments: Sequence[str]) -> bool:
         """Say whether this line matches everything below these directories."""
         return (
-            self.tree
-            and len(segments) >= len(self.levels)
-            and all(map(_level_matches, self.levels, segments))
+            self.tree and len(segments) >= len(self.levels) and all(map(level_matches, self.levels, segments))
         )
 
 
@@ -81,7 +79,7 @@ class AllowList:
         self.lines = tuple(line.strip() for line in lines)
         self.case_sensitive = case_sensitive
         self.ceiling = ceiling.with_case(case_sensitive) if ceiling else None
-        self._parsed = tuple(_parse(line, case_sensitive) for line in self.lines)
+        self._parsed = tuple(parse_line(line, case_sensitive) for line in self.lines)
         includes = any(line.include for line in self._parsed)
         if not includes and ceiling is None:
             raise ValueError(
@@ -148,10 +146,11 @@ def effective(ceiling: AllowList, rows: Sequence[str]) -> AllowList:
 
 def validate_line(line: str) -> str:
     """Return a line as it will be stored. Raises ValueError saying what to write instead."""
-    return _parse(line.strip(), case_sensitive=True).text
+    return parse_line(line.strip(), case_sensitive=True).text
 
 
-def _parse(text: str, case_sensitive: bool) -> _Line:
+def parse_line(text: str, case_sensitive: bool) -> Line:
+    """Return a line in its parts. Raises ValueError saying what to write instead."""
     if not text:
         raise ValueError("an allow-list line is empty: remove it, or write //depot/directory/...")
     shown = printable(text, 200)
@@ -177,7 +176,7 @@ def _parse(text: str, case_sensitive: bool) -> _Line:
     levels = [tuple(segment.split("*")) for segment in folded[2:].split("/")]
     if open_end:
         levels[-1] = (*levels[-1], "")
-    return _Line(text, include, tuple(levels), tree, open_end)
+    return Line(text, include, tuple(levels), tree, open_end)
 
 
 def _check_form(shown: str, body: str) -> None:
@@ -201,7 +200,7 @@ def _check_form(shown: str, body: str) -> None:
         )
 
 
-def _level_matches(pieces: tuple[str, ...], name: str) -> bool:
+def level_matches(pieces: tuple[str, ...], name: str) -> bool:
     """Match one name against a level split at its `*`, in linear time whatever the input."""
     if len(pieces) == 1:
         return pieces[0] == name

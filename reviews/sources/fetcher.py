@@ -81,15 +81,7 @@ class ChangeFetcher:
         `MAX_REPORTED_VIOLATIONS`), RetryableFailure WRITE_CONFLICT when a shelf is replaced
         again and again while it is read, and whatever the source raises.
         """
-        try:
-            changelist_id = validate_changelist_id(changelist_id)
-        except ValueError as error:
-            raise PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE, str(error)) from error
-        prefix = depot_prefix(changelist_id)
-        if prefix is not None and not self._allow_list.may_touch(prefix):
-            self._deny(changelist_id, [(prefix, "nothing below it is in the allow-list")], "query")
-        # The list is written by people, the server decides whether case distinguishes names.
-        allow_list = self._allow_list.with_case(self._source.case_sensitive)
+        changelist_id, allow_list = self._begin(changelist_id)
         listed = self._describe(changelist_id, allow_list)
         for _ in range(SHELF_RESTARTS + 1):
             change = self._read(listed, allow_list)
@@ -104,6 +96,25 @@ class ChangeFetcher:
         raise RetryableFailure(
             ErrorClass.WRITE_CONFLICT, Place.SOURCE, "the shelf was replaced each time it was being read"
         )
+
+    def look(self, changelist_id: str) -> int:
+        """List a change and check every path, reading no content; return how many files it has.
+
+        Raises as `fetch` does.
+        """
+        return len(self._describe(*self._begin(changelist_id)).files)
+
+    def _begin(self, changelist_id: str) -> tuple[str, AllowList]:
+        """Return the canonical id and the allow-list as the server compares names."""
+        try:
+            changelist_id = validate_changelist_id(changelist_id)
+        except ValueError as error:
+            raise PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE, str(error)) from error
+        prefix = depot_prefix(changelist_id)
+        if prefix is not None and not self._allow_list.may_touch(prefix):
+            self._deny(changelist_id, [(prefix, "nothing below it is in the allow-list")], "query")
+        # The list is written by people, the server decides whether case distinguishes names.
+        return changelist_id, self._allow_list.with_case(self._source.case_sensitive)
 
     def _describe(self, changelist_id: str, allow_list: AllowList) -> ListedChange:
         """Return the listing with every path allowed; move sources outside the list are left out."""

@@ -26,6 +26,7 @@ from reviews.sources.p4errors import Meaning
 from reviews.sources.p4listing import P4Listing, content_key
 from reviews.sources.p4moves import find_sources
 from reviews.sources.p4records import Answer, indexed, number_in
+from reviews.sources.p4reviewers import P4Reviewers
 from reviews.sources.p4types import FileType
 from reviews.sources.paths import storable
 
@@ -61,6 +62,7 @@ class PerforceSource:
         self._config = config
         self._client = P4Client(config)
         self.listing = P4Listing(self._client)
+        self.reviewers = P4Reviewers(self._client)
 
     @property
     def case_sensitive(self) -> bool:

@@ -1,14 +1,14 @@
-"""Stage fetch: read the change under the allow-list and keep it, encrypted."""
+"""Stage fetch: read the change under the allow-list, keep it, encrypted, and find whom it is told to."""
 
 from __future__ import annotations
 
 from criticizer import dependencies
 from criticizer.redaction import clean
-from reviews import artifacts, changes, config
+from reviews import artifacts, changes, config, found_recipients
 from reviews.executor import Written
 from reviews.models import Artifact, ReviewJob
 from reviews.pipeline import StageClaim
-from reviews.sources.base import Change
+from reviews.sources.base import Change, Source
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.perforce import PerforceSource
 from reviews.sources.registry import source_for
@@ -17,9 +17,12 @@ from reviews.sources.registry import source_for
 def run(claim: StageClaim) -> Written:
     """Fetch the changelist of `claim` and return what stores it.
 
-    Raises the failures of `ChangeFetcher.fetch`, and Waiting while Perforce must not be called.
+    Raises the failures of `ChangeFetcher.fetch` and of `found_recipients.find`, and Waiting while
+    Perforce must not be called.
     """
-    change = _fetch(claim.changelist_id)
+    source = source_for(claim.changelist_id, config.sources())
+    change = _fetch(claim.changelist_id, source)
+    found = found_recipients.find(claim, change, source)
     stored = artifacts.store(claim, Artifact.Kind.CHANGE, changes.to_json(change))
     title = next((line.strip() for line in change.description.splitlines() if line.strip()), "")
 
@@ -30,12 +33,13 @@ def run(claim: StageClaim) -> Written:
             title=clean(title, 200)[:255],
             version_key=change.version_key,
         )
+        found_recipients.freeze(claim, found)
 
     return write
 
 
-def _fetch(changelist_id: str) -> Change:
-    source = source_for(changelist_id, config.sources())
+def _fetch(changelist_id: str, source: Source | None = None) -> Change:
+    source = source or source_for(changelist_id, config.sources())
     fetcher = ChangeFetcher(source, config.allow_list(), config.record_violation)
     if not isinstance(source, PerforceSource):
         return fetcher.fetch(changelist_id)  # git is local: nothing to protect

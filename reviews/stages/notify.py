@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
 
 import structlog
-from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
-from django.urls import reverse
 
-from notifications import config, sending
-from notifications.messages import ExcerptLine, Report, ReportFile, ReportFinding, render
+from notifications import config, preferences, sending
+from notifications.messages import Report
 from notifications.models import Delivery
-from reviews import artifacts, pipeline
+from reviews import artifacts, audience, pipeline
 from reviews.executor import Written
-from reviews.models import Artifact, FindingRow, ReviewJob
+from reviews.models import Artifact, JobEvent, ReviewJob
 from reviews.pipeline import LostLease, StageClaim
-from reviews.states import Stage
+from reviews.reports import messages_for, report_of
 
 log = structlog.get_logger(__name__)
-
-_LATE = "Late result: this review was finished after its deadline."
 
 
 def run(claim: StageClaim) -> Written:
     """Freeze one message per recipient, then send what is not sent yet.
+
+    Each recipient reads of the files they may read; who is muted, or has set a threshold that the
+    review does not reach, has no message and is not required for the job's success.
 
     Raises LostLease as soon as the job is no longer ours to tell about, and the failures of
     `sending.deliver`.
     """
     job = ReviewJob.objects.get(pk=claim.job_id)
     if job.recipients:
-        report = report_of(job)
-        messages = {
-            recipient: render(
-                report, recipient, sending.token_for(job.changelist_id, recipient, job.review_version)
-            )
-            for recipient in job.recipients
-        }
+        reports = audience.reports_for(report_of(job), job.recipients, job.recipient_origins)
+        declined = _declined(job, reports)
+        messages = messages_for(
+            job, {recipient: report for recipient, report in reports.items() if recipient not in declined}
+        )
         sending.prepare(job.pk, job.changelist_id, job.review_version, messages)
         providers = config.providers()
         # A row that says sent without evidence would end the job untold (004, 8.2 second row).
@@ -46,8 +44,42 @@ def run(claim: StageClaim) -> Written:
         sending.deliver(job.pk, providers, may_continue=partial(pipeline.still_ours, claim))
         if not pipeline.still_ours(claim):
             raise LostLease
-        return _mail_kept(claim)
+        return _told(claim, declined)
     return None
+
+
+def _declined(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, str]:
+    """Return who does not want this message and why; a message that has its row is sent all the same."""
+    promised = set(job.deliveries.filter(recipient__in=reports).values_list("recipient", flat=True))
+    return preferences.unwanted(
+        {
+            recipient: audience.worst_severity(report)
+            for recipient, report in reports.items()
+            if recipient not in promised
+        }
+    )
+
+
+def _told(claim: StageClaim, declined: Mapping[str, str]) -> Written:
+    """Return what records who was told and who did not want to be."""
+    kept = _mail_kept(claim)
+    if not declined:
+        return kept
+
+    def write() -> None:
+        if kept is not None:
+            kept()
+        counts = {why: list(declined.values()).count(why) for why in sorted(set(declined.values()))}
+        JobEvent.objects.create(
+            job_id=claim.job_id,
+            kind=JobEvent.Kind.NOT_TOLD,
+            actor="criticizer",
+            reason="not told, as they wish: "
+            + ", ".join(f"{count} {why.replace('_', ' ')}" for why, count in counts.items()),
+            context={"recipients": dict(declined)},
+        )
+
+    return write
 
 
 def _mail_kept(claim: StageClaim) -> Written:
@@ -64,36 +96,3 @@ def _mail_kept(claim: StageClaim) -> Written:
         # Everybody has been told: a full disk must not end the job as a failure.
         log.error("mail_metadata_not_kept", job=claim.job_id, error=type(error).__name__)
         return None
-
-
-def report_of(job: ReviewJob) -> Report:
-    """Return what recipients are told about a reviewed job, the same on every attempt."""
-    llm = job.stages.get(stage=Stage.LLM)
-    path = reverse("reviews:detail", args=[job.pk])
-    return Report(
-        changelist_id=job.changelist_id,
-        review_version=job.review_version,
-        title=job.title,
-        author=job.author,
-        url=settings.BASE_URL.rstrip("/") + path,
-        reviewed_at=llm.finished_at or job.created_at,
-        banner=" ".join(filter(None, [_LATE if job.is_late else "", job.banner])),
-        findings=tuple(_finding(row) for row in job.findings.all()),
-        coverage=tuple(ReportFile(row.file, row.status, row.reason) for row in job.coverage.all()),
-    )
-
-
-def _finding(row: FindingRow) -> ReportFinding:
-    return ReportFinding(
-        file=row.file,
-        severity=row.severity,
-        title=row.title,
-        message=row.message,
-        category=row.category,
-        line=row.line,
-        end_line=row.end_line,
-        side=row.side,
-        suggestion=row.suggestion,
-        source=row.source,
-        excerpt=tuple(ExcerptLine(text, kind, line) for line, kind, text in row.excerpt),
-    )

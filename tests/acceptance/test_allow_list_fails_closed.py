@@ -123,7 +123,7 @@ def test_rows_take_effect_at_the_next_job_and_a_replay_recovers(world: World) ->
     world.replay(denied)
     world.settle()
     assert world.status(denied) == "succeeded"
-    assert world.letter(denied).status == LetterStatus.RESOLVED
+    assert world.letter(denied).status == LetterStatus.VERIFYING
     assert len(world.mails()) == 3
 
 

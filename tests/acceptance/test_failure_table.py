@@ -6,6 +6,7 @@ import pytest
 
 from criticizer.failures import TABLE, Place, kind_of
 from criticizer.models import OutboxMessage
+from deadletters import workflow
 from deadletters.models import DeadLetter
 from deadletters.states import LetterStatus
 from reviews.models import StageRun
@@ -43,7 +44,7 @@ def assert_letter(job: int, case: Case, attempts: int) -> None:
     letter = DeadLetter.objects.get(job_id=job)
     kind = kind_of(case.error_class, case.place)
     assert (letter.error_class, letter.stage, letter.status) == (
-        case.error_class, case.stage, LetterStatus.OPEN,
+        case.error_class, case.stage, LetterStatus.NEW,
     )  # fmt: skip
     assert (letter.code, letter.severity) == (kind.code, kind.severity)
     assert letter.attempts == attempts
@@ -103,7 +104,11 @@ def test_a_failure_that_is_not_retryable_is_dead_lettered_at_once(world: World, 
     world.replay(job, restart=case.restart)
     world.settle()
     assert world.status(job) == "succeeded"
-    assert world.letter(job).status == LetterStatus.RESOLVED
+    letter = world.letter(job)
+    assert letter.status == LetterStatus.VERIFYING
+    verified = workflow.verify(letter.pk, actor="ann")
+    assert verified.ok, verified
+    assert workflow.resolve(letter.pk, actor="ann", resolution="OPS-1: mended").ok
 
 
 @pytest.mark.parametrize(

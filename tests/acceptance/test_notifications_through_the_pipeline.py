@@ -180,7 +180,7 @@ def test_8_2_row_2_the_job_itself_does_not_believe_a_mark_without_evidence(
     world.settle()
     assert world.status(job) == "succeeded"
     assert "delivery_evidence_missing" in alerts(caplog)
-    assert outcomes(world.delivery(job, MAIL)) == ["not_sent", "absent", "accepted"]
+    assert outcomes(world.delivery(job, MAIL)) == ["not_sent", "ambiguous", "absent", "accepted"]
     assert len(world.mails()) == 1
 
 
@@ -195,7 +195,7 @@ def test_8_2_row_2_a_time_without_an_id_is_reconciled_before_any_send(
     world.settle()
     assert world.status(job) == "succeeded"
     assert "delivery_evidence_missing" in alerts(caplog)
-    assert outcomes(world.delivery(job, MAIL)) == ["not_sent", "absent", "accepted"]
+    assert outcomes(world.delivery(job, MAIL)) == ["not_sent", "ambiguous", "absent", "accepted"]
     assert len(world.mails()) == 1
 
 

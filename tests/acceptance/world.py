@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from criticizer import outbox, sql
-from deadletters import workflow
 from deadletters.models import DeadLetter
 from notifications.models import Delivery
 from reviews import executor, keys
@@ -25,6 +24,7 @@ from tests.fakes.llm import FakeLlm
 from tests.fakes.p4.server import FakeDepot, edited
 from tests.fakes.smtp import SmtpServer
 from tests.fakes.webhook import WebhookReceiver
+from tests.letters import walk_and_replay
 
 MAIL = "mail:ann@example.com"
 BEFORE, AFTER = "int answer(void) { return 1; }\n", "int answer(void) { return 2; }\n"
@@ -116,7 +116,7 @@ class World:
 
     def replay(self, job: int, *, restart: bool = False) -> None:
         """Replay the job's dead letter as ann would."""
-        done = workflow.replay(self.letter(job).pk, actor="ann", reason="OPS-1: mended", restart=restart)
+        done = walk_and_replay(self.letter(job).pk, reason="OPS-1: mended", restart=restart)
         assert done.ok, done.message
 
     # -- what arrived --------------------------------------------------------------------------

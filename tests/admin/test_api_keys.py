@@ -37,6 +37,22 @@ def test_a_new_key_is_shown_once_and_works(ann: Client) -> None:
     assert key not in str(dict(ann.session.items()))
 
 
+def test_a_new_key_is_narrowed_to_depot_trees(ann: Client) -> None:
+    trees = "//depot/main/...\n\n  //depot/libs/... \n"
+    answer = ann.post(f"{LIST}add/", {"name": "ci", "role": "auditor", "prefixes": trees})
+    assert "crz_" in answer.content.decode()
+    row = ApiKey.objects.get()
+    assert (row.role, row.prefixes) == ("auditor", ["//depot/main/...", "//depot/libs/..."])
+    assert "//depot/libs/..." in ann.get(f"{LIST}{row.pk}/change/").content.decode()
+
+
+@pytest.mark.parametrize("trees", ["//depot/main", "-//depot/main/...", "//depot/*/...", "//d/a/...\nx"])
+def test_a_line_that_is_no_tree_makes_no_key(ann: Client, trees: str) -> None:
+    answer = ann.post(f"{LIST}add/", {"name": "ci", "role": "trigger", "prefixes": trees})
+    assert "errorlist" in answer.content.decode()
+    assert not ApiKey.objects.exists()
+
+
 @pytest.mark.parametrize("name", ["", " ", "a\x07b", "x" * 65, "taken"])
 def test_a_bad_name_makes_no_key(ann: Client, name: str) -> None:
     factories.ApiKeyFactory(name="taken")

@@ -10,9 +10,10 @@ from django.contrib.auth.models import Group, Permission
 from django.test import Client
 
 from criticizer.models import SecurityEvent
-from reviews import artifact_reading, artifacts
-from reviews.models import Artifact
+from reviews import artifact_reading, artifacts, changes
+from reviews.models import Artifact, ViewerScope
 from reviews.pipeline import StageClaim
+from reviews.sources.base import Action, Change, ChangeStatus, FileChange
 from reviews.states import Stage
 from tests import factories
 
@@ -33,7 +34,8 @@ def address(artifact: Artifact) -> str:
 
 def login(client: Client, *permissions: str, group: str = "", staff: bool = True) -> Client:
     user = factories.UserFactory(username="ann", is_staff=staff)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    # Every file is open to ann: what a scope narrows is tested below.
+    user.user_permissions.set(Permission.objects.filter(codename__in=(*permissions, "view_all_files")))
     if group:
         user.groups.add(Group.objects.get(name=group))
     client.force_login(user)
@@ -91,6 +93,81 @@ def test_only_the_security_admin_reads_raw(client: Client, group: str) -> None:
 def test_the_security_admin_reads_raw(client: Client) -> None:
     artifact = stored(K.CHANGE, b"the content")
     assert b"the content" in login(client, group="security admin").get(address(artifact)).content
+
+
+# -- and only of files in their viewing scope -----------------------------------------------------
+
+
+def scoped(client: Client, *prefixes: str) -> Client:
+    """Log in somebody who may read every kind of artifact, of files below the prefixes."""
+    group = Group.objects.create(name="some readers")
+    group.permissions.add(*Permission.objects.filter(codename__in=["read_artifact", "read_raw_artifact"]))
+    for prefix in prefixes:
+        ViewerScope.objects.create(group=group, prefix=prefix, reason="theirs")
+    user = factories.UserFactory(username="sam", is_staff=True, reads=False)
+    user.groups.add(group)
+    client.force_login(user)
+    return client
+
+
+def of_files(artifact: Artifact, *files: str) -> Artifact:
+    for file in files:
+        factories.CoverageRowFactory(job=artifact.job, file=file)
+    return artifact
+
+
+@pytest.mark.parametrize(
+    ("files", "status"),
+    [
+        (("//depot/main/a.c", "//depot/main/b.c"), 200),
+        (("//depot/main/a.c", "//depot/secret/plan.txt"), 403),
+        (("//depot/secret/plan.txt",), 403),
+        ((), 403),  # not known yet
+    ],
+)
+@pytest.mark.parametrize("kind", [K.PROMPT, K.MAIL])
+def test_an_artifact_is_read_when_all_its_files_are_in_scope(
+    client: Client, kind: Artifact.Kind, files: tuple[str, ...], status: int
+) -> None:
+    artifact = of_files(stored(kind, b"the content"), *files)
+    answer = scoped(client, "//depot/main/...").get(address(artifact))
+    assert (answer.status_code, b"the content" in answer.content) == (status, status == 200)
+    assert trace() == [("artifact_read" if status == 200 else "artifact_refused", "sam", False)]
+    assert SecurityEvent.objects.get().reason == ("" if status == 200 else "outside the viewing scope")
+
+
+def test_a_finding_alone_shows_that_a_file_is_outside(client: Client) -> None:
+    artifact = of_files(stored(K.PROMPT, b"the content"), "//depot/main/a.c")
+    factories.FindingRowFactory(job=artifact.job, file="//depot/secret/plan.txt")
+    assert scoped(client, "//depot/main/...").get(address(artifact)).status_code == 403
+
+
+@pytest.mark.parametrize(("old_path", "status"), [(None, 200), ("//depot/secret/plan.txt", 403)])
+def test_where_a_renamed_file_came_from_counts_too(client: Client, old_path: str | None, status: int) -> None:
+    file = FileChange("//depot/main/a.c", Action.RENAME if old_path else Action.EDIT, old_path=old_path)
+    change = Change("12345", "perforce", "ann", "why", ChangeStatus.SUBMITTED, 0, "k", (file,))
+    artifact = of_files(stored(K.CHANGE, changes.to_json(change)), "//depot/main/a.c")
+    assert scoped(client, "//depot/main/...").get(address(artifact)).status_code == status
+    assert trace() == [("artifact_read" if status == 200 else "artifact_refused", "sam", True)]
+
+
+def test_without_a_scope_even_the_security_admin_reads_nothing(client: Client) -> None:
+    artifact = of_files(stored(K.CHANGE, b"the content"), "//depot/main/a.c")
+    user = factories.UserFactory(username="sam", is_staff=True, reads=False)
+    user.groups.add(Group.objects.get(name="security admin"))
+    client.force_login(user)
+    assert client.get(address(artifact)).status_code == 403
+    assert trace() == [("artifact_refused", "sam", True)]
+
+
+def test_an_old_password_is_asked_for_before_the_content_is_shown(client: Client) -> None:
+    artifact = stored(K.PROMPT, b"the content")
+    login(client, "read_artifact")
+    session = client.session
+    session["password_at"] = 0
+    session.save()
+    assert client.get(address(artifact))["Location"].startswith("/reauth/")
+    assert trace() == []
 
 
 def test_somebody_without_the_console_is_refused_and_recorded(client: Client) -> None:

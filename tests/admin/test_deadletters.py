@@ -1,16 +1,20 @@
-"""The dead-letter console: what an operator reads, and what the actions do to the job."""
+"""The page of one dead letter and the actions on many: what is shown, asked, done and said."""
 
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
+from django.contrib.sessions.models import Session
 from django.test import Client
-from django.urls import reverse
+from django.utils import timezone
 
+from criticizer import reauth
 from criticizer.models import OutboxMessage
+from deadletters import workflow
 from deadletters.models import DeadLetter
 from deadletters.states import LetterStatus
 from reviews.models import ReviewJob
@@ -31,33 +35,73 @@ def ann(client: Client) -> Client:
 @pytest.fixture
 def letter() -> DeadLetter:
     """A fetch that failed for good, as the pipeline leaves it."""
-    job = factories.ReviewJobFactory(status="dead_lettered", changelist_id="48190")
-    run = factories.StageRunFactory(job=job, stage="fetch", status="failed", error_class="NOT_FOUND")
-    factories.AttemptFactory(stage_run=run, outcome="failed", error_class="NOT_FOUND", code="CRITICIZER_E107")
+    return make_letter()
+
+
+def make_letter(**fields: Any) -> DeadLetter:
+    job = factories.ReviewJobFactory(status="dead_lettered")
+    run = factories.StageRunFactory(job=job, stage="fetch", status="failed", error_class="NETWORK_TIMEOUT")
+    factories.AttemptFactory(stage_run=run, outcome="failed", error_class="NETWORK_TIMEOUT")
     for stage in ("llm", "notify"):
         factories.StageRunFactory(job=job, stage=stage, status="cancelled")
-    found: DeadLetter = factories.DeadLetterFactory(
-        job=job,
-        code="CRITICIZER_E101",
-        error_class="NETWORK_TIMEOUT",
-        last_stack="Traceback <b>bold</b>",
-        sanitized_context={"attempt": 5, "note": "<script>"},
-    )
+    given = {
+        "job": job,
+        "code": "CRITICIZER_E101",
+        "error_class": "NETWORK_TIMEOUT",
+        "last_stack": "Traceback <b>bold</b>",
+        "sanitized_context": {"attempt": 5, "note": "<script>"},
+        **fields,
+    }
+    found: DeadLetter = factories.DeadLetterFactory(**given)
     factories.DeadLetterEventFactory(letter=found)
     return found
 
 
-def act(client: Client, action: str, ids: list[int], **fields: str) -> Any:
-    body = {"action": action, "_selected_action": ids, **fields}
-    return client.post(LIST, body, follow=True)
+def page(client: Client, letter: DeadLetter, query: str = "") -> str:
+    return str(client.get(f"{LIST}{letter.pk}/change/{query}").content.decode())
 
 
-def messages_of(answer: Any) -> list[str]:
-    return [str(message) for message in answer.context["messages"]]
+def step(client: Client, letter: DeadLetter, name: str, **fields: Any) -> Any:
+    """Send a step's form as the page of the letter shows it now."""
+    now = DeadLetter.objects.get(pk=letter.pk)
+    last = now.events.order_by("-id").first()
+    body = {"row_version": now.row_version, "seen": last.pk if last else 0, **fields}
+    return client.post(f"{LIST}{letter.pk}/{name}/", body, follow=True)
+
+
+def ask(client: Client, action: str, ids: list[int], **fields: Any) -> Any:
+    return client.post(LIST, {"action": action, "_selected_action": ids, **fields}, follow=True)
+
+
+def answer(client: Client, question: Any, **fields: Any) -> Any:
+    """Answer the question of `ask` with a form."""
+    html = question.content.decode()
+    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', html))
+    query = question.request["QUERY_STRING"]
+    return client.post(f"{question.request['PATH_INFO']}?{query}", {**hidden, **fields}, follow=True)
+
+
+def messages_of(response: Any) -> list[str]:
+    return [re.sub("<[^>]*>", "", str(message)) for message in response.context["messages"]]
+
+
+def status_of(letter: DeadLetter) -> str:
+    return str(DeadLetter.objects.get(pk=letter.pk).status)
+
+
+def validated(letter: DeadLetter) -> None:
+    """Take a letter through the steps before its replay, as somebody else did earlier."""
+    workflow.triage(letter.pk, actor="bob", category="transient")
+    workflow.remediate(letter.pk, actor="bob", evidence_note="the server is back")
+    workflow.validate(letter.pk, actor="bob", override_reason="tried by hand")
+    assert status_of(letter) == "validated"
+
+
+# -- reading -----------------------------------------------------------------------------------
 
 
 def test_the_letter_shows_what_why_and_what_to_do(ann: Client, letter: DeadLetter) -> None:
-    text = ann.get(f"{LIST}{letter.pk}/change/").content.decode()
+    text = page(ann, letter)
     for part in (
         "The version control server did not answer in time.",
         "Check the load of the version control server",
@@ -65,62 +109,189 @@ def test_the_letter_shows_what_why_and_what_to_do(ann: Client, letter: DeadLette
         "Traceback &lt;b&gt;bold&lt;/b&gt;",
         "&lt;script&gt;",
         "Attempts of this stage",
-        "Created",
+        "Now: Triage",
+        "Kept until",
+        f"/admin/reviews/reviewjob/{letter.job_id}/change/",
+        f"/admin/deadletters/deadlettergroup/{letter.group_id}/change/",
     ):
         assert part in text
+    assert "<b>bold" not in text
 
 
 def test_the_list_opens_with_what_is_open(ann: Client, letter: DeadLetter) -> None:
     factories.DeadLetterFactory(status=LetterStatus.DISCARDED)
-    shown = {query: ann.get(LIST + query).context["cl"].result_count for query in ("", "?status=all")}
-    assert shown == {"": 1, "?status=all": 2}
+    queries = ("", "?by=all", "?q=state:discarded")
+    shown = [len(ann.get(LIST + query).context["cl"].result_list) for query in queries]
+    assert shown == [1, 2, 1]
 
 
-@pytest.mark.parametrize("action", ["replay", "restart", "discard"])
-def test_an_action_asks_first_and_changes_nothing_yet(ann: Client, letter: DeadLetter, action: str) -> None:
-    answer = act(ann, action, [letter.pk])
-    assert "admin/deadletters/deadletter/confirm.html" in [template.name for template in answer.templates]
-    letter.refresh_from_db()
-    assert letter.status == LetterStatus.OPEN
+@pytest.mark.parametrize(
+    ("status", "now", "done"),
+    [
+        ("new", "triage", 0),
+        ("triaged", "remediate", 1),
+        ("remediated", "validate", 2),
+        ("validated", "replay", 3),
+        ("replaying", "replay", 3),
+        ("verifying", "verify", 4),
+        ("resolved", "", 6),
+        ("discarded", "", 0),
+    ],
+)
+def test_the_steps_show_how_far_the_letter_is(ann: Client, status: str, now: str, done: int) -> None:
+    steps = ann.get(f"{LIST}{make_letter(status=status).pk}/change/").context["steps"]
+    assert [step.name for step in steps if step.state == "now"] == ([now] if now else [])
+    assert sum(step.state == "done" for step in steps) == done
+    assert len(steps) == 6
 
 
-def test_no_action_without_a_reason(ann: Client, letter: DeadLetter) -> None:
-    answer = act(ann, "discard", [letter.pk], confirmed="yes", reason="  ")
-    assert "Say why first." in answer.content.decode()
-    letter.refresh_from_db()
-    assert letter.status == LetterStatus.OPEN
+def test_a_verified_letter_asks_for_its_resolution(ann: Client) -> None:
+    letter = make_letter(status="verifying", verified_by="ann", verified_at=timezone.now())
+    assert "Now: Resolve" in page(ann, letter)
 
 
-def test_replay_puts_the_job_back_to_work_and_says_so(ann: Client, letter: DeadLetter) -> None:
-    answer = act(ann, "replay", [letter.pk], confirmed="yes", reason="the server is back")
-    assert messages_of(answer) == ["1 replayed."]
-    letter.refresh_from_db()
-    assert letter.status == LetterStatus.REPLAYING
+def test_the_history_is_paged(ann: Client, letter: DeadLetter) -> None:
+    for number in range(120):
+        factories.DeadLetterEventFactory(letter=letter, reason=f"event {number:03d}")
+    first = ann.get(f"{LIST}{letter.pk}/change/")
+    assert len(first.context["events"]) == 50
+    second = ann.get(f"{LIST}{letter.pk}/change/?events_before={first.context['events_before']}")
+    assert second.context["events"][0].reason == "event 069"
+    last = ann.get(f"{LIST}{letter.pk}/change/?events_before={second.context['events_before']}")
+    assert (len(last.context["events"]), last.context["events_before"]) == (21, None)
+
+
+@pytest.mark.parametrize("query", ["?events_before=x", "?events_before=-1", "?redo=replay", "?redo=\u0661"])
+def test_a_strange_address_shows_the_letter_as_it_is(ann: Client, letter: DeadLetter, query: str) -> None:
+    assert "Now: Triage" in page(ann, letter, query)
+
+
+def test_the_countdown_warns_of_letters_that_nobody_works_on(ann: Client, settings: Any) -> None:
+    settings.DLQ_MAX_AGE_DAYS = 7
+    old = make_letter(last_failure_at=timezone.now() - timedelta(days=6, hours=12))
+    assert "expiry soon" in page(ann, old)
+    workflow.triage(old.pk, actor="ann", category="data")
+    assert "Somebody works on it, so it stays." in page(ann, old)
+
+
+# -- the steps -----------------------------------------------------------------------------------
+
+
+def test_the_class_suggests_the_category(ann: Client, letter: DeadLetter) -> None:
+    form = ann.get(f"{LIST}{letter.pk}/change/").context["form"]
+    assert form.initial["category"] == "transient"
+
+
+def test_the_whole_way_in_the_console(ann: Client, letter: DeadLetter) -> None:
+    said = [messages_of(step(ann, letter, "triage", category="transient", note="p4 was down"))]
+    said += [messages_of(step(ann, letter, "remediate", evidence_link="https://t.example.com/OPS-7"))]
+    first = step(ann, letter, "validate")
+    if status_of(letter) == "remediated":  # no Perforce server answers in this test
+        assert "Override and go on" in first.content.decode()
+        step(ann, letter, "validate", do="override", override_reason="p4 was asked by hand")
+    assert status_of(letter) == "validated"
+    said += [messages_of(step(ann, letter, "replay", start="stage", reason="the server is back"))]
+    assert said == [
+        ["Triaged as transient."],
+        ["Remediation recorded."],
+        ["Replayed from stage fetch. Follow the job."],
+    ]
+    assert status_of(letter) == "replaying"
     assert ReviewJob.objects.get(pk=letter.job_id).is_active
-    assert OutboxMessage.objects.count() == 1
+    assert OutboxMessage.objects.filter(aggregate_type="stage_run").count() == 1
     event = letter.events.order_by("-id").first()
     assert event is not None
     assert (event.action, event.actor, event.reason) == ("replayed", "ann", "the server is back")
+    assert "The job is at work." in page(ann, letter)
 
 
-def test_restart_is_recorded_as_one(ann: Client, letter: DeadLetter) -> None:
-    assert messages_of(act(ann, "restart", [letter.pk], confirmed="yes", reason="again")) == ["1 restarted."]
+def test_a_restart_is_an_explicit_choice_and_recorded_as_one(ann: Client, letter: DeadLetter) -> None:
+    validated(letter)
+    form = ann.get(f"{LIST}{letter.pk}/change/").context["form"]
+    assert form["start"].value() == "stage"
+    step(ann, letter, "replay", start="restart", reason="the change was amended")
     assert letter.events.filter(action="restarted").exists()
 
 
-def test_the_second_replay_is_skipped_and_says_who_was_first(ann: Client, letter: DeadLetter) -> None:
-    act(ann, "replay", [letter.pk], confirmed="yes", reason="first")
-    other = factories.DeadLetterFactory()
-    answer = act(ann, "discard", [letter.pk, other.pk], confirmed="yes", reason="second")
-    (message,) = messages_of(answer)
-    assert message.startswith("1 discarded, 1 skipped: already replaying")
+@pytest.mark.parametrize(
+    ("status", "name", "fields", "words"),
+    [
+        ("new", "triage", {}, "Choose a category."),
+        ("new", "triage", {"category": "weather"}, "Select a valid choice"),
+        ("triaged", "remediate", {}, "Give a link to a ticket, or say what was done."),
+        ("triaged", "remediate", {"evidence_link": "javascript:alert(1)"}, "Enter a valid URL."),
+        ("validated", "replay", {"start": "stage", "reason": " "}, "Say why first."),
+        ("validated", "replay", {"reason": "because"}, "This field is required."),
+    ],
+)
+def test_a_form_that_is_not_filled_in_changes_nothing_and_says_where(
+    ann: Client, status: str, name: str, fields: dict[str, str], words: str
+) -> None:
+    letter = make_letter(status=status)
+    text = step(ann, letter, name, **fields).content.decode()
+    assert "Nothing was done yet" in text
+    assert words in text
+    assert re.search(r'<a href="#id_\w+">', text)
+    assert status_of(letter) == status
 
 
-def test_a_set_of_letters_gets_one_sum_of_results(ann: Client, letter: DeadLetter) -> None:
-    others = [factories.DeadLetterFactory().pk for _ in range(2)]
-    gone = max(others) + 1000
-    answer = act(ann, "discard", [letter.pk, *others, gone], confirmed="yes", reason="old")
-    assert messages_of(answer) == ["3 discarded, 1 skipped: the letter does not exist any more."]
+@pytest.mark.parametrize("name", ["remediate", "validate", "replay", "verify", "resolve"])
+def test_no_step_can_be_skipped_by_its_address(ann: Client, letter: DeadLetter, name: str) -> None:
+    step(ann, letter, name, evidence_note="done", start="stage", reason="now", resolution="over")
+    assert status_of(letter) == "new"
+    assert letter.events.filter(action="refused", actor="ann").exists()
+
+
+def test_a_step_can_be_taken_again_and_the_later_ones_are_asked_for_anew(
+    ann: Client, letter: DeadLetter
+) -> None:
+    validated(letter)
+    assert "Now: Triage" in page(ann, letter, "?redo=triage")
+    assert messages_of(step(ann, letter, "triage", category="data")) == ["Triaged as data."]
+    assert status_of(letter) == "triaged"
+
+
+def test_a_letter_that_changed_meanwhile_refuses_and_says_who_changed_what(
+    ann: Client, letter: DeadLetter
+) -> None:
+    last = letter.events.order_by("-id").first()
+    looked_at = {"row_version": letter.row_version, "seen": last.pk if last else 0}
+    workflow.triage(letter.pk, actor="bob", category="data", note="the branch is gone")
+    response = ann.post(f"{LIST}{letter.pk}/triage/", {**looked_at, "category": "transient"})
+    text = response.content.decode()
+    assert response.status_code == 409
+    assert "Somebody was faster" in text
+    assert "Triaged by bob" in text
+    assert "the branch is gone" in text
+    assert DeadLetter.objects.get(pk=letter.pk).category == "data"
+
+
+@pytest.mark.parametrize("body", [{}, {"row_version": "x"}, {"row_version": "-1"}])
+def test_without_the_version_that_was_looked_at_nothing_is_done(
+    ann: Client, letter: DeadLetter, body: dict[str, str]
+) -> None:
+    response = ann.post(f"{LIST}{letter.pk}/triage/", {**body, "category": "transient"})
+    assert response.status_code == 409
+    assert status_of(letter) == "new"
+
+
+def test_discarding_asks_first(ann: Client, letter: DeadLetter) -> None:
+    assert "Discard the letter" in ann.get(f"{LIST}{letter.pk}/discard/").content.decode()
+    assert status_of(letter) == "new"
+    assert "Say why first." in step(ann, letter, "discard", reason=" ").content.decode()
+    assert messages_of(step(ann, letter, "discard", reason="the branch is gone")) == ["Discarded."]
+    assert status_of(letter) == "discarded"
+
+
+def test_a_replaying_letter_cannot_be_discarded(ann: Client) -> None:
+    letter = make_letter(status="replaying")
+    assert f"/{letter.pk}/discard/" not in page(ann, letter)
+    assert messages_of(step(ann, letter, "discard", reason="tired")) == [
+        "Nothing was done: the letter is replaying."
+    ]
+
+
+# -- who may -------------------------------------------------------------------------------------
 
 
 def test_a_reader_sees_letters_but_may_not_act(client: Client, letter: DeadLetter) -> None:
@@ -128,35 +299,100 @@ def test_a_reader_sees_letters_but_may_not_act(client: Client, letter: DeadLette
     operator = Group.objects.get(name="operator")
     user.user_permissions.set(operator.permissions.exclude(codename="replay_deadletter"))
     client.force_login(user)
-    assert "Replay from the failed stage" not in client.get(f"{LIST}{letter.pk}/change/").content.decode()
-    act(client, "discard", [letter.pk], confirmed="yes", reason="mine")
-    letter.refresh_from_db()
-    assert letter.status == LetterStatus.OPEN
+    text = page(client, letter)
+    assert "takes the permission" in text
+    assert '<form method="post" action="/admin/deadletters' not in text
+    assert step(client, letter, "triage", category="data").status_code == 403
+    assert step(client, letter, "discard", reason="mine").status_code == 403
+    ask(client, "discard", [letter.pk])
+    assert status_of(letter) == "new"
 
 
 def test_reading_never_acts(ann: Client, letter: DeadLetter) -> None:
-    ann.get(LIST, {"action": "discard", "_selected_action": letter.pk, "confirmed": "yes", "reason": "no"})
-    letter.refresh_from_db()
-    assert letter.status == LetterStatus.OPEN
+    ann.get(LIST, {"action": "discard", "_selected_action": letter.pk, "reason": "no"})
+    for name in ("triage", "remediate", "validate", "replay", "verify", "resolve"):
+        assert ann.get(f"{LIST}{letter.pk}/{name}/", {"category": "data"}).status_code == 302
+    assert status_of(letter) == "new"
 
 
-def test_actions_need_the_forms_token(ann: Client, letter: DeadLetter) -> None:
+@pytest.mark.parametrize("address", ["triage/", "discard/"])
+def test_steps_need_the_forms_token(ann: Client, letter: DeadLetter, address: str) -> None:
     strict = Client(enforce_csrf_checks=True)
     strict.cookies = ann.cookies
-    answer = strict.post(LIST, {"action": "discard", "_selected_action": letter.pk, "confirmed": "yes"})
-    assert answer.status_code == 403
-    assert "The form has expired" in answer.content.decode()
+    body = {"row_version": letter.row_version, "category": "data", "reason": "because"}
+    assert strict.post(f"{LIST}{letter.pk}/{address}", body).status_code == 403
+    assert status_of(letter) == "new"
+
+
+def test_a_replay_asks_for_a_password_that_is_too_old(ann: Client, letter: DeadLetter) -> None:
+    validated(letter)
+    session = Session.objects.get()
+    store = type(session).get_session_store_class()(session.session_key)
+    store["password_at"] -= reauth.MAX_AGE_SECONDS + 1
+    store.save()
+    assert "Your password is asked for first." in page(ann, letter)
+    response = step(ann, letter, "replay", start="stage", reason="now")
+    assert "Confirm your password" in response.content.decode()
+    assert status_of(letter) == "validated"
 
 
 def test_letters_are_neither_added_nor_edited_nor_deleted(ann: Client, letter: DeadLetter) -> None:
-    change = reverse("admin:deadletters_deadletter_change", args=[letter.pk])
     assert ann.get(f"{LIST}add/").status_code == 403
-    assert ann.post(change, {"status": "resolved"}).status_code == 403
+    assert ann.post(f"{LIST}{letter.pk}/change/", {"status": "resolved"}).status_code == 403
     assert ann.post(f"{LIST}{letter.pk}/delete/", {"post": "yes"}).status_code == 403
-    text = ann.get(LIST).content.decode()
-    assert not re.search(r'value="delete_selected"', text)
+    assert not re.search(r'value="delete_selected"', ann.get(LIST).content.decode())
 
 
-def test_closed_letters_offer_no_action(ann: Client) -> None:
-    closed = factories.DeadLetterFactory(status=LetterStatus.DISCARDED)
-    assert 'name="action"' not in ann.get(f"{LIST}{closed.pk}/change/").content.decode()
+# -- many ----------------------------------------------------------------------------------------
+
+SET_ACTIONS = ["triage", "remediate", "validate", "verify", "resolve", "discard", "replay_batch"]
+
+
+@pytest.mark.parametrize("action", SET_ACTIONS)
+def test_an_action_asks_first_and_changes_nothing_yet(ann: Client, letter: DeadLetter, action: str) -> None:
+    response = ask(ann, action, [letter.pk])
+    assert "admin/deadletters/deadletter/confirm.html" in [template.name for template in response.templates]
+    assert status_of(letter) == "new"
+
+
+@pytest.mark.parametrize("action", ["remediate", "resolve", "discard", "replay_batch"])
+def test_no_action_without_its_words(ann: Client, letter: DeadLetter, action: str) -> None:
+    response = answer(ann, ask(ann, action, [letter.pk]), reason="  ")
+    assert "Nothing was done yet" in response.content.decode()
+    assert status_of(letter) == "new"
+
+
+def test_a_set_of_letters_gets_one_sum_of_results(ann: Client, letter: DeadLetter) -> None:
+    others = [make_letter().pk for _ in range(2)]
+    question = ask(ann, "discard", [letter.pk, *others])
+    workflow.discard(others[0], actor="bob", reason="faster")
+    (message,) = messages_of(answer(ann, question, reason="old"))
+    assert message.startswith("2 discarded, 1 skipped: already discarded by bob")
+
+
+def test_many_are_triaged_each_by_its_own_class(ann: Client, letter: DeadLetter) -> None:
+    other = make_letter(error_class="AUTH_DENIED")
+    response = answer(ann, ask(ann, "triage", [letter.pk, other.pk]), category="")
+    assert messages_of(response) == ["2 triaged."]
+    found = DeadLetter.objects.order_by("pk").values_list("category", flat=True)
+    assert list(found) == ["transient", "auth_config"]
+
+
+def test_many_go_through_the_steps_together(ann: Client) -> None:
+    ids = [make_letter().pk for _ in range(3)]
+    answer(ann, ask(ann, "triage", ids), category="transient")
+    answer(ann, ask(ann, "remediate", ids), evidence_note="the server is back")
+    response = answer(ann, ask(ann, "validate", ids), override_reason="asked by hand")
+    assert messages_of(response) == ["3 validated."]
+    assert set(DeadLetter.objects.values_list("status", flat=True)) == {"validated"}
+
+
+def test_an_answer_to_a_question_that_was_changed_does_nothing(ann: Client, letter: DeadLetter) -> None:
+    response = ask(ann, "discard", [letter.pk], selection="WzFd:abc:def", reason="because")
+    assert messages_of(response) == ["That question is an hour old or was changed. Choose again."]
+    assert status_of(letter) == "new"
+
+
+def test_a_single_letter_leads_to_its_page(ann: Client, letter: DeadLetter) -> None:
+    response = answer(ann, ask(ann, "discard", [letter.pk]), reason="old")
+    assert response.request["PATH_INFO"] == f"{LIST}{letter.pk}/change/"

@@ -7,8 +7,11 @@ from typing import Any
 
 from django.contrib.auth.models import Group
 
-from deadletters.models import DeadLetter
+from deadletters.models import DeadLetter, DeadLetterGroupDay
+from notifications import frozen
+from notifications.models import Delivery
 from reviews.models import ReviewJob
+from reviews.reports import messages_for, report_of
 from tests import factories
 
 LONG_PATH = "//depot/main/" + "/".join(["generated-by-the-exporter"] * 12) + "/Überblick%40v2.java"
@@ -201,6 +204,35 @@ def _findings(job: ReviewJob) -> None:
     )
 
 
+def delivery_with_message() -> Delivery:
+    """The mail about the finished review, compared with the version before it."""
+    job = finished_review()
+    older = ReviewJob.objects.get(changelist_id=job.changelist_id, review_version=1)
+    factories.StageRunFactory(job=older, stage="llm", status="succeeded")
+    charge = {"job": older, "file": "//shop/payments/charge.py", "source": "llm", "category": "bug"}
+    factories.FindingRowFactory(
+        **charge, line=20, end_line=20, severity="high", title="The amount is rounded before the tax is added"
+    )
+    delay = {"job": older, "file": "//shop/payments/retry.py", "source": "llm", "category": "bug"}
+    factories.FindingRowFactory(
+        **delay, line=28, end_line=28, severity="medium", title="The delay grows without a bound"
+    )
+    recipient = "mail:dana@example.com"
+    message = messages_for(job, {recipient: report_of(job)})[recipient]
+    payload, digest = frozen.freeze(message)
+    delivery: Delivery = factories.DeliveryFactory(
+        job=job,
+        recipient=recipient,
+        status="sent",
+        attempts=1,
+        token=message.token,
+        subject=message.subject,
+        payload=payload,
+        payload_sha256=digest,
+    )
+    return delivery
+
+
 def open_letter() -> DeadLetter:
     """A fetch that gave up, with everything an operator looks at."""
     job = factories.ReviewJobFactory(
@@ -266,3 +298,48 @@ def list_of_reviews() -> None:
     factories.CoverageRowFactory(job=clean, file="//depot/main/manual.md")
     for status in ("queued", "timed_out", "cancelled"):
         factories.ReviewJobFactory(status=status, title=f"A change that is {status.replace('_', ' ')}")
+
+
+def failures() -> DeadLetter:
+    """Three groups of dead letters in many states, with some days behind them; return one of the letters."""
+    today = now().date()
+    for error_class, stage, code, source, message, count in [
+        ("AUTH_DENIED", "llm", "CRITICIZER_E207", "llm:openai", "the model server refused the key", 4),
+        ("NOT_FOUND", "fetch", "CRITICIZER_E107", "p4:main", "the server does not know the changelist", 2),
+        ("RATE_LIMITED", "llm", "CRITICIZER_E205", "llm:openai", "the model server wants fewer calls", 1),
+    ]:
+        group = factories.DeadLetterGroupFactory(
+            stage=stage,
+            error_class=error_class,
+            source=source,
+            normalized_message=message,
+            first_seen=now() - timedelta(days=9),
+            total_count=31 * count,
+            owner="carol" if count == 2 else "",
+            status="acknowledged" if count == 2 else "open",
+            runbook_url="https://runbooks.example.com/keys" if count == 4 else "",
+        )
+        for back in range(0, 9, count):
+            DeadLetterGroupDay.objects.create(
+                group=group, day=today - timedelta(days=back), count=(back * 7) % 11 + 1
+            )
+        states = ("new", "triaged", "remediated", "validated")[:count]
+        for number, status in enumerate(states):
+            letter = factories.DeadLetterFactory(
+                group=group,
+                job=factories.job_with_stages(
+                    changelist_id=str(48_300 + 10 * count + number), status="dead_lettered"
+                ),
+                stage=stage,
+                error_class=error_class,
+                code=code,
+                status=status,
+                detail=message,
+                last_failure_at=now() - timedelta(minutes=7 * number + 2),
+                last_stack="Failure: the server answered 401\n  reviews/reviewers/openai.py:112 _post\n",
+                sanitized_context={"attempt": 1, "status": 401},
+                is_escalated=count == 4 and number == 1,
+                failed_replay_count=int(count == 4 and number == 1),
+            )
+            factories.DeadLetterEventFactory(letter=letter, actor="criticizer", reason=error_class)
+    return DeadLetter.objects.get(status="remediated", error_class="AUTH_DENIED")

@@ -43,6 +43,10 @@ def test_every_page_of_the_console_opens_without_a_complaint(visit: Visit) -> No
         ("criticizer_workercluster_change", [cluster.pk]),
         ("deadletters_deadletter_changelist", []),
         ("deadletters_deadletter_change", [letter.pk]),
+        ("deadletters_deadletter_discard", [letter.pk]),
+        ("deadletters_deadlettergroup_changelist", []),
+        ("deadletters_deadlettergroup_change", [letter.group_id]),
+        ("deadletters_replaybatch_changelist", []),
         ("auth_user_changelist", []),
         ("auth_user_change", [ann.pk]),
         ("auth_group_changelist", []),
@@ -70,12 +74,13 @@ def test_ann_discards_a_letter_with_a_reason(visit: Visit) -> None:
     letter = scenes.open_letter()
     ann = scenes.ann("operator")
     page = visit(reverse("admin:deadletters_deadletter_change", args=[letter.pk]), ann)
-    page.get_by_role("button", name="Discard").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Discard")
-    page.get_by_role("button", name="Discard: 1 letter").click()
+    page.get_by_role("link", name="Discard").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Discard the letter")
+    page.get_by_role("button", name="Discard the letter").click()
     assert page.locator("textarea:invalid").count() == 1  # the browser asks for the reason first
     page.get_by_label("Reason").fill("the branch was deleted")
-    page.get_by_role("button", name="Discard: 1 letter").click()
-    expect(page.locator(".messagelist")).to_contain_text("1 discarded.")
+    page.get_by_role("button", name="Discard the letter").click()
+    expect(page.locator(".messagelist")).to_contain_text("Discarded.")
+    expect(page.locator(".messagelist")).to_be_focused()
     expect(page.locator(".events")).to_contain_text("the branch was deleted")
-    expect(page.get_by_role("button", name="Discard")).to_have_count(0)
+    expect(page.get_by_role("link", name="Discard")).to_have_count(0)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from deadletters import batches
 from deadletters.models import DeadLetter
+from notifications import unsubscribe
 from reviews.models import ReviewJob
 from tests.browser import scenes
 from tests.browser.conftest import Visit
@@ -32,6 +35,33 @@ def test_pictures_of_the_readme(visit: Visit, scheme: str) -> None:
     page = visit(f"/reviews/{job.pk}/", scenes.bob(), scheme=scheme)
     page.set_viewport_size({"width": 1280, "height": 1080})
     page.screenshot(path=Path(DIRECTORY) / f"review-{scheme}.png")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures_of_the_mail_for_the_documentation(visit: Visit, scheme: str) -> None:
+    delivery = scenes.delivery_with_message()
+    ann = scenes.ann(is_superuser=True)
+    page = visit(f"/admin/deliveries/{delivery.pk}/message/html/", ann, scheme=scheme)
+    page.set_viewport_size({"width": 780, "height": 1000})
+    page.screenshot(path=Path(DIRECTORY) / f"mail-{scheme}.png")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pictures_of_messages_and_providers(visit: Visit, width: int, scheme: str) -> None:
+    delivery = scenes.delivery_with_message()
+    ann = scenes.ann(is_superuser=True)
+    for name, path in (
+        ("mail", f"/admin/deliveries/{delivery.pk}/message/html/"),
+        ("message", f"/admin/deliveries/{delivery.pk}/message/"),
+        ("providers", "/admin/providers/"),
+        ("unsubscribe", urlsplit(unsubscribe.link(delivery.recipient, delivery.token)).path),
+    ):
+        page = visit(path, ann, width=width, scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 3000})  # frames off the screen are not painted
+        for frame in page.frames[1:]:
+            frame.wait_for_selector("h1")
+        page.screenshot(path=Path(DIRECTORY) / f"{name}-{width}-{scheme}.png", full_page=True)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -57,3 +87,39 @@ def test_pictures_of_all_pages(visit: Visit, width: int, scheme: str) -> None:
     take("admin-letter", f"/admin/deadletters/deadletter/{DeadLetter.objects.get().pk}/change/")
     take("admin-job", f"/admin/reviews/reviewjob/{finished.pk}/change/")
     take("admin-allow", "/admin/reviews/allowlistentry/add/")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pictures_of_the_dead_letters(visit: Visit, width: int, scheme: str) -> None:
+    ann = scenes.ann("operator")
+    base = "/admin/deadletters"
+
+    def take(name: str, path: str, press: str = "") -> None:
+        page = visit(path, ann, width=width, scheme=scheme)
+        if press:
+            page.get_by_role("button", name=press).first.click()
+        page.screenshot(path=Path(DIRECTORY) / f"{name}-{width}-{scheme}.png", full_page=True)
+
+    take("groups-empty", f"{base}/deadlettergroup/")
+    scenes.live_workers()
+    letter = scenes.failures()
+    take("groups", f"{base}/deadlettergroup/")
+    take("group", f"{base}/deadlettergroup/{letter.group_id}/change/")
+    take("group-snooze", f"{base}/deadlettergroup/{letter.group_id}/change/", "Snooze")
+    take("letters", f"{base}/deadletter/")
+    for status in ("new", "triaged", "remediated", "validated"):
+        found = DeadLetter.objects.get(status=status, error_class="AUTH_DENIED")
+        take(f"letter-{status}", f"{base}/deadletter/{found.pk}/change/")
+    take("letter-discard", f"{base}/deadletter/{letter.pk}/discard/")
+    take("letters-triage", f"{base}/deadlettergroup/{letter.group_id}/change/", "Triage all 1")
+    take("batches-empty", f"{base}/replaybatch/")
+    ids = list(DeadLetter.objects.filter(group=letter.group).values_list("pk", flat=True))
+    batch = batches.draft(filter={"groups": [letter.group_id]}, ids=ids, actor="ann", reason="OPS-7: mended")
+    batches.dry_run(batch.pk)
+    take("batch-draft", f"{base}/replaybatch/{batch.pk}/change/")
+    batches.configure(batch.pk, actor="ann", evidence_note="the key was rotated")
+    batches.submit(batch.pk, actor="ann")
+    take("batch-running", f"{base}/replaybatch/{batch.pk}/change/")
+    take("batch-cancel", f"{base}/replaybatch/{batch.pk}/cancel/")
+    take("batches", f"{base}/replaybatch/")

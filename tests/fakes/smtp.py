@@ -17,6 +17,7 @@ import email
 import email.policy
 import ssl
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from typing import Any, Self, cast
@@ -35,6 +36,7 @@ class Switches:
     greeting: str = ""
     mail: str = ""
     rcpt: str = ""
+    archive: str = ""  # the reply to the archive's RCPT
     data: str = ""
     final: str = ""
     accept: bool = True
@@ -90,6 +92,9 @@ class _Dialogue(SMTP):
 class SmtpServer:
     """One server in a thread of its own. `accepted` grows as messages are taken over.
 
+    What is taken over for the address `archive` goes to `deliver`, and counts as a recipient's
+    mail only when somebody else was named as well.
+
     Not aiosmtpd's Controller: that one connects to itself first, which a server whose
     greeting is a refusal does not survive.
     """
@@ -100,9 +105,14 @@ class SmtpServer:
         *,
         starttls: ssl.SSLContext | None = None,
         tls: ssl.SSLContext | None = None,
+        archive: str = "",
+        deliver: Callable[[bytes], None] = lambda raw: None,
     ) -> None:
         self.switches = switches or Switches()
         self.accepted: list[Accepted] = []
+        self.archived = 0  # copies, and mails to the archive alone
+        self._archive = archive
+        self._deliver = deliver
         self.dialogues = 0
         self.port = 0
         self._starttls = starttls
@@ -161,8 +171,9 @@ class SmtpServer:
     async def handle_RCPT(
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
-        if self.switches.rcpt:
-            return self.switches.rcpt
+        refusal = self.switches.archive if address == self._archive else self.switches.rcpt
+        if refusal:
+            return refusal
         envelope.rcpt_tos.append(address)
         return "250 2.1.5 OK"
 
@@ -170,9 +181,13 @@ class SmtpServer:
         act = self.switches
         refused = act.final[:1] in {"4", "5"}
         if act.accept and not refused:
-            self.accepted.append(
-                Accepted(envelope.mail_from or "", envelope.rcpt_tos[0], cast("bytes", envelope.content))
-            )
+            content = cast("bytes", envelope.content)
+            if self._archive in envelope.rcpt_tos:
+                self.archived += 1
+                self._deliver(content)
+            for recipient in envelope.rcpt_tos:
+                if recipient != self._archive:
+                    self.accepted.append(Accepted(envelope.mail_from or "", recipient, content))
         if act.then == "hang":
             await asyncio.sleep(60)
         if act.then == "drop":

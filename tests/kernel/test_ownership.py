@@ -13,8 +13,10 @@ from django.db import DatabaseError, connection
 from criticizer import embedded
 from criticizer.models import CircuitEvent
 from criticizer.ownership import APPEND_ONLY, harden
+from deadletters import batches, groups
+from notifications import preferences
 from reviews.audit import AllowListEntryEvent
-from reviews.models import AllowListEntry, AuditSeal, JobEvent, ViewerScope
+from reviews.models import AllowListEntry, AuditSeal, JobEvent, Subscription, ViewerScope
 from tests import factories
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -47,8 +49,12 @@ def audited() -> None:
         ViewerScope.objects.create(
             group=Group.objects.get(name="reviewer"), prefix="//depot/main/...", reason="OPS-1"
         )
+        Subscription.objects.create(recipient="mail:ann@example.com", pattern="//depot/main/...")
+        preferences.mute("mail:ann@example.com", None, "ann")
     CircuitEvent.objects.create(name="llm:test", change="opened", generation=1)
     factories.DeadLetterEventFactory()
+    groups.acknowledge(factories.DeadLetterGroupFactory().pk, actor="ann", reason="OPS-1")
+    batches.draft(filter={}, ids=[factories.DeadLetterFactory().pk], actor="ann", reason="OPS-1")
     JobEvent.objects.create(job=factories.ReviewJobFactory(), kind=JobEvent.Kind.ALERT)
     AuditSeal.objects.create(
         table="t", from_id=0, to_id=1, row_count=1, rows_sha256="0", chain="0", mac="0", key_id="0"
@@ -65,6 +71,8 @@ def contents(session: Any) -> dict[str, list[Any]]:
 COLUMNS = {
     "reviews_allowlistentryevent": "pgh_label",
     "reviews_viewerscopeevent": "pgh_label",
+    "reviews_subscriptionevent": "pgh_label",
+    "notifications_recipientpreferenceevent": "pgh_label",
     "audit_seals": "chain",
     "pghistory_context": "metadata",
 }

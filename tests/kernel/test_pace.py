@@ -14,7 +14,7 @@ from criticizer.failures import ErrorClass, Failure, Place, RetryableFailure, Wa
 from criticizer.models import Circuit, CircuitBucket, OutboxMessage, Pace, PaceSlot
 from criticizer.retry import BACKOFF
 from criticizer.states import CircuitState
-from notifications.providers.webhook import _retry_after
+from notifications.providers.exchange import retry_after as webhook_retry_after
 from reviews.reviewers.provider_errors import retry_after
 from tests.kernel.test_circuit import LLM, call, cool_down_ends, half_opened, in_threads, parked, timeout
 
@@ -91,7 +91,7 @@ def test_a_refusal_pauses_for_as_long_as_it_asks_five_minutes_at_most(asked: flo
 @pytest.mark.parametrize(
     "seconds_of_date",
     [
-        _retry_after("Wed, 21 Oct 2026 07:28:07 GMT", lambda: 1792567680.0),
+        webhook_retry_after("Wed, 21 Oct 2026 07:28:07 GMT", lambda: 1792567680.0),
         retry_after({"retry-after": "Wed, 21 Oct 2026 07:28:07 GMT"}, lambda: 1792567680.0),
     ],
 )

@@ -175,6 +175,13 @@ SECRETS = {
     "SMTP_PASSWORD": "planted-smtp-one",
     "SMTP_PASSWORD_NEXT": "planted-smtp-two",
     "WEBHOOK_SECRETS": "whsec_cGxhbnRlZC13ZWJob29r",
+    "IMAP_ARCHIVE_URL": "imaps://robot:planted-imap-password@mail.example.com/Archive",
+    "RESEND_API_KEY": "planted-resend-one",
+    "RESEND_API_KEY_NEXT": "planted-resend-two",
+    "RESEND_WEBHOOK_SECRETS": "whsec_cGxhbnRlZC1yZXNlbmQ=",
+    "POSTMARK_SERVER_TOKEN": "planted-postmark-one",
+    "POSTMARK_SERVER_TOKEN_NEXT": "planted-postmark-two",
+    "POSTMARK_WEBHOOK_AUTH": "postmark:planted-postmark-password",
     "DATABASE_URL": "postgres://app:planted-db-password@127.0.0.1:9/nowhere",
     "DATABASE_OWNER_URL": "postgres://owner:planted-owner-password@127.0.0.1:9/nowhere",
 }
@@ -182,6 +189,8 @@ S = "from django.conf import settings as s"
 NEEDLES = [value for name, value in SECRETS.items() if "URL" not in name] + [
     "planted-db-password",
     "planted-owner-password",
+    "planted-imap-password",
+    "planted-postmark-password",
 ]
 
 
@@ -207,6 +216,7 @@ def test_no_command_prints_a_configured_secret(tmp_path: Path, command: list[str
         "CRITICIZER_DATA_DIR": str(tmp_path),
         "DEPOT_ALLOW_LIST": "//depot/main/...",
         "SMTP_HOST": "mail.example.com",
+        "IMAP_ARCHIVE_ADDRESS": "archive@example.com",
         "BASE_URL": "https://criticizer.example.com",
         **SECRETS,
     }
@@ -225,12 +235,19 @@ def test_no_command_prints_a_configured_secret(tmp_path: Path, command: list[str
         assert needle not in said
 
 
-@pytest.mark.parametrize("name", ["ARTIFACT_KEYS", "DATABASE_URL", "DATABASE_OWNER_URL", "WEBHOOK_SECRETS"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("ARTIFACT_KEYS", "DATABASE_URL", "DATABASE_OWNER_URL", "WEBHOOK_SECRETS"),
+        *("IMAP_ARCHIVE_URL", "RESEND_WEBHOOK_SECRETS"),
+    ],
+)
 def test_a_malformed_secret_stops_the_start_without_being_repeated(tmp_path: Path, name: str) -> None:
     environment = {
         "PATH": os.environ["PATH"],
         "CRITICIZER_DATA_DIR": str(tmp_path),
         "DEPOT_ALLOW_LIST": "//depot/main/...",
+        "IMAP_ARCHIVE_ADDRESS": "archive@example.com",
         **SECRETS,
         name: "planted nonsense",
     }

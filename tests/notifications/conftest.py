@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from ssl import SSLContext
 from typing import Any
 
 import pgtrigger
@@ -9,6 +12,8 @@ import pytest
 
 from reviews.models import ReviewJob
 from tests.factories import ReviewJobFactory
+from tests.fakes.dovecot import Dovecot, why_missing
+from tests.notifications.samples import tls_contexts
 from tests.notifications.scripted import ScriptedProvider
 
 
@@ -45,3 +50,26 @@ def asked() -> ScriptedProvider:
 @pytest.fixture(autouse=True)
 def _static_root(settings: Any) -> None:
     settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
+
+
+@pytest.fixture(scope="session")
+def imap_pem(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SSLContext]:
+    """Dovecot's certificate, and a context of clients that trust it."""
+    folder = tmp_path_factory.mktemp("imap")
+    _, client = tls_contexts(folder)
+    return folder / "127.0.0.1.pem", client
+
+
+@pytest.fixture(scope="session")
+def dovecot(imap_pem: tuple[Path, SSLContext]) -> Iterator[Dovecot]:
+    if reason := why_missing():
+        pytest.skip(reason)
+    with Dovecot(imap_pem[0]) as server:
+        yield server
+
+
+@pytest.fixture
+def imap(dovecot: Dovecot) -> Dovecot:
+    """A real IMAP server whose mailbox is empty."""
+    dovecot.empty()
+    return dovecot

@@ -59,7 +59,7 @@ def work(job_id: int, point: str, channel: str, argument: str) -> None:
     elif point == "accepted" and channel == "webhook":
         webhook.Webhook._outcome = killing(webhook.Webhook._outcome, before=True)  # type: ignore[method-assign]
     elif point == "accepted":
-        smtp.Smtp._finish = killing(smtp.Smtp._finish, before=False)  # type: ignore[method-assign]
+        smtp.finish = killing(smtp.finish, before=False)
     elif point == "before_the_mark":
         ledger.mark_sent = killing(ledger.mark_sent, before=True)
     elif point == "inside_the_mark":

@@ -37,6 +37,34 @@ def message(address: str = "ann@example.com", token: int = 1, **changes: object)
     return Message(**{**fields, **changes})  # type: ignore[arg-type]
 
 
+def reviewed(findings: int, *, url: str = "https://reviews.test/reviews/7/", **changes: object) -> Message:
+    """Return the message of a review with so many findings, each with `changes`."""
+    remark: dict[str, object] = {
+        "file": "//depot/main/app.py",
+        "line": 12,
+        "end_line": 14,
+        "severity": "high",
+        "title": "The lock is not released",
+        "message": "When read() raises, the lock stays taken.",
+        "suggestion": "with lock:\n    read()",
+        **changes,
+    }
+    data: dict[str, object] = {
+        "title": "Read the file under a lock",
+        "headline": f"{findings} findings, 1 of 2 files read",
+        "url": url,
+        "banner": "",
+        "status_lines": [],
+        "findings": [remark] * min(findings, 50),
+        "findings_total": findings,
+        "coverage": [
+            {"file": "//depot/main/app.py", "status": "reviewed", "reason": ""},
+            {"file": "//depot/main/logo.png", "status": "skipped", "reason": "binary"},
+        ],
+    }
+    return message(payload={"type": "review.completed", "data": data})
+
+
 def finding(**changes: object) -> ReportFinding:
     fields: dict[str, object] = {
         "file": "//depot/main/app.py",

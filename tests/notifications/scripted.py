@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from uuid import UUID
 
 from criticizer.failures import (
@@ -19,7 +20,7 @@ from criticizer.failures import (
 )
 from notifications import ledger, sending
 from notifications.models import Delivery
-from notifications.providers.base import Capabilities, Evidence, LookUp, Message, Provider
+from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Provider, Question
 from notifications.recipients import split
 from notifications.states import SendOutcome
 from reviews.models import ReviewJob
@@ -50,15 +51,27 @@ class ScriptedProvider:
     A failure given as (exception, True) happens after the message was accepted.
     """
 
-    def __init__(self, name: str, *, deduplicates: bool = False, can_look_up: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        deduplicates: bool = False,
+        can_look_up: bool = False,
+        capabilities: Capabilities | None = None,
+    ) -> None:
         self.name = name
-        self.capabilities = Capabilities(deduplicates, can_look_up)
+        self.capabilities = capabilities or Capabilities(
+            key_window_seconds=inf if deduplicates else 0.0,
+            look_up=frozenset({LookUpBy.KEY} if can_look_up else ()),
+            resends_after_absence=None,
+        )
         self.calls: list[Message] = []
         self.arrived: Counter[UUID] = Counter()
         self.looked_up: list[tuple[UUID, str]] = []
         self.script: deque[object] = deque()
         self.before_send: Callable[[Message], None] = lambda message: None
         self.look_up_failure: Exception | None = None
+        self.answers: deque[LookUp] = deque()  # of look-ups, before the truth is told
 
     def send(self, message: Message) -> str:
         self.before_send(message)
@@ -69,21 +82,27 @@ class ScriptedProvider:
             step, accepted = step
         elif step is not None:
             accepted = False
-        if accepted and not (self.capabilities.deduplicates and self.arrived[message.token]):
+        if accepted and not (self.capabilities.key_window_seconds and self.arrived[message.token]):
             self.arrived[message.token] += 1
         if isinstance(step, BaseException):
             raise step
         return f"id-{message.token}"
 
-    def look_up(self, message: Message, notification_id: str) -> LookUp:
-        self.looked_up.append((message.token, notification_id))
+    def look_up(self, question: Question) -> LookUp:
+        token = question.message.token
+        self.looked_up.append((token, question.notification_id))
         if self.look_up_failure:
             raise self.look_up_failure
-        if not self.capabilities.can_look_up:
+        if self.answers:
+            return self.answers.popleft()
+        if not self.capabilities.look_up:
             return LookUp(Evidence.UNKNOWN)
-        if self.arrived[message.token]:
-            return LookUp(Evidence.FOUND, f"id-{message.token}")
+        if self.arrived[token]:
+            return LookUp(Evidence.FOUND, f"id-{token}")
         return LookUp(Evidence.ABSENT)
+
+    def probe(self) -> str:
+        return "It does what the test says."
 
 
 def prepare(job: ReviewJob, *recipients: str, **changes: object) -> list[Delivery]:

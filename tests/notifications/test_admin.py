@@ -1,8 +1,9 @@
-"""Deliveries in the admin: everything to read, nothing to change."""
+"""Deliveries in the admin: everything to read, and to decide about what is in doubt."""
 
 from __future__ import annotations
 
 import pytest
+from django.contrib.auth.models import Permission
 from django.test import Client
 
 from notifications.models import Delivery
@@ -46,6 +47,93 @@ def test_nothing_can_be_changed(ann: Client) -> None:
 
 def test_the_list_can_be_searched(ann: Client) -> None:
     wanted, other = DeliveryFactory(), DeliveryFactory()
-    page = ann.get(f"/admin/notifications/delivery/?q={wanted.recipient}").content.decode()
+    page = ann.get("/admin/notifications/delivery/", {"q": wanted.recipient}).content.decode()
     assert wanted.recipient in page
     assert other.recipient not in page
+
+
+# -- decisions ---------------------------------------------------------------------------------
+
+LIST = "/admin/notifications/delivery/"
+
+
+def in_doubt(**changes: object) -> Delivery:
+    row: Delivery = DeliveryFactory(status="uncertain", error_class="DELIVERY_UNCERTAIN", **changes)
+    DeliveryAttemptFactory(delivery=row, outcome="ambiguous")
+    return row
+
+
+def post(client: Client, row: Delivery, **answer: str) -> str:
+    form = {"action": "decide", "_selected_action": [row.pk], **answer}
+    return client.post(LIST, form, follow=True).content.decode()
+
+
+def test_a_delivery_in_doubt_offers_the_decision_and_others_do_not(ann: Client) -> None:
+    assert "Decide…" in ann.get(f"{LIST}{in_doubt().pk}/change/").content.decode()
+    assert "Decide…" not in ann.get(f"{LIST}{DeliveryFactory(status='sent').pk}/change/").content.decode()
+
+
+def test_the_question_comes_first_and_shows_what_it_is_about(ann: Client) -> None:
+    row = in_doubt(recipient="mail:bob@example.com", detail="<b>nobody knows</b>")
+    page = post(ann, row)
+    assert "mail:bob@example.com" in page
+    assert "&lt;b&gt;nobody knows&lt;/b&gt;" in page
+    for words in ("It arrived", "it may arrive twice", "Give it up"):
+        assert words in page
+    row.refresh_from_db()
+    assert row.status == "uncertain"
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"decision": "confirm"}, {"reason": "OPS-1"}, {"decision": "nonsense"}]
+)
+def test_a_decision_needs_a_choice_and_a_reason(ann: Client, answer: dict[str, str]) -> None:
+    row = in_doubt()
+    assert "Choose what is to be done, and say why." in post(ann, row, confirmed="yes", **answer)
+    row.refresh_from_db()
+    assert row.status == "uncertain"
+
+
+@pytest.mark.parametrize(
+    ("decision", "status"), [("confirm", "sent"), ("resend", "pending"), ("abandon", "abandoned")]
+)
+def test_a_decision_is_done_and_kept(ann: Client, decision: str, status: str) -> None:
+    row = in_doubt()
+    page = post(ann, row, confirmed="yes", decision=decision, reason="OPS-1: looked into it")
+    assert "1 of 1 decided." in page
+    row.refresh_from_db()
+    assert row.status == status
+    note = row.attempt_rows.order_by("-id").first()
+    assert note is not None
+    assert "OPS-1: looked into it" in note.detail
+    assert row.job.events.get(kind="decided").actor
+    again = post(ann, row, confirmed="yes", decision=decision, reason="once more")
+    assert "0 of 1 decided." in again
+
+
+def test_what_is_not_in_doubt_is_left_alone(ann: Client) -> None:
+    row = DeliveryFactory(status="sent")
+    assert "None of these waits for a decision." in post(ann, row)
+
+
+def test_who_may_only_read_cannot_decide(client: Client) -> None:
+    reader = UserFactory(is_staff=True)
+    reader.user_permissions.add(Permission.objects.get(codename="view_delivery"))
+    client.force_login(reader)
+    row = in_doubt()
+    assert "Decide…" not in client.get(f"{LIST}{row.pk}/change/").content.decode()
+    post(client, row, confirmed="yes", decision="confirm", reason="OPS-1: it is mine")
+    row.refresh_from_db()
+    assert row.status == "uncertain"
+
+
+def test_the_password_is_asked_again_when_it_was_given_long_ago(ann: Client) -> None:
+    row = in_doubt()
+    session = ann.session
+    session["password_at"] -= 3600
+    session.save()
+    form = {"action": "decide", "_selected_action": [row.pk], "confirmed": "yes", "decision": "confirm",
+            "reason": "OPS-1: seen"}  # fmt: skip
+    assert ann.post(LIST, form)["Location"].startswith("/reauth/")
+    row.refresh_from_db()
+    assert row.status == "uncertain"

@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
-from notifications import config
+from criticizer.failures import PermanentFailure
+from notifications import config, probes
 from notifications.providers.maildir import Maildir
+from notifications.providers.postmark import Postmark
+from notifications.providers.resend import Resend
 from notifications.providers.smtp import Smtp
-from tests.notifications.samples import SECRET_NEW, message
+from tests.fakes.postmark import PostmarkService
+from tests.fakes.resend import ResendService
+from tests.fakes.smtp import SmtpServer
+from tests.notifications.samples import SECRET_NEW, SENDER, message
 
 
 def test_mail_goes_to_the_maildir_while_no_host_is_set(settings: Any) -> None:
@@ -31,6 +37,56 @@ def test_mail_goes_to_the_host_that_is_set(settings: Any) -> None:
         "starttls",
         settings.MAIL_FROM,
     )
+
+
+def test_mail_goes_through_the_service_that_is_chosen(settings: Any) -> None:
+    settings.SMTP_HOST = "mail.test"
+    settings.MAIL_PROVIDER, settings.RESEND_API_KEY = "resend", "re-for-tests"
+    made = config.providers()["mail"]
+    assert isinstance(made, Resend)
+    assert config.from_settings().smtp is None
+    settings.MAIL_PROVIDER, settings.POSTMARK_SERVER_TOKEN_NEXT = "postmark", "pm-for-tests"
+    assert isinstance(config.providers()["mail"], Postmark)
+    settings.MAIL_PROVIDER = "maildir"
+    assert isinstance(config.providers()["mail"], Maildir)
+
+
+def test_the_archive_belongs_to_smtp_and_its_waits_are_scaled_like_all_others(settings: Any) -> None:
+    settings.SMTP_HOST, settings.RETRY_TIME_SCALE = "mail.test", 0.01
+    settings.IMAP_ARCHIVE_URL = "imaps://robot:for-tests@mail.test/Archive"
+    settings.IMAP_ARCHIVE_ADDRESS = "archive@mail.test"
+    smtp = config.from_settings().smtp
+    assert smtp is not None
+    assert smtp.archive is not None
+    assert (smtp.archive.mailbox, smtp.archive.address) == ("Archive", "archive@mail.test")
+    waits = (smtp.archive.attempt_seconds, smtp.archive.absent_after_seconds)
+    assert waits == pytest.approx((1.2, 8.7))
+    assert config.providers()["mail"].capabilities.looks_elsewhere
+
+
+@pytest.mark.parametrize("provider", ["resend", "postmark"])
+def test_the_circuits_question_of_mail_goes_to_the_service_that_is_chosen(
+    settings: Any, provider: str
+) -> None:
+    service = {"resend": ResendService, "postmark": PostmarkService}[provider]
+    settings.MAIL_PROVIDER, settings.MAIL_FROM = provider, SENDER
+    settings.RESEND_API_KEY, settings.POSTMARK_SERVER_TOKEN = "re-for-tests", "pm-for-tests"
+    with service() as running:
+        settings.RESEND_API_URL = settings.POSTMARK_API_URL = running.url
+        probes.mail("provider:mail")
+        assert len(running.requests) == 1
+        running.keys = ()
+        with pytest.raises(PermanentFailure):
+            probes.mail("provider:mail")
+
+
+def test_the_circuits_question_of_smtp_does_not_need_the_archive(settings: Any) -> None:
+    with SmtpServer() as server:
+        settings.SMTP_HOST, settings.SMTP_PORT = "127.0.0.1", server.port
+        settings.IMAP_ARCHIVE_URL = "imap://u:p@127.0.0.1:1/"
+        settings.IMAP_ARCHIVE_ADDRESS = "archive@mail.test"
+        probes.mail("provider:mail")
+        assert server.dialogues == 1
 
 
 def test_webhooks_know_their_secrets_and_where_they_may_go(settings: Any) -> None:

@@ -1,120 +1,152 @@
-"""What every provider promises, checked against each over a real file system or socket."""
+"""What every provider promises, checked against each over a real file system or socket.
+
+What is expected after doubt is decided from the capabilities alone, by the product's own
+`choices`: a provider that promises too much fails here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from criticizer.failures import Failure, PermanentFailure, Place, RetryableFailure, UncertainFailure
-from notifications.providers.base import Evidence, Message, Provider
-from notifications.providers.maildir import Maildir
-from notifications.providers.outbound import OutboundPolicy
-from notifications.providers.smtp import Smtp, SmtpConfig
-from notifications.providers.webhook import Webhook, WebhookConfig
-from tests.fakes.smtp import SmtpServer, Switches
-from tests.fakes.webhook import Behaviour, WebhookReceiver
-from tests.notifications.samples import SECRET_NEW, SENDER, message
-
-LOOPBACK = OutboundPolicy.parse(["127.0.0.0/8"])
-
-
-@dataclass(slots=True)
-class Rig:
-    """A provider with what stands behind it: how to break it and what arrived there."""
-
-    provider: Provider
-    address: str
-    arrived: Callable[[], list[str]]  # tokens, once for each time a recipient would see it
-    refuse: Callable[[], None]  # from now on permanently
+from notifications import choices
+from notifications.choices import Facts, Look, Step
+from notifications.providers.base import (
+    Capabilities,
+    Evidence,
+    LookUp,
+    LookUpBy,
+    Message,
+    Question,
+    capabilities_for,
+)
+from notifications.providers.registry import PROVIDERS
+from notifications.recipients import CHANNELS
+from tests.notifications.rigs import RIGS, Rig
+from tests.notifications.samples import message
 
 
-def _maildir(stack: ExitStack, tmp_path: Path) -> Rig:
-    folder = tmp_path / "mail"
-
-    def arrived() -> list[str]:
-        return [path.name.split(".")[1] for path in sorted(folder.glob("new/*"))]
-
-    def refuse() -> None:
-        folder.write_text("a file where the maildir should be")
-
-    return Rig(Maildir(folder, SENDER), "ann@example.com", arrived, refuse)
-
-
-def _smtp(stack: ExitStack, tmp_path: Path) -> Rig:
-    server = stack.enter_context(SmtpServer())
-
-    def refuse() -> None:
-        server.switches = Switches(rcpt="550 5.1.1 no such user")
-
-    provider = Smtp(SmtpConfig("127.0.0.1", server.port, SENDER))
-    return Rig(provider, "ann@example.com", lambda: [mail.token for mail in server.accepted], refuse)
-
-
-def _webhook(stack: ExitStack, tmp_path: Path) -> Rig:
-    receiver = stack.enter_context(WebhookReceiver())
-    provider = Webhook(WebhookConfig(secrets=(SECRET_NEW,), policy=LOOPBACK))
-    return Rig(
-        provider,
-        receiver.url,
-        lambda: sorted(receiver.processed.elements()),
-        lambda: receiver.always(Behaviour(status=410)),
-    )
-
-
-@pytest.fixture(params=[_maildir, _smtp, _webhook], ids=["maildir", "smtp", "webhook"])
+@pytest.fixture(params=RIGS.values(), ids=list(RIGS))
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     with ExitStack() as stack:
-        yield request.param(stack, tmp_path)
+        yield request.param(stack, tmp_path, request)
+
+
+def sample(rig: Rig, **changes: object) -> Message:
+    """Return a message that was made just now: nothing about it is old."""
+    return message(rig.address, **{"created_at_epoch": int(time.time()), **changes})
+
+
+def promises(rig: Rig) -> Capabilities:
+    return capabilities_for(rig.provider, rig.address)
+
+
+# How long ago the attempts of the suite were: longer than any provider settles.
+AGO = 3600.0
+
+
+def look(rig: Rig, sent: Message, notification_id: str = "") -> LookUp:
+    return rig.provider.look_up(Question(sent, notification_id, time.time() - AGO))
+
+
+# -- the normal course -------------------------------------------------------------------------
 
 
 def test_send_reaches_the_recipient_once_and_returns_an_id(rig: Rig) -> None:
-    sent = message(rig.address)
+    sent = sample(rig)
     notification_id = rig.provider.send(sent)
     assert 0 < len(notification_id) <= 512
     assert rig.arrived() == [str(sent.token)]
 
 
-def test_the_id_is_the_same_on_every_attempt(rig: Rig) -> None:
-    assert rig.provider.send(message(rig.address)) == rig.provider.send(message(rig.address))
-
-
 def test_two_tokens_are_two_messages(rig: Rig) -> None:
     for token in (1, 2):
-        rig.provider.send(message(rig.address, token))
+        rig.provider.send(sample(rig, token=token))
     assert len(set(rig.arrived())) == 2
 
 
-def test_a_provider_that_deduplicates_shows_a_repeated_message_once(rig: Rig) -> None:
-    for _ in range(2):
-        rig.provider.send(message(rig.address))
-    if rig.provider.capabilities.deduplicates:
+def test_hostile_text_arrives_whole_and_makes_no_header(rig: Rig) -> None:
+    hostile = sample(rig, text=".\r\n.\r\nQUIT\r\nFrom mallory\nBcc: x@y\n" + "long " * 500)
+    rig.provider.send(hostile)
+    assert rig.arrived() == [str(hostile.token)]
+
+
+def test_a_repetition_that_an_operator_allowed_arrives_and_is_the_same_intent(rig: Rig) -> None:
+    sent = sample(rig, repeat_notice="This may repeat an earlier message.")
+    rig.provider.send(sent)
+    assert rig.arrived() == [str(sent.token)]
+
+
+def test_a_probe_says_what_works_and_sends_nothing(rig: Rig) -> None:
+    said = rig.provider.probe()
+    assert said[:1].isupper()
+    assert said.endswith(".")
+    assert rig.arrived() == []
+
+
+# -- the capabilities --------------------------------------------------------------------------
+
+
+def test_capabilities_are_declared_and_make_sense(rig: Rig) -> None:
+    can = promises(rig)
+    assert 0 < len(rig.provider.name) <= 32
+    assert rig.provider.name not in set(CHANNELS) - {"webhook", "slack", "swarm"}
+    assert can.absence
+    assert can.looks >= 1
+    assert min(can.settle_seconds, can.look_spacing_seconds, can.key_window_seconds) >= 0
+    assert can.looks == 1 or can.look_spacing_seconds > 0
+    assert can.retention_seconds > can.settle_seconds + can.looks * can.look_spacing_seconds
+    assert can.batch == 1  # the protocol sends one message a call
+    assert can.max_bytes is None or can.max_bytes > 1000
+
+
+def test_inside_its_key_window_a_repetition_is_the_same_message(rig: Rig) -> None:
+    first, second = (rig.provider.send(sample(rig, created_at_epoch=1_772_600_767)) for _ in range(2))
+    if promises(rig).key_window_seconds > 0:
+        assert first == second
         assert len(rig.arrived()) == 1
 
 
 def test_look_up_tells_the_truth_or_says_that_it_cannot(rig: Rig) -> None:
-    before = rig.provider.look_up(message(rig.address), "")
-    notification_id = rig.provider.send(message(rig.address))
-    after = rig.provider.look_up(message(rig.address), "")
-    if rig.provider.capabilities.can_look_up:
-        assert (before.evidence, after.evidence) == (Evidence.ABSENT, Evidence.FOUND)
-        assert after.notification_id == notification_id
-    else:
-        assert before.evidence is after.evidence is Evidence.UNKNOWN
+    can, sent = promises(rig), sample(rig)
+    before = look(rig, sent)
+    notification_id = rig.provider.send(sent)
+    by_key, by_id = look(rig, sent), look(rig, sent, notification_id)
+    assert before.evidence is not Evidence.FOUND
+    if LookUpBy.KEY in can.look_up:
+        assert (by_key.evidence, by_key.notification_id) == (Evidence.FOUND, notification_id)
+    if LookUpBy.ID in can.look_up:
+        assert by_id.evidence is Evidence.FOUND
+    if not can.look_up:
+        assert {before.evidence, by_key.evidence, by_id.evidence} == {Evidence.UNKNOWN}
+
+
+def test_absence_is_said_where_it_is_proven(rig: Rig) -> None:
+    can, sent = promises(rig), sample(rig, token=9)
+    if LookUpBy.KEY not in can.look_up or can.resends_after_absence == 0:
+        pytest.skip("its absence is no proof, and it does not say that it were one")
+    rig.provider.send(sample(rig))
+    rig.prove_alive()
+    assert look(rig, sent).evidence is Evidence.ABSENT
 
 
 def test_looking_up_sends_nothing(rig: Rig) -> None:
-    rig.provider.look_up(message(rig.address), "some-id")
+    look(rig, sample(rig), "some-id")
     assert rig.arrived() == []
+
+
+# -- refusals ----------------------------------------------------------------------------------
 
 
 def test_a_permanent_refusal_is_a_permanent_failure_and_nothing_arrives(rig: Rig) -> None:
     rig.refuse()
     with pytest.raises(PermanentFailure) as refusal:
-        rig.provider.send(message(rig.address))
+        rig.provider.send(sample(rig))
     assert rig.arrived() == []
     assert refusal.value.place in {Place.PROVIDER, Place.CONFIGURATION}
 
@@ -122,51 +154,89 @@ def test_a_permanent_refusal_is_a_permanent_failure_and_nothing_arrives(rig: Rig
 def test_failures_do_not_name_the_recipient(rig: Rig) -> None:
     rig.refuse()
     with pytest.raises(Failure) as refusal:
-        rig.provider.send(message(rig.address))
+        rig.provider.send(sample(rig))
     told = f"{refusal.value.detail} {refusal.value.context}"
     assert rig.address not in told
     assert "example.com" not in told
 
 
-def test_hostile_text_arrives_whole_and_makes_no_header(rig: Rig) -> None:
-    hostile = message(rig.address, text=".\r\n.\r\nQUIT\r\nFrom mallory\nBcc: x@y\n" + "long " * 500)
-    rig.provider.send(hostile)
-    assert rig.arrived() == [str(hostile.token)]
-
-
-def test_names_and_capabilities_are_declared(rig: Rig) -> None:
-    assert rig.provider.name in {"maildir", "smtp", "webhook"}
-    assert isinstance(rig.provider.capabilities.deduplicates, bool)
-
-
-# -- nothing listens ---------------------------------------------------------------------------
-
-
-def _closed_port() -> int:
-    with WebhookReceiver() as receiver:
-        return receiver.port
-
-
-@pytest.mark.parametrize("kind", ["smtp", "webhook"])
-def test_a_refused_connection_is_certain_not_to_have_sent(kind: str) -> None:
-    port = _closed_port()
-    provider: Provider = (
-        Smtp(SmtpConfig("127.0.0.1", port, SENDER))
-        if kind == "smtp"
-        else Webhook(WebhookConfig(policy=LOOPBACK))
-    )
-    sent: Message = message("ann@example.com" if kind == "smtp" else f"http://127.0.0.1:{port}/")
+def test_where_nothing_listens_it_is_certain_that_nothing_was_sent(rig: Rig) -> None:
+    if rig.far_away is None:
+        pytest.skip("there is no one place that could be away")
+    far = Rig(rig.far_away, rig.far_address or rig.address, rig.arrived, rig.refuse)
     with pytest.raises(RetryableFailure):
-        provider.send(sent)
+        far.provider.send(sample(far))
+    if promises(far).look_up:
+        with pytest.raises(RetryableFailure):
+            look(far, sample(far), "some-id")
+    if not rig.far_address:
+        with pytest.raises(Failure):
+            far.provider.probe()
 
 
-# -- the moment of doubt -----------------------------------------------------------------------
+# -- doubt -------------------------------------------------------------------------------------
 
 
-def test_smtp_silence_after_the_message_is_uncertain_and_its_twin_is_not() -> None:
-    with SmtpServer(Switches(then="drop")) as server:
-        with pytest.raises(UncertainFailure):
-            Smtp(SmtpConfig("127.0.0.1", server.port, SENDER)).send(message())
-        assert len(server.accepted) == 1  # it did arrive: "failed" would have been a lie
-    with SmtpServer(Switches(data="451 4.3.0 later")) as server, pytest.raises(RetryableFailure):
-        Smtp(SmtpConfig("127.0.0.1", server.port, SENDER)).send(message())
+def come_through(rig: Rig, sent: Message) -> Step:
+    """Do for a message in doubt what the capabilities say, as the product does; return how it ended."""
+    began = time.time() - AGO
+    now, looks, resends = time.time(), [], 0  # type: tuple[float, list[Look], int]
+    for _ in range(20):
+        facts = Facts(now, began, began, began, looks=tuple(looks), resends=resends)
+        choice = choices.decide(promises(rig), facts)
+        match choice.step:
+            case Step.REPEAT | Step.RESEND:
+                rig.provider.send(sent)
+                return choice.step
+            case Step.WAIT:
+                now += choice.seconds
+            case Step.HOLD:
+                return Step.HOLD
+            case Step.LOOK:
+                answer = look(rig, sent)
+                if answer.evidence is Evidence.FOUND:
+                    return Step.LOOK
+                looks.append(Look(answer.evidence, now))
+    raise AssertionError("no end")
+
+
+def test_an_answer_that_is_lost_after_acceptance_reaches_nobody_twice(rig: Rig) -> None:
+    if rig.lose_answer is None:
+        pytest.skip("it is no server that could fall silent")
+    sent = sample(rig)
+    rig.lose_answer()
+    with pytest.raises(UncertainFailure):
+        rig.provider.send(sent)
+    assert rig.arrived() == [str(sent.token)]  # it did arrive: "failed" would have been a lie
+    rig.prove_alive()
+    ended = come_through(rig, sent)
+    assert rig.arrived() == [str(sent.token)]
+    assert (ended is Step.HOLD) == choices.is_hopeless(promises(rig))
+
+
+def test_a_message_that_is_lost_is_sent_again_on_proof_or_held(rig: Rig) -> None:
+    if rig.lose_message is None:
+        pytest.skip("it is no server that could fall silent")
+    sent = sample(rig)
+    rig.lose_message()
+    with pytest.raises(UncertainFailure):
+        rig.provider.send(sent)
+    assert rig.arrived() == []
+    rig.prove_alive()
+    ended = come_through(rig, sent)
+    assert rig.arrived() == ([] if choices.is_hopeless(promises(rig)) else [str(sent.token)])
+    assert (ended is Step.HOLD) == choices.is_hopeless(promises(rig))
+
+
+# -- one file, one line ------------------------------------------------------------------------
+
+
+def test_every_provider_of_the_registry_is_tried_here(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    tried = set()
+    for name, make in RIGS.items():
+        if "archive" in name:  # the same class, with a mailbox behind it
+            continue
+        with ExitStack() as stack:
+            (tmp_path / name).mkdir()
+            tried.add(type(make(stack, tmp_path / name, request).provider))
+    assert tried == {entry.kind for entry in PROVIDERS}

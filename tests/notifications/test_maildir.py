@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from criticizer.failures import PermanentFailure, RetryableFailure, UncertainFailure
-from notifications.providers.base import Evidence
+from notifications.providers.base import Evidence, Question
 from notifications.providers.maildir import Maildir
 from tests.notifications.samples import SENDER, message
+
+QUESTION = Question(message(), "", 0.0)
 
 
 def test_the_message_appears_whole_in_new_and_tmp_is_left_empty(tmp_path: Path) -> None:
@@ -27,18 +29,18 @@ def test_a_message_that_was_read_is_still_found(tmp_path: Path, flags: str) -> N
     provider = Maildir(tmp_path, SENDER)
     name = provider.send(message())
     (tmp_path / "new" / name).rename(tmp_path / "cur" / f"{name}{flags}")
-    assert provider.look_up(message(), "").evidence is Evidence.FOUND
+    assert provider.look_up(QUESTION).evidence is Evidence.FOUND
 
 
 def test_absence_is_proof_even_before_the_first_message(tmp_path: Path) -> None:
-    assert Maildir(tmp_path / "none", SENDER).look_up(message(), "").evidence is Evidence.ABSENT
+    assert Maildir(tmp_path / "none", SENDER).look_up(QUESTION).evidence is Evidence.ABSENT
 
 
 def test_a_leftover_draft_is_not_a_message(tmp_path: Path) -> None:
     provider = Maildir(tmp_path, SENDER)
     name = provider.send(message(token=2))
     (tmp_path / "tmp" / f"{message().created_at_epoch}.{message().token}.criticizer.1.x").touch()
-    assert provider.look_up(message(), "").evidence is Evidence.ABSENT
+    assert provider.look_up(QUESTION).evidence is Evidence.ABSENT
     assert name != provider.send(message())
 
 
@@ -54,7 +56,7 @@ def test_a_full_disk_is_repeated_and_leaves_nothing(tmp_path: Path, monkeypatch:
             provider.send(message())
     assert list((tmp_path / "tmp").iterdir()) == list((tmp_path / "new").iterdir()) == []
     provider.send(message())
-    assert provider.look_up(message(), "").evidence is Evidence.FOUND
+    assert provider.look_up(QUESTION).evidence is Evidence.FOUND
 
 
 def test_a_failure_after_the_message_appeared_is_uncertain(
@@ -68,10 +70,18 @@ def test_a_failure_after_the_message_appeared_is_uncertain(
     monkeypatch.setattr(Maildir, "_sync", staticmethod(failing))
     with pytest.raises(UncertainFailure):
         provider.send(message())
-    assert provider.look_up(message(), "").evidence is Evidence.FOUND
+    assert provider.look_up(QUESTION).evidence is Evidence.FOUND
 
 
 def test_a_path_that_is_no_directory_is_a_matter_of_configuration(tmp_path: Path) -> None:
     (tmp_path / "mail").write_text("")
     with pytest.raises(PermanentFailure):
         Maildir(tmp_path / "mail", SENDER).send(message())
+
+
+def test_a_probe_writes_nothing_that_stays_and_says_what_is_wrong(tmp_path: Path) -> None:
+    assert Maildir(tmp_path / "mail", SENDER).probe() == "The maildir can be written."
+    assert list((tmp_path / "mail").rglob("*.*")) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PermanentFailure, match="cannot be written"):
+        Maildir(tmp_path / "file", SENDER).probe()

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from html.parser import HTMLParser
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from notifications.messages import MAX_FILES, MAX_FINDINGS, MAX_SUBJECT, Report, ReportFile, render
+from notifications.messages import (
+    MAX_BRIEF,
+    MAX_FILES,
+    MAX_FINDINGS,
+    MAX_SUBJECT,
+    EarlierFinding,
+    ExcerptLine,
+    Fate,
+    Report,
+    ReportFile,
+    ReportFinding,
+    Since,
+    render,
+)
 from notifications.providers.base import Message
-from tests.notifications.samples import finding, report
+from tests.notifications.samples import REVIEWED_AT, finding, report
 
 TOKEN = UUID(int=7, version=5)
+UNSUBSCRIBE = "https://reviews.test/unsubscribe/abc.def/"
+GMAIL_CUTS_AT = 102_000  # bytes of HTML
 
 
-def rendered(of: Report, recipient: str = "mail:ann@example.com") -> Message:
-    return render(of, recipient, TOKEN)
+def rendered(of: Report, recipient: str = "mail:ann@example.com", **options: Any) -> Message:
+    return render(of, recipient, TOKEN, **options)
 
 
 def files(**statuses: int) -> tuple[ReportFile, ...]:
@@ -27,10 +44,33 @@ def files(**statuses: int) -> tuple[ReportFile, ...]:
     )
 
 
+def filled(text: str, count: int = 1) -> Report:
+    """Return a report with the text in every field that takes text, `count` of everything in it."""
+
+    def made(cls: Any, **fixed: object) -> Any:
+        texts = {f.name: text for f in dataclasses.fields(cls) if f.type in {"str", str}}
+        return cls(**{**texts, **fixed})
+
+    rows = (made(ExcerptLine, line=3, kind="+"), made(ExcerptLine, line=4))
+    severe = made(ReportFinding, line=3, severity="high", excerpt=rows, is_new=True, anchor="finding-1")
+    strange = made(ReportFinding, line=3, excerpt=rows)
+    whole: Report = made(
+        Report,
+        review_version=2,
+        reviewed_at=REVIEWED_AT,
+        url="https://reviews.test/reviews/7/",
+        findings=(severe, strange) * count,
+        coverage=(made(ReportFile), made(ReportFile, status="skipped")) * count,
+        status_lines=(text,) * count,
+        since=Since(1, (EarlierFinding(severe, Fate.FIXED),) * count),
+    )
+    return whole
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({}, "1 finding, 1 of 2 files read"),
+        ({}, "1 finding (1 high), 1 of 2 files read"),
         ({"findings": ()}, "no findings, 1 of 2 files read"),
         ({"findings": (finding(), finding(severity="critical"))}, "2 findings (1 critical, 1 high)"),
         ({"findings": (), "coverage": ()}, "no findings, 0 of 0 files read"),
@@ -40,167 +80,239 @@ def files(**statuses: int) -> tuple[ReportFile, ...]:
         ({"coverage": files(reviewed=1, checked=3)}, "4 of 4 files read"),
     ],
 )
-def test_the_subject_never_counts_findings_without_coverage(changes: dict[str, object], says: str) -> None:
+def test_findings_are_never_counted_without_what_was_read(changes: dict[str, object], says: str) -> None:
     made = rendered(report(**changes))
-    assert says in made.subject.replace("1 finding (1 high)", "1 finding")
-    headline = made.subject.split(": ", 1)[1].split(" - ")[0]
-    for body in (made.text, made.html):
-        assert headline in body
+    assert says in made.text
+    assert says[0].upper() + says[1:] in made.html or says in made.html
+    data = made.payload["data"]
+    assert isinstance(data, dict)
+    assert says in data["headline"]
 
 
-def test_plain_text_and_html_tell_the_same_facts() -> None:
-    made = rendered(report(banner="The model was not available.", status_lines=("Model: none",)))
+def test_plain_text_html_and_json_tell_the_same_facts() -> None:
+    made = rendered(
+        report(
+            banner="The model was not available.",
+            status_lines=("Model: none",),
+            findings=(finding(anchor="finding-3", category="bug"),),
+            since=Since(1, (EarlierFinding(finding(title="A leak"), Fate.FIXED),)),
+        ),
+        unsubscribe_url=UNSUBSCRIBE,
+    )
+    data = json.dumps(made.payload)
     for fact in (
-        "//depot/main/app.py:12-14",
         "The lock is not released",
         "the lock stays taken",
-        "lock.acquire()",
         "with lock:",
         "The model was not available.",
         "//depot/main/logo.png",
         "binary",
         "https://reviews.test/reviews/7/",
+        "https://reviews.test/reviews/7/#finding-3",
         "Model: none",
         "12345",
         "bob",
+        "A leak",
     ):
         assert fact in made.text, fact
         assert fact in made.html, fact
-        assert fact in json.dumps(made.payload) or fact in {"lock.acquire()", "//depot/main/app.py:12-14"}
+        assert fact in data, fact
+    for fact in ("//depot/main/app.py:12-14", "lock.acquire()", "found by the language model", UNSUBSCRIBE):
+        assert fact in made.text, fact
+        assert fact in made.html, fact
 
 
-def test_the_plain_text_reads_well() -> None:
-    assert rendered(report()).text == (
-        "1 finding (1 high), 1 of 2 files read\n"
-        "Read the file under a lock\n"
-        "\n"
-        "Changelist  12345, version 1\n"
-        "Author      bob\n"
-        "Review      https://reviews.test/reviews/7/\n"
-        "\n"
-        "HIGH (1)\n"
-        "\n"
-        "//depot/main/app.py:12-14\n"
-        "  The lock is not released\n"
-        "\n"
-        "    When read() raises, the lock stays taken.\n"
-        "\n"
-        "    12 + lock.acquire()\n"
-        "    13   read()\n"
-        "\n"
-        "    Suggestion:\n"
-        "    with lock:\n"
-        "        read()\n"
-        "\n"
-        "WHAT WAS READ: 1 of 2 files\n"
-        "  skipped: //depot/main/logo.png (binary)\n"
-        "\n"
-        "--\n"
-        "Sent by Criticizer.\n"
-    )
+def test_the_payload_counts_what_changed() -> None:
+    new, old = finding(is_new=True), finding(is_new=False, line=90)
+    earlier = EarlierFinding(finding(title="A leak"), Fate.NOT_READ)
+    data: Any = rendered(report(findings=(old, new), since=Since(3, (earlier,)))).payload["data"]
+    assert data["since"] == {
+        "version": 3,
+        "summary": "1 new, 1 still there, 1 not read again",
+        "new": 1,
+        "still_there": 1,
+        "earlier": [
+            {
+                "fate": "not_read",
+                "file": "//depot/main/app.py",
+                "line": 12,
+                "severity": "high",
+                "title": "A leak",
+            }
+        ],
+        "earlier_left_out": 0,
+    }
+    assert [found["is_new"] for found in data["findings"]] == [True, False]  # new ones first
+    assert data["severities"] == {"high": 2}
+
+
+def test_without_an_earlier_version_nothing_is_said_of_one() -> None:
+    made = rendered(report())
+    assert "since version" not in (made.text + made.html).lower()
+    data: Any = made.payload["data"]
+    assert data["since"] is None
 
 
 def test_findings_are_grouped_the_gravest_first() -> None:
-    made = rendered(
-        report(
-            findings=tuple(finding(severity=severity) for severity in ("low", "critical", "medium", "high"))
-        )
-    )
+    severities = ("low", "critical", "medium", "strange", "high")
+    made = rendered(report(findings=tuple(finding(severity=severity) for severity in severities)))
     for body in (made.text.upper(), made.html.upper()):
-        positions = [body.index(f"{severity} (1)") for severity in ("CRITICAL", "MEDIUM", "LOW")]
+        positions = [
+            body.index(f"{severity} (1)") for severity in ("CRITICAL", "HIGH", "MEDIUM", "LOW", "STRANGE")
+        ]
         assert positions == sorted(positions)
 
 
-def test_what_is_left_out_is_counted_in_words() -> None:
+def test_what_is_not_shown_in_full_is_listed_and_the_rest_is_counted_by_severity() -> None:
+    many = MAX_FINDINGS + MAX_BRIEF + 7
+    short = {"message": "", "suggestion": "", "excerpt": ()}
     made = rendered(
         report(
-            findings=tuple(finding(line=n) for n in range(1, MAX_FINDINGS + 8)),
+            findings=(
+                *(finding(line=n, end_line=n, title=f"Remark {n}", **short) for n in range(1, many)),
+                finding(severity="low", title="The last", **short),
+            ),
             coverage=files(skipped=MAX_FILES + 3),
         )
     )
-    assert f"{MAX_FINDINGS + 7} findings" in made.subject
+    shown = made.text.count("\nRemark ")
+    listed = made.text.count("\n- Remark ")
+    assert 20 <= shown <= MAX_FINDINGS
+    assert 20 <= listed <= MAX_BRIEF
+    left_out = many - shown - listed
+    words = f"… and {left_out} more findings ({left_out - 1} high, 1 low), not listed here"
+    assert words in made.text.replace("\n", " ")
+    assert words in made.html
     for body in (made.text, made.html):
-        assert "… and 7 more findings" in body
-        assert "… and 3 more files" in body
-    data = made.payload["data"]
-    assert isinstance(data, dict)
-    assert (data["findings_total"], data["findings_left_out"]) == (MAX_FINDINGS + 7, 7)
+        assert f"High ({many - 1})".upper() in body.upper()
+        for n in range(1, many):
+            assert (f"Remark {n}\n" in body or f"Remark {n} (" in body or f">Remark {n}<" in body) == (
+                n <= shown + listed
+            )
+        assert "more files, not listed here" in body
+    data: Any = made.payload["data"]
+    assert (data["findings_total"], data["findings_left_out"]) == (many, many - MAX_FINDINGS)
 
 
 def test_nothing_is_said_to_be_left_out_when_nothing_is() -> None:
-    assert "more finding" not in rendered(report(findings=(finding(),) * MAX_FINDINGS)).text
+    made = rendered(report(findings=(finding(),) * 10, coverage=files(skipped=10)))
+    assert "more finding" not in made.text + made.html
+    assert "not listed here" not in made.text + made.html
 
 
-def test_size_is_bounded_whatever_comes_in() -> None:
-    huge = "A" * 1_000_000
-    made = rendered(
-        report(
-            title=huge,
-            author=huge,
-            banner=huge,
-            findings=(finding(title=huge, message=huge, suggestion=huge, file=huge),) * 500,
-            coverage=tuple(ReportFile(huge, "skipped", huge) for _ in range(500)),
-            status_lines=(huge,) * 500,
-        )
-    )
+def test_what_was_shortened_says_so() -> None:
+    made = rendered(report(findings=(finding(message="word " * 2000),)))
+    for body in (made.text, made.html):
+        assert "… (shortened)" in body
+
+
+@pytest.mark.parametrize("text", ["A" * 100_000, "<&\"'" * 20_000, "\N{HAMMER}" * 50_000, "a b\n" * 20_000])
+def test_size_is_bounded_whatever_comes_in(text: str) -> None:
+    made = rendered(filled(text, count=300))
     assert len(made.subject) <= MAX_SUBJECT
-    assert len(made.text) < 500_000
-    assert len(made.html) < 600_000
-    assert len(json.dumps(made.payload)) < 700_000
+    assert len(made.text.encode()) < 300_000
+    assert len(made.html.encode()) < GMAIL_CUTS_AT
+    assert len(json.dumps(made.payload, ensure_ascii=False).encode()) < 3_000_000
     assert "…" in made.text
 
 
-def test_markup_in_untrusted_text_stays_text() -> None:
-    hostile = '<script>alert(1)</script><img src=x onerror="x">&amp;'
-    made = rendered(
-        report(
-            title=hostile,
-            author=hostile,
-            banner=hostile,
-            findings=(finding(title=hostile, message=hostile, suggestion=hostile, file=hostile),),
-            coverage=(ReportFile(hostile, "skipped", hostile),),
-            status_lines=(hostile,),
-        )
+def test_a_review_of_usual_size_is_below_what_gmail_shows() -> None:
+    rows = tuple(ExcerptLine(f"    value = compute(first, second, {n})", "+", n) for n in range(17))
+    many = tuple(
+        finding(line=n * 20, title=f"Remark {n}", message="The value is wrong. " * 20, excerpt=rows)
+        for n in range(1, 60)
     )
-    seen: set[str] = set()
+    made = rendered(report(findings=many))
+    assert len(made.html.encode()) < GMAIL_CUTS_AT
+    assert made.text.count("\nRemark ") >= 10
 
-    class Tags(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            seen.add(tag)
 
-    Tags().feed(made.html)
-    assert not seen & {"script", "img"}
+class Markup(HTMLParser):
+    """Collects what a mail program would act on."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.links: set[str] = set()
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.links |= {value or "" for name, value in attrs if name in {"href", "src", "action"}}
+
+
+def test_markup_in_any_field_stays_text() -> None:
+    hostile = '<script>alert(1)</script><img src=x onerror="x">&amp;\'"`<i>`'
+    plain = Markup(rendered(filled("harmless")).html)
+    made = rendered(filled(hostile), unsubscribe_url='https://x/"><script>')
+    found = Markup(made.html)
+    assert found.tags <= plain.tags | {"code"}
+    assert found.attributes <= plain.attributes
+    assert not found.tags & {"script", "img", "i"}
+    assert found.links <= {
+        "https://reviews.test/reviews/7/",
+        "https://reviews.test/reviews/7/#finding-1",
+        'https://x/"><script>',
+    }
     assert hostile in made.text  # plain text shows it as it is, unescaped
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,x", ""])
 def test_only_web_addresses_become_links(url: str) -> None:
-    assert "href" not in rendered(report(url=url)).html
+    made = rendered(report(url=url, findings=(finding(anchor="finding-1"),)), unsubscribe_url=url)
+    assert "href" not in made.html
 
 
-def test_headers_and_lines_cannot_be_injected() -> None:
-    made = rendered(report(title="x\r\nBcc: mallory@example.com\x00\u202egpj\ud800"))
+@pytest.mark.parametrize("anchor", ['x" onclick="y', "a b", "", "x" * 65])
+def test_an_anchor_that_is_none_is_no_link(anchor: str) -> None:
+    made = rendered(report(findings=(finding(anchor=anchor),)))
+    assert Markup(made.html).links == {"https://reviews.test/reviews/7/"}
+
+
+ACTING = "\r\nBcc: mallory@example.com\x00\x1b[2J\u202egpj\u2066\u200b\ud800\ufeff\u2028\U000e0041\x85"
+
+
+def test_no_field_can_bring_a_header_a_line_or_a_hidden_character() -> None:
+    made = rendered(filled(f"x{ACTING}y"))
     assert "\n" not in made.subject
-    assert "\r" not in made.subject
-    for text in (made.subject, made.text, made.html):
+    for text in (made.subject, made.text, made.html, json.dumps(made.payload, ensure_ascii=False)):
         text.encode()
-        assert not set(text) & {"\x00", "\u202e", "\r"}
+        assert not {c for c in set(text) & set(ACTING) if c != "\n" and not c.isprintable()}
+    assert "⟨U+202E⟩" in made.text  # seen instead of obeyed
+    assert "\nBcc:" not in made.subject
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:
-    assert rendered(report()) == rendered(report())
+    of = report(since=Since(1, (EarlierFinding(finding(), Fate.GONE),)))
+    assert rendered(of, unsubscribe_url=UNSUBSCRIBE) == rendered(of, unsubscribe_url=UNSUBSCRIBE)
+    shuffled = report(findings=(finding(line=1), finding(line=2)))
+    other = report(findings=(finding(line=2), finding(line=1)))
+    assert rendered(shuffled) == rendered(other)  # whatever order the rows were read in
 
 
 def test_a_commit_is_named_short_in_the_subject_and_whole_in_the_body() -> None:
     name = "git:app@" + "0123456789" * 4
     made = rendered(report(changelist_id=name, review_version=3))
-    assert "git:app@012345678901 v3: " in made.subject
+    assert made.subject.startswith("Review of git:app@012345678901: ")
     assert name in made.text
+    assert name in made.html
 
 
-def test_versions_of_a_changelist_share_a_thread() -> None:
-    first, second = (rendered(report(review_version=version)) for version in (1, 2))
+def test_versions_of_a_changelist_share_thread_and_subject() -> None:
+    first = rendered(report())
+    second = rendered(report(review_version=2, findings=()), answers=first.token)
     assert first.thread == second.thread
+    assert first.subject == second.subject  # mail programs break a thread where it changes
+    assert "version 2" in second.text
+    assert (first.answers, second.answers) == (None, first.token)
+
+
+def test_the_line_that_inboxes_show_says_what_the_subject_does_not() -> None:
+    made = rendered(report(findings=(finding(is_new=True),), since=Since(1)))
+    start = made.html.index('<div style="display:none')
+    assert made.html[start : start + 200].count("1 new, 0 still there. 1 finding (1 high), 1 of 2 files") == 1
 
 
 def test_the_address_has_no_channel() -> None:
@@ -209,14 +321,6 @@ def test_the_address_has_no_channel() -> None:
 
 def test_findings_without_a_line_and_on_the_old_side_say_so() -> None:
     made = rendered(report(findings=(finding(line=None, end_line=None), finding(side="old", end_line=12))))
+    for body in (made.text, made.html):
+        assert "//depot/main/app.py:12 (before the change)" in body
     assert "\n//depot/main/app.py\n" in made.text
-    assert "//depot/main/app.py:12 (before the change)" in made.text
-
-
-def test_the_html_mail_is_readable_without_colours_and_in_dark_mode() -> None:
-    html = rendered(report()).html
-    assert '<html lang="en">' in html
-    assert "prefers-color-scheme: dark" in html
-    assert "<h1" in html
-    assert "http-equiv" not in html
-    assert "<img" not in html  # nothing is loaded from anywhere

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from notifications.providers.registry import ProvidersConfig, build
+from notifications.providers.slack import SlackConfig
+from notifications.providers.swarm import SwarmConfig
 from notifications.providers.webhook import WebhookConfig
 from notifications.recipients import CHANNELS, MAX_LENGTH, normalise, split
 
@@ -26,6 +31,13 @@ from notifications.recipients import CHANNELS, MAX_LENGTH, normalise, split
         ("webhook:http://ci.example.com:80/", "webhook:http://ci.example.com/"),
         ("webhook:http://ci.example.com:8080/A%20b", "webhook:http://ci.example.com:8080/A%20b"),
         ("webhook:http://[2001:DB8:0::1]:81/x", "webhook:http://[2001:db8::1]:81/x"),
+        ("slack:C0123ABCD", "slack:C0123ABCD"),
+        (" Slack:C0123ABCD", "slack:C0123ABCD"),
+        ("slack:G0123ABCD", "slack:G0123ABCD"),
+        ("swarm:review-123", "swarm:review-123"),
+        ("SWARM:Reviews/00123", "swarm:review-123"),
+        ("swarm:change-7", "swarm:change-7"),
+        ("swarm:changes/7", "swarm:change-7"),
     ],
 )
 def test_spellings_of_one_recipient_have_one_normal_form(given: str, normal: str) -> None:
@@ -50,7 +62,20 @@ def test_spellings_of_one_recipient_have_one_normal_form(given: str, normal: str
         ("mail:" + "a" * 65 + "@example.com", "64"),
         ("mail:a@" + "b" * 300 + ".com", "host name"),
         ("mail:ann@example.com" + "m" * MAX_LENGTH, "longer than"),
-        ("slack:C123", "mail, webhook"),
+        ("teams:C0123ABCD", "mail, webhook, slack, swarm"),
+        ("slack:#general", "not its name"),
+        ("slack:general", "not its name"),
+        ("slack:", "not its name"),
+        ("slack:C123", "slack:C0123ABCD"),
+        ("slack:U0123ABCD", "not a person"),
+        ("slack:C0123ABCD/1", "not its name"),
+        ("slack:c0123abcd", "not its name"),
+        ("slack:\N{ROMAN NUMERAL ONE HUNDRED}0123ABCD", "not its name"),
+        ("swarm:123", "swarm:review-123"),
+        ("swarm:review-0", "swarm:review-123"),
+        ("swarm:review-", "swarm:review-123"),
+        ("swarm:review-1٢", "swarm:review-123"),  # an Arabic digit
+        ("swarm:job-1", "swarm:review-123"),
         ("https://ci.example.com/hook", "webhook:https://ci.example.com/hook"),
         ("webhook:ftp://ci.example.com/", "https://"),
         ("webhook:https:///path", "name a host"),
@@ -84,12 +109,18 @@ def test_split_gives_channel_and_address() -> None:
     assert split("webhook:https://ci.example.com/x") == ("webhook", "https://ci.example.com/x")
 
 
-@pytest.mark.parametrize("text", ["ann@example.com", "slack:C1", "mail:", ""])
+@pytest.mark.parametrize("text", ["ann@example.com", "teams:C1", "mail:", ""])
 def test_split_takes_normal_forms_only(text: str) -> None:
     with pytest.raises(ValueError, match="mail, webhook"):
         split(text)
 
 
-def test_every_channel_has_a_provider(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_every_channel_has_a_provider_once_it_is_configured(tmp_path: Path) -> None:
     config = ProvidersConfig(mail_from="criticizer@reviews.test", maildir=tmp_path, webhook=WebhookConfig())
+    assert set(build(config)) == {"mail", "webhook"}
+    config = replace(
+        config,
+        slack=SlackConfig("xoxb-fake"),
+        swarm=SwarmConfig("https://swarm.example.com", "bot", "ticket"),
+    )
     assert set(build(config)) == set(CHANNELS)

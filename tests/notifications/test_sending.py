@@ -17,6 +17,7 @@ from criticizer.failures import (
     UncertainFailure,
 )
 from notifications import ledger, sending
+from notifications.decisions import REPEAT_NOTICE
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.states import DeliveryStatus, SendOutcome
 from reviews.models import ReviewJob
@@ -534,10 +535,38 @@ def test_an_operator_resends_once(uncertain: Delivery, job: ReviewJob, mail: Scr
     assert not sending.resend_uncertain(uncertain.pk, "bob", "me too")
     assert deliver(job, {"mail": mail}).sent == 1
     assert outcomes(uncertain) == [SendOutcome.AMBIGUOUS, SendOutcome.RELEASED, SendOutcome.ACCEPTED]
-    assert mail.calls[0] == mail.calls[1]
+    first, second = mail.calls
+    assert first.repeat_notice == ""
+    assert second == replace(first, repeat_notice=REPEAT_NOTICE)  # the same token, and it says so
 
 
-@pytest.mark.parametrize("decide", [sending.confirm_delivered, sending.resend_uncertain])
+def test_an_operator_abandons_and_the_job_needs_it_no_more(
+    uncertain: Delivery, job: ReviewJob, mail: ScriptedProvider
+) -> None:
+    assert sending.unnotified("12345", 1, [ANN]) == [ANN]
+    assert sending.abandon_uncertain(uncertain.pk, "ann", "she has left")
+    assert deliver(job, {"mail": mail}) == sending.Outcome(given_up=1)
+    assert sending.unnotified("12345", 1, [ANN]) == []
+    assert outcomes(uncertain) == [SendOutcome.AMBIGUOUS, SendOutcome.ABANDONED]
+    assert len(mail.calls) == 1
+
+
+def test_a_worker_that_knows_better_is_believed_after_it_was_abandoned(
+    job: ReviewJob, mail: ScriptedProvider
+) -> None:
+    (row,) = prepare(job, ANN)
+    claimed = ledger.claim(ledger.read(row.pk), "smtp")
+    assert claimed is not None
+    with pytest.raises(UncertainFailure):
+        deliver(job, {"mail": mail})
+    sending.abandon_uncertain(row.pk, "ann", "she has left")
+    assert ledger.mark_sent(claimed, "it arrived")
+    assert statuses(job) == [D.SENT]
+
+
+@pytest.mark.parametrize(
+    "decide", [sending.confirm_delivered, sending.resend_uncertain, sending.abandon_uncertain]
+)
 def test_decisions_need_a_reason_and_an_uncertain_row(job: ReviewJob, decide) -> None:  # type: ignore[no-untyped-def]
     (row,) = prepare(job, ANN)
     with pytest.raises(ValueError, match="reason"):

@@ -244,28 +244,42 @@ def test_8_3_the_row_is_not_marked_while_the_provider_works(job: ReviewJob, mail
     assert _marks_seen_while_sending(sending, job, mail) == [(D.SENDING, False)]
 
 
-def test_8_3_code_with_the_order_reversed_is_detected_by_the_same_look(
-    job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The product's own source with mark and send exchanged: the check above is not blind."""
+def _mutated(monkeypatch: pytest.MonkeyPatch, early_mark: str) -> types.ModuleType:
+    """Return the product's own source with `early_mark` before the send instead of the mark after it."""
     source = inspect.getsource(sending)
     send, mark = "notification_id = provider.send(message)", "_mark(row, claimed, notification_id)"
     assert source.count(f"        {send}\n") == source.count(f"    {mark}\n") == 1
     mutant = types.ModuleType("mutant")
     monkeypatch.setitem(sys.modules, "mutant", mutant)  # dataclasses look their module up
-    exec(
-        compile(
-            source.replace(f"    {mark}\n", "    pass\n").replace(
-                f"        {send}\n",
-                f'        _mark(row, claimed, "made-up")\n        {send}\n',
-            ),
-            "mutant",
-            "exec",
-        ),
-        mutant.__dict__,
-    )
+    changed = source.replace(f"    {mark}\n", "    pass\n")
+    changed = changed.replace(f"        {send}\n", f"        {early_mark}\n        {send}\n")
+    exec(compile(changed, "mutant", "exec"), mutant.__dict__)
+    return mutant
+
+
+def test_8_3_code_with_the_order_reversed_is_detected_by_the_same_look(
+    job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check above is not blind: with an id that is made up it sees the mark."""
+    mutant = _mutated(monkeypatch, '_mark(row, claimed, "made-up")')
     prepare(job, ANN)
     assert _marks_seen_while_sending(mutant, job, mail) == [(D.SENT, True)]
+
+
+def test_8_3_code_with_the_order_reversed_cannot_mark_at_all(
+    job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the provider has answered there is no id, and the CHECK refuses a mark without one."""
+    mutant = _mutated(monkeypatch, '_mark(row, claimed, "")')
+    (row,) = prepare(job, ANN)
+    with pytest.raises(RetryableFailure) as refused_mark:
+        mutant.deliver(job.pk, {"mail": mail}, may_continue=lambda: True)
+    assert "could not be marked" in refused_mark.value.detail
+    causes = str(refused_mark.value.__cause__.__cause__)
+    assert "deliveries_send_then_mark" in causes
+    assert mail.calls == []
+    row.refresh_from_db()
+    assert (row.status, row.notified_at) == (D.PENDING, None)
 
 
 def test_8_3_a_time_of_notification_without_evidence_is_reconciled_before_any_send(
@@ -278,7 +292,7 @@ def test_8_3_a_time_of_notification_without_evidence_is_reconciled_before_any_se
         assert deliver(job, {"mail": asked}).sent == 1
     assert "delivery_evidence_missing" in [entry["event"] for entry in logs]
     assert asked.calls == []
-    assert outcomes(row) == [SendOutcome.FOUND]
+    assert outcomes(row) == [SendOutcome.AMBIGUOUS, SendOutcome.FOUND]
 
 
 def test_8_3_a_time_of_notification_without_evidence_and_absent_is_sent(
@@ -287,7 +301,7 @@ def test_8_3_a_time_of_notification_without_evidence_and_absent_is_sent(
     (row,) = prepare(job, ANN)
     Delivery.objects.filter(pk=row.pk).update(notified_at=Now())
     assert deliver(job, {"mail": asked}).sent == 1
-    assert outcomes(row) == [SendOutcome.ABSENT, SendOutcome.ACCEPTED]
+    assert outcomes(row) == [SendOutcome.AMBIGUOUS, SendOutcome.ABSENT, SendOutcome.ACCEPTED]
 
 
 # -- 8.1 ---------------------------------------------------------------------------------------

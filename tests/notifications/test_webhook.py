@@ -6,6 +6,7 @@ import datetime as dt
 import socket
 from collections.abc import Sequence
 from email.utils import format_datetime
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from criticizer.failures import (
     RetryableFailure,
     UncertainFailure,
 )
+from notifications.providers.base import capabilities_for
 from notifications.providers.outbound import AddressRefusedError, OutboundPolicy
 from notifications.providers.webhook import Webhook, WebhookConfig, decode_secret
 from tests.fakes.webhook import Behaviour, WebhookReceiver, is_signed
@@ -245,7 +247,9 @@ def test_one_inside_address_among_public_ones_refuses_the_host() -> None:
         OutboundPolicy().judge("ci.example.com", ["8.8.8.8", "127.0.0.1"])
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f000001", "127.1"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "2130706433", "0x7f000001", "127.1", "0177.0.0.1", "017700000001"]
+)
 def test_no_spelling_of_loopback_is_reached_unless_allowed(host: str) -> None:
     with WebhookReceiver() as receiver:
         with pytest.raises(PermanentFailure) as refused:
@@ -337,6 +341,30 @@ def test_an_ipv6_receiver_is_reached_by_its_literal() -> None:
         provider = webhook(policy=OutboundPolicy.parse(["::1"]), read_timeout_seconds=0.2)
         with pytest.raises(UncertainFailure):  # connected, and nobody answers
             provider.send(message(address))
+
+
+def test_a_receiver_that_does_not_deduplicate_promises_nothing() -> None:
+    provider = webhook(not_idempotent=frozenset({"old.example.com", "ci.example.com:8443"}))
+    promised = [
+        capabilities_for(provider, url).key_window_seconds
+        for url in (
+            "https://old.example.com/hook",
+            "https://old.example.com:8443/hook",
+            "https://ci.example.com:8443/hook",
+            "https://ci.example.com/hook",
+        )
+    ]
+    assert promised == [0, 0, 0, inf]
+
+
+def test_a_message_that_may_repeat_says_so_in_its_body() -> None:
+    with WebhookReceiver() as receiver:
+        webhook().send(message(receiver.url, repeat_notice="This may repeat an earlier message."))
+        assert receiver.requests[0].body["repeat_notice"] == "This may repeat an earlier message."
+
+
+def test_the_probe_says_what_is_signed_and_posts_nothing() -> None:
+    assert "signed with 1 secret" in webhook().probe()
 
 
 def test_secrets_are_not_shown() -> None:

@@ -20,7 +20,8 @@ from reviews import executor, pipeline
 from reviews.models import Attempt, ReviewJob, StageRun
 from reviews.pipeline import Due, LostLease
 from reviews.states import JobStatus
-from tests import scripted
+from tests import factories, scripted
+from tests.letters import walk, walk_and_replay
 
 pytestmark = pytest.mark.django_db(transaction=True)  # now() stands still inside one transaction
 Post = Callable[..., Any]
@@ -307,32 +308,30 @@ def _dead(post: Post, work: Work, stage: str = "llm", failure: Exception | None 
     )
     post()
     work()
-    return DeadLetter.objects.get()
-
-
-@pytest.fixture(autouse=True)
-def _artifact_exists(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reviews.artifacts.exists", lambda job_id, kind: True)
+    letter = DeadLetter.objects.get()
+    factories.ArtifactFactory(job=letter.job, kind="change", is_raw=True)
+    return letter
 
 
 def test_replay_starts_at_the_failed_stage_with_a_fresh_budget(post: Post, work: Work) -> None:
     letter = _dead(post, work)
     scripted.CALLS.clear()
-    result = workflow.replay(letter.pk, actor="ann", reason="key rotated, INC-7")
+    result = walk_and_replay(letter.pk, reason="key rotated, INC-7")
     assert (result.ok, result.message) == (True, "replayed from stage llm")
     work()
     letter.refresh_from_db()
     assert [call[0] for call in scripted.CALLS] == ["llm", "notify"]
     assert letter.job.status == JobStatus.SUCCEEDED
-    assert (letter.status, letter.closed_at is not None) == ("resolved", True)
-    assert [event.action for event in letter.events.all()] == ["created", "replayed", "resolved"]
+    assert (letter.status, letter.closed_at) == ("verifying", None)
+    actions = [event.action for event in letter.events.all()]
+    assert actions == ["created", "triaged", "remediated", "validated", "replayed", "succeeded"]
     assert letter.events.get(action="replayed").actor == "ann"
 
 
 def test_restart_runs_every_stage_again(post: Post, work: Work) -> None:
     letter = _dead(post, work)
     scripted.CALLS.clear()
-    assert workflow.replay(letter.pk, actor="ann", reason="changed", restart=True).ok
+    assert walk_and_replay(letter.pk, restart=True).ok
     work()
     assert [call[0] for call in scripted.CALLS] == ["fetch", "llm", "notify"]
 
@@ -340,36 +339,36 @@ def test_restart_runs_every_stage_again(post: Post, work: Work) -> None:
 def test_the_same_failure_after_a_replay_is_escalated(post: Post, work: Work) -> None:
     letter = _dead(post, work)
     scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "still"))
-    workflow.replay(letter.pk, actor="ann", reason="rotated")
+    walk_and_replay(letter.pk)
     work()
     letter.refresh_from_db()
-    assert (letter.status, letter.failed_replay_count, letter.is_escalated) == ("open", 1, True)
+    assert (letter.status, letter.failed_replay_count, letter.is_escalated) == ("new", 1, True)
     assert letter.job.status == JobStatus.DEAD_LETTERED
 
 
 def test_another_failure_after_a_replay_is_not_escalated(post: Post, work: Work) -> None:
     letter = _dead(post, work)
     scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.NOT_FOUND, Place.REVIEWER, "no such model"))
-    workflow.replay(letter.pk, actor="ann", reason="rotated")
+    walk_and_replay(letter.pk)
     work()
     letter.refresh_from_db()
-    assert (letter.status, letter.error_class, letter.is_escalated) == ("open", "NOT_FOUND", False)
+    assert (letter.status, letter.error_class, letter.is_escalated) == ("new", "NOT_FOUND", False)
 
 
 def test_a_failure_at_a_later_stage_gets_a_letter_of_its_own(post: Post, work: Work) -> None:
     letter = _dead(post, work)
     scripted.SCRIPT["notify"].append(PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, "gone"))
-    workflow.replay(letter.pk, actor="ann", reason="rotated")
+    walk_and_replay(letter.pk)
     work()
     letter.refresh_from_db()
-    assert letter.status == "resolved"
+    assert letter.status == "verifying"
     assert DeadLetter.objects.exclude(pk=letter.pk).get().stage == "notify"
 
 
 @pytest.mark.parametrize("end", ["cancel", "supersede"])
 def test_a_replay_whose_job_is_ended_leaves_no_open_letter(post: Post, work: Work, end: str) -> None:
     letter = _dead(post, work)
-    assert workflow.replay(letter.pk, actor="ann", reason="rotated").ok
+    assert walk_and_replay(letter.pk).ok
     if end == "cancel":
         assert pipeline.cancel(letter.job_id, "bob", "not needed")
     else:
@@ -380,7 +379,7 @@ def test_a_replay_whose_job_is_ended_leaves_no_open_letter(post: Post, work: Wor
 
 def test_a_second_replay_is_refused_and_says_who_was_first(post: Post, work: Work) -> None:
     letter = _dead(post, work)
-    workflow.replay(letter.pk, actor="ann", reason="rotated")
+    walk_and_replay(letter.pk)
     refused = workflow.replay(letter.pk, actor="bob", reason="me too")
     assert not refused.ok
     assert "already replaying by ann" in refused.message
@@ -389,11 +388,12 @@ def test_a_second_replay_is_refused_and_says_who_was_first(post: Post, work: Wor
 
 def test_an_older_version_is_not_replayed_over_a_newer_one(post: Post, work: Work) -> None:
     letter = _dead(post, work)
+    walk(letter.pk)
     post("k2", version=2, rerun=True)
     refused = workflow.replay(letter.pk, actor="ann", reason="try")
     assert (refused.ok, refused.message) == (False, "newer version exists: 2")
     letter.refresh_from_db()
-    assert letter.status == "open"
+    assert letter.status == "validated"
 
 
 def test_a_replay_needs_a_reason(post: Post, work: Work) -> None:

@@ -194,7 +194,7 @@ def test_scenario_04_no_findings_is_said_plainly(bench: Bench) -> None:
     assert job_of(job).banner == ""
     report = report_of(job_of(job))
     message = render(report, MAIL, token_for(report.changelist_id, MAIL, 1))
-    assert "no findings, 1 of 1 file read" in message.subject
+    assert "no findings, 1 of 1 file read" in message.text
     assert not JobEvent.objects.exists()
 
 

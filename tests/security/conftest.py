@@ -11,10 +11,13 @@ from django.contrib.auth.models import Group
 from django.test import Client
 
 from criticizer.models import Circuit
+from deadletters.models import ReplayBatch
+from notifications import preferences
+from notifications.models import RecipientPreference
 from reviews import keys
 from reviews.api.auth import ApiKeyThrottle
 from reviews.api.refusals import REFUSALS
-from reviews.models import ViewerScope
+from reviews.models import Subscription, ViewerScope
 from reviews.roles import ROLES
 from tests import factories
 
@@ -67,14 +70,26 @@ class World:
         ViewerScope.objects.create(
             group=Group.objects.get(name="reviewer"), prefix="//depot/main/...", reason="their project"
         )
+        letter = factories.DeadLetterFactory()
         self.ids = {
             "reviews_reviewjob": self.job.pk,
             "reviews_allowlistentry": entry.pk,
             "reviews_artifact": factories.ArtifactFactory(job=self.job).pk,
             "reviews_apikey": factories.ApiKeyFactory().pk,
             "reviews_viewerscope": ViewerScope.objects.get().pk,
-            "notifications_delivery": factories.DeliveryFactory(job=self.job).pk,
-            "deadletters_deadletter": factories.DeadLetterFactory().pk,
+            "reviews_subscription": Subscription.objects.create(
+                recipient="mail:ann@example.com", pattern="//depot/main/...", reason="OPS-1"
+            ).pk,
+            "notifications_recipientpreference": RecipientPreference.objects.create(
+                recipient="mail:ann@example.com", muted_until=preferences.FOR_EVER
+            ).pk,
+            "notifications_delivery": factories.DeliveryFactory(job=self.job, status="uncertain").pk,
+            "notifications_suppression": factories.SuppressionFactory().pk,
+            "deadletters_deadletter": letter.pk,
+            "deadletters_deadlettergroup": letter.group_id,
+            "deadletters_replaybatch": ReplayBatch.objects.create(
+                reason="the server is back", requested_by="ann"
+            ).pk,
             "criticizer_securityevent": factories.SecurityEventFactory().pk,
             "criticizer_workercluster": factories.WorkerClusterFactory().pk,
             "criticizer_circuit": Circuit.objects.create(name="llm:openai").pk,
@@ -101,7 +116,7 @@ def callers(db: None) -> dict[str, Client]:
         return Client(raise_request_exception=False, headers={"Authorization": f"Bearer {key}"})
 
     found = {"none": Client(raise_request_exception=False), "unknown": bearing("crz_" + "x" * 43)}
-    for role in ("trigger", "reviewer", "operator"):
+    for role in ("trigger", "reviewer", "operator", "approver", "auditor"):
         found[role] = bearing(keys.create(role, role))
     found["revoked"] = bearing(keys.create("revoked", "operator"))
     keys.revoke("revoked")

@@ -211,12 +211,13 @@ def _force() -> tuple[str, dict[str, Any]]:
 
 
 DANGEROUS: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
-    "replay": _letter_form("replay"),
+    "replay": _letter_form("replay_batch"),
     "discard": _letter_form("discard"),
     "revoke a key": _revoke,
     "force a circuit": _force,
     "make a key": lambda: ("/admin/reviews/apikey/add/", {"name": "ci", "role": "trigger"}),
     "edit the allow-list": lambda: ("/admin/reviews/allowlistentry/add/", {}),
+    "edit a subscription": lambda: ("/admin/reviews/subscription/add/", {}),
     "edit a viewing scope": lambda: ("/admin/reviews/viewerscope/add/", {}),
 }
 
@@ -236,7 +237,7 @@ def test_nothing_is_done_while_it_is_asked(security_admin: Client) -> None:
     assert not ApiKey.objects.exists()
     address, form = DANGEROUS["discard"]()
     security_admin.post(address, form)
-    assert factories.DeadLetter.objects.get().status == "open"
+    assert factories.DeadLetter.objects.get().status == "new"
 
 
 def test_reading_asks_for_nothing(security_admin: Client) -> None:

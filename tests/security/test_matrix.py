@@ -13,7 +13,10 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
+from notifications import frozen, preview
 from reviews.models import ApiKey
+from reviews.reports import messages_for, report_of
+from tests import factories
 from tests.security.conftest import People, World
 from tests.security.hardened import assert_hardened
 
@@ -42,15 +45,32 @@ TABLES = {
         "changelist": SECURITY, "change": SECURITY, "history": SECURITY, "add": "SX", "delete": "SX",
     },
     "reviews_viewerscopeevent": read_only(SECURITY),
-    "reviews_artifact": {**read_only("OUSX"), "content": "SX"},  # a raw one
+    "reviews_subscription": {
+        "changelist": "OUSX", "change": "OUSX", "history": "OUSX", "add": "OX", "delete": "OX",
+    },
+    "reviews_subscriptionevent": read_only("OUSX"),
+    "notifications_recipientpreference": read_only("OUSX"),
+    "notifications_recipientpreferenceevent": read_only("OUSX"),
+    "reviews_artifact": {**read_only("OUSX"), "content": "X"},  # raw, outside every scope
     "reviews_apikey": {**read_only(SECURITY), "add": "SX"},
+    "reviews_attempt": read_only("ROAUX"),
     "reviews_sourceevent": read_only(TROUBLE),
     "reviews_sourceposition": read_only(TROUBLE),
     "reviews_jobevent": read_only(TROUBLE),
+    "notifications_suppression": read_only(TROUBLE),
     "notifications_delivery": read_only(TROUBLE),
-    "deadletters_deadletter": read_only(TROUBLE),
+    "deadletters_deadlettergroup": read_only(TROUBLE),
+    "deadletters_deadletter": {
+        **read_only(TROUBLE), "triage": "OX", "remediate": "OX", "validate": "OX", "replay": "OX",
+        "verify": "OX", "resolve": "OX", "discard": "OX",
+    },
+    "deadletters_replaybatch": {
+        **read_only(TROUBLE), "submit": "OX", "dry_run": "OX", "pause": "OX", "resume": "OX",
+        "cancel": "OX", "approve": "AX", "live": TROUBLE, "csv": TROUBLE,
+    },
     "criticizer_securityevent": read_only(SECURITY),
     "criticizer_workercluster": read_only(TROUBLE),
+    "criticizer_outboxmessage": read_only(TROUBLE),
     "criticizer_circuit": {**read_only(TROUBLE), "force": "OX"},
     "auth_group": {**read_only(SECURITY), "add": "X", "delete": "X"},
     "auth_user": {**read_only(SECURITY), "add": "X", "delete": "X", "password_change": "X"},
@@ -63,6 +83,7 @@ PAGES = {
     # The security admin may open the list but has no viewing scope: the review is not there.
     "reviews:detail": {"GET": "ROAUX", "POST": "405"},
     "reviews:detail-live": {"GET": "ROAUX", "POST": "405"},
+    "reviews:subscriptions": {"GET": READERS},
     "login": {"GET": EVERYBODY},
     "logout": {"GET": "405"},
     "reauth": {"GET": LOGGED_IN},
@@ -75,28 +96,56 @@ PAGES = {
     "admin:autocomplete": {"GET": ""},  # no field of ours completes itself
     "admin:view_on_site": {"GET": LOGGED_IN},  # a redirect to the page, which decides for itself
     "failure-codes": {"GET": LOGGED_IN},
+    "providers": {"GET": TROUBLE},
+    "provider-test": {"POST": "OX"},
+    "delivery-message": {"GET": TROUBLE},
+    "job-message": {"GET": TROUBLE},
+    "dashboard-live": {"GET": TROUBLE},
+    "saved-views": {"GET": "405"},
     "admin:app_list": {"GET": "ROAUSX"},
 }
 
 # Addresses of the API -> method -> roles of keys; other methods are 405, other roles 403.
 API = {
-    "api-reviews": {"GET": {"trigger", "reviewer", "operator"}, "POST": {"trigger"}},
-    "api-review": {"GET": {"trigger", "reviewer", "operator"}},
+    "api-reviews": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}, "POST": {"trigger"}},
+    "api-review": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
     "api-review-cancel": {"POST": {"trigger", "operator"}},
     "api-perforce": {"POST": {"trigger"}},
-    "api-dead-letters": {"GET": {"operator"}},
-    "api-dead-letter": {"GET": {"operator"}},
+    "api-dead-letters": {"GET": {"operator", "approver", "auditor"}},
+    "api-dead-letter": {"GET": {"operator", "approver", "auditor"}},
 }
 OPEN = {"api-schema", "api-docs", "api-unknown", "metrics"}  # tested by name below
+# Signed requests of mail services only: tests/notifications/test_tracking.py.
+OPEN |= {"mail-events-resend", "mail-events-postmark"}
+OPEN |= {"unsubscribe"}  # the signed link is the right: tests/notifications/test_unsubscribe.py
+# Shown in a frame without an origin, under a policy of their own.
+MESSAGES = {"delivery-message-html", "job-message-html"}
 # Unnamed: the admin's redirect from /<id>/ to /<id>/change/, and its catch-all.
 UNNAMED = {"<path:object_id>/", "(?P<url>.*)$"}
 
 # (list, action) -> who may do it.
 ACTIONS = {
-    ("deadletters_deadletter", "replay"): "OX",
-    ("deadletters_deadletter", "restart"): "OX",
-    ("deadletters_deadletter", "discard"): "OX",
+    **{
+        ("deadletters_deadletter", name): "OX"
+        for name in ("triage", "remediate", "validate", "replay_batch", "verify", "resolve", "discard")
+    },
+    **{
+        ("deadletters_deadlettergroup", name): "OX"
+        for name in (
+            "replay_all",
+            "acknowledge",
+            "resolve",
+            "ignore",
+            "reopen",
+            "assign",
+            "snooze",
+            "annotate",
+        )
+    },
     ("reviews_apikey", "revoke"): "SX",
+    ("notifications_delivery", "decide"): "OX",
+    ("notifications_suppression", "lift"): "OX",
+    ("notifications_recipientpreference", "unmute"): "OX",
     ("criticizer_circuit", "force_open"): "OX",
     ("criticizer_circuit", "force_closed"): "OX",
     ("criticizer_circuit", "release"): "OX",
@@ -117,7 +166,7 @@ def addresses(resolver: Any = None, namespace: str = "") -> Iterator[tuple[str, 
 
 
 ADMIN_VIEWS = [(table, view) for table, views in TABLES.items() for view in views]
-KNOWN = {f"admin:{table}_{view}" for table, view in ADMIN_VIEWS} | set(PAGES) | set(API) | OPEN
+KNOWN = {f"admin:{table}_{view}" for table, view in ADMIN_VIEWS} | set(PAGES) | set(API) | OPEN | MESSAGES
 EXISTING = {name for name, _ in addresses()}
 
 
@@ -186,7 +235,8 @@ def test_admin_posts_need_the_same_permission(table: str, view: str, world: Worl
     if f"admin:{table}_{view}" not in EXISTING or (view != "add" and table not in world.ids):
         pytest.skip("not in this installation")
     address = reverse(f"admin:{table}_{view}", args=[] if view == "add" else [world.ids[table]])
-    may = {"change": {"reviews_allowlistentry": "SX", "reviews_viewerscope": "SX", "auth_user": "X",
+    may = {"change": {"reviews_allowlistentry": "SX", "reviews_viewerscope": "SX",
+                      "reviews_subscription": "OX", "auth_user": "X",
                       "auth_group": "X"}.get(table, "")}.get(view, TABLES[table][view])  # fmt: skip
     for letter, client in people.clients.items():
         # An empty form changes nothing even where it is allowed: it comes back with its errors.
@@ -213,7 +263,11 @@ def test_admin_actions(table: str, action: str, world: World, people: People) ->
 
 @pytest.mark.parametrize("name", PAGES)
 def test_pages(name: str, world: World, people: People) -> None:
-    args: list[object] = [world.job.pk] if "detail" in name else []
+    args: list[object] = [world.job.pk] if "detail" in name or name == "job-message" else []
+    if name == "delivery-message":
+        args = [world.ids["notifications_delivery"]]
+    if name == "provider-test":
+        args = ["mail"]
     if name == "admin:view_on_site":
         from django.contrib.contenttypes.models import ContentType
 
@@ -231,6 +285,32 @@ def test_pages(name: str, world: World, people: People) -> None:
             if name in {"admin:login", "admin:logout"} and response.headers.get("Location") == "/admin/":
                 continue  # who is logged in goes on, who is not is sent to log in from there
             assert outcome(response) == wanted, (letter, method, response.status_code)
+            assert_hardened(response, address)
+
+
+@pytest.mark.parametrize("name", sorted(MESSAGES))
+def test_messages_are_for_those_who_see_deliveries_and_every_file(name: str, people: People) -> None:
+    """Their HTML alone has a policy of its own: it may have a style, and nothing else."""
+    job = factories.ReviewJobFactory(recipients=["mail:ann@example.com"])
+    factories.StageRunFactory(job=job, stage="llm", status="succeeded")
+    (message,) = messages_for(job, {job.recipients[0]: report_of(job)}).values()
+    payload, digest = frozen.freeze(message)
+    delivery = factories.DeliveryFactory(
+        job=job,
+        recipient=job.recipients[0],
+        subject=message.subject,
+        token=message.token,
+        payload=payload,
+        payload_sha256=digest,
+    )
+    address = reverse(name, args=[delivery.pk if name == "delivery-message-html" else job.pk])
+    for letter, client in people.clients.items():
+        response = client.get(address)
+        assert outcome(response) == expected(letter, TROUBLE), (letter, response.status_code)
+        if letter in TROUBLE:
+            assert response["Content-Security-Policy"] == preview.POLICY
+            assert response["X-Frame-Options"] == "SAMEORIGIN"
+        else:
             assert_hardened(response, address)
 
 
@@ -289,6 +369,8 @@ def test_metrics_are_for_this_machine_and_for_operators(callers: dict[str, Clien
         "trigger": 403,
         "reviewer": 403,
         "operator": 200,
+        "approver": 403,
+        "auditor": 403,
     }
     proxied = callers["none"].get("/metrics", headers={"X-Forwarded-For": "203.0.113.9"})
     assert proxied.status_code == 403

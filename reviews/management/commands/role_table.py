@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
 from reviews.models import ApiKey
-from reviews.roles import API, PURPOSE, ROLES
+from reviews.roles import API, OPERATOR, PURPOSE, ROLES
 
 _HEAD = """# Roles
 
@@ -28,13 +28,17 @@ Holders of `reviews.view_all_files` and superusers see the files of every review
 sees files below the viewing scopes of their groups (admin: Viewing scopes; lines such as
 `//depot/main/...`, compared byte for byte) and nothing without one. A review none of whose files
 may be seen is not there: 404, and no row, count or search result. A review whose files are not
-known yet is hidden from them too. `manage.py up` makes its first account a superuser; to let all
-reviewers see everything, give the group `reviewer` the permission `reviews.view_all_files`.
+known yet is hidden from them too. An artifact is read whole, so only by those who see every file
+of its review. Messages follow the same scopes (operations.md, "Who is told what").
+
+`manage.py up` makes its first account a superuser; to let all reviewers see everything, give the
+group `reviewer` the permission `reviews.view_all_files`.
 
 ## API keys
 
 `manage.py create_api_key --name ci --role trigger [--prefix //depot/main/...]`. With prefixes a
-key sees files below them only, and its own reviews; without, every file.
+key sees files below them only, and its own reviews; without, every file. The admin makes keys
+with both as well; a key that exists is not widened: make another and revoke it.
 
 """
 
@@ -60,7 +64,8 @@ def _addresses() -> Iterable[tuple[str, ...]]:
     for name, methods in API.items():
         for method, roles in methods.items():
             yield (f"`{name}`", method, *("yes" if role in roles else "" for role in ApiKey.Role.values))
-    yield ("`metrics` (from other machines)", "GET", "", "", "yes")
+    metrics = ("yes" if role == OPERATOR else "" for role in ApiKey.Role.values)
+    yield ("`metrics` (from other machines)", "GET", *metrics)
 
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

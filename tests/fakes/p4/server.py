@@ -135,6 +135,7 @@ class FakeDepot:
             "paths": [],
             "denied": [],
             "untranslatable": [],
+            "users": {},
             "faults": [],
         }
         self._save()
@@ -220,6 +221,15 @@ class FakeDepot:
     def deny(self, path: str) -> None:
         """Let the server list a file but not print it."""
         self.scenario["denied"].append(path)
+        self._save()
+
+    def user(self, name: str, email: str, *reviews: str, full_name: str = "") -> None:
+        """Add a user whose specification says `Reviews:` for these paths; `-` in front excludes."""
+        self.scenario["users"][name] = {
+            "email": email,
+            "name": full_name or name.capitalize(),
+            "reviews": list(reviews),
+        }
         self._save()
 
     def cannot_translate(self, path: str) -> None:

@@ -1,0 +1,173 @@
+"""The crash matrix of the providers: provider by behaviour by the statement at which a worker dies.
+
+    make matrix [DELIVERIES=10000] [SEED=1]
+
+Every cell is a delivery whose worker is killed by SIGKILL at one statement of the protocol, while
+the provider behaves as the row says; another worker comes after it. A cell is truthful when the
+recipient has the message exactly once and the row says so, when it was refused and the row says
+that, or when the row waits for an operator because the provider leaves no proof. Then DELIVERIES
+are made under random misbehaviour and random kills, and the ledgers of both sides compared.
+
+The last line is JSON: cells, truthful, duplicates, losses. The status is 1 unless all are truthful.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from benchmarks.figures import say
+from benchmarks.ground import Ground, prepared
+
+_AT_ONCE = 4  # providers; most of the time is waiting
+_DUPLICATES = {"duplicate"}
+_LOSSES = {"loss", "false failed"}
+
+
+def run(
+    ground: Ground, providers: Sequence[str], options: Sequence[str]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+    """Run the providers, several at once, each with a database of its own; return cells, storms, errors."""
+    cells: list[dict[str, Any]] = []
+    storms: list[dict[str, Any]] = []
+    failed: list[str] = []
+    waiting: queue.SimpleQueue[tuple[str, dict[str, str]]] = queue.SimpleQueue()
+    running: list[subprocess.Popen[str]] = []
+    with ExitStack() as stack:
+        for provider in providers:
+            waiting.put((provider, stack.enter_context(ground.database())))
+
+        def take() -> None:
+            while True:
+                try:
+                    provider, environment = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                began = time.monotonic()
+                command = [sys.executable, "-m", "benchmarks.matrix_run", provider, *options]
+                process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+                running.append(process)
+                if not _read(process, cells, storms):
+                    failed.append(provider)
+                say(f"{provider}: {time.monotonic() - began:.0f} s")
+
+        stack.callback(_end, running)
+        threads = [threading.Thread(target=take, daemon=True) for _ in range(_AT_ONCE)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return cells, storms, failed
+
+
+def _read(process: subprocess.Popen[str], cells: list[dict[str, Any]], storms: list[dict[str, Any]]) -> bool:
+    """Collect what a provider's process says; return whether it ended well."""
+    with process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said = json.loads(line)
+            if "cell" in said:
+                cell = said["cell"]
+                cells.append(cell)
+                if cell["phase"] == "no kill":
+                    say(f"{cell['provider']}: {cell['behaviour']}")
+            else:
+                storms.append(said["storm"])
+    return process.returncode == 0
+
+
+def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        process.terminate()  # does nothing where it has ended
+    for process in processes:
+        process.wait(30)
+
+
+def table(cells: Sequence[Mapping[str, Any]], phases: Sequence[str]) -> list[str]:
+    """Return the matrix as lines: in each field how many points were truthful, of how many."""
+    columns = ("no kill", *phases)
+    fields: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    ends: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for cell in cells:
+        row = (cell["provider"], cell["behaviour"])
+        fields[row][cell["phase"]][0] += cell["verdict"] == "truthful"
+        fields[row][cell["phase"]][1] += 1
+        ends[row][f"{cell['status']}, {cell['arrived']} arrived"] += 1
+    head = ["provider", "behaviour", *columns, "ended as"]
+    rows = [
+        [
+            *row,
+            *(f"{good}/{of}" if of else "-" for good, of in (found[phase] for phase in columns)),
+            "; ".join(f"{count} {end}" for end, count in ends[row].most_common()),
+        ]
+        for row, found in fields.items()
+    ]
+    widths = [max(len(line[column]) for line in [head, *rows]) for column in range(len(head))]
+    return ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+             for line in [head, ["-" * width for width in widths], *rows]]  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.matrix", description=__doc__)
+    parser.add_argument("--providers", nargs="*", default=None)
+    parser.add_argument("--points", type=int, default=16, help="at most so many a misbehaviour")
+    parser.add_argument("--deliveries", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    began = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with prepared({"LOG_LEVEL": "ERROR"}) as ground:
+        from benchmarks.matrix_rigs import RIGS, why_missing
+        from benchmarks.matrix_worker import PHASES
+
+        providers = []
+        for provider in chosen.providers or RIGS:
+            if reason := why_missing(provider):
+                say(f"{provider} is left out: {reason}")
+            else:
+                providers.append(provider)
+        each = -(-chosen.deliveries // len(providers))
+        options = ["--points", str(chosen.points), "--deliveries", str(each), "--seed", str(chosen.seed)]
+        found, storms, failed = run(ground, providers, options)
+    cells = [cell for cell in found if cell["verdict"] != "not reached"]
+    print("\n".join(table(cells, PHASES)))
+    for storm in storms:
+        print(
+            f"{storm['provider']}: {storm['deliveries']} deliveries, {storm['kills']} kills,"
+            f" {storm['seconds']} s: {storm['statuses']}, {storm['verdicts']}"
+        )
+    wrong = [cell for cell in cells if cell["verdict"] != "truthful"]
+    for cell in wrong:
+        print(f"WRONG {cell}")
+    verdicts: Counter[str] = Counter(cell["verdict"] for cell in cells)
+    for storm in storms:
+        verdicts.update(storm["verdicts"])
+    total, truthful = sum(verdicts.values()), verdicts["truthful"]
+    strangers = sum(storm["strangers"] for storm in storms)
+    summary = {
+        "cells": len(cells),
+        "truthful": len(cells) - len(wrong),
+        "duplicates": sum(verdicts[name] for name in _DUPLICATES) + strangers,
+        "losses": sum(verdicts[name] for name in _LOSSES),
+        "deliveries": sum(storm["deliveries"] for storm in storms),
+        "kills": sum(storm["kills"] for storm in storms),
+        "seconds": round(time.monotonic() - began),
+    }
+    if failed:
+        say(f"Ended with an error: {', '.join(failed)}")
+    print(json.dumps(summary))
+    return 0 if cells and truthful == total and not strangers and not failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

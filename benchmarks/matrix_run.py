@@ -1,0 +1,352 @@
+"""The cells of one provider, each a delivery with a worker killed somewhere on its way.
+
+    python -m benchmarks.matrix_run PROVIDER [--behaviours …] [--deliveries N] [--seed S]
+
+Prints a JSON line a cell. The statements at which workers are killed are not chosen: a run
+without a kill lists them. Under normal behaviour these are all lines of the protocol's functions,
+under every other their beginnings and ends, in each phase of the delivery.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Any
+
+import django
+from django.utils import timezone
+
+from benchmarks import matrix_rigs
+from benchmarks.matrix_rigs import BROKEN, NORMAL, NOT_TAKEN, REFUSES, RESET, SLOWER, Rig
+from benchmarks.matrix_worker import ACCEPTED
+
+TIME_SCALE = 0.0005  # of every wait for an index or an archive; a network's timeouts stay as they are
+_LINES_PER_POINT = 10  # normal behaviour is cheap: its limit allows for every line
+CHAOS = (RESET, BROKEN, NOT_TAKEN, SLOWER)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One delivery. `point` is the statement before which its first worker was killed, or empty."""
+
+    provider: str
+    behaviour: str
+    phase: str
+    point: str
+    verdict: str
+    status: str
+    arrived: int
+
+
+def verdict_of(status: str, arrived: int, *, is_marked: bool, refuses: bool, may_hold: bool) -> str:
+    """Compare what a row says with how often its message arrived."""
+    if arrived > 1:
+        return "duplicate"
+    if status == "sent":
+        return "truthful" if arrived and is_marked else "loss"
+    if status == "failed":
+        return "truthful" if refuses and not arrived else "false failed"
+    if status == "uncertain":
+        return "truthful" if may_hold else "needless hold"
+    return "loss"  # stuck: nobody would ever be told
+
+
+class Workers:
+    """A process that forks workers; one at a time."""
+
+    def __init__(self, errors: IO[str], environment: Mapping[str, str] = os.environ) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.matrix_worker"],
+            env={**environment, "MATRIX_TIME_SCALE": str(TIME_SCALE)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        self._errors = errors
+        self._pid = 0
+        self._known = threading.Event()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait(10)
+
+    def run(self, **order: object) -> dict[str, Any]:
+        """Run one order to its end and return what became of it."""
+        self.start(**order)
+        return self.wait()
+
+    def start(self, **order: object) -> None:
+        assert self._process.stdin is not None
+        self._known.clear()
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+        self._pid = int(self._read()["pid"])
+        self._known.set()
+
+    def wait(self) -> dict[str, Any]:
+        ended = self._read()
+        self._known.clear()
+        assert not ended["error"], Path(self._errors.name).read_text()[-4000:]
+        return ended
+
+    def kill(self) -> None:
+        """Kill the worker of the order that runs, where there is one."""
+        if self._known.wait(5):
+            try:
+                os.kill(self._pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, Path(self._errors.name).read_text()[-4000:]
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+_DELIVERIES_PER_LIFE = 12
+_CHAOS_SHARE = 0.5  # of the moments at which the next message is decided about
+
+
+class Bench:
+    """One provider: its rig, its workers and the rows of its deliveries."""
+
+    def __init__(self, rig: Rig, workers: Workers) -> None:
+        from notifications.providers.base import capabilities_for
+        from notifications.recipients import split
+
+        self.rig, self.workers = rig, workers
+        self.channel, address = split(rig.recipient(0))
+        self.capabilities = capabilities_for(matrix_rigs.provider_of(rig.spec, frozenset()), address)
+        self._numbers = itertools.count(1)
+
+    def job(self) -> int:
+        """Make a job with one delivery and return its id."""
+        return prepared_job(self.rig, "matrix", next(self._numbers))
+
+    def order(self, *jobs: int, **more: object) -> dict[str, object]:
+        return {"jobs": list(jobs), "spec": self.rig.spec, "channel": self.channel, **more}
+
+    def cells(self, behaviour: str, most: int) -> Iterator[Cell]:
+        """Yield the cells of a behaviour: without a kill, then killed at every point."""
+        watch = "lines" if behaviour == NORMAL else "calls"
+        events: list[tuple[str, str]] = []
+
+        def listed(job: int) -> str:
+            events.extend(map(tuple, self.workers.run(**self.order(job, watch=watch))["events"]))
+            return ""
+
+        yield self._cell(behaviour, "no kill", "", listed)
+        points = {(place, phase): index for index, (place, phase) in reversed(list(enumerate(events)))}
+        chosen = sorted(points.items(), key=lambda point: point[1])
+        limit = most * _LINES_PER_POINT if behaviour == NORMAL else most
+        if len(chosen) > limit:
+            chosen = chosen[:: -(-len(chosen) // limit)]
+        if self.rig.hook is not None and behaviour not in {NOT_TAKEN, REFUSES, SLOWER}:
+            yield self._cell(behaviour, ACCEPTED, "by the provider", self._killed_by_provider)
+        for (place, phase), index in chosen:
+            yield self._cell(behaviour, phase, place, self._killed_at(watch, index))
+
+    def _killed_at(self, watch: str, index: int) -> Callable[[int], str]:
+        def run(job: int) -> str:
+            ended = self.workers.run(**self.order(job, watch=watch, kill_at=index))
+            return "" if ended["signal"] == signal.SIGKILL else "not reached"
+
+        return run
+
+    def _killed_by_provider(self, job: int) -> str:
+        def kill() -> None:
+            self.rig.hook.then = None
+            self.workers.kill()
+
+        if self.rig.name == "maildir":
+            return "not reached"  # a file system calls nobody: its lines are killed one by one
+        self.rig.hook.then = kill
+        ended = self.workers.run(**self.order(job))
+        self.rig.hook.then = None
+        return "" if ended["signal"] == signal.SIGKILL else "not reached"
+
+    def _cell(self, behaviour: str, phase: str, point: str, run: Callable[[int], str]) -> Cell:
+        self._forgive()
+        self.rig.calm()
+        job = self.job()
+        self.rig.behave[behaviour]()
+        missed = run(job)
+        if not missed:
+            self.workers.run(**self.order(job))
+        verdict, status, arrived = self.judge(job, refuses=behaviour == REFUSES)
+        return Cell(self.rig.name, behaviour, phase, point, missed or verdict, status, arrived)
+
+    @staticmethod
+    def _forgive() -> None:
+        """Close the circuits: what one delivery suffered, the next one must not wait for."""
+        from criticizer.models import Circuit, CircuitBucket, Pace
+
+        for model in (CircuitBucket, Circuit, Pace):
+            model.objects.all().delete()
+
+    def judge(self, job: int, *, refuses: bool, arrived: Counter[str] | None = None) -> tuple[str, str, int]:
+        """Return verdict, the row's status and how often the recipient saw the message."""
+        from notifications.models import Delivery
+
+        row = Delivery.objects.get(job_id=job)
+        seen = (arrived if arrived is not None else self.rig.arrived())[str(row.token)]
+        verdict = verdict_of(
+            str(row.status),
+            seen,
+            is_marked=row.notified_at is not None and bool(row.notification_id),
+            refuses=refuses,
+            may_hold=self._may_hold(row, refuses=refuses),
+        )
+        return verdict, str(row.status), seen
+
+    def _may_hold(self, row: Any, *, refuses: bool) -> bool:
+        """Say whether what the provider promises leaves no proof for this row."""
+        from notifications import choices, history
+        from notifications.providers.base import Evidence
+
+        if not choices.can_be_asked(self.capabilities, knows_id=bool(row.notification_id)):
+            # A key's holder is refused at the repetition: that says nothing about the first one.
+            return refuses or self.capabilities.key_window_seconds <= 0
+        if self.capabilities.key_window_seconds > 0:
+            return refuses
+        facts = history.facts(row)
+        unanswered = sum(look.evidence is Evidence.UNKNOWN for look in facts.looks)
+        allowed = self.capabilities.resends_after_absence
+        return unanswered > choices.UNANSWERED_LOOKS or (allowed is not None and facts.resends >= allowed)
+
+    def storm(self, deliveries: int, seed: int) -> dict[str, object]:
+        """Make so many deliveries under random misbehaviour and random kills, then do the books."""
+        from notifications.models import Delivery
+        from notifications.states import UNSENT_DELIVERY
+
+        rng = random.Random(seed)
+        self.rig.calm()
+        jobs = [self.job() for _ in range(deliveries)]
+        stopping = threading.Event()
+        acts = [behaviour for behaviour in CHAOS if behaviour in self.rig.behave]
+
+        def misbehave() -> None:
+            chaos = random.Random(seed + 1)
+            while acts and not stopping.wait(chaos.uniform(0.02, 0.4)):
+                self.rig.calm()  # what nobody met in the meantime does not queue up
+                if chaos.random() < _CHAOS_SHARE:
+                    self.rig.behave[chaos.choice(acts)]()
+
+        chaos = threading.Thread(target=misbehave, daemon=True)
+        chaos.start()
+        began = time.monotonic()
+        kills = 0
+        left = jobs
+        life_seconds = (
+            0.2  # of a worker: so long that it makes about a dozen deliveries, whatever the machine
+        )
+        while left:
+            before = len(left)
+            self.workers.start(**self.order(*left[:200]))
+            timer = threading.Timer(rng.uniform(0.2, 1.8) * life_seconds, self.workers.kill)
+            timer.start()
+            ended = self.workers.wait()
+            timer.cancel()
+            timer.join()
+            kills += ended["signal"] == signal.SIGKILL
+            self._forgive()
+            open_jobs = set(
+                Delivery.objects.filter(status__in=UNSENT_DELIVERY).values_list("job_id", flat=True)
+            )
+            left = [job for job in left if job in open_jobs]
+            life_seconds *= 1.5 if before - len(left) < _DELIVERIES_PER_LIFE else 0.8
+        stopping.set()
+        chaos.join()
+        seconds = time.monotonic() - began
+        arrived = self.rig.arrived()
+        known = {str(token) for token in Delivery.objects.values_list("token", flat=True)}
+        verdicts = Counter(self.judge(job, refuses=False, arrived=arrived)[0] for job in jobs)
+        statuses = Counter(Delivery.objects.filter(job_id__in=jobs).values_list("status", flat=True))
+        return {
+            "provider": self.rig.name,
+            "deliveries": len(jobs),
+            "kills": kills,
+            "seconds": round(seconds, 1),
+            "verdicts": dict(verdicts),
+            "statuses": dict(statuses),
+            "strangers": sum(times for token, times in arrived.items() if token not in known),
+        }
+
+
+def prepared_job(rig: Rig, series: str, number: int) -> int:
+    """Make a job with one prepared delivery to the rig's recipient of that number; return its id."""
+    from notifications import sending
+    from notifications.recipients import split
+    from reviews.models import ReviewJob
+    from tests.notifications.samples import reviewed
+
+    changelist, recipient = f"{series}-{number}", rig.recipient(number)
+    job = ReviewJob.objects.create(
+        changelist_id=changelist,
+        idempotency_key=f"key-{changelist}",
+        request_sha256=hashlib.sha256(changelist.encode()).hexdigest(),
+        recipients=[recipient],
+        deadline_at=timezone.now() + timedelta(days=1),
+    )
+    token = sending.token_for(changelist, recipient, 1)
+    message = replace(
+        reviewed(2), token=token, address=split(recipient)[1], created_at_epoch=int(time.time())
+    )
+    sending.prepare(job.pk, changelist, 1, {recipient: message})
+    return job.pk
+
+
+@contextmanager
+def bench(name: str, workers: Workers | None = None) -> Iterator[Bench]:
+    """Start a provider's server, and workers of its own unless some are given. Django must be set up."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="criticizer-matrix-")))
+        rig = matrix_rigs.RIGS[name](stack, folder, TIME_SCALE)
+        if workers is None:
+            workers = Workers(stack.enter_context((folder / "errors").open("w+")))
+            stack.callback(workers.close)
+        yield Bench(rig, workers)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.matrix_run")
+    parser.add_argument("provider")
+    parser.add_argument("--behaviours", nargs="*", default=None)
+    parser.add_argument("--points", type=int, default=16, help="at most so many a misbehaviour")
+    parser.add_argument("--deliveries", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers and workers are stopped on the way out
+    django.setup()
+    with bench(options.provider) as running:
+        for behaviour in running.rig.behave:
+            if options.behaviours is None or behaviour in options.behaviours:
+                for cell in running.cells(behaviour, options.points):
+                    print(json.dumps({"cell": asdict(cell)}), flush=True)
+        if options.deliveries:
+            print(json.dumps({"storm": running.storm(options.deliveries, options.seed)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

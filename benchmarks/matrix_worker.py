@@ -1,0 +1,190 @@
+"""Workers that deliver and are killed at a chosen statement of the protocol.
+
+    python -m benchmarks.matrix_worker
+
+For each JSON line on standard input a process is forked; its pid and then what became of it are
+printed, a JSON line each. It runs the product's own `deliver` over the product's own provider
+until nothing is left to do; only the kill is added. Django is set up once: that takes longer
+than all the rest.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import django
+
+# Where a delivery stands when a worker is killed.
+BEFORE = "before the attempt row"
+WRITTEN = "attempt row written"
+ACCEPTED = "accepted, unanswered"  # killed by the provider itself
+ANSWERED = "answered, not marked"
+MARKED = "marked"
+DOUBT = "in reconciliation"
+PHASES = (BEFORE, WRITTEN, ACCEPTED, ANSWERED, MARKED, DOUBT)
+_PATIENCE_SECONDS = 20.0  # then it is stuck
+
+
+class Tracer:
+    """Numbers the statements of the protocol as they are run, and kills before the chosen one.
+
+    Statements are the beginnings and ends of the watched functions, which is where something
+    outside the process may have changed; with `each_line`, all lines in between as well.
+    """
+
+    def __init__(self, provider: object, kill_at: int | None) -> None:
+        self.events: list[tuple[str, str]] = []
+        self._kill_at = kill_at
+        self._phase = BEFORE
+        self._functions = dict(_watched(type(provider)))
+
+    def watch(self, *, each_line: bool) -> None:
+        names = {function.__code__: name for name, (_, function) in self._functions.items()}
+        for name, (owner, function) in self._functions.items():
+            setattr(owner, function.__name__, self._wrapped(name, function))
+        if not each_line:
+            return
+
+        def lines(frame: types.FrameType, event: str, argument: object) -> Any:
+            if event == "line":
+                self._reach(f"{names[frame.f_code]}:{frame.f_lineno}")
+            return lines
+
+        sys.settrace(lambda frame, event, argument: lines if frame.f_code in names else None)
+
+    def _wrapped(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(*arguments: Any, **keywords: Any) -> Any:
+            if name == "reconcile.settle_row":
+                self._phase = DOUBT
+            self._reach(f"{name}:begins")
+            result = None
+            try:
+                result = function(*arguments, **keywords)
+            finally:
+                if name == "ledger.claim" and result is not None:
+                    self._phase = WRITTEN
+                elif name.endswith(".send"):
+                    self._phase = ANSWERED
+                elif name in {"ledger.mark_sent", "ledger.record_failure", "ledger.back_fill"}:
+                    self._phase = MARKED
+                self._reach(f"{name}:ends")
+            return result
+
+        return wrapper
+
+    def _reach(self, statement: str) -> None:
+        if len(self.events) == self._kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.events.append((statement, self._phase))
+
+
+def _watched(provider: type) -> Iterator[tuple[str, tuple[Any, types.FunctionType]]]:
+    """Yield name, owner and function of everything that moves a delivery."""
+    from notifications import ledger, reconcile, sending
+
+    for owner, room in (
+        (sending, sending.__name__),
+        (ledger, ledger.__name__),
+        (reconcile, reconcile.__name__),
+        (provider, provider.__module__),
+    ):
+        for function in list(vars(owner).values()):
+            # Generators are left out: they begin and end with what they serve.
+            if (
+                isinstance(function, types.FunctionType)
+                and function.__module__ == room
+                and not inspect.isgeneratorfunction(inspect.unwrap(function))
+                and not function.__name__.startswith("__")
+            ):
+                yield f"{owner.__name__.rpartition('.')[2]}.{function.__name__}", (owner, function)
+
+
+def live(job_id: int, channel: str, provider: Any) -> None:
+    """Deliver a job as its stage would, again and again, until it has ended one way or the other."""
+    from criticizer.failures import PermanentFailure, RetryableFailure, UncertainFailure, Waiting
+    from notifications import sending
+
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < end:
+        try:
+            sending.deliver(job_id, {channel: provider}, may_continue=lambda: True)
+        except RetryableFailure:
+            time.sleep(0.002)
+        except Waiting as waiting:
+            time.sleep(min(max(waiting.seconds, 0.001), 0.5))
+        except (UncertainFailure, PermanentFailure):
+            return
+        else:
+            return
+
+
+def work(order: dict[str, Any], events: int) -> None:
+    from benchmarks.matrix_rigs import provider_of
+    from criticizer import dependencies
+    from notifications.unarchived import UnarchivedMails
+
+    dependencies.forget()
+    provider = provider_of(order["spec"], UnarchivedMails())
+    tracer = None
+    if order.get("watch"):
+        tracer = Tracer(provider, order.get("kill_at"))
+        tracer.watch(each_line=order["watch"] == "lines")
+    for job_id in order["jobs"]:
+        live(job_id, order["channel"], provider)
+    sys.settrace(None)
+    if tracer is not None:
+        os.write(events, json.dumps(tracer.events).encode())
+
+
+def fork(order: dict[str, Any]) -> None:
+    """Run one order in a process of its own and say what became of it."""
+    reading, writing = os.pipe()
+    worker = os.fork()
+    if worker == 0:
+        status = 0
+        try:
+            os.close(reading)
+            work(order, writing)
+        except BaseException:  # noqa: BLE001  said on standard error and by the status
+            traceback.print_exc()
+            status = 1
+        os._exit(status)
+    os.close(writing)
+    print(json.dumps({"pid": worker}), flush=True)
+    with os.fdopen(reading, "rb") as pipe:
+        events = pipe.read()
+    _, status = os.waitpid(worker, 0)
+    ended: dict[str, object] = {
+        "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
+        "error": os.WIFEXITED(status) and os.WEXITSTATUS(status) != 0,
+    }
+    if events:
+        ended["events"] = json.loads(events)
+    print(json.dumps(ended), flush=True)
+
+
+def main() -> None:
+    django.setup()
+    from django.conf import settings
+
+    # Below what an installation may set: what is waited for here answers within milliseconds.
+    settings.RETRY_TIME_SCALE = float(os.environ["MATRIX_TIME_SCALE"])
+    import benchmarks.matrix_rigs  # noqa: F401  once, not in every fork
+
+    for line in sys.stdin:
+        fork(json.loads(line))
+
+
+if __name__ == "__main__":
+    main()

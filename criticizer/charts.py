@@ -1,0 +1,211 @@
+"""Charts drawn on the server: numbers in, SVG out; `templates/admin/_chart.html` is its frame.
+
+Shapes lie in a box of 600 by 100 units that the style sheet stretches, so that text stays HTML and
+keeps its size. Colours are classes (`s-ok`, `s-danger`, ...), never attributes. Every chart has a
+title, a sentence that says what it shows, and its numbers as a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+WIDTH, HEIGHT = 600.0, 100.0
+_GAP = 0.18  # of a slot, between bars
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One row of numbers, one for each slot. `href`: the rows behind its sum."""
+
+    name: str
+    look: str
+    values: Sequence[float | None]
+    href: str = ""
+
+    @property
+    def total(self) -> float:
+        return sum(value for value in self.values if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A bar: its place in the box, its class, and the words of its tooltip."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    look: str
+    tip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A line: the `d` of an SVG path and its class."""
+
+    d: str
+    look: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What the template draws. `slots` are the labels of the slots, in order."""
+
+    key: str
+    title: str
+    sentence: str
+    slots: Sequence[str]
+    series: Sequence[Series]
+    top: str
+    write: Callable[[float], str]
+    bars: Sequence[Shape] = field(default_factory=list)
+    lines: Sequence[Path] = field(default_factory=list)
+
+    @property
+    def ticks(self) -> list[str]:
+        """Return three labels of the axis: first, middle, last."""
+        return [self.slots[0], self.slots[len(self.slots) // 2], self.slots[-1]] if self.slots else []
+
+    @property
+    def drawn(self) -> SafeString:
+        """Return the shapes as SVG. Hundreds of them: a template would take longer than the queries."""
+        bars = format_html_join(
+            "",
+            '<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>',
+            ((bar.look, bar.x, bar.y, bar.width, bar.height, bar.tip) for bar in self.bars),
+        )
+        paths = '<path class="line {}" d="{}"/>'
+        return bars + format_html_join("", paths, ((line.look, line.d) for line in self.lines))
+
+    @property
+    def table_rows(self) -> SafeString:
+        """Return the rows of the table."""
+        rows = (
+            (slot, format_html_join("", "<td>{}</td>", ((v,) for v in values))) for slot, values in self.rows
+        )
+        return format_html_join("", '<tr><th scope="row">{}</th>{}</tr>', rows)
+
+    @property
+    def rows(self) -> list[tuple[str, list[str]]]:
+        """Return the numbers as rows of a table, the newest first; slots without any are left out."""
+        columns = [series.values for series in self.series]
+        rows = []
+        for index, slot in enumerate(self.slots):
+            values = [column[index] for column in columns]
+            if any(values):
+                rows.append((slot, ["" if value is None else self.write(value) for value in values]))
+        return rows[::-1]
+
+
+def whole(value: float) -> str:
+    """Write a count: `12 345`."""
+    return f"{value:,.0f}".replace(",", "\u2009")
+
+
+def seconds(value: float) -> str:
+    """Write a time: `120 ms`, `3.4 s`, `12 min`."""
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 10:
+        return f"{value:.1f} s"
+    return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"
+
+
+def nice_top(value: float) -> float:
+    """Return the least of 1, 2, 5, 10, 20, 50, ... that is not below `value`."""
+    size = 0.001
+    while True:
+        for factor in (1, 2, 5):
+            if size * factor >= value:
+                return size * factor
+        size *= 10
+
+
+def stacked_bars(
+    key: str, title: str, slots: Sequence[str], series: Sequence[Series], sentence: str = ""
+) -> Chart:
+    """Stack the series' counts in one bar a slot."""
+    sums = [sum((row.values[index] or 0) for row in series) for index in range(len(slots))]
+    top = max(nice_top(max([*sums, 1])), 1.0)
+    step = WIDTH / max(len(slots), 1)
+    bars = []
+    for index, slot in enumerate(slots):
+        y = HEIGHT
+        for row in series:
+            value = row.values[index] or 0
+            if not value:
+                continue
+            # One among thousands is still seen.
+            height = max(value / top * HEIGHT, 1.5)
+            y -= height
+            bars.append(
+                Shape(
+                    round(step * (index + _GAP / 2), 2),
+                    round(max(y, 0), 2),
+                    round(step * (1 - _GAP), 2),
+                    round(height, 2),
+                    row.look,
+                    f"{slot}: {whole(value)} {row.name}",
+                )
+            )
+    said = sentence or _sums(series, whole)
+    return Chart(key, title, said, slots, series, whole(top), whole, bars=bars)
+
+
+def lines(
+    key: str,
+    title: str,
+    slots: Sequence[str],
+    series: Sequence[Series],
+    write: Callable[[float], str],
+    sentence: str,
+) -> Chart:
+    """Draw a line for each series; a slot without a number breaks it."""
+    known = [value for row in series for value in row.values if value is not None]
+    top = nice_top(max([*known, 0.001]))
+    step = WIDTH / max(len(slots), 1)
+    paths = []
+    for row in series:
+        parts, is_down = [], False
+        for index, value in enumerate(row.values):
+            if value is None:
+                is_down = False
+                continue
+            x, y = step * (index + 0.5), HEIGHT - value / top * HEIGHT
+            # A number alone between gaps is a short stroke: a point has no length to be seen.
+            start = f"M{x - step * 0.2:.1f} {y:.1f}L{x:.1f} {y:.1f}"
+            parts.append(f"L{x:.1f} {y:.1f}" if is_down else start)
+            is_down = True
+        if parts:
+            paths.append(Path("".join(parts), row.look))
+    return Chart(key, title, sentence, slots, series, write(top), write, lines=paths)
+
+
+def _sums(series: Sequence[Series], write: Callable[[float], str]) -> str:
+    said = [f"{write(row.total)} {row.name}" for row in series if row.total]
+    return ", ".join(said) if said else "Nothing in this time"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A row of a bar table: `width` is its share of the longest, 0 to 100."""
+
+    name: str
+    number: float
+    text: str
+    width: float
+    look: str
+    href: str = ""
+
+
+def bar_rows(rows: Sequence[tuple[str, float, str, str]], write: Callable[[float], str] = whole) -> list[Bar]:
+    """Return (name, number, look, href) as rows whose bars share one scale."""
+    top = max([number for _, number, _, _ in rows], default=0) or 1
+    return [
+        Bar(name, number, write(number), round(number / top * 100, 1), look, href)
+        for name, number, look, href in rows
+    ]

@@ -1,0 +1,35 @@
+"""Words in PostgreSQL's full-text search: one condition and the index that serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from django.contrib.postgres.indexes import GinIndex
+from django.contrib.postgres.search import SearchQuery, SearchVector, SearchVectorExact
+from django.db.models import Q
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How words are looked for, and in what: "the title and the author"."""
+
+    condition: Callable[[Sequence[str]], Q]
+    meaning: str = ""
+
+
+def full_text(*fields: str, meaning: str = "") -> Words:
+    """Return the condition "each word begins a word of these fields" (`text_index` serves it)."""
+    return Words(lambda words: Q(match(fields, words)), meaning)
+
+
+def match(fields: Sequence[str], words: Sequence[str]) -> SearchVectorExact:
+    """Return the expression that is true where each word begins a word of the fields."""
+    quoted = ["'{}':*".format(word.replace("\\", "\\\\").replace("'", "''")) for word in words]
+    query = SearchQuery(" & ".join(quoted), config="simple", search_type="raw")
+    return SearchVectorExact(SearchVector(*fields, config="simple"), query)
+
+
+def text_index(*fields: str, name: str, condition: Q | None = None) -> GinIndex:
+    """Return the index for `full_text` of the same fields, of all rows or of those of `condition`."""
+    return GinIndex(SearchVector(*fields, config="simple"), name=name, condition=condition)

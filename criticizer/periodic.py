@@ -1,0 +1,66 @@
+"""Work that comes round: one outbox message is its clock, due again by the commit that ends a run.
+
+A worker does it, not the caretaker; a run that dies is repeated when its lease has run out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from criticizer import outbox, sql
+
+_CLOCK = 0  # the one row's aggregate_id
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """`aggregate` and `message` name the one outbox message; `message` is a key of settings.TASKS."""
+
+    aggregate: str
+    message: str
+    queue: str = "stages"
+
+    def ensure(self, *, is_enabled: bool) -> None:
+        """Make the message where it is missing; take it away when it is off and nobody has it."""
+        if is_enabled:
+            outbox.publish(self.aggregate, _CLOCK, self.message, self.queue)
+        else:
+            sql.rows(
+                "DELETE FROM outbox_messages WHERE aggregate_type = %(type)s AND lease_token IS NULL",
+                {"type": self.aggregate},
+            )
+
+    def hasten(self) -> None:
+        """Let the next run begin now. Part of the caller's transaction."""
+        sql.rows(
+            """
+            WITH due AS (
+              UPDATE outbox_messages SET available_at = now(), waiting_for = ''
+               WHERE aggregate_type = %(type)s AND lease_token IS NULL RETURNING id)
+            SELECT pg_notify(%(channel)s, '') FROM due""",
+            {"type": self.aggregate, "channel": outbox.channel(self.queue)},
+        )
+
+    def begin(self, outbox_id: int, token: UUID) -> bool:
+        """Take up a leased message; False when the lease is lost."""
+        return bool(
+            sql.row(
+                """
+                UPDATE outbox_messages SET started_at = now(),
+                       available_at = now() + make_interval(secs => %(lease)s), waiting_for = ''
+                 WHERE id = %(id)s AND lease_token = %(token)s RETURNING id""",
+                {"id": outbox_id, "token": token, "lease": outbox.scaled(outbox.LEASE_SECONDS)},
+            )
+        )
+
+    def end(self, outbox_id: int, token: UUID, *, seconds: float) -> None:
+        """Let the message be due again in `seconds`. Without the lease it is somebody else's already."""
+        sql.rows(
+            """
+            UPDATE outbox_messages
+               SET available_at = now() + make_interval(secs => %(seconds)s), lease_token = NULL,
+                   started_at = NULL
+             WHERE id = %(id)s AND lease_token = %(token)s""",
+            {"id": outbox_id, "token": token, "seconds": seconds},
+        )

@@ -1,0 +1,64 @@
+"""The outbox in the console: what is due, what is being worked at, what waits for a dependency."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from criticizer.admin import ReadOnlyAdmin
+from criticizer.keyset import KeysetAdmin, Ordering
+from criticizer.models import OutboxMessage
+from criticizer.search import SearchGrammar, age, exact, flags, number
+
+_LEASED = Q(lease_token__isnull=False)
+
+
+@admin.register(OutboxMessage)
+class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+    """The queue itself: a message stands here until its work is recorded."""
+
+    list_display = ("message", "queue", "state", "available_at", "retry_count", "waiting_for", "created_at")
+    orderings = {
+        "next": Ordering("Due first", ("available_at", "id")),
+        "last": Ordering("Due last", ("-available_at", "-id")),
+    }
+    search_keys = {
+        "queue": exact("queue", "The queue", choices=[("stages", "stages"), ("llm", "llm")]),
+        "type": exact("message_type", "What is to be done", example="run_stage"),
+        "waits": exact("waiting_for", "The dependency it waits for", example="llm:openai"),
+        "retries": number("retry_count", "How often it was tried before", example=">0"),
+        "age": age("created_at", "How long it has been there", example=">10m"),
+        "is": flags(
+            {
+                "due": Q(available_at__lte=Now()),
+                "leased": _LEASED,
+                "waiting": ~Q(waiting_for=""),
+            },
+            "Due now; taken by a worker; waiting for a dependency",
+        ),
+    }
+    starting_views = {"Due": "q=is%3Adue", "At work": "q=is%3Aleased", "Waiting": "q=is%3Awaiting"}
+    empty_text = "The queue is empty: all work is done."
+    fields = readonly_fields = (
+        "message", "queue", "state", "available_at", "started_at", "retry_count", "error_message",
+        "waiting_for", "created_at",
+    )  # fmt: skip
+
+    @admin.display(description="message")
+    def message(self, row: OutboxMessage) -> str:
+        return f"{row.message_type} {row.aggregate_type} {row.aggregate_id}"
+
+    @admin.display(description="state")
+    def state(self, row: Any) -> SafeString:
+        if row.lease_token is not None:
+            value, label = "running", "Taken"
+        elif row.waiting_for:
+            value, label = "retry_wait", "Waits"
+        else:
+            value, label = "queued", "In line"
+        return format_html('<span class="state" data-state="{}">{}</span>', value, label)

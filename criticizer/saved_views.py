@@ -1,0 +1,83 @@
+"""Views of the console's lists that people keep: a name for a search, filters and an order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from django.apps import apps
+from django.contrib import admin, messages
+from django.contrib.admin.exceptions import NotRegistered
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from criticizer.models import SavedView
+
+MAX_VIEWS = 50  # of one list, of one person
+_OF_THE_MOMENT = {"after", "before", "p", "e", "all", "_popup", "_to_field", "_facets"}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view as the list offers it. `pk` is 0 for those that everybody has."""
+
+    name: str
+    query: str
+    is_current: bool
+    pk: int = 0
+
+
+def lasting(query: str) -> str:
+    """Return what of a query string makes the view: not the place in the list, in one order."""
+    pairs = [(name, value) for name, value in parse_qsl(query, max_num_fields=50) if value]
+    return urlencode(sorted(pair for pair in pairs if pair[0] not in _OF_THE_MOMENT))
+
+
+def views_of(user: Any, page: str, starting: Mapping[str, str], query: str) -> list[View]:
+    """Return the views of a list: all rows, those it starts with, and the person's own.
+
+    `page` is the model's label; `starting` maps names to query strings; `query` is the present one.
+    """
+    now = lasting(query)
+    offered = [("All", "", 0), *((name, text, 0) for name, text in starting.items())]
+    own = SavedView.objects.filter(user=user, page=page).order_by("name")[:MAX_VIEWS]
+    offered += [(view.name, view.query, view.pk) for view in own]
+    return [View(name, text, lasting(text) == now, pk) for name, text, pk in offered]
+
+
+def change(request: HttpRequest) -> HttpResponse:
+    """Keep a view (`page`, `name`, `query`) or forget one (`page`, `forget`), then show its list."""
+    if not request.user.is_authenticated:
+        raise PermissionDenied  # `admin_view` sends them to log in before
+    page = request.POST.get("page", "")
+    address = _list_of(request, page)
+    name, query = request.POST.get("name", "").strip()[:60], lasting(request.POST.get("query", ""))
+    own = SavedView.objects.filter(user=request.user, page=page)
+    if forgotten := request.POST.get("forget", ""):
+        known = forgotten.isascii() and forgotten.isdigit() and len(forgotten) < 19
+        if known and own.filter(pk=int(forgotten)).delete()[0]:
+            messages.success(request, "The view is forgotten.")
+        return HttpResponseRedirect(address)
+    if not name or "\x00" in name + query or len(query) > SavedView.QUERY_LENGTH:
+        messages.error(request, "A view needs a name, and a search that is not too long.")
+    elif own.exclude(name=name).count() >= MAX_VIEWS:
+        messages.error(request, f"There are {MAX_VIEWS} views already: forget one first.")
+    else:
+        SavedView.objects.update_or_create(user=request.user, page=page, name=name, defaults={"query": query})
+        messages.success(request, f"The view \u201c{name}\u201d is saved.")
+    return HttpResponseRedirect(f"{address}?{query}" if query else address)
+
+
+def _list_of(request: HttpRequest, page: str) -> str:
+    """Return the list's address. Raises Http404 and PermissionDenied: a view opens no door."""
+    try:
+        model = apps.get_model(page)
+        registered = admin.site.get_model_admin(model)
+    except (LookupError, ValueError, NotRegistered) as error:
+        raise Http404 from error
+    if not registered.has_view_permission(request):
+        raise PermissionDenied
+    return reverse(f"admin:{page.replace('.', '_')}_changelist")

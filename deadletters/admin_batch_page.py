@@ -1,0 +1,133 @@
+"""What the page of a replay batch shows: verdicts, progress, and its items page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import QuerySet
+from django.urls import reverse
+
+from deadletters import batches
+from deadletters.models import ReplayBatch, ReplayBatchEvent, ReplayItem
+from deadletters.states import ItemStatus
+
+ITEMS_PER_PAGE = 100
+EVENTS_SHOWN = 50
+
+# Verdict of the dry run -> what people read, what it means, how it looks.
+_VERDICTS: Mapping[str, tuple[str, str, str]] = {
+    "eligible": ("Can be replayed", "It is walked through the steps and replayed in its turn.", "check-ok"),
+    "needs_override": (
+        "A check fails",
+        "It is skipped, unless you say below why the check does not matter.",
+        "check-unknown",
+    ),
+    "circuit_open": (
+        "Circuit open",
+        "What it depends on is away. The batch would stop at it; wait, or override.",
+        "check-unknown",
+    ),
+    "not_dead_lettered": (
+        "Done elsewhere",
+        "Its job is not dead-lettered any more. It is skipped.",
+        "check-failed",
+    ),
+    "newer_version": (
+        "Superseded",
+        "A newer version of its changelist exists. It is skipped.",
+        "check-failed",
+    ),
+    "artifact_expired": (
+        "Payload expired",
+        "Its change is not stored any more: only a restart from the first stage works.",
+        "check-failed",
+    ),
+    "delivery_uncertain": (
+        "Delivery uncertain",
+        "A message may have been sent already. Decide about the delivery first.",
+        "check-failed",
+    ),
+    "in_another_batch": ("In another batch", "Another batch will replay it. It is skipped.", "check-failed"),
+    "at_work": ("At work", "Its replay is under way. It is skipped.", "check-failed"),
+    "closed": ("Closed", "Somebody resolved or discarded it. It is skipped.", "check-failed"),
+    "gone": ("Gone", "The letter does not exist any more. It is skipped.", "check-failed"),
+    "not_replayable": ("Cannot be replayed", "The items below say why. It is skipped.", "check-failed"),
+}
+
+
+def label_of(verdict: str) -> str:
+    """Return what people read for a verdict."""
+    return _VERDICTS[verdict][0] if verdict in _VERDICTS else verdict.replace("_", " ").capitalize()
+
+
+def verdict_rows(batch: ReplayBatch) -> list[dict[str, Any]]:
+    """Return the verdicts of the last dry run, what can be replayed first."""
+    counts: Mapping[str, int] = batch.report.get("verdicts", {})
+    known = [*_VERDICTS, *sorted(set(counts) - set(_VERDICTS))]
+    rows = []
+    for verdict in known:
+        if verdict in counts:
+            _, meaning, look = _VERDICTS.get(verdict, ("", "It is skipped.", "check-failed"))
+            rows.append(
+                {"label": label_of(verdict), "count": counts[verdict], "meaning": meaning, "look": look}
+            )
+    return rows
+
+
+def dry_run_sentence(report: Mapping[str, Any]) -> str:
+    """Say what a dry run found: `Dry run: 312 can be replayed, 4 superseded`."""
+    counts: Mapping[str, int] = report.get("verdicts", {})
+    parts = [f"{count} {label_of(verdict).lower()}" for verdict, count in counts.items()]
+    return f"dry run, nothing was replayed: {', '.join(parts) or 'there is nothing to replay'}"
+
+
+def progress_context(batch: ReplayBatch) -> dict[str, Any]:
+    """Return what changes while a batch runs."""
+    progress = batches.progress(batch.pk)
+    groups = list(batch.items.order_by("group_id").values_list("group_id", flat=True).distinct()[:2])
+    query = urlencode({"q": f"group:{groups[0]} state:new" if len(groups) == 1 else "state:new"})
+    return {
+        "done": progress.done,
+        "new_since": progress.newer,
+        "new_since_address": f"{reverse('admin:deadletters_deadletter_changelist')}?{query}",
+        "tally": [
+            {"state": status.value, "label": status.label, "count": progress.by_status[status.value]}
+            for status in ItemStatus
+            if progress.by_status.get(status.value)
+        ],
+    }
+
+
+def items_page(batch: ReplayBatch, outcome: str, after: str) -> dict[str, Any]:
+    """Return one page of the items, in the order of their letters, of one outcome or of all."""
+    wanted = outcome if outcome in ItemStatus.values else ""
+    start = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else 0
+    rows: QuerySet[ReplayItem] = batch.items.order_by("id")
+    if wanted:
+        rows = rows.filter(status=wanted)
+    found = list(rows.filter(pk__gt=start)[: ITEMS_PER_PAGE + 1])
+    shown = found[:ITEMS_PER_PAGE]
+    for item in shown:
+        item.__dict__["shown_verdict"] = label_of(item.verdict) if item.verdict else "\N{EN DASH}"
+    more = {"after": shown[-1].pk} if len(found) > ITEMS_PER_PAGE else {}
+    return {
+        "items": shown,
+        "older": _query(wanted, **more) if more else "",
+        "is_older_page": bool(start),
+        "first_query": _query(wanted),
+        "item_filters": [
+            {"label": label, "query": _query(value), "is_this": value == wanted}
+            for value, label in [("", "All"), *ItemStatus.choices]
+        ],
+    }
+
+
+def events_of(batch: ReplayBatch) -> QuerySet[ReplayBatchEvent]:
+    """Return the newest lines of a batch's history."""
+    return batch.events.order_by("-id")[:EVENTS_SHOWN]
+
+
+def _query(outcome: str, **more: Any) -> str:
+    return f"?{urlencode({**({'outcome': outcome} if outcome else {}), **more})}#items-title"

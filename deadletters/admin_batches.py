@@ -1,0 +1,362 @@
+"""Replay batches in the console: the draft with its dry run, approval by a second person, progress.
+
+A batch is a stored object with frozen items: its page can be opened by anybody who may read it,
+survives a reload, and shows what became of every letter. `batches` writes the states.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+from django.utils.dateparse import parse_datetime
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.views.decorators.cache import never_cache
+
+from criticizer import exports
+from criticizer.admin import ReadOnlyAdmin, state_column
+from criticizer.keyset import KeysetAdmin, Ordering
+from criticizer.reauth import is_recent
+from criticizer.search import SearchGrammar, age, exact
+from deadletters import batches
+from deadletters.admin_asking import gone
+from deadletters.admin_batch_page import (
+    dry_run_sentence,
+    events_of,
+    items_page,
+    progress_context,
+    verdict_rows,
+)
+from deadletters.admin_letter_page import safe_link
+from deadletters.forms import BatchSettingsForm, ReasonForm, RowVersion
+from deadletters.models import ReplayBatch
+from deadletters.results import Result
+from deadletters.states import BatchStatus
+
+LIVE_SECONDS = 2
+_S = BatchStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What somebody decides about a batch on a page of its own, with a reason."""
+
+    name: str
+    label: str
+    question: str
+    offered: tuple[BatchStatus, ...]
+    act: Callable[..., Result]
+    permission: str = "deadletters.replay_deadletter"
+    is_final: bool = False
+
+
+DECISIONS = {
+    decision.name: decision
+    for decision in (
+        Decision(
+            "approve",
+            "Approve",
+            "The batch begins when you approve it: a few letters first, the rest at its rate.",
+            (_S.AWAITING,),
+            batches.approve,
+            "deadletters.approve_replaybatch",
+        ),
+        Decision(
+            "resume",
+            "Resume",
+            "The batch goes on with the letters that have no outcome yet.",
+            (_S.PAUSED, _S.STOPPED),
+            batches.resume,
+        ),
+        Decision(
+            "cancel",
+            "Cancel the batch",
+            "What was replayed stays replayed; the other letters are let go and can be worked on again.",
+            (_S.DRAFT, _S.AWAITING, _S.RUNNING, _S.PAUSED, _S.STOPPED),
+            batches.cancel,
+            is_final=True,
+        ),
+    )
+}
+
+
+@admin.register(ReplayBatch)
+class ReplayBatchAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+    """Batches, newest first, and the page of one."""
+
+    change_list_template = "admin/deadletters/change_list.html"
+    empty_text = (
+        "Nothing was replayed in bulk yet. Choose letters, or a group, and “Replay”: that makes "
+        "a draft here which says of each letter what would happen, and replays none before it is submitted."
+    )
+    list_display = ("what", "state", "letters", "requested_by", "approval", "requested_at", "finished_at")
+    orderings = {"newest": Ordering("Newest first", ("-id",))}
+    search_keys = {
+        "state": exact("status", "How far it is", choices=BatchStatus.choices),
+        "by": exact("requested_by", "Who asked for it", example="ann"),
+        "age": age("requested_at", "How long ago it was made"),
+    }
+    starting_views = {"To be approved": "q=state%3Aawaiting", "Running": "q=state%3Arunning"}
+    state = state_column("status")
+
+    @admin.display(description="what for")
+    def what(self, batch: ReplayBatch) -> SafeString:
+        return format_html('<span class="cause">{}</span>', batch.reason[:160])
+
+    @admin.display(description="letters")
+    def letters(self, batch: ReplayBatch) -> int:
+        return batch.item_count
+
+    @admin.display(description="approved by")
+    def approval(self, batch: ReplayBatch) -> str:
+        return batch.approved_by or ("nobody yet" if batch.needs_approval else "not needed")
+
+    # -- addresses ----------------------------------------------------------------------------
+
+    def get_urls(self) -> list[Any]:
+        def at(name: str, view: Callable[..., HttpResponse]) -> Any:
+            wrapped = self.admin_site.admin_view(view)
+            route = f"<int:batch_id>/{name.replace('_', '-')}/"
+            return path(route, wrapped, name=f"deadletters_replaybatch_{name}")
+
+        return [
+            *(at(name, partial(self.decide_view, name=name)) for name in DECISIONS),
+            at("submit", self.submit_view),
+            at("dry_run", self.dry_run_view),
+            at("pause", self.pause_view),
+            at("live", never_cache(self.live_view)),
+            at("csv", self.csv_view),
+            *super().get_urls(),
+        ]
+
+    def may_replay(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("deadletters.replay_deadletter"))
+
+    def _back(self, batch_id: int) -> HttpResponseRedirect:
+        return HttpResponseRedirect(reverse("admin:deadletters_replaybatch_change", args=[batch_id]))
+
+    def _say(self, request: HttpRequest, result: Result) -> None:
+        text = result.message.rstrip(".")
+        said = f"{text[:1].upper()}{text[1:]}." if result.ok else f"Nothing was done: {text}."
+        self.message_user(request, said, messages.SUCCESS if result.ok else messages.WARNING)
+
+    # -- the batch ----------------------------------------------------------------------------
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        batch = self.get_object(request, unquote(object_id))
+        if request.method not in {"GET", "HEAD"} or not self.has_view_permission(request, batch):
+            raise PermissionDenied
+        if batch is None:
+            return gone(request, str(self.opts.verbose_name))
+        return self._page(request, batch)
+
+    def _page(
+        self,
+        request: HttpRequest,
+        batch: ReplayBatch,
+        form: BatchSettingsForm | None = None,
+        *,
+        is_changed: bool = False,
+    ) -> HttpResponse:
+        live = self._live_context(request, batch)
+        here = reverse("admin:deadletters_replaybatch_change", args=[batch.pk])
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"Replay of {batch.item_count} letter{'s' if batch.item_count != 1 else ''}",
+            "opts": self.opts,
+            "original": batch,
+            "changed": is_changed,
+            "may_act": self.may_replay(request),
+            "form": form or BatchSettingsForm(initial=settings_of(batch)),
+            "submit_help": submit_help(batch),
+            "needs_password": not is_recent(request),
+            "reauth_address": f"{reverse('reauth')}?{urlencode({'next': here})}",
+            "verdicts": verdict_rows(batch),
+            "checked_at": parse_datetime(str(batch.report.get("checked_at", ""))) if batch.report else None,
+            "may_check": self.may_replay(request) and batch.status in {_S.DRAFT, _S.AWAITING, _S.PAUSED},
+            "chosen_by": chosen_by(batch),
+            "evidence_link": safe_link(batch.evidence_link),
+            "events": events_of(batch),
+            "live_have": _digest(render_to_string(_PROGRESS, live, request)),
+            "live_seconds": LIVE_SECONDS if batch.status == _S.RUNNING else 0,
+            **items_page(batch, request.GET.get("outcome", ""), request.GET.get("after", "")),
+            **live,
+        }
+        template = "admin/deadletters/replaybatch/change_form.html"
+        return TemplateResponse(request, template, context, status=409 if is_changed else 200)
+
+    def _live_context(self, request: HttpRequest, batch: ReplayBatch) -> dict[str, Any]:
+        return {
+            "batch": batch,
+            "deeds": self._deeds(request, batch),
+            "may_pause": self.may_replay(request) and batch.status == _S.RUNNING,
+            **progress_context(batch),
+        }
+
+    def _deeds(self, request: HttpRequest, batch: ReplayBatch) -> list[dict[str, str]]:
+        return [
+            {
+                "label": decision.label,
+                "address": reverse(f"admin:deadletters_replaybatch_{decision.name}", args=[batch.pk]),
+            }
+            for decision in DECISIONS.values()
+            if batch.status in decision.offered
+            and request.user.has_perm(decision.permission)
+            and not (decision.name == "approve" and batch.requested_by == request.user.get_username())
+        ]
+
+    def live_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
+        """Return the part of the page that changes while the batch runs; 204 when it did not."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        batch = get_object_or_404(ReplayBatch, pk=batch_id)
+        html = render_to_string(_PROGRESS, self._live_context(request, batch), request)
+        have = _digest(html)
+        answer = HttpResponse(status=204) if request.GET.get("have") == have else HttpResponse(html)
+        answer["X-Live-Have"] = have
+        if batch.status == _S.RUNNING:
+            answer["X-Live-Next"] = str(LIVE_SECONDS)
+        return answer
+
+    def csv_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
+        """Return what became of every letter as a table (RFC 4180), safe for spreadsheets."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        batch = get_object_or_404(ReplayBatch, pk=batch_id)
+        header, *rows = batches.csv_rows(batch.pk)
+        answer = HttpResponse(exports.table(header, rows), content_type="text/csv; charset=utf-8")
+        answer["Content-Disposition"] = f'attachment; filename="replay-batch-{batch.pk}.csv"'
+        return answer
+
+    # -- what is done with it -----------------------------------------------------------------
+
+    def submit_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
+        """Keep the settings of a draft, then check it again, or let it go."""
+        if not self.may_replay(request):
+            raise PermissionDenied
+        batch = ReplayBatch.objects.filter(pk=batch_id).first()
+        if batch is None or request.method != "POST":
+            return self._back(batch_id)
+        form, version = BatchSettingsForm(request.POST), RowVersion(request.POST)
+        if not version.is_valid() or version.cleaned_data["row_version"] != batch.row_version:
+            return self._page(request, batch, form, is_changed=True)
+        if not form.is_valid():
+            return self._page(request, batch, form)
+        actor = request.user.get_username()
+        result = batches.configure(batch.pk, actor=actor, row_version=batch.row_version, **form.cleaned_data)
+        if result.ok and request.POST.get("do") == "check":
+            self._say(request, Result(True, dry_run_sentence(batches.dry_run(batch.pk))))
+        elif result.ok:
+            self._say(request, batches.submit(batch.pk, actor=actor))
+        else:
+            self._say(request, result)
+        return self._back(batch.pk)
+
+    def dry_run_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
+        """Ask of every letter what a replay would meet now; replay none."""
+        if not self.may_replay(request):
+            raise PermissionDenied
+        if request.method == "POST" and ReplayBatch.objects.filter(pk=batch_id).exists():
+            self._say(request, Result(True, dry_run_sentence(batches.dry_run(batch_id))))
+        return self._back(batch_id)
+
+    def pause_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
+        """Hold a running batch: one press, no question, since it can go on at any time."""
+        if not self.may_replay(request):
+            raise PermissionDenied
+        if request.method == "POST" and ReplayBatch.objects.filter(pk=batch_id).exists():
+            self._say(request, batches.pause(batch_id, actor=request.user.get_username(), reason="by hand"))
+        return self._back(batch_id)
+
+    def decide_view(self, request: HttpRequest, batch_id: int, name: str) -> HttpResponse:
+        """Ask for a reason, then approve, resume or cancel."""
+        decision = DECISIONS[name]
+        if not request.user.has_perm(decision.permission):
+            raise PermissionDenied
+        batch = ReplayBatch.objects.filter(pk=batch_id).first()
+        if batch is None or batch.status not in decision.offered:
+            if batch is not None:
+                state = batch.get_status_display().lower()
+                self._say(request, Result(False, f"the batch is {state}"))
+            return self._back(batch_id)
+        form = ReasonForm(request.POST or None)
+        version = RowVersion(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            is_seen = version.is_valid() and (
+                batch.status == _S.RUNNING or version.cleaned_data["row_version"] == batch.row_version
+            )
+            if not is_seen:  # a running batch changes by itself all the time
+                return self._page(request, batch, is_changed=True)
+            actor, reason = request.user.get_username(), form.cleaned_data["reason"]
+            self._say(request, decision.act(batch.pk, actor=actor, reason=reason))
+            return self._back(batch.pk)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": decision.label,
+            "opts": self.opts,
+            "batch": batch,
+            "form": form,
+            "question": decision.question,
+            "button": decision.label,
+            "is_final": decision.is_final,
+            "verdicts": verdict_rows(batch),
+        }
+        return TemplateResponse(request, "admin/deadletters/replaybatch/act.html", context)
+
+
+_PROGRESS = "admin/deadletters/replaybatch/_progress.html"
+
+
+def _digest(html: str) -> str:
+    # The form's token is new in every answer and changes nothing that is seen.
+    seen = [line for line in html.splitlines() if "csrfmiddlewaretoken" not in line]
+    return hashlib.sha256("\n".join(seen).encode()).hexdigest()[:16]
+
+
+def settings_of(batch: ReplayBatch) -> dict[str, Any]:
+    """Return what the form of a draft shows."""
+    return {name: getattr(batch, name) for name in BatchSettingsForm.base_fields}
+
+
+def submit_help(batch: ReplayBatch) -> str:
+    """Say what happens when a draft is submitted."""
+    approval = (
+        "Somebody else has to approve it before it begins"
+        if batches.needs_approval(batch)
+        else f"It begins at once; above {settings.REPLAY_APPROVAL_ABOVE} letters, with a full restart or "
+        "with overridden checks somebody else has to approve it first"
+    )
+    return (
+        "Letters that are not triaged or remediated yet take these steps with what you write here, each is "
+        f"validated by itself, and a few go first. {approval}."
+    )
+
+
+def chosen_by(batch: ReplayBatch) -> str:
+    """Say in words how the letters were chosen."""
+    if groups := batch.filter.get("groups"):
+        numbers = ", ".join(str(number) for number in list(groups)[:20])
+        return f"all open letters of group{'s' if len(groups) != 1 else ''} {numbers}"
+    if query := str(batch.filter.get("q", "")):
+        return query
+    return "picked from the list"

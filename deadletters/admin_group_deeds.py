@@ -1,0 +1,108 @@
+"""What operators decide about groups of failures: each is one call of `groups`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from deadletters import groups
+from deadletters.admin_asking import Deed, Sum, summed
+from deadletters.forms import AssignForm, GroupReasonForm, NoteForm, SnoozeForm
+from deadletters.models import DeadLetterGroup
+from deadletters.results import Result
+from deadletters.states import GroupStatus
+
+
+def _each(act: Callable[..., Result]) -> Callable[[Sequence[int], str, Mapping[str, Any]], Sum]:
+    """Return what does `act` to one group after another and adds the answers up."""
+
+    def acting(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+        results = []
+        for pk in ids:
+            try:
+                result = act(pk, actor=actor, **given)
+            except DeadLetterGroup.DoesNotExist:
+                result = Result(False, "the group does not exist any more")
+            results.append((result.ok, result.message))
+        return summed(results)
+
+    return acting
+
+
+def _snooze(group_id: int, *, actor: str, hours: int, reason: str) -> Result:
+    return groups.snooze(group_id, actor=actor, until=timezone.now() + timedelta(hours=hours), reason=reason)
+
+
+ACKNOWLEDGE = Deed(
+    "acknowledge",
+    "Acknowledge",
+    "Says that somebody looks after it. Without an owner you become it.",
+    "acknowledged",
+    GroupReasonForm,
+    _each(groups.acknowledge),
+)
+RESOLVE = Deed(
+    "resolve",
+    "Resolve",
+    "Says that the failure is over. When it happens again the group opens by itself.",
+    "resolved",
+    GroupReasonForm,
+    _each(groups.resolve_group),
+)
+IGNORE = Deed(
+    "ignore",
+    "Ignore",
+    "Nobody is asked to look at it any more, also when it happens again. Its letters stay and are counted. "
+    "Use it with caution: only Reopen brings it back.",
+    "ignored",
+    GroupReasonForm,
+    _each(groups.ignore),
+    is_final=True,
+)
+REOPEN = Deed(
+    "reopen",
+    "Reopen",
+    "It asks for attention again.",
+    "reopened",
+    GroupReasonForm,
+    _each(groups.reopen),
+)
+ASSIGN = Deed(
+    "assign",
+    "Assign",
+    "Says who looks after it.",
+    "assigned",
+    AssignForm,
+    _each(groups.assign),
+)
+SNOOZE = Deed(
+    "snooze",
+    "Snooze",
+    "It asks for no attention for a while. Its letters stay open.",
+    "snoozed",
+    SnoozeForm,
+    _each(_snooze),
+)
+NOTE = Deed(
+    "annotate",
+    "Note and runbook",
+    "What people should know who meet this failure. It replaces the note and the runbook that are there.",
+    "annotated",
+    NoteForm,
+    _each(groups.annotate),
+)
+DEEDS = (ACKNOWLEDGE, RESOLVE, IGNORE, REOPEN, ASSIGN, SNOOZE, NOTE)
+
+
+def deeds_for(group: DeadLetterGroup) -> tuple[Deed, ...]:
+    """Return the actions that make sense in a group's status."""
+    unwanted = {
+        GroupStatus.OPEN: {REOPEN.name},
+        GroupStatus.ACKNOWLEDGED: {ACKNOWLEDGE.name},
+        GroupStatus.RESOLVED: {ACKNOWLEDGE.name, RESOLVE.name, SNOOZE.name},
+        GroupStatus.IGNORED: {ACKNOWLEDGE.name, IGNORE.name, SNOOZE.name},
+    }[GroupStatus(group.status)]
+    return tuple(deed for deed in DEEDS if deed.name not in unwanted)

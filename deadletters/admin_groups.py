@@ -1,0 +1,334 @@
+"""Groups of the same failure: where an operator's day begins. What broke, since when, how often, whose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import ChangeList
+from django.contrib.humanize.templatetags.humanize import naturaltime
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from criticizer.admin import ReadOnlyAdmin
+from criticizer.failures import ErrorClass, kind_with_code
+from criticizer.keyset import KeysetAdmin, Ordering
+from criticizer.models import Circuit
+from criticizer.search import SearchGrammar, age, exact, flags, full_text, number
+from deadletters import admin_group_deeds as deeds
+from deadletters.admin_asking import AskingAdmin, OpenFirst, chip, gone
+from deadletters.admin_letter_deeds import BATCH_OF_GROUPS
+from deadletters.admin_letter_page import safe_link
+from deadletters.admin_sparkline import DAYS, counts_by_day, sentence, sparkline
+from deadletters.models import DeadLetter, DeadLetterGroup, DeadLetterGroupDay, DeadLetterGroupEvent
+from deadletters.results import SYSTEM
+from deadletters.states import OPEN_LETTER, GroupStatus, LetterStatus
+
+LETTERS_SHOWN = 25
+EVENTS_SHOWN = 50
+MAX_STATES_COUNTED = 10_000
+_ATTENTION = Q(status__in=[GroupStatus.OPEN.value, GroupStatus.ACKNOWLEDGED.value])
+# State of letters -> the action that takes them one step on, and what its button says.
+_NEXT = {
+    LetterStatus.NEW: ("triage", "Triage"),
+    LetterStatus.TRIAGED: ("remediate", "Remediate"),
+    LetterStatus.REMEDIATED: ("validate", "Validate"),
+    LetterStatus.VALIDATED: ("replay_batch", "Replay"),
+    LetterStatus.VERIFYING: ("resolve", "Resolve"),
+}
+_NOTES = {
+    LetterStatus.REPLAY_PENDING: "A batch replays them in their turn.",
+    LetterStatus.REPLAYING: "Their jobs are at work.",
+}
+
+
+class GroupChangeList(OpenFirst):
+    """A page of groups with their last days, in one query more."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        days = days_of([group.pk for group in self.result_list])
+        for group in self.result_list:
+            group.__dict__["trend"] = days[group.pk]
+
+
+@admin.register(DeadLetterGroup)
+class DeadLetterGroupAdmin(AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+    """The landing page of the dead letters, and the page of one group."""
+
+    change_list_template = "admin/deadletters/change_list.html"
+    confirm_template = "admin/deadletters/deadlettergroup/confirm.html"
+    nouns = ("group", "groups")
+    empty_text = (
+        "Nothing is broken. Jobs that fail for good stand here, grouped by what went wrong, with how often "
+        "it happened and who looks after it."
+    )
+    list_display = ("cause", "where", "letters", "days", "seen", "owner_name", "state")
+    orderings = {
+        "open": Ordering("Needs attention, latest first", ("-last_seen", "-id"), _ATTENTION),
+        "all": Ordering("All, latest first", ("-last_seen", "-id")),
+    }
+    search_keys = {
+        "state": exact("status", "The group's status", choices=GroupStatus.choices),
+        "stage": exact("stage", "The stage that failed", choices=[(n, n) for n in settings.STAGES]),
+        "error": exact("error_class", "The error class", choices=[(c.value, c.value) for c in ErrorClass]),
+        "source": exact("source", "What it depends on", example="llm:openai"),
+        "owner": exact("owner", "Who looks after it", example="ann"),
+        "age": age("last_seen", "How long ago it happened last"),
+        "since": age("first_seen", "How long ago it happened first"),
+        "open": number("open_count", "How many letters are open", example=">0"),
+        "is": flags(
+            {
+                "snoozed": Q(snooze_until__gt=Now()),
+                "unowned": Q(owner=""),
+                "open": Q(open_count__gt=0),
+            },
+            "Snoozed groups; groups without an owner; groups with open letters",
+        ),
+    }
+    search_words = full_text("normalized_message")
+    starting_views = {
+        "Awake": "q=-is%3Asnoozed",
+        "Nobody's": "q=is%3Aunowned",
+        "With open letters": "q=is%3Aopen",
+    }
+    actions = (
+        "replay_all",
+        "acknowledge",
+        "resolve",
+        "ignore",
+        "reopen",
+        "assign",
+        "snooze",
+        "annotate",
+    )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return GroupChangeList
+
+    # -- columns ------------------------------------------------------------------------------
+
+    @admin.display(description="what broke")
+    def cause(self, group: DeadLetterGroup) -> SafeString:
+        """Show the error as the link."""
+        return format_html(
+            '<span class="cause">{}</span><span class="quiet">{}</span>',
+            group.error_class,
+            group.normalized_message[:160],
+        )
+
+    @admin.display(description="where")
+    def where(self, group: DeadLetterGroup) -> SafeString:
+        return format_html('{}<br><span class="quiet path">{}</span>', group.stage, group.source)
+
+    @admin.display(description="open of all")
+    def letters(self, group: DeadLetterGroup) -> SafeString:
+        return format_html(
+            '<span class="counts"><strong>{} open</strong> of {}</span>', group.open_count, group.total_count
+        )
+
+    @admin.display(description="14 days")
+    def days(self, group: DeadLetterGroup) -> SafeString:
+        return sparkline(group.__dict__.get("trend") or [0] * DAYS)
+
+    @admin.display(description="last seen, since")
+    def seen(self, group: DeadLetterGroup) -> SafeString:
+        return format_html(
+            '{}<br><span class="quiet">since {}</span>', _when(group.last_seen), _when(group.first_seen)
+        )
+
+    @admin.display(description="owner")
+    def owner_name(self, group: DeadLetterGroup) -> SafeString | str:
+        runbook = safe_link(group.runbook_url)
+        link = (
+            format_html('<br><a href="{}" rel="noopener noreferrer">Runbook</a>', runbook) if runbook else ""
+        )
+        note = format_html('<br><span class="quiet">{}</span>', group.note[:80]) if group.note else ""
+        return format_html("{}{}{}", group.owner or "\u2013", link, note)
+
+    @admin.display(description="status")
+    def state(self, group: DeadLetterGroup) -> SafeString:
+        snoozed = chip("snoozed", "Snoozed") if is_snoozed(group) else ""
+        return format_html("{} {}", chip(f"group-{group.status}", group.get_status_display()), snoozed)
+
+    # -- actions ------------------------------------------------------------------------------
+
+    def has_work_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("deadletters.work_deadlettergroup"))
+
+    def has_replay_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("deadletters.replay_deadletter"))
+
+    def address_of(self, pk: int) -> str:
+        return reverse("admin:deadletters_deadlettergroup_change", args=[pk])
+
+    def describe_filter(self, request: HttpRequest) -> str:
+        return request.GET.get("q", "")
+
+    def stamp(self) -> int:
+        newest = DeadLetterGroupEvent.objects.order_by("-id").values_list("pk", flat=True).first()
+        return newest or 0
+
+    def changed_since(self, ids: Sequence[int], stamp: int) -> Mapping[int, str]:
+        """Failures change a group all the time; what counts is what somebody decided about it."""
+        later = DeadLetterGroupEvent.objects.filter(pk__gt=stamp, group__in=ids).exclude(actor=SYSTEM)
+        return {
+            event.group_id: f"{event.get_action_display().lower()} by {event.actor} meanwhile"
+            for event in later.order_by("id")
+        }
+
+    @admin.action(description="Replay all their open letters\u2026", permissions=["replay"])
+    def replay_all(
+        self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]
+    ) -> HttpResponseBase | None:
+        return self.ask(BATCH_OF_GROUPS, request, queryset)
+
+    @admin.action(description="Acknowledge\u2026", permissions=["work"])
+    def acknowledge(
+        self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]
+    ) -> HttpResponseBase | None:
+        return self.ask(deeds.ACKNOWLEDGE, request, queryset)
+
+    @admin.action(description="Resolve\u2026", permissions=["work"])
+    def resolve(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
+        return self.ask(deeds.RESOLVE, request, queryset)
+
+    @admin.action(description="Ignore\u2026", permissions=["work"])
+    def ignore(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
+        return self.ask(deeds.IGNORE, request, queryset)
+
+    @admin.action(description="Reopen\u2026", permissions=["work"])
+    def reopen(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
+        return self.ask(deeds.REOPEN, request, queryset)
+
+    @admin.action(description="Assign\u2026", permissions=["work"])
+    def assign(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
+        return self.ask(deeds.ASSIGN, request, queryset)
+
+    @admin.action(description="Snooze\u2026", permissions=["work"])
+    def snooze(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
+        return self.ask(deeds.SNOOZE, request, queryset)
+
+    @admin.action(description="Note and runbook\u2026", permissions=["work"])
+    def annotate(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
+        return self.ask(deeds.NOTE, request, queryset)
+
+    # -- the group ----------------------------------------------------------------------------
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        group = self.get_object(request, unquote(object_id))
+        if request.method not in {"GET", "HEAD"} or not self.has_view_permission(request, group):
+            raise PermissionDenied
+        if group is None:
+            return gone(request, str(self.opts.verbose_name))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"{group.error_class} in stage {group.stage}",
+            "opts": self.opts,
+            "original": group,
+            "may_replay": self.has_replay_permission(request),
+            "deeds": deeds.deeds_for(group) if self.has_work_permission(request) else (),
+            **_group_context(group),
+        }
+        return TemplateResponse(request, "admin/deadletters/deadlettergroup/change_form.html", context)
+
+
+def is_snoozed(group: DeadLetterGroup) -> bool:
+    return group.snooze_until is not None and group.snooze_until > timezone.now()
+
+
+def days_of(group_ids: Sequence[int]) -> dict[int, list[int]]:
+    """Return the counts of the last days of each group, the oldest first."""
+    today = timezone.now().date()
+    counted: dict[int, dict[date, int]] = {pk: {} for pk in group_ids}
+    rows = DeadLetterGroupDay.objects.filter(group__in=group_ids, day__gt=today - timedelta(days=DAYS))
+    for group_id, day, count in rows.values_list("group_id", "day", "count"):
+        counted[group_id][day] = count
+    return {pk: counts_by_day(days, today) for pk, days in counted.items()}
+
+
+def letters_address(query: str, *, by: str = "") -> str:
+    """Return the query string of the letters' list for a search."""
+    return urlencode({"q": query, **({"by": by} if by else {})})
+
+
+def _when(moment: Any) -> SafeString:
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        moment.isoformat(timespec="seconds"),
+        f"{moment:%Y-%m-%d %H:%M:%S}",
+        naturaltime(moment),
+    )
+
+
+def _group_context(group: DeadLetterGroup) -> dict[str, Any]:
+    counts = days_of([group.pk])[group.pk]
+    newest = DeadLetter.objects.filter(group=group).select_related("job").order_by("-last_failure_at", "-id")
+    letters = list(newest[:LETTERS_SHOWN])
+    return {
+        "kind": kind_with_code(letters[0].code) if letters else None,
+        "group": group,
+        "open_count": group.open_count,
+        "is_snoozed": is_snoozed(group),
+        "runbook": safe_link(group.runbook_url),
+        "trend": sparkline(counts),
+        "trend_words": sentence(counts),
+        "by_state": _by_state(group),
+        "letters": letters,
+        "page_size": LETTERS_SHOWN,
+        "events": DeadLetterGroupEvent.objects.filter(group=group).order_by("-id")[:EVENTS_SHOWN],
+        # All of them: the list itself opens with what needs attention, and acts on nothing else.
+        "group_list": f"{reverse('admin:deadletters_deadlettergroup_changelist')}?by=all",
+        "letter_list": reverse("admin:deadletters_deadletter_changelist"),
+        "open_query": letters_address(f"group:{group.pk}"),
+        "all_query": letters_address(f"group:{group.pk}", by="all"),
+        "replay_label": f"Replay all {group.open_count} open",
+        "circuit_address": _circuit_address(group.source),
+    }
+
+
+def _by_state(group: DeadLetterGroup) -> list[dict[str, Any]]:
+    """Return how many open letters stand at which step, and what takes them on."""
+    rows = DeadLetter.objects.filter(group=group, status__in=OPEN_LETTER).order_by()
+    counted = Counter(rows.values_list("status", flat=True)[:MAX_STATES_COUNTED])
+    found = []
+    for status in OPEN_LETTER:
+        if not (count := counted.get(status.value, 0)):
+            continue
+        action, verb = _NEXT.get(status, ("", ""))
+        found.append(
+            {
+                "state": status.value,
+                "label": status.label,
+                "count": count,
+                "query": letters_address(f"group:{group.pk} state:{status.value}"),
+                "action": action,
+                "button": f"{verb} all {count}",
+                "note": _NOTES.get(status, ""),
+            }
+        )
+    return found
+
+
+def _circuit_address(name: str) -> str:
+    found = Circuit.objects.filter(pk=name).first() if name else None
+    return reverse("admin:criticizer_circuit_change", args=[found.pk]) if found else ""

@@ -1,0 +1,173 @@
+"""What jobs tell dead letters, always inside the job's own commit: failed, succeeded, ended.
+
+One letter is open for a job and a stage. A replayed job that fails again brings its letter back
+with a new round of the workflow (specification 000, 8.5, last sentence).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db.models import F
+
+from deadletters import alerts, groups, moves
+from deadletters.fingerprint import Fingerprint, fingerprint
+from deadletters.models import DeadLetter, DeadLetterPayload
+from deadletters.results import SYSTEM, LetterDraft
+from deadletters.states import OPEN_LETTER, LetterAction, LetterStatus
+
+log = structlog.get_logger(__name__)
+
+_S = LetterStatus
+
+
+def open_letter(draft: LetterDraft) -> int:
+    """Create the letter of a job that just ended, or bring back the one that was replayed.
+
+    A letter whose replay got past its stage waits for its verification, and the new failure gets a
+    letter of its own. One that failed before it got there goes on as the letter of the stage that
+    failed. The same non-retryable class as before escalates. Returns the letter's id.
+    """
+    ours = _fingerprint(draft)
+    existing = _existing(draft)  # letters are locked before groups, here as everywhere
+    group_id = groups.occurred(
+        ours,
+        stage=draft.stage,
+        error_class=draft.error_class,
+        source=draft.source,
+        at=draft.last_failure_at,
+    )
+    if existing is None:
+        return _create(draft, group_id)
+    _bring_back(existing, draft, group_id, ours)
+    return int(existing.pk)
+
+
+def await_verification(job_id: int) -> None:
+    """Let the letters of a job that succeeded after its replay wait for their verification."""
+    for letter in _locked_of(job_id, _S.REPLAYING):
+        moves.move(letter, _S.VERIFYING, LetterAction.SUCCEEDED, SYSTEM, "the replayed job succeeded")
+
+
+def abandon_replayed(job_id: int, reason: str) -> None:
+    """Close the letters of a replayed job that was cancelled, superseded or timed out."""
+    for letter in _locked_of(job_id, _S.REPLAYING):
+        moves.move(letter, _S.DISCARDED, LetterAction.DISCARDED, SYSTEM, reason)
+
+
+# -- inside -----------------------------------------------------------------------------------
+
+
+def _locked_of(job_id: int, *statuses: LetterStatus) -> list[DeadLetter]:
+    found = DeadLetter.objects.select_for_update().filter(job_id=job_id, status__in=statuses)
+    return list(found.order_by("pk"))
+
+
+def _existing(draft: LetterDraft) -> DeadLetter | None:
+    """Return the open letter that the failure belongs to; settle those that it does not."""
+    letters = _locked_of(draft.job_id, *OPEN_LETTER)
+    same = next((letter for letter in letters if letter.stage == draft.stage), None)
+    for letter in letters:
+        if letter.status != _S.REPLAYING or letter.stage == draft.stage:
+            continue
+        if _is_before(letter.stage, draft.stage):
+            reason = f"the replay got past {letter.stage}; the job failed later, in {draft.stage}"
+            context = {"later_stage": draft.stage}
+            moves.move(letter, _S.VERIFYING, LetterAction.SUCCEEDED, SYSTEM, reason, context=context)
+        elif same is None:
+            same = letter  # restarted, and failed before it came as far as last time
+        else:
+            reason = f"its replay failed earlier, in {draft.stage}: see letter {same.pk}"
+            moves.move(letter, _S.DISCARDED, LetterAction.DISCARDED, SYSTEM, reason)
+    return same
+
+
+def _is_before(stage: str, other: str) -> bool:
+    order = list(settings.STAGES)
+    return order.index(stage) < order.index(other)
+
+
+def _fingerprint(draft: LetterDraft) -> Fingerprint:
+    context = draft.sanitized_context
+    status = next(
+        (context[key] for key in ("status", "upstream_status", "reply_code") if key in context), None
+    )
+    return fingerprint(
+        stage=draft.stage,
+        source=draft.source,
+        error_class=draft.error_class,
+        code=draft.code,
+        status=status,
+        detail=draft.detail,
+        stack=draft.last_stack,
+    )
+
+
+def _facts(draft: LetterDraft, group_id: int) -> dict[str, Any]:
+    return {
+        "group_id": group_id,
+        "stage": draft.stage,
+        "error_class": draft.error_class,
+        "code": draft.code,
+        "severity": draft.severity,
+        "retryable": draft.retryable,
+        "detail": draft.detail,
+        "payload_reference": draft.payload_reference,
+        "attempts": draft.attempts,
+        "last_failure_at": draft.last_failure_at,
+    }
+
+
+def _payload(draft: LetterDraft) -> Mapping[str, Any]:
+    return {"last_stack": draft.last_stack, "sanitized_context": dict(draft.sanitized_context)}
+
+
+def _create(draft: LetterDraft, group_id: int) -> int:
+    letter = DeadLetter.objects.create(
+        job_id=draft.job_id, first_failure_at=draft.first_failure_at, **_facts(draft, group_id)
+    )
+    DeadLetterPayload.objects.create(letter=letter, **_payload(draft))
+    moves.note(letter.pk, LetterAction.CREATED, SYSTEM, draft.error_class)
+    log.error(
+        "dead_letter_created",
+        letter=letter.pk,
+        job=draft.job_id,
+        stage=draft.stage,
+        error_class=draft.error_class,
+        code=draft.code,
+        group=group_id,
+    )
+    return int(letter.pk)
+
+
+def _bring_back(letter: DeadLetter, draft: LetterDraft, group_id: int, ours: Fingerprint) -> None:
+    was_replayed = letter.status in {_S.REPLAYING, _S.VERIFYING}
+    escalate = was_replayed and letter.error_class == draft.error_class and not draft.retryable
+    changes = {
+        **_facts(draft, group_id),
+        "is_escalated": letter.is_escalated or escalate,
+        "failed_replay_count": F("failed_replay_count") + int(was_replayed),
+    }
+    context = {"replay": letter.failed_replay_count + int(was_replayed), "group": group_id}
+    # Not replayed: the job was put to work by another way, and the operator's steps still stand.
+    to = _S.NEW if was_replayed else LetterStatus(letter.status)
+    moves.move(letter, to, LetterAction.FAILED_AGAIN, SYSTEM, draft.error_class, context=context, **changes)
+    DeadLetterPayload.objects.update_or_create(letter_id=letter.pk, defaults=_payload(draft))
+    if escalate:
+        _escalate(letter, draft, ours)
+
+
+def _escalate(letter: DeadLetter, draft: LetterDraft, ours: Fingerprint) -> None:
+    reason = f"{draft.error_class} again after a replay: for engineering review"
+    moves.note(letter.pk, LetterAction.ESCALATED, SYSTEM, reason)
+    log.error("dead_letter_escalated", letter=letter.pk, job=draft.job_id, error_class=draft.error_class)
+    alerts.tell(
+        "escalated",
+        key=f"escalated:{ours.id}:{draft.last_failure_at:%Y-%m-%d}",
+        title=f"{draft.error_class} in {draft.stage} failed again after a replay",
+        text=f"Letter {letter.pk}: {draft.detail}",
+        path=f"/admin/deadletters/deadletter/{letter.pk}/change/",
+    )

@@ -1,0 +1,98 @@
+"""Which failures are the same: a versioned fingerprint of what does not change between them.
+
+A new version of the algorithm makes new groups from then on; groups that exist never move.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+
+VERSION = "v1"
+FRAMES = 3
+MAX_MESSAGE = 500
+_MAX_READ = 4_000
+
+# What one occurrence has of its own. The order matters: the widest comes first.
+_VOLATILE: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"<REDACTED:[^>]{0,40}>"), "<secret>"),
+    (re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>]+", re.IGNORECASE), "<url>"),
+    (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<address>"),
+    (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE), "<uuid>"),
+    (re.compile(r"\"[^\"\n]{0,400}\"|'[^'\n]{1,400}'|`[^`\n]{1,400}`"), "<quoted>"),
+    (re.compile(r"//[^\s,;:)]+"), "<path>"),
+    (re.compile(r"(?<![\w/])(?:/[\w.@%+-]+){2,}"), "<path>"),
+    (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b", re.IGNORECASE), "<hex>"),
+    (re.compile(r"\d+(?:[.,:]\d+)*"), "<n>"),
+    (re.compile(r"\s+"), " "),
+)
+# A frame of `redaction.clean_stack`: `  reviews/stages/llm.py:41 run`. The project's own rooms only.
+_FRAME = re.compile(r"  (\S+):\d+ (\S+)")
+_OURS = re.compile(r"(?:criticizer|deadletters|notifications|reviews)/[\w/]+\.py")
+_EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """`id` reads `v1:<32 hexadecimal digits>`; `message` is the normalised text that groups show."""
+
+    id: str
+    message: str
+
+
+def fingerprint(
+    *, stage: str, source: str, error_class: str, code: str, status: object, detail: str, stack: str
+) -> Fingerprint:
+    """Return the fingerprint of one failure.
+
+    `source` is the dependency or provider, `status` the upstream's own code or HTTP status (None
+    when there is none), `stack` a chain as `clean_stack` writes it.
+    """
+    message = normalize(detail)
+    parts = [
+        stage,
+        source,
+        error_class,
+        exception_of(stack),
+        code,
+        "" if status is None else str(status)[:64],
+        message,
+        *frames_of(stack),
+    ]
+    digest = hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()
+    return Fingerprint(f"{VERSION}:{digest[:32]}", message)
+
+
+def normalize(text: str) -> str:
+    """Return a message without what changes from one occurrence to the next, at most 500 characters."""
+    text = text[:_MAX_READ]
+    for pattern, placeholder in _VOLATILE:
+        text = pattern.sub(placeholder, text)
+    return text.strip()[:MAX_MESSAGE]
+
+
+def exception_of(stack: str) -> str:
+    """Return the class of the newest exception of a chain, or ""."""
+    found = _EXCEPTION.match(stack)
+    return found[1] if found else ""
+
+
+def frames_of(stack: str) -> list[str]:
+    """Return the deepest frames of our own code in the newest exception, as `module:function`.
+
+    Without line numbers: an edit above the place must not make a new group.
+    """
+    found: list[str] = []
+    seen = False
+    for line in stack.splitlines():
+        frame = _FRAME.fullmatch(line)
+        if frame is None:
+            if seen:
+                break  # what led to it has frames of its own
+            continue
+        seen = True
+        if _OURS.fullmatch(frame[1]):
+            found.append(f"{frame[1].removesuffix('.py').replace('/', '.')}:{frame[2]}")
+    return found[-FRAMES:]

@@ -1,0 +1,47 @@
+"""`manage.py read_letter_archive`: list the archive's files, or print the letters of some as JSON lines."""
+
+from __future__ import annotations
+
+import json
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from deadletters.models import LetterArchive
+from deadletters.retention import ArchiveDamaged, read
+
+
+class Command(BaseCommand):
+    help = "List the files of removed dead letters, or print the letters of some, one JSON object a line."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("names", nargs="*", help="files to print; without one, the files are listed")
+        parser.add_argument("--all", action="store_true", help="print every file")
+        parser.add_argument("--letter", type=int, action="append", default=[], help="only this letter")
+
+    def handle(
+        self,
+        *,
+        names: list[str],
+        all: bool,  # noqa: A002
+        letter: list[int],
+        **options: object,
+    ) -> None:
+        files = LetterArchive.objects.order_by("pk")
+        if not (names or all or letter):
+            for found in files:
+                self.stdout.write(
+                    f"{found.name}\t{found.created_at:%Y-%m-%d %H:%M}\t{found.letter_count} letters"
+                    f" ({found.first_letter} to {found.last_letter})"
+                )
+            return
+        if names:
+            files = files.filter(name__in=names)
+            if missing := set(names) - set(files.values_list("name", flat=True)):
+                raise CommandError(f"not in the archive: {', '.join(sorted(missing))}")
+        try:
+            for found in files:
+                for entry in read(found):
+                    if not letter or entry["letter"]["id"] in letter:
+                        self.stdout.write(json.dumps(entry, sort_keys=True))
+        except ArchiveDamaged as error:
+            raise CommandError(str(error)) from error

@@ -1,0 +1,186 @@
+"""The guarded writes of dead letters: each with its count checked, each with a line of the timeline.
+
+Only `workflow`, `failing`, `batches`, `editing` and `retention` use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from criticizer.redaction import clean, clean_context
+from deadletters.models import DeadLetter, DeadLetterEvent
+from deadletters.results import Result, Tally
+from deadletters.states import CLOSED_LETTER, LetterAction, LetterStatus
+
+AT_ONCE = 500  # letters a transaction locks
+
+_REMEDIATION: Mapping[str, Any] = {
+    "evidence_link": "",
+    "evidence_note": "",
+    "checklist": [],
+    "remediated_by": "",
+    "remediated_at": None,
+}
+_VALIDATION: Mapping[str, Any] = {
+    "validation": [],
+    "validation_ok": None,
+    "override_reason": "",
+    "validated_by": "",
+    "validated_at": None,
+}
+_AFTER: Mapping[str, Any] = {
+    "replay_reason": "",
+    "replayed_by": "",
+    "replayed_at": None,
+    "is_restart": False,
+    "verification": [],
+    "verified_by": "",
+    "verified_at": None,
+}
+# What a letter forgets when it goes back to a state; what was is in its events.
+_FORGOTTEN: Mapping[LetterStatus, Mapping[str, Any]] = {
+    LetterStatus.NEW: {
+        "category": "",
+        "triage_note": "",
+        "triaged_by": "",
+        "triaged_at": None,
+        **_REMEDIATION,
+        **_VALIDATION,
+        **_AFTER,
+    },
+    LetterStatus.TRIAGED: {**_REMEDIATION, **_VALIDATION},
+    LetterStatus.REMEDIATED: _VALIDATION,
+}
+
+
+def locked(letter_id: int) -> DeadLetter:
+    """Return the letter, locked until the transaction ends. Raises DeadLetter.DoesNotExist."""
+    return DeadLetter.objects.select_for_update().get(pk=letter_id)
+
+
+def move(
+    letter: DeadLetter,
+    to: LetterStatus,
+    action: LetterAction,
+    actor: str,
+    reason: str = "",
+    *,
+    context: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> None:
+    """Move a locked letter and say so in its timeline. The object is not refreshed.
+
+    Raises RuntimeError, and the database its own errors, when the move is not possible.
+    """
+    updated = DeadLetter.objects.filter(pk=letter.pk, status=letter.status).update(
+        **_all_changes(to, changes), status=to
+    )
+    if updated != 1:
+        raise RuntimeError(f"a guarded update of a dead letter touched {updated} rows")
+    note(letter.pk, action, actor, reason, context)
+
+
+def move_many(
+    letter_ids: Collection[int],
+    allowed: Collection[LetterStatus],
+    to: LetterStatus,
+    action: LetterAction,
+    actor: str,
+    reason: str,
+    *,
+    verb: str,
+    changes: Mapping[str, Any] | None = None,
+    refuse: Callable[[DeadLetter], str] | None = None,
+    context: Mapping[str, Any] | None = None,
+) -> Tally:
+    """Move the letters of a set that may move, a few hundred to a transaction; tally the others.
+
+    `refuse` returns why a letter whose state would do must not move, or "".
+    """
+    tally = Tally(verb)
+    wanted = sorted(set(letter_ids))
+    for start in range(0, len(wanted), AT_ONCE):
+        with transaction.atomic():
+            part = wanted[start : start + AT_ONCE]
+            found = list(DeadLetter.objects.filter(pk__in=part).select_for_update().order_by("pk"))
+            going = []
+            for letter in found:
+                if letter.status not in allowed:
+                    tally.skip(letter.pk, _state_of(letter))
+                elif refuse is not None and (why := refuse(letter)):
+                    tally.skip(letter.pk, why)
+                else:
+                    going.append(letter.pk)
+            for missing in set(part) - {letter.pk for letter in found}:
+                tally.skip(missing, "it does not exist any more")
+            updated = DeadLetter.objects.filter(pk__in=going, status__in=allowed).update(
+                **_all_changes(to, changes or {}), status=to
+            )
+            if updated != len(going):
+                raise RuntimeError(f"{len(going)} locked letters, {updated} updated")
+            note_many(going, action, actor, reason, context)
+        tally.done += len(going)
+        tally.done_ids += going
+    return tally
+
+
+def note(
+    letter_id: int,
+    action: LetterAction,
+    actor: str,
+    reason: str = "",
+    context: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a line of a letter's timeline."""
+    note_many([letter_id], action, actor, reason, context)
+
+
+def note_many(
+    letter_ids: Collection[int],
+    action: LetterAction,
+    actor: str,
+    reason: str = "",
+    context: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the same line into the timelines of many letters."""
+    text, facts = clean(reason, 2000), clean_context(context or {})
+    DeadLetterEvent.objects.bulk_create(
+        DeadLetterEvent(letter_id=letter_id, action=action, actor=actor[:255], reason=text, context=facts)
+        for letter_id in letter_ids
+    )
+
+
+def refusal(letter: DeadLetter, allowed: Collection[LetterStatus], row_version: int | None) -> Result | None:
+    """Return why a step cannot be taken from the letter's present state, or None."""
+    if letter.status not in allowed:
+        return Result(False, _state_of(letter))
+    if row_version is not None and letter.row_version != row_version:
+        return Result(False, f"changed meanwhile{_by_whom(letter)}: look again")
+    return None
+
+
+def latest_event(letter_ids: Collection[int]) -> dict[int, int]:
+    """Return the id of the newest line of each letter's timeline."""
+    found = DeadLetterEvent.objects.filter(letter_id__in=letter_ids).values_list("letter_id")
+    return dict(found.annotate(newest=Max("id")))
+
+
+def _all_changes(to: LetterStatus, changes: Mapping[str, Any]) -> dict[str, Any]:
+    closing = {"closed_at": timezone.now() if to in CLOSED_LETTER else None}
+    return {**_FORGOTTEN.get(to, {}), **closing, **changes}
+
+
+def _state_of(letter: DeadLetter) -> str:
+    now = letter.get_status_display().lower()
+    word = "already" if letter.status != LetterStatus.NEW else "it is"
+    return f"{word} {now}{_by_whom(letter)}"
+
+
+def _by_whom(letter: DeadLetter) -> str:
+    last = letter.events.exclude(action=LetterAction.REFUSED).order_by("-id").first()
+    return f" by {last.actor} at {last.created_at:%Y-%m-%d %H:%M} UTC" if last else ""

@@ -1,0 +1,159 @@
+"""What the functions of this room answer to operators, and the port to the room whose jobs fail."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+SYSTEM = "criticizer"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """`message` is one sentence for the operator, whatever `ok` says."""
+
+    ok: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question and its answer. `message` is one sentence for people, already redacted.
+
+    `is_hard`: no reason overrules it; the replay could not work. `is_waiting`: not an answer yet.
+    """
+
+    name: str
+    ok: bool
+    message: str
+    is_hard: bool = False
+    is_waiting: bool = False
+
+    def stored(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """A step with checks: whether the step was taken, one sentence, and what was found."""
+
+    ok: bool
+    message: str
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if not check.ok)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a step did to a set of letters: how many, and why not the others."""
+
+    verb: str
+    done: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)  # reason -> letters
+    done_ids: list[int] = field(default_factory=list)
+    skipped_ids: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return not self.skipped
+
+    @property
+    def message(self) -> str:
+        """Return one sentence such as `3 triaged, 1 skipped: already resolved`."""
+        reasons = "; ".join(f"{count} skipped: {reason}" for reason, count in self.skipped.items())
+        return f"{self.done} {self.verb}" + (f", {reasons}" if reasons else "")
+
+    def skip(self, letter_id: int, reason: str) -> None:
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+        self.skipped_ids[letter_id] = reason
+
+
+@dataclass(frozen=True, slots=True)
+class LetterDraft:
+    """The 8.4 payload, already redacted, plus what replay and the fingerprint need."""
+
+    job_id: int
+    stage: str
+    error_class: str
+    code: str
+    severity: str
+    retryable: bool
+    detail: str
+    last_stack: str
+    sanitized_context: Mapping[str, Any]
+    payload_reference: str
+    attempts: int
+    first_failure_at: datetime
+    last_failure_at: datetime
+    source: str = ""  # the dependency, as circuits name it
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What the port asks about: the failed stage of a job."""
+
+    job_id: int
+    stage: str
+
+
+class Recovery(Protocol):
+    """The port to the room whose jobs fail (settings.DEADLETTER_RECOVERY).
+
+    One object serves one request or one round of a batch: what it asked a dependency once, it
+    need not ask again.
+    """
+
+    def describe(self, job_id: int) -> str:
+        """Return one line that names the job to an operator."""
+        ...
+
+    def lanes(self, job_ids: Collection[int]) -> dict[int, str]:
+        """Return the lane of each job: of one lane, one job at a time can be at work."""
+        ...
+
+    def survey(self, failed: Sequence[Failed], *, restart: bool | None) -> dict[int, list[Check]]:
+        """Return, by job, what the rows alone say about a replay now. Cheap, and for sets.
+
+        `restart` None: from which stage it begins is not decided yet.
+        """
+        ...
+
+    def answers(self, failed: Sequence[Failed]) -> dict[int, list[Check]]:
+        """Return, by job, what harmless questions to its dependencies say; each is asked once.
+
+        Takes seconds; call it in no transaction.
+        """
+        ...
+
+    def probe(self, failed: Failed) -> list[Check]:
+        """Return what can be asked harmlessly about this very job: its artifact, its paths.
+
+        Takes seconds; call it in no transaction.
+        """
+        ...
+
+    def circuits(self, failed: Sequence[Failed]) -> list[Check]:
+        """Return whether the circuits that the failed stages need let calls pass."""
+        ...
+
+    def replay(self, job_id: int, stage: str, *, restart: bool) -> bool:
+        """Put the job back to work inside the caller's transaction; False when it cannot be."""
+        ...
+
+    def verify(self, failed: Failed) -> list[Check]:
+        """Return whether the effects are there of the stage, and of the whole job where it succeeded."""
+        ...
+
+
+def recovery() -> Recovery:
+    """Return the configured port (settings.DEADLETTER_RECOVERY)."""
+    port: Recovery = import_string(settings.DEADLETTER_RECOVERY)()
+    return port

@@ -1,0 +1,49 @@
+"""What a recipient wants to be told. `notifications.preferences` is the only writer."""
+
+from __future__ import annotations
+
+import pghistory
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+
+@pghistory.track(
+    pghistory.InsertEvent(),
+    pghistory.UpdateEvent(),
+    pghistory.DeleteEvent(),
+    append_only=True,
+    meta={"verbose_name": "preference edit"},
+    obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
+)
+class RecipientPreference(models.Model):
+    """What one recipient wants. Without a row: everything, now. Audited like the allow-list."""
+
+    class Threshold(models.TextChoices):
+        EVERYTHING = "", "Every review"
+        LOW = "low", "Reviews with findings"
+        MEDIUM = "medium", "Reviews with a medium finding or worse"
+        HIGH = "high", "Reviews with a high finding or worse"
+        CRITICAL = "critical", "Reviews with a critical finding"
+
+    recipient = models.CharField(max_length=512, unique=True)  # channel-qualified, normalised
+    threshold = models.CharField(max_length=8, choices=Threshold.choices, blank=True, db_default="")
+    muted_until = models.DateTimeField(null=True, blank=True)
+    actor = models.CharField(max_length=255, db_default="")  # who decided it last
+    reason = models.CharField(max_length=255, blank=True, db_default="")
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        app_label = "notifications"
+        db_table = "recipient_preferences"
+        verbose_name = "recipient's preference"
+        ordering = ["recipient"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(threshold__in=["", "low", "medium", "high", "critical"]),
+                name="recipient_preferences_threshold",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.recipient

@@ -1,0 +1,80 @@
+"""One row a recipient, message and token frozen, before anything is sent (specification 004, 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Now
+
+from notifications import frozen
+from notifications.frozen import token_for
+from notifications.models import Delivery, DeliveryAttempt
+from notifications.providers.base import Message
+from notifications.recipients import split
+from notifications.states import DeliveryStatus, SendOutcome
+
+
+def prepare(job_id: int, changelist_id: str, review_version: int, messages: Mapping[str, Message]) -> None:
+    """Write one row a recipient, keyed (changelist_id, recipient, review_version) (004, 6.3).
+
+    Rows that exist are kept: a sent one stays sent, one that may have been sent keeps the
+    bytes that were sent, and one of which nothing can have been sent takes the new message.
+    Every row ends up belonging to `job_id`.
+
+    Raises ValueError when a message carries another token or address than its recipient's.
+    """
+    rows = [
+        _row(job_id, changelist_id, review_version, recipient, message)
+        for recipient, message in messages.items()
+    ]
+    doubtful = DeliveryAttempt.objects.filter(
+        delivery=OuterRef("pk"),
+        outcome__in=[SendOutcome.STARTED, SendOutcome.ACCEPTED, SendOutcome.AMBIGUOUS],
+    )
+    with transaction.atomic():
+        Delivery.objects.bulk_create(rows, ignore_conflicts=True)
+        existing = Delivery.objects.filter(changelist_id=changelist_id, review_version=review_version)
+        existing.exclude(job_id=job_id).filter(recipient__in=messages).update(job_id=job_id, updated_at=Now())
+        for row in rows:
+            # Differs only where an earlier run left a row and the review was made anew since.
+            existing.filter(recipient=row.recipient, status=DeliveryStatus.PENDING).exclude(
+                payload_sha256=row.payload_sha256
+            ).exclude(Exists(doubtful)).update(
+                subject=row.subject,
+                payload=row.payload,
+                payload_sha256=row.payload_sha256,
+                updated_at=Now(),
+            )
+
+
+def _row(job_id: int, changelist_id: str, review_version: int, recipient: str, message: Message) -> Delivery:
+    token = token_for(changelist_id, recipient, review_version)
+    if message.token != token or message.address != split(recipient)[1]:
+        raise ValueError("a message must carry the token and the address of its recipient")
+    payload, digest = frozen.freeze(message)
+    return Delivery(
+        job_id=job_id,
+        changelist_id=changelist_id,
+        recipient=recipient,
+        review_version=review_version,
+        token=token,
+        subject=message.subject,
+        payload=payload,
+        payload_sha256=digest,
+    )
+
+
+def unnotified(changelist_id: str, review_version: int, recipients: Collection[str]) -> list[str]:
+    """Return the recipients without a sent delivery: a job succeeds only with none (004, 6.5).
+
+    Not required any more, and so left out, is who an operator has given up.
+    """
+    settled = dict(
+        Delivery.objects.filter(changelist_id=changelist_id, review_version=review_version).values_list(
+            "recipient", "status"
+        )
+    )
+    done = {DeliveryStatus.SENT, DeliveryStatus.ABANDONED}
+    return [recipient for recipient in recipients if settled.get(recipient) not in done]

@@ -1,0 +1,180 @@
+"""Doors for what mail services report: bounces, complaints, deliveries.
+
+django-anymail reads the events; who sent them is checked here, because its own check of Resend's
+signature wants another library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import structlog
+from anymail.exceptions import AnymailConfigurationError
+from anymail.signals import AnymailTrackingEvent, EventType
+from anymail.webhooks.postmark import PostmarkTrackingWebhookView
+from anymail.webhooks.resend import ResendTrackingWebhookView
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from notifications import signatures, suppressions
+from notifications.models import Suppression
+from notifications.providers.postmark import METADATA
+from notifications.providers.webhook import decode_secret
+from notifications.states import DeliveryState
+from notifications.suppressions import Report
+
+log = structlog.get_logger(__name__)
+
+MAX_BODY_BYTES = 262_144
+_REASON = Suppression.Reason
+_STATES = {
+    EventType.DELIVERED: DeliveryState.DELIVERED,
+    EventType.DEFERRED: DeliveryState.DEFERRED,
+    EventType.BOUNCED: DeliveryState.BOUNCED,
+    EventType.REJECTED: DeliveryState.BOUNCED,
+    EventType.COMPLAINED: DeliveryState.COMPLAINED,
+}
+# Postmark's kinds of bounces after which it sends nothing to the address itself.
+_POSTMARK_FOR_GOOD = {"HardBounce", "BadEmailAddress", "ManuallyDeactivated"}
+
+Read = Callable[[HttpRequest, dict[str, Any]], AnymailTrackingEvent]
+
+
+@csrf_exempt
+@require_POST
+def resend(request: HttpRequest) -> HttpResponse:
+    """Take an event of Resend, signed with RESEND_WEBHOOK_SECRETS."""
+    secrets = [decode_secret(secret) for secret in settings.RESEND_WEBHOOK_SECRETS]
+    if not secrets:
+        raise Http404
+    body = _body(request)
+    if body is None:
+        return HttpResponse(status=413)
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    if not signatures.is_signed(secrets, headers, body, time.time(), prefix="svix"):
+        return _refused("resend")
+    return _recorded("resend", body, request, _read_resend, _resend_report)
+
+
+@csrf_exempt
+@require_POST
+def postmark(request: HttpRequest) -> HttpResponse:
+    """Take an event of Postmark, which authenticates with a password of POSTMARK_WEBHOOK_AUTH."""
+    if not settings.POSTMARK_WEBHOOK_AUTH:
+        raise Http404
+    body = _body(request)
+    if body is None:
+        return HttpResponse(status=413)
+    if not signatures.has_password(settings.POSTMARK_WEBHOOK_AUTH, request.headers.get("Authorization", "")):
+        return _refused("postmark")
+    return _recorded("postmark", body, request, _read_postmark, _postmark_report)
+
+
+def _body(request: HttpRequest) -> bytes | None:
+    """Return the body, or None where it is longer than an event ever is."""
+    body = request.read(MAX_BODY_BYTES + 1)
+    return body if len(body) <= MAX_BODY_BYTES else None
+
+
+def _refused(provider: str) -> HttpResponse:
+    log.warning("mail_event_refused", provider=provider)
+    return HttpResponse(status=401)
+
+
+def _recorded(
+    provider: str,
+    body: bytes,
+    request: HttpRequest,
+    read: Read,
+    report_of: Callable[[AnymailTrackingEvent, DeliveryState], Report],
+) -> HttpResponse:
+    try:
+        content = json.loads(body)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        return HttpResponse(status=400)
+    try:
+        event = read(request, content)
+        state = _STATES.get(event.event_type)
+        # Opened, clicked, and kinds that do not exist yet: nothing to keep, and nothing to repeat.
+        if state is not None:
+            event.event_id = event.event_id or hashlib.sha256(body).hexdigest()
+            suppressions.record(report_of(event, state))
+    except (AnymailConfigurationError, AttributeError, KeyError, TypeError, ValueError) as error:
+        # Signed, and of no form that we know: repeating it would not help.
+        log.warning("mail_event_unreadable", provider=provider, error=type(error).__name__)
+    return HttpResponse(status=204)
+
+
+# anymail's basic authentication is not used; without any it would warn about an open door.
+_UNUSED = {"webhook_secret": "unused:unused"}
+
+
+def _read_resend(request: HttpRequest, content: dict[str, Any]) -> AnymailTrackingEvent:
+    view = ResendTrackingWebhookView(**_UNUSED)
+    return view.esp_to_anymail_event(content, request)
+
+
+def _read_postmark(request: HttpRequest, content: dict[str, Any]) -> AnymailTrackingEvent:
+    return PostmarkTrackingWebhookView(**_UNUSED).esp_to_anymail_event(content)
+
+
+def _resend_report(event: AnymailTrackingEvent, state: DeliveryState) -> Report:
+    data = event.esp_event.get("data") or {}
+    reason = None
+    if event.event_type == EventType.COMPLAINED:
+        reason = _REASON.COMPLAINED
+    elif event.event_type == EventType.BOUNCED:
+        # Documented: sent when the recipient's server refused for good. Its kinds say when not.
+        kind = (data.get("bounce") or {}).get("type", "Permanent")
+        reason = _REASON.BOUNCED if kind == "Permanent" else None
+    token = next(
+        (
+            header.get("value")
+            for header in data.get("headers") or []
+            if str(header.get("name", "")).lower() == "x-criticizer-token"
+        ),
+        None,
+    )
+    return _report("resend", event, state, reason, token)
+
+
+def _postmark_report(event: AnymailTrackingEvent, state: DeliveryState) -> Report:
+    reason = None
+    kinds = {event.esp_event.get("Type"), event.esp_event.get("SuppressionReason")}
+    if event.event_type == EventType.COMPLAINED:
+        reason = _REASON.COMPLAINED
+    elif event.event_type in {EventType.BOUNCED, EventType.REJECTED} and kinds & _POSTMARK_FOR_GOOD:
+        reason = _REASON.BOUNCED
+    return _report("postmark", event, state, reason, (event.metadata or {}).get(METADATA))
+
+
+def _report(
+    provider: str,
+    event: AnymailTrackingEvent,
+    state: DeliveryState,
+    reason: Suppression.Reason | None,
+    token: object,
+) -> Report:
+    try:
+        known = UUID(str(token))
+    except ValueError:
+        known = None
+    return Report(
+        provider=provider,
+        event_id=str(event.event_id),
+        state=state,
+        notification_id=str(event.message_id or "")[:512],
+        token=known,
+        address=str(event.recipient or ""),
+        reason=reason,
+        detail=str(event.description or event.mta_response or "")[:1000],
+    )

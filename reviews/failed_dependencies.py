@@ -1,0 +1,77 @@
+"""What a failed stage of a job needs from outside, by the names that circuits have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from criticizer import sql
+from criticizer.dependencies import name_of
+from deadletters.results import Failed
+from reviews import config
+from reviews.states import Stage
+
+MAX_NAMES = 20  # of one job: it may have hundreds of recipients
+
+_UNSENT = """
+SELECT job_id, recipient FROM deliveries
+ WHERE job_id = ANY(%(jobs)s) AND status NOT IN ('sent', 'superseded', 'cancelled', 'abandoned')
+ ORDER BY job_id, id"""
+
+
+def dependencies_of(failed: Sequence[Failed]) -> dict[int, list[str]]:
+    """Return, by job, the dependencies of its failed stage, without repetition."""
+    names: dict[int, list[str]] = {one.job_id: [] for one in failed}
+    fetching = [one.job_id for one in failed if one.stage == Stage.FETCH]
+    telling = [one.job_id for one in failed if one.stage == Stage.NOTIFY]
+    for one in failed:
+        if one.stage == Stage.LLM and settings.LLM_PROVIDER != "none":
+            names[one.job_id].append(config.model_dependency())
+    if fetching:
+        # git is local: nothing to protect, and nothing to ask.
+        for row in sql.rows(
+            "SELECT id FROM jobs WHERE id = ANY(%(jobs)s) AND changelist_id NOT LIKE 'git:%%'",
+            {"jobs": fetching},
+        ):
+            names[row["id"]].append(config.perforce_dependency())
+    if telling:
+        for row in sql.rows(_UNSENT, {"jobs": telling}):
+            name = of_recipient(row["recipient"])
+            known = names[row["job_id"]]
+            if name not in known and len(known) < MAX_NAMES:
+                known.append(name)
+    return names
+
+
+def source_of(job_id: int, stage: str, changelist_id: str, delivery_id: object = None) -> str:
+    """Return the one dependency that a stage's failure is about, as far as it is known; "" when not.
+
+    `delivery_id`: of the delivery that failed, where one did.
+    """
+    if stage == Stage.FETCH:
+        return (
+            changelist_id.partition("@")[0]
+            if changelist_id.startswith("git:")
+            else config.perforce_dependency()
+        )
+    if stage == Stage.LLM:
+        return config.model_dependency()
+    if isinstance(delivery_id, int):
+        recipient = sql.value("SELECT recipient FROM deliveries WHERE id = %(id)s", {"id": delivery_id})
+        return of_recipient(recipient) if recipient else ""
+    return ""
+
+
+def of_recipient(recipient: str) -> str:
+    """Return the dependency of a normalised recipient (`notifications.circuits`, without a provider)."""
+    channel, _, address = recipient.partition(":")
+    if channel == "webhook":
+        return name_of("provider", channel, urlsplit(address).netloc)
+    if (
+        channel == "mail"
+        and (settings.MAIL_PROVIDER or ("smtp" if settings.SMTP_HOST else "maildir")) == "maildir"
+    ):
+        return name_of("provider", "maildir")
+    return name_of("provider", channel)

@@ -1,0 +1,181 @@
+"""How the console finds jobs and attempts: orders, search keys, views. Each is served by an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import BooleanField, Exists, OuterRef, Q, QuerySet, Value
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from criticizer.admin import ReadOnlyAdmin, state_column
+from criticizer.bounded import at_most
+from criticizer.failures import ErrorClass
+from criticizer.full_text import Words, match
+from criticizer.keyset import PAGE_MILLISECONDS, KeysetAdmin, Ordering
+from criticizer.search import Key, SearchGrammar, SearchProblem, age, exact, flags, number
+from reviews.models import Attempt, ReviewJob, StageRun
+from reviews.scopes import scope_of
+from reviews.states import ACTIVE_JOB, AttemptOutcome, JobStatus, Stage, StageStatus
+
+ERROR_CLASSES = [(name.value, name.value) for name in ErrorClass]
+_LOOKED_AT = 1_000  # of the newest jobs, to see whether words are common
+_COMMON = 5  # of these: a page of them is soon found
+MOST_RARE = 10_000
+_ENDED = Q(finished_at__isnull=False)
+# What a stage is in that has begun and is not done.
+_AT_STAGE = (StageStatus.RUNNING, StageStatus.RETRY_WAIT, StageStatus.FAILED)
+
+
+def _words_of_jobs(words: Sequence[str]) -> Q:
+    """Return the condition on titles and authors.
+
+    PostgreSQL takes all words for equally common, and would read a million titles for one that
+    does not occur. So common ones are looked for among the newest, and of others the index says
+    first in which jobs they are.
+    """
+    expression = match(("title", "author"), words)
+    found = Q(expression)
+    rare = None if _is_common(found) else _jobs_with(found)
+    if rare is None:
+        # Hides from PostgreSQL what it would take for rare: it walks the list in its order.
+        return Q(Coalesce(expression, Value(False), output_field=BooleanField()))
+    if len(words) == 1:  # who types a number means a changelist
+        rare += ReviewJob.objects.filter(changelist_id=words[0]).values_list("pk", flat=True)[:100]
+    # One parameter: thousands of them take longer to write than to look up.
+    return Q(RawSQL('"jobs"."id" = ANY(%s)', [rare], output_field=BooleanField()))
+
+
+def _is_common(found: Q) -> bool:
+    newest = ReviewJob.objects.order_by("-created_at", "-id").values("pk")[:_LOOKED_AT]
+    return ReviewJob.objects.filter(found, pk__in=newest)[:_COMMON].count() == _COMMON
+
+
+def _jobs_with(found: Q) -> list[int] | None:
+    """Return the jobs of a condition on their words; None when there are many."""
+    ids: list[int] = []
+    with at_most(PAGE_MILLISECONDS, "enable_seqscan", "enable_indexscan"):
+        for part in (_ENDED, Q(status__in=ACTIVE_JOB)):  # an index each
+            jobs = ReviewJob.objects.filter(part, found).order_by().values_list("pk", flat=True)
+            ids += jobs[: MOST_RARE + 1]
+    return ids if len(ids) <= MOST_RARE else None
+
+
+JOB_WORDS = Words(_words_of_jobs, "the title and the author; a number alone is a changelist as well")
+
+
+def _with_stage(stage_condition: Q) -> Q:
+    return Q(Exists(StageRun.objects.filter(stage_condition, job=OuterRef("pk"))))
+
+
+def _stage_key() -> Key:
+    def condition(text: str) -> Q:
+        if text.lower() not in Stage.values:
+            raise SearchProblem(f"\u201c{text}\u201d is none of {', '.join(Stage.values)}")
+        return _with_stage(Q(stage=text.lower(), status__in=_AT_STAGE))
+
+    return Key(condition, "The stage it is at, or failed in", "llm")
+
+
+def _error_key() -> Key:
+    known = {value.lower(): value for value, _ in ERROR_CLASSES}
+
+    def condition(text: str) -> Q:
+        if text.lower() not in known:
+            raise SearchProblem(f"\u201c{text}\u201d is none of {', '.join(known.values())}")
+        return _with_stage(Q(error_class=known[text.lower()]))
+
+    return Key(condition, "The class of the last failure of one of its stages", "RATE_LIMITED")
+
+
+JOB_ORDERINGS = {
+    "newest": Ordering("Newest", ("-created_at", "-id")),
+    "oldest": Ordering("Oldest", ("created_at", "id")),
+    "finished": Ordering("Finished last", ("-finished_at", "-id"), where=_ENDED),
+}
+JOB_KEYS = {
+    "cl": exact("changelist_id", "The changelist", example="12345"),
+    "state": exact("status", "The state; several with commas", choices=JobStatus.choices),
+    "stage": _stage_key(),
+    "error": _error_key(),
+    "age": age("created_at", "How long ago it was requested", example="<2d"),
+    "finished": age("finished_at", "How long ago it ended", example="<1h"),
+    "version": number("review_version", "The version of the review", example=">1"),
+    "key": exact("idempotency_key", "The idempotency key of the request", example="p4-12345"),
+    "is": flags(
+        {"late": Q(is_late=True), "ended": _ENDED, "active": Q(status__in=ACTIVE_JOB)},
+        "Late, ended or active",
+    ),
+}
+JOB_VIEWS = {
+    "At work": "q=is%3Aactive",
+    "Failed": "q=state%3Adead_lettered%2Ctimed_out",
+    "Late": "q=is%3Alate",
+}
+
+
+@admin.register(Attempt)
+class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+    """Every try at a stage: what the numbers of the dashboard are made of."""
+
+    list_display = ("number_of", "stage", "state", "why", "job", "worker", "started_at", "took")
+    list_display_links = ("number_of",)
+    list_select_related = ("stage_run__job",)
+    orderings = {"newest": Ordering("Newest", ("-started_at", "-id"))}
+    search_keys = {
+        "error": exact("error_class", "The class of the failure", choices=ERROR_CLASSES),
+        "stage": exact("stage_run__stage", "The stage", choices=Stage.choices),
+        "outcome": exact("outcome", "How it ended", choices=AttemptOutcome.choices, example="failed"),
+        "cl": exact("stage_run__job__changelist_id", "The changelist", example="12345"),
+        "age": age("started_at", "How long ago it began", example="<1h"),
+        "number": number("number", "Which attempt of its stage it was", example=">1"),
+    }
+    starting_views = {"Failed today": "q=outcome%3Afailed+age%3A%3C1d"}
+    fields = readonly_fields = (
+        "job", "stage", "number", "state", "error_class", "code", "detail", "context", "worker",
+        "started_at", "finished_at", "retry_delay_seconds",
+    )  # fmt: skip
+    state = state_column("outcome", "outcome")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        # What a list shows; three whole rows a line would double its cost.
+        found = super().get_queryset(request).only(
+            "number", "outcome", "error_class", "detail", "worker", "started_at", "finished_at",
+            "stage_run__stage", "stage_run__job__changelist_id", "stage_run__job__review_version",
+        )  # fmt: skip
+        scope = scope_of(request.user)
+        if scope.everything:
+            return found
+        return found.filter(stage_run__job__in=ReviewJob.objects.filter(scope.of_jobs()))
+
+    @admin.display(description="attempt")
+    def number_of(self, attempt: Attempt) -> str:
+        return f"Attempt {attempt.number}"
+
+    @admin.display(description="stage")
+    def stage(self, attempt: Attempt) -> str:
+        return attempt.stage_run.stage
+
+    @admin.display(description="error")
+    def why(self, attempt: Attempt) -> SafeString | str:
+        if not attempt.error_class:
+            return ""
+        return format_html('{}<br><span class="quiet">{}</span>', attempt.error_class, attempt.detail[:140])
+
+    @admin.display(description="review")
+    def job(self, attempt: Attempt) -> SafeString:
+        job = attempt.stage_run.job
+        address = reverse("admin:reviews_reviewjob_change", args=[job.pk])
+        return format_html('<a class="path" href="{}">{}</a>', address, str(job)[:80])
+
+    @admin.display(description="took")
+    def took(self, attempt: Attempt) -> str:
+        if attempt.finished_at is None:
+            return ""
+        return f"{(attempt.finished_at - attempt.started_at).total_seconds():.1f} s"

@@ -1,0 +1,92 @@
+"""What recipients are told about a review: its report, and a message of it to each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from django.conf import settings
+from django.urls import reverse
+
+from notifications import changes, sending, unsubscribe
+from notifications.messages import ExcerptLine, Report, ReportFile, ReportFinding, render
+from notifications.models import Delivery
+from notifications.providers.base import Message
+from notifications.states import DeliveryStatus
+from reviews.models import FindingRow, ReviewJob
+from reviews.states import Stage, StageStatus
+
+_LATE = "Late result: this review was finished after its deadline."
+
+
+def report_of(job: ReviewJob) -> Report:
+    """Return what is told about a reviewed job, compared with the version before; the same each time."""
+    llm = job.stages.get(stage=Stage.LLM)
+    path = reverse("reviews:detail", args=[job.pk])
+    report = Report(
+        changelist_id=job.changelist_id,
+        review_version=job.review_version,
+        title=job.title,
+        author=job.author,
+        url=settings.BASE_URL.rstrip("/") + path,
+        reviewed_at=llm.finished_at or job.created_at,
+        banner=" ".join(filter(None, [_LATE if job.is_late else "", job.banner])),
+        findings=tuple(_finding(row) for row in job.findings.all()),
+        coverage=tuple(ReportFile(row.file, row.status, row.reason) for row in job.coverage.all()),
+    )
+    earlier = _reviewed_before(job)
+    if earlier is None:
+        return report
+    return changes.compared(report, earlier.review_version, map(_finding, earlier.findings.all()))
+
+
+def messages_for(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, Message]:
+    """Return the message to each recipient: `reports` holds what each of them may read."""
+    answers = _messages_before(job, reports)
+    messages = {}
+    for recipient, report in reports.items():
+        token = sending.token_for(job.changelist_id, recipient, job.review_version)
+        link = unsubscribe.link(recipient, token)
+        messages[recipient] = render(
+            report, recipient, token, unsubscribe_url=link, answers=answers.get(recipient)
+        )
+    return messages
+
+
+def _reviewed_before(job: ReviewJob) -> ReviewJob | None:
+    """Return the newest earlier version that was reviewed."""
+    earlier = ReviewJob.objects.filter(
+        changelist_id=job.changelist_id,
+        review_version__lt=job.review_version,
+        stages__stage=Stage.LLM,
+        stages__status=StageStatus.SUCCEEDED,
+    )
+    return earlier.order_by("-review_version").first()
+
+
+def _messages_before(job: ReviewJob, recipients: Mapping[str, Report]) -> dict[str, UUID]:
+    """Return the token of the newest message that each recipient has of an earlier version."""
+    sent = Delivery.objects.filter(
+        changelist_id=job.changelist_id,
+        review_version__lt=job.review_version,
+        recipient__in=recipients,
+        status=DeliveryStatus.SENT,
+    )
+    return dict(sent.order_by("review_version").values_list("recipient", "token"))
+
+
+def _finding(row: FindingRow) -> ReportFinding:
+    return ReportFinding(
+        file=row.file,
+        severity=row.severity,
+        title=row.title,
+        message=row.message,
+        category=row.category,
+        line=row.line,
+        end_line=row.end_line,
+        side=row.side,
+        suggestion=row.suggestion,
+        source=row.source,
+        excerpt=tuple(ExcerptLine(text, kind, line) for line, kind, text in row.excerpt),
+        anchor=f"finding-{row.pk}",  # templates/reviews/_finding.html
+    )

@@ -1,0 +1,150 @@
+"""Keeps the dashboard's figures: what ended, was tried and was sent, in five minutes and in hours.
+
+Everything is counted anew from the rows, by their time indexes: a worker that dies half-way,
+or a figure that came late, changes nothing in the end. Work that is counted when it began and
+ends later is found by counting each stretch once more when it is an hour old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from django.db import DatabaseError, connection, transaction
+from django.utils import timezone
+
+from criticizer import sql
+from criticizer.bounded import TookTooLong, at_most
+
+log = structlog.get_logger(__name__)
+
+FINE, COARSE = 300, 3600  # seconds of a stretch
+EVERY_SECONDS = 20  # two clusters that keep house do not count twice
+AGAIN = timedelta(hours=1)  # how far back is counted again when a stretch is over
+AT_ONCE = timedelta(hours=6)  # of a long gap, in one transaction
+MOST_AT_ONCE = 4
+BACKFILL = timedelta(days=7)
+KEPT = {FINE: timedelta(days=3), COARSE: timedelta(days=100)}
+LIMIT_MILLISECONDS = 20_000
+_LOCK = 7_100_003
+_STEPS_PER_DOUBLING = 4
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Times are counted in steps of a quarter of a doubling: sums of counts stay percentiles.
+_STEP = "round(4 * ln(greatest(extract(epoch FROM {})::float8, 0.001)) / ln(2))::int"
+_ATTEMPT_STEP = _STEP.format("a.finished_at - a.started_at")
+_REVIEW_STEP = _STEP.format("finished_at - created_at")
+
+_COUNT = f"""
+INSERT INTO rollups (seconds, started_at, kind, label, number)
+SELECT {FINE}, date_bin('{FINE} seconds', at, 'epoch'::timestamptz), kind, label, count(*) FROM (
+  SELECT 'jobs' AS kind, finished_at AS at, status AS label FROM jobs
+   WHERE finished_at >= %(since)s AND finished_at < %(until)s
+  UNION ALL
+  SELECT 'latency', finished_at, 'review:' || {_REVIEW_STEP} FROM jobs
+   WHERE finished_at >= %(since)s AND finished_at < %(until)s AND status = 'succeeded'
+  UNION ALL
+  SELECT 'attempts', a.started_at, s.stage || ':' || a.outcome || ':' || a.error_class
+    FROM attempts a JOIN stage_runs s ON s.id = a.stage_run_id
+   WHERE a.started_at >= %(since)s AND a.started_at < %(until)s
+  UNION ALL
+  SELECT 'latency', a.started_at, s.stage || ':' || {_ATTEMPT_STEP}
+    FROM attempts a JOIN stage_runs s ON s.id = a.stage_run_id
+   WHERE a.started_at >= %(since)s AND a.started_at < %(until)s AND a.outcome = 'succeeded'
+  UNION ALL
+  SELECT 'deliveries', created_at, status FROM deliveries
+   WHERE created_at >= %(since)s AND created_at < %(until)s
+) happened GROUP BY 1, 2, 3, 4"""  # noqa: S608  constants of this module
+_FORGET = """
+DELETE FROM rollups
+ WHERE seconds = %(seconds)s AND started_at >= %(since)s AND started_at < %(until)s AND kind <> 'mark'"""
+_SUM = f"""
+INSERT INTO rollups (seconds, started_at, kind, label, number)
+SELECT {COARSE}, date_bin('{COARSE} seconds', started_at, 'epoch'::timestamptz), kind, label, sum(number)
+  FROM rollups
+ WHERE seconds = {FINE} AND started_at >= %(since)s AND started_at < %(until)s AND kind <> 'mark'
+ GROUP BY 1, 2, 3, 4"""  # noqa: S608  constants of this module
+_PRUNE = "DELETE FROM rollups WHERE seconds = %(seconds)s AND started_at < %(before)s AND kind <> 'mark'"
+_UNMARK = "DELETE FROM rollups WHERE seconds = 0"
+_MARK = """
+INSERT INTO rollups (seconds, started_at, kind, label, number)
+VALUES (0, %(done)s, 'mark', '', %(now)s)"""
+
+
+def roll_up() -> None:
+    """Bring the figures up to date; of a long gap, a day at a time. Never raises for the database."""
+    try:
+        for _ in range(MOST_AT_ONCE):
+            if not _stretch():
+                return
+    except (DatabaseError, TookTooLong) as error:
+        log.warning("rollup_failed", error=type(error).__name__)
+
+
+def brought_up_to_date_at() -> datetime | None:
+    """Return when the figures were last counted; None before the first time."""
+    number = sql.value("SELECT number FROM rollups WHERE seconds = 0 AND kind = 'mark'")
+    return None if number is None else _EPOCH + timedelta(seconds=int(number))
+
+
+def _stretch() -> bool:
+    """Count what is due; return whether there is more."""
+    with at_most(LIMIT_MILLISECONDS), transaction.atomic():
+        if not sql.value("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK]):
+            return False
+        now = timezone.now()
+        mark = sql.row("SELECT started_at, number FROM rollups WHERE seconds = 0 AND kind = 'mark'")
+        edge = _floor(now, FINE)
+        done = mark["started_at"] if mark else edge - BACKFILL
+        if mark and done >= edge and now.timestamp() - mark["number"] < EVERY_SECONDS:
+            return False
+        is_new = done < edge
+        # From the full hour: the sum of an hour needs all of its stretches, also those pruned since.
+        since = _floor(done - AGAIN, COARSE) if is_new else done - timedelta(seconds=FINE)
+        until = edge + timedelta(seconds=FINE) if done + AT_ONCE >= edge else done + AT_ONCE
+        _recount(since, until)
+        now_done = max(done, min(edge, until))
+        if is_new:
+            _prune(now)
+        _run(_UNMARK, {})
+        _run(_MARK, {"done": now_done, "now": int(now.timestamp())})
+        return now_done < edge
+
+
+def _recount(since: datetime, until: datetime) -> None:
+    _run(_FORGET, {"seconds": FINE, "since": since, "until": until})
+    _run(_COUNT, {"since": since, "until": until})
+    hours = {"since": _floor(since, COARSE), "until": _floor(until, COARSE) + timedelta(seconds=COARSE)}
+    _run(_FORGET, {"seconds": COARSE, **hours})
+    _run(_SUM, hours)
+
+
+def _prune(now: datetime) -> None:
+    for seconds, kept in KEPT.items():
+        _run(_PRUNE, {"seconds": seconds, "before": _floor(now - kept, COARSE)})
+
+
+def _run(statement: str, values: Mapping[str, datetime | int]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+
+
+def _floor(moment: datetime, seconds: int) -> datetime:
+    return _EPOCH + timedelta(seconds=moment.timestamp() // seconds * seconds)
+
+
+def step_seconds(step: int) -> float:
+    """Return the time in seconds that a step of a `latency` label stands for."""
+    return float(2 ** (step / _STEPS_PER_DOUBLING))
+
+
+def percentile_of(steps: Mapping[int, int], percent: int) -> float | None:
+    """Return a percentile in seconds of counted steps, within an eighth of a doubling; None without any."""
+    total = sum(steps.values())
+    seen = 0
+    for step, number in sorted(steps.items()):
+        seen += number
+        if seen * 100 >= total * percent:
+            return step_seconds(step)
+    return None

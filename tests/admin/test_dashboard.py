@@ -1,0 +1,251 @@
+"""The console's first page: what is counted, who sees it, and what it costs."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from criticizer import charts
+from reviews import rollup
+from reviews.dashboard import dashboard
+from reviews.dashboard_past import WINDOWS, read
+from reviews.models import Rollup
+from reviews.states import AttemptOutcome, JobStatus
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _short_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollup, "BACKFILL", timedelta(hours=3))
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    ann = factories.UserFactory(is_staff=True, reads=False)
+    ann.groups.add(Group.objects.get(name="operator"))
+    client.force_login(ann)
+    return client
+
+
+def ended(status: str, minutes_ago: float, took: float = 30) -> Any:
+    at = timezone.now() - timedelta(minutes=minutes_ago)
+    return factories.ReviewJobFactory(
+        status=status, finished_at=at, created_at=at - timedelta(seconds=took), deadline_at=at
+    )
+
+
+def attempted(error_class: str = "", seconds: float = 2, minutes_ago: float = 30) -> Any:
+    at = timezone.now() - timedelta(minutes=minutes_ago)
+    return factories.AttemptFactory(
+        stage_run=factories.StageRunFactory(stage="llm"),
+        started_at=at,
+        finished_at=at + timedelta(seconds=seconds),
+        outcome=AttemptOutcome.FAILED if error_class else AttemptOutcome.SUCCEEDED,
+        error_class=error_class,
+    )
+
+
+def counted(kind: str, seconds: int = rollup.FINE) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for row in Rollup.objects.filter(kind=kind, seconds=seconds):
+        found[row.label] = found.get(row.label, 0) + row.number
+    return found
+
+
+def test_what_happened_is_counted_once_however_often_it_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        ended(JobStatus.SUCCEEDED, 20)
+    ended(JobStatus.DEAD_LETTERED, 90)
+    attempted()
+    attempted("RATE_LIMITED")
+    factories.DeliveryFactory()
+    factories.ReviewJobFactory()  # at work
+    monkeypatch.setattr(rollup, "BACKFILL", timedelta(days=2))
+    for _ in range(4):  # a gap of two days, a day at a time; then nothing is new
+        rollup.roll_up()
+    for seconds in (rollup.FINE, rollup.COARSE):
+        assert counted("jobs", seconds) == {"succeeded": 3, "dead_lettered": 1}
+        assert counted("attempts", seconds) == {"llm:succeeded:": 1, "llm:failed:RATE_LIMITED": 1}
+        assert counted("deliveries", seconds) == {"pending": 1}
+    assert Rollup.objects.filter(kind="mark").count() == 1
+    assert rollup.brought_up_to_date_at() is not None
+
+
+def test_what_ends_late_is_counted_when_its_stretch_is_an_hour_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = attempted(minutes_ago=30)
+    type(attempt).objects.filter(pk=attempt.pk).update(outcome=AttemptOutcome.STARTED, finished_at=None)
+    rollup.roll_up()
+    assert counted("attempts") == {"llm:started:": 1}
+    type(attempt).objects.filter(pk=attempt.pk).update(outcome="succeeded", finished_at=timezone.now())
+    later = timezone.now() + timedelta(minutes=6)
+    monkeypatch.setattr(rollup.timezone, "now", lambda: later)
+    rollup.roll_up()
+    assert counted("attempts") == {"llm:succeeded:": 1}
+
+
+def test_old_counts_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    for days, seconds in ((4, rollup.FINE), (4, rollup.COARSE), (101, rollup.COARSE)):
+        at = timezone.now() - timedelta(days=days)
+        Rollup.objects.create(seconds=seconds, started_at=at, kind="jobs", label="succeeded", number=1)
+    monkeypatch.setattr(rollup, "BACKFILL", timedelta(hours=1))
+    rollup.roll_up()
+    assert [row.seconds for row in Rollup.objects.filter(kind="jobs")] == [rollup.COARSE]
+
+
+def test_a_database_that_is_away_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> bool:
+        raise rollup.TookTooLong
+
+    monkeypatch.setattr(rollup, "_stretch", fail)
+    rollup.roll_up()
+
+
+def test_percentiles_come_out_of_counted_steps_within_a_tenth() -> None:
+    for seconds in [0.5] * 50 + [8.0] * 45 + [100.0] * 5:
+        attempted(seconds=seconds)
+    rollup.roll_up()
+    steps = {int(label.split(":")[1]): number for label, number in counted("latency").items()}
+    for percent, wanted in ((50, 0.5), (95, 8.0), (99, 100.0)):
+        assert rollup.percentile_of(steps, percent) == pytest.approx(wanted, rel=0.1)
+    assert rollup.percentile_of({}, 50) is None
+
+
+def test_the_dashboard_says_how_it_goes(operator: Client) -> None:
+    for _ in range(9):
+        ended(JobStatus.SUCCEEDED, 20)
+    letter = factories.DeadLetterFactory()
+    ended(JobStatus.TIMED_OUT, 20)
+    attempted("RATE_LIMITED")
+    factories.OutboxMessageFactory(available_at=timezone.now() - timedelta(minutes=10))
+    factories.WorkerClusterFactory(queue="stages", workers=2)
+    rollup.roll_up()
+    shown = dashboard("24h")
+    tiles = {tile.title: tile for tile in shown.tiles}
+    assert int(tiles["Reviews ended"].number) >= 10
+    assert tiles["Due in the queue"].tone == "danger"
+    assert (tiles["Workers"].number, tiles["Workers"].tone) == ("2", "danger")
+    assert "nobody serves llm" in tiles["Workers"].note
+    assert int(tiles["Open dead letters"].number) >= 1, letter
+    assert [bar.name for bar in shown.attempts] == ["RATE_LIMITED"]
+    page = operator.get("/admin/").content.decode()
+    assert "How it goes" in page
+    assert "RATE_LIMITED" in page
+
+
+def test_every_number_leads_to_the_rows_behind_it(operator: Client) -> None:
+    good, late = ended(JobStatus.SUCCEEDED, 20), ended(JobStatus.TIMED_OUT, 20)
+    attempt = attempted("RATE_LIMITED")
+    rollup.roll_up()
+    page = operator.get("/admin/").content.decode()
+    inside = page[page.index('id="dashboard"') : page.index("</section>\n<script")]
+    addresses = {unescape(found) for found in re.findall(r'href="([^"]+)"', inside)}
+    assert len(addresses) > 10
+    for address in addresses:
+        answer = operator.get(address)
+        assert (address, answer.status_code) == (address, 200)
+        assert "There is no key" not in answer.content.decode()
+        assert "is none of" not in answer.content.decode()
+    shown = dashboard("24h")
+    by_name = {series.name: series.href for series in shown.throughput.series}
+    for name, job in (("succeeded", good), ("timed out", late)):
+        assert [row.pk for row in operator.get(by_name[name]).context["cl"].result_list] == [job.pk]
+    assert [row.pk for row in operator.get(shown.attempts[0].href).context["cl"].result_list] == [attempt.pk]
+
+
+@pytest.mark.parametrize("window", [*WINDOWS, "", "x", "24h' OR 1"])
+def test_each_window_is_drawn_and_any_other_is_the_usual_one(operator: Client, window: str) -> None:
+    answer = operator.get("/admin/", {"window": window})
+    assert answer.status_code == 200
+    assert dashboard(window).window.name == (window if window in WINDOWS else "24h")
+
+
+def test_the_page_without_anything_says_so(operator: Client) -> None:
+    page = operator.get("/admin/").content.decode()
+    for text in ("Nothing was counted yet", "No review ended in this time.", "No attempt failed"):
+        assert text in page
+
+
+def test_old_figures_are_called_old(operator: Client) -> None:
+    rollup.roll_up()
+    Rollup.objects.filter(kind="mark").update(number=int(timezone.now().timestamp()) - 1000)
+    assert "These figures are old." in operator.get("/admin/").content.decode()
+
+
+def test_the_refresh_sends_the_dashboard_or_nothing_new(operator: Client) -> None:
+    first = operator.get(reverse("dashboard-live"), {"window": "1h"})
+    assert first.headers["X-Live-Next"] == "15"
+    assert b'id="dashboard"' in first.content
+    again = operator.get(reverse("dashboard-live"), {"window": "1h", "have": first.headers["X-Live-Have"]})
+    assert again.status_code == 204
+
+
+def test_who_may_not_see_everything_sees_no_figures(client: Client) -> None:
+    bob = factories.UserFactory(is_staff=True)
+    client.force_login(bob)
+    assert "How it goes" not in client.get("/admin/").content.decode()
+    assert client.get(reverse("dashboard-live")).status_code == 403
+
+
+def test_the_dashboard_reads_no_table_of_jobs_whole(
+    operator: Client, django_assert_max_num_queries: Any
+) -> None:
+    ended(JobStatus.SUCCEEDED, 20)
+    with django_assert_max_num_queries(60) as queries:
+        dashboard("7d")
+    for query in queries.captured_queries:
+        sql = query["sql"].upper()
+        if "COUNT(" in sql:
+            assert "LIMIT" in sql, sql
+
+
+def test_slots_end_with_the_present_one() -> None:
+    now = datetime(2026, 3, 1, 12, 17, tzinfo=UTC)
+    Rollup.objects.create(
+        seconds=rollup.FINE, started_at=datetime(2026, 3, 1, 12, 15, tzinfo=UTC), kind="jobs",
+        label="succeeded", number=5,
+    )  # fmt: skip
+    figures = read(WINDOWS["24h"], now)
+    assert len(figures.slots) == 48
+    assert figures.slots[-1] == datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+    assert figures.of("jobs", "succeeded") == [0] * 47 + [5]
+
+
+# -- charts -----------------------------------------------------------------------------------
+
+
+def test_bars_stack_within_their_box_and_one_among_thousands_is_seen() -> None:
+    series = [charts.Series("good", "s-ok", [990, 0]), charts.Series("bad", "s-danger", [1, 0])]
+    chart = charts.stacked_bars("t", "Title", ["a", "b"], series)
+    good, bad = chart.bars
+    assert (chart.top, len(chart.bars)) == ("1\u2009000", 2)
+    assert good.y - bad.y == pytest.approx(1, abs=0.02)  # as far as its box goes
+    assert bad.height >= 1.5
+    assert all(0 <= bar.y <= bar.y + bar.height <= 100.01 for bar in chart.bars)
+    assert chart.rows == [("a", ["990", "1"])]
+    assert chart.sentence == "990 good, 1 bad"
+
+
+def test_a_line_breaks_where_there_is_no_number() -> None:
+    series = [charts.Series("p95", "s-1", [1.0, 2.0, None, 4.0])]
+    (line,) = charts.lines("t", "T", list("abcd"), series, charts.seconds, "x").lines
+    assert line.d.count("M") == 2
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.05, "50 ms"), (3.44, "3.4 s"), (45, "45 s"), (600, "10 min")])
+def test_times_are_short(value: float, text: str) -> None:
+    assert charts.seconds(value) == text
+
+
+@pytest.mark.parametrize(("value", "top"), [(0.3, 0.5), (1, 1), (1.1, 2), (99, 100), (101, 200)])
+def test_axes_end_at_round_numbers(value: float, top: float) -> None:
+    assert charts.nice_top(value) == pytest.approx(top)

@@ -1,0 +1,236 @@
+"""Groups of the same failure: the landing page, their page, and what operators decide about them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.test import Client
+from django.utils import timezone
+
+from deadletters import groups
+from deadletters.admin_sparkline import counts_by_day, sentence, sparkline
+from deadletters.fingerprint import Fingerprint
+from deadletters.models import DeadLetterGroup, DeadLetterGroupDay
+from tests import factories
+from tests.admin.test_deadletters import answer, messages_of
+
+pytestmark = pytest.mark.django_db
+LIST = "/admin/deadletters/deadlettergroup/"
+
+
+@pytest.fixture
+def ann(client: Client) -> Client:
+    user = factories.UserFactory(username="ann", is_staff=True)
+    user.groups.add(Group.objects.get(name="operator"))
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def group() -> DeadLetterGroup:
+    letter = factories.DeadLetterFactory(error_class="AUTH_DENIED", stage="llm")
+    return DeadLetterGroup.objects.get(pk=letter.group_id)
+
+
+def ask(client: Client, action: str, ids: list[int]) -> Any:
+    """Choose groups as their own pages do: whatever their status."""
+    return client.post(f"{LIST}?by=all", {"action": action, "_selected_action": ids}, follow=True)
+
+
+def decide(client: Client, action: str, group: DeadLetterGroup, **fields: Any) -> DeadLetterGroup:
+    answer(client, ask(client, action, [group.pk]), **fields)
+    return DeadLetterGroup.objects.get(pk=group.pk)
+
+
+def listed(client: Client, query: str = "") -> list[int]:
+    return [row.pk for row in client.get(LIST + query).context["cl"].result_list]
+
+
+# -- the drawing ---------------------------------------------------------------------------------
+
+
+def test_a_day_without_a_failure_counts_nothing() -> None:
+    today = timezone.now().date()
+    counted = {today: 3, today - timedelta(days=13): 1, today - timedelta(days=14): 9}
+    assert counts_by_day(counted, today) == [1, *[0] * 12, 3]
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ([0] * 14, "None in the last 14 days"),
+        ([0] * 13 + [4], "4 in the last 14 days, 4 today, most today: 4"),
+        ([5] + [0] * 12 + [1], "6 in the last 14 days, 1 today, most 13 days ago: 5"),
+        ([0] * 12 + [7, 7], "14 in the last 14 days, 7 today, most today: 7"),
+    ],
+)
+def test_the_drawing_is_said_in_words(counts: list[int], words: str) -> None:
+    assert sentence(counts) == words
+    assert f'aria-label="{words}"' in sparkline(counts)
+
+
+def test_one_failure_beside_thousands_is_still_drawn() -> None:
+    heights = [int(h) for h in re.findall(r'height="(\d+)"/>', sparkline([5000, 1, 0]))]
+    assert heights == [22, 3, 1]
+
+
+# -- the landing page ------------------------------------------------------------------------------
+
+
+def test_the_page_says_what_broke_since_when_how_often_and_whose(ann: Client, group: DeadLetterGroup) -> None:
+    DeadLetterGroupDay.objects.create(group=group, day=timezone.now().date(), count=4)
+    groups.assign(group.pk, actor="ann", owner="team platform")
+    groups.annotate(group.pk, actor="ann", note="see the wall", runbook_url="https://runbooks.example.com/7")
+    text = ann.get(LIST).content.decode()
+    for part in (
+        "AUTH_DENIED",
+        "1 open",
+        "4 in the last 14 days, 4 today",
+        "team platform",
+        "see the wall",
+        'href="https://runbooks.example.com/7"',
+        f"{LIST}{group.pk}/change/",
+    ):
+        assert part in text
+
+
+def test_the_trend_costs_one_query_however_many_groups(
+    ann: Client, django_assert_max_num_queries: Any
+) -> None:
+    for error_class in ("AUTH_DENIED", "NOT_FOUND", "RATE_LIMITED", "INTERNAL_BUG", "PATH_DENIED"):
+        factories.DeadLetterFactory(error_class=error_class)
+    with django_assert_max_num_queries(14) as queries:
+        ann.get(LIST)
+    trends = [query["sql"] for query in queries.captured_queries if "dead_letter_group_days" in query["sql"]]
+    assert len(trends) == 1
+
+
+def test_only_what_needs_attention_is_listed_first(ann: Client, group: DeadLetterGroup) -> None:
+    quiet = factories.DeadLetterGroupFactory(error_class="NOT_FOUND", status="ignored")
+    assert listed(ann) == [group.pk]
+    assert set(listed(ann, "?by=all")) == {group.pk, quiet.pk}
+    assert listed(ann, "?q=state:ignored") == [quiet.pk]
+
+
+def test_snoozed_groups_are_told_apart(ann: Client, group: DeadLetterGroup) -> None:
+    groups.snooze(group.pk, actor="ann", until=timezone.now() + timedelta(hours=1))
+    assert "Snoozed" in ann.get(LIST).content.decode()
+    assert listed(ann, "?q=-is:snoozed") == []
+    assert listed(ann, "?q=is:snoozed") == [group.pk]
+
+
+def test_an_empty_list_teaches_what_stands_here(ann: Client) -> None:
+    assert "Nothing is broken." in ann.get(LIST).content.decode()
+
+
+# -- decisions -------------------------------------------------------------------------------------
+
+
+def test_acknowledge_resolve_ignore_and_reopen(ann: Client, group: DeadLetterGroup) -> None:
+    assert decide(ann, "acknowledge", group, reason="mine").status == "acknowledged"
+    assert decide(ann, "ignore", group, reason="known").status == "ignored"
+    assert decide(ann, "reopen", group, reason="not so known").status == "open"
+    assert DeadLetterGroup.objects.get(pk=group.pk).owner == "ann"
+    history = list(group.events.order_by("id").values_list("action", "actor", "reason"))
+    assert history == [
+        ("acknowledged", "ann", "mine"),
+        ("ignored", "ann", "known"),
+        ("reopened", "ann", "not so known"),
+    ]
+
+
+def test_a_group_with_open_letters_is_not_resolved_and_says_why(ann: Client, group: DeadLetterGroup) -> None:
+    response = answer(ann, ask(ann, "resolve", [group.pk]), reason="over")
+    assert messages_of(response) == ["0 resolved, 1 skipped: 1 of its letters are still open."]
+
+
+def test_assign_snooze_and_note(ann: Client, group: DeadLetterGroup) -> None:
+    assert decide(ann, "assign", group, owner="carol").owner == "carol"
+    until = decide(ann, "snooze", group, hours="24", reason="the vendor works on it").snooze_until
+    assert until is not None
+    assert timedelta(hours=23) < until - timezone.now() < timedelta(hours=25)
+    noted = decide(ann, "annotate", group, note="call the vendor", runbook_url="https://r.example.com")
+    assert (noted.note, noted.runbook_url) == ("call the vendor", "https://r.example.com")
+
+
+@pytest.mark.parametrize(
+    ("action", "fields"),
+    [
+        ("acknowledge", {"reason": ""}),
+        ("ignore", {"reason": " "}),
+        ("snooze", {"hours": "0", "reason": "because"}),
+        ("snooze", {"hours": "9999", "reason": "because"}),
+        ("annotate", {"runbook_url": "javascript:alert(1)"}),
+    ],
+)
+def test_a_decision_that_is_not_filled_in_changes_nothing(
+    ann: Client, group: DeadLetterGroup, action: str, fields: dict[str, str]
+) -> None:
+    version = DeadLetterGroup.objects.get(pk=group.pk).row_version
+    response = answer(ann, ask(ann, action, [group.pk]), **fields)
+    assert "Nothing was done yet" in response.content.decode()
+    assert DeadLetterGroup.objects.get(pk=group.pk).row_version == version
+
+
+def test_several_groups_are_decided_about_together(ann: Client, group: DeadLetterGroup) -> None:
+    other = factories.DeadLetterFactory(error_class="NOT_FOUND").group
+    groups.acknowledge(other.pk, actor="bob")
+    response = answer(ann, ask(ann, "acknowledge", [group.pk, other.pk]), reason="mine")
+    assert messages_of(response) == ["1 acknowledged, 1 skipped: already acknowledged."]
+
+
+def test_a_group_that_somebody_decided_about_meanwhile_is_left_alone(
+    ann: Client, group: DeadLetterGroup
+) -> None:
+    question = ask(ann, "acknowledge", [group.pk])
+    groups.occurred(
+        Fingerprint(group.fingerprint, "again"),
+        stage="llm",
+        error_class="AUTH_DENIED",
+        source="",
+        at=timezone.now(),
+    )
+    groups.assign(group.pk, actor="bob", owner="bob")
+    assert messages_of(answer(ann, question, reason="mine")) == [
+        "0 acknowledged, 1 skipped: assigned by bob meanwhile."
+    ]
+    assert messages_of(answer(ann, ask(ann, "acknowledge", [group.pk]), reason="mine")) == ["1 acknowledged."]
+
+
+def test_a_reader_decides_nothing(client: Client, group: DeadLetterGroup) -> None:
+    user = factories.UserFactory(is_staff=True)
+    user.groups.add(Group.objects.get(name="auditor"))
+    client.force_login(user)
+    text = client.get(f"{LIST}{group.pk}/change/").content.decode()
+    assert "Acknowledge" not in text
+    assert "Replay all" not in text
+    ask(client, "ignore", [group.pk])
+    assert DeadLetterGroup.objects.get(pk=group.pk).status == "open"
+
+
+# -- the page of a group -----------------------------------------------------------------------------
+
+
+def test_the_group_leads_to_its_letters_and_takes_them_a_step_on(ann: Client, group: DeadLetterGroup) -> None:
+    factories.DeadLetterFactory(error_class="AUTH_DENIED", stage="llm", status="triaged")
+    text = ann.get(f"{LIST}{group.pk}/change/").content.decode()
+    for part in ("Replay all 2 open", "Triage all 1", "Remediate all 1", "Fingerprint", "v1:"):
+        assert part in text
+
+
+def test_a_link_that_is_none_is_not_made_one(ann: Client, group: DeadLetterGroup) -> None:
+    DeadLetterGroup.objects.filter(pk=group.pk).update(runbook_url="javascript:alert(1)")
+    for address in (LIST, f"{LIST}{group.pk}/change/"):
+        assert "javascript:" not in ann.get(address).content.decode()
+
+
+def test_a_group_that_is_gone_leads_back(ann: Client) -> None:
+    assert ann.get(f"{LIST}999999/change/").status_code == 302
+
+
+def test_a_group_is_not_edited_by_hand(ann: Client, group: DeadLetterGroup) -> None:
+    assert ann.post(f"{LIST}{group.pk}/change/", {"status": "ignored"}).status_code == 403

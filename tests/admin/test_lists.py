@@ -1,0 +1,297 @@
+"""Lists by key: pages, orders, counts, search and views, through the real requests."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from criticizer import bounded, keyset
+from criticizer.bounded import Count, TookTooLong, at_most, bounded_count
+from criticizer.keyset import KeysetAdmin, Ordering, cursor_of, read_cursor
+from criticizer.models import SavedView
+from reviews.models import ReviewJob
+from reviews.states import JobStatus
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+JOBS = "/admin/reviews/reviewjob/"
+NEWEST = Ordering("Newest", ("-created_at", "-id"))
+
+
+@pytest.fixture
+def root(client: Client) -> Client:
+    client.force_login(factories.UserFactory(is_staff=True, is_superuser=True))
+    return client
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeysetAdmin, "list_per_page", 3)
+    monkeypatch.setattr(type(admin.site.get_model_admin(ReviewJob)), "list_per_page", 3, raising=False)
+
+
+def ids(response: Any) -> list[int]:
+    return [job.pk for job in response.context["cl"].result_list]
+
+
+def jobs(number: int, **fields: Any) -> list[int]:
+    """Make jobs, oldest first; every two of them at the same moment."""
+    start = timezone.now() - timedelta(hours=1)
+    made = [
+        factories.ReviewJobFactory(created_at=start + timedelta(minutes=index // 2), **fields)
+        for index in range(number)
+    ]
+    return [job.pk for job in made]
+
+
+def test_pages_lead_to_every_row_once_and_back(root: Client, small_pages: None) -> None:
+    newest_first = jobs(8)[::-1]
+    seen, page = [], root.get(JOBS)
+    pages = [ids(page)]
+    while page.context["cl"].older_url:
+        page = root.get(JOBS + page.context["cl"].older_url)
+        pages.append(ids(page))
+    seen = [pk for rows in pages for pk in rows]
+    assert seen == newest_first
+    assert [len(rows) for rows in pages] == [3, 3, 2]
+    backwards = [ids(page)]
+    while page.context["cl"].newer_url:
+        page = root.get(JOBS + page.context["cl"].newer_url)
+        backwards.append(ids(page))
+    assert backwards == pages[::-1]
+    assert page.context["cl"].older_url
+
+
+def test_rows_that_come_meanwhile_move_no_page(root: Client, small_pages: None) -> None:
+    first = jobs(6)
+    older = root.get(JOBS).context["cl"].older_url
+    factories.ReviewJobFactory()
+    assert ids(root.get(JOBS + older)) == first[2::-1]
+
+
+def test_the_other_order_runs_the_other_way(root: Client, small_pages: None) -> None:
+    first = jobs(5)
+    page = root.get(JOBS, {"by": "oldest"})
+    assert ids(page) == first[:3]
+    rest = root.get(JOBS + page.context["cl"].older_url)
+    assert ids(rest) == first[3:]
+    assert rest.context["cl"].ordering_name == "oldest"
+
+
+def test_an_order_of_ended_jobs_shows_only_those(root: Client) -> None:
+    jobs(2)
+    done = factories.ReviewJobFactory(status=JobStatus.CANCELLED, finished_at=timezone.now())
+    assert ids(root.get(JOBS, {"by": "finished"})) == [done.pk]
+
+
+@pytest.mark.parametrize("place", ["x", "1", "1,2,3", "1,x", ",", "9" * 30 + ",1", "1," + "9" * 30, "%00,1"])
+def test_a_place_that_is_none_shows_the_first_page(root: Client, place: str) -> None:
+    made = jobs(2)
+    for name in ("after", "before"):
+        assert ids(root.get(JOBS, {name: place})) == made[::-1]
+
+
+def test_a_place_is_written_as_value_and_key() -> None:
+    job = factories.ReviewJobFactory()
+    job.refresh_from_db()
+    place = cursor_of(job, NEWEST)
+    assert place == f"{round(job.created_at.timestamp() * 1_000_000)},{job.pk}"
+    assert read_cursor(place, ReviewJob, NEWEST) == [job.created_at, job.pk]
+
+
+@pytest.mark.parametrize(
+    "ordering",
+    [
+        Ordering("mixed", ("-created_at", "id")),
+        Ordering("no key", ("-created_at",)),
+        Ordering("null", ("-finished_at", "-id")),
+    ],
+)
+def test_an_order_that_cannot_be_paged_is_refused_at_start(ordering: Ordering) -> None:
+    with pytest.raises(ImproperlyConfigured):
+        ordering.check(ReviewJob)
+
+
+def test_searching_filtering_and_ordering_start_at_the_first_page(root: Client, small_pages: None) -> None:
+    jobs(7)
+    page = root.get(JOBS + root.get(JOBS).context["cl"].older_url)
+    shown = page.content.decode()
+    assert "after=" not in page.context["cl"].get_query_string({"status": "queued"})
+    assert 'name="after"' not in shown
+    assert all("after=" not in address for _, address, _ in page.context["cl"].orders)
+
+
+# -- counts -----------------------------------------------------------------------------------
+
+
+def test_rows_are_counted_up_to_a_bound(root: Client, small_pages: None, monkeypatch: Any) -> None:
+    jobs(6)
+    monkeypatch.setattr(bounded, "MAX_COUNTED", 4)
+    assert str(bounded_count(ReviewJob.objects.all(), 4)) == "4+"
+    assert str(bounded_count(ReviewJob.objects.all(), 6)) == "6"
+    assert str(Count(12345)) == "12\u2009345"
+    assert "6 reviews" in root.get(JOBS).content.decode()
+
+
+def test_a_count_that_takes_too_long_is_many() -> None:
+    factories.ReviewJobFactory()
+    slow = ReviewJob.objects.extra(where=["pg_sleep(5) IS NOT NULL"])
+    found = bounded_count(slow, milliseconds=20)
+    assert (str(found), found.is_exact) == ("many", False)
+
+
+def test_a_time_limit_ends_with_its_block() -> None:
+    with pytest.raises(TookTooLong), at_most(20), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(5)")
+    with at_most(20):
+        pass
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        assert cursor.fetchone() == ("0",)
+
+
+def test_no_list_counts_without_a_bound(
+    root: Client, small_pages: None, django_assert_max_num_queries: Any
+) -> None:
+    jobs(7)
+    with django_assert_max_num_queries(20) as queries:
+        root.get(JOBS)
+    counts = [query["sql"] for query in queries.captured_queries if "COUNT(" in query["sql"].upper()]
+    assert counts
+    assert all("LIMIT 10001" in sql for sql in counts)
+    assert not any("OFFSET" in query["sql"] for query in queries.captured_queries)
+
+
+def test_a_page_that_takes_too_long_says_so(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    factories.ReviewJobFactory()
+    monkeypatch.setattr(type(admin.site.get_model_admin(ReviewJob)), "page_milliseconds", 20)
+    slow = ReviewJob.objects.extra(where=["pg_sleep(5) IS NOT NULL"])
+    asked = keyset.KeysetChangeList.get_queryset
+    monkeypatch.setattr(
+        keyset.KeysetChangeList, "get_queryset", lambda *given: asked(*given).filter(pk__in=slow)
+    )
+    answer = root.get(JOBS)
+    assert answer.status_code == 200
+    assert "This takes too long to find." in answer.content.decode()
+    assert ids(answer) == []
+
+
+# -- search -----------------------------------------------------------------------------------
+
+
+def found(client: Client, text: str) -> set[int]:
+    return set(ids(client.get(JOBS, {"q": text})))
+
+
+def test_jobs_are_found_by_their_keys(root: Client) -> None:
+    job = factories.ReviewJobFactory(changelist_id="12345", title="Fix the reader", author="ann")
+    other = factories.ReviewJobFactory(
+        changelist_id="777", title="Prefix", author="bob", status=JobStatus.CANCELLED,
+        finished_at=timezone.now(), created_at=timezone.now() - timedelta(days=3), is_late=True,
+    )  # fmt: skip
+    both = {job.pk, other.pk}
+    assert found(root, "") == both
+    for text, wanted in {
+        "cl:12345": {job.pk},
+        "state:cancelled": {other.pk},
+        "-state:cancelled": {job.pk},
+        "state:queued,cancelled": both,
+        "age:>2d": {other.pk},
+        "age:<2d": {job.pk},
+        "finished:<1h": {other.pk},
+        "is:late": {other.pk},
+        "is:active": {job.pk},
+        f"key:{job.idempotency_key}": {job.pk},
+        "fix": {job.pk},
+        "READ fix": {job.pk},
+        "-fix": {other.pk},
+        "prefix bob": {other.pk},
+        "12345": {job.pk},
+        "ann bob": set(),
+        "stage:llm": set(),
+        "error:RATE_LIMITED": set(),
+    }.items():
+        assert (text, found(root, text)) == (text, wanted)
+
+
+@pytest.mark.parametrize("text", ["'", "\\", "a'b", "&", "!", "a & | b", ":*", "<->", "\u202e", "(", "a:*'b"])
+def test_no_text_breaks_the_search(root: Client, text: str) -> None:
+    assert root.get(JOBS, {"q": f'"{text}"' if ":" in text else text}).status_code == 200
+
+
+def test_a_key_that_is_none_finds_nothing_and_names_those_that_are(root: Client) -> None:
+    factories.ReviewJobFactory()
+    answer = root.get(JOBS, {"q": "stat:queued"})
+    assert ids(answer) == []
+    assert "There is no key “stat:” here. There are cl:, state:, stage:" in answer.content.decode()
+
+
+# -- views ------------------------------------------------------------------------------------
+
+
+def save(client: Client, **form: str) -> Any:
+    return client.post(reverse("saved-views"), {"page": "reviews.reviewjob", **form})
+
+
+def test_a_view_is_saved_offered_and_forgotten(root: Client) -> None:
+    answer = save(root, name="Mine", query="q=state:queued&by=oldest&after=1,2")
+    assert answer["Location"] == f"{JOBS}?by=oldest&q=state%3Aqueued"
+    shown = root.get(answer["Location"])
+    assert "The view “Mine” is saved." in shown.content.decode()
+    (view,) = [view for view in shown.context["views"] if view.pk]
+    assert (view.name, view.query, view.is_current) == ("Mine", "by=oldest&q=state%3Aqueued", True)
+    save(root, name="Mine", query="q=is:late")
+    assert SavedView.objects.get().query == "q=is%3Alate"
+    save(root, forget=str(view.pk))
+    assert not SavedView.objects.exists()
+
+
+def test_nobody_sees_or_forgets_the_views_of_others(root: Client) -> None:
+    view = SavedView.objects.create(
+        user=factories.UserFactory(), page="reviews.reviewjob", name="Theirs", query="q=is%3Alate"
+    )
+    assert "Theirs" not in root.get(JOBS).content.decode()
+    save(root, forget=str(view.pk))
+    assert SavedView.objects.exists()
+
+
+@pytest.mark.parametrize("page", ["", "x", "reviews.nothing", "sessions.session", "a.b.c"])
+def test_a_view_of_no_list_is_not_found(root: Client, page: str) -> None:
+    assert root.post(reverse("saved-views"), {"page": page, "name": "x"}).status_code == 404
+
+
+def test_a_view_opens_no_list_to_those_who_may_not_see_it(client: Client) -> None:
+    client.force_login(factories.UserFactory(is_staff=True, reads=False))
+    assert save(client, name="x").status_code == 403
+
+
+@pytest.mark.parametrize("form", [{"name": ""}, {"name": "x", "query": "q=" + "a" * 2000}, {"name": "a\x00"}])
+def test_a_view_that_cannot_be_kept_is_not(root: Client, form: dict[str, str]) -> None:
+    assert save(root, **form).status_code == 302
+    assert not SavedView.objects.exists()
+
+
+def test_the_names_of_views_are_escaped(root: Client) -> None:
+    save(root, name="<b>x</b>", query="q=<i>")
+    shown = root.get(JOBS).content.decode()
+    assert "<b>x" not in shown
+    assert "&lt;b&gt;x&lt;/b&gt;" in shown
+
+
+# -- attempts and the queue -------------------------------------------------------------------
+
+
+def test_attempts_and_messages_have_lists(root: Client) -> None:
+    run = factories.StageRunFactory()
+    factories.AttemptFactory(stage_run=run, error_class="RATE_LIMITED", outcome="failed")
+    shown = root.get("/admin/reviews/attempt/", {"q": "error:RATE_LIMITED age:<1h"})
+    assert len(shown.context["cl"].result_list) == 1
+    assert root.get("/admin/criticizer/outboxmessage/", {"q": "is:due queue:llm"}).status_code == 200

@@ -1,0 +1,269 @@
+"""Replay batches in the console: a frozen draft, what its dry run says, who lets it go, what came of it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.test import Client
+
+from criticizer.models import OutboxMessage
+from deadletters import batches, workflow
+from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
+from tests import factories
+from tests.admin.test_deadletters import LIST as LETTERS
+from tests.admin.test_deadletters import answer, make_letter, messages_of
+
+pytestmark = pytest.mark.django_db
+LIST = "/admin/deadletters/replaybatch/"
+GROUPS = "/admin/deadletters/deadlettergroup/"
+
+
+def client_of(name: str, role: str) -> Client:
+    user = factories.UserFactory(username=name, is_staff=True)
+    user.groups.add(Group.objects.get(name=role))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def ann() -> Client:
+    return client_of("ann", "operator")
+
+
+@pytest.fixture
+def carol() -> Client:
+    return client_of("carol", "approver")
+
+
+def drafted(ann: Client, letters: int = 2, **settings: Any) -> ReplayBatch:
+    """Make a draft as the list of letters does."""
+    ids = [make_letter().pk for _ in range(letters)]
+    question = ann.post(LETTERS, {"action": "replay_batch", "_selected_action": ids})
+    answer(ann, question, reason="OPS-7: the server is back")
+    batch = ReplayBatch.objects.get()
+    if settings:
+        batches.configure(batch.pk, actor="ann", **settings)
+        batch.refresh_from_db()
+    return batch
+
+
+def page(client: Client, batch: ReplayBatch, query: str = "") -> str:
+    return str(client.get(f"{LIST}{batch.pk}/change/{query}").content.decode())
+
+
+def send(client: Client, batch: ReplayBatch, name: str, **fields: Any) -> Any:
+    now = ReplayBatch.objects.get(pk=batch.pk)
+    body = {"row_version": now.row_version, **fields}
+    return client.post(f"{LIST}{batch.pk}/{name.replace('_', '-')}/", body, follow=True)
+
+
+def submit(client: Client, batch: ReplayBatch, **fields: Any) -> Any:
+    given = {
+        "do": "submit",
+        "evidence_note": "the server is back",
+        "canary_size": "1",
+        "rate_per_minute": "600",
+        "max_in_flight": "5",
+        **fields,
+    }
+    return send(client, batch, "submit", **given)
+
+
+def status_of(batch: ReplayBatch) -> str:
+    return str(ReplayBatch.objects.get(pk=batch.pk).status)
+
+
+def test_a_draft_replays_nothing_and_says_of_each_letter_what_would_happen(ann: Client) -> None:
+    batch = drafted(ann)
+    text = page(ann, batch)
+    assert "Replay of 2 letters" in text
+    assert "Submit: 2 letters" in text
+    assert "Can be replayed" in text
+    assert set(DeadLetter.objects.values_list("status", flat=True)) == {"new"}
+    assert not OutboxMessage.objects.filter(message_type="replay_batch").exists()
+
+
+def test_the_dry_run_tells_apart_what_became_of_the_letters(ann: Client) -> None:
+    batch = drafted(ann, 3)
+    first, *_ = batch.items.order_by("id")
+    workflow.discard(first.letter_id, actor="bob", reason="not needed")
+    response = send(ann, batch, "dry_run")
+    assert "1 closed" in messages_of(response)[0]
+    text = page(ann, batch)
+    assert "Somebody resolved or discarded it." in text
+    assert "the letter is discarded" in text
+
+
+def test_submitting_starts_the_batch_with_the_settings_of_the_form(ann: Client) -> None:
+    batch = drafted(ann)
+    assert messages_of(submit(ann, batch)) == ["Started."]
+    batch.refresh_from_db()
+    assert (batch.status, batch.rate_per_minute, batch.max_in_flight) == ("running", 600, 5)
+    assert OutboxMessage.objects.filter(message_type="replay_batch", aggregate_id=batch.pk).exists()
+
+
+def test_saving_with_a_dry_run_does_not_start_it(ann: Client) -> None:
+    batch = drafted(ann)
+    (said,) = messages_of(submit(ann, batch, do="check"))
+    assert said.startswith("Dry run, nothing was replayed: 2 can be replayed")
+    assert status_of(batch) == "draft"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"rate_per_minute": "0"}, "greater than or equal to 1"),
+        ({"rate_per_minute": "many"}, "Enter a whole number"),
+        ({"max_in_flight": "9999"}, "less than or equal to 500"),
+        ({"evidence_link": "javascript:alert(1)"}, "Enter a valid URL"),
+        ({"category": "weather"}, "Select a valid choice"),
+    ],
+)
+def test_settings_out_of_range_change_nothing(ann: Client, fields: dict[str, str], words: str) -> None:
+    batch = drafted(ann)
+    text = submit(ann, batch, **fields).content.decode()
+    assert words in text
+    assert "Nothing was done yet" in text
+    assert status_of(batch) == "draft"
+
+
+def test_without_evidence_it_is_not_submitted(ann: Client) -> None:
+    batch = drafted(ann)
+    (said,) = messages_of(submit(ann, batch, evidence_note=""))
+    assert said.startswith("Nothing was done: give a link to a ticket")
+    assert status_of(batch) == "draft"
+
+
+def test_a_batch_that_changed_meanwhile_is_refused(ann: Client) -> None:
+    batch = drafted(ann)
+    version = ReplayBatch.objects.get(pk=batch.pk).row_version
+    batches.configure(batch.pk, actor="bob", rate_per_minute=7)
+    body = {"row_version": version, "rate_per_minute": "600", "canary_size": "1", "max_in_flight": "5"}
+    response = ann.post(f"{LIST}{batch.pk}/submit/", body)
+    assert response.status_code == 409
+    assert "Somebody was faster" in response.content.decode()
+    assert ReplayBatch.objects.get(pk=batch.pk).rate_per_minute == 7
+
+
+def test_a_large_batch_waits_for_somebody_else(ann: Client, carol: Client, settings: Any) -> None:
+    settings.REPLAY_APPROVAL_ABOVE = 1
+    batch = drafted(ann)
+    assert messages_of(submit(ann, batch)) == ["Submitted: somebody else has to approve it."]
+    assert f"{LIST}{batch.pk}/approve/" not in page(ann, batch)
+    assert ann.get(f"{LIST}{batch.pk}/approve/").status_code == 403
+    assert "Approve: 2 letters" in carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
+    assert "Say why first." in send(carol, batch, "approve", reason=" ").content.decode()
+    assert messages_of(send(carol, batch, "approve", reason="read it")) == ["Approved and started."]
+    batch.refresh_from_db()
+    assert (batch.status, batch.requested_by, batch.approved_by) == ("running", "ann", "carol")
+
+
+def test_who_asked_cannot_approve_even_with_the_permission(client: Client, settings: Any) -> None:
+    settings.REPLAY_APPROVAL_ABOVE = 0
+    root = factories.UserFactory(username="root", is_staff=True, is_superuser=True)
+    client.force_login(root)
+    batch = drafted(client, 1)
+    submit(client, batch)
+    assert f"{LIST}{batch.pk}/approve/" not in page(client, batch)
+    (said,) = messages_of(send(client, batch, "approve", reason="it is fine"))
+    assert said == "Nothing was done: who asked for a batch cannot approve it."
+    assert status_of(batch) == "awaiting"
+
+
+def test_pause_resume_and_cancel(ann: Client) -> None:
+    batch = drafted(ann)
+    submit(ann, batch)
+    assert messages_of(send(ann, batch, "pause")) == ["Paused."]
+    assert messages_of(send(ann, batch, "resume", reason="looked at it")) == ["Resumed."]
+    (said,) = messages_of(send(ann, batch, "cancel", reason="the server is away again"))
+    assert said == "Cancelled; 2 letters were not replayed."
+    assert status_of(batch) == "cancelled"
+    text = page(ann, batch)
+    assert "the server is away again" in text
+    assert "Not replayed" in text
+    assert messages_of(send(ann, batch, "resume", reason="again")) == [
+        "Nothing was done: the batch is cancelled."
+    ]
+
+
+def test_progress_is_sent_while_it_runs_and_only_when_it_changed(ann: Client) -> None:
+    batch = drafted(ann)
+    submit(ann, batch)
+    live = f"{LIST}{batch.pk}/live/"
+    first = ann.get(live)
+    assert first.headers["X-Live-Next"] == "2"
+    assert "0 of 2 letters have their outcome." in first.content.decode()
+    have = first.headers["X-Live-Have"]
+    assert ann.get(live, {"have": have}).status_code == 204
+    batches.pause(batch.pk, actor="ann")
+    last = ann.get(live, {"have": have})
+    assert (last.status_code, "X-Live-Next" in last.headers) == (200, False)
+    assert f'data-live-have="{have}"' in page(ann, drafted_again(batch, ann))
+
+
+def drafted_again(batch: ReplayBatch, ann: Client) -> ReplayBatch:
+    """Let the batch run as it did when its progress was asked for first."""
+    batches.resume(batch.pk, actor="ann")
+    return batch
+
+
+def test_items_are_shown_by_outcome_page_by_page(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deadletters.admin_batch_page.ITEMS_PER_PAGE", 2)
+    batch = drafted(ann, 3)
+    ReplayItem.objects.filter(pk=batch.items.first().pk).update(status="skipped", detail="=cmd()")  # type: ignore[union-attr]
+    first = ann.get(f"{LIST}{batch.pk}/change/")
+    assert len(first.context["items"]) == 2
+    second = ann.get(f"{LIST}{batch.pk}/change/{first.context['older']}")
+    assert len(second.context["items"]) == 1
+    skipped = ann.get(f"{LIST}{batch.pk}/change/?outcome=skipped")
+    assert [item.detail for item in skipped.context["items"]] == ["=cmd()"]
+
+
+def test_the_table_is_safe_for_spreadsheets(ann: Client) -> None:
+    batch = drafted(ann)
+    ReplayItem.objects.filter(batch=batch).update(status="skipped", detail='=HYPERLINK("http://x")')
+    response = ann.get(f"{LIST}{batch.pk}/csv/")
+    assert "attachment" in response.headers["Content-Disposition"]
+    header, *rows = csv.reader(io.StringIO(response.content.decode()))
+    assert header[0] == "letter"
+    assert len(rows) == 2
+    assert all(row[header.index("detail")].startswith("'=") for row in rows)
+
+
+def test_reading_never_acts(ann: Client) -> None:
+    batch = drafted(ann)
+    for name in ("submit", "dry-run", "pause", "approve", "resume", "cancel"):
+        ann.get(f"{LIST}{batch.pk}/{name}/", {"reason": "because"})
+    assert status_of(batch) == "draft"
+
+
+def test_a_reader_reads_and_does_nothing(ann: Client) -> None:
+    batch = drafted(ann)
+    uma = client_of("uma", "auditor")
+    assert "takes the permission" in page(uma, batch)
+    for name in ("submit", "dry_run", "pause", "approve", "resume", "cancel"):
+        assert send(uma, batch, name, reason="because").status_code == 403
+    assert status_of(batch) == "draft"
+
+
+def test_the_list_leads_to_the_batch_and_teaches_when_it_is_empty(ann: Client) -> None:
+    assert "Nothing was replayed in bulk yet." in ann.get(LIST).content.decode()
+    batch = drafted(ann)
+    assert f"{LIST}{batch.pk}/change/" in ann.get(LIST).content.decode()
+    assert not re.search(r'value="delete_selected"', ann.get(LIST).content.decode())
+
+
+def test_all_open_letters_of_a_group_are_one_press_away(ann: Client) -> None:
+    letter = make_letter()
+    question = ann.post(GROUPS, {"action": "replay_all", "_selected_action": [letter.group_id]})
+    response = answer(ann, question, reason="the vendor is back")
+    assert messages_of(response) == ["1 put into a batch. Open the batch."]
+    batch = ReplayBatch.objects.get()
+    assert response.request["PATH_INFO"] == f"{LIST}{batch.pk}/change/"
+    assert f"all open letters of group {letter.group_id}" in page(ann, batch)

@@ -1,0 +1,72 @@
+"""The rules of axe-core on every kind of page, in both colour schemes."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from deadletters import batches
+from deadletters.models import DeadLetter
+from notifications import unsubscribe
+from tests.browser import scenes
+from tests.browser.conftest import Visit
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+BOTH = pytest.mark.parametrize("scheme", ["light", "dark"])
+
+
+def violations(visit: Visit, paths: list[str], scheme: str, who: object) -> dict[str, list[str]]:
+    """Return what axe says against each page: the rule and where it does not hold."""
+    found = {}
+    for path in paths:
+        # axe styles its measurements inline, which the policy of the pages refuses.
+        page = visit(path, who, scheme=scheme, expects="inline")
+        results = Axe().run(page, options={"resultTypes": ["violations"], "preload": False}).response
+        said = [
+            f"{rule['id']}: {node['target']} {node['any'][0]['message'] if node['any'] else ''}"
+            for rule in results["violations"]
+            for node in rule["nodes"][:3]
+        ]
+        if said:
+            found[path] = said
+    return found
+
+
+@BOTH
+def test_the_pages_of_reviewers_break_no_rule(visit: Visit, scheme: str) -> None:
+    scenes.live_workers()
+    delivery, running = scenes.delivery_with_message(), scenes.running_review()
+    paths = ["/", f"/reviews/{delivery.job_id}/", f"/reviews/{running.pk}/", "/subscriptions/"]
+    assert violations(visit, paths, scheme, scenes.bob()) == {}
+    stop = urlsplit(unsubscribe.link(delivery.recipient, delivery.token)).path
+    assert violations(visit, ["/login/", stop], scheme, None) == {}
+
+
+@BOTH
+def test_the_operators_desk_breaks_no_rule(visit: Visit, scheme: str) -> None:
+    scenes.live_workers()
+    letter = scenes.failures()
+    ids = list(DeadLetter.objects.filter(group=letter.group).values_list("pk", flat=True))
+    batch = batches.draft(filter={"groups": [letter.group_id]}, ids=ids, actor="ann", reason="OPS-7: mended")
+    batches.dry_run(batch.pk)
+    delivery = scenes.delivery_with_message()
+    base = "/admin/deadletters"
+    paths = [
+        "/admin/",
+        f"{base}/deadlettergroup/",
+        f"{base}/deadlettergroup/{letter.group_id}/change/",
+        f"{base}/deadletter/",
+        *(f"{base}/deadletter/{pk}/change/" for pk in ids[:1]),
+        f"{base}/deadletter/{letter.pk}/discard/",
+        f"{base}/replaybatch/",
+        f"{base}/replaybatch/{batch.pk}/change/",
+        "/admin/reviews/reviewjob/",
+        f"/admin/reviews/reviewjob/{letter.job_id}/change/",
+        "/admin/notifications/delivery/",
+        f"/admin/deliveries/{delivery.pk}/message/",
+        "/admin/providers/",
+        "/admin/reviews/allowlistentry/add/",
+    ]
+    assert violations(visit, paths, scheme, scenes.ann(is_superuser=True)) == {}

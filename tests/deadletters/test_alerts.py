@@ -1,0 +1,98 @@
+"""Operators' alerts: one row and one message a key, sent to each recipient with one key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from criticizer import outbox, sql
+from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from deadletters import alerts
+from deadletters.models import OperatorAlert
+from notifications import operators
+from notifications.providers.base import Message
+
+pytestmark = pytest.mark.django_db
+
+
+class Provider:
+    name = "scripted"
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.failures: list[Exception] = []
+
+    def send(self, message: Message) -> str:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.sent.append(message)
+        return "id"
+
+
+@pytest.fixture
+def providers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Provider]:
+    settings.OPERATOR_ALERTS = ["mail:ops@example.com", "webhook:https://ops.example.com/hook"]
+    made = {"mail": Provider(), "webhook": Provider()}
+    monkeypatch.setattr("notifications.config.providers", lambda: made)
+    return made
+
+
+def _tell(key: str = "escalated:v1:a:2026-03-01") -> bool:
+    return alerts.tell("escalated", key=key, title="It failed again", text="Letter 7", path="/admin/")
+
+
+def _work() -> None:
+    sql.rows("UPDATE outbox_messages SET available_at = now()")
+    for message in outbox.claim("stages", 10):
+        operators.run_message(message.id, message.aggregate_id, str(message.lease_token))
+
+
+def test_an_alert_goes_to_everybody_once_with_its_key(providers: dict[str, Provider]) -> None:
+    assert _tell()
+    assert not _tell()
+    _work()
+    _work()
+    mail, hook = providers["mail"].sent, providers["webhook"].sent
+    assert (len(mail), len(hook)) == (1, 1)
+    assert hook[0].payload["dedup_key"] == "escalated:v1:a:2026-03-01"
+    assert "It failed again" in mail[0].subject
+    assert mail[0].token != hook[0].token
+    assert OperatorAlert.objects.get().sent_at is not None
+    assert not sql.value("SELECT count(*) FROM outbox_messages")
+
+
+def test_who_could_not_be_told_is_told_later_under_the_same_key(providers: dict[str, Provider]) -> None:
+    providers["webhook"].failures.append(RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Place.PROVIDER, "slow"))
+    _tell()
+    _work()
+    assert OperatorAlert.objects.get().sent_at is None
+    _work()
+    assert (len(providers["mail"].sent), len(providers["webhook"].sent)) == (1, 1)
+    assert OperatorAlert.objects.get().sent_at is not None
+
+
+def test_a_refusal_is_written_down_and_ends_it(providers: dict[str, Provider]) -> None:
+    providers["mail"].failures.append(
+        PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, "no such mailbox")
+    )
+    _tell()
+    _work()
+    alert = OperatorAlert.objects.get()
+    assert alert.detail == "mail: no such mailbox"
+    assert alert.sent_to == ["webhook:https://ops.example.com/hook"]
+
+
+def test_a_lost_message_is_found_again(providers: dict[str, Provider]) -> None:
+    _tell()
+    sql.rows("DELETE FROM outbox_messages")
+    operators.ensure()
+    _work()
+    assert len(providers["mail"].sent) == 1
+
+
+def test_without_recipients_the_row_alone_is_kept(settings: Any) -> None:
+    settings.OPERATOR_ALERTS = []
+    assert _tell()
+    assert OperatorAlert.objects.count() == 1
+    assert not sql.value("SELECT count(*) FROM outbox_messages")

@@ -1,0 +1,352 @@
+"""Replay batches: frozen, tried dry, approved by a second person, paced, stopped, exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from criticizer import sql
+from criticizer.circuit import create
+from criticizer.failures import ErrorClass, PermanentFailure, Place
+from deadletters import batch_runs, batches, workflow
+from deadletters.models import DeadLetter, OperatorAlert, ReplayBatch, ReplayItem
+from deadletters.states import BatchStatus, ItemStatus, LetterStatus
+from reviews.models import ReviewJob
+from reviews.states import JobStatus
+from tests import factories, scripted
+from tests.deadletters.conftest import Fail, Work, denied
+
+pytestmark = pytest.mark.django_db
+Look = Callable[[int], float]
+
+
+def _drafted(letters: list[DeadLetter], **given: Any) -> ReplayBatch:
+    return batches.draft(
+        filter={"q": "error:AUTH_DENIED"},
+        ids=[letter.pk for letter in letters],
+        actor="ann",
+        reason="OPS-1: key rotated",
+        **{"evidence_note": "OPS-1: key rotated", "canary_size": 0, "rate_per_minute": 6000, **given},
+    )
+
+
+def _run(batch: ReplayBatch, look: Look, work: Work, looks: int = 30) -> ReplayBatch:
+    for _ in range(looks):
+        look(batch.pk)
+        work()
+        batch.refresh_from_db()
+        if batch.status != BatchStatus.RUNNING:
+            break
+    return batch
+
+
+def _outcomes(batch: ReplayBatch) -> list[str]:
+    return [item.status for item in batch.items.order_by("id")]
+
+
+def test_a_batch_takes_new_letters_through_every_step(fail: Fail, look: Look, work: Work) -> None:
+    letters = [fail(str(number)) for number in range(3)]
+    batch = _drafted(letters)
+    assert batches.dry_run(batch.pk)["verdicts"] == {"eligible": 3}
+    assert {letter.status for letter in DeadLetter.objects.all()} == {"new"}  # nothing was replayed
+    assert batches.submit(batch.pk, actor="ann").message == "started"
+    scripted.CALLS.clear()
+    assert _run(batch, look, work).status == BatchStatus.FINISHED
+    assert _outcomes(batch) == ["succeeded"] * 3
+    assert [call[0] for call in scripted.CALLS].count("llm") == 3
+    for letter in DeadLetter.objects.all():
+        assert (letter.status, letter.verified_at is not None) == ("verifying", True)
+        actions = [event.action for event in letter.events.all()]
+        assert actions == [
+            "created", "triaged", "remediated", "validated", "queued", "replayed", "succeeded", "verified"
+        ]  # fmt: skip
+    assert workflow.resolve_many([letter.pk for letter in letters], actor="ann", resolution="OPS-1").done == 3
+    rows = list(batches.csv_rows(batch.pk))
+    assert rows[0][:5] == ["letter", "job", "lane", "canary", "outcome"]
+    assert [row[4] for row in rows[1:]] == ["succeeded"] * 3
+
+
+def test_the_dry_run_says_of_each_letter_what_stands_in_its_way(fail: Fail, settings: Any) -> None:
+    eligible, newer, closed, expired = (fail(str(number)) for number in range(4))
+    factories.ReviewJobFactory(changelist_id="1", review_version=2, status=JobStatus.SUCCEEDED)
+    workflow.discard(closed.pk, actor="ann", reason="OPS-1")
+    expired.job.artifacts.all().delete()
+    batch = _drafted([eligible, newer, closed, expired])
+    batches.dry_run(batch.pk)
+    assert {item.letter_id: item.verdict for item in batch.items.all()} == {
+        eligible.pk: "eligible",
+        newer.pk: "newer_version",
+        closed.pk: "closed",
+        expired.pk: "artifact_expired",
+    }
+    settings.LLM_PROVIDER = "openai"
+    create("llm:openai")
+    sql.rows("UPDATE circuits SET state = 'open', retry_at = now()")
+    assert batches.dry_run(batch.pk)["verdicts"]["circuit_open"] == 1
+
+
+def test_the_selection_is_frozen_and_newcomers_are_counted_apart(fail: Fail) -> None:
+    batch = _drafted([fail("1")])
+    ReplayBatch.objects.update(requested_at="2020-01-01T00:00:00Z")
+    DeadLetter.objects.update(created_at="2019-01-01T00:00:00Z")
+    fail("2")
+    seen = batches.progress(batch.pk)
+    assert (seen.total, seen.done, seen.newer) == (1, 0, 1)
+
+
+def test_without_evidence_a_batch_is_not_submitted(fail: Fail) -> None:
+    batch = _drafted([fail()], evidence_note="")
+    assert not batches.submit(batch.pk, actor="ann").ok
+    assert batches.configure(batch.pk, actor="ann", evidence_link="https://ops.example.com/1").ok
+    assert batches.submit(batch.pk, actor="ann").ok
+    assert not batches.configure(batch.pk, actor="ann", rate_per_minute=1).ok  # drafts only
+
+
+@pytest.mark.parametrize("given", [{"is_restart": True}, {"override_reason": "known"}, {}])
+def test_what_is_large_or_dangerous_needs_a_second_person(
+    fail: Fail, settings: Any, given: dict[str, Any]
+) -> None:
+    settings.REPLAY_APPROVAL_ABOVE = 100 if given else 1
+    batch = _drafted([fail("1"), fail("2")], **given)
+    assert batches.submit(batch.pk, actor="ann").message == "submitted: somebody else has to approve it"
+    assert batch_runs.look(batch.pk) > 0
+    assert not ReplayItem.objects.exclude(status=ItemStatus.PENDING).exists()
+    assert not batches.approve(batch.pk, actor="ann").ok
+    assert batches.approve(batch.pk, actor="bob").ok
+    batch.refresh_from_db()
+    assert (batch.status, batch.approved_by) == ("running", "bob")
+
+
+def test_a_failing_canary_stops_the_batch_before_the_rest(fail: Fail, look: Look, work: Work) -> None:
+    letters = [fail(str(number)) for number in range(5)]
+    batch = _drafted(letters, canary_size=2)
+    batches.submit(batch.pk, actor="ann")
+    scripted.CALLS.clear()
+    scripted.SCRIPT["llm"].extend([denied(), None])
+    _run(batch, look, work)
+    assert (batch.status, len(scripted.CALLS)) == ("stopped", 3)  # llm, llm and notify of two letters
+    assert "failed again" in batch.status_reason
+    assert sorted(_outcomes(batch)) == ["failed", "pending", "pending", "pending", "succeeded"]
+    assert OperatorAlert.objects.filter(kind="batch_stopped").count() == 1
+    assert not DeadLetter.objects.filter(status=LetterStatus.REPLAY_PENDING).exists()
+    assert batches.resume(batch.pk, actor="ann", reason="mended now").ok
+    assert _run(batch, look, work).status == BatchStatus.FINISHED
+    assert sorted(_outcomes(batch)) == ["failed", *["succeeded"] * 4]
+
+
+def test_canaries_go_first_and_of_different_groups(fail: Fail, look: Look, work: Work) -> None:
+    letters = [fail(str(number)) for number in range(3)] + [fail("9", failure=denied("else"))]
+    batch = _drafted(letters, canary_size=2)
+    assert {item.letter_id for item in batch.items.filter(is_canary=True)} == {letters[0].pk, letters[3].pk}
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    assert DeadLetter.objects.filter(status=LetterStatus.REPLAYING).count() == 2
+    look(batch.pk)
+    assert DeadLetter.objects.filter(status=LetterStatus.NEW).count() == 2  # the rest waits for them
+    assert _run(batch, look, work).status == BatchStatus.FINISHED
+
+
+def test_the_same_failure_coming_back_stops_the_batch(fail: Fail, look: Look, work: Work) -> None:
+    letters = [fail(str(number)) for number in range(4)]
+    batch = _drafted(letters, max_in_flight=1)
+    batches.submit(batch.pk, actor="ann")
+    scripted.SCRIPT["llm"].extend([None, denied()])
+    _run(batch, look, work)
+    assert (batch.status, _outcomes(batch)) == ("stopped", ["succeeded", "failed", "pending", "pending"])
+    assert "the same failure came back" in batch.status_reason
+
+
+def test_another_failure_does_not_stop_the_batch(fail: Fail, look: Look, work: Work) -> None:
+    letters = [fail(str(number)) for number in range(3)]
+    batch = _drafted(letters, max_in_flight=1)
+    batches.submit(batch.pk, actor="ann")
+    scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.NOT_FOUND, Place.REVIEWER, "no model"))
+    scripted.SCRIPT["notify"].append(PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, "gone"))
+    assert _run(batch, look, work).status == BatchStatus.FINISHED
+    assert _outcomes(batch) == ["failed", "failed", "succeeded"]
+    assert "the job failed later, in notify" in batch.items.order_by("id")[1].detail
+
+
+def test_an_open_circuit_stops_the_batch_and_lets_its_letters_go(
+    fail: Fail, look: Look, work: Work, settings: Any
+) -> None:
+    settings.LLM_PROVIDER, settings.CIRCUIT_PROBES = "openai", {}
+    letters = [fail(str(number)) for number in range(4)]
+    batch = _drafted(letters, max_in_flight=1)
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    create("llm:openai")
+    sql.rows("UPDATE circuits SET state = 'open', retry_at = now()")
+    look(batch.pk)
+    batch.refresh_from_db()
+    assert (batch.status, batch.status_reason) == ("stopped", "the circuit of llm:openai is open")
+    assert _outcomes(batch) == ["replaying", "pending", "pending", "pending"]
+    states = DeadLetter.objects.order_by("pk").values_list("status", flat=True)
+    assert list(states) == ["replaying", *["validated"] * 3]
+    work()
+    look(batch.pk)  # a stopped batch still writes down what came of jobs at work
+    assert _outcomes(batch)[0] == "succeeded"
+    sql.rows("DELETE FROM circuits")
+    batches.resume(batch.pk, actor="ann")
+    assert _run(batch, look, work).status == BatchStatus.FINISHED
+
+
+def test_a_dependency_that_is_silent_stops_the_batch_and_skips_nobody(
+    fail: Fail, look: Look, settings: Any
+) -> None:
+    settings.LLM_PROVIDER = "openai"
+    settings.CIRCUIT_PROBES = {"llm": "tests.deadletters.test_workflow.silent"}
+    batch = _drafted([fail("1"), fail("2")])
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    batch.refresh_from_db()
+    assert (batch.status, _outcomes(batch)) == ("stopped", ["pending", "pending"])
+
+
+def test_a_pause_holds_and_a_cancel_lets_go(fail: Fail, look: Look, work: Work) -> None:
+    letters = [fail(str(number)) for number in range(4)]
+    batch = _drafted(letters, max_in_flight=1)
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    assert batches.pause(batch.pk, actor="bob", reason="lunch").ok
+    work()
+    look(batch.pk)
+    look(batch.pk)
+    assert _outcomes(batch) == ["succeeded", "ready", "ready", "ready"]
+    assert batches.resume(batch.pk, actor="bob").ok
+    look(batch.pk)
+    cancelled = batches.cancel(batch.pk, actor="bob", reason="enough")
+    assert cancelled.message == "cancelled; 2 letters were not replayed"
+    work()
+    look(batch.pk)
+    assert _outcomes(batch) == ["succeeded", "succeeded", "cancelled", "cancelled"]
+    assert DeadLetter.objects.filter(status=LetterStatus.VALIDATED).count() == 2
+    assert [event.action for event in batch.events.all()] == [
+        "drafted", "running", "paused", "running", "cancelled"
+    ]  # fmt: skip
+
+
+def test_the_rate_is_kept(fail: Fail) -> None:
+    batch = _drafted([fail(str(number)) for number in range(3)], rate_per_minute=60)
+    batches.submit(batch.pk, actor="ann")
+    seconds = batch_runs.look(batch.pk)
+    replayed = ReplayItem.objects.filter(status=ItemStatus.REPLAYING).count()
+    assert replayed == 1
+    assert 0 < seconds <= 1.0
+
+
+def test_two_looks_at_once_replay_nothing_twice(fail: Fail, look: Look, work: Work) -> None:
+    batch = _drafted([fail(str(number)) for number in range(3)])
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    item = ReplayItem.objects.filter(status=ItemStatus.REPLAYING).first()
+    assert item is not None
+    again = workflow.replay_from(LetterStatus.REPLAY_PENDING, item.letter_id, "x", "again", restart=False)
+    assert not again.ok
+    look(batch.pk)
+    _run(batch, look, work)
+    replays = sql.value("SELECT max(n) FROM (SELECT count(*) AS n FROM dead_letter_events"
+                        " WHERE action = 'replayed' GROUP BY letter_id) c")  # fmt: skip
+    assert replays == 1
+
+
+def test_one_letter_of_a_changelist_at_a_time(fail: Fail, look: Look, work: Work) -> None:
+    first, other = fail("1"), fail("2")
+    batch = _drafted([first, other])
+    ReplayItem.objects.update(lane="same")
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    look(batch.pk)
+    assert _outcomes(batch) == ["replaying", "ready"]
+    assert _run(batch, look, work).status == BatchStatus.FINISHED
+    assert _outcomes(batch) == ["succeeded", "succeeded"]
+
+
+def test_a_letter_somebody_closed_meanwhile_is_skipped_with_the_reason(
+    fail: Fail, look: Look, work: Work
+) -> None:
+    letters = [fail("1"), fail("2")]
+    batch = _drafted(letters)
+    workflow.discard(letters[0].pk, actor="bob", reason="OPS-2")
+    batches.submit(batch.pk, actor="ann")
+    _run(batch, look, work)
+    assert _outcomes(batch) == ["skipped", "succeeded"]
+    assert "already discarded by bob" in batch.items.order_by("id")[0].detail
+
+
+def test_a_job_that_was_ended_is_an_outcome_of_its_own(fail: Fail, look: Look) -> None:
+    from reviews import pipeline
+
+    letter = fail()
+    batch = _drafted([letter])
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    pipeline.cancel(letter.job_id, "bob", "not needed")
+    look(batch.pk)
+    item = batch.items.get()
+    assert (item.status, "not needed" in item.detail) == ("ended", True)
+    assert ReviewJob.objects.get().status == JobStatus.CANCELLED
+
+
+def test_a_long_pause_makes_a_validation_stale_and_it_is_walked_again(
+    fail: Fail, look: Look, work: Work
+) -> None:
+    batch = _drafted([fail("1"), fail("2")], max_in_flight=1)
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    batches.pause(batch.pk, actor="ann")
+    work()
+    DeadLetter.objects.filter(status="replay_pending").update(validated_at="2020-01-01T00:00:00Z")
+    batches.resume(batch.pk, actor="ann")
+    assert _run(batch, look, work).status == BatchStatus.FINISHED
+    assert _outcomes(batch) == ["succeeded", "succeeded"]
+
+
+def test_a_draft_needs_a_reason_letters_and_sane_settings(fail: Fail) -> None:
+    letter = fail()
+    for wrong in ({"rate_per_minute": 0}, {"canary_size": 101}, {"category": "weather"}, {"colour": 1},
+                  {"evidence_link": "javascript:1"}):  # fmt: skip
+        with pytest.raises(ValueError, match=r"between|category|unknown|begins with"):
+            _drafted([letter], **wrong)
+    with pytest.raises(ValueError, match="no letter"):
+        batches.draft(filter={}, ids=[999_999], actor="ann", reason="OPS-1")
+    with pytest.raises(ValueError, match="Say why"):
+        batches.draft(filter={}, ids=[letter.pk], actor="ann", reason=" ")
+    assert not ReplayBatch.objects.exists()
+
+
+def test_the_message_of_a_batch_is_found_again_and_goes_with_its_end(fail: Fail, work: Work) -> None:
+    from criticizer import outbox
+
+    batch = _drafted([fail()])
+    batches.submit(batch.pk, actor="ann")
+    sql.rows("DELETE FROM outbox_messages WHERE message_type = 'replay_batch'")
+    batch_runs.ensure()
+    for _ in range(6):
+        sql.rows("UPDATE outbox_messages SET available_at = now()")
+        sql.rows("UPDATE replay_batches SET next_item_at = NULL")
+        for message in outbox.claim("stages", 10):
+            if message.message_type == "replay_batch":
+                batch_runs.run_message(message.id, message.aggregate_id, str(message.lease_token))
+            else:
+                from reviews import executor
+
+                executor.run_stage(message.id, message.aggregate_id, message.lease_token)
+    batch.refresh_from_db()
+    assert batch.status == BatchStatus.FINISHED
+    assert not sql.value("SELECT count(*) FROM outbox_messages")
+
+
+def test_a_look_without_its_lease_does_nothing(fail: Fail) -> None:
+    batch = _drafted([fail()])
+    batches.submit(batch.pk, actor="ann")
+    batch_runs.run_message(1, batch.pk, "00000000-0000-4000-8000-000000000000")
+    assert _outcomes(batch) == ["pending"]
+
+
+def test_cells_are_no_formulas(fail: Fail) -> None:
+    batch = _drafted([fail()])
+    ReplayItem.objects.update(detail="=cmd()")
+    assert list(batches.csv_rows(batch.pk))[1][6] == "'=cmd()"

@@ -1,0 +1,114 @@
+"""Groups of failures: counted by the letters' own commits, decided by operators, reopened by recurrence."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from deadletters import groups, workflow
+from deadletters.models import DeadLetter, DeadLetterGroup
+from deadletters.states import GroupStatus, LetterStatus
+from tests import factories
+from tests.deadletters.conftest import Fail, Work, denied
+from tests.letters import walk_and_replay
+
+pytestmark = pytest.mark.django_db
+
+
+def test_failures_alike_are_one_group_with_a_trend(fail: Fail) -> None:
+    letters = [fail(str(number), failure=denied(f"key {number}00 expired")) for number in range(3)]
+    fail("9", failure=denied("another thing"))
+    group = letters[0].group
+    group.refresh_from_db()
+    assert {letter.group_id for letter in letters} == {group.pk}
+    assert (group.open_count, group.total_count, group.normalized_message) == (3, 3, "key <n> expired")
+    assert (group.stage, group.error_class, group.source) == ("llm", "AUTH_DENIED", "llm:none")
+    assert [(day.day, day.count) for day in group.days.all()] == [(timezone.now().date(), 3)]
+    assert group.first_seen <= group.last_seen
+
+
+def test_the_open_letters_of_a_group_are_counted_by_the_database() -> None:
+    group, other = (factories.DeadLetterGroupFactory(fingerprint=f"v1:{n}") for n in "ab")
+    letters = [factories.DeadLetterFactory(group=group) for _ in range(3)]
+    factories.DeadLetterFactory(group=group, status=LetterStatus.RESOLVED)
+    workflow.discard(letters[0].pk, actor="ann", reason="OPS-1")
+    DeadLetter.objects.filter(pk=letters[1].pk).update(group=other)
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM dead_letter_payloads")
+        cursor.execute("DELETE FROM dead_letters WHERE id = %s", [letters[2].pk])
+    counts = dict(DeadLetterGroup.objects.values_list("pk", "open_count"))
+    assert counts == {group.pk: 0, other.pk: 1}
+
+
+def test_a_letter_that_fails_again_counts_again_and_is_open_once(fail: Fail, work: Work) -> None:
+    from tests import scripted
+
+    letter = fail()
+    scripted.SCRIPT["llm"].append(denied())
+    walk_and_replay(letter.pk)
+    work()
+    letter.group.refresh_from_db()
+    assert (letter.group.open_count, letter.group.total_count) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "afterwards"),
+    [
+        (GroupStatus.OPEN, GroupStatus.OPEN),
+        (GroupStatus.ACKNOWLEDGED, GroupStatus.ACKNOWLEDGED),
+        (GroupStatus.RESOLVED, GroupStatus.OPEN),
+        (GroupStatus.IGNORED, GroupStatus.IGNORED),
+    ],
+)
+def test_what_recurrence_does(fail: Fail, status: GroupStatus, afterwards: GroupStatus) -> None:
+    group = fail("1").group
+    DeadLetterGroup.objects.update(status=status)
+    fail("2")
+    group.refresh_from_db()
+    assert group.status == afterwards
+    assert group.events.filter(action="reopened", actor="criticizer").exists() == (status != afterwards)
+
+
+def test_a_group_with_open_letters_is_not_resolved(fail: Fail) -> None:
+    letter = fail()
+    refused = groups.resolve_group(letter.group_id, actor="ann", reason="OPS-1")
+    assert (refused.ok, refused.message) == (False, "1 of its letters are still open")
+    workflow.discard(letter.pk, actor="ann", reason="OPS-1")
+    assert groups.resolve_group(letter.group_id, actor="ann", reason="OPS-1").ok
+
+
+def test_operators_decide_about_groups_and_each_word_is_kept() -> None:
+    group = factories.DeadLetterGroupFactory()
+    version = group.row_version
+    assert groups.acknowledge(group.pk, actor="ann", row_version=version).ok
+    late = groups.ignore(group.pk, actor="bob", reason="noise", row_version=version)
+    assert (late.ok, late.message) == (False, "changed meanwhile by ann (acknowledged): look again")
+    assert not groups.acknowledge(group.pk, actor="bob").ok
+    assert groups.snooze(group.pk, actor="ann", until=timezone.now() + timedelta(hours=1), reason="night").ok
+    assert not groups.snooze(group.pk, actor="ann", until=timezone.now()).ok
+    assert groups.assign(group.pk, actor="ann", owner="team blue").ok
+    assert not groups.annotate(group.pk, actor="ann", note="x", runbook_url="javascript:1").ok
+    assert groups.annotate(group.pk, actor="ann", note="call bob", runbook_url="https://wiki/x").ok
+    assert not groups.ignore(group.pk, actor="ann", reason=" ").ok
+    assert groups.ignore(group.pk, actor="ann", reason="noise").ok
+    assert groups.reopen(group.pk, actor="ann").ok
+    group.refresh_from_db()
+    assert (group.status, group.owner, group.note, group.snooze_until) == (
+        "open",
+        "team blue",
+        "call bob",
+        None,
+    )
+    assert [event.action for event in group.events.all()] == [
+        "acknowledged", "snoozed", "assigned", "annotated", "ignored", "reopened"
+    ]  # fmt: skip
+
+
+def test_an_occurrence_is_no_change_of_what_an_operator_looks_at(fail: Fail) -> None:
+    group = fail("1").group
+    group.refresh_from_db()
+    fail("2")
+    assert groups.acknowledge(group.pk, actor="ann", row_version=group.row_version).ok

@@ -1,0 +1,204 @@
+"""Retention (specification 003, 3.2): age, size, archive before deletion, restore byte for byte, alerts."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.fernet import Fernet
+from django.core.management import CommandError, call_command
+
+from criticizer import sql
+from deadletters import retention
+from deadletters.models import DeadLetter, DeadLetterGroup, LetterArchive, OperatorAlert
+from deadletters.states import IN_WORK, LetterStatus
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _frozen(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> None:
+    class Clock:
+        @staticmethod
+        def now() -> datetime:
+            return NOW
+
+    monkeypatch.setattr(retention, "timezone", Clock)
+    storages = {**settings.STORAGES}
+    storages["letter_archive"] = {
+        **storages["letter_archive"],
+        "OPTIONS": {**storages["letter_archive"]["OPTIONS"], "location": tmp_path / "letters"},
+    }
+    settings.STORAGES = storages
+
+
+def _letter(days: float = 0.0, **fields: Any) -> DeadLetter:
+    at = NOW - timedelta(days=days)
+    closed = {} if fields.get("status") not in {"resolved", "discarded"} else {"closed_at": at}
+    letter: DeadLetter = factories.DeadLetterFactory(
+        first_failure_at=at, last_failure_at=at, **{**closed, **fields}
+    )
+    return letter
+
+
+def _rows() -> list[str]:
+    """Return every letter with its payload as PostgreSQL writes it down."""
+    return [
+        row["line"]
+        for row in sql.rows(
+            "SELECT (to_jsonb(l) - 'kept_until')::text || coalesce(to_jsonb(p)::text, '') AS line"
+            " FROM dead_letters l LEFT JOIN dead_letter_payloads p ON p.letter_id = l.id ORDER BY l.id"
+        )
+    ]
+
+
+def _left() -> set[int]:
+    return set(DeadLetter.objects.values_list("pk", flat=True))
+
+
+def test_what_is_over_age_goes_and_what_is_worked_on_stays() -> None:
+    young = {_letter(6.9).pk, _letter(6.9, status=LetterStatus.RESOLVED).pk}
+    worked_on = {_letter(30, status=status).pk for status in IN_WORK}
+    for status in (LetterStatus.NEW, LetterStatus.RESOLVED, LetterStatus.DISCARDED):
+        _letter(7.1, status=status)
+    retention.maintain()
+    assert _left() == young | worked_on
+    assert {letter.expires_at is None for letter in DeadLetter.objects.filter(pk__in=worked_on)} == {True}
+
+
+def test_what_is_over_size_goes_closed_ones_first_then_the_oldest(settings: Any) -> None:
+    settings.DLQ_MAX_SIZE = 4
+    oldest = _letter(6)
+    closed = _letter(1, status=LetterStatus.RESOLVED)
+    kept = {_letter(days).pk for days in (5, 4, 3)} | {_letter(6.5, status=LetterStatus.TRIAGED).pk}
+    retention.maintain()
+    assert _left() == kept
+    assert not {oldest.pk, closed.pk} & _left()
+
+
+def test_more_than_a_round_holds_goes_in_the_next_ones(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    monkeypatch.setattr(retention, "IN_A_FILE", 2)
+    monkeypatch.setattr(retention, "FILES_A_ROUND", 2)
+    job_letters = [_letter(8) for _ in range(7)]
+    assert [retention.enforce(NOW), retention.enforce(NOW), retention.enforce(NOW)] == [4, 3, 0]
+    assert sum(LetterArchive.objects.values_list("letter_count", flat=True)) == len(job_letters)
+
+
+def test_everything_removed_is_restored_byte_for_byte() -> None:
+    for number, status in enumerate((LetterStatus.NEW, LetterStatus.RESOLVED, LetterStatus.DISCARDED)):
+        _letter(
+            8 + number,
+            status=status,
+            detail='ünïcode \u2028 \\ " and a <tag>',
+            last_stack="Traceback\n  reviews/x.py:1 f",
+            sanitized_context={"float": 1.5, "nested": {"list": [1, None, "é"]}},
+        )
+    open_before = DeadLetterGroup.objects.get().open_count
+    before = _rows()
+    retention.maintain()
+    assert _rows() == []
+    for archive in LetterArchive.objects.all():
+        back = retention.restore(archive, actor="ann", reason="OPS-1: asked for")
+        assert (len(back.letters), back.skipped) == (3, {})
+    assert _rows() == before
+    assert DeadLetterGroup.objects.get().open_count == open_before == 1
+    retention.maintain()
+    assert _rows() == before  # what came back stays for another seven days
+    letter = DeadLetter.objects.order_by("pk")[0]
+    assert [event.action for event in letter.events.all()] == ["archived", "restored"]
+    again = retention.restore(LetterArchive.objects.get(), actor="ann", reason="twice")
+    assert set(again.skipped.values()) == {"it is there already"}
+
+
+def test_the_archive_is_sealed_and_a_changed_file_is_noticed() -> None:
+    letter = _letter(8, detail="the word platypus")
+    retention.maintain()
+    archive = LetterArchive.objects.get()
+    path = Path(retention.storage().path(archive.name))
+    assert b"platypus" not in path.read_bytes()
+    assert path.stat().st_mode & 0o077 == 0
+    assert next(retention.read(archive))["letter"]["id"] == letter.pk
+    path.write_bytes(path.read_bytes()[:-9] + b"tampered=")
+    with pytest.raises(retention.ArchiveDamaged):
+        list(retention.read(archive))
+
+
+def test_nothing_is_removed_when_the_file_does_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    _letter(8)
+    monkeypatch.setattr(retention, "_opened", lambda name: b"something else")
+    with pytest.raises(retention.ArchiveDamaged):
+        retention.maintain()
+    assert len(_left()) == 1
+
+
+def test_a_letter_taken_up_while_it_is_being_archived_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    letter, other = _letter(8), _letter(8)
+    whole = retention._opened
+
+    def taken_up(name: str) -> bytes:
+        from deadletters import workflow
+
+        workflow.triage(letter.pk, actor="ann", category="data")
+        return whole(name)
+
+    monkeypatch.setattr(retention, "_opened", taken_up)
+    assert retention.enforce(NOW) == 1
+    assert _left() == {letter.pk}
+    assert LetterArchive.objects.get().letter_count == 1
+    assert other.pk not in _left()
+
+
+def test_keys_can_be_rotated_under_the_archive(settings: Any) -> None:
+    _letter(8)
+    retention.maintain()
+    old_name = LetterArchive.objects.get().name
+    settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
+    retention.maintain()
+    settings.ARTIFACT_KEYS = settings.ARTIFACT_KEYS[:1]
+    archive = LetterArchive.objects.get()
+    assert len(list(retention.read(archive))) == 1
+    assert not retention.storage().exists(old_name)
+
+
+def test_operators_are_told_ahead_when_it_happens_and_of_too_many(settings: Any) -> None:
+    settings.DLQ_ALERT_PER_DAY = 2
+    group = factories.DeadLetterGroupFactory()
+    group.days.create(day=NOW.date(), count=3)
+    _letter(6.5)
+    _letter(8)
+    retention.maintain()
+    retention.maintain()  # once a day
+    kinds = sorted(OperatorAlert.objects.values_list("kind", flat=True))
+    assert kinds == ["expired", "expiring", "too_many"]
+
+
+def test_a_quiet_day_tells_nobody() -> None:
+    _letter(1)
+    retention.maintain()
+    assert not OperatorAlert.objects.exists()
+
+
+def test_the_commands_list_print_and_restore() -> None:
+    letter, other = _letter(8), _letter(8)
+    retention.maintain()
+    out = io.StringIO()
+    call_command("read_letter_archive", stdout=out)
+    name = out.getvalue().split("\t")[0]
+    assert "2 letters" in out.getvalue()
+    out = io.StringIO()
+    call_command("read_letter_archive", name, letter=[letter.pk], stdout=out)
+    assert json.loads(out.getvalue())["letter"]["detail"] == letter.detail
+    out = io.StringIO()
+    call_command("restore_letters", name, letter=[other.pk], reason="OPS-1", actor="ann", stdout=out)
+    assert "1 restored, 0 skipped" in out.getvalue()
+    assert _left() == {other.pk}
+    with pytest.raises(CommandError, match="not in the archive"):
+        call_command("restore_letters", "nowhere", reason="OPS-1")

@@ -1,0 +1,383 @@
+"""The steps of the workflow (specification 000, 8.5): taken in order, refused otherwise, written down."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from criticizer.circuit import create
+from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from deadletters import workflow
+from deadletters.categories import checklist, suggested_category
+from deadletters.models import DeadLetter, OperatorAlert
+from deadletters.states import Category, LetterAction, LetterStatus
+from notifications.states import DeliveryStatus
+from reviews.models import Artifact, ReviewJob
+from reviews.states import JobStatus
+from tests import factories, scripted
+from tests.deadletters.conftest import Fail, Work, denied
+from tests.letters import walk, walk_and_replay
+
+pytestmark = pytest.mark.django_db
+
+
+def _actions(letter: DeadLetter) -> list[str]:
+    return [event.action for event in letter.events.order_by("id")]
+
+
+STEPS: dict[str, Any] = {
+    "triage": lambda pk: workflow.triage(pk, actor="ann", category="data"),
+    "remediate": lambda pk: workflow.remediate(pk, actor="ann", evidence_note="OPS-1"),
+    "validate": lambda pk: workflow.validate(pk, actor="ann"),
+    "replay": lambda pk: workflow.replay(pk, actor="ann", reason="OPS-1"),
+    "verify": lambda pk: workflow.verify(pk, actor="ann"),
+    "resolve": lambda pk: workflow.resolve(pk, actor="ann", resolution="OPS-1"),
+    "discard": lambda pk: workflow.discard(pk, actor="ann", reason="OPS-1"),
+}
+_L = LetterStatus
+_BEFORE = {_L.NEW, _L.TRIAGED, _L.REMEDIATED, _L.VALIDATED}
+ALLOWED = {
+    "triage": _BEFORE,
+    "remediate": _BEFORE - {_L.NEW},
+    "validate": {_L.REMEDIATED, _L.VALIDATED},
+    "replay": {_L.VALIDATED},
+    "verify": {_L.VERIFYING},
+    "resolve": {_L.VERIFYING},
+    "discard": _BEFORE,
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("status", list(LetterStatus))
+def test_a_step_out_of_turn_is_refused_and_the_refusal_is_written_down(
+    step: str, status: LetterStatus
+) -> None:
+    if status in ALLOWED[step]:
+        return
+    letter = factories.DeadLetterFactory(status=status)
+    result = STEPS[step](letter.pk)
+    assert not result.ok
+    assert status.label.lower() in result.message
+    assert DeadLetter.objects.get(pk=letter.pk).status == status
+    assert _actions(letter) == ["refused"]
+
+
+def test_the_whole_life_of_a_letter(fail: Fail, work: Work) -> None:
+    letter = fail()
+    assert workflow.triage(letter.pk, actor="ann", category="auth_config", note="expired").ok
+    done = checklist("auth_config")[:1]
+    assert workflow.remediate(
+        letter.pk, actor="ann", evidence_link="https://ops.example.com/1", checklist=done
+    ).ok
+    validation = workflow.validate(letter.pk, actor="ann")
+    assert validation.ok, validation
+    assert {"job", "version", "artifact", "deliveries"} <= {check.name for check in validation.checks}
+    scripted.CALLS.clear()
+    assert workflow.replay(letter.pk, actor="ann", reason="key rotated").ok
+    work()
+    assert [call[0] for call in scripted.CALLS] == ["llm", "notify"]
+    letter.refresh_from_db()
+    assert letter.status == LetterStatus.VERIFYING
+    assert not workflow.resolve(letter.pk, actor="ann", resolution="done").ok  # not verified yet
+    assert workflow.verify(letter.pk, actor="ann").ok
+    assert not workflow.resolve(letter.pk, actor="ann", resolution=" x ").ok
+    assert workflow.resolve(letter.pk, actor="bob", resolution="the key was rotated").ok
+    letter.refresh_from_db()
+    assert (letter.status, letter.resolved_by, letter.closed_at is not None) == ("resolved", "bob", True)
+    assert (letter.evidence_link, letter.checklist) == ("https://ops.example.com/1", list(done))
+    assert _actions(letter) == [
+        "created", "triaged", "remediated", "validated", "replayed", "succeeded", "refused", "verified",
+        "refused", "resolved",
+    ]  # fmt: skip
+
+
+def test_triaging_again_forgets_what_came_after(fail: Fail) -> None:
+    letter = fail()
+    walk(letter.pk)
+    assert workflow.triage(letter.pk, actor="bob", category="data").ok
+    letter.refresh_from_db()
+    assert (letter.status, letter.category, letter.triaged_by) == ("triaged", "data", "bob")
+    assert (letter.evidence_note, letter.validated_at, letter.validation_ok) == ("", None, None)
+
+
+@pytest.mark.parametrize("given", [{}, {"evidence_note": " x "}, {"evidence_link": "javascript:alert(1)"}])
+def test_remediation_needs_evidence(fail: Fail, given: dict[str, str]) -> None:
+    letter = fail()
+    workflow.triage(letter.pk, actor="ann", category="data")
+    assert not workflow.remediate(letter.pk, actor="ann", **given).ok
+
+
+def test_an_unknown_category_is_refused(fail: Fail) -> None:
+    assert not workflow.triage(fail().pk, actor="ann", category="weather").ok
+
+
+def test_a_step_on_a_letter_that_changed_meanwhile_is_refused(fail: Fail) -> None:
+    letter = fail()
+    assert workflow.triage(letter.pk, actor="bob", category="data", row_version=letter.row_version).ok
+    late = workflow.triage(letter.pk, actor="ann", category="transient", row_version=letter.row_version)
+    assert not late.ok
+    assert "changed meanwhile by bob" in late.message
+
+
+# -- validation --------------------------------------------------------------------------------
+
+
+def _remediated(fail: Fail, **more: Any) -> DeadLetter:
+    letter = fail(**more)
+    workflow.triage(letter.pk, actor="ann", category="transient")
+    workflow.remediate(letter.pk, actor="ann", evidence_note="OPS-1")
+    return letter
+
+
+def test_an_open_circuit_fails_the_validation_unless_it_is_overruled(fail: Fail, settings: Any) -> None:
+    letter = _remediated(fail)
+    settings.LLM_PROVIDER, settings.CIRCUIT_PROBES = "openai", {}
+    create("llm:openai")
+    from criticizer import sql
+
+    sql.rows("UPDATE circuits SET state = 'open', retry_at = now() + interval '1 hour'")
+    failed = workflow.validate(letter.pk, actor="ann")
+    assert not failed.ok
+    assert [check.name for check in failed.failed] == ["circuit llm:openai"]
+    letter.refresh_from_db()
+    assert (letter.status, letter.validation_ok) == ("remediated", False)
+    assert not workflow.validate(letter.pk, actor="ann", override_reason="x").ok  # says nothing
+    assert workflow.validate(letter.pk, actor="ann", override_reason="the vendor says it is back").ok
+    letter.refresh_from_db()
+    assert (letter.status, letter.override_reason) == ("validated", "the vendor says it is back")
+    assert workflow.replay(letter.pk, actor="ann", reason="OPS-1").ok
+
+
+def test_a_newer_version_cannot_be_overruled(fail: Fail) -> None:
+    letter = _remediated(fail)
+    factories.ReviewJobFactory(changelist_id="12345", review_version=2, status=JobStatus.SUCCEEDED)
+    failed = workflow.validate(letter.pk, actor="ann", override_reason="all the same")
+    assert not failed.ok
+    assert "newer version exists: 2" in failed.message
+
+
+def test_a_delivery_in_doubt_must_be_decided_first(fail: Fail) -> None:
+    letter = _remediated(fail, stage="notify", failure=denied())
+    doubt = factories.DeliveryFactory(job=letter.job, status=DeliveryStatus.UNCERTAIN)
+    factories.DeliveryFactory(job=letter.job, status=DeliveryStatus.SENT)
+    failed = workflow.validate(letter.pk, actor="ann", override_reason="all the same")
+    assert not failed.ok
+    assert "decide about that first" in failed.message
+    type(doubt).objects.filter(pk=doubt.pk).update(status=DeliveryStatus.PENDING)
+    passed = workflow.validate(letter.pk, actor="ann")
+    assert passed.ok
+    assert "1 delivery made already, not repeated" in next(
+        check.message for check in passed.checks if check.name == "deliveries"
+    )
+
+
+def test_without_its_artifact_only_a_restart_is_possible(fail: Fail, work: Work) -> None:
+    letter = _remediated(fail)
+    Artifact.objects.update(deleted_at=timezone.now())
+    assert workflow.validate(letter.pk, actor="ann").ok  # it can be fetched again
+    refused = workflow.replay(letter.pk, actor="ann", reason="OPS-1")
+    assert not refused.ok
+    assert "restart from the first stage" in refused.message
+    scripted.CALLS.clear()
+    assert workflow.replay(letter.pk, actor="ann", reason="OPS-1", restart=True).ok
+    work()
+    assert [call[0] for call in scripted.CALLS] == ["fetch", "llm", "notify"]
+
+
+def test_a_dependency_that_does_not_answer_fails_the_validation(fail: Fail, settings: Any) -> None:
+    letter = _remediated(fail)
+    settings.LLM_PROVIDER = "openai"
+    settings.CIRCUIT_PROBES = {"llm": "tests.deadletters.test_workflow.silent"}
+    failed = workflow.validate(letter.pk, actor="ann")
+    assert [check.message for check in failed.failed] == ["llm:openai: the key is refused"]
+    settings.CIRCUIT_PROBES = {"llm": "tests.deadletters.test_workflow.answers"}
+    assert workflow.validate(letter.pk, actor="ann").ok
+
+
+def silent(name: str) -> None:
+    raise PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "the key is refused")
+
+
+def answers(name: str) -> None:
+    pass
+
+
+def test_a_validation_is_stale_after_an_hour(fail: Fail) -> None:
+    letter = fail()
+    walk(letter.pk)
+    DeadLetter.objects.update(validated_at=timezone.now() - timedelta(minutes=61))
+    refused = workflow.replay(letter.pk, actor="ann", reason="OPS-1")
+    assert refused.message == "the validation is older than 60 minutes: validate again"
+    letter.refresh_from_db()
+    assert letter.status == LetterStatus.REMEDIATED
+    assert "stale" in _actions(letter)
+    assert workflow.validate(letter.pk, actor="ann").ok
+    assert workflow.replay(letter.pk, actor="ann", reason="OPS-1").ok
+
+
+# -- failing again -----------------------------------------------------------------------------
+
+
+def test_the_same_non_retryable_class_escalates_and_alerts_once_a_day(fail: Fail, work: Work) -> None:
+    letters = [fail("1"), fail("2")]
+    for letter in letters:
+        scripted.SCRIPT["llm"].append(denied())
+        assert walk_and_replay(letter.pk).ok
+        work()
+        letter.refresh_from_db()
+        assert (letter.status, letter.failed_replay_count, letter.is_escalated) == ("new", 1, True)
+        assert (letter.category, letter.evidence_note, letter.validated_at) == ("", "", None)
+        assert _actions(letter)[-2:] == ["failed_again", "escalated"]
+    assert OperatorAlert.objects.get().kind == "escalated"
+
+
+def test_another_class_joins_another_group_without_escalation(fail: Fail, work: Work) -> None:
+    letter = fail()
+    before = letter.group
+    scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.NOT_FOUND, Place.REVIEWER, "no such model"))
+    walk_and_replay(letter.pk)
+    work()
+    letter.refresh_from_db()
+    before.refresh_from_db()
+    assert (letter.is_escalated, letter.failed_replay_count) == (False, 1)
+    assert letter.group != before
+    assert (letter.group.error_class, letter.group.open_count, before.open_count) == ("NOT_FOUND", 1, 0)
+    assert not OperatorAlert.objects.exists()
+
+
+def test_the_same_retryable_class_does_not_escalate(fail: Fail, work: Work, make_spent: Any) -> None:
+    timeout = RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Place.REVIEWER, "slow")
+    letter = make_spent(timeout)
+    walk_and_replay(letter.pk)
+    make_spent.again(timeout)
+    letter.refresh_from_db()
+    assert (letter.status, letter.failed_replay_count, letter.is_escalated) == ("new", 1, False)
+
+
+@pytest.fixture
+def make_spent(work: Work) -> Any:
+    """Make a job use up its budget with one retryable failure."""
+    from criticizer import sql
+    from reviews import intake
+
+    class Spent:
+        def __call__(self, failure: RetryableFailure) -> DeadLetter:
+            intake.request_review(intake.ReviewRequest("k", "7", 1))
+            self.again(failure)
+            letter = DeadLetter.objects.get()
+            factories.ArtifactFactory(job=letter.job)
+            return letter
+
+        def again(self, failure: RetryableFailure) -> None:
+            for _ in range(5):
+                scripted.SCRIPT["llm"].append(failure)
+                sql.rows("UPDATE outbox_messages SET available_at = now()")
+                work()
+
+    return Spent()
+
+
+def test_a_restart_that_fails_earlier_goes_on_as_that_stages_letter(fail: Fail, work: Work) -> None:
+    letter = fail(stage="notify")
+    scripted.SCRIPT["fetch"].append(PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE, "gone"))
+    assert walk_and_replay(letter.pk, restart=True).ok
+    work()
+    letter.refresh_from_db()
+    assert (letter.status, letter.stage, letter.error_class) == ("new", "fetch", "NOT_FOUND")
+    assert DeadLetter.objects.count() == 1
+
+
+def test_a_letter_whose_job_failed_later_can_be_verified_for_its_own_stage(fail: Fail, work: Work) -> None:
+    letter = fail()
+    scripted.SCRIPT["notify"].append(PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, "gone"))
+    walk_and_replay(letter.pk)
+    work()
+    letter.refresh_from_db()
+    assert letter.status == LetterStatus.VERIFYING
+    assert workflow.verify(letter.pk, actor="ann").ok
+    assert workflow.resolve(letter.pk, actor="ann", resolution="the key was rotated").ok
+
+
+# -- verification ------------------------------------------------------------------------------
+
+
+def test_a_missing_effect_sends_the_letter_back_and_alerts(fail: Fail, work: Work) -> None:
+    letter = fail()
+    letter.job.coverage.all().delete()
+    Artifact.objects.update(deleted_at=timezone.now())  # nobody can say that the change had no files
+    walk(letter.pk)
+    workflow.replay(letter.pk, actor="ann", reason="OPS-1", restart=True)
+    work()
+    checked = workflow.verify(letter.pk, actor="ann")
+    assert not checked.ok
+    assert "neither findings nor coverage are stored" in checked.message
+    letter.refresh_from_db()
+    assert (letter.status, letter.is_escalated) == ("new", True)
+    assert OperatorAlert.objects.get().kind == "not_verified"
+
+
+def test_a_delivery_counts_only_with_its_providers_evidence(fail: Fail, work: Work) -> None:
+    letter = fail(stage="notify", failure=denied())
+    delivery = factories.DeliveryFactory(job=letter.job, status=DeliveryStatus.SENT)
+    walk_and_replay(letter.pk)
+    work()
+    assert "0 of 1 delivery" in workflow.verify(letter.pk, actor="ann").message
+    DeadLetter.objects.all()  # went back; a second look with evidence is another letter's
+    other = fail("2", stage="notify", failure=denied())
+    proven = factories.DeliveryFactory(job=other.job, status=DeliveryStatus.SENT)
+    factories.DeliveryAttemptFactory(delivery=proven, outcome="accepted", notification_id="<1@x>")
+    walk_and_replay(other.pk)
+    work()
+    assert workflow.verify(other.pk, actor="ann").ok
+    assert delivery.pk != proven.pk
+
+
+# -- sets --------------------------------------------------------------------------------------
+
+
+def test_sets_say_how_many_and_why_not_the_others(fail: Fail, work: Work) -> None:
+    letters = [fail(str(n)) for n in range(3)]
+    closed = factories.DeadLetterFactory(status=LetterStatus.DISCARDED)
+    ids = [letter.pk for letter in letters] + [closed.pk, 999_999]
+    triaged = workflow.triage_many(ids, actor="ann")
+    assert triaged.done == 3
+    assert triaged.message.startswith("3 triaged, 1 skipped: already discarded; 1 skipped: it does not exist")
+    assert set(DeadLetter.objects.filter(pk__in=ids[:3]).values_list("category", flat=True)) == {
+        Category.AUTH_CONFIG
+    }
+    assert workflow.remediate_many(ids, actor="ann", evidence_note="OPS-1").done == 3
+    assert workflow.validate_many(ids, actor="ann").done == 3
+    for letter in letters:
+        assert workflow.replay(letter.pk, actor="ann", reason="OPS-1").ok
+        work()
+    assert workflow.resolve_many(ids, actor="ann", resolution="done").done == 0
+    assert workflow.verify_many(ids[:3], actor="ann").done == 3
+    assert workflow.resolve_many(ids, actor="ann", resolution="done").done == 3
+    assert letters[0].events.filter(action=LetterAction.RESOLVED, actor="ann").count() == 1
+
+
+def test_many_letters_are_triaged_in_a_few_statements(django_assert_max_num_queries: Any) -> None:
+    group = factories.DeadLetterGroupFactory()
+    letters = [factories.DeadLetterFactory(group=group) for _ in range(20)]
+    with django_assert_max_num_queries(9):
+        workflow.triage_many([letter.pk for letter in letters], actor="ann", category="data")
+    with django_assert_max_num_queries(9):
+        assert workflow.discard_many([letter.pk for letter in letters], actor="ann", reason="old").done == 20
+    group.refresh_from_db()
+    assert group.open_count == 0
+
+
+def test_every_class_suggests_a_category() -> None:
+    assert {suggested_category(name) for name in ErrorClass} == set(Category)
+    assert suggested_category("NO_SUCH_CLASS") == Category.CODE_DEFECT
+    assert all(checklist(category) for category in Category)
+    assert checklist("weather") == ()
+
+
+def test_jobs_are_described(fail: Fail) -> None:
+    letter = fail()
+    assert workflow.recovery().describe(letter.job_id) == "changelist 12345, version 1"
+    assert ReviewJob.objects.count() == 1

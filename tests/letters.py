@@ -1,0 +1,22 @@
+"""An operator's steps with a dead letter, for tests that are about something else."""
+
+from __future__ import annotations
+
+from deadletters import workflow
+from deadletters.workflow import Result
+
+
+def walk(letter_id: int, *, actor: str = "ann", override_reason: str = "OPS-1: known") -> None:
+    """Triage, remediate and validate a new letter as `actor` would."""
+    assert (done := workflow.triage(letter_id, actor=actor, category="transient", note="seen")).ok, done
+    assert (done := workflow.remediate(letter_id, actor=actor, evidence_note="OPS-1: mended")).ok, done
+    checked = workflow.validate(letter_id, actor=actor, override_reason=override_reason)
+    assert checked.ok, checked
+
+
+def walk_and_replay(
+    letter_id: int, *, actor: str = "ann", reason: str = "OPS-1", restart: bool = False
+) -> Result:
+    """Take a new letter through all its steps up to the replay; return what the replay answered."""
+    walk(letter_id, actor=actor)
+    return workflow.replay(letter_id, actor=actor, reason=reason, restart=restart)

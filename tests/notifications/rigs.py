@@ -1,0 +1,213 @@
+"""One line a provider: what the conformance suite, and whoever else tries them all, runs against.
+
+A rig is a provider with what stands behind it: a file system, a real server, or the double of a
+hosted service over a real socket. A new provider adds a function and a line in `RIGS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from notifications.providers.archive import ArchiveConfig
+from notifications.providers.base import Provider
+from notifications.providers.exchange import Limits
+from notifications.providers.maildir import Maildir
+from notifications.providers.outbound import OutboundPolicy
+from notifications.providers.postmark import Postmark, PostmarkConfig
+from notifications.providers.resend import Resend, ResendConfig
+from notifications.providers.slack import Slack, SlackConfig
+from notifications.providers.smtp import Smtp, SmtpConfig
+from notifications.providers.swarm import Swarm, SwarmConfig
+from notifications.providers.webhook import Webhook, WebhookConfig
+from tests.fakes import mail_service, slack, swarm
+from tests.fakes.dovecot import Dovecot
+from tests.fakes.postmark import PostmarkService
+from tests.fakes.resend import ResendService
+from tests.fakes.smtp import SmtpServer, Switches
+from tests.fakes.webhook import Behaviour, WebhookReceiver
+from tests.notifications.samples import SECRET_NEW, SENDER
+
+LOOPBACK = OutboundPolicy.parse(["127.0.0.0/8"])
+QUICK = Limits(connect_timeout_seconds=1.0, read_timeout_seconds=0.5, total_timeout_seconds=3.0)
+ARCHIVE = "archive@reviews.test"
+
+
+def _nothing() -> None:
+    """What a rig without such a switch does."""
+
+
+@dataclass(slots=True)
+class Rig:
+    """How to break a provider, and what arrived behind it."""
+
+    provider: Provider
+    address: str
+    arrived: Callable[[], list[str]]  # tokens, once for each time a recipient would see it
+    refuse: Callable[[], None]  # every message, from now on and for good
+    # The next answer is lost after the message was accepted, or before. None: it cannot be.
+    lose_answer: Callable[[], None] | None = None
+    lose_message: Callable[[], None] | None = None
+    prove_alive: Callable[[], None] = _nothing  # lets another message through what is searched
+    far_away: Provider | None = None  # the same where nothing listens
+    far_address: str = ""  # where the recipient, not the provider, is what does not listen
+
+
+Make = Callable[[ExitStack, Path, pytest.FixtureRequest], Rig]
+
+
+def _maildir(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
+    mail = folder / "mail"
+    return Rig(
+        Maildir(mail, SENDER),
+        "ann@example.com",
+        lambda: [path.name.split(".")[1] for path in sorted(mail.glob("new/*"))],
+        lambda: mail.write_text("a file where the maildir should be") and None,
+    )
+
+
+def _smtp(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
+    server = stack.enter_context(SmtpServer())
+    return _of_smtp(Smtp(SmtpConfig("127.0.0.1", server.port, SENDER)), server)
+
+
+def _archived(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
+    imap: Dovecot = request.getfixturevalue("imap")
+    server = stack.enter_context(SmtpServer(archive=ARCHIVE, deliver=imap.deliver))
+    # What it waits for is told by its attempts' times: those of the suite are long past.
+    archive = ArchiveConfig.parse(imap.url, ARCHIVE)
+    rig = _of_smtp(Smtp(SmtpConfig("127.0.0.1", server.port, SENDER, archive=archive)), server)
+    later = b"X-Criticizer-Token: probe\r\nDate: Sat, 21 Nov 2026 07:00:00 +0000\r\n\r\nx\r\n"
+    rig.prove_alive = lambda: imap.deliver(later)
+    nowhere = replace(archive, port=_CLOSED)
+    rig.far_away = Smtp(SmtpConfig("127.0.0.1", _CLOSED, SENDER, archive=nowhere))
+    return rig
+
+
+def _of_smtp(provider: Smtp, server: SmtpServer) -> Rig:
+    def switch(switches: Switches) -> Callable[[], None]:
+        def act() -> None:
+            server.switches = switches
+
+        return act
+
+    def arrived() -> list[str]:
+        server.switches = Switches() if server.switches.then == "drop" else server.switches
+        return [mail.token for mail in server.accepted]
+
+    return Rig(
+        provider,
+        "ann@example.com",
+        arrived,
+        switch(Switches(rcpt="550 5.1.1 no such user")),
+        switch(Switches(then="drop")),
+        switch(Switches(then="drop", accept=False)),
+        far_away=Smtp(SmtpConfig("127.0.0.1", _CLOSED, SENDER)),
+    )
+
+
+def _webhook(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
+    receiver = stack.enter_context(WebhookReceiver())
+    provider = Webhook(WebhookConfig(secrets=(SECRET_NEW,), policy=LOOPBACK))
+    return Rig(
+        provider,
+        receiver.url,
+        lambda: sorted(receiver.processed.elements()),
+        lambda: receiver.always(Behaviour(status=410)),
+        lambda: receiver.script(Behaviour(process=True, reset=True)),
+        lambda: receiver.script(Behaviour(status=500, process=False)),
+        far_away=provider,
+        far_address=_NOWHERE,
+    )
+
+
+def _resend(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
+    service = stack.enter_context(ResendService())
+
+    def refuse() -> None:
+        service.refuse = (422, {"name": "validation_error", "message": "no"})
+
+    return Rig(
+        Resend(ResendConfig(SENDER, service.keys, service.url, QUICK)),
+        "ann@example.com",
+        service.tokens,
+        refuse,
+        lambda: service.script(mail_service.Act(accept=True, reset=True)),
+        lambda: service.script(mail_service.Act(status=500)),
+        far_away=Resend(ResendConfig(SENDER, service.keys, _NOWHERE, QUICK)),
+    )
+
+
+def _postmark(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
+    service = stack.enter_context(PostmarkService())
+
+    def refuse() -> None:
+        service.refuse = (422, {"ErrorCode": 300, "Message": "no"})
+
+    return Rig(
+        Postmark(PostmarkConfig(SENDER, service.keys, service.url, QUICK)),
+        "ann@example.com",
+        service.tokens,
+        refuse,
+        lambda: service.script(mail_service.Act(accept=True, reset=True)),
+        lambda: service.script(mail_service.Act(status=500)),
+        far_away=Postmark(PostmarkConfig(SENDER, service.keys, _NOWHERE, QUICK)),
+    )
+
+
+def _slack(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
+    server = stack.enter_context(slack.SlackServer())
+
+    def refuse() -> None:
+        server.default = slack.Act(post=False, error="is_archived")
+
+    return Rig(
+        Slack(SlackConfig(slack.TOKEN, api_url=server.url, limits=QUICK)),
+        slack.CHANNEL,
+        lambda: sorted(server.posted.elements()),
+        refuse,
+        lambda: server.script(slack.Act(then="reset")),
+        lambda: server.script(slack.Act(post=False, then="reset")),
+        far_away=Slack(SlackConfig(slack.TOKEN, api_url=_NOWHERE, limits=QUICK)),
+    )
+
+
+def _swarm(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
+    server = stack.enter_context(swarm.SwarmServer())
+
+    def refuse() -> None:
+        server.default = swarm.Act(keep=False, status=404)
+
+    return Rig(
+        Swarm(SwarmConfig(server.url, swarm.USER, swarm.TICKET, QUICK)),
+        "review-885",
+        lambda: sorted(server.kept.elements()),
+        refuse,
+        lambda: server.script(swarm.Act(then="reset")),
+        lambda: server.script(swarm.Act(keep=False, then="reset")),
+        far_away=Swarm(SwarmConfig(_NOWHERE.rstrip("/"), swarm.USER, swarm.TICKET, QUICK)),
+    )
+
+
+def _closed_port() -> int:
+    with WebhookReceiver() as receiver:
+        return receiver.port
+
+
+_CLOSED = _closed_port()
+_NOWHERE = f"http://127.0.0.1:{_CLOSED}/"
+
+RIGS: Mapping[str, Make] = {
+    "maildir": _maildir,
+    "smtp": _smtp,
+    "smtp with an archive": _archived,
+    "webhook": _webhook,
+    "resend": _resend,
+    "postmark": _postmark,
+    "slack": _slack,
+    "swarm": _swarm,
+}

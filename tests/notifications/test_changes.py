@@ -1,0 +1,123 @@
+"""What changed since the version before: recognised although lines move and models reword."""
+
+from __future__ import annotations
+
+import pytest
+
+from notifications.changes import compared
+from notifications.messages import ExcerptLine, Fate, Report, ReportFile, ReportFinding
+from tests.notifications.samples import finding, report
+
+FILE = "//depot/main/app.py"
+
+
+def remark(**changes: object) -> ReportFinding:
+    """A model's finding about one line of code."""
+    line = changes.get("line", 12)
+    code = changes.pop("code", "lock.acquire(timeout=3)")
+    fields: dict[str, object] = {
+        "category": "bug",
+        "line": line,
+        "end_line": line,
+        "excerpt": (ExcerptLine(str(code), "+", line),) if line else (),  # type: ignore[arg-type]
+    }
+    return finding(**{**fields, **changes})
+
+
+def newness(now: list[ReportFinding], before: list[ReportFinding]) -> list[bool | None]:
+    return [found.is_new for found in compared(report(findings=tuple(now)), 1, before).findings]
+
+
+def fates(before: ReportFinding, *coverage: ReportFile) -> list[Fate]:
+    found: Report = compared(report(findings=(), coverage=coverage), 1, [before])
+    assert found.since is not None
+    return [entry.fate for entry in found.since.earlier]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"line": 80},  # lines moved
+        {"title": "lock is NOT released!"},
+        {"severity": "low"},
+        {"title": "Acquire without release", "line": 60},  # reworded, the code is the same
+        {"code": "lock.acquire(timeout=9)", "line": 60},  # the code changed, the title is the same
+        {"title": "Still no release", "code": "lock.acquire(timeout=9)", "line": 14},  # both, but near
+    ],
+)
+def test_a_finding_is_recognised(changes: dict[str, object]) -> None:
+    assert newness([remark(**changes)], [remark()]) == [False]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"file": "//depot/main/other.py"},
+        {"title": "The name misleads", "code": "other = 1", "line": 60},
+        {"title": "The name misleads", "code": "other = 1", "category": "style"},
+        {"title": "The name misleads", "code": "other = 1", "source": "check:secrets"},
+    ],
+)
+def test_another_finding_is_new(changes: dict[str, object]) -> None:
+    assert newness([remark(**changes)], [remark()]) == [True]
+
+
+def test_short_code_such_as_a_brace_tells_nothing_apart() -> None:
+    assert newness([remark(title="One", code="}", line=90)], [remark(title="Other", code="}")]) == [True]
+
+
+def test_numbers_in_a_title_do_not_make_it_another_one() -> None:
+    before = finding(title="A file of 4.2 MB was added", line=None, excerpt=(), source="check:large_file")
+    now = finding(title="A file of 4.3 MB was added", line=None, excerpt=(), source="check:large_file")
+    assert newness([now], [before]) == [False]
+
+
+def test_each_finding_has_one_partner_and_the_surest_sign_wins() -> None:
+    near = remark(title="Something else", code="unrelated(code, here)", line=13)
+    same = remark(line=300)
+    assert newness([near, same], [remark()]) == [True, False]
+    assert newness([remark(), remark(line=200)], [remark()]) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("status", "source", "fate"),
+    [
+        ("reviewed", "llm", Fate.FIXED),
+        ("checked", "llm", Fate.NOT_READ),  # the model did not read it: nobody can say
+        ("partial", "llm", Fate.NOT_READ),
+        ("skipped", "llm", Fate.NOT_READ),
+        ("reviewed", "check:secrets", Fate.FIXED),
+        ("checked", "check:secrets", Fate.FIXED),
+        ("partial", "check:secrets", Fate.FIXED),
+        ("skipped", "check:secrets", Fate.NOT_READ),
+    ],
+)
+def test_nothing_is_fixed_unless_who_found_it_has_read_its_file_again(
+    status: str, source: str, fate: Fate
+) -> None:
+    assert fates(remark(source=source), ReportFile(FILE, status)) == [fate]
+
+
+def test_a_finding_goes_with_its_file() -> None:
+    assert fates(remark(), ReportFile("//depot/main/other.py", "reviewed")) == [Fate.GONE]
+
+
+def test_fixed_ones_are_listed_first_and_the_gravest_of_them_before_the_others() -> None:
+    before = [
+        remark(title="a", severity="low"),
+        remark(title="b", severity="critical"),
+        remark(title="c", file="//depot/main/gone.py", severity="critical"),
+    ]
+    found = compared(report(findings=(), coverage=(ReportFile(FILE, "reviewed"),)), 4, before)
+    assert found.since is not None
+    assert found.since.version == 4
+    assert [entry.finding.title for entry in found.since.earlier] == ["b", "a", "c"]
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    now = (remark(), remark(line=90, title="Other"), remark(line=91, title="Third", code="another.line()"))
+    before = [remark(line=12), remark(line=92, title="Third one"), remark(line=5, title="Gone")]
+    one = compared(report(findings=now), 1, before)
+    other = compared(report(findings=now), 1, list(reversed(before)))
+    assert one == other

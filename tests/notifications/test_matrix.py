@@ -1,0 +1,108 @@
+"""A slice of the crash matrix (`make matrix`): a few points of some providers, and its judge.
+
+Real processes, killed by SIGKILL; real sockets; the product's own providers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from benchmarks import matrix, matrix_run
+from benchmarks.matrix_rigs import BROKEN, KEY, NORMAL, NOT_TAKEN, REFUSES, SILENT
+from benchmarks.matrix_worker import ACCEPTED, ANSWERED, BEFORE, WRITTEN
+
+on_disk = pytest.mark.django_db(transaction=True)  # the workers are other processes
+
+
+Start = Callable[[str], AbstractContextManager[matrix_run.Bench]]
+
+
+@pytest.fixture(scope="module")
+def start(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Return what starts a provider's server for the workers of this module."""
+    folder = tmp_path_factory.mktemp("workers")
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "CRITICIZER_TEST_DATABASE": str(connection.settings_dict["NAME"]),
+        "CRITICIZER_DATA_DIR": str(settings.DATA_DIR),
+        "TEST_FILES_DIR": str(folder),
+    }
+    with (folder / "errors").open("w+") as errors:
+        workers = matrix_run.Workers(errors, environment)
+        try:
+            yield lambda name: matrix_run.bench(name, workers)
+        finally:
+            workers.close()
+
+
+@on_disk
+@pytest.mark.parametrize(
+    ("provider", "behaviour"),
+    [("slack", SILENT), ("swarm", NOT_TAKEN), ("webhook", KEY), ("smtp", SILENT), ("postmark", REFUSES)],
+)
+def test_every_cell_of_a_slice_is_truthful(start: Start, provider: str, behaviour: str) -> None:
+    with start(provider) as running:
+        cells = list(running.cells(behaviour, 3))
+    assert [cell for cell in cells if cell.verdict != "truthful"] == []
+    assert {cell.phase for cell in cells} > {"no kill"}
+    if behaviour != REFUSES:
+        assert max(cell.arrived for cell in cells) == 1
+
+
+@on_disk
+def test_workers_die_before_and_after_the_attempt_row_and_the_mark(start: Start) -> None:
+    with start("webhook") as running:
+        cells = list(running.cells(BROKEN, 12))
+    died = [cell for cell in cells if cell.verdict == "truthful" and cell.point]
+    assert {cell.phase for cell in died} >= {BEFORE, WRITTEN, ACCEPTED, ANSWERED}
+    assert {(cell.status, cell.arrived) for cell in died} == {("sent", 1)}
+
+
+@on_disk
+def test_a_storm_of_kills_leaves_books_that_agree(start: Start) -> None:
+    with start("swarm") as running:
+        found = running.storm(40, seed=1)
+    assert found["verdicts"] == {"truthful": 40}
+    assert found["strangers"] == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "arrived", "facts", "verdict"),
+    [
+        ("sent", 1, {}, "truthful"),
+        ("sent", 2, {}, "duplicate"),
+        ("sent", 0, {}, "loss"),
+        ("sent", 1, {"is_marked": False}, "loss"),
+        ("failed", 0, {"refuses": True}, "truthful"),
+        ("failed", 1, {"refuses": True}, "false failed"),
+        ("failed", 0, {}, "false failed"),
+        ("uncertain", 1, {"may_hold": True}, "truthful"),
+        ("uncertain", 2, {"may_hold": True}, "duplicate"),
+        ("uncertain", 1, {}, "needless hold"),
+        ("reconciling", 1, {"may_hold": True}, "loss"),
+        ("pending", 0, {}, "loss"),
+    ],
+)
+def test_the_judge_sees_every_lie(status: str, arrived: int, facts: dict[str, bool], verdict: str) -> None:
+    known = {"is_marked": True, "refuses": False, "may_hold": False, **facts}
+    assert matrix_run.verdict_of(status, arrived, **known) == verdict
+
+
+def test_the_table_counts_what_was_truthful() -> None:
+    cell = {"provider": "slack", "behaviour": NORMAL, "status": "sent", "arrived": 1}
+    cells = [
+        {**cell, "phase": "no kill", "verdict": "truthful"},
+        {**cell, "phase": WRITTEN, "verdict": "truthful"},
+        {**cell, "phase": WRITTEN, "verdict": "loss", "status": "reconciling", "arrived": 0},
+    ]
+    *_, row = matrix.table(cells, [WRITTEN, ANSWERED])
+    assert "1/1" in row
+    assert "1/2" in row
+    assert "2 sent, 1 arrived; 1 reconciling, 0 arrived" in row

@@ -1,0 +1,223 @@
+"""P4 Code Review: what is commented, what its answers mean, and what its lists prove."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from criticizer.failures import (
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    RetryableFailure,
+    UncertainFailure,
+)
+from notifications.providers import swarm_text
+from notifications.providers.base import Evidence, Message, Question
+from notifications.providers.exchange import Limits
+from notifications.providers.swarm import Swarm, SwarmConfig
+from tests.fakes.swarm import TICKET, USER, Act, SwarmServer
+from tests.notifications.samples import message, reviewed
+
+E = ErrorClass
+QUICK = Limits(connect_timeout_seconds=1.0, read_timeout_seconds=0.3, total_timeout_seconds=2.0)
+TOPIC = "reviews/885"
+
+
+@pytest.fixture
+def server() -> Iterator[SwarmServer]:
+    with SwarmServer() as running:
+        yield running
+
+
+def swarm(server: SwarmServer, user: str = USER) -> Swarm:
+    return Swarm(SwarmConfig(server.url, user, TICKET, QUICK))
+
+
+def to_review(**changes: object) -> Message:
+    return message("review-885", **changes)
+
+
+def question(**changes: object) -> Question:
+    return Question(to_review(**changes), "", time.time())
+
+
+def test_a_comment_is_made_under_the_documented_address_with_the_ticket(server: SwarmServer) -> None:
+    assert swarm(server).send(to_review()) == str(server.comments[0]["id"])
+    swarm(server).send(message("change-12", token=2))
+    assert [call.path for call in server.calls] == [
+        "/api/v11/comments/reviews/885",
+        "/api/v11/comments/changes/12",
+    ]
+    assert [comment["user"] for comment in server.comments] == [USER, USER]
+    assert server.comments[0]["body"].splitlines()[-1] == swarm_text.marker(to_review())
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "error_class"),
+    [
+        (Act(keep=False, status=400), PermanentFailure, E.POLICY_REJECTED),
+        (Act(keep=False, status=401), PermanentFailure, E.AUTH_DENIED),
+        (Act(keep=False, status=403), PermanentFailure, E.RECIPIENT_REJECTED),
+        (Act(keep=False, status=404), PermanentFailure, E.NOT_FOUND),
+        (Act(keep=False, status=405), PermanentFailure, E.CONFIG_INVALID),
+        (Act(keep=False, status=302), PermanentFailure, E.CONFIG_INVALID),
+        (Act(keep=False, status=429), RetryableFailure, E.RATE_LIMITED),
+        (Act(status=500), UncertainFailure, E.UPSTREAM_INTERNAL),
+        (Act(status=502), UncertainFailure, E.UPSTREAM_UNAVAILABLE),
+        (Act(status=503), UncertainFailure, E.UPSTREAM_UNAVAILABLE),
+        (Act(status=504), UncertainFailure, E.NETWORK_TIMEOUT),
+        (Act(status=408), UncertainFailure, E.NETWORK_TIMEOUT),
+        (Act(then="hang"), UncertainFailure, E.NETWORK_TIMEOUT),
+        (Act(then="reset"), UncertainFailure, E.NETWORK_UNREACHABLE),
+        (Act(body=b"<html>"), UncertainFailure, E.UPSTREAM_INTERNAL),
+        (Act(body={"error": None, "data": {"comments": []}}), UncertainFailure, E.UPSTREAM_INTERNAL),
+        (Act(body={"error": "oops", "data": None}), UncertainFailure, E.UPSTREAM_INTERNAL),
+    ],
+)
+def test_each_answer_means_what_it_can_mean(
+    server: SwarmServer, act: Act, kind: type[Failure], error_class: ErrorClass
+) -> None:
+    server.script(act)
+    with pytest.raises(Failure) as caught:
+        swarm(server).send(to_review())
+    assert (type(caught.value), caught.value.error_class) == (kind, error_class)
+
+
+def test_a_pause_that_is_asked_for_is_kept(server: SwarmServer) -> None:
+    server.script(Act(keep=False, status=429, retry_after="7"))
+    with pytest.raises(RetryableFailure) as slower:
+        swarm(server).send(to_review())
+    assert slower.value.retry_after_seconds == 7
+
+
+def test_an_expired_ticket_says_what_to_do(server: SwarmServer) -> None:
+    server.tickets.clear()
+    with pytest.raises(PermanentFailure, match="p4 login -p") as refused:
+        swarm(server).send(to_review())
+    assert refused.value.error_class is E.AUTH_DENIED
+    with pytest.raises(PermanentFailure):
+        swarm(server).look_up(question())
+
+
+def test_nothing_listens_is_certain_not_to_have_commented() -> None:
+    with SwarmServer() as gone:
+        pass
+    with pytest.raises(RetryableFailure):
+        swarm(gone).send(to_review())
+
+
+# -- looking up --------------------------------------------------------------------------------
+
+
+def test_what_was_commented_is_found(server: SwarmServer) -> None:
+    before = swarm(server).look_up(question())
+    notification_id = swarm(server).send(to_review())
+    after = swarm(server).look_up(question())
+    assert before.evidence is Evidence.ABSENT
+    assert (after.evidence, after.notification_id) == (Evidence.FOUND, notification_id)
+
+
+@pytest.mark.parametrize("from_newest", [False, True])
+def test_all_pages_are_read(from_newest: bool) -> None:
+    long_ago = time.time() - 3600
+    with SwarmServer(page=3, pages_from_newest=from_newest) as server:
+        for number in range(10):
+            server.say(TOPIC, f"comment {number}", at=long_ago)
+        assert swarm(server).look_up(question()).evidence is Evidence.ABSENT
+        notification_id = swarm(server).send(to_review())
+        found = swarm(server).look_up(question())
+        assert (found.evidence, found.notification_id) == (Evidence.FOUND, notification_id)
+
+
+def test_a_part_of_the_comments_proves_nothing() -> None:
+    with SwarmServer(pages_from_newest=True) as server:
+        for number in range(150):
+            server.say(TOPIC, f"comment {number}")
+        assert swarm(server).look_up(question()).evidence is Evidence.UNKNOWN
+
+
+def test_a_marker_that_somebody_else_wrote_is_not_ours(server: SwarmServer) -> None:
+    server.say(TOPIC, swarm_text.marker(to_review()), user="mallory")
+    assert swarm(server).look_up(question()).evidence is Evidence.ABSENT
+
+
+def test_a_marker_inside_a_sentence_is_none(server: SwarmServer) -> None:
+    server.say(TOPIC, f"quoting {swarm_text.marker(to_review())}", user=USER)
+    assert swarm(server).look_up(question()).evidence is Evidence.ABSENT
+
+
+def test_a_server_that_ignores_case_knows_us_all_the_same(server: SwarmServer) -> None:
+    swarm(server, user=USER).send(to_review())
+    assert swarm(server, user=USER.upper()).look_up(question()).evidence is Evidence.FOUND
+
+
+def test_a_private_topic_proves_nothing(server: SwarmServer) -> None:
+    server.private.add(TOPIC)
+    assert swarm(server).look_up(question()).evidence is Evidence.UNKNOWN
+
+
+def test_a_look_up_that_fails_is_asked_again_and_its_twin_answers(server: SwarmServer) -> None:
+    server.lost = 1
+    with pytest.raises(RetryableFailure):
+        swarm(server).look_up(question())
+    assert swarm(server).look_up(question()).evidence is Evidence.ABSENT
+
+
+# -- probing -----------------------------------------------------------------------------------
+
+
+def test_the_probe_checks_version_and_ticket_and_comments_nothing(server: SwarmServer) -> None:
+    assert swarm(server).probe() == f"P4 Code Review answers and takes the ticket of {USER}."
+    server.api_versions = [9, 10]
+    with pytest.raises(PermanentFailure, match=r"2022\.1"):
+        swarm(server).probe()
+    server.api_versions = ["v9", "v10", "v11"]
+    server.tickets.clear()
+    with pytest.raises(PermanentFailure, match="p4 login"):
+        swarm(server).probe()
+    assert server.comments == []
+
+
+# -- the comment -------------------------------------------------------------------------------
+
+
+def test_a_review_is_laid_out_with_place_link_and_coverage() -> None:
+    comment = swarm_text.body(reviewed(1))
+    assert "**HIGH: The lock is not released**" in comment
+    assert "`//depot/main/app.py:12-14`" in comment
+    assert "<https://reviews.test/reviews/7/>" in comment
+    assert "//depot/main/logo.png: skipped, binary" in comment
+
+
+@pytest.mark.parametrize("findings", [0, 1, 50, 400])
+def test_any_number_of_findings_stays_within_the_limit_and_says_what_is_missing(findings: int) -> None:
+    comment = swarm_text.body(reviewed(findings, message="@ann why it matters. " * 90))
+    assert len(comment) <= swarm_text.MAX_CHARACTERS * 1.2
+    shown = comment.count("**HIGH:")
+    assert shown >= min(findings, 3)
+    assert (f"{findings - shown} of {findings} findings are left out here." in comment) is (shown < findings)
+
+
+def test_untrusted_text_mentions_nobody_and_makes_no_markup() -> None:
+    hostile = "@ann @@team @!team [x](https://evil.example) <b> **x** `x`"
+    changes = {"title": hostile, "message": hostile, "suggestion": hostile, "file": hostile}
+    comment = swarm_text.body(replace(reviewed(1, **changes), repeat_notice=hostile))
+    assert "@ann" not in comment
+    assert "@@" not in comment
+    assert "@!" not in comment
+    assert "\n[x](" not in comment.replace("\\[", "\\(")
+    outside_code = re.sub(r"```.*?```|`[^`\n]*`", "", comment.replace("\\`", ""), flags=re.DOTALL)
+    assert "<b>" not in outside_code.replace("\\<", "(")
+
+
+def test_a_message_that_is_no_review_is_shown_as_its_text_and_nothing_leaves_its_fence() -> None:
+    other = message("review-1", text="```\n@ann\n" + "x" * 100 + "\n" * 3 + "line\n" * 5000)
+    comment = swarm_text.body(other)
+    assert comment.count("```") == 2
+    assert "lines are left out here" in comment
+    assert comment.splitlines()[-1] == swarm_text.marker(other)

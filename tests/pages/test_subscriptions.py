@@ -1,0 +1,177 @@
+"""The page "My notifications": one's own subscriptions, threshold and mute, and nobody else's."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.test import Client
+from django.utils import timezone
+
+from notifications import preferences
+from reviews import subscription_views
+from reviews.audit import SubscriptionEvent
+from reviews.models import Subscription, ViewerScope
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+PAGE = "/subscriptions/"
+ANN = "mail:ann@example.com"
+
+
+@pytest.fixture(autouse=True)
+def _approved(settings: Any) -> None:
+    settings.DEPOT_ALLOW_LIST = ["//depot/main/...", "//depot/libs/..."]
+
+
+def person(name: str = "ann", email: str = "ann@example.com", *prefixes: str) -> Client:
+    group = Group.objects.create(name=f"readers {name}")
+    group.permissions.add(*Group.objects.get(name="reviewer").permissions.all())
+    for prefix in prefixes or ("//depot/main/...",):
+        ViewerScope.objects.create(group=group, prefix=prefix, reason="theirs")
+    user = factories.UserFactory(username=name, email=email, reads=False)
+    user.groups.add(group)
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def said(response: Any) -> str:
+    return str(response.content.decode())
+
+
+def test_a_path_is_added_listed_and_removed() -> None:
+    ann = person()
+    assert "No paths yet" in said(ann.get(PAGE))
+    body = {"action": "add", "pattern": " //depot/main/src/... ", "author": "carol"}
+    page = said(ann.post(PAGE, body, follow=True))
+    assert "You are told of changes to //depot/main/src/... from now on." in page
+    assert "carol" in page
+    row = Subscription.objects.get()
+    assert (row.owner.username, row.recipient, row.pattern) == ("ann", "", "//depot/main/src/...")
+    page = said(ann.post(PAGE, {"action": "remove", "subscription": row.pk}, follow=True))
+    assert "no longer told" in page
+    assert not Subscription.objects.exists()
+    events = SubscriptionEvent.objects.order_by("pgh_id")
+    assert [event.pgh_label for event in events] == ["insert", "delete"]
+    assert all(event.pgh_context.metadata["user"] == row.owner_id for event in events)
+    assert events[0].pgh_context.metadata["address"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("//depot/other/...", "outside the allow-list"),
+        ("//depot/libs/...", "may not read"),
+        ("//depot/ma...", "write"),
+        ("<script>", "not a depot path"),
+        ("", "required"),
+    ],
+)
+def test_a_path_that_cannot_be_is_refused_with_its_reason(pattern: str, words: str) -> None:
+    page = said(person().post(PAGE, {"action": "add", "pattern": pattern}))
+    assert words in page
+    assert "<script>" not in page
+    assert not Subscription.objects.exists()
+
+
+def test_the_same_path_twice_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription_views, "MAX_OWN", 2)
+    ann = person()
+    pages = [
+        said(ann.post(PAGE, {"action": "add", "pattern": f"//depot/main/{name}.c"}, follow=True))
+        for name in ("a", "a", "b", "c")
+    ]
+    assert "You have this subscription already" in pages[1]
+    assert "You have 2 subscriptions" in pages[3]
+    assert Subscription.objects.count() == 2
+
+
+def test_nobody_sees_or_removes_what_is_anothers() -> None:
+    ann, mallory = person(), person("mallory", "mallory@example.com")
+    ann.post(PAGE, {"action": "add", "pattern": "//depot/main/hush/..."})
+    Subscription.objects.create(recipient="mail:boss@example.com", pattern="//depot/main/...", reason="x")
+    for row in Subscription.objects.all():
+        assert mallory.post(PAGE, {"action": "remove", "subscription": row.pk}).status_code == 400
+    assert Subscription.objects.count() == 2
+    page = said(mallory.get(PAGE))
+    assert "hush" not in page
+    assert "boss" not in page
+
+
+def test_nobody_subscribes_or_mutes_another_address() -> None:
+    mallory = person("mallory", "mallory@example.com")
+    more = {"recipient": ANN, "owner": "1", "address": ANN}
+    mallory.post(PAGE, {"action": "add", "pattern": "//depot/main/a.c", **more})
+    mallory.post(PAGE, {"action": "mute", "days": "", **more})
+    assert Subscription.objects.get().recipient == ""
+    assert preferences.preference_of(ANN).muted_until is None
+    assert preferences.preference_of("mail:mallory@example.com").is_muted_for_ever
+
+
+@pytest.mark.parametrize(("days", "words"), [("1", "Muted for a day."), ("", "Muted until you unmute it.")])
+def test_muting_and_unmuting(days: str, words: str) -> None:
+    ann = person()
+    page = said(ann.post(PAGE, {"action": "mute", "days": days}, follow=True))
+    assert words in page
+    assert "Unmute" in page
+    until = preferences.preference_of(ANN).muted_until
+    assert until is not None
+    assert (until - timezone.now() < timedelta(days=2)) is bool(days)
+    assert "You are told of reviews again" in said(ann.post(PAGE, {"action": "unmute"}, follow=True))
+    assert preferences.preference_of(ANN).muted_until is None
+
+
+def test_the_threshold_is_kept_and_shown() -> None:
+    ann = person()
+    page = said(ann.post(PAGE, {"action": "threshold", "threshold": "high"}, follow=True))
+    assert '<option value="high" selected>' in page
+    assert preferences.preference_of(ANN).threshold == "high"
+    assert ann.post(PAGE, {"action": "threshold", "threshold": "odd"}).status_code == 400
+    ann.post(PAGE, {"action": "threshold", "threshold": ""})
+    assert preferences.preference_of(ANN).threshold == ""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"action": "replay"}, {"action": "remove"}, {"action": "remove", "subscription": "9" * 40},
+     {"action": "mute", "days": "-1"}],
+)  # fmt: skip
+def test_what_means_nothing_changes_nothing(body: dict[str, str]) -> None:
+    ann = person()
+    assert ann.post(PAGE, body).status_code == 400
+    assert preferences.preference_of(ANN).muted_until is None
+
+
+def test_without_a_mail_address_the_page_says_so_and_takes_nothing() -> None:
+    ann = person(email="")
+    assert "no mail address" in said(ann.get(PAGE))
+    assert ann.post(PAGE, {"action": "add", "pattern": "//depot/main/a.c"}).status_code == 400
+    assert not Subscription.objects.exists()
+
+
+def test_a_post_from_elsewhere_is_refused() -> None:
+    person()
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(get_user_model().objects.get(username="ann"))
+    assert strict.post(PAGE, {"action": "mute", "days": ""}).status_code == 403
+    assert preferences.preference_of(ANN).muted_until is None
+
+
+def test_it_is_for_readers_only_and_the_menu_says_so() -> None:
+    assert Client().get(PAGE).status_code == 302
+    outsider = Client()
+    outsider.force_login(factories.UserFactory(reads=False))
+    assert outsider.get(PAGE).status_code == 403
+    assert 'href="/subscriptions/"' in said(person().get("/"))
+
+
+def test_text_that_acts_is_shown_as_text() -> None:
+    ann = person()
+    ann.post(PAGE, {"action": "add", "pattern": "//depot/main/a.c", "author": "<b>\u202eeve"})
+    page = said(ann.get(PAGE))
+    assert "&lt;b&gt;" in page
+    assert "\u202e" not in page

@@ -1,0 +1,89 @@
+"""What recipients are told of a review: compared with the version before, as an answer to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from notifications.messages import Fate
+from reviews import audience
+from reviews.models import ReviewJob
+from reviews.reports import messages_for, report_of
+from reviews.scopes import Scope
+from tests.factories import (
+    CoverageRowFactory,
+    DeliveryFactory,
+    FindingRowFactory,
+    ReviewJobFactory,
+    StageRunFactory,
+)
+
+pytestmark = pytest.mark.django_db
+
+ANN, BOB = "mail:ann@example.com", "mail:bob@example.com"
+OPEN, SECRET = "//depot/main/a.py", "//depot/secret/b.py"
+
+
+def version(number: int, *titles: str, reviewed: bool = True, file: str = OPEN) -> ReviewJob:
+    """Return a version of changelist 12345 whose model found so titled remarks, far from each other."""
+    job: Any = ReviewJobFactory(changelist_id="12345", review_version=number, status="succeeded")
+    StageRunFactory(job=job, stage="llm", status="succeeded" if reviewed else "cancelled")
+    for path in (OPEN, SECRET):
+        CoverageRowFactory(job=job, file=path, status="reviewed")
+    for title in titles:
+        line = 100 * (ord(title[0]) - 64)
+        FindingRowFactory(job=job, file=file, title=title, line=line, end_line=line, source="llm")
+    found: ReviewJob = job
+    return found
+
+
+def test_a_first_version_is_compared_with_nothing() -> None:
+    report = report_of(version(1, "A"))
+    assert report.since is None
+    assert [finding.is_new for finding in report.findings] == [None]
+
+
+def test_a_later_version_is_compared_with_the_newest_earlier_one_that_was_reviewed() -> None:
+    version(1, "C")
+    version(2, "A", "B")
+    version(3, "D", reviewed=False)
+    report = report_of(version(4, "A", "E"))
+    assert report.since is not None
+    assert report.since.version == 2
+    assert {finding.title: finding.is_new for finding in report.findings} == {"A": False, "E": True}
+    assert [(entry.finding.title, entry.fate) for entry in report.since.earlier] == [("B", Fate.FIXED)]
+
+
+def test_findings_are_linked_to_where_the_review_page_shows_them() -> None:
+    job = version(1, "A")
+    (finding,) = report_of(job).findings
+    assert finding.anchor == f"finding-{job.findings.get().pk}"
+
+
+def test_who_may_not_read_a_file_is_not_told_what_was_fixed_in_it() -> None:
+    version(1, "A", "B", file=SECRET)
+    whole = report_of(version(2, "A"))
+    part = audience.part_of(whole, audience.Reach((Scope(prefixes=("//depot/main/",)),)))
+    assert whole.since is not None
+    assert len(whole.since.earlier) == 2
+    assert part.since is not None
+    assert part.since.earlier == ()
+
+
+def test_a_message_answers_the_newest_one_that_its_recipient_has() -> None:
+    sent = {}
+    for number in (1, 2):
+        job = version(number, "A")
+        row = DeliveryFactory(job=job, recipient=ANN, status="sent")
+        sent[number] = row.token
+        DeliveryFactory(job=job, recipient=BOB, status="failed")
+    third = version(3, "A")
+    report = report_of(third)
+    messages = messages_for(third, {ANN: report, BOB: report, "webhook:https://ci.example.com/x": report})
+    assert messages[ANN].answers == sent[2]
+    assert messages[BOB].answers is None
+    assert "/unsubscribe/" in messages[ANN].unsubscribe_url
+    assert messages[ANN].unsubscribe_url in messages[ANN].text
+    assert messages["webhook:https://ci.example.com/x"].unsubscribe_url == ""
+    assert messages_for(third, {ANN: report})[ANN] == messages[ANN]  # the same on every attempt
