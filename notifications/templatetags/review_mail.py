@@ -6,11 +6,12 @@ import re
 
 from django import template
 from django.utils.html import escape, format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 register = template.Library()
 
 _MONO = "font-family:Consolas,Menlo,monospace;font-size:.93em"
+_LINE_END = format_html("<br>{}", "\n")
 _CODE = re.compile(r"`([^`\n]{1,400})`")
 
 
@@ -35,8 +36,8 @@ def prose(text: str) -> SafeString:
 @register.filter
 def code(text: str) -> SafeString:
     """Escape a line of code; an empty one keeps its height."""
-    return escape(text) if text.strip() else mark_safe("&nbsp;")
+    return escape(text if text.strip() else "\N{NO-BREAK SPACE}")
 
 
 def _with_line_ends(text: str) -> SafeString:
-    return format_html_join(mark_safe("<br>\n"), "{}", ((line,) for line in text.split("\n")))
+    return format_html_join(_LINE_END, "{}", ((line,) for line in text.split("\n")))

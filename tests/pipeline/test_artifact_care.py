@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from criticizer.models import SecurityEvent
 from criticizer.vault import Vault, key_id
+from deadletters.results import Failed
 from reviews import artifact_care, artifacts, recovery
 from reviews.models import Artifact, JobEvent
 from reviews.pipeline import StageClaim
@@ -223,17 +224,22 @@ def test_each_round_looks_at_those_that_were_looked_at_longest_ago() -> None:
 # -- replay --------------------------------------------------------------------------------------
 
 
+def problems(job: Any, *, restart: bool) -> list[str]:
+    """Return what stands in the way of a replay from the stage llm."""
+    checks = recovery.JobRecovery().survey([Failed(job.pk, "llm")], restart=restart)[job.pk]
+    return [check.message for check in checks if not check.ok]
+
+
 def test_an_expiry_under_an_open_dead_letter_is_said_on_the_job_and_at_validation() -> None:
     job = factories.ReviewJobFactory(status=JobStatus.DEAD_LETTERED)
     stored(job=job)
-    port = recovery.JobRecovery()
-    assert port.validate(job.pk, "llm", restart=False) == []
+    assert problems(job, restart=False) == []
     Artifact.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     artifacts.delete_expired()
-    (problem,) = port.validate(job.pk, "llm", restart=False)
+    (problem,) = problems(job, restart=False)
     assert "expired" in problem
     assert "restart from the first stage" in problem
-    assert port.validate(job.pk, "llm", restart=True) == []  # it is fetched again
+    assert problems(job, restart=True) == []  # it is fetched again
     event = JobEvent.objects.get(job=job)
     assert (event.kind, event.reason) == (
         "alert",
@@ -245,5 +251,6 @@ def test_a_change_that_no_key_opens_is_said_at_validation(settings: Any) -> None
     job = factories.ReviewJobFactory(status=JobStatus.DEAD_LETTERED)
     stored(job=job)
     settings.ARTIFACT_KEYS = [NEW]
-    (problem,) = recovery.JobRecovery().validate(job.pk, "llm", restart=False)
+    (opens,) = recovery.JobRecovery().probe(Failed(job.pk, "llm"))
+    problem = opens.message
     assert "restart from the first stage" in problem

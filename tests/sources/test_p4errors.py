@@ -13,6 +13,7 @@ from tests.fakes.p4.server import BAD_PORT, CONNECTION_REFUSED, UNKNOWN_HOST
 MESSAGES = json.loads((Path(__file__).parents[1] / "fakes/p4/messages.json").read_text())
 EXPECTED = {
     "no_such_changelist": (Outcome.EMPTY, ErrorClass.NOT_FOUND, Meaning.UNKNOWN_CHANGE),
+    "change_unknown": (Outcome.PERMANENT, ErrorClass.NOT_FOUND, Meaning.NONE),
     "no_such_file": (Outcome.EMPTY, ErrorClass.NOT_FOUND, Meaning.MISSING),
     "no_file_at_revision": (Outcome.EMPTY, ErrorClass.NOT_FOUND, Meaning.MISSING),
     "no_file_at_changelist": (Outcome.EMPTY, ErrorClass.NOT_FOUND, Meaning.MISSING),
