@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import structlog
@@ -32,6 +32,8 @@ from notifications.providers.base import Message
 from notifications.providers.exchange import Answer, Limits, Request, exchange, retry_after
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 _SERVICE_WRITES = {"From", "To", "Subject", "Date", "Message-ID"}
 _ADDRESS = re.compile(r"\S+@\S+")
@@ -124,7 +126,7 @@ def hand_in(backend: Any, mail: AnymailMessage, who: str) -> str:
     return identifier
 
 
-def with_keys(keys: Sequence[str], call: Callable[[str], str]) -> str:
+def with_keys(keys: Sequence[str], call: Callable[[str], T]) -> T:
     """Call with one key after the other until one is not refused, so that keys rotate (001, 9.3)."""
     for position, key in enumerate(keys, start=1):
         try:
@@ -150,6 +152,28 @@ def ask(url: str, headers: Mapping[str, str], limits: Limits, who: str) -> Answe
             retry_after_seconds=retry_after(answer.headers.get("retry-after", "")),
         )
     return answer
+
+
+def asked(
+    keys: Sequence[str], ask_with: Callable[[str], Answer], judge: Callable[[Answer], Failure], who: str
+) -> dict[str, Any] | None:
+    """Return the answer to a question that the first accepted key may ask; None where it is not known.
+
+    Raises RetryableFailure as `ask` does, PermanentFailure CONFIG_INVALID when every key is refused.
+    """
+
+    def call(key: str) -> Answer:
+        answer = ask_with(key)
+        if answer.status in {401, 403}:
+            raise judge(answer)
+        return answer
+
+    try:
+        answer = with_keys(keys, call)
+    except PermanentFailure as refused:
+        # Not a refused send: the circuit of sending is not opened by it.
+        raise misconfigured(f"{who} refused to be asked: {plain(refused.detail)}") from refused
+    return answer.json() if answer.status == 200 else None
 
 
 def failure_of(

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from anymail.backends.postmark import EmailBackend
 
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.failures import ErrorClass, Failure, Place, RetryableFailure
 from notifications.providers import mime
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.exchange import Answer, Limits
@@ -17,6 +17,7 @@ from notifications.providers.hosted_mail import (
     Exchanged,
     as_email,
     ask,
+    asked,
     failure_of,
     hand_in,
     misconfigured,
@@ -124,36 +125,21 @@ class Postmark:
 
     def probe(self) -> str:
         """Read the server's own entry. Raises AUTH_DENIED for a bad token."""
-        answers: list[Answer] = []
 
-        def call(token: str) -> str:
-            answers.append(self._ask("server", token))
-            if answers[-1].status != 200:
-                raise _judged(answers[-1])
-            return ""
+        def call(token: str) -> Answer:
+            answer = self._ask("server", token)
+            if answer.status != 200:
+                raise _judged(answer)
+            return answer
 
-        with_keys(self._config.tokens, call)
-        server = answers[-1].json() or {}
+        server = with_keys(self._config.tokens, call).json() or {}
         if server.get("DeliveryType") == "Sandbox":
             raise misconfigured("the Postmark server is a sandbox: it takes mail and delivers none")
         return f"Postmark takes the token of its server {plain(server.get('Name') or '')!r}."
 
     def _get(self, path: str) -> dict[str, Any] | None:
         """Return the answer to a question, or None where Postmark does not know."""
-        answers: list[Answer] = []
-
-        def call(token: str) -> str:
-            answers.append(self._ask(path, token))
-            if answers[-1].status in {401, 403}:
-                raise _judged(answers[-1])
-            return ""
-
-        try:
-            with_keys(self._config.tokens, call)
-        except PermanentFailure as refused:
-            # Not a refused send: the circuit of sending is not opened by it.
-            raise misconfigured(f"Postmark refused to be asked: {plain(refused.detail)}") from refused
-        return answers[-1].json() if answers[-1].status == 200 else None
+        return asked(self._config.tokens, lambda token: self._ask(path, token), _judged, _WHO)
 
     def _ask(self, path: str, token: str) -> Answer:
         headers = {"X-Postmark-Server-Token": token}

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from anymail.backends.resend import EmailBackend
 from anymail.message import AnymailMessage
 
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, UncertainFailure
+from criticizer.failures import ErrorClass, Failure, Place, UncertainFailure
 from notifications.providers import mime
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.exchange import Answer, Limits
@@ -23,6 +23,7 @@ from notifications.providers.hosted_mail import (
     Exchanged,
     as_email,
     ask,
+    asked,
     failure_of,
     hand_in,
     misconfigured,
@@ -131,18 +132,17 @@ class Resend:
         Raises AUTH_DENIED for a bad key, CONFIG_INVALID where the sender's domain is not verified.
         """
         domain = mime.envelope_sender(self._config.sender).rpartition("@")[2].lower()
-        answers: list[Answer] = []
 
-        def call(key: str) -> str:
-            answers.append(self._ask("domains", key))
-            code = _code(answers[-1])
-            if answers[-1].status != 200 and code != "restricted_api_key":
-                raise _judged(answers[-1])
-            return code
+        def call(key: str) -> Answer:
+            answer = self._ask("domains", key)
+            if answer.status != 200 and _code(answer) != "restricted_api_key":
+                raise _judged(answer)
+            return answer
 
-        if with_keys(self._config.keys, call) == "restricted_api_key":
+        answer = with_keys(self._config.keys, call)
+        if _code(answer) == "restricted_api_key":
             return "Resend takes the key, which may only send: mails older than a day cannot be looked up."
-        for entry in _entries(answers[-1]):
+        for entry in _entries(answer):
             if entry.get("name") == domain and entry.get("status") == "verified":
                 return f"Resend takes the key and sends for {domain}."
         raise misconfigured(f"Resend takes the key; the domain {domain} of MAIL_FROM is not verified there")
@@ -166,20 +166,7 @@ class Resend:
 
     def _get(self, path: str) -> dict[str, Any] | None:
         """Return the answer to a question, or None where Resend does not know."""
-        answers: list[Answer] = []
-
-        def call(key: str) -> str:
-            answers.append(self._ask(path, key))
-            if answers[-1].status in {401, 403}:
-                raise _judged(answers[-1])
-            return ""
-
-        try:
-            with_keys(self._config.keys, call)
-        except PermanentFailure as refused:
-            # Not a refused send: the circuit of sending is not opened by it.
-            raise misconfigured(f"Resend refused to be asked: {plain(refused.detail)}") from refused
-        return answers[-1].json() if answers[-1].status == 200 else None
+        return asked(self._config.keys, lambda key: self._ask(path, key), _judged, _WHO)
 
     def _ask(self, path: str, key: str) -> Answer:
         headers = {"Authorization": f"Bearer {key}"}
