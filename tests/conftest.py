@@ -15,13 +15,6 @@ from criticizer import sql as database
 from criticizer.embedded import EmbeddedServer
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests that start clusters one after another: each takes all cores there are."""
-    for item in items:
-        if item.get_closest_marker("cluster"):
-            item.add_marker(pytest.mark.xdist_group("clusters"))
-
-
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[EmbeddedServer]:
     """The real PostgreSQL of this run."""

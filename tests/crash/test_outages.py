@@ -66,7 +66,9 @@ def test_a_long_outage_of_the_model_costs_nobody_its_review(world: World) -> Non
     assert world.succeeded(*jobs, seconds=120)
     assert DeadLetter.objects.count() == 0
     assert _failed_calls() <= FIRST_FAILURES
-    assert max(StageRun.objects.values_list("attempts", flat=True)) <= 2
+    # One attempt a job, and nothing beyond the first failures, whoever they met.
+    attempts = list(StageRun.objects.filter(stage="llm").values_list("attempts", flat=True))
+    assert sum(attempts) <= JOBS + FIRST_FAILURES
     world.seen_once(JOBS)
 
 
