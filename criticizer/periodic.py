@@ -54,13 +54,16 @@ class Clock:
             )
         )
 
-    def end(self, outbox_id: int, token: UUID, *, seconds: float) -> None:
-        """Let the message be due again in `seconds`. Without the lease it is somebody else's already."""
+    def end(self, outbox_id: int, token: UUID, *, seconds: float, waiting_for: str = "") -> None:
+        """Let the message be due again in `seconds`, or as soon as a dependency is free that it waits for.
+
+        Without the lease it is somebody else's already.
+        """
         sql.rows(
             """
             UPDATE outbox_messages
                SET available_at = now() + make_interval(secs => %(seconds)s), lease_token = NULL,
-                   started_at = NULL
+                   started_at = NULL, waiting_for = %(waiting_for)s
              WHERE id = %(id)s AND lease_token = %(token)s""",
-            {"id": outbox_id, "token": token, "seconds": seconds},
+            {"id": outbox_id, "token": token, "seconds": seconds, "waiting_for": waiting_for},
         )

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
 from django.core import signing
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -170,6 +172,28 @@ class AskingAdmin(admin.ModelAdmin[Any]):
 def linked(text: str, address: str, link: str) -> SafeString | str:
     """Return a message that ends with a link, when there is an address."""
     return format_html('{} <a href="{}">{}</a>.', text, address, link) if address else text
+
+
+class PageAdmin(admin.ModelAdmin[Any]):
+    """Mixin: a row has a page of its own, which is read here and changed by steps and actions."""
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        row = self.get_object(request, unquote(object_id))
+        if request.method not in {"GET", "HEAD"} or not self.has_view_permission(request, row):
+            raise PermissionDenied
+        if row is None:
+            return gone(request, str(self.opts.verbose_name))
+        return self.row_page(request, row)
+
+    def row_page(self, request: HttpRequest, row: Any) -> HttpResponse:
+        """Return the page of one row."""
+        raise NotImplementedError
 
 
 def gone(request: HttpRequest, noun: str) -> HttpResponse:

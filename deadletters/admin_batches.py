@@ -15,7 +15,6 @@ from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
@@ -33,7 +32,7 @@ from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.reauth import is_recent
 from criticizer.search import SearchGrammar, age, exact
 from deadletters import batches
-from deadletters.admin_asking import gone
+from deadletters.admin_asking import PageAdmin
 from deadletters.admin_batch_page import (
     dry_run_sentence,
     events_of,
@@ -95,7 +94,7 @@ DECISIONS = {
 
 
 @admin.register(ReplayBatch)
-class ReplayBatchAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     """Batches, newest first, and the page of one."""
 
     change_list_template = "admin/deadletters/change_list.html"
@@ -156,19 +155,8 @@ class ReplayBatchAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     # -- the batch ----------------------------------------------------------------------------
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        batch = self.get_object(request, unquote(object_id))
-        if request.method not in {"GET", "HEAD"} or not self.has_view_permission(request, batch):
-            raise PermissionDenied
-        if batch is None:
-            return gone(request, str(self.opts.verbose_name))
-        return self._page(request, batch)
+    def row_page(self, request: HttpRequest, row: ReplayBatch) -> HttpResponse:
+        return self._page(request, row)
 
     def _page(
         self,

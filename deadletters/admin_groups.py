@@ -10,10 +10,8 @@ from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.humanize.templatetags.humanize import naturaltime
-from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -29,7 +27,7 @@ from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import Circuit
 from criticizer.search import SearchGrammar, age, exact, flags, full_text, number
 from deadletters import admin_group_deeds as deeds
-from deadletters.admin_asking import AskingAdmin, OpenFirst, chip, gone
+from deadletters.admin_asking import AskingAdmin, OpenFirst, PageAdmin, chip
 from deadletters.admin_letter_deeds import BATCH_OF_GROUPS
 from deadletters.admin_letter_page import safe_link
 from deadletters.admin_sparkline import DAYS, counts_by_day, sentence, sparkline
@@ -66,7 +64,7 @@ class GroupChangeList(OpenFirst):
 
 
 @admin.register(DeadLetterGroup)
-class DeadLetterGroupAdmin(AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class DeadLetterGroupAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     """The landing page of the dead letters, and the page of one group."""
 
     change_list_template = "admin/deadletters/change_list.html"
@@ -228,26 +226,15 @@ class DeadLetterGroupAdmin(AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmi
 
     # -- the group ----------------------------------------------------------------------------
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        group = self.get_object(request, unquote(object_id))
-        if request.method not in {"GET", "HEAD"} or not self.has_view_permission(request, group):
-            raise PermissionDenied
-        if group is None:
-            return gone(request, str(self.opts.verbose_name))
+    def row_page(self, request: HttpRequest, row: DeadLetterGroup) -> HttpResponse:
         context = {
             **self.admin_site.each_context(request),
-            "title": f"{group.error_class} in stage {group.stage}",
+            "title": f"{row.error_class} in stage {row.stage}",
             "opts": self.opts,
-            "original": group,
+            "original": row,
             "may_replay": self.has_replay_permission(request),
-            "deeds": deeds.deeds_for(group) if self.has_work_permission(request) else (),
-            **_group_context(group),
+            "deeds": deeds.deeds_for(row) if self.has_work_permission(request) else (),
+            **_group_context(row),
         }
         return TemplateResponse(request, "admin/deadletters/deadlettergroup/change_form.html", context)
 

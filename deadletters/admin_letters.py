@@ -11,7 +11,6 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.core.exceptions import PermissionDenied
@@ -27,7 +26,7 @@ from criticizer.failures import ErrorClass, Severity
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import SearchGrammar, age, exact, flags, number
 from deadletters import admin_letter_deeds as deeds
-from deadletters.admin_asking import AskingAdmin, OpenFirst, chip, gone, linked
+from deadletters.admin_asking import AskingAdmin, OpenFirst, PageAdmin, chip, linked
 from deadletters.admin_letter_context import events_context, form_of, letter_context, step_context
 from deadletters.admin_letter_page import (
     STEPS,
@@ -47,7 +46,7 @@ _OPEN = [status.value for status in OPEN_LETTER]
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class DeadLetterAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     """The letters of every group, and the page of one."""
 
     change_list_template = "admin/deadletters/change_list.html"
@@ -181,19 +180,8 @@ class DeadLetterAdmin(AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             *super().get_urls(),
         ]
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        letter = self.get_object(request, unquote(object_id))
-        if request.method not in {"GET", "HEAD"} or not self.has_view_permission(request, letter):
-            raise PermissionDenied
-        if letter is None:
-            return gone(request, str(self.opts.verbose_name))
-        return self._page(request, letter)
+    def row_page(self, request: HttpRequest, row: DeadLetter) -> HttpResponse:
+        return self._page(request, row)
 
     def step_view(self, request: HttpRequest, letter_id: int, step: str) -> HttpResponse:
         """Take one step with what the form says, unless the letter changed since it was looked at."""

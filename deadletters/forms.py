@@ -45,6 +45,17 @@ def _reason(**kwargs: Any) -> forms.CharField:
     return forms.CharField(**given)
 
 
+def _evidence_link() -> forms.CharField:
+    return forms.CharField(
+        required=False,
+        max_length=MAX_LINK,
+        strip=True,
+        label="Link to the ticket or incident",
+        widget=forms.URLInput(attrs={"placeholder": "https://"}),
+        validators=[URLValidator(schemes=["http", "https"])],
+    )
+
+
 class ReasonForm(Console):
     """Why an operator acts. Kept in the letter's history."""
 
@@ -99,14 +110,7 @@ class RemediateForm(Console):
     checklist = forms.MultipleChoiceField(
         required=False, widget=forms.CheckboxSelectMultiple, label="Done", choices=()
     )
-    evidence_link = forms.CharField(
-        required=False,
-        max_length=MAX_LINK,
-        strip=True,
-        label="Link to the ticket or incident",
-        widget=forms.URLInput(attrs={"placeholder": "https://"}),
-        validators=[URLValidator(schemes=["http", "https"])],
-    )
+    evidence_link = _evidence_link()
     evidence_note = forms.CharField(
         required=False,
         min_length=3,
@@ -263,14 +267,7 @@ class BatchSettingsForm(Console):
         required=False,
         label="Category of letters that are not triaged yet",
     )
-    evidence_link = forms.CharField(
-        required=False,
-        max_length=MAX_LINK,
-        strip=True,
-        label="Link to the ticket or incident",
-        widget=forms.URLInput(attrs={"placeholder": "https://"}),
-        validators=[URLValidator(schemes=["http", "https"])],
-    )
+    evidence_link = _evidence_link()
     evidence_note = forms.CharField(
         required=False,
         min_length=3,

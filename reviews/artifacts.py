@@ -84,11 +84,6 @@ def trouble(job_id: int, kind: Artifact.Kind) -> str:
     return ""
 
 
-def exists(job_id: int, kind: Artifact.Kind) -> bool:
-    """Say whether the newest artifact of the kind can still be read."""
-    return not trouble(job_id, kind)
-
-
 def load(job_id: int, kind: Artifact.Kind) -> bytes:
     """Return the newest artifact of the kind.
 

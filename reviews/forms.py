@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django import forms
 from django.conf import settings
+from django.db.models import Model
 
 from reviews.keys import check_tree
 from reviews.models import AllowListEntry, ApiKey
 from reviews.sources.allowlist import AllowList, validate_line
 from reviews.states import JobStatus
+
+M = TypeVar("M", bound=Model)
 
 
 class ReviewFilter(forms.Form):
@@ -23,7 +26,23 @@ class ReviewFilter(forms.Form):
     )
 
 
-class AllowListEntryForm(forms.ModelForm[AllowListEntry]):
+class ReasonedEdit(forms.ModelForm[M]):
+    """A row that is changed with a reason, and with a new one for each change."""
+
+    def clean_reason(self) -> str:
+        reason = str(self.cleaned_data["reason"]).strip()
+        if len(reason) < 3:
+            raise forms.ValidationError("Say why: a ticket, an incident or a sentence.")
+        return reason
+
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean()
+        if self.instance.pk and self.changed_data and "reason" not in self.changed_data:
+            self.add_error("reason", "Say why it is changed now: the reason is still the one before.")
+        return cleaned
+
+
+class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
     """An allow-list line: canonical, and inside what DEPOT_ALLOW_LIST permits (001, 9.1)."""
 
     class Meta:
@@ -36,16 +55,8 @@ class AllowListEntryForm(forms.ModelForm[AllowListEntry]):
             raise forms.ValidationError("Write the path without the leading - and choose the kind Exclude.")
         return pattern
 
-    def clean_reason(self) -> str:
-        reason = str(self.cleaned_data["reason"]).strip()
-        if len(reason) < 3:
-            raise forms.ValidationError("Say why: a ticket, an incident or a sentence.")
-        return reason
-
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
-        if self.instance.pk and self.changed_data and "reason" not in self.changed_data:
-            self.add_error("reason", "Say why it is changed now: the reason is still the one before.")
         if not self.errors:
             self._check_line(self.cleaned_data["kind"], self.cleaned_data["pattern"])
         return cleaned

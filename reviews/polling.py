@@ -20,8 +20,9 @@ from django.conf import settings
 from django.db import transaction
 from psycopg.types.json import Jsonb
 
-from criticizer import dependencies, outbox, sql
+from criticizer import dependencies, sql
 from criticizer.failures import Failure, Waiting
+from criticizer.periodic import Clock
 from criticizer.redaction import clean
 from reviews import intake, ledger, watching
 from reviews.executor import HEARTBEAT
@@ -30,10 +31,7 @@ from reviews.watching import Position, Step, Stream
 
 log = structlog.get_logger(__name__)
 
-AGGREGATE = "source_poll"
-MESSAGE = "poll_sources"
-QUEUE = "stages"
-_CLOCK = 0  # the one row's aggregate_id: no stage has this number
+CLOCK = Clock("source_poll", "poll_sources")
 _LOCK = 7_100_002
 RUN_SECONDS = 300.0  # then the next run goes on; django-q2 ends a task after twice that
 _AGAIN_SECONDS = 1.0  # after a run that did not see the end
@@ -64,35 +62,19 @@ def is_enabled() -> bool:
 
 
 def ensure() -> None:
-    """Make the message that starts the next run, where it is missing; take it away when off.
-
-    Run by maintenance. A message that is leased stays: its run ends it.
-    """
-    if is_enabled():
-        outbox.publish(AGGREGATE, _CLOCK, MESSAGE, QUEUE)
-    else:
-        sql.rows(
-            "DELETE FROM outbox_messages WHERE aggregate_type = %(type)s AND lease_token IS NULL",
-            {"type": AGGREGATE},
-        )
+    """Keep the clock going, or stop it (SOURCE_POLL_SECONDS). Run by maintenance."""
+    CLOCK.ensure(is_enabled=is_enabled())
 
 
 def hasten() -> None:
     """Let the next run begin now. Part of the caller's transaction."""
-    sql.rows(
-        """
-        WITH due AS (
-          UPDATE outbox_messages SET available_at = now(), waiting_for = ''
-           WHERE aggregate_type = %(type)s AND lease_token IS NULL RETURNING id)
-        SELECT pg_notify(%(channel)s, '') FROM due""",
-        {"type": AGGREGATE, "channel": outbox.channel(QUEUE)},
-    )
+    CLOCK.hasten()
 
 
 def run_message(outbox_id: int, token: UUID) -> None:
     """Do the run of a leased message. The django-q2 task: never raises, refuses a lost lease."""
     try:
-        if not _begin(outbox_id, token):
+        if not CLOCK.begin(outbox_id, token):
             log.info("poll_refused", outbox=outbox_id)
             return
         with HEARTBEAT.holding(token):
@@ -103,33 +85,13 @@ def run_message(outbox_id: int, token: UUID) -> None:
         log.exception("poll_failed")
 
 
-def _begin(outbox_id: int, token: UUID) -> bool:
-    return bool(
-        sql.row(
-            """
-            UPDATE outbox_messages SET started_at = now(),
-                   available_at = now() + make_interval(secs => %(lease)s), waiting_for = ''
-             WHERE id = %(id)s AND lease_token = %(token)s RETURNING id""",
-            {"id": outbox_id, "token": token, "lease": outbox.scaled(outbox.LEASE_SECONDS)},
-        )
-    )
-
-
 def _end(outbox_id: int, token: UUID, reports: list[Report] | None) -> None:
-    """Let the message be due again. Without the lease it is somebody else's already."""
     is_partial = any(report.is_partial for report in reports or [])
-    sql.rows(
-        """
-        UPDATE outbox_messages
-           SET available_at = now() + make_interval(secs => %(seconds)s), lease_token = NULL,
-               started_at = NULL, waiting_for = %(waiting_for)s
-         WHERE id = %(id)s AND lease_token = %(token)s""",
-        {
-            "id": outbox_id,
-            "token": token,
-            "seconds": _AGAIN_SECONDS if is_partial else settings.SOURCE_POLL_SECONDS,
-            "waiting_for": next((r.waiting_for for r in reports or [] if r.waiting_for), ""),
-        },
+    CLOCK.end(
+        outbox_id,
+        token,
+        seconds=_AGAIN_SECONDS if is_partial else settings.SOURCE_POLL_SECONDS,
+        waiting_for=next((r.waiting_for for r in reports or [] if r.waiting_for), ""),
     )
 
 

@@ -17,14 +17,14 @@ from notifications.models import RecipientPreference
 from notifications.recipients import normalise
 from reviews.audit import PreferenceEvent, SubscriptionEvent, history_of
 from reviews.audited_admin import AuditedAdmin, EditsAdmin
-from reviews.forms import DeletionForm
+from reviews.forms import DeletionForm, ReasonedEdit
 from reviews.models import Subscription
 from reviews.subscriptions import check_pattern
 
 MAX_CHOSEN = 100
 
 
-class SubscriptionForm(forms.ModelForm[Subscription]):
+class SubscriptionForm(ReasonedEdit[Subscription]):
     """Whom an administrator wants told of which changes, with the reason for this edit."""
 
     class Meta:
@@ -47,18 +47,6 @@ class SubscriptionForm(forms.ModelForm[Subscription]):
             return check_pattern(self.cleaned_data["pattern"])
         except ValueError as error:
             raise forms.ValidationError(str(error)) from error
-
-    def clean_reason(self) -> str:
-        reason = str(self.cleaned_data["reason"]).strip()
-        if len(reason) < 3:
-            raise forms.ValidationError("Say why: a ticket, an incident or a sentence.")
-        return reason
-
-    def clean(self) -> dict[str, Any] | None:
-        cleaned = super().clean()
-        if self.instance.pk and self.changed_data and "reason" not in self.changed_data:
-            self.add_error("reason", "Say why it is changed now: the reason is still the one before.")
-        return cleaned
 
 
 @admin.register(Subscription)

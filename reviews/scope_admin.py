@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django import forms
 from django.contrib import admin
 
 from reviews.audit import ViewerScopeEvent
 from reviews.audited_admin import AuditedAdmin, EditsAdmin
+from reviews.forms import ReasonedEdit
 from reviews.keys import check_tree
 from reviews.models import ViewerScope
 
 
-class ViewerScopeForm(forms.ModelForm[ViewerScope]):
+class ViewerScopeForm(ReasonedEdit[ViewerScope]):
     """A group and a depot tree it may read, with the reason for this edit."""
 
     class Meta:
@@ -27,18 +26,6 @@ class ViewerScopeForm(forms.ModelForm[ViewerScope]):
         except ValueError as error:
             raise forms.ValidationError(str(error)) from error
         return prefix
-
-    def clean_reason(self) -> str:
-        reason = str(self.cleaned_data["reason"]).strip()
-        if len(reason) < 3:
-            raise forms.ValidationError("Say why: a ticket, an incident or a sentence.")
-        return reason
-
-    def clean(self) -> dict[str, Any] | None:
-        cleaned = super().clean()
-        if self.instance.pk and self.changed_data and "reason" not in self.changed_data:
-            self.add_error("reason", "Say why it is changed now: the reason is still the one before.")
-        return cleaned
 
 
 @admin.register(ViewerScope)

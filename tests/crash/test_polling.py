@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from criticizer import outbox
 from reviews import polling
 from reviews.models import ReviewJob, SourceEvent, SourcePosition
 from tests.crash.conftest import LEASE, SCALE
@@ -37,7 +36,7 @@ def stack(repo: GitRepo, tmp_path: Path, transactional_db: Any) -> Iterator[Stac
     files = tmp_path / "files"
     files.mkdir()
     # What maintenance does within half a minute of the start.
-    outbox.publish(polling.AGGREGATE, polling._CLOCK, polling.MESSAGE, polling.QUEUE)
+    polling.CLOCK.ensure(is_enabled=True)
     with running(files, environment=environment) as made:
         yield made
 
