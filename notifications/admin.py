@@ -14,13 +14,11 @@ from django.template.response import TemplateResponse
 from criticizer.admin import ReadOnlyAdmin, one_of, state_column
 from criticizer.keyset import KeysetAdmin
 from criticizer.search import SearchGrammar
-from notifications import (
-    decisions,
-    delivery_search,
-    suppression_admin,  # noqa: F401  registers the suppressed addresses
-)
+from notifications import decisions
+from notifications.console import search as delivery_search
+from notifications.console import suppressions  # noqa: F401  registers the suppressed addresses
+from notifications.console.forms import DecisionForm
 from notifications.decisions import Decision
-from notifications.forms import DecisionForm
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
 

@@ -3,7 +3,8 @@
 from django.contrib import admin
 from django.urls import path
 
-from notifications import console_views, views
+from notifications.console import views as console_views
+from notifications.preferences import views
 
 _staff = admin.site.admin_view
 

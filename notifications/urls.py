@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from notifications import tracking
+from notifications.suppressions import tracking
 
 urlpatterns = [
     path("resend/", tracking.resend, name="mail-events-resend"),

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db.models.functions import Lower
 
-from notifications.report import SEVERITIES, Report, ReportFinding, Since
+from notifications.messages.report import SEVERITIES, Report, ReportFinding, Since
 from reviews.models import RecipientOrigin
 from reviews.scopes import EVERYTHING, Scope, scopes_of
 

@@ -12,7 +12,7 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from notifications import preview
+from notifications.console import preview
 from notifications.providers.base import Message
 from reviews import audience
 from reviews.models import ReviewJob

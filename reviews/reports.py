@@ -8,9 +8,10 @@ from uuid import UUID
 from django.conf import settings
 from django.urls import reverse
 
-from notifications import changes, sending, unsubscribe
-from notifications.messages import ExcerptLine, Report, ReportFile, ReportFinding, render
+from notifications import sending
+from notifications.messages import ExcerptLine, Report, ReportFile, ReportFinding, changes, render
 from notifications.models import Delivery
+from notifications.preferences import unsubscribe
 from notifications.providers.base import Message
 from notifications.states import DeliveryStatus
 from reviews.models import FindingRow, ReviewJob

@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from deadletters import batches
 from deadletters.models import DeadLetter
-from notifications import unsubscribe
+from notifications.preferences import unsubscribe
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 

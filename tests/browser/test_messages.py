@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Frame
 
-from notifications import preferences, unsubscribe
+from notifications import preferences
+from notifications.preferences import unsubscribe
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 

@@ -15,7 +15,7 @@ import pytest
 
 from deadletters import batches
 from deadletters.models import DeadLetter
-from notifications import unsubscribe
+from notifications.preferences import unsubscribe
 from reviews.models import ReviewJob
 from tests.browser import scenes
 from tests.browser.conftest import Visit

@@ -14,7 +14,8 @@ from django.test import Client
 
 from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure, UncertainFailure
 from criticizer.models import Circuit
-from notifications import config, frozen, preview
+from notifications import config, frozen
+from notifications.console import preview
 from notifications.messages import render
 from notifications.models import Delivery
 from notifications.providers.base import Message

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from notifications import signatures, tracking
 from notifications.models import Delivery, Suppression
 from notifications.states import DeliveryStatus
+from notifications.suppressions import signatures, tracking
 from reviews.models import ReviewJob
 from tests.notifications.samples import SECRET_NEW, SECRET_OLD
 from tests.notifications.scripted import ANN, ScriptedProvider, deliver, prepare

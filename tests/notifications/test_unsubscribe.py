@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 from django.test import Client
 
-from notifications import preferences, unsubscribe
+from notifications import preferences
 from notifications.models import Delivery
+from notifications.preferences import unsubscribe
 from tests.factories import DeliveryFactory
 
 pytestmark = pytest.mark.django_db

@@ -13,7 +13,8 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
-from notifications import frozen, preview
+from notifications import frozen
+from notifications.console import preview
 from reviews.models import ApiKey
 from reviews.reports import messages_for, report_of
 from tests import factories

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from notifications.blocks import blocks
-from notifications.columns import indented, width, wrapped
-from notifications.report import Report, ReportFinding, link_to
-from notifications.shown import Shown
-from notifications.summary import Summary, counted, fate_in_words, in_words, tags
+from notifications.messages.blocks import blocks
+from notifications.messages.columns import indented, width, wrapped
+from notifications.messages.report import Report, ReportFinding, link_to
+from notifications.messages.shown import Shown
+from notifications.messages.summary import Summary, counted, fate_in_words, in_words, tags
 
 _INDENT = "  "
 

@@ -7,10 +7,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from notifications.preference_models import RecipientPreference as RecipientPreference
 from notifications.states import DELIVERY_TRANSITIONS, DeliveryState, DeliveryStatus, SendOutcome
-from notifications.suppression_models import Suppression as Suppression
-from notifications.suppression_models import UnarchivedMail as UnarchivedMail
 
 
 class Delivery(models.Model):

@@ -12,10 +12,10 @@ from typing import Any
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from notifications.blocks import blocks
-from notifications.report import Report, ReportFinding, is_web_link, link_to
-from notifications.shown import Shown
-from notifications.summary import Summary, fate_in_words, in_words, source_in_words
+from notifications.messages.blocks import blocks
+from notifications.messages.report import Report, ReportFinding, is_web_link, link_to
+from notifications.messages.shown import Shown
+from notifications.messages.summary import Summary, fate_in_words, in_words, source_in_words
 
 
 @dataclass(frozen=True, slots=True)

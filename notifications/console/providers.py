@@ -10,8 +10,8 @@ from django.db.models import Max, Q
 
 from criticizer.models import Circuit
 from notifications import config
-from notifications.capability_table import span
 from notifications.choices import is_hopeless
+from notifications.console.capability_table import span
 from notifications.models import DeliveryAttempt
 from notifications.providers.base import Capabilities, LookUpBy
 from notifications.recipients import CHANNELS as CHANNELS

@@ -16,9 +16,9 @@ import structlog
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from notifications.preference_models import RecipientPreference
+from notifications.messages.report import SEVERITIES
+from notifications.models.preferences import RecipientPreference
 from notifications.recipients import normalise
-from notifications.report import SEVERITIES
 
 log = structlog.get_logger(__name__)
 

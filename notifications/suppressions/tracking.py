@@ -23,12 +23,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from notifications import signatures, suppressions
+from notifications import suppressions
 from notifications.models import Suppression
 from notifications.providers.postmark import METADATA
 from notifications.providers.webhook import decode_secret
 from notifications.states import DeliveryState
-from notifications.suppressions import Report
+from notifications.suppressions import Report, signatures
 
 log = structlog.get_logger(__name__)
 

@@ -17,9 +17,9 @@ from django.db.models.functions import Now
 from criticizer.failures import ErrorClass, PermanentFailure, Place
 from criticizer.redaction import clean
 from notifications.models import Delivery
+from notifications.models.suppressions import Suppression
 from notifications.recipients import split
 from notifications.states import DeliveryState
-from notifications.suppression_models import Suppression
 
 log = structlog.get_logger(__name__)
 

@@ -55,4 +55,4 @@ def resume(recipient: str) -> None:
 
 def _signer() -> Signer:
     # A dot ends no address in the eyes of programs that make links of plain text; a colon may.
-    return Signer(salt="notifications.unsubscribe", sep=".")
+    return Signer(salt="notifications.preferences.unsubscribe", sep=".")

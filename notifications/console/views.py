@@ -11,10 +11,12 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from criticizer.failures import PermanentFailure
-from notifications import frozen, preview, provider_page, trial
+from notifications import frozen
+from notifications.console import preview, trial
+from notifications.console import providers as provider_page
+from notifications.console.trial import TrialForm
 from notifications.models import Delivery
 from notifications.providers.base import Message
-from notifications.trial import TrialForm
 
 # A message holds code of the files it is about: whoever reads it must see the files of every review.
 _reads_messages = permission_required(

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from django.utils.html import escape
 
-from notifications.report import EarlierFinding, Report, ReportFile, ReportFinding
-from notifications.summary import in_order, notable, severities_of
+from notifications.messages.report import EarlierFinding, Report, ReportFile, ReportFinding
+from notifications.messages.summary import in_order, notable, severities_of
 
 MAX_FINDINGS = 50  # in full
 MAX_BRIEF = 50  # in one line

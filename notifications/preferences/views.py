@@ -9,7 +9,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
 from notifications import preferences
-from notifications import unsubscribe as links
+from notifications.preferences import unsubscribe as links
 
 
 # Mail programs post without having seen a page, so without a token of Django's (RFC 8058, 3.1);

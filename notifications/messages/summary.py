@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from notifications.report import SEVERITIES, Fate, Report, ReportFile, ReportFinding
+from notifications.messages.report import SEVERITIES, Fate, Report, ReportFile, ReportFinding
 
 _FATES = {
     Fate.FIXED: "fixed",

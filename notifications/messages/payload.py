@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from notifications.report import Report, ReportFinding, link_to
-from notifications.summary import Summary, in_order
+from notifications.messages.report import Report, ReportFinding, link_to
+from notifications.messages.summary import Summary, in_order
 
 MAX_FINDINGS = 50
 MAX_FILES = 200

@@ -9,12 +9,10 @@ from uuid import UUID
 
 from django.utils.safestring import SafeString
 
-from notifications import markup
-from notifications.payload import payload_of
-from notifications.plaintext import plain_text
-from notifications.providers.base import Message
-from notifications.recipients import split
-from notifications.report import (
+from notifications.messages import markup
+from notifications.messages.payload import payload_of
+from notifications.messages.plaintext import plain_text
+from notifications.messages.report import (
     SEVERITIES,
     EarlierFinding,
     ExcerptLine,
@@ -26,8 +24,10 @@ from notifications.report import (
     clean,
     line,
 )
-from notifications.shown import MAX_BRIEF, MAX_FILES, MAX_FINDINGS, choose
-from notifications.summary import summarise
+from notifications.messages.shown import MAX_BRIEF, MAX_FILES, MAX_FINDINGS, choose
+from notifications.messages.summary import summarise
+from notifications.providers.base import Message
+from notifications.recipients import split
 
 __all__ = [
     "MAX_BRIEF",

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from notifications.report import EarlierFinding, Fate, Report, ReportFile, ReportFinding, Since
-from notifications.summary import in_order
+from notifications.messages.report import EarlierFinding, Fate, Report, ReportFile, ReportFinding, Since
+from notifications.messages.summary import in_order
 
 MIN_CODE = 12  # characters; shorter code, such as a brace, tells nothing apart
 NEARBY_LINES = 3

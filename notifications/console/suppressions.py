@@ -14,7 +14,7 @@ from django.template.response import TemplateResponse
 
 from criticizer.admin import ReadOnlyAdmin, one_of
 from notifications import suppressions
-from notifications.suppression_models import Suppression
+from notifications.models.suppressions import Suppression
 
 MAX_CHOSEN = 100  # of one action
 

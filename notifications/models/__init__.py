@@ -1,0 +1,7 @@
+"""The tables of deliveries, of what recipients want, and of addresses that take no mail."""
+
+from notifications.models.deliveries import Delivery, DeliveryAttempt
+from notifications.models.preferences import RecipientPreference
+from notifications.models.suppressions import Suppression, UnarchivedMail
+
+__all__ = ["Delivery", "DeliveryAttempt", "RecipientPreference", "Suppression", "UnarchivedMail"]
