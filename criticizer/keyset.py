@@ -29,12 +29,15 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import structlog
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ImproperlyConfigured
 from django.core.paginator import Paginator
 from django.db import models
 from django.db.models import F, Func, Model, Q, QuerySet, Value
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from criticizer.bounded import Count, TookTooLong, at_most, bounded_count
 from criticizer.saved_views import lasting, views_of
@@ -150,6 +153,16 @@ class KeysetChangeList(ChangeList):
     ordering_name = ""  # Django asks for addresses before it is known
     newer_url = older_url = first_url = ""
     is_cancelled = False
+    back = ""
+
+    def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        super().__init__(request, *args, **kwargs)
+        # Django would work out anew for each row how its address leads back to this list.
+        self.back = f"?{self.preserved_filters}" if self.preserved_filters else ""
+        self.preserved_filters = ""
+
+    def url_for_result(self, result: Model) -> str:
+        return f"{super().url_for_result(result)}{self.back}"
 
     def get_filters(self, request: HttpRequest) -> Any:
         by = self.params.get(BY, "")
@@ -261,6 +274,16 @@ class KeysetAdmin(admin.ModelAdmin[Any]):
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return next(iter(self.orderings.values())).fields
+
+    def action_checkbox(self, obj: Model) -> SafeString:
+        """Return the row's box for actions as Django's widget draws it, without a template a row."""
+        return format_html(
+            '<input type="checkbox" name="{}" value="{}" class="action-select" '
+            'aria-label="Select this object for an action - {}">',
+            ACTION_CHECKBOX_NAME,
+            obj.pk,
+            obj,
+        )
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeysetChangeList

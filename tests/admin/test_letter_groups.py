@@ -74,8 +74,8 @@ def test_the_drawing_is_said_in_words(counts: list[int], words: str) -> None:
 
 
 def test_one_failure_beside_thousands_is_still_drawn() -> None:
-    heights = [int(h) for h in re.findall(r'height="(\d+)"/>', sparkline([5000, 1, 0]))]
-    assert heights == [22, 3, 1]
+    heights = {int(x): int(height) for x, height in re.findall(r"M(\d+) 22v-(\d+)h", sparkline([5000, 1, 0]))}
+    assert heights == {0: 22, 6: 3, 12: 1}
 
 
 # -- the landing page ------------------------------------------------------------------------------
