@@ -40,6 +40,7 @@ from reviews.audit import (
 )
 from reviews.audited_admin import AuditedAdmin, EditsAdmin
 from reviews.forms import AllowListEntryForm, ApiKeyForm, PathForm
+from reviews.job_words import JOB_WORDS
 from reviews.models import AllowListEntry, ApiKey, Artifact, ReviewJob
 from reviews.review_page import results_of, stages_of
 from reviews.scopes import scope_of
@@ -51,7 +52,7 @@ class ReviewJobAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     list_display = ("changelist", "review_version", "state", "title", "author", "created_at", "is_late")
     orderings = job_lists.JOB_ORDERINGS
     search_keys = job_lists.JOB_KEYS
-    search_words = job_lists.JOB_WORDS
+    search_words = JOB_WORDS
     starting_views = job_lists.JOB_VIEWS
     fields = readonly_fields = ("state",)  # change_form.html shows the whole job
     state = state_column("status")

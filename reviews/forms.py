@@ -22,7 +22,7 @@ class ReviewFilter(forms.Form):
     changelist = forms.CharField(max_length=128, required=False)
     status = forms.ChoiceField(choices=[("", "Any status"), *JobStatus.choices], required=False)
     text = forms.CharField(
-        max_length=100, required=False, label="Text", help_text="In the title or the author's name."
+        max_length=100, required=False, label="Words", help_text="Of the title or the author's name."
     )
 
 

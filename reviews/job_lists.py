@@ -2,72 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import BooleanField, Exists, OuterRef, Q, QuerySet, Value
-from django.db.models.expressions import RawSQL
-from django.db.models.functions import Coalesce
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from criticizer.admin import ReadOnlyAdmin, state_column
-from criticizer.bounded import at_most
 from criticizer.failures import ErrorClass
-from criticizer.full_text import Words, match
-from criticizer.keyset import PAGE_MILLISECONDS, KeysetAdmin, Ordering
+from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import Key, SearchGrammar, SearchProblem, age, exact, flags, number
 from reviews.models import Attempt, ReviewJob, StageRun
 from reviews.scopes import scope_of
 from reviews.states import ACTIVE_JOB, AttemptOutcome, JobStatus, Stage, StageStatus
 
 ERROR_CLASSES = [(name.value, name.value) for name in ErrorClass]
-_LOOKED_AT = 1_000  # of the newest jobs, to see whether words are common
-_COMMON = 5  # of these: a page of them is soon found
-MOST_RARE = 10_000
 _ENDED = Q(finished_at__isnull=False)
 # What a stage is in that has begun and is not done.
 _AT_STAGE = (StageStatus.RUNNING, StageStatus.RETRY_WAIT, StageStatus.FAILED)
-
-
-def _words_of_jobs(words: Sequence[str]) -> Q:
-    """Return the condition on titles and authors.
-
-    PostgreSQL takes all words for equally common, and would read a million titles for one that
-    does not occur. So common ones are looked for among the newest, and of others the index says
-    first in which jobs they are.
-    """
-    expression = match(("title", "author"), words)
-    found = Q(expression)
-    rare = None if _is_common(found) else _jobs_with(found)
-    if rare is None:
-        # Hides from PostgreSQL what it would take for rare: it walks the list in its order.
-        return Q(Coalesce(expression, Value(False), output_field=BooleanField()))
-    if len(words) == 1:  # who types a number means a changelist
-        rare += ReviewJob.objects.filter(changelist_id=words[0]).values_list("pk", flat=True)[:100]
-    # One parameter: thousands of them take longer to write than to look up.
-    return Q(RawSQL('"jobs"."id" = ANY(%s)', [rare], output_field=BooleanField()))
-
-
-def _is_common(found: Q) -> bool:
-    newest = ReviewJob.objects.order_by("-created_at", "-id").values("pk")[:_LOOKED_AT]
-    return ReviewJob.objects.filter(found, pk__in=newest)[:_COMMON].count() == _COMMON
-
-
-def _jobs_with(found: Q) -> list[int] | None:
-    """Return the jobs of a condition on their words; None when there are many."""
-    ids: list[int] = []
-    with at_most(PAGE_MILLISECONDS, "enable_seqscan", "enable_indexscan"):
-        for part in (_ENDED, Q(status__in=ACTIVE_JOB)):  # an index each
-            jobs = ReviewJob.objects.filter(part, found).order_by().values_list("pk", flat=True)
-            ids += jobs[: MOST_RARE + 1]
-    return ids if len(ids) <= MOST_RARE else None
-
-
-JOB_WORDS = Words(_words_of_jobs, "the title and the author; a number alone is a changelist as well")
 
 
 def _with_stage(stage_condition: Q) -> Q:

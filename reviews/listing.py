@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import Count, Q
+import structlog
+from django.db.models import Count, QuerySet
 
+from criticizer.bounded import TookTooLong, at_most
+from reviews.job_words import words_of_jobs
 from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
 from reviews.scopes import EVERYTHING, Scope
 from reviews.states import STAGE_ORDER, Stage, StageStatus
 
+log = structlog.get_logger(__name__)
+
 PAGE_SIZE = 50
+PAGE_MILLISECONDS = 3_000  # a page that takes longer is given up, with a word
+MAX_WORDS = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -85,6 +93,7 @@ class ListPage:
     newer: Cursor | None = None
     older: Cursor | None = None
     is_first: bool = True
+    is_cancelled: bool = False  # finding it took too long
 
     @property
     def has_active(self) -> bool:
@@ -102,7 +111,8 @@ def list_page(
 ) -> ListPage:
     """Return the jobs after (older than) or before (newer than) a cursor, narrowed by the filters.
 
-    Only jobs and files of `scope` are found, shown and counted.
+    `text` holds words: each begins a word of the title or the author. Only jobs and files of
+    `scope` are found, shown and counted.
     """
     jobs = scope.jobs().defer("recipients", "usage")
     if changelist:
@@ -110,7 +120,17 @@ def list_page(
     if status:
         jobs = jobs.filter(status=status)
     if text:
-        jobs = jobs.filter(Q(title__icontains=text) | Q(author__icontains=text))
+        jobs = jobs.filter(words_of_jobs(text.split()[:MAX_WORDS]))
+    is_narrowed = changelist or status or text or not scope.everything
+    try:
+        with at_most(PAGE_MILLISECONDS) if is_narrowed else nullcontext():
+            return _page(jobs, scope, after, before)
+    except TookTooLong:
+        log.warning("reviews_list_took_too_long", text=bool(text), status=status)
+        return ListPage(is_first=False, is_cancelled=True)
+
+
+def _page(jobs: QuerySet[ReviewJob], scope: Scope, after: str, before: str) -> ListPage:
     if (start := Cursor.parse(before)) is not None:
         # Each bound is said twice: the first form can use the index, the second is exact.
         newer = jobs.filter(created_at__gte=start.created_at).exclude(

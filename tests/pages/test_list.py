@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db.models import BooleanField, Q
+from django.db.models.expressions import RawSQL
 from django.test import Client
 from django.urls import reverse
 
@@ -84,6 +86,37 @@ def test_filters_narrow_by_changelist_status_and_text() -> None:
         for name, value in {"changelist": "77", "status": "queued", "text": "caROL"}.items()
     }
     assert found == {"changelist": ["77"], "status": ["770"], "text": ["770"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("crash", True),
+        ("CRASH gal", True),  # each word begins a word
+        ("ann crash", True),  # of the title or the author
+        ("rash", False),
+        ("crash bob", False),
+        ("'", False),  # no word at all
+        ("O'Hara", True),
+        ("a & !b | (c", False),
+        ("\\", False),
+        ("word " * 19, False),
+    ],
+)
+def test_words_are_looked_for_in_title_and_author(bob: Client, text: str, is_found: bool) -> None:
+    factories.ReviewJobFactory(title="Fix the crash in the gallery (O'Hara's)", author="ann")
+    assert bool(list_page(text=text.strip()).rows) is is_found
+    assert bob.get("/", {"text": text}).status_code == 200
+
+
+def test_what_takes_too_long_is_given_up_with_a_word(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    factories.ReviewJobFactory(title="Tiles")
+    slow = Q(RawSQL("pg_sleep(5) IS NOT NULL", [], output_field=BooleanField()))
+    monkeypatch.setattr(listing, "words_of_jobs", lambda words: slow)
+    monkeypatch.setattr(listing, "PAGE_MILLISECONDS", 50)
+    text = bob.get("/", {"text": "tiles"}).content.decode()
+    assert "This takes too long to find" in text
+    assert "Tiles" in bob.get("/").content.decode()  # nothing stays limited
 
 
 def test_a_row_says_what_was_found_and_how_much_was_read(bob: Client) -> None:
