@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,16 +79,26 @@ class Ground:
             connection.execute(statement.encode())
 
     @contextlib.contextmanager
-    def running(self, children: Sequence[Child]) -> Iterator[list[int]]:
-        """Run processes for the duration of the block; yield their pids."""
+    def running(self, children: Sequence[Child], *, restarts: bool = False) -> Iterator[list[int]]:
+        """Run processes for the duration of the block; yield their pids.
+
+        With `restarts` they are tended as `manage.py up` does: what ends is started again.
+        """
         supervisor = Supervisor(list(children), self.files / "logs")
         supervisor.tend()
+        is_over = threading.Event()
+        tender = threading.Thread(target=_tend, args=(supervisor, is_over), daemon=True)
+        if restarts:
+            tender.start()
         try:
             yield [child.process.pid for child in children if child.process is not None]
         except BaseException:
             self._show_logs(children)
             raise
         finally:
+            is_over.set()
+            if restarts:
+                tender.join()
             supervisor.stop()
 
     def _show_logs(self, children: Sequence[Child]) -> None:
@@ -95,6 +106,11 @@ class Ground:
             log = self.files / "logs" / f"{child.name}.log"
             tail = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
             say("\n".join([f"--- {child.name}", *tail]))
+
+
+def _tend(supervisor: Supervisor, is_over: threading.Event) -> None:
+    while not is_over.wait(0.5):
+        supervisor.tend()
 
 
 @contextlib.contextmanager
