@@ -21,7 +21,7 @@ endif
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   review the newest commits of this repository (REPO=/path: of another one)"
+	@echo "make demo   review the newest commits of this repository (REPO=/path: of another one; KEEP=1: stays up)"
 	@echo "make up     run web, workers and database until Ctrl-C (PORT=8000 DATA_DIR=var)"
 	@echo "make test   the whole test suite, browser tests included"
 	@echo "make check  format, lint, types, rooms, migrations, deployment checks"
@@ -30,7 +30,7 @@ help:
 	@echo "make drill  break a running installation FAULTS=40 times under JOBS=200 jobs (SEED=1), then do the books"
 
 demo: $(VENV)/base
-	@$(BIN)/python manage.py demo --repo "$(REPO)"
+	@$(BIN)/python manage.py demo --repo "$(REPO)" $(if $(filter-out 0 no false,$(KEEP)),--keep)
 
 up: $(VENV)/base
 	@$(BIN)/python manage.py up --host "$(HOST)" --port "$(PORT)"

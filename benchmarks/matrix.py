@@ -5,8 +5,9 @@
 Every cell is a delivery whose worker is killed by SIGKILL at one statement of the protocol, while
 the provider behaves as the row says; another worker comes after it. A cell is truthful when the
 recipient has the message exactly once and the row says so, when it was refused and the row says
-that, or when the row waits for an operator because the provider leaves no proof. Then DELIVERIES
-are made under random misbehaviour and random kills, and the ledgers of both sides compared.
+that, or when the row waits for an operator because the provider leaves no proof; of a digest, when
+that holds for the row of each of its reviews. Then DELIVERIES are made under random misbehaviour
+and random kills, and the ledgers of both sides compared.
 
 The last line is JSON: cells, truthful, duplicates, losses. The status is 1 unless all are truthful.
 """
@@ -127,11 +128,11 @@ def main() -> int:
     began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with prepared({"LOG_LEVEL": "ERROR"}) as ground:
-        from benchmarks.matrix_rigs import RIGS, why_missing
+        from benchmarks.matrix_rigs import DIGEST_RIGS, RIGS, why_missing
         from benchmarks.matrix_worker import PHASES
 
         providers = []
-        for provider in chosen.providers or RIGS:
+        for provider in chosen.providers or [*RIGS, *DIGEST_RIGS]:
             if reason := why_missing(provider):
                 say(f"{provider} is left out: {reason}")
             else:

@@ -39,6 +39,8 @@ from tests.fakes.webhook import Behaviour, WebhookReceiver
 SENDER = "Criticizer <criticizer@reviews.test>"
 ARCHIVE = "archive@reviews.test"
 TIMEOUT_SECONDS = 0.5  # until a provider that is silent counts as silent
+DIGEST = ", digest"  # in a rig's name
+REVIEWS_TOGETHER = 3
 NORMAL = "normal"
 SILENT = "accepts, then silence"
 RESET = "accepts, then resets"
@@ -79,7 +81,10 @@ class Ledger(list[Any]):
 
 @dataclass
 class Rig:
-    """`behave` has what the server can do; `lag_seconds` is kept by those whose index lags."""
+    """`behave` has what the server can do; `lag_seconds` is kept by those whose index lags.
+
+    `together`: so many reviews, of a job each, are told in one message.
+    """
 
     name: str
     spec: tuple[str, ...]  # what `provider_of` makes the provider of
@@ -88,6 +93,7 @@ class Rig:
     behave: Mapping[str, Callable[[], object]]
     calm: Callable[[], None]
     hook: Hook = field(default_factory=Hook)
+    together: int = 1
 
     def arrived(self) -> Counter[str]:
         return Counter(self.tokens())
@@ -487,7 +493,18 @@ def _write_certificate(pem: Path) -> None:
     (pem.parent / "127.0.0.1.pem").rename(pem)
 
 
-RIGS: Mapping[str, Callable[[ExitStack, Path, float], Rig]] = {
+_Make = Callable[[ExitStack, Path, float], Rig]
+
+
+def _digest(make: _Make) -> _Make:
+    def made(stack: ExitStack, folder: Path, scale: float) -> Rig:
+        rig = make(stack, folder, scale)
+        return replace(rig, name=f"{rig.name}{DIGEST}", together=REVIEWS_TOGETHER)
+
+    return made
+
+
+RIGS: Mapping[str, _Make] = {
     "maildir": _maildir,
     "smtp": _smtp,
     "smtp+archive": _archived,
@@ -498,8 +515,13 @@ RIGS: Mapping[str, Callable[[ExitStack, Path, float], Rig]] = {
     "slack": _slack,
     "swarm": _swarm,
 }
+# Mail alone has digests.
+DIGEST_RIGS: Mapping[str, _Make] = {
+    f"{name}{DIGEST}": _digest(RIGS[name])
+    for name in ("maildir", "smtp", "smtp+archive", "resend", "postmark")
+}
 
 
 def why_missing(name: str) -> str:
     """Return why a rig cannot be had on this machine, or nothing."""
-    return dovecot.why_missing() if name == "smtp+archive" else ""
+    return dovecot.why_missing() if name.startswith("smtp+archive") else ""

@@ -139,13 +139,25 @@ class Bench:
         self.channel, address = split(rig.recipient(0))
         self.capabilities = capabilities_for(matrix_rigs.provider_of(rig.spec, frozenset()), address)
         self._numbers = itertools.count(1)
+        self._together: dict[int, list[int]] = {}  # the jobs that are told in one message, by the first
 
     def job(self) -> int:
-        """Make a job with one delivery and return its id."""
-        return prepared_job(self.rig, "matrix", next(self._numbers))
+        """Make a job with one delivery and return its id; of a digest, that of the first job."""
+        number = next(self._numbers)
+        if self.rig.together == 1:
+            return prepared_job(self.rig, "matrix", number)
+        first, *others = prepared_digest(self.rig, "matrix", number)
+        self._together[first] = [first, *others]
+        return first
 
-    def order(self, *jobs: int, **more: object) -> dict[str, object]:
-        return {"jobs": list(jobs), "spec": self.rig.spec, "channel": self.channel, **more}
+    def jobs_of(self, job: int) -> list[int]:
+        """Return the jobs whose reviews are told in the message of `job`."""
+        return self._together.get(job, [job])
+
+    def order(self, *jobs: int, is_second: bool = False, **more: object) -> dict[str, object]:
+        """Return what a worker is told; in the second life the others of a digest come before the first."""
+        told = [one for job in jobs for one in self.jobs_of(job)[:: -1 if is_second else 1]]
+        return {"jobs": told, "spec": self.rig.spec, "channel": self.channel, **more}
 
     def cells(self, behaviour: str, most: int) -> Iterator[Cell]:
         """Yield the cells of a behaviour: without a kill, then killed at every point."""
@@ -179,7 +191,7 @@ class Bench:
             self.rig.hook.then = None
             self.workers.kill()
 
-        if self.rig.name == "maildir":
+        if self.rig.spec[0] == "maildir":
             return "not reached"  # a file system calls nobody: its lines are killed one by one
         self.rig.hook.then = kill
         ended = self.workers.run(**self.order(job))
@@ -193,7 +205,7 @@ class Bench:
         self.rig.behave[behaviour]()
         missed = run(job)
         if not missed:
-            self.workers.run(**self.order(job))
+            self.workers.run(**self.order(job, is_second=True))
         verdict, status, arrived = self.judge(job, refuses=behaviour == REFUSES)
         return Cell(self.rig.name, behaviour, phase, point, missed or verdict, status, arrived)
 
@@ -206,11 +218,21 @@ class Bench:
             model.objects.all().delete()
 
     def judge(self, job: int, *, refuses: bool, arrived: Counter[str] | None = None) -> tuple[str, str, int]:
-        """Return verdict, the row's status and how often the recipient saw the message."""
+        """Return verdict, the row's status and how often the recipient saw the message.
+
+        Of a digest, of its first row that is not truthful, or of the first.
+        """
         from notifications.models import Delivery
 
-        row = Delivery.objects.get(job_id=job)
-        seen = (arrived if arrived is not None else self.rig.arrived())[str(row.token)]
+        rows = Delivery.objects.filter(job_id__in=self.jobs_of(job)).select_related("digest").order_by("id")
+        seen = arrived if arrived is not None else self.rig.arrived()
+        judged = [self._judge(row, seen, refuses=refuses) for row in rows]
+        return next((one for one in judged if one[0] != "truthful"), judged[0])
+
+    def _judge(self, row: Any, arrived: Counter[str], *, refuses: bool) -> tuple[str, str, int]:
+        # A review that is told in a digest and alone as well is a duplicate.
+        own = {row.token, row.digest.token if row.digest and row.digest.token else row.token}
+        seen = sum(arrived[str(token)] for token in own)
         verdict = verdict_of(
             str(row.status),
             seen,
@@ -222,7 +244,7 @@ class Bench:
 
     def _may_hold(self, row: Any, *, refuses: bool) -> bool:
         """Say whether what the provider promises leaves no proof for this row."""
-        from notifications import choices, history
+        from notifications import choices, digests, history
         from notifications.providers.base import Evidence
 
         if not choices.can_be_asked(self.capabilities, knows_id=bool(row.notification_id)):
@@ -230,14 +252,14 @@ class Bench:
             return refuses or self.capabilities.key_window_seconds <= 0
         if self.capabilities.key_window_seconds > 0:
             return refuses
-        facts = history.facts(row)
+        facts = history.facts(digests.carrier_of(row))
         unanswered = sum(look.evidence is Evidence.UNKNOWN for look in facts.looks)
         allowed = self.capabilities.resends_after_absence
         return unanswered > choices.UNANSWERED_LOOKS or (allowed is not None and facts.resends >= allowed)
 
     def storm(self, deliveries: int, seed: int) -> dict[str, object]:
         """Make so many deliveries under random misbehaviour and random kills, then do the books."""
-        from notifications.models import Delivery
+        from notifications.models import Delivery, Digest
         from notifications.states import UNSENT_DELIVERY
 
         rng = random.Random(seed)
@@ -274,15 +296,19 @@ class Bench:
             open_jobs = set(
                 Delivery.objects.filter(status__in=UNSENT_DELIVERY).values_list("job_id", flat=True)
             )
-            left = [job for job in left if job in open_jobs]
+            left = [job for job in left if not open_jobs.isdisjoint(self.jobs_of(job))]
             life_seconds *= 1.5 if before - len(left) < _DELIVERIES_PER_LIFE else 0.8
         stopping.set()
         chaos.join()
         seconds = time.monotonic() - began
         arrived = self.rig.arrived()
-        known = {str(token) for token in Delivery.objects.values_list("token", flat=True)}
+        tokens = Delivery.objects.values_list("token", flat=True).union(
+            Digest.objects.filter(token__isnull=False).values_list("token", flat=True)
+        )
+        known = {str(token) for token in tokens}
         verdicts = Counter(self.judge(job, refuses=False, arrived=arrived)[0] for job in jobs)
-        statuses = Counter(Delivery.objects.filter(job_id__in=jobs).values_list("status", flat=True))
+        told = [one for job in jobs for one in self.jobs_of(job)]
+        statuses = Counter(Delivery.objects.filter(job_id__in=told).values_list("status", flat=True))
         return {
             "provider": self.rig.name,
             "deliveries": len(jobs),
@@ -294,7 +320,18 @@ class Bench:
         }
 
 
-def prepared_job(rig: Rig, series: str, number: int) -> int:
+def prepared_digest(rig: Rig, series: str, number: int) -> list[int]:
+    """Make jobs with a prepared delivery each, in one digest that is due; return their ids."""
+    from django.db.models.functions import Now
+
+    from notifications.models import Digest
+
+    jobs = [prepared_job(rig, f"{series}-{one}", number, digest_minutes=10) for one in range(rig.together)]
+    Digest.objects.filter(deliveries__job_id__in=jobs).update(due_at=Now())
+    return jobs
+
+
+def prepared_job(rig: Rig, series: str, number: int, *, digest_minutes: int = 0) -> int:
     """Make a job with one prepared delivery to the rig's recipient of that number; return its id."""
     from notifications import sending
     from notifications.recipients import split
@@ -313,7 +350,8 @@ def prepared_job(rig: Rig, series: str, number: int) -> int:
     message = replace(
         reviewed(2), token=token, address=split(recipient)[1], created_at_epoch=int(time.time())
     )
-    sending.prepare(job.pk, changelist, 1, {recipient: message})
+    wish = {recipient: digest_minutes} if digest_minutes else {}
+    sending.prepare(job.pk, changelist, 1, {recipient: message}, digest_minutes=wish)
     return job.pk
 
 
@@ -322,7 +360,7 @@ def bench(name: str, workers: Workers | None = None) -> Iterator[Bench]:
     """Start a provider's server, and workers of its own unless some are given. Django must be set up."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="criticizer-matrix-")))
-        rig = matrix_rigs.RIGS[name](stack, folder, TIME_SCALE)
+        rig = {**matrix_rigs.RIGS, **matrix_rigs.DIGEST_RIGS}[name](stack, folder, TIME_SCALE)
         if workers is None:
             workers = Workers(stack.enter_context((folder / "errors").open("w+")))
             stack.callback(workers.close)

@@ -91,11 +91,12 @@ class Tracer:
 
 def _watched(provider: type) -> Iterator[tuple[str, tuple[Any, types.FunctionType]]]:
     """Yield name, owner and function of everything that moves a delivery."""
-    from notifications import ledger, reconcile, sending
+    from notifications import digests, ledger, reconcile, sending
 
     for owner, room in (
         (sending, sending.__name__),
         (ledger, ledger.__name__),
+        (digests, digests.__name__),
         (reconcile, reconcile.__name__),
         (provider, provider.__module__),
     ):

@@ -7,6 +7,7 @@ table, filters never ask for distinct values, and what nobody may edit has no fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import django_q.admin  # noqa: F401  registers its tables, see below
@@ -33,6 +34,8 @@ admin.site.index_title = "Console"
 admin.site.unregister([Failure, Schedule, Success])
 
 MAX_COUNTED = 10_000
+_SECOND, _MINUTE = "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"
+_TIME = '<time class="moment" datetime="{}" title="{} UTC">{}</time>'
 
 
 class BoundedPaginator(Paginator[Any]):
@@ -111,6 +114,26 @@ def opens_with(title: str, field: str, choices: Iterable[tuple[str, str]], first
     return OpensWith
 
 
+def titled(field: str, title: str, css: str = "") -> Callable[[Any], Any]:
+    """Return a list column that shows a field under a heading of its own.
+
+    `css` is the class of what it shows: "path" for names that may have to be broken into lines.
+    Times are UTC, to the minute; the second is in the tooltip.
+    """
+
+    @admin.display(description=title, ordering=field, empty_value="")
+    def column(row: Any) -> Any:
+        label = getattr(row, f"get_{field}_display", None)
+        value = label() if label else getattr(row, field)
+        if isinstance(value, datetime):
+            at = value.astimezone(UTC)
+            return format_html(_TIME, at.isoformat(timespec="seconds"), f"{at:{_SECOND}}", f"{at:{_MINUTE}}")
+        return format_html('<span class="{}">{}</span>', css, value) if css and value else value
+
+    column.__name__ = field  # the cell's class is made of it
+    return column
+
+
 def state_column(field: str, title: str = "state") -> Callable[[Any, Any], SafeString]:
     """Return a list column that shows a state as a word with an icon (states.css)."""
 
@@ -125,8 +148,15 @@ def state_column(field: str, title: str = "state") -> Callable[[Any, Any], SafeS
 
 @admin.register(SecurityEvent)
 class SecurityEventAdmin(ReadOnlyAdmin):
-    list_display = ("created_at", "kind", "changelist_id", "path", "reason", "actor")
-    list_filter = (one_of("kind", "kind", SecurityEvent.Kind.choices),)
+    list_display = (
+        titled("created_at", "when"),
+        titled("kind", "event"),
+        titled("changelist_id", "changelist", "path"),
+        titled("path", "path", "path"),
+        "reason",
+        titled("actor", "who"),
+    )
+    list_filter = (one_of("event", "kind", SecurityEvent.Kind.choices),)
     search_fields = ("changelist_id__exact", "actor__exact", "path__startswith")
     search_help_text = "A changelist or an actor, exactly; or the beginning of a path."
     ordering = ("-created_at", "-id")
@@ -135,7 +165,15 @@ class SecurityEventAdmin(ReadOnlyAdmin):
 
 @admin.register(WorkerCluster)
 class WorkerClusterAdmin(ReadOnlyAdmin):
-    list_display = ("queue", "state", "host", "pid", "workers", "started_at", "beat_at")
+    list_display = (
+        "queue",
+        "state",
+        titled("host", "machine", "path"),
+        titled("pid", "process"),
+        "workers",
+        titled("started_at", "started"),
+        titled("beat_at", "last beat"),
+    )
     list_filter = (one_of("queue", "queue", [("stages", "stages"), ("llm", "llm")]),)
     ordering = ("queue", "-beat_at")
     fields = ("id", "queue", "state", "host", "pid", "workers", "started_at", "beat_at", "draining")

@@ -5,6 +5,9 @@
     open ── 30 s later, by a harmless probe or by the next call ──► half-open
     half-open ── 2 probes in a row succeed ──► closed ;  any failure ──► open
 
+A probe is a real call. Where nobody calls for 15 s, and no work waits, it is the harmless
+question of `probes`, so that a circuit that nobody needs closes too.
+
 Every change is one guarded statement on the database's clock. A call remembers the generation
 it began under; what it reports under another one changes nothing. `dependencies` is the door.
 """
@@ -15,6 +18,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import structlog
+from django.conf import settings
 from django.db import transaction
 
 from criticizer import outbox, sql
@@ -31,6 +35,8 @@ PROBES_TO_CLOSE = 2  # in a row: that is above the specified 80 %
 PROBE_LEASE_SECONDS = 30.0
 # Where a harmless probe exists it comes first, unless nobody makes it for so long.
 HARMLESS_GRACE_SECONDS = 60.0
+# Half-open: how long a real call is awaited before a harmless question may be the probe.
+QUIET_SECONDS = 15.0
 
 NOW = "statement_timestamp()"
 NO_PROBE = "probe_token = NULL, probe_expires_at = NULL, probe_successes = 0"
@@ -128,11 +134,13 @@ WITH changed AS (
      SET generation = generation + (state = 'open')::int, state = 'half_open',
          changed_at = CASE WHEN state = 'open' THEN {NOW} ELSE changed_at END,
          probe_successes = CASE WHEN state = 'open' THEN 0 ELSE probe_successes END,
-         probe_token = gen_random_uuid(), probe_expires_at = {NOW} + make_interval(secs => %(lease)s)
+         probe_token = gen_random_uuid(), probe_expires_at = {NOW} + make_interval(secs => %(lease)s),
+         retry_at = {NOW} + make_interval(secs => %(call)s)  -- no harmless question beside this call
    WHERE name = %(name)s
      AND (state = 'open' AND retry_at <= {NOW} - make_interval(secs => %(grace)s)
           OR state = 'half_open' AND (probe_expires_at IS NULL OR probe_expires_at <= {NOW}))
-  RETURNING name, generation, probe_token, changed_at, retry_at, actor, ''::text AS reason),
+  RETURNING name, generation, probe_token, changed_at, NULL::timestamptz AS retry_at, actor,
+            ''::text AS reason),
 noted AS ({NOTE.format(change="'half_opened'")} WHERE changed_at = {NOW})
 SELECT generation, probe_token FROM changed"""  # noqa: S608
 
@@ -146,7 +154,7 @@ probed AS (
          state = CASE WHEN closes THEN 'closed' ELSE state END,
          generation = generation + closes::int,
          changed_at = CASE WHEN closes THEN {NOW} ELSE changed_at END,
-         retry_at = CASE WHEN closes THEN NULL ELSE retry_at END,
+         retry_at = CASE WHEN closes THEN NULL ELSE {NOW} + make_interval(secs => %(quiet)s) END,
          reason = CASE WHEN closes THEN '' ELSE reason END,
          auth_failures = 0,
          probe_token = CASE WHEN probe_token = %(token)s OR closes THEN NULL ELSE probe_token END,
@@ -160,16 +168,18 @@ SELECT state FROM probed"""  # noqa: S608
 _PROBE_FAILED = f"""
 WITH changed AS (
   UPDATE circuits
-     SET state = 'open', generation = generation + 1, changed_at = {NOW}, actor = '', probe_detail = '',
-         retry_at = {NOW} + make_interval(secs => %(cool_down)s), reason = %(reason)s, {NO_PROBE}
+     SET state = 'open', generation = generation + 1, changed_at = {NOW}, actor = '',
+         retry_at = {NOW} + make_interval(secs => %(cool_down)s), reason = %(reason)s,
+         probe_detail = %(detail)s, {NO_PROBE}
    WHERE name = %(name)s AND state = 'half_open' AND generation = %(generation)s
   RETURNING circuits.*),
 noted AS ({NOTE.format(change="'opened'")})
 SELECT name FROM changed"""  # noqa: S608
 
-_RELEASE_PROBE = """
-UPDATE circuits SET probe_token = NULL, probe_expires_at = NULL
- WHERE name = %(name)s AND probe_token = %(token)s"""
+_RELEASE_PROBE = f"""
+UPDATE circuits SET probe_token = NULL, probe_expires_at = NULL,
+       retry_at = {NOW} + make_interval(secs => %(quiet)s)
+ WHERE name = %(name)s AND state = 'half_open' AND probe_token = %(token)s"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +239,8 @@ def count_failure(name: str, generation: int, error_class: str, *, is_auth: bool
     was_open = (
         found["state"] != CircuitState.CLOSED or found["generation"] != generation or found["must_open"]
     )
-    return Counted(was_open, max(found["retry_in"] or 0.0, 0.0))
+    cools_down = found["state"] != CircuitState.HALF_OPEN
+    return Counted(was_open, max(found["retry_in"] or 0.0, 0.0) if cools_down else 0.0)
 
 
 def lease_probe(name: str, *, has_harmless: bool) -> Probe | None:
@@ -241,6 +252,7 @@ def lease_probe(name: str, *, has_harmless: bool) -> Probe | None:
             # Below two seconds a lease would only say that no call answers so fast.
             "lease": max(outbox.scaled(PROBE_LEASE_SECONDS), 2.0),
             "grace": outbox.scaled(HARMLESS_GRACE_SECONDS) if has_harmless else 0.0,
+            "call": settings.CALL_SECONDS,
         },
     )
     return Probe(found["generation"], found["probe_token"]) if found else None
@@ -251,7 +263,8 @@ def probe_succeeded(name: str, probe: Probe) -> None:
     # The circuit closes and the work that waits for it is due, or neither.
     with transaction.atomic():
         found = sql.row(
-            _PROBE_SUCCEEDED, {"name": name, "generation": probe.generation, "token": probe.token}
+            _PROBE_SUCCEEDED,
+            {"name": name, "generation": probe.generation, "token": probe.token, "quiet": quiet_seconds()},
         )
         if found is None:
             return
@@ -261,14 +274,18 @@ def probe_succeeded(name: str, probe: Probe) -> None:
         log.info("circuit_closed", dependency=name, woken=woken)
 
 
-def probe_failed(name: str, probe: Probe, error_class: str) -> None:
-    """Open a half-open circuit again: any failure of a probe does."""
+def probe_failed(name: str, probe: Probe, error_class: str, *, harmless_detail: str = "") -> None:
+    """Open a half-open circuit again: any failure of a probe does.
+
+    `harmless_detail`: what the harmless question was answered, where that was the probe.
+    """
     if sql.rows(
         _PROBE_FAILED,
         {
             "name": name,
             "generation": probe.generation,
-            "reason": f"a probe failed with {error_class}",
+            "reason": f"a {'harmless ' if harmless_detail else ''}probe failed with {error_class}",
+            "detail": harmless_detail,
             "cool_down": outbox.scaled(COOL_DOWN_SECONDS),
         },
     ):
@@ -277,4 +294,9 @@ def probe_failed(name: str, probe: Probe, error_class: str) -> None:
 
 def release_probe(name: str, probe: Probe) -> None:
     """Give the probe back: its call said nothing about the dependency."""
-    sql.rows(_RELEASE_PROBE, {"name": name, "token": probe.token})
+    sql.rows(_RELEASE_PROBE, {"name": name, "token": probe.token, "quiet": quiet_seconds()})
+
+
+def quiet_seconds() -> float:
+    """Return how long a half-open circuit awaits a real call."""
+    return outbox.scaled(QUIET_SECONDS)

@@ -11,15 +11,18 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from criticizer import forcing
-from criticizer.admin import ReadOnlyAdmin, one_of
+from criticizer.admin import ReadOnlyAdmin, titled
+from criticizer.full_text import Words
+from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage, Pace
+from criticizer.search import Key, SearchGrammar, age, exact
 from criticizer.states import FORCED, CircuitState
 
 MAX_CIRCUITS = 100  # of one action
@@ -99,14 +102,42 @@ RELEASE = Deed(
 )
 
 
+def _kind(name: str, meaning: str, example: str) -> Key:
+    # A circuit is called `llm:openai`: pasted whole, it is a search already.
+    return Key(lambda text: Q(name__startswith=f"{name}:{text}"), meaning, example)
+
+
+def _named(words: Sequence[str]) -> Q:
+    found = Q()
+    for word in words:
+        found &= Q(name__icontains=word)
+    return found
+
+
 @admin.register(Circuit)
-class CircuitAdmin(ReadOnlyAdmin):
+class CircuitAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     change_form_template = "admin/criticizer/circuit/change_form.html"
-    list_display = ("name", "shown_state", "reason", "changed_at", "retry_at", "waiting")
-    list_filter = (one_of("state", "state", CircuitState.choices),)
-    search_fields = ("name__startswith",)
-    search_help_text = "The beginning of a name, such as llm or provider:webhook."
-    ordering = ("name",)
+    list_display = (
+        titled("name", "name", "path"),
+        "shown_state",
+        titled("reason", "reason"),
+        titled("changed_at", "changed"),
+        titled("retry_at", "until"),
+        "waiting",
+    )
+    orderings = {"name": Ordering("Name", ("name",))}
+    search_keys = {
+        "state": exact("state", "The state; several with commas", choices=CircuitState.choices),
+        "llm": _kind("llm", "The language model", "openai"),
+        "provider": _kind("provider", "What messages go through", "webhook"),
+        "changed": age("changed_at", "How long ago its state changed", example="<1h"),
+    }
+    search_words = Words(_named, "the name")
+    starting_views = {
+        "Not closed": "q=-state%3Aclosed",
+        "Forced": "q=state%3Aforced_open%2Cforced_closed",
+    }
+    empty_text = "Nothing was called yet. Each server that is called gets a circuit with its first call."
     actions = ("force_open", "force_closed", "release")
     fields = readonly_fields = ("shown_state",)  # change_form.html shows the whole circuit
 

@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import environ
 from django.core.exceptions import ImproperlyConfigured
-from environ.fileaware_mapping import FileAwareMapping
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
@@ -29,6 +27,7 @@ SECRET_BEARING = {
     "ARTIFACT_KEYS",
     "IMAP_ARCHIVE_URL",
     "RESEND_WEBHOOK_SECRETS",
+    "WEBHOOK_SECRETS",
 }
 
 
@@ -55,17 +54,22 @@ class Environment:
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = dict(values)
-        # NAME_FILE is looked up first by this mapping; the reader takes it from a class attribute.
-        mapping = FileAwareMapping(env=dict(values), cache=False)
-        reader = type("Reader", (environ.FileAwareEnv,), {"ENVIRON": mapping})
-        self._env = reader()
 
     def _raw(self, name: str) -> str | None:
-        try:
-            value = self._env.str(name, default=None)
-        except (OSError, ImproperlyConfigured) as error:
-            raise wrong(f"{name}_FILE", "the file cannot be read", "the path of a readable file") from error
-        return value.strip() if value and value.strip() else None
+        """Return a variable's text, that of its file first; None where there is none."""
+        value, file = self._values.get(name, ""), self._values.get(f"{name}_FILE", "")
+        if file:
+            try:
+                value = Path(file).read_text(encoding="utf-8")
+            except (OSError, ValueError):
+                raise wrong(
+                    f"{name}_FILE", "the file cannot be read", "the path of a readable text file"
+                ) from None
+        value = value.strip()
+        if not value.isprintable():
+            problem = "holds line breaks or control characters"
+            raise wrong(f"{name}_FILE" if file else name, problem, "one line of text; lists have commas")
+        return value or None
 
     def source_of(self, name: str, generated: Path | None = None) -> SecretSource:
         """Return where the secret `name` comes from; `generated` is the file of a generated one."""
@@ -149,11 +153,18 @@ class Environment:
             raise wrong(name, problem, remedy) from None
 
     def url(self, name: str, schemes: tuple[str, ...]) -> str:
+        """Return a URL with a host, and a port that is one."""
         value = self.text(name)
-        if value:
+        if not value:
+            return value
+        try:
             parts = urlsplit(value)
-            if parts.scheme not in schemes or not parts.netloc:
-                raise wrong(name, "is not a URL of a known scheme", f"a URL starting {schemes[0]}://")
+            is_good = parts.scheme in schemes and parts.hostname and parts.port != 0 and " " not in value
+        except ValueError:
+            is_good = False
+        if not is_good:
+            starts = " or ".join(f"{scheme}://" for scheme in schemes)
+            raise wrong(name, "is not such a URL", f"a URL with a host that starts {starts}")
         return value
 
 
@@ -330,18 +341,3 @@ def _s3_client() -> dict[str, Any]:
             connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 1}, signature_version="s3v4"
         )
     }
-
-
-def owner_of_tables(env: Environment) -> dict[str, str]:
-    """Return USER and PASSWORD of `DATABASE_OWNER_URL`, which `migrate` connects with; empty when unset."""
-    url = env.text("DATABASE_OWNER_URL")
-    if not url:
-        return {}
-    found = env.checked(
-        "DATABASE_OWNER_URL",
-        lambda: environ.Env.db_url_config(url),
-        "postgres://owner:password@host:5432/name, the database of DATABASE_URL",
-    )
-    if not found.get("USER"):
-        raise wrong("DATABASE_OWNER_URL", "names no user", "postgres://owner:password@host:5432/name")
-    return {"USER": str(found["USER"]), "PASSWORD": str(found.get("PASSWORD") or "")}

@@ -104,7 +104,7 @@ _ROWS: tuple[tuple[ErrorClass, tuple[Place, ...], Severity, bool, str, str], ...
      "The review was stopped because its text could not be cleaned of secrets with certainty.",
      "See the reason code in the context; nothing was sent. Correct the rule or the input, then replay."),
     (_E.INTERNAL_BUG, (Place.INTERNAL,), Severity.CRITICAL, False,
-     "Criticizer failed on this changelist. An operator has been told.",
+     "Criticizer itself failed on this changelist.",
      "A defect: report the stack trace, deploy a correction, then replay."),
     (_E.WORKER_LOST, (Place.INTERNAL,), Severity.CRITICAL, False,
      "The worker was lost each time it processed this changelist.",
@@ -135,7 +135,8 @@ _ROWS: tuple[tuple[ErrorClass, tuple[Place, ...], Severity, bool, str, str], ...
      "Lower the concurrency or raise the quota at {place}."),
     (_E.SCHEMA_INVALID, _OUTSIDE, Severity.HIGH, False,
      "{place} answered in a form that cannot be used.",
-     "Compare the answer in the context with the documented form; a changed version of {place} is likely."),
+     "Compare what the detail and the context say of the answer with the documented form; a wrong address"
+     " or a changed version of {place} is likely."),
     (_E.AUTH_DENIED, _OUTSIDE, Severity.CRITICAL, False,
      "{place} refused our credentials.",
      "Renew or rotate the credential, then replay."),

@@ -6,7 +6,7 @@ import structlog
 from django.db import transaction
 
 from criticizer import outbox, sql
-from criticizer.circuit import NO_PROBE, NOTE, NOW, PROBES_TO_CLOSE
+from criticizer.circuit import NO_PROBE, NOTE, NOW, PROBES_TO_CLOSE, quiet_seconds
 from criticizer.redaction import clean
 from criticizer.states import FORCED, CircuitState
 
@@ -29,7 +29,8 @@ WITH changed AS (
   UPDATE circuits
      SET state = CASE state WHEN 'forced_open' THEN 'half_open' ELSE 'closed' END,
          generation = generation + 1, changed_at = {NOW}, actor = %(actor)s, reason = %(reason)s,
-         retry_at = NULL, {NO_PROBE}
+         retry_at = CASE state WHEN 'forced_open' THEN {NOW} + make_interval(secs => %(quiet)s) END,
+         {NO_PROBE}
    WHERE name = %(name)s AND state IN ('forced_open', 'forced_closed')
      AND (NOT %(expired)s OR retry_at <= {NOW})
   RETURNING circuits.*),
@@ -88,7 +89,16 @@ def expire_forced() -> int:
 
 def _release(name: str, *, actor: str, reason: str, expired: bool) -> bool:
     with transaction.atomic():
-        found = sql.row(_RELEASE, {"name": name, "actor": actor[:255], "reason": reason, "expired": expired})
+        found = sql.row(
+            _RELEASE,
+            {
+                "name": name,
+                "actor": actor[:255],
+                "reason": reason,
+                "expired": expired,
+                "quiet": quiet_seconds(),
+            },
+        )
         if found is not None:
             outbox.wake(name, limit=PROBES_TO_CLOSE if found["state"] == CircuitState.HALF_OPEN else None)
     if found is not None:

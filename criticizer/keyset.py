@@ -112,7 +112,7 @@ def cursor_of(row: Model, ordering: Ordering) -> str:
 def read_cursor(text: str, model: type[Model], ordering: Ordering) -> list[Any] | None:
     """Read what `cursor_of` wrote; None for anything else."""
     parts = text.split(",")
-    if len(parts) != len(ordering.names) or len(text) > 1000:
+    if not text or len(parts) != len(ordering.names) or len(text) > 1000:
         return None
     try:
         return [

@@ -112,7 +112,8 @@ class Circuit(models.Model):
     """The circuit breaker of one dependency, shared by all processes (specification 003, 5).
 
     `generation` counts the changes of state: a report of a call that began under an older one
-    changes nothing. `retry_at` is the end of the cool-down, or of a forced state.
+    changes nothing. `retry_at` is the end of the cool-down, or of a forced state; half-open, when a
+    harmless question becomes the probe if nobody calls.
     """
 
     name = models.CharField(max_length=128, primary_key=True)
@@ -123,7 +124,7 @@ class Circuit(models.Model):
     reason = models.CharField(max_length=512, blank=True, db_default="")
     actor = models.CharField(max_length=255, blank=True, db_default="")
     auth_failures = models.IntegerField(db_default=0)  # refused credentials in a row
-    # The one probe that is out, harmless (state open) or a real call (state half-open).
+    # The one probe that is out: harmless (open), a real call or, nobody calling, harmless (half-open).
     probe_token = models.UUIDField(null=True, blank=True)
     probe_expires_at = models.DateTimeField(null=True, blank=True)
     probe_successes = models.IntegerField(db_default=0)

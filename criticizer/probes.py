@@ -1,47 +1,54 @@
-"""Harmless probes: ask an open circuit's dependency without doing anything (settings.CIRCUIT_PROBES).
+"""Harmless probes: ask a dependency without doing anything (settings.CIRCUIT_PROBES).
 
-One that is answered lets the next real call be the probe that decides; one that is not keeps
-the circuit open for another cool-down. A thread beside each cluster's caretaker asks; the
-lease on the circuit's row sees to it that one asks at a time.
+Open: one that is answered lets the next real call be the probe that decides; one that is not
+keeps the circuit open for another cool-down. Half-open, while nobody calls and no work waits:
+it is the probe itself, leased and counted as a real call is, so that a circuit that nobody
+needs closes too. A thread beside each cluster's caretaker asks; the lease on the circuit's row
+sees to it that one asks at a time.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import structlog
 from django.db import connection, transaction
 from django.utils.module_loading import import_string
 
-from criticizer import dependencies, forcing, outbox, sql
+from criticizer import circuit, dependencies, forcing, outbox, sql
 from criticizer.circuit import COOL_DOWN_SECONDS, NO_PROBE, NOTE, NOW, PROBES_TO_CLOSE
 from criticizer.failures import Failure
 from criticizer.redaction import clean
+from criticizer.states import CircuitState
 
 log = structlog.get_logger(__name__)
 
 LEASE_SECONDS = 30.0  # above the strict limits of every harmless probe
 
-DUE = f"""
-SELECT name FROM circuits
- WHERE state = 'open' AND retry_at <= {NOW} AND (probe_expires_at IS NULL OR probe_expires_at <= {NOW})
- ORDER BY retry_at LIMIT 1000"""  # noqa: S608
+# Of a half-open circuit, work that waits makes the probe: what it needs is what must answer.
+_MAY_BE_ASKED = f"""
+coalesce(retry_at, changed_at) <= {NOW} AND (probe_expires_at IS NULL OR probe_expires_at <= {NOW})
+   AND (state = 'open' OR state = 'half_open'
+        AND NOT EXISTS (SELECT FROM outbox_messages m WHERE m.waiting_for = circuits.name))"""
+
+DUE = f"SELECT name FROM circuits WHERE {_MAY_BE_ASKED} ORDER BY retry_at LIMIT 1000"  # noqa: S608
 
 _BEGIN = f"""
 UPDATE circuits SET probe_token = gen_random_uuid(),
        probe_expires_at = {NOW} + make_interval(secs => {LEASE_SECONDS})
- WHERE name = %(name)s AND state = 'open' AND retry_at <= {NOW}
-   AND (probe_expires_at IS NULL OR probe_expires_at <= {NOW})
-RETURNING generation"""  # noqa: S608
+ WHERE name = %(name)s AND {_MAY_BE_ASKED}
+RETURNING state, generation, probe_token"""  # noqa: S608
 
 _ANSWERED = f"""
 WITH changed AS (
   UPDATE circuits
      SET state = 'half_open', generation = generation + 1, changed_at = {NOW}, probe_detail = 'answered',
-         {NO_PROBE}
+         retry_at = {NOW} + make_interval(secs => %(quiet)s), {NO_PROBE}
    WHERE name = %(name)s AND state = 'open' AND generation = %(generation)s
-  RETURNING name, generation, retry_at, actor, 'a harmless probe was answered'::text AS reason),
+  RETURNING name, generation, NULL::timestamptz AS retry_at, actor,
+            'a harmless probe was answered'::text AS reason),
 noted AS ({NOTE.format(change="'half_opened'")})
 SELECT name FROM changed"""  # noqa: S608
 
@@ -61,8 +68,16 @@ gone AS (
 DELETE FROM paces USING gone WHERE paces.name = gone.name"""  # noqa: S608
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The right to ask once. `is_probe`: of a half-open circuit, so that the answer counts."""
+
+    probe: circuit.Probe
+    is_probe: bool
+
+
 def due() -> list[str]:
-    """Return the open circuits whose cool-down is over and that nobody probes."""
+    """Return the circuits that nobody probes: open and cooled down, or half-open and not needed."""
     return [str(row["name"]) for row in sql.rows(DUE)]
 
 
@@ -71,32 +86,47 @@ def any_due(names: Iterable[str]) -> bool:
     return any(dependencies.has_harmless_probe(name) for name in names)
 
 
-def begin(name: str) -> int | None:
-    """Lease the harmless probe of an open circuit; return its generation, or None."""
+def begin(name: str) -> Turn | None:
+    """Lease the harmless probe of a circuit; None when it may not be asked now."""
     found = sql.row(_BEGIN, {"name": name})
-    return int(found["generation"]) if found else None
+    if found is None:
+        return None
+    probe = circuit.Probe(found["generation"], found["probe_token"])
+    return Turn(probe, is_probe=found["state"] == CircuitState.HALF_OPEN)
 
 
-def answered(name: str, generation: int) -> bool:
-    """Let the next real call be the probe, and wake a few that wait for it."""
+def answered(name: str, turn: Turn) -> None:
+    """Open: let the next real call be the probe, and wake a few that wait for it. Half-open: count it."""
+    if turn.is_probe:
+        circuit.probe_succeeded(name, turn.probe)
+        return
+    parameters = {"name": name, "generation": turn.probe.generation, "quiet": circuit.quiet_seconds()}
     with transaction.atomic():
-        moved = bool(sql.rows(_ANSWERED, {"name": name, "generation": generation}))
-        if moved:
+        if sql.rows(_ANSWERED, parameters):
             outbox.wake(name, limit=PROBES_TO_CLOSE)
-    return moved
 
 
-def failed(name: str, generation: int, detail: str) -> None:
-    """Keep the circuit open for another cool-down."""
-    sql.rows(
-        _FAILED,
-        {
-            "name": name,
-            "generation": generation,
-            "detail": clean(detail, 512),
-            "cool_down": outbox.scaled(COOL_DOWN_SECONDS),
-        },
-    )
+def failed(name: str, turn: Turn, error_class: str, detail: str) -> None:
+    """Keep the circuit open for another cool-down, or open it again: any failure of a probe does."""
+    detail = clean(f"{error_class}: {detail}", 512)
+    if turn.is_probe:
+        circuit.probe_failed(name, turn.probe, error_class, harmless_detail=detail)
+        return
+    _stay_open(name, turn, detail)
+
+
+def defective(name: str, turn: Turn, error: Exception) -> None:
+    """Ask again later: what is wrong with us says nothing about the dependency."""
+    if turn.is_probe:
+        circuit.release_probe(name, turn.probe)
+        return
+    _stay_open(name, turn, f"the probe itself failed: {type(error).__name__}")
+
+
+def _stay_open(name: str, turn: Turn, detail: str) -> None:
+    cool_down = outbox.scaled(COOL_DOWN_SECONDS)
+    generation = turn.probe.generation
+    sql.rows(_FAILED, {"name": name, "generation": generation, "detail": detail, "cool_down": cool_down})
 
 
 def run_due() -> int:
@@ -108,20 +138,20 @@ def run_due() -> int:
     made = 0
     for name in due():
         path = dependencies.probe_path(name)
-        if path is None or (generation := begin(name)) is None:
+        if path is None or (turn := begin(name)) is None:
             continue
         made += 1
         try:
             import_string(path)(name)
         except Failure as failure:
             log.info("harmless_probe_failed", dependency=name, error_class=str(failure.error_class))
-            failed(name, generation, f"{failure.error_class}: {failure.detail}")
+            failed(name, turn, str(failure.error_class), failure.detail)
         except Exception as error:
             log.exception("harmless_probe_defect", dependency=name)
-            failed(name, generation, f"the probe itself failed: {type(error).__name__}")
+            defective(name, turn, error)
         else:
             log.info("harmless_probe_answered", dependency=name)
-            answered(name, generation)
+            answered(name, turn)
     return made
 
 

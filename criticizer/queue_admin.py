@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from criticizer.admin import ReadOnlyAdmin
+from criticizer.admin import ReadOnlyAdmin, titled
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import OutboxMessage
 from criticizer.search import SearchGrammar, age, exact, flags, number
@@ -22,7 +22,15 @@ _LEASED = Q(lease_token__isnull=False)
 class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     """The queue itself: a message stands here until its work is recorded."""
 
-    list_display = ("message", "queue", "state", "available_at", "retry_count", "waiting_for", "created_at")
+    list_display = (
+        "message",
+        "queue",
+        "state",
+        titled("available_at", "due"),
+        titled("retry_count", "retries"),
+        titled("waiting_for", "waits for", "path"),
+        titled("created_at", "written"),
+    )
     orderings = {
         "next": Ordering("Due first", ("available_at", "id")),
         "last": Ordering("Due last", ("-available_at", "-id")),

@@ -9,10 +9,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import django_stubs_ext
-import environ
 from cryptography.fernet import Fernet
 
-from criticizer import embedded, logs
+from criticizer import dotenv, embedded, logs, variables
 from criticizer.env import (
     Environment,
     artifact_storages,
@@ -22,10 +21,11 @@ from criticizer.env import (
     git_watch,
     hosts,
     networks,
-    owner_of_tables,
     rate_limits,
     wrong,
 )
+from criticizer.redaction import RedactionBlocked
+from criticizer.redaction.policy import parse as parse_policy
 from notifications.providers.archive import ArchiveConfig
 from notifications.providers.webhook import decode_secret
 from notifications.recipients import normalise
@@ -35,13 +35,12 @@ from reviews.sources.p4client import validate_port
 django_stubs_ext.monkeypatch()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-if (BASE_DIR / ".env").exists():
-    environ.Env.read_env(BASE_DIR / ".env")  # does not override what is already set
+dotenv.load(BASE_DIR / ".env", os.environ)  # does not override what is already set
 env = Environment(os.environ)
 
 # -- data directory, database, generated secrets ----------------------------------------------
 
-DATA_DIR = Path(env.text("CRITICIZER_DATA_DIR", str(BASE_DIR / "var"))).absolute()
+DATA_DIR = variables.data_directory(env, BASE_DIR / "var")
 EMBEDDED_DATABASE = not env.text("DATABASE_URL")
 
 if EMBEDDED_DATABASE:
@@ -54,15 +53,9 @@ if EMBEDDED_DATABASE:
         generated_secret(DATA_DIR / "secrets", "artifact_key", lambda: Fernet.generate_key().decode())
     ]
 else:
-    _database = env.checked(
-        "DATABASE_URL",
-        lambda: environ.Env.db_url_config(env.text("DATABASE_URL")),
-        "postgres://user:password@host:5432/name",
-    )
-    if _database.get("ENGINE") != "django.db.backends.postgresql":
-        raise wrong("DATABASE_URL", "is not a PostgreSQL URL", "postgres://user:password@host:5432/name")
+    _database = variables.database(env, "DATABASE_URL")
     # The role that owns the tables and migrates; web and workers then own nothing (docs/rotation.md).
-    DATABASE_OWNER = owner_of_tables(env)
+    DATABASE_OWNER = variables.owner_of_tables(env)
     SECRET_KEY = env.required("SECRET_KEY", "a random text of at least 50 characters")
     ARTIFACT_KEYS = env.words("ARTIFACT_KEYS")
     if not ARTIFACT_KEYS:
@@ -98,8 +91,8 @@ BROKER_URL = env.choice("BROKER_URL", "postgres", ("postgres",))
 DEBUG = env.flag("DEBUG", default=False)
 BASE_URL = env.url("BASE_URL", ("http", "https")) or "http://127.0.0.1:8000"
 _base = urlsplit(BASE_URL)
-ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", f"localhost,127.0.0.1,[::1],{_base.hostname}")
-CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS")
+ALLOWED_HOSTS = variables.allowed_hosts(env, "ALLOWED_HOSTS", f"localhost,127.0.0.1,[::1],{_base.hostname}")
+CSRF_TRUSTED_ORIGINS = variables.origins(env, "CSRF_TRUSTED_ORIGINS")
 BEHIND_TLS = _base.scheme == "https"
 
 INSTALLED_APPS = [
@@ -188,6 +181,8 @@ REAUTH_VIEWS = {
     "admin:deadletters_deadletter_change": "post",
     "admin:deadletters_deadletter_replay": "post",
     "admin:deadletters_deadletter_discard": "any",
+    "admin:deadletters_deadletter_edit": "any",
+    "admin:deadletters_letteredit_approve": "any",
     "admin:deadletters_replaybatch_submit": "post",
     "admin:deadletters_replaybatch_approve": "any",
     "admin:deadletters_replaybatch_resume": "any",
@@ -211,7 +206,7 @@ USE_I18N = False
 
 STATIC_URL = "static/"
 STATIC_ROOT = DATA_DIR / "static"
-STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # WhiteNoise warns where it is missing
+STATIC_ROOT.mkdir(exist_ok=True)  # WhiteNoise warns where it is missing
 STORAGES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
@@ -269,7 +264,7 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_PAGINATION_CLASS": "reviews.api.views.Pages",
     "DEFAULT_THROTTLE_CLASSES": ["reviews.api.auth.ApiKeyThrottle"],
-    "DEFAULT_THROTTLE_RATES": {"api_key": env.text("API_THROTTLE", "6000/min")},
+    "DEFAULT_THROTTLE_RATES": {"api_key": variables.rate(env, "API_THROTTLE", "6000/min")},
     "EXCEPTION_HANDLER": "reviews.api.errors.handle",
     "PAGE_SIZE": 50,
     "UNAUTHENTICATED_USER": None,
@@ -281,6 +276,13 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": [],
     "SERVE_AUTHENTICATION": [],
     "SWAGGER_UI_DIST": "SIDECAR",
+    # Fields with their descriptions at once, rather than an example of their types.
+    "SWAGGER_UI_SETTINGS": {
+        "deepLinking": True,
+        "defaultModelRendering": "model",
+        "defaultModelExpandDepth": 2,
+        "defaultModelsExpandDepth": 0,
+    },
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
@@ -295,17 +297,18 @@ if not DEPOT_ALLOW_LIST:
     )
 env.checked("DEPOT_ALLOW_LIST", lambda: AllowList(DEPOT_ALLOW_LIST), "prefixes such as //depot/projectA/...")
 CHANGE_SOURCES = env.words("CHANGE_SOURCES", "perforce")
-if unknown := set(CHANGE_SOURCES) - {"perforce", "git"}:
-    raise wrong("CHANGE_SOURCES", f"{', '.join(sorted(unknown))} is unknown", "perforce, git or both")
+if not CHANGE_SOURCES or (unknown := set(CHANGE_SOURCES) - {"perforce", "git"}):
+    problem = f"{', '.join(sorted(unknown))} is unknown" if CHANGE_SOURCES else "names no source"
+    raise wrong("CHANGE_SOURCES", problem, "perforce, git or both")
 GIT_REPOSITORIES = git_repositories(env)
 GIT_EXECUTABLE = env.text("GIT_EXECUTABLE")
 P4_EXECUTABLE = env.text("P4_EXECUTABLE")
 P4PORT = env.text("P4PORT")
 if P4PORT:
     env.checked("P4PORT", lambda: validate_port(P4PORT), "host:1666 or ssl:host:1666")
-P4USER = env.text("P4USER")
-P4TICKETS = env.text("P4TICKETS")
-P4TRUST = env.text("P4TRUST")
+P4USER = variables.p4_user(env, "P4USER")
+P4TICKETS = variables.absolute_path(env, "P4TICKETS")
+P4TRUST = variables.absolute_path(env, "P4TRUST")
 P4_REPLICA = env.flag("P4_REPLICA", default=False)  # P4PORT may lag behind the server that runs the triggers
 # Shelve events of one changelist within this time become one job.
 SHELVE_DEBOUNCE_SECONDS = env.number("SHELVE_DEBOUNCE_SECONDS", 60, minimum=0, maximum=3600, whole=False)
@@ -321,7 +324,7 @@ if LLM_REQUIRED and LLM_PROVIDER == "none":
     raise wrong("LLM_REQUIRED", "is on while no model is configured", "LLM_PROVIDER, or LLM_REQUIRED=false")
 LLM_BASE_URL = env.url("LLM_BASE_URL", ("https", "http"))
 LLM_MODEL = env.text("LLM_MODEL")
-LLM_API_KEYS = [key for key in (env.text("LLM_API_KEY"), env.text("LLM_API_KEY_NEXT")) if key]
+LLM_API_KEYS = [key for key in (env.header("LLM_API_KEY"), env.header("LLM_API_KEY_NEXT")) if key]
 LLM_TIMEOUT_SECONDS = env.number("LLM_TIMEOUT_SECONDS", 120, minimum=1, maximum=3600, whole=False)
 LLM_MAX_CONCURRENCY = env.integer("LLM_MAX_CONCURRENCY", 100, minimum=1, maximum=2000)
 LLM_MAX_INPUT_TOKENS = env.integer("LLM_MAX_INPUT_TOKENS", 24_000, minimum=500, maximum=2_000_000)
@@ -329,15 +332,23 @@ if LLM_PROVIDER != "none" and not LLM_MODEL:
     raise wrong("LLM_MODEL", "is not set while LLM_PROVIDER is", "the model's name")
 if LLM_PROVIDER == "openai" and not LLM_BASE_URL:
     raise wrong("LLM_BASE_URL", "is not set while LLM_PROVIDER is openai", "the server's URL up to /v1")
+if LLM_PROVIDER == "anthropic" and not LLM_API_KEYS and not LLM_BASE_URL:
+    raise wrong("LLM_API_KEY", "is not set while LLM_PROVIDER is anthropic", "the key of your account there")
 REDACTION_POLICY: dict[str, object] = {
     "emails": env.flag("REDACT_EMAILS", default=False),
     "internal_domains": env.words("INTERNAL_DOMAINS"),
     "internal_nets": networks(env, "INTERNAL_NETWORKS"),
 }
+try:
+    parse_policy(REDACTION_POLICY)
+except RedactionBlocked:
+    raise wrong(
+        "INTERNAL_DOMAINS", "is not a list of domains", "domains such as corp.example.com,build.internal"
+    ) from None
 
 # -- delivery ---------------------------------------------------------------------------------
 
-SMTP_HOST = env.text("SMTP_HOST")
+SMTP_HOST = variables.host(env, "SMTP_HOST")
 SMTP_SECURITY = env.choice("SMTP_SECURITY", "none", ("none", "starttls", "tls"))
 SMTP_PORT = env.integer(
     "SMTP_PORT", {"none": 25, "starttls": 587, "tls": 465}[SMTP_SECURITY], minimum=1, maximum=65535
@@ -345,19 +356,19 @@ SMTP_PORT = env.integer(
 SMTP_USER = env.text("SMTP_USER")
 SMTP_PASSWORD = env.text("SMTP_PASSWORD")
 SMTP_PASSWORD_NEXT = env.text("SMTP_PASSWORD_NEXT")  # tried when the first is refused
-MAIL_FROM = env.text("MAIL_FROM", "criticizer@localhost")
+MAIL_FROM = variables.mail_address(env, "MAIL_FROM", "criticizer@localhost", display_name=True)
 MAILDIR = DATA_DIR / "mail"
 # Unset: SMTP where SMTP_HOST is set, else the maildir.
 MAIL_PROVIDER = env.choice("MAIL_PROVIDER", "", ("", "smtp", "maildir", "resend", "postmark"))
 IMAP_ARCHIVE_URL = env.text("IMAP_ARCHIVE_URL")  # the mailbox that answers for what SMTP sent
-IMAP_ARCHIVE_ADDRESS = env.text("IMAP_ARCHIVE_ADDRESS")  # delivers into that mailbox
+IMAP_ARCHIVE_ADDRESS = variables.mail_address(env, "IMAP_ARCHIVE_ADDRESS")  # delivers into that mailbox
 if IMAP_ARCHIVE_URL or IMAP_ARCHIVE_ADDRESS:
     env.checked(
         "IMAP_ARCHIVE_URL",
         lambda: ArchiveConfig.parse(IMAP_ARCHIVE_URL, IMAP_ARCHIVE_ADDRESS),
         "imaps://user:password@host/Mailbox, its parts percent-encoded",
     )
-    if "@" not in IMAP_ARCHIVE_ADDRESS:
+    if not IMAP_ARCHIVE_ADDRESS:
         raise wrong("IMAP_ARCHIVE_ADDRESS", "is not a mail address", "the address of the archive mailbox")
 RESEND_API_KEY = env.header("RESEND_API_KEY")
 RESEND_API_KEY_NEXT = env.header("RESEND_API_KEY_NEXT")  # tried when the first is refused
@@ -381,7 +392,12 @@ for _provider, _variable, _value in (
 ):
     if _provider == MAIL_PROVIDER and not _value:
         raise wrong(_variable, f"is not set while MAIL_PROVIDER is {_provider}", "it, or another provider")
-WEBHOOK_SECRETS = env.words("WEBHOOK_SECRETS")
+WEBHOOK_SECRETS = env.words("WEBHOOK_SECRETS")  # newest first, each signs; none: webhooks go unsigned
+env.checked(
+    "WEBHOOK_SECRETS",
+    lambda: [decode_secret(secret) for secret in WEBHOOK_SECRETS],
+    "whsec_ followed by base64, made with: echo whsec_$(openssl rand -base64 32)",
+)
 WEBHOOK_NOT_IDEMPOTENT = hosts(env, "WEBHOOK_NOT_IDEMPOTENT")  # their receivers do not deduplicate
 SLACK_BOT_TOKEN = env.header("SLACK_BOT_TOKEN")
 SLACK_BOT_TOKEN_NEXT = env.header("SLACK_BOT_TOKEN_NEXT")  # tried when the first is refused
@@ -393,7 +409,7 @@ if SWARM_URL and not (SWARM_USER and SWARM_TICKET):
     raise wrong(
         "SWARM_URL", "is set without SWARM_USER and SWARM_TICKET", "both: a user's name and its p4 login -p"
     )
-OUTBOUND_ALLOW = env.words("OUTBOUND_ALLOW")
+OUTBOUND_ALLOW = variables.outbound(env, "OUTBOUND_ALLOW")
 DEFAULT_RECIPIENTS = env.words("DEFAULT_RECIPIENTS")
 DELIVERY_AUDIT_SECONDS = env.integer("DELIVERY_AUDIT_SECONDS", 300, minimum=0, maximum=86_400)  # 0: no audit
 env.checked(
@@ -421,6 +437,8 @@ env.checked(
 )
 # Letters in a replay batch from which on somebody else must approve it.
 REPLAY_APPROVAL_ABOVE = env.integer("REPLAY_APPROVAL_ABOVE", 100, minimum=0, maximum=1_000_000)
+# Operators may change a dead letter's data before its replay, with a second person's approval.
+DEADLETTER_EDIT = env.flag("DEADLETTER_EDIT", default=False)
 COUNT_MILLISECONDS = 25  # of the console's lists: a count that takes longer is not worth waiting for
 RETRY_TIME_SCALE = env.number("RETRY_TIME_SCALE", 1, minimum=0.001, maximum=10, whole=False)
 # Calls a second, and calls at once, by dependency or by the beginning of its name up to a colon.

@@ -113,11 +113,20 @@ def manage(*arguments: str) -> list[str]:
 
 
 def clusters(queues: Sequence[str], environment: Mapping[str, str]) -> list[Child]:
-    """Return the worker clusters, one per queue."""
+    """Return the worker clusters, one per queue. Whoever starts them has run the system checks."""
     return [
-        Child(f"cluster-{queue}", manage("cluster", queue), {**environment, "Q_CLUSTER_NAME": queue})
+        Child(
+            f"cluster-{queue}",
+            manage("cluster", queue, "--skip-checks"),
+            {**environment, "Q_CLUSTER_NAME": queue},
+        )
         for queue in queues
     ]
+
+
+def url_host(host: str) -> str:
+    """Return a host as it stands in front of a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def web(host: str, port: int, environment: Mapping[str, str], processes: int = 2, threads: int = 4) -> Child:
@@ -126,8 +135,9 @@ def web(host: str, port: int, environment: Mapping[str, str], processes: int = 2
         sys.executable, "-m", "gunicorn", "criticizer.wsgi:application",
         "--config", "python:criticizer.web_server",
         "--chdir", str(Path(__file__).resolve().parent.parent),
-        "--bind", f"{host}:{port}", "--workers", str(processes), "--threads", str(threads),
+        "--bind", f"{url_host(host)}:{port}", "--workers", str(processes), "--threads", str(threads),
         "--worker-class", "gthread", "--timeout", "60", "--graceful-timeout", "20",
+        "--no-control-socket",  # it would lie in the home directory
         "--max-requests", "20000", "--max-requests-jitter", "2000", "--log-level", "warning",
     ]  # fmt: skip
     return Child("web", command, environment)

@@ -1,4 +1,4 @@
-"""What the page of a replay batch shows: verdicts, progress, and its items page by page."""
+"""What the page of a replay batch shows: settings, verdicts, progress, and its items page by page."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.urls import reverse
 
 from deadletters import batches
+from deadletters.forms import BatchSettingsForm
 from deadletters.models import ReplayBatch, ReplayBatchEvent, ReplayItem
 from deadletters.states import ItemStatus
 
@@ -55,6 +57,40 @@ _VERDICTS: Mapping[str, tuple[str, str, str]] = {
     "gone": ("Gone", "The letter does not exist any more. It is skipped.", "check-failed"),
     "not_replayable": ("Cannot be replayed", "The items below say why. It is skipped.", "check-failed"),
 }
+
+
+def pace_of(batch: ReplayBatch) -> dict[str, Any]:
+    """Return what the form of a batch's pace shows."""
+    return {"rate_per_minute": batch.rate_per_minute, "max_in_flight": batch.max_in_flight}
+
+
+def settings_of(batch: ReplayBatch) -> dict[str, Any]:
+    """Return what the form of a draft shows."""
+    return {name: getattr(batch, name) for name in BatchSettingsForm.base_fields}
+
+
+def submit_help(batch: ReplayBatch) -> str:
+    """Say what happens when a draft is submitted."""
+    approval = (
+        "Somebody else has to approve it before it begins"
+        if batches.needs_approval(batch)
+        else f"It begins at once; above {settings.REPLAY_APPROVAL_ABOVE} letters, with a full restart or "
+        "with overridden checks somebody else has to approve it first"
+    )
+    return (
+        "Letters that are not triaged or remediated yet take these steps with what you write here, each is "
+        f"validated by itself, and a few go first. {approval}."
+    )
+
+
+def chosen_by(batch: ReplayBatch) -> str:
+    """Say in words how the letters were chosen."""
+    if groups := batch.filter.get("groups"):
+        numbers = ", ".join(str(number) for number in list(groups)[:20])
+        return f"all open letters of group{'s' if len(groups) != 1 else ''} {numbers}"
+    if query := str(batch.filter.get("q", "")):
+        return query
+    return "picked from the list"
 
 
 def label_of(verdict: str) -> str:

@@ -7,13 +7,13 @@ survives a reload, and shows what became of every letter. `batches` writes the s
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -27,21 +27,25 @@ from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from criticizer import exports
-from criticizer.admin import ReadOnlyAdmin, state_column
+from criticizer.admin import ReadOnlyAdmin, state_column, titled
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.reauth import is_recent
 from criticizer.search import SearchGrammar, age, exact
 from deadletters import batches
 from deadletters.admin_asking import PageAdmin
 from deadletters.admin_batch_page import (
+    chosen_by,
     dry_run_sentence,
     events_of,
     items_page,
+    pace_of,
     progress_context,
+    settings_of,
+    submit_help,
     verdict_rows,
 )
 from deadletters.admin_letter_page import safe_link
-from deadletters.forms import BatchSettingsForm, ReasonForm, RowVersion
+from deadletters.forms import BatchSettingsForm, PaceForm, ReasonForm, RowVersion
 from deadletters.models import ReplayBatch
 from deadletters.results import Result
 from deadletters.states import BatchStatus
@@ -102,7 +106,15 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         "Nothing was replayed in bulk yet. Choose letters, or a group, and “Replay”: that makes "
         "a draft here which says of each letter what would happen, and replays none before it is submitted."
     )
-    list_display = ("what", "state", "letters", "requested_by", "approval", "requested_at", "finished_at")
+    list_display = (
+        "what",
+        "state",
+        "letters",
+        "requested_by",
+        "approval",
+        titled("requested_at", "requested"),
+        titled("finished_at", "finished"),
+    )
     orderings = {"newest": Ordering("Newest first", ("-id",))}
     search_keys = {
         "state": exact("status", "How far it is", choices=BatchStatus.choices),
@@ -137,6 +149,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             at("submit", self.submit_view),
             at("dry_run", self.dry_run_view),
             at("pause", self.pause_view),
+            at("pace", self.pace_view),
             at("live", never_cache(self.live_view)),
             at("csv", self.csv_view),
             *super().get_urls(),
@@ -164,9 +177,11 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         batch: ReplayBatch,
         form: BatchSettingsForm | None = None,
         *,
+        pace_form: PaceForm | None = None,
         is_changed: bool = False,
     ) -> HttpResponse:
         live = self._live_context(request, batch)
+        is_paced = self.may_replay(request) and batch.status in _PACED
         here = reverse("admin:deadletters_replaybatch_change", args=[batch.pk])
         context = {
             **self.admin_site.each_context(request),
@@ -185,9 +200,10 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "chosen_by": chosen_by(batch),
             "evidence_link": safe_link(batch.evidence_link),
             "events": events_of(batch),
-            "live_have": _digest(render_to_string(_PROGRESS, live, request)),
+            "pace_form": (pace_form or PaceForm(initial=pace_of(batch))) if is_paced else None,
+            "live_have": _digest(_live_html(request, live)),
+            "live_query": urlencode({name: request.GET.get(name, "") for name in ("outcome", "after")}),
             "live_seconds": LIVE_SECONDS if batch.status == _S.RUNNING else 0,
-            **items_page(batch, request.GET.get("outcome", ""), request.GET.get("after", "")),
             **live,
         }
         template = "admin/deadletters/replaybatch/change_form.html"
@@ -199,6 +215,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "deeds": self._deeds(request, batch),
             "may_pause": self.may_replay(request) and batch.status == _S.RUNNING,
             **progress_context(batch),
+            **items_page(batch, request.GET.get("outcome", ""), request.GET.get("after", "")),
         }
 
     def _deeds(self, request: HttpRequest, batch: ReplayBatch) -> list[dict[str, str]]:
@@ -214,11 +231,14 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         ]
 
     def live_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
-        """Return the part of the page that changes while the batch runs; 204 when it did not."""
+        """Return the parts of the page that change while the batch runs; 204 when they did not.
+
+        Of the items those of the page that is looked at: it sends its own query.
+        """
         if not self.has_view_permission(request):
             raise PermissionDenied
         batch = get_object_or_404(ReplayBatch, pk=batch_id)
-        html = render_to_string(_PROGRESS, self._live_context(request, batch), request)
+        html = _live_html(request, self._live_context(request, batch))
         have = _digest(html)
         answer = HttpResponse(status=204) if request.GET.get("have") == have else HttpResponse(html)
         answer["X-Live-Have"] = have
@@ -276,6 +296,23 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             self._say(request, batches.pause(batch_id, actor=request.user.get_username(), reason="by hand"))
         return self._back(batch_id)
 
+    def pace_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
+        """Change how fast a batch goes, also while it runs."""
+        if not self.may_replay(request):
+            raise PermissionDenied
+        batch = ReplayBatch.objects.filter(pk=batch_id).first()
+        if batch is None or request.method != "POST":
+            return self._back(batch_id)
+        form = PaceForm(request.POST)
+        if batch.status in _PACED and not form.is_valid():
+            return self._page(request, batch, pace_form=form)
+        if batch.status not in _PACED:
+            self._say(request, Result(False, f"the batch is {batch.get_status_display().lower()}"))
+        else:
+            actor = request.user.get_username()
+            self._say(request, batches.set_pace(batch.pk, actor=actor, **form.cleaned_data))
+        return self._back(batch.pk)
+
     def decide_view(self, request: HttpRequest, batch_id: int, name: str) -> HttpResponse:
         """Ask for a reason, then approve, resume or cancel."""
         decision = DECISIONS[name]
@@ -312,39 +349,16 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         return TemplateResponse(request, "admin/deadletters/replaybatch/act.html", context)
 
 
-_PROGRESS = "admin/deadletters/replaybatch/_progress.html"
+_LIVE = ("admin/deadletters/replaybatch/_progress.html", "admin/deadletters/replaybatch/_items.html")
+_PACED = (_S.RUNNING, _S.PAUSED, _S.STOPPED)  # a draft has its settings, an ended batch no pace
+_AGO = re.compile(r"(<time [^>]*>)[^<]*")
+
+
+def _live_html(request: HttpRequest, context: dict[str, Any]) -> str:
+    return "".join(render_to_string(template, context, request) for template in _LIVE)
 
 
 def _digest(html: str) -> str:
-    # The form's token is new in every answer and changes nothing that is seen.
-    seen = [line for line in html.splitlines() if "csrfmiddlewaretoken" not in line]
+    # The form's token is new in every answer, and the page itself keeps "3 s ago" true.
+    seen = [_AGO.sub(r"\1", line) for line in html.splitlines() if "csrfmiddlewaretoken" not in line]
     return hashlib.sha256("\n".join(seen).encode()).hexdigest()[:16]
-
-
-def settings_of(batch: ReplayBatch) -> dict[str, Any]:
-    """Return what the form of a draft shows."""
-    return {name: getattr(batch, name) for name in BatchSettingsForm.base_fields}
-
-
-def submit_help(batch: ReplayBatch) -> str:
-    """Say what happens when a draft is submitted."""
-    approval = (
-        "Somebody else has to approve it before it begins"
-        if batches.needs_approval(batch)
-        else f"It begins at once; above {settings.REPLAY_APPROVAL_ABOVE} letters, with a full restart or "
-        "with overridden checks somebody else has to approve it first"
-    )
-    return (
-        "Letters that are not triaged or remediated yet take these steps with what you write here, each is "
-        f"validated by itself, and a few go first. {approval}."
-    )
-
-
-def chosen_by(batch: ReplayBatch) -> str:
-    """Say in words how the letters were chosen."""
-    if groups := batch.filter.get("groups"):
-        numbers = ", ".join(str(number) for number in list(groups)[:20])
-        return f"all open letters of group{'s' if len(groups) != 1 else ''} {numbers}"
-    if query := str(batch.filter.get("q", "")):
-        return query
-    return "picked from the list"

@@ -12,6 +12,7 @@ from django.urls import reverse
 from criticizer.failures import kind_with_code
 from criticizer.reauth import is_recent
 from deadletters import workflow
+from deadletters.admin_edit_page import lineage
 from deadletters.admin_letter_page import HELP, STEPS, current, facts_of, kept, steps_of
 from deadletters.forms import Console, OverrideForm, RemediateForm, ReplayForm, ResolveForm, TriageForm
 from deadletters.models import DeadLetter
@@ -109,6 +110,7 @@ def letter_context(letter: DeadLetter) -> dict[str, Any]:
         "context_facts": sorted((str(name), value) for name, value in letter.sanitized_context.items()),
         "job_address": reverse("admin:reviews_reviewjob_change", args=[letter.job_id]),
         "review_address": reverse("reviews:detail", args=[letter.job_id]),
+        **lineage(letter),
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from django.utils import timezone
 
 from deadletters.models import DeadLetter
-from deadletters.states import CLOSED_LETTER, OPEN_LETTER, LetterStatus
+from deadletters.states import CLOSED_LETTER, OPEN_LETTER, EditStatus, LetterStatus
 
 STEPS = {
     "triage": "Triage",
@@ -170,6 +170,8 @@ def kept(letter: DeadLetter) -> Kept:
     until = letter.expires_at
     if until is None:
         return Kept(None, "Somebody works on it, so it stays.")
+    if letter.edits.filter(status=EditStatus.REQUESTED).exists():
+        return Kept(None, "An edit of it waits for approval, so it stays.")
     if letter.status in CLOSED_LETTER:
         what = "It is archived then and can be restored."
     else:

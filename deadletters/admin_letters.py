@@ -27,6 +27,7 @@ from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import SearchGrammar, age, exact, flags, number
 from deadletters import admin_letter_deeds as deeds
 from deadletters.admin_asking import AskingAdmin, OpenFirst, PageAdmin, chip, linked
+from deadletters.admin_edit_request import EditRequests
 from deadletters.admin_letter_context import events_context, form_of, letter_context, step_context
 from deadletters.admin_letter_page import (
     STEPS,
@@ -46,7 +47,7 @@ _OPEN = [status.value for status in OPEN_LETTER]
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     """The letters of every group, and the page of one."""
 
     change_list_template = "admin/deadletters/change_list.html"
@@ -174,9 +175,11 @@ class DeadLetterAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, ReadOn
             for step in STEPS
         ]
         discard = self.admin_site.admin_view(self.discard_view)
+        edit = self.admin_site.admin_view(self.edit_view)
         return [
             *steps,
             path("<int:letter_id>/discard/", discard, name="deadletters_deadletter_discard"),
+            path("<int:letter_id>/edit/", edit, name="deadletters_deadletter_edit"),
             *super().get_urls(),
         ]
 

@@ -169,8 +169,10 @@ def set_pace(
         if refused := _refusal(batch, {_B.DRAFT, _B.AWAITING, _B.RUNNING, _B.PAUSED, _B.STOPPED}):
             return refused
         ReplayBatch.objects.filter(pk=batch_id).update(**changes, next_item_at=None)
-        _event(batch, "pace", actor, f"{rate_per_minute} a minute {reason}".strip())
-    return Result(True, f"{rate_per_minute} a minute from now on")
+        at_once = changes.get("max_in_flight", batch.max_in_flight)
+        pace = f"{rate_per_minute} a minute, at most {at_once} at once"
+        _event(batch, "pace", actor, f"{pace}: {reason.strip()}" if reason.strip() else pace)
+    return Result(True, f"{pace} from now on")
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -337,7 +339,10 @@ def progress(batch_id: int) -> Progress:
     waiting = sum(found.get(name, 0) for name in (ItemStatus.PENDING, ItemStatus.READY, ItemStatus.REPLAYING))
     groups = batch.items.order_by().values("group_id").distinct()
     newer = DeadLetter.objects.filter(
-        group_id__in=groups, status__in=BEFORE_REPLAY, created_at__gt=batch.requested_at
+        group_id__in=groups,
+        status__in=BEFORE_REPLAY,
+        created_at__gt=batch.requested_at,
+        generation=1,  # an edited letter is no new failure
     )
     return Progress(found, total, total - waiting, newer.exclude(replay_items__batch=batch_id).count())
 

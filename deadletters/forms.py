@@ -5,7 +5,7 @@ They check what was typed; whether a step may be taken is the workflow's busines
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +13,10 @@ from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator, URLValidator
 from django.utils import timezone
 
+from deadletters.results import DataField, FieldKind
+
 MAX_TEXT = 2000
+MAX_DATA = 60_000  # characters of one part of a job's data
 MAX_LINK = 500
 MAX_SNOOZE_HOURS = 14 * 24
 # What each category means to who has to choose one (000, 8.5).
@@ -189,6 +192,45 @@ class ResolveForm(Console):
     )
 
 
+class EditForm(Console):
+    """The new data of a job, a field to each part of it that is not locked, and why."""
+
+    reason = _reason()
+
+    def __init__(self, *args: Any, data: Sequence[DataField], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.field_names = {field.name: f"data_{field.name}" for field in data if not _is_locked(field)}
+        for field in data:
+            if not _is_locked(field):
+                self.fields[self.field_names[field.name]] = forms.CharField(
+                    label=field.label,
+                    help_text=field.help,
+                    initial="\n".join(field.value),
+                    required=False,
+                    max_length=MAX_DATA,
+                    strip=False,
+                    widget=forms.Textarea(
+                        attrs={"rows": min(12, len(field.value) + 2), "spellcheck": "false"}
+                    ),
+                )
+        self.order_fields([*self.field_names.values(), "reason"])
+        # The difference can be looked at before a reason is given.
+        self.asks = self.is_bound and self.data.get("do") == "ask"
+        self.fields["reason"].required = self.asks
+
+    def field_of(self, name: str) -> str | None:
+        """Return the form's field for a part of the data; None where it has none."""
+        return self.field_names.get(name)
+
+    def values(self) -> dict[str, list[str]]:
+        """Return the lines of each part, as they were typed."""
+        return {name: self.cleaned_data[field].splitlines() for name, field in self.field_names.items()}
+
+
+def _is_locked(field: DataField) -> bool:
+    return field.kind is FieldKind.LOCKED
+
+
 # -- groups ------------------------------------------------------------------------------------------
 
 
@@ -294,3 +336,11 @@ class BatchSettingsForm(Console):
     )
     rate_per_minute = _whole(1, 6000, label="Letters a minute after that")
     max_in_flight = _whole(1, 500, label="At most at once")
+
+
+class PaceForm(Console):
+    """How fast a batch goes from now on."""
+
+    rate_per_minute = _whole(1, 6000, label="Letters a minute")
+    max_in_flight = _whole(1, 500, label="At most at once")
+    reason = _reason(required=False, help_text="Kept in the batch's history.")

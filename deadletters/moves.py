@@ -1,6 +1,6 @@
 """The guarded writes of dead letters: each with its count checked, each with a line of the timeline.
 
-Only `workflow`, `failing`, `batches`, `editing` and `retention` use it.
+Only `workflow`, `failing`, `batches`, `edits` and `retention` use it.
 """
 
 from __future__ import annotations
@@ -83,6 +83,13 @@ def move(
     if updated != 1:
         raise RuntimeError(f"a guarded update of a dead letter touched {updated} rows")
     note(letter.pk, action, actor, reason, context)
+
+
+def touch(letter: DeadLetter) -> None:
+    """Count a version of a locked letter: who looked at it before must look again."""
+    updated = DeadLetter.objects.filter(pk=letter.pk, status=letter.status).update(status=letter.status)
+    if updated != 1:
+        raise RuntimeError(f"a guarded update of a dead letter touched {updated} rows")
 
 
 def move_many(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Protocol
 
 from django.conf import settings
@@ -104,6 +105,41 @@ class Failed:
     stage: str
 
 
+class FieldKind(StrEnum):
+    """Who may change a part of a job's data."""
+
+    LOCKED = "locked"  # nobody: it names or deduplicates what was asked for
+    SENSITIVE = "sensitive"  # a change decides who reads what: the password is asked for again
+    EDITABLE = "editable"
+
+
+@dataclass(frozen=True, slots=True)
+class DataField:
+    """A part of a job's data. `help` says why it is locked, or what a change of it does."""
+
+    name: str
+    label: str
+    value: tuple[str, ...]  # its lines
+    kind: FieldKind
+    help: str
+
+
+class WrongData(ValueError):
+    """A value that a job cannot have; the message is a sentence for the operator."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of a job's data: {field: lines}, only of fields that are not locked."""
+
+    before: Mapping[str, Sequence[str]]
+    after: Mapping[str, Sequence[str]]
+
+
 class Recovery(Protocol):
     """The port to the room whose jobs fail (settings.DEADLETTER_RECOVERY).
 
@@ -150,6 +186,22 @@ class Recovery(Protocol):
 
     def verify(self, failed: Failed) -> list[Check]:
         """Return whether the effects are there of the stage, and of the whole job where it succeeded."""
+        ...
+
+    def data(self, job_id: int) -> list[DataField]:
+        """Return what the job was asked to do, and which of it may be changed; nothing of no job."""
+        ...
+
+    def normalised(self, job_id: int, values: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Return values as the job would keep them. Raises WrongData."""
+        ...
+
+    def why_not(self, job_id: int, change: Change) -> str:
+        """Return why the change cannot be made now, one sentence, or an empty string."""
+        ...
+
+    def apply(self, job_id: int, change: Change, *, asked_by: str, approved_by: str, reason: str) -> str:
+        """Make the change inside the caller's transaction; else change nothing and return why not."""
         ...
 
 

@@ -1,8 +1,10 @@
 """How long dead letters stay: 7 days, 10,000 of them, archived before they go (specification 003, 3.2).
 
 A letter's age counts from its last failure, or from when it was closed. What somebody works on
-stays, whatever its age. What nobody has touched is told of a day ahead and when it goes, and can be
-restored. A file of the archive is written, read back and compared before a row is deleted.
+stays, whatever its age, and so does what waits for the approval of an edit. An edited letter is
+closed and goes by itself: its next generation keeps its number, and edits stay as timelines do. What
+nobody has touched is told of a day ahead and when it goes, and can be restored. A file of the archive
+is written, read back and compared before a row is deleted.
 
     one file = Vault(ARTIFACT_KEYS) of lines of JSON, each a letter: its row, payload and timeline
 """
@@ -38,15 +40,20 @@ FILES_A_ROUND = 20  # the maintenance has other things to do; the next round goe
 WARNED_AHEAD = timedelta(days=1)
 _KEPT = [status.value for status in IN_WORK]
 
-_OVER_AGE = """
+# Somebody works on a letter whose edit waits for approval, although its state is that of a new one.
+_NO_EDIT = """
+   AND NOT EXISTS (SELECT FROM letter_edits e
+                    WHERE e.letter_id = dead_letters.id AND e.status = 'requested')"""
+_OVER_AGE = f"""
 SELECT id FROM dead_letters
  WHERE NOT (status = ANY(%(kept)s)) AND coalesce(closed_at, last_failure_at) < %(before)s
-   AND (kept_until IS NULL OR kept_until < %(now)s)
- ORDER BY coalesce(closed_at, last_failure_at), id LIMIT %(limit)s"""
+   AND (kept_until IS NULL OR kept_until < %(now)s){_NO_EDIT}
+ ORDER BY coalesce(closed_at, last_failure_at), id LIMIT %(limit)s"""  # noqa: S608
 # Those that are closed go first, then those that nobody has touched, oldest first.
-_OVER_SIZE = """
-SELECT id FROM dead_letters WHERE NOT (status = ANY(%(kept)s))
- ORDER BY kept_until > %(now)s, closed_at IS NULL, coalesce(closed_at, last_failure_at), id LIMIT %(limit)s"""
+_OVER_SIZE = f"""
+SELECT id FROM dead_letters WHERE NOT (status = ANY(%(kept)s)){_NO_EDIT}
+ ORDER BY kept_until > %(now)s, closed_at IS NULL, coalesce(closed_at, last_failure_at), id
+ LIMIT %(limit)s"""  # noqa: S608
 _EXCESS = "SELECT count(*) FROM dead_letters"
 _LINES = """
 SELECT l.id, l.row_version, l.status,
@@ -56,10 +63,10 @@ SELECT l.id, l.row_version, l.status,
          'events', (SELECT coalesce(jsonb_agg(to_jsonb(e) ORDER BY e.id), '[]')
                       FROM dead_letter_events e WHERE e.letter_id = l.id))::text AS line
   FROM dead_letters l WHERE l.id = ANY(%(ids)s) ORDER BY l.id"""
-_HELD = """
+_HELD = f"""
 SELECT id, status FROM dead_letters
  WHERE (id, row_version) IN (SELECT * FROM unnest(%(ids)s::bigint[], %(versions)s::int[]))
-   AND NOT (status = ANY(%(kept)s)) ORDER BY id FOR UPDATE"""
+   AND NOT (status = ANY(%(kept)s)){_NO_EDIT} ORDER BY id FOR UPDATE"""  # noqa: S608
 _DELETE_PAYLOADS = "DELETE FROM dead_letter_payloads WHERE letter_id = ANY(%(ids)s)"
 _DELETE = "DELETE FROM dead_letters WHERE id = ANY(%(ids)s) RETURNING id"
 _RESTORE = "INSERT INTO dead_letters SELECT * FROM jsonb_populate_record(NULL::dead_letters, %(row)s::jsonb)"
@@ -67,9 +74,9 @@ _RESTORE_PAYLOAD = """
 INSERT INTO dead_letter_payloads
 SELECT * FROM jsonb_populate_record(NULL::dead_letter_payloads, %(row)s::jsonb)"""
 _TODAY = "SELECT coalesce(sum(count), 0) FROM dead_letter_group_days WHERE day = %(day)s"
-_EXPIRING = """
+_EXPIRING = f"""
 SELECT count(*) FROM dead_letters
- WHERE status = 'new' AND last_failure_at < %(soon)s AND last_failure_at >= %(before)s"""
+ WHERE status = 'new' AND last_failure_at < %(soon)s AND last_failure_at >= %(before)s{_NO_EDIT}"""  # noqa: S608
 
 
 class ArchiveDamaged(Exception):

@@ -87,6 +87,9 @@ class LetterAction(models.TextChoices):
     RESOLVED = "resolved", "Resolved"
     DISCARDED = "discarded", "Discarded"
     REFUSED = "refused", "Refused"
+    EDIT_REQUESTED = "edit_requested", "Edit requested"
+    EDIT_REFUSED = "edit_refused", "Edit refused"
+    EDIT_WITHDRAWN = "edit_withdrawn", "Edit withdrawn"
     EDITED = "edited", "Edited"
     ARCHIVED = "archived", "Archived and removed"
     RESTORED = "restored", "Restored from the archive"
@@ -163,10 +166,12 @@ ITEM_DONE = (_I.SUCCEEDED, _I.FAILED, _I.ENDED, _I.SKIPPED, _I.CANCELLED)
 class EditStatus(models.TextChoices):
     REQUESTED = "requested", "Requested"  # an operator wants the data changed
     APPLIED = "applied", "Applied"  # somebody else approved it: the letter lives on as a new generation
-    REFUSED = "refused", "Refused"  # somebody else refused it, or the letter changed meanwhile
+    REFUSED = "refused", "Refused"  # somebody else refused it, or the letter or its data changed meanwhile
+    WITHDRAWN = "withdrawn", "Withdrawn"  # who asked for it does not want it any more
 
 
 EDIT_TRANSITIONS: tuple[tuple[EditStatus, EditStatus], ...] = (
     (EditStatus.REQUESTED, EditStatus.APPLIED),
     (EditStatus.REQUESTED, EditStatus.REFUSED),
+    (EditStatus.REQUESTED, EditStatus.WITHDRAWN),
 )

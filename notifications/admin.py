@@ -10,11 +10,13 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
-from criticizer.admin import ReadOnlyAdmin, one_of, state_column
+from criticizer.admin import ReadOnlyAdmin, state_column, titled
 from criticizer.keyset import KeysetAdmin
 from criticizer.search import SearchGrammar
-from notifications import decisions
+from notifications import decisions, digests
 from notifications.console import search as delivery_search
 from notifications.console import suppressions  # noqa: F401  registers the suppressed addresses
 from notifications.console.forms import DecisionForm
@@ -26,20 +28,26 @@ MAX_AT_ONCE = 100
 MAX_ATTEMPTS = 200
 
 
+def _told_with(row: Delivery) -> list[Delivery]:
+    """Return the other deliveries that are, or are to be, told in one message with the row."""
+    if row.digest_id is None:
+        return []
+    others = Delivery.objects.filter(digest=row.digest_id, status=row.status).exclude(pk=row.pk)
+    return list(others.defer("payload").order_by("pk"))
+
+
 @admin.register(Delivery)
 class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     change_form_template = "admin/notifications/delivery/change_form.html"
     list_display = (
-        "changelist_id",
-        "review_version",
-        "recipient",
-        "state",
-        "provider",
+        titled("changelist_id", "changelist", "path"),
+        titled("review_version", "version"),
+        "state_and_why",
+        titled("recipient", "recipient", "path"),
+        titled("provider", "provider"),
         "attempts",
-        "notified_at",
-        "error_class",
+        titled("notified_at", "sent"),
     )
-    list_filter = (one_of("state", "status", DeliveryStatus.choices),)
     orderings = delivery_search.ORDERINGS
     search_keys = delivery_search.KEYS
     starting_views = delivery_search.VIEWS
@@ -47,6 +55,13 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     actions = ("decide",)
     fields = readonly_fields = ("state",)  # change_form.html shows the whole delivery
     state = state_column("status")
+
+    @admin.display(description="state")
+    def state_and_why(self, row: Delivery) -> SafeString:
+        word = self.state(row)
+        if not row.error_class:
+            return word
+        return format_html('{}<br><span class="quiet">{}</span>', word, row.error_class)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).defer("payload")
@@ -65,7 +80,8 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
                 "title": f"{delivery.changelist_id[:80]}, version {delivery.review_version}",
                 "subtitle": None,
                 "delivery": delivery,
-                "history": delivery.attempt_rows.order_by("-id")[:MAX_ATTEMPTS],
+                "history": digests.carrier_of(delivery).attempt_rows.order_by("-id")[:MAX_ATTEMPTS],
+                "told_with": _told_with(delivery),
                 "may_decide": delivery.status == DeliveryStatus.UNCERTAIN
                 and self.has_decide_permission(request),
                 "may_read": request.user.has_perm("reviews.view_all_files"),
@@ -114,6 +130,7 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "opts": self.opts,
             "form": form,
             "rows": rows,
+            "shared": [(row, others) for row in rows if (others := _told_with(row))],
             "skipped": skipped,
         }
         return TemplateResponse(request, "admin/notifications/delivery/confirm.html", context)

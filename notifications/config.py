@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+import structlog
 from django.conf import settings
 
 from criticizer.outbox import scaled
@@ -21,6 +22,8 @@ from notifications.providers.smtp import SmtpConfig
 from notifications.providers.swarm import SwarmConfig
 from notifications.providers.webhook import WebhookConfig
 from notifications.unarchived import UnarchivedMails
+
+log = structlog.get_logger(__name__)
 
 _UNARCHIVED = UnarchivedMails()
 
@@ -88,10 +91,29 @@ def _archive() -> ArchiveConfig | None:
 def providers() -> Mapping[str, Provider]:
     """Return channel -> provider for the current settings.
 
-    Raises ValueError when the configuration cannot work.
+    A channel whose provider cannot be made is missing, as one that is not configured is: its
+    deliveries alone fail, with CONFIG_INVALID. `problems` says why.
     """
-    return _built(from_settings())
+    return _built(from_settings())[0]
 
 
-# A provider keeps what is expensive to make (certificate authorities): once per configuration.
-_built = lru_cache(maxsize=4)(registry.build)
+def problems() -> Mapping[str, str]:
+    """Return channel -> why its provider cannot be made, in words that repeat no secret."""
+    return _built(from_settings())[1]
+
+
+@lru_cache(maxsize=4)
+def _built(current: ProvidersConfig) -> tuple[Mapping[str, Provider], Mapping[str, str]]:
+    """Make what can be made. A provider keeps what is expensive to make: once per configuration."""
+    made: dict[str, Provider] = {}
+    broken: dict[str, str] = {}
+    for channel in registry.CHANNELS:
+        try:
+            provider = registry.make(channel, current)
+        except ValueError as error:
+            broken[channel] = str(error)
+            log.error("provider_not_made", channel=channel, reason=str(error))
+        else:
+            if provider is not None:
+                made[channel] = provider
+    return made, broken

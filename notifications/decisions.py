@@ -11,20 +11,19 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 import structlog
-from django.conf import settings
-from django.db import transaction
-from django.utils.module_loading import import_string
+from django.db import connection, transaction
 
 from criticizer.redaction import clean
-from notifications import ledger
+from notifications import digests, ledger
+from notifications.job_port import jobs
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus, SendOutcome
 
 log = structlog.get_logger(__name__)
 
+_UNSENT = (DeliveryStatus.PENDING, DeliveryStatus.FAILED)
 _GO_ON_SECONDS = 10.0  # how long a person waits for the reviews of a set of decisions
 REPEAT_NOTICE = "This may repeat an earlier message: whether that one reached you could not be established."
 
@@ -39,41 +38,17 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """`message` is one sentence for the operator, whatever `ok` says."""
+    """`message` says in words what was done, or why nothing was. `is_shared`: it told several reviews."""
 
     ok: bool
     message: str
-
-
-class Jobs(Protocol):
-    """The port to the room whose jobs the deliveries belong to."""
-
-    def why_no_resend(self, job_id: int) -> str:
-        """Return why nothing more is sent for a job, one sentence, or an empty string."""
-        ...
-
-    def note(self, job_id: int, *, actor: str, words: str) -> None:
-        """Keep a decision in the job's history, inside the caller's transaction."""
-        ...
-
-    def go_on(self, job_id: int, *, actor: str, reason: str) -> str:
-        """See to it that a job goes on, in no transaction; return a sentence about it."""
-        ...
-
-    def go_on_later(self) -> None:
-        """Have a worker see to every job whose deliveries are decided."""
-        ...
-
-
-def jobs() -> Jobs:
-    """Return the configured port (settings.DELIVERY_JOBS)."""
-    port: Jobs = import_string(settings.DELIVERY_JOBS)()
-    return port
+    is_shared: bool = False
 
 
 def decide(delivery_id: int, decision: Decision, *, actor: str, reason: str) -> Decided:
     """Do what an operator decided about an UNCERTAIN delivery, and let its job go on by itself.
 
+    Of a digest, one message about several reviews, it is decided as a whole: all their jobs go on.
     `reason` is the evidence of a confirmation. The job goes on once none of its deliveries is
     in doubt. Raises ValueError without a reason; refusals change nothing. Call it in no
     transaction: the decision holds even where the job cannot go on.
@@ -81,7 +56,10 @@ def decide(delivery_id: int, decision: Decision, *, actor: str, reason: str) -> 
     decided = _record(delivery_id, decision, actor, reason)
     if not decided.ok:
         return decided
-    job_id = ledger.read(delivery_id).job_id
+    row = ledger.read(delivery_id)
+    job_id = row.job_id
+    if row.digest_id is not None:
+        jobs().go_on_later()  # for the other reviews of its message
     if more := _waiting(job_id):
         goes_on = f"{more} more of this review {'waits' if more == 1 else 'wait'} for a decision."
     else:
@@ -99,12 +77,14 @@ def decide_many(
     """
     words: dict[str, int] = {}
     done: list[int] = []
-    for delivery_id in delivery_ids:
-        decided = _record(delivery_id, decision, actor, reason)
+    for chosen in _by_message(delivery_ids):
+        decided = _record(chosen[0], decision, actor, reason)
         if decided.ok:
-            done.append(delivery_id)
-        else:
+            done += chosen
+        if decided.is_shared or not decided.ok:
             words[decided.message] = words.get(decided.message, 0) + 1
+        if decided.is_shared:
+            jobs().go_on_later()
     until = time.monotonic() + _GO_ON_SECONDS
     for job_id in sorted(set(Delivery.objects.filter(pk__in=done).values_list("job_id", flat=True))):
         if time.monotonic() > until:
@@ -118,14 +98,32 @@ def decide_many(
 def _record(delivery_id: int, decision: Decision, actor: str, reason: str) -> Decided:
     _words(decision, actor, reason)
     row = ledger.read(delivery_id)
-    if decision is Decision.RESEND and (problem := jobs().why_no_resend(row.job_id)):
-        return Decided(False, f"Not resent: {problem}.")
+    told = list(digests.told_with(row).order_by("id").values_list("id", "job_id"))
+    if decision is Decision.RESEND:
+        problems = list(filter(None, (jobs().why_no_resend(job_id) for _, job_id in told)))
+        # One review that was replaced meanwhile does not keep the others of its message from anybody.
+        if problems and len(problems) == len(told):
+            return Decided(False, f"Not resent: {problems[0]}.")
     with transaction.atomic():
-        if not _BY_DECISION[decision](delivery_id, actor, reason):
+        if not _BY_DECISION[decision](digests.carrier_id(row), actor, reason):
             now = ledger.read(delivery_id).get_status_display().lower()
             return Decided(False, f"Nothing was changed: the delivery is {now} by now.")
-        jobs().note(row.job_id, actor=actor, words=f"delivery {row.pk}: {decision}: {reason.strip()}")
+        for pk, job_id in told:
+            jobs().note(job_id, actor=actor, words=f"delivery {pk}: {decision}: {reason.strip()}")
+    if len(told) > 1:
+        return Decided(
+            True, f"{_DONE[decision]} It is one message about {len(told)} reviews.", is_shared=True
+        )
     return Decided(True, _DONE[decision])
+
+
+def _by_message(delivery_ids: Collection[int]) -> list[list[int]]:
+    """Return the deliveries, those of one message together."""
+    found: dict[int, list[int]] = {}
+    carriers = {row.pk: digests.carrier_id(row) for row in Delivery.objects.filter(pk__in=delivery_ids)}
+    for delivery_id in delivery_ids:
+        found.setdefault(carriers.get(delivery_id, delivery_id), []).append(delivery_id)
+    return list(found.values())
 
 
 def _waiting(job_id: int) -> int:
@@ -143,6 +141,40 @@ def supersede_unsent(job_id: int) -> int:
 def cancel_unsent(job_id: int) -> int:
     """Give up the unsent rows of a job that was cancelled or timed out; return how many."""
     return ledger.move_all(job_id, DeliveryStatus.PENDING, DeliveryStatus.CANCELLED)
+
+
+def why_not_taken_off(job_id: int, *, removed: Collection[str], added: Collection[str]) -> str:
+    """Return why a job's recipients cannot be changed so, one sentence, or an empty string.
+
+    Who was told, or may have been, stays; who was taken off once is not told of this version again.
+    """
+    for row in Delivery.objects.filter(job_id=job_id, recipient__in=[*removed, *added]).order_by("pk"):
+        word = row.get_status_display().lower()
+        if row.recipient in removed and row.status != DeliveryStatus.ABANDONED:
+            if row.status == DeliveryStatus.SENT:
+                return f"{row.recipient} has been told already and cannot be removed"
+            if row.status not in _UNSENT or ledger.may_have_happened(row):
+                return f"{row.recipient} cannot be removed: its delivery is {word} and may have been made"
+        elif row.recipient in added and row.status not in _UNSENT:
+            return f"{row.recipient} cannot be added: its delivery of this version is {word}"
+    return ""
+
+
+def take_off(job_id: int, *, removed: Collection[str], added: Collection[str]) -> str:
+    """Give up the unsent rows of recipients that a job does not have any more.
+
+    Part of the caller's transaction. SUPERSEDED is final: neither a replay nor an accepted late
+    result makes such a row due again. Returns why it cannot be, having changed nothing, or "".
+    """
+    assert connection.in_atomic_block
+    rows = Delivery.objects.filter(job_id=job_id, recipient__in=[*removed, *added])
+    list(rows.select_for_update().order_by("pk"))  # a worker that is at one of them is waited for
+    if problem := why_not_taken_off(job_id, removed=removed, added=added):
+        return problem
+    for row in rows.filter(recipient__in=removed, status__in=_UNSENT):
+        if not ledger.move(row, DeliveryStatus.SUPERSEDED):
+            raise RuntimeError("a guarded update of a delivery touched no row")
+    return ""
 
 
 def reset_failed(job_id: int) -> int:
@@ -168,8 +200,9 @@ def confirm_delivered(delivery_id: int, actor: str, reason: str) -> bool:
 def resend_uncertain(delivery_id: int, actor: str, reason: str) -> bool:
     """Make an UNCERTAIN delivery due again: the operator accepts a possible duplicate.
 
-    The message keeps its token and tells its recipient that it may be a repetition. False when
-    the delivery is not UNCERTAIN any more. Raises ValueError without a reason.
+    The message keeps its token and tells its recipient that it may be a repetition; a digest is
+    resent as it was. False when the delivery is not UNCERTAIN any more. Raises ValueError without
+    a reason.
     """
     words = clean(_words("resend allowed", actor, reason))
     row = ledger.read(delivery_id)

@@ -1,9 +1,11 @@
-"""Messages frozen into delivery rows: the same bytes on every attempt (specification 004, 6.4.1)."""
+"""Messages frozen into deliveries and digests: the same bytes on every attempt (specification 004, 6.4.1)."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
+from typing import Any
 from uuid import UUID, uuid5
 
 from criticizer.failures import ErrorClass, PermanentFailure, Place
@@ -21,8 +23,13 @@ def token_for(changelist_id: str, recipient: str, review_version: int) -> UUID:
     return uuid5(_NAMESPACE, json.dumps([changelist_id, recipient, review_version]))
 
 
+def token_of_all(tokens: Iterable[UUID]) -> UUID:
+    """Return the idempotency token of one message about several intents, from theirs in order."""
+    return uuid5(_NAMESPACE, json.dumps([str(token) for token in tokens]))
+
+
 def freeze(message: Message) -> tuple[dict[str, object], str]:
-    """Return the row's payload and its SHA-256."""
+    """Return a row's payload and its SHA-256."""
     content: dict[str, object] = {
         "text": message.text,
         "html": message.html,
@@ -38,17 +45,28 @@ def freeze(message: Message) -> tuple[dict[str, object], str]:
 
 
 def thaw(row: Delivery) -> Message:
-    """Return the message of a row.
+    """Return the message of a row: that of its digest once this is closed, else its own.
 
     Raises PermanentFailure INTERNAL_BUG when it is not the one that was frozen: repeating
     other bytes under the same token would defeat the provider's deduplication.
     """
-    content = row.payload
+    digest = row.digest
+    if digest is None or digest.token is None:
+        return thaw_own(row)
+    return _thawed(row, digest.token, digest.subject, digest.payload, digest.payload_sha256)
+
+
+def thaw_own(row: Delivery) -> Message:
+    """Return the message about the row's own review. Raises as `thaw`."""
+    return _thawed(row, row.token, row.subject, row.payload, row.payload_sha256)
+
+
+def _thawed(row: Delivery, token: UUID, subject: str, content: dict[str, Any], sha256: str) -> Message:
     try:
         message = Message(
-            token=row.token,
+            token=token,
             address=split(row.recipient)[1],
-            subject=row.subject,
+            subject=subject,
             text=content["text"],
             html=content["html"],
             payload=content["payload"],
@@ -60,7 +78,7 @@ def thaw(row: Delivery) -> Message:
         )
     except (KeyError, TypeError, ValueError):
         message = None
-    if message is None or _digest(message) != row.payload_sha256:
+    if message is None or _digest(message) != sha256:
         raise PermanentFailure(
             ErrorClass.INTERNAL_BUG,
             Place.INTERNAL,

@@ -2,6 +2,9 @@
 
 Nothing else in this room writes a state. The number of attempts of a row is its fence: a
 worker records what came of attempt n only while the row is still at attempt n.
+
+A row that carries a digest takes the others of it along, in the same UPDATE; attempts and what was
+learned are kept with the carrier.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ from typing import Any, TypeVar
 
 import structlog
 from django.db import InterfaceError, OperationalError, connection, transaction
-from django.db.models import F
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from criticizer import sql
 from criticizer.failures import Failure
 from criticizer.redaction import clean
+from notifications import digests
+from notifications.digests import Closing
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Evidence
 from notifications.states import DeliveryStatus, SendOutcome
@@ -33,6 +38,7 @@ T = TypeVar("T")
 RECORD_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0, 30.0, 30.0)
 
 _OPEN_OUTCOMES = (SendOutcome.STARTED, SendOutcome.ACCEPTED)
+_GIVEN_UP = (DeliveryStatus.SUPERSEDED, DeliveryStatus.CANCELLED)
 _UNSENT_MARK = {"notified_at": None, "notification_id": ""}
 _NOTED = {Evidence.ABSENT: SendOutcome.ABSENT, Evidence.UNKNOWN: SendOutcome.UNKNOWN}
 
@@ -44,6 +50,7 @@ class Claim:
     delivery_id: int
     attempt: int
     attempt_id: int
+    digest_id: int | None = None  # of what is told in one message
 
 
 def read(delivery_id: int) -> Delivery:
@@ -57,32 +64,43 @@ def may_have_happened(row: Delivery) -> bool:
         row.status in {DeliveryStatus.SENDING, DeliveryStatus.RECONCILING}
         or bool(row.notification_id)
         or row.notified_at is not None
-        or row.attempt_rows.filter(outcome__in=_OPEN_OUTCOMES).exists()
+        or _attempts(row).filter(outcome__in=_OPEN_OUTCOMES).exists()
     )
 
 
 def accepted_id(row: Delivery) -> str:
     """Return the provider's id that an earlier attempt was given, or nothing."""
-    accepted = row.attempt_rows.filter(outcome=SendOutcome.ACCEPTED).exclude(notification_id="").last()
+    accepted = _attempts(row).filter(outcome=SendOutcome.ACCEPTED).exclude(notification_id="").last()
     return accepted.notification_id if accepted else ""
 
 
 def claim(row: Delivery, provider: str) -> Claim | None:
-    """Move the row to SENDING with an attempt written as started; None when another was faster."""
+    """Move the row to SENDING with an attempt written as started; None when another was faster.
+
+    A digest that is due is closed in the same commit: its message is fixed before it can be sent.
+    """
     # durable: the attempt must be on disk before the provider is called. Inside an outer
     # transaction it would not be, and Django refuses.
     with transaction.atomic(durable=True):
+        digest_id = row.digest_id
+        if digest_id is not None:
+            closing = digests.close(row)
+            if closing is Closing.TAKEN:
+                return None
+            digest_id = digest_id if closing is Closing.TOGETHER else None
         moved = _move(
             row.pk,
+            digest_id,
             (DeliveryStatus.PENDING, DeliveryStatus.RECONCILING),
             DeliveryStatus.SENDING,
             attempts=row.attempts,
             changes={"attempts": F("attempts") + 1, "provider": provider, "error_class": "", "detail": ""},
         )
         if not moved:
+            transaction.set_rollback(True)  # of the digest that was closed for it
             return None
         attempt = DeliveryAttempt.objects.create(delivery_id=row.pk, number=row.attempts + 1)
-    return Claim(row.pk, row.attempts + 1, attempt.pk)
+    return Claim(row.pk, row.attempts + 1, attempt.pk, digest_id)
 
 
 def mark_sent(claimed: Claim, notification_id: str) -> bool:
@@ -95,6 +113,7 @@ def mark_sent(claimed: Claim, notification_id: str) -> bool:
     with transaction.atomic():
         marked = _move(
             claimed.delivery_id,
+            claimed.digest_id,
             (
                 DeliveryStatus.SENDING,
                 DeliveryStatus.RECONCILING,
@@ -118,9 +137,16 @@ def record_failure(claimed: Claim, outcome: SendOutcome, to: DeliveryStatus, fai
     facts = _facts(failure)
     with transaction.atomic():
         moved = _move(
-            claimed.delivery_id, (DeliveryStatus.SENDING,), to, attempts=claimed.attempt, changes=dict(facts)
+            claimed.delivery_id,
+            claimed.digest_id,
+            (DeliveryStatus.SENDING,),
+            to,
+            attempts=claimed.attempt,
+            changes=dict(facts),
         )
         _close(claimed, outcome, **facts)
+        if moved and to == DeliveryStatus.PENDING and claimed.digest_id is not None:
+            digests.reopen(claimed.digest_id)
     return moved
 
 
@@ -150,6 +176,7 @@ def doubt(row: Delivery) -> bool:
     with transaction.atomic():
         moved = _move(
             row.pk,
+            row.digest_id,
             (row.status,),
             DeliveryStatus.RECONCILING,
             attempts=row.attempts,
@@ -173,6 +200,7 @@ def back_fill(row: Delivery, notification_id: str, outcome: SendOutcome, detail:
     with transaction.atomic():
         moved = _move(
             row.pk,
+            row.digest_id,
             (DeliveryStatus.RECONCILING, DeliveryStatus.UNCERTAIN),
             DeliveryStatus.SENT,
             changes={
@@ -195,9 +223,14 @@ def note_look(row: Delivery, evidence: Evidence, detail: str) -> None:
 
 def clear_markers(row: Delivery) -> None:
     """Take the markers from a RECONCILING row of which absence is proven (004, 8.2 second row)."""
-    Delivery.objects.filter(pk=row.pk, status=DeliveryStatus.RECONCILING).update(
-        updated_at=Now(), **_UNSENT_MARK
-    )
+    with transaction.atomic():
+        _move(
+            row.pk,
+            row.digest_id,
+            (DeliveryStatus.RECONCILING,),
+            DeliveryStatus.RECONCILING,
+            changes=dict(_UNSENT_MARK),
+        )
 
 
 def move(
@@ -208,14 +241,22 @@ def move(
     clear_markers: bool = False,
     note: tuple[SendOutcome, str] | None = None,
 ) -> bool:
-    """Move the row on from the state it was read in; False when another was faster."""
+    """Move the row on from the state it was read in; False when another was faster.
+
+    A row that is given up goes alone, and is told by no digest.
+    """
     changes: dict[str, Any] = dict(_facts(failure)) if failure else {}
     if clear_markers:
         changes |= _UNSENT_MARK
+    digest_id = row.digest_id
+    if digest_id is not None and to in _GIVEN_UP:
+        digest_id, changes["digest"] = None, None
     with transaction.atomic():
-        moved = _move(row.pk, (row.status,), to, attempts=row.attempts, changes=changes)
+        moved = _move(row.pk, digest_id, (row.status,), to, attempts=row.attempts, changes=changes)
         if moved and note:
             _note(row, *note)
+        if moved and digest_id is not None and to == DeliveryStatus.PENDING:
+            digests.reopen(digest_id)
     return moved
 
 
@@ -225,6 +266,7 @@ def release(row: Delivery, repeat_notice: str, detail: str) -> bool:
     with transaction.atomic():
         moved = _move(
             row.pk,
+            row.digest_id,
             (DeliveryStatus.UNCERTAIN,),
             DeliveryStatus.PENDING,
             attempts=row.attempts,
@@ -236,9 +278,12 @@ def release(row: Delivery, repeat_notice: str, detail: str) -> bool:
 
 
 def move_all(job_id: int, before: DeliveryStatus, to: DeliveryStatus) -> int:
-    """Move all rows of a job that are in one state to another; return how many."""
+    """Move all rows of a job that are in one state to another, out of their digests; return how many.
+
+    What is given up is told by none, and what is due again is told alone, now.
+    """
     return Delivery.objects.filter(job_id=job_id, status=before).update(
-        status=to, updated_at=Now(), error_class="", detail=""
+        status=to, updated_at=Now(), error_class="", detail="", digest=None
     )
 
 
@@ -249,6 +294,7 @@ def confirm(delivery_id: int, detail: str) -> bool:
         evidence = row.notification_id or f"confirmed:{row.token}"
         moved = _move(
             row.pk,
+            row.digest_id,
             (DeliveryStatus.UNCERTAIN,),
             DeliveryStatus.SENT,
             changes={"notification_id": evidence, "notified_at": Now(), "error_class": "", "detail": ""},
@@ -260,6 +306,7 @@ def confirm(delivery_id: int, detail: str) -> bool:
 
 def _move(
     delivery_id: int,
+    digest_id: int | None,
     before: Collection[str],
     to: DeliveryStatus,
     *,
@@ -269,7 +316,20 @@ def _move(
     rows = Delivery.objects.filter(pk=delivery_id, status__in=list(before))
     if attempts is not None:
         rows = rows.filter(attempts=attempts)
-    return rows.update(status=to, updated_at=Now(), **changes) == 1
+    if digest_id is None:
+        return rows.update(status=to, updated_at=Now(), **changes) == 1
+    # The carrier is the guard: held first, so that the others cannot move without it.
+    held = rows.select_for_update(no_key=True).values_list("status", flat=True).first()
+    if held is None:
+        return False
+    carried = Q(digest=digest_id, digest__carrier=delivery_id, status=held)
+    together = Delivery.objects.filter(Q(pk=delivery_id) | carried)
+    return together.update(status=to, updated_at=Now(), **changes) > 0
+
+
+def _attempts(row: Delivery) -> QuerySet[DeliveryAttempt]:
+    """Return the attempts that are evidence for a row: its own, or those of its digest's carrier."""
+    return DeliveryAttempt.objects.filter(delivery_id=digests.carrier_id(row)).order_by("id")
 
 
 def _close(claimed: Claim, outcome: SendOutcome, **facts: str) -> None:

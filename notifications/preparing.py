@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now
 
-from notifications import frozen
+from notifications import digests, frozen
 from notifications.frozen import token_for
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Message
 from notifications.recipients import split
-from notifications.states import DeliveryStatus, SendOutcome
+from notifications.states import DeliveryStatus
 
 
-def prepare(job_id: int, changelist_id: str, review_version: int, messages: Mapping[str, Message]) -> None:
+def prepare(
+    job_id: int,
+    changelist_id: str,
+    review_version: int,
+    messages: Mapping[str, Message],
+    *,
+    digest_minutes: Mapping[str, int] | None = None,
+    not_after: datetime | None = None,
+) -> None:
     """Write one row a recipient, keyed (changelist_id, recipient, review_version) (004, 6.3).
 
     Rows that exist are kept: a sent one stays sent, one that may have been sent keeps the
     bytes that were sent, and one of which nothing can have been sent takes the new message.
     Every row ends up belonging to `job_id`.
+
+    `digest_minutes` has the recipients without a row so far that want this one in a digest, and of
+    how many minutes; `not_after` is when it must be on its way all the same.
 
     Raises ValueError when a message carries another token or address than its recipient's.
     """
@@ -31,7 +43,7 @@ def prepare(job_id: int, changelist_id: str, review_version: int, messages: Mapp
     ]
     doubtful = DeliveryAttempt.objects.filter(
         delivery=OuterRef("pk"),
-        outcome__in=[SendOutcome.STARTED, SendOutcome.ACCEPTED, SendOutcome.AMBIGUOUS],
+        outcome__in=digests.DOUBTFUL,
     )
     with transaction.atomic():
         Delivery.objects.bulk_create(rows, ignore_conflicts=True)
@@ -47,6 +59,8 @@ def prepare(job_id: int, changelist_id: str, review_version: int, messages: Mapp
                 payload_sha256=row.payload_sha256,
                 updated_at=Now(),
             )
+        if digest_minutes:
+            digests.join(job_id, digest_minutes, not_after)
 
 
 def _row(job_id: int, changelist_id: str, review_version: int, recipient: str, message: Message) -> Delivery:

@@ -159,3 +159,16 @@ _CHANNELS: Mapping[str, Callable[[str], str]] = {
     "swarm": _swarm,
 }
 CHANNELS = tuple(_CHANNELS)
+# Of a channel that has no provider without them.
+_VARIABLES = {"slack": "SLACK_BOT_TOKEN", "swarm": "SWARM_URL, SWARM_USER and SWARM_TICKET"}
+
+
+def without_provider(channel: str, problem: str = "") -> str:
+    """Return why nothing can be sent to a channel, and what to set.
+
+    `problem`: what is wrong with its settings, where they are there.
+    """
+    if problem:
+        return f"the provider of {channel} recipients cannot be made: {problem}"
+    variables = _VARIABLES.get(channel)
+    return f"no provider is configured for {channel} recipients" + (f": set {variables}" if variables else "")

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import assert_never
 
 import structlog
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, Q, QuerySet
 from django.db.models.functions import Now
 
 from criticizer import dependencies, outbox
@@ -25,7 +25,7 @@ from criticizer.failures import (
     UncertainFailure,
     Waiting,
 )
-from notifications import choices, frozen, history, ledger
+from notifications import choices, digests, frozen, history, ledger
 from notifications.choices import Facts, Step
 from notifications.circuits import dependency_of
 from notifications.models import Delivery, DeliveryAttempt
@@ -101,7 +101,7 @@ def _look(row: Delivery, provider: Provider, facts: Facts, *, noting: bool = Tru
         if noting:
             ledger.note_look(row, answer.evidence, answer.detail)
         return False
-    found = answer.notification_id or row.notification_id or f"found:{row.token}"
+    found = answer.notification_id or row.notification_id or f"found:{question.message.token}"
     _must(ledger.back_fill(row, found, SendOutcome.FOUND, "found at the provider"))
     log.info("delivery_back_filled", delivery=row.pk, job=row.job_id)
     return True
@@ -113,11 +113,13 @@ def settle(job_id: int, providers: Mapping[str, Provider], *, may_go_on: bool = 
     What is absent goes back to PENDING, for the caller to supersede or cancel. With `may_go_on`
     the job may be replayed: what its provider would take again for one message is left for that.
     Only for jobs whose notify stage nobody holds: an open attempt is taken for an abandoned one.
+    What is told in another job's message is decided with that.
     """
     left = 0
-    for row in Delivery.objects.filter(
+    rows = Delivery.objects.filter(
         job_id=job_id, status__in=[DeliveryStatus.SENDING, DeliveryStatus.RECONCILING]
-    ):
+    )
+    for row in digests.carriers(rows):
         try:
             finding = settle_row(row, providers.get(split(row.recipient)[0]))
             if finding is Finding.ABSENT:
@@ -138,7 +140,7 @@ def ask_again(providers: Mapping[str, Provider], *, within: timedelta, limit: in
     """
     found: set[int] = set()
     rows = Delivery.objects.filter(status=DeliveryStatus.UNCERTAIN, updated_at__gte=Now() - within)
-    for row in rows.order_by("?")[:limit]:
+    for row in digests.carriers(rows).order_by("?")[:limit]:
         provider = providers.get(split(row.recipient)[0])
         if provider is None or is_elsewhere(row, provider):
             continue
@@ -146,8 +148,9 @@ def ask_again(providers: Mapping[str, Provider], *, within: timedelta, limit: in
         if not choices.can_be_asked(capabilities, knows_id=bool(row.notification_id)):
             continue
         try:
+            jobs = _jobs(row)
             if _look(row, provider, history.facts(row), noting=False):
-                found.add(row.job_id)
+                found |= jobs
         except (Failure, Waiting) as error:
             log.warning("delivery_not_asked_again", delivery=row.pk, reason=_reason(error))
     return found
@@ -184,7 +187,10 @@ def audit_sent(
         rows = rows.filter(job_id=job_id)
     if within is not None:
         rows = rows.filter(updated_at__gte=Now() - within)
-    for row in rows.order_by("id")[:limit]:
+    # Of what was told in one message, the row that has its attempts.
+    found = {row.pk: row for row in map(digests.carrier_of, rows.order_by("id")[:limit])}
+    for row in found.values():
+        jobs = _jobs(row)
         audit.suspicious += 1
         if row.notification_id:
             _alert(row, "no attempt was accepted")
@@ -195,26 +201,35 @@ def audit_sent(
         except (Failure, Waiting) as error:
             # It stays in reconciliation: nothing is sent before it is answered.
             log.warning("delivery_not_settled", delivery=row.pk, reason=_reason(error))
-            audit.requeued.add(row.job_id)
+            audit.requeued |= jobs
             continue
         if finding is Finding.SENT:
             audit.back_filled += 1
         elif finding is Finding.HELD:
             audit.held += 1
         else:
-            audit.requeued.add(row.job_id)
+            audit.requeued |= jobs
     return audit
 
 
 def _without_evidence() -> QuerySet[Delivery]:
-    evidence = DeliveryAttempt.objects.filter(delivery=OuterRef("pk"), outcome__in=_EVIDENCE)
-    return Delivery.objects.filter(
+    evidence = DeliveryAttempt.objects.filter(delivery=digests.evidence_key(), outcome__in=_EVIDENCE)
+    # The carrier is gone with its job: that is no sign of anything.
+    is_lost = Q(digest__closed_at__isnull=False, digest__carrier__isnull=True)
+    return Delivery.objects.exclude(is_lost).filter(
         Q(status=DeliveryStatus.SENT) & ~Exists(evidence)
         | Q(
             status__in=[DeliveryStatus.PENDING, DeliveryStatus.SENDING, DeliveryStatus.RECONCILING],
             notified_at__isnull=False,
         )
     )
+
+
+def _jobs(row: Delivery) -> set[int]:
+    """Return the jobs of what is told in one message with the row."""
+    if row.digest_id is None:
+        return {row.job_id}
+    return set(digests.told_with(row).values_list("job_id", flat=True))
 
 
 def _reason(error: Failure | Waiting) -> str:

@@ -15,9 +15,9 @@ from django.db.models.functions import Now
 
 from criticizer import dependencies, outbox, sql
 from criticizer.failures import Failure, Waiting
-from notifications import choices, frozen, ledger
+from notifications import choices, digests, frozen, ledger
 from notifications.circuits import dependency_of
-from notifications.models import Delivery
+from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Capabilities, Evidence, Provider, Question, capabilities_for
 from notifications.recipients import split
 from notifications.reconcile import is_elsewhere
@@ -40,7 +40,7 @@ def audit_sample(providers: Mapping[str, Provider], size: int) -> Counter[Eviden
     away: set[str] = set()
     picked = [row["id"] for row in sql.rows(_PICK, {"size": size})]
     rows = Delivery.objects.filter(pk__in=picked, status=DeliveryStatus.SENT)
-    for row in rows.annotate(now=Now()):
+    for row in rows.annotate(now=Now()).select_related("digest"):
         channel, address = split(row.recipient)
         provider = providers.get(channel)
         if provider is None or channel in away or is_elsewhere(row, provider):
@@ -56,7 +56,9 @@ def audit_sample(providers: Mapping[str, Provider], size: int) -> Counter[Eviden
             continue
         answers[answer.evidence] += 1
         if answer.evidence is Evidence.ABSENT:
-            ledger.note_look(row, Evidence.ABSENT, "asked about in a sample of what was sent")
+            ledger.note_look(
+                digests.carrier_of(row), Evidence.ABSENT, "asked about in a sample of what was sent"
+            )
             log.error("delivery_sample_absent", delivery=row.pk, job=row.job_id, provider=provider.name)
     return answers
 
@@ -72,6 +74,6 @@ def _means_something(row: Delivery, capabilities: Capabilities) -> bool:
 
 
 def _question(row: Delivery) -> Question:
-    sent = row.attempt_rows.order_by("id").first()
+    sent = DeliveryAttempt.objects.filter(delivery_id=digests.carrier_id(row)).order_by("id").first()
     started = sent.started_at if sent else row.created_at
     return Question(frozen.thaw(row), row.notification_id, started.timestamp())

@@ -4,6 +4,8 @@
     deliver   per row: re-read ► settle what may have happened ► may the provider be called?
               ► claim, attempt on disk ► send (no transaction open) ► one UPDATE: id, time, sent
 
+A recipient's digest is one delivery that carries others (`digests`): one message, one UPDATE for all.
+
 Callers see to it that one worker at a time delivers a job (the stage's lease). Should two
 meet all the same, the claim's guard lets one of them send.
 """
@@ -25,7 +27,7 @@ from criticizer.failures import (
     UncertainFailure,
     Waiting,
 )
-from notifications import choices, frozen, ledger, reconcile, suppressions
+from notifications import choices, config, digests, frozen, ledger, reconcile, suppressions
 from notifications.circuits import dependency_of
 from notifications.decisions import (
     abandon_uncertain,
@@ -40,7 +42,7 @@ from notifications.frozen import token_for
 from notifications.models import Delivery
 from notifications.preparing import prepare, unnotified
 from notifications.providers.base import ABOUT_RECIPIENT, Message, Provider, capabilities_for
-from notifications.recipients import split
+from notifications.recipients import split, without_provider
 from notifications.reconcile import Audit, Finding, ask_again, audit_sent, settle
 from notifications.states import DeliveryStatus, SendOutcome
 from notifications.tally import Outcome, Step, Tally
@@ -78,9 +80,9 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
 
     Raises, after all rows, in this order: what is a defect of ours as it came; else
     RetryableFailure when any row is to be repeated (with the largest Retry-After); else Waiting
-    when a row's provider must not be called now (the shortest wait); else UncertainFailure
-    DELIVERY_UNCERTAIN when any row waits for an operator; else PermanentFailure with the class
-    of a refused row. Must not be called in a transaction.
+    when a row's provider must not be called now or its digest is not due (the shortest wait);
+    else UncertainFailure DELIVERY_UNCERTAIN when any row waits for an operator; else
+    PermanentFailure with the class of a refused row. Must not be called in a transaction.
     """
     tally = Tally()
     for delivery_id in list(
@@ -122,6 +124,8 @@ def _deliver_row(
 ) -> Step:
     """Bring one delivery to its end; raise what stands in its way."""
     row = ledger.read(delivery_id)
+    if row.digest_id is not None:
+        row = digests.turn(row)
     if row.status == DeliveryStatus.SENT:
         return Step.ALREADY_SENT
     if row.status in _GIVEN_UP:
@@ -138,7 +142,7 @@ def _deliver_row(
         finding = reconcile.settle_row(row, provider)
         if finding is Finding.SENT:
             return Step.SENT
-        row = ledger.read(delivery_id)
+        row = ledger.read(row.pk)
         if finding is Finding.HELD:
             raise _uncertain(row)
         in_doubt = finding is Finding.REPEATABLE
@@ -149,17 +153,27 @@ def _deliver_row(
     # Before the claim: a provider that must not be called now costs the row nothing.
     permit = dependencies.admit(dependency_of(row.recipient, provider))
     try:
-        claimed = ledger.claim(row, provider.name)
-        if claimed is None:
-            raise RetryableFailure(
-                ErrorClass.WRITE_CONFLICT,
-                Place.DATABASE,
-                "another worker took the delivery",
-                context=_context(row),
-            )
+        claimed = _claimed(row, provider)
+        if claimed.digest_id is not None:
+            message = frozen.thaw(ledger.read(row.pk))  # fixed by the claim
         return _send(row, claimed, provider, message, permit, in_doubt=in_doubt)
     finally:
         permit.release()  # of one that was not reported
+
+
+def _claimed(row: Delivery, provider: Provider) -> ledger.Claim:
+    """Claim the row, or raise what becomes of a job whose delivery another worker took."""
+    claimed = ledger.claim(row, provider.name)
+    if claimed is not None:
+        return claimed
+    if row.digest_id is not None:
+        raise digests.is_taken()  # all the jobs of a digest come at once: no failure of any of them
+    raise RetryableFailure(
+        ErrorClass.WRITE_CONFLICT,
+        Place.DATABASE,
+        "another worker took the delivery",
+        context=_context(row),
+    )
 
 
 def _message(row: Delivery, provider: Provider | None) -> Message:
@@ -169,7 +183,7 @@ def _message(row: Delivery, provider: Provider | None) -> Message:
             raise PermanentFailure(
                 ErrorClass.CONFIG_INVALID,
                 Place.CONFIGURATION,
-                "no provider is configured for the recipient's channel",
+                _no_provider(row.recipient),
                 context=_context(row),
             )
         # What may have been sent already is settled first, whoever wants no mail any more.
@@ -181,6 +195,11 @@ def _message(row: Delivery, provider: Provider | None) -> Message:
         if row.status == DeliveryStatus.PENDING:
             ledger.move(row, DeliveryStatus.FAILED, failure=failure)
         raise
+
+
+def _no_provider(recipient: str) -> str:
+    channel = split(recipient)[0]
+    return without_provider(channel, config.problems().get(channel, ""))
 
 
 def _send(

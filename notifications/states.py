@@ -12,7 +12,7 @@ class DeliveryStatus(models.TextChoices):
     RECONCILING = "reconciling", "Reconciling"  # asking the provider before anything else
     UNCERTAIN = "uncertain", "Uncertain"  # may have been sent, nobody can say: an operator decides
     FAILED = "failed", "Failed"  # permanently refused
-    SUPERSEDED = "superseded", "Superseded"  # a newer version was requested before it was sent
+    SUPERSEDED = "superseded", "Superseded"  # unsent: a newer version, or its recipient was edited away
     CANCELLED = "cancelled", "Cancelled"  # its job was cancelled or timed out before it was sent
     ABANDONED = "abandoned", "Abandoned"  # an operator gave it up; whether it arrived nobody knows
 

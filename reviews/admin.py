@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from criticizer.addresses import client_address
-from criticizer.admin import ReadOnlyAdmin, one_of, state_column
+from criticizer.admin import ReadOnlyAdmin, one_of, state_column, titled
 from criticizer.keyset import KeysetAdmin
 from criticizer.search import SearchGrammar
 from deadletters.forms import ReasonForm
@@ -49,13 +49,20 @@ from reviews.scopes import scope_of
 @admin.register(ReviewJob)
 class ReviewJobAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     change_form_template = "admin/reviews/reviewjob/change_form.html"
-    list_display = ("changelist", "review_version", "state", "title", "author", "created_at", "is_late")
+    list_display = (
+        "changelist",
+        titled("review_version", "version"),
+        "state",
+        titled("title", "title", "words"),
+        titled("author", "author", "words"),
+        titled("created_at", "requested"),
+    )
     orderings = job_lists.JOB_ORDERINGS
     search_keys = job_lists.JOB_KEYS
     search_words = JOB_WORDS
     starting_views = job_lists.JOB_VIEWS
     fields = readonly_fields = ("state",)  # change_form.html shows the whole job
-    state = state_column("status")
+    status_word = state_column("status")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).filter(scope_of(request.user).of_jobs()).defer("recipients")
@@ -63,6 +70,11 @@ class ReviewJobAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     @admin.display(description="changelist", ordering="changelist_id")
     def changelist(self, job: ReviewJob) -> SafeString:
         return format_html('<span class="path">{}</span>', job.changelist_id)
+
+    @admin.display(description="state")
+    def state(self, job: ReviewJob) -> SafeString:
+        word = self.status_word(job)
+        return format_html('{} <span class="quiet">late</span>', word) if job.is_late else word
 
     def view_on_site(self, job: ReviewJob) -> str:
         return reverse("reviews:detail", args=[job.pk])
@@ -133,7 +145,7 @@ class AllowListEntryAdmin(AuditedAdmin):
 
     events = AllowListEntryEvent
     form = AllowListEntryForm
-    list_display = ("pattern", "kind", "position", "reason")
+    list_display = (titled("pattern", "pattern", "path"), "kind", "position", "reason")
     list_filter = (one_of("kind", "kind", AllowListEntry.Kind.choices),)
     search_fields = ("pattern__startswith",)
     ordering = ("position", "id")
@@ -174,7 +186,15 @@ class AllowListEntryAdmin(AuditedAdmin):
 class AllowListEditAdmin(EditsAdmin):
     """Every edit of the allow-list, deleted lines included."""
 
-    list_display = ("pgh_created_at", "who", "what", "pattern", "kind", "reason", "where")
+    list_display = (
+        titled("pgh_created_at", "when"),
+        "who",
+        "what",
+        titled("pattern", "pattern", "path"),
+        "kind",
+        "reason",
+        "where",
+    )
     search_fields = ("pattern__startswith",)
 
 
@@ -183,7 +203,16 @@ class ArtifactAdmin(ReadOnlyAdmin):
     """Which artifacts exist, for how long, and a way to read one, which is always recorded."""
 
     change_form_template = "admin/reviews/artifact/change_form.html"
-    list_display = ("job", "kind", "is_raw", "size_bytes", "created_at", "expires_at", "deleted_at", "fault")
+    list_display = (
+        titled("job", "review", "path"),
+        "kind",
+        "contents",
+        titled("size_bytes", "bytes"),
+        titled("created_at", "written"),
+        titled("expires_at", "kept until"),
+        titled("deleted_at", "deleted"),
+        "fault",
+    )
     list_select_related = ("job",)
     list_filter = (
         one_of("kind", "kind", Artifact.Kind.choices),
@@ -196,6 +225,10 @@ class ArtifactAdmin(ReadOnlyAdmin):
         "job", "kind", "is_raw", "name", "size_bytes", "created_at", "expires_at", "deleted_at",
         "key_id", "checked_at", "fault",
     )  # fmt: skip
+
+    @admin.display(description="contents")
+    def contents(self, artifact: Artifact) -> str:
+        return "raw" if artifact.is_raw else "redacted"
 
     def get_urls(self) -> list[URLPattern]:
         # Not behind `admin_view`: who is logged in and refused must leave a trace, not be sent to log in.
@@ -246,7 +279,14 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     """Keys are made and revoked here; the key itself is shown once and its digest never."""
 
     add_form_template = "admin/change_form.html"  # the read-only form has no button to save with
-    list_display = ("name", "role", "prefix", "state", "created_at", "last_used_at")
+    list_display = (
+        titled("name", "name", "path"),
+        "state",
+        "role",
+        titled("prefix", "begins with", "path"),
+        titled("created_at", "made"),
+        titled("last_used_at", "last used"),
+    )
     list_filter = (one_of("role", "role", ApiKey.Role.choices),)
     search_fields = ("name",)
     ordering = ("name",)

@@ -28,7 +28,7 @@ _FIELDS = {
     AllowListEntryEvent: ("kind", "pattern", "position", "reason"),
     ViewerScopeEvent: ("group_id", "prefix", "reason"),
     SubscriptionEvent: ("owner_id", "recipient", "pattern", "author", "reason"),
-    PreferenceEvent: ("recipient", "threshold", "muted_until", "actor", "reason"),
+    PreferenceEvent: ("recipient", "threshold", "digest_minutes", "muted_until", "actor", "reason"),
 }
 
 

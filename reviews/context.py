@@ -57,8 +57,10 @@ def stopped_dependencies() -> list[str]:
     }
     sentences = []
     for name, (place, meanwhile) in known.items():
-        if states.get(name) in {CircuitState.OPEN, CircuitState.HALF_OPEN}:
+        if states.get(name) == CircuitState.OPEN:
             sentences.append(f"{place} is not answering; {meanwhile}")
+        elif states.get(name) == CircuitState.HALF_OPEN:
+            sentences.append(f"{place} is being tried again; {meanwhile}")
         elif states.get(name) == CircuitState.FORCED_OPEN:
             sentences.append(f"{place} is not called for now, on an operator's word; {meanwhile}")
     return sentences

@@ -172,11 +172,11 @@ def latency_lines(window: Window, figures: Figures) -> Chart:
     ]
     return charts.lines(
         "latency",
-        "95 of 100 took at most",
+        "p95 of the time",
         _names(window, figures),
         series,
         charts.seconds,
-        "Time that 95 of 100 successful attempts took at most, by stage, and of whole reviews",
+        "95th percentile (p95) of the time of successful attempts, by stage, and of whole reviews",
     )
 
 

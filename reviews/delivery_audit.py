@@ -47,13 +47,17 @@ _LATELY = timedelta(days=7)
 
 @dataclass(slots=True)
 class Report:
-    """What one run found. Numbers of deliveries, but for `redelivered` and `found`: ids of jobs."""
+    """What one run found. Numbers of deliveries, but for the last three, which hold ids of jobs.
+
+    `told_together`: succeeded, due again, and told in the message of another such job.
+    """
 
     suspicious: int = 0
     held: int = 0
     unsettled: int = 0
     absent_in_sample: int = 0
     redelivered: set[int] = field(default_factory=set)
+    told_together: list[int] = field(default_factory=list)
     found: set[int] = field(default_factory=set)
 
 
@@ -99,6 +103,8 @@ def _audit(providers: Mapping[str, Provider], *, is_whole: bool) -> Report:
     report.suspicious, report.held = suspicious.suspicious, suspicious.held
     for row in sql.rows(_LEFT_OPEN, {"grace": outbox.scaled(GRACE_SECONDS), "limit": _AT_ONCE}):
         _settle(row["job_id"], JobStatus(row["status"]), providers, report, is_newest=row["newest"])
+    for job_id in report.told_together:
+        _redeliver(job_id, providers, report)
     report.found = sending.ask_again(providers, within=_ASK_AGAIN_FOR)
     for job_id in report.found:
         decided.go_on(job_id, actor=SYSTEM, reason="the provider was found to have the message")
@@ -151,6 +157,10 @@ def _redeliver(job_id: int, providers: Mapping[str, Provider], report: Report) -
     try:
         sent = sending.deliver(job_id, providers, may_continue=lambda: _is_newest(job_id)).sent
     except (Failure, Waiting) as error:
+        if isinstance(error, Waiting) and not error.dependency and job_id not in report.told_together:
+            # Another of these jobs carries its digest: by the end of the run it has been sent.
+            report.told_together.append(job_id)
+            return
         report.unsettled += 1
         log.error("delivery_not_made_after_success", job=job_id, reason=type(error).__name__)
         return

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from criticizer import processes
+from reviews import demo_example
 
 COMMITS = 6
+REPOSITORY = "demo"  # in GIT_REPOSITORIES
 START_SECONDS = 60.0
 REVIEW_SECONDS = 150.0
 RECIPIENT = "mail:demo@example.com"
@@ -23,31 +26,74 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 _FINAL = {"succeeded", "dead_lettered", "timed_out", "cancelled", "superseded"}
 
 
+# Of an installation whose `.env` lies here, none of this is the demo's: it keeps to its own
+# database and files, and tells nobody outside. Empty means unset.
+_NOT_THE_DEMOS = (
+    "DATABASE_URL",
+    "DATABASE_URL_FILE",
+    "DATABASE_OWNER_URL",
+    "DATABASE_OWNER_URL_FILE",
+    "ARTIFACT_STORAGE",
+    "DEFAULT_RECIPIENTS",
+    "OPERATOR_ALERTS",
+    "GIT_WATCH",
+)
+
+
 class DemoError(Exception):
     """The demo cannot go on; the text says why and what to do."""
 
 
-def set_environment(arguments: list[str]) -> None:
-    """Prepare the environment of the demo before settings are read from it.
+@dataclass(frozen=True)
+class Commit:
+    """A commit to review, by the name of its repository in GIT_REPOSITORIES."""
 
-    `arguments` are those of `manage.py demo`; only `--repo` matters here.
+    repository: str
+    sha: str
+    subject: str
+
+    @property
+    def changelist_id(self) -> str:
+        return f"git:{self.repository}@{self.sha}"
+
+
+def set_environment(arguments: list[str]) -> None:
+    """Prepare the environment of the demo, and its example, before settings are read.
+
+    `arguments` are those of `manage.py demo`; only `--repo` matters here. Ends the process with
+    a sentence where the repository cannot be reviewed: settings would name another variable.
     """
+    repository = _repository(arguments)
+    data_dir = Path(os.environ.get("CRITICIZER_DATA_DIR") or BASE_DIR / "var").absolute() / "demo"
+    example = data_dir / demo_example.NAME
+    if not {"-h", "--help"} & set(arguments):
+        try:
+            newest_commits(repository, 1)
+            data_dir.mkdir(parents=True, exist_ok=True)
+            demo_example.make(example, git_command())
+        except (DemoError, demo_example.ExampleError, OSError) as error:
+            sys.exit(f"The demo failed: {error}")
+    os.environ.update(dict.fromkeys(_NOT_THE_DEMOS, ""))
+    os.environ.update(
+        CRITICIZER_DATA_DIR=str(data_dir),
+        CHANGE_SOURCES="git",
+        GIT_REPOSITORIES=f"{REPOSITORY}={repository},{demo_example.NAME}={example}",
+        DEPOT_ALLOW_LIST=f"//{REPOSITORY}/...,//{demo_example.NAME}/...",
+        ALLOWED_HOSTS="127.0.0.1,localhost",
+        API_THROTTLE="6000/min",
+        MAIL_PROVIDER="maildir",
+    )
+    os.environ.setdefault("LOG_LEVEL", "WARNING")
+
+
+def _repository(arguments: list[str]) -> Path:
     repository = BASE_DIR
     for position, argument in enumerate(arguments):
         if argument.startswith("--repo="):
             repository = Path(argument.removeprefix("--repo="))
         elif argument == "--repo" and position + 1 < len(arguments):
             repository = Path(arguments[position + 1])
-    os.environ.pop("DATABASE_URL", None)
-    os.environ.update(
-        CRITICIZER_DATA_DIR=str(BASE_DIR / "var" / "demo"),
-        CHANGE_SOURCES="git",
-        GIT_REPOSITORIES=f"demo={repository.expanduser().absolute()}",
-        DEPOT_ALLOW_LIST="//demo/...",
-        ALLOWED_HOSTS="127.0.0.1,localhost",
-        API_THROTTLE="6000/min",
-    )
-    os.environ.setdefault("LOG_LEVEL", "WARNING")
+    return repository.expanduser().absolute()
 
 
 def free_port() -> int:
@@ -57,23 +103,25 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def newest_commits(repository: Path, count: int) -> list[str]:
-    """Return up to `count` commit ids of a repository, oldest of them first. Raises DemoError."""
+def example_commit(data_dir: Path) -> Commit:
+    """Return the newest commit of the repository that `set_environment` made. Raises DemoError."""
+    (newest,) = newest_commits(data_dir / demo_example.NAME, 1)
+    return replace(newest, repository=demo_example.NAME)
+
+
+def git_command() -> str:
+    """Return the absolute path of git. Raises DemoError."""
     git = shutil.which("git")
     if git is None:
         raise DemoError("git is not installed: install it, then run the demo again.")
+    return str(Path(git).absolute())
+
+
+def newest_commits(repository: Path, count: int) -> list[Commit]:
+    """Return up to `count` commits of a repository, oldest of them first. Raises DemoError."""
+    command = [git_command(), "-C", str(repository), "log", f"-{count}", "--no-merges", "--format=%H %s"]
     status, output, errors = processes.run(
-        [
-            git,
-            "-c",
-            "safe.directory=*",
-            "-C",
-            str(repository),
-            "log",
-            f"-{count}",
-            "--no-merges",
-            "--format=%H",
-        ],
+        command,
         timeout_seconds=30,
         environment={
             **os.environ,
@@ -82,13 +130,13 @@ def newest_commits(repository: Path, count: int) -> list[str]:
             "GIT_CONFIG_VALUE_0": "*",
         },
     )
-    commits = output.split()
-    if status != 0 or not commits:
+    lines = [line.partition(" ") for line in output.splitlines()]
+    if status != 0 or not lines:
         why = errors.strip().splitlines()[-1:] or ["it has no commits"]
         raise DemoError(
             f"{repository} cannot be reviewed ({why[0]}): set REPO to a git repository with commits."
         )
-    return commits[::-1]
+    return [Commit(REPOSITORY, sha, subject) for sha, _, subject in reversed(lines)]
 
 
 @dataclass
@@ -119,18 +167,19 @@ class Client:
             last = str(answer.json().get("reason", answer.status_code))
         raise DemoError(f"the service did not become ready in {START_SECONDS:.0f} s ({last}); see the logs.")
 
-    def post(self, commit: str) -> int:
+    def post(self, commit: Commit) -> int:
         """Request the review of a commit and return the job's id. Raises DemoError."""
         answer = self._http.post(
             "/api/v1/reviews/",
             json={
-                "idempotency_key": f"demo-{commit}",
-                "changelist_id": f"git:demo@{commit}",
+                "idempotency_key": f"demo-{commit.sha}",
+                "changelist_id": commit.changelist_id,
                 "recipients": [RECIPIENT],
             },
         )
         if answer.status_code not in (200, 201):
-            raise DemoError(f"the API refused commit {commit[:12]}: {answer.status_code} {answer.text[:300]}")
+            said = f"{answer.status_code} {answer.text[:300]}"
+            raise DemoError(f"the API refused commit {commit.sha[:12]}: {said}")
         return int(answer.json()["id"])
 
     def job(self, job_id: int) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from django.conf import settings
 from criticizer import sql
 from criticizer.dependencies import name_of
 from deadletters.results import Failed
+from notifications import config as notification_config
+from notifications.recipients import CHANNELS, without_provider
 from reviews import config
 from reviews.states import Stage
 
@@ -62,6 +64,15 @@ def source_of(job_id: int, stage: str, changelist_id: str, delivery_id: object =
         recipient = sql.value("SELECT recipient FROM deliveries WHERE id = %(id)s", {"id": delivery_id})
         return of_recipient(recipient) if recipient else ""
     return ""
+
+
+def why_not_configured(name: str) -> str:
+    """Return what to set, where a channel's dependency has no provider to be reached by; "" when it has."""
+    kind, _, rest = name.partition(":")
+    channel = {"maildir": "mail"}.get(rest, rest.partition(":")[0])
+    if kind != "provider" or channel not in CHANNELS or channel in notification_config.providers():
+        return ""
+    return without_provider(channel, notification_config.problems().get(channel, ""))
 
 
 def of_recipient(recipient: str) -> str:

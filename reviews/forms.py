@@ -11,7 +11,7 @@ from django.db.models import Model
 from reviews.keys import check_tree
 from reviews.models import AllowListEntry, ApiKey
 from reviews.sources.allowlist import AllowList, validate_line
-from reviews.states import JobStatus
+from reviews.words import STATES_FOR_READERS
 
 M = TypeVar("M", bound=Model)
 
@@ -20,7 +20,7 @@ class ReviewFilter(forms.Form):
     """What the reviews list is narrowed to. Empty fields narrow nothing."""
 
     changelist = forms.CharField(max_length=128, required=False)
-    status = forms.ChoiceField(choices=[("", "Any status"), *JobStatus.choices], required=False)
+    status = forms.ChoiceField(choices=[("", "Any status"), *STATES_FOR_READERS], required=False)
     text = forms.CharField(
         max_length=100, required=False, label="Words", help_text="Of the title or the author's name."
     )

@@ -7,7 +7,7 @@ or reorder text (bidirectional overrides, zero-width, control) are shown by name
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -27,12 +27,16 @@ _SIGNS = {"+": "+", "-": "\N{MINUS SIGN}"}
 
 @dataclass(frozen=True, slots=True)
 class CodeRow:
-    """One line of an excerpt. `kind` is added, removed or context; `html` is safe."""
+    """One line of an excerpt. `kind` is added, removed or context; `html` is safe.
+
+    `is_meant` says that the finding is about this line: the others stand around it.
+    """
 
     number: int | None
     kind: str
     sign: str
     html: SafeString
+    is_meant: bool = False
 
 
 def visible(text: str) -> str:
@@ -46,15 +50,22 @@ def _is_hidden(character: str) -> bool:
     return character not in "\t\n" and unicodedata.category(character) in {"Cc", "Cf", "Zl", "Zp", "Cs", "Co"}
 
 
-def excerpt_rows(file: str, excerpt: object) -> list[CodeRow]:
+def _none(number: int | None, kind: str) -> bool:
+    return False
+
+
+def excerpt_rows(
+    file: str, excerpt: object, is_meant: Callable[[int | None, str], bool] = _none
+) -> list[CodeRow]:
     """Return a finding's stored excerpt, `[[line or null, kind, text], …]`, highlighted by file name.
 
-    Rows of any other shape are left out; at most `MAX_ROWS` rows of `MAX_LINE_CHARS` are kept.
+    `is_meant` says of a line and its kind whether the finding is about it. Rows of any other shape
+    are left out; at most `MAX_ROWS` rows of `MAX_LINE_CHARS` are kept.
     """
     rows = list(_well_formed(excerpt))[:MAX_ROWS]
     htmls = _highlighted([text for _, _, text in rows], _lexer_name_part(file))
     return [
-        CodeRow(number, _KINDS.get(kind, "context"), _SIGNS.get(kind, " "), html)
+        CodeRow(number, _KINDS.get(kind, "context"), _SIGNS.get(kind, " "), html, is_meant(number, kind))
         for (number, kind, _), html in zip(rows, htmls, strict=True)
     ]
 

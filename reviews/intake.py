@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from django.conf import settings
@@ -62,12 +62,17 @@ class IntakeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IntakeResult:
-    """`job_id` is the created or the original job; None on a conflict."""
+    """`job_id` is the created or the original job; None on a conflict.
+
+    `not_added`: recipients of the request that the original job does not name; nobody tells them.
+    """
 
     outcome: IntakeOutcome
     job_id: int | None
-    payload_mismatch: bool = False
-    newest_version: int | None = None  # on a conflict
+    payload_mismatch: bool = False  # the original was requested with another body
+    newest_version: int | None = None  # of the changelist; None for a new job
+    not_added: tuple[str, ...] = ()
+    is_same_version: bool = True  # the original is of the changelist and the version asked for
 
 
 # %(rerun)s: the locked path has already looked at the other versions.
@@ -91,10 +96,10 @@ due AS (
 SELECT job.id, pg_notify(%(channel)s, '') FROM job, due"""
 
 _EXISTING = """
-SELECT id, idempotency_key = %(key)s AS same_key, request_sha256, review_version
+SELECT id, true AS same_key, request_sha256, changelist_id, review_version, recipients, recipients_are
   FROM jobs WHERE idempotency_key = %(key)s
 UNION ALL
-(SELECT id, false, request_sha256, review_version
+(SELECT id, false, request_sha256, changelist_id, review_version, recipients, recipients_are
    FROM jobs WHERE changelist_id = %(changelist)s ORDER BY review_version DESC)"""
 
 
@@ -162,17 +167,33 @@ def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) 
 def _existing(request: ReviewRequest) -> IntakeResult | None:
     """Answer from what is there; None when only a rerun can follow."""
     found = sql.rows(_EXISTING, {"key": request.idempotency_key, "changelist": request.changelist_id})
+    versions = [row for row in found if not row["same_key"]]
+    newest = max((row["review_version"] for row in versions), default=None)
     for row in found:
         if row["same_key"]:
-            mismatch = row["request_sha256"] != request.sha256
-            return IntakeResult(IntakeOutcome.DUPLICATE_KEY, row["id"], payload_mismatch=mismatch)
-    for row in found:
+            return _original(IntakeOutcome.DUPLICATE_KEY, request, row, newest)
+    for row in versions:
         if row["review_version"] == request.review_version:
-            return IntakeResult(IntakeOutcome.SAME_VERSION, row["id"])
-    newest = max((row["review_version"] for row in found), default=None)
+            return _original(IntakeOutcome.SAME_VERSION, request, row, newest)
     if newest is not None and (request.review_version < newest or not request.rerun):
         return IntakeResult(IntakeOutcome.VERSION_CONFLICT, None, newest_version=newest)
     return None
+
+
+def _original(
+    outcome: IntakeOutcome, request: ReviewRequest, row: dict[str, Any], newest: int | None
+) -> IntakeResult:
+    """Answer with the job that is there, and with what of the request it does not have."""
+    named = () if row["recipients_are"] == "to_find" else json.loads(row["recipients"])
+    wanted = (request.changelist_id, request.review_version)
+    return IntakeResult(
+        outcome,
+        row["id"],
+        payload_mismatch=row["request_sha256"] != request.sha256,
+        newest_version=newest,
+        not_added=tuple(recipient for recipient in request.recipients if recipient not in named),
+        is_same_version=(row["changelist_id"], row["review_version"]) == wanted,
+    )
 
 
 def lock_changelist(changelist_id: str) -> None:

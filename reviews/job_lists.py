@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from criticizer.admin import ReadOnlyAdmin, state_column
+from criticizer.admin import ReadOnlyAdmin, state_column, titled
 from criticizer.failures import ErrorClass
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import Key, SearchGrammar, SearchProblem, age, exact, flags, number
@@ -79,7 +79,16 @@ JOB_VIEWS = {
 class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     """Every try at a stage: what the numbers of the dashboard are made of."""
 
-    list_display = ("number_of", "stage", "state", "why", "job", "worker", "started_at", "took")
+    list_display = (
+        "number_of",
+        "stage",
+        "state",
+        "why",
+        "job",
+        titled("worker", "worker", "path"),
+        titled("started_at", "started"),
+        "took",
+    )
     list_display_links = ("number_of",)
     list_select_related = ("stage_run__job",)
     orderings = {"newest": Ordering("Newest", ("-started_at", "-id"))}

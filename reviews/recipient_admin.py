@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from criticizer.admin import ReadOnlyAdmin, one_of
+from criticizer.admin import ReadOnlyAdmin, one_of, titled
 from notifications import preferences
 from notifications.models import RecipientPreference
 from notifications.recipients import normalise
@@ -55,7 +55,13 @@ class SubscriptionAdmin(AuditedAdmin):
 
     events = SubscriptionEvent
     form = SubscriptionForm
-    list_display = ("pattern", "author", "reader", "reason", "created_at")
+    list_display = (
+        titled("pattern", "pattern", "path"),
+        "author",
+        "reader",
+        "reason",
+        titled("created_at", "since"),
+    )
     list_select_related = ("owner",)
     search_fields = ("pattern__startswith", "recipient__exact", "owner__username__exact")
     search_help_text = "The beginning of a pattern; a recipient or an account, exactly."
@@ -78,22 +84,46 @@ class SubscriptionEditAdmin(EditsAdmin):
     """Every edit of the subscriptions, deleted ones included."""
 
     list_display = (
-        "pgh_created_at", "who", "what", "pattern", "author", "recipient", "owner_id", "reason", "where",
-    )  # fmt: skip
+        titled("pgh_created_at", "when"),
+        "who",
+        "what",
+        titled("pattern", "pattern", "path"),
+        "author",
+        titled("recipient", "recipient", "path"),
+        titled("owner_id", "owner's number"),
+        "reason",
+        "where",
+    )
     search_fields = ("pattern__startswith", "recipient__exact")
+
+
+class DigestForm(DeletionForm):
+    """For how long the reviews of recipients are kept for one mail, and why."""
+
+    minutes = forms.TypedChoiceField(
+        choices=preferences.DigestMinutes.choices, coerce=int, label="Collect reviews for"
+    )
+    field_order = ("minutes", "reason")
 
 
 @admin.register(RecipientPreference)
 class RecipientPreferenceAdmin(ReadOnlyAdmin):
-    """What recipients want. They decide it themselves; an operator may unmute."""
+    """What recipients want. They decide it themselves; an operator may unmute and set their digest."""
 
-    list_display = ("recipient", "threshold", "muted_until", "actor", "updated_at")
+    list_display = (
+        titled("recipient", "recipient", "path"),
+        titled("threshold", "told of"),
+        titled("digest_minutes", "digest"),
+        "muted_until",
+        titled("actor", "changed by"),
+        titled("updated_at", "changed"),
+    )
     list_filter = (one_of("threshold", "threshold", RecipientPreference.Threshold.choices[1:]),)
     search_fields = ("recipient__exact",)
     search_help_text = "A recipient, exactly."
     ordering = ("recipient",)
-    actions = ("unmute",)
-    fields = ("recipient", "threshold", "muted_until", "actor", "reason", "updated_at")
+    actions = ("unmute", "set_digest")
+    fields = ("recipient", "threshold", "digest_minutes", "muted_until", "actor", "reason", "updated_at")
     object_history_template = "admin/reviews/allowlistentry/object_history.html"
 
     def has_unmute_permission(self, request: HttpRequest) -> bool:
@@ -112,14 +142,7 @@ class RecipientPreferenceAdmin(ReadOnlyAdmin):
         """Ask why, then tell the chosen recipients again."""
         form = DeletionForm(request.POST if "confirmed" in request.POST else None)
         if not form.is_valid():
-            context = {
-                **self.admin_site.each_context(request),
-                "title": "Unmute recipients",
-                "opts": self.opts,
-                "form": form,
-                "chosen": queryset[:MAX_CHOSEN],
-            }
-            return TemplateResponse(request, "admin/notifications/recipientpreference/confirm.html", context)
+            return self._question(request, "unmute", "Unmute recipients", form, queryset)
         chosen = list(queryset.values_list("recipient", "muted_until")[:MAX_CHOSEN])
         muted = [recipient for recipient, until in chosen if until is not None and until > timezone.now()]
         for recipient in muted:
@@ -129,12 +152,62 @@ class RecipientPreferenceAdmin(ReadOnlyAdmin):
         self.message_user(request, text, messages.WARNING if skipped else messages.SUCCESS)
         return None
 
+    @admin.action(description="Set the digest\u2026", permissions=["unmute"])
+    def set_digest(
+        self, request: HttpRequest, queryset: QuerySet[RecipientPreference]
+    ) -> TemplateResponse | None:
+        """Ask for how long and why, then keep the chosen recipients' reviews for one mail, or no more."""
+        form = DigestForm(request.POST if "confirmed" in request.POST else None)
+        if not form.is_valid():
+            return self._question(request, "set_digest", "Set the digest of recipients", form, queryset)
+        done, skipped = 0, set()
+        for recipient in queryset.values_list("recipient", flat=True)[:MAX_CHOSEN]:
+            try:
+                preferences.set_digest(
+                    recipient,
+                    form.cleaned_data["minutes"],
+                    request.user.get_username(),
+                    form.cleaned_data["reason"],
+                )
+                done += 1
+            except ValueError as error:
+                skipped.add(f"{recipient}: {error}")
+        text = " ".join([f"{done} set.", *sorted(skipped)])
+        self.message_user(request, text, messages.WARNING if skipped else messages.SUCCESS)
+        return None
+
+    def _question(
+        self,
+        request: HttpRequest,
+        action: str,
+        title: str,
+        form: forms.Form,
+        queryset: QuerySet[RecipientPreference],
+    ) -> TemplateResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "opts": self.opts,
+            "form": form,
+            "asked": action,
+            "chosen": queryset[:MAX_CHOSEN],
+        }
+        return TemplateResponse(request, "admin/notifications/recipientpreference/confirm.html", context)
+
 
 @admin.register(PreferenceEvent)
 class PreferenceEditAdmin(EditsAdmin):
     """Every edit of what recipients want."""
 
     list_display = (
-        "pgh_created_at", "actor", "what", "recipient", "threshold", "muted_until", "reason", "where",
-    )  # fmt: skip
+        titled("pgh_created_at", "when"),
+        titled("actor", "who"),
+        "what",
+        titled("recipient", "recipient", "path"),
+        titled("threshold", "told of"),
+        titled("digest_minutes", "digest"),
+        "muted_until",
+        "reason",
+        "where",
+    )
     search_fields = ("recipient__exact",)

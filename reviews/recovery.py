@@ -6,7 +6,8 @@ harmlessly, once for each dependency and object of this class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.utils.module_loading import import_string
@@ -14,9 +15,10 @@ from django.utils.module_loading import import_string
 from criticizer import dependencies, sql
 from criticizer.failures import Failure
 from criticizer.redaction import clean
-from deadletters.results import Check, Failed
-from reviews import artifacts, changes, config, pipeline
-from reviews.failed_dependencies import dependencies_of
+from criticizer.states import CircuitState
+from deadletters.results import Change, Check, DataField, Failed
+from reviews import artifacts, changes, config, editing, pipeline
+from reviews.failed_dependencies import dependencies_of, why_not_configured
 from reviews.models import Artifact, ReviewJob
 from reviews.sources.fetcher import ChangeFetcher, SecurityViolation
 from reviews.sources.registry import source_for
@@ -51,13 +53,17 @@ SELECT j.status,
        (SELECT count(*) FROM findings f WHERE f.job_id = j.id) AS findings,
        (SELECT count(*) FROM coverage c WHERE c.job_id = j.id) AS coverage,
        jsonb_array_length(j.recipients) AS recipients,
-       (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id) AS deliveries,
+       (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id AND d.status <> 'superseded') AS deliveries,
        (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id AND d.status = 'abandoned') AS abandoned,
        (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id AND d.status = 'sent'
            AND d.notification_id <> '' AND d.notified_at IS NOT NULL
-           AND EXISTS (SELECT FROM delivery_attempts t WHERE t.delivery_id = d.id
+           AND EXISTS (SELECT FROM delivery_attempts t
+                        WHERE t.delivery_id = coalesce(
+                                (SELECT g.carrier_id FROM digests g WHERE g.id = d.digest_id), d.id)
                           AND t.outcome IN ('accepted', 'found', 'confirmed'))) AS proven
   FROM jobs j WHERE j.id = %(job)s"""
+
+_CIRCUITS = "SELECT name, state FROM circuits WHERE name = ANY(%(names)s)"
 
 
 class JobRecovery:
@@ -86,7 +92,7 @@ class JobRecovery:
                 *_of_job(job),
                 _of_artifact(job, stages[job["id"]], restart=restart),
                 _of_deliveries(job),
-                *(circuits[name] for name in needed[job["id"]]),
+                *(_advised(circuits[name]) for name in needed[job["id"]]),
             ]
             for job in found
         }
@@ -133,14 +139,43 @@ class JobRecovery:
         facts["files"] = _files_of(failed.job_id) if not facts["coverage"] else None
         return [*checks, *(_EFFECT_OF[stage](facts) for stage in stages)]
 
+    def data(self, job_id: int) -> list[DataField]:
+        """Return what the job was asked to do, and which of it may be changed."""
+        return editing.data(job_id)
+
+    def normalised(self, job_id: int, values: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Return values as the job would keep them. Raises WrongData."""
+        return editing.normalised(values)
+
+    def why_not(self, job_id: int, change: Change) -> str:
+        """Return why the change cannot be made now, one sentence, or an empty string."""
+        return editing.why_not(job_id, change)
+
+    def apply(self, job_id: int, change: Change, *, asked_by: str, approved_by: str, reason: str) -> str:
+        """Make the change inside the caller's transaction; else change nothing and return why not."""
+        return editing.apply(job_id, change, asked_by=asked_by, approved_by=approved_by, reason=reason)
+
     # -- inside --------------------------------------------------------------------------------
 
     def _circuits(self, names: Collection[str]) -> dict[str, Check]:
-        found = sql.rows(
-            "SELECT name, state FROM circuits WHERE name = ANY(%(names)s)", {"names": sorted(names)}
-        )
-        states = {row["name"]: row["state"] for row in found}
-        return {name: _of_circuit(name, states.get(name, "closed")) for name in sorted(names)}
+        found = {row["name"]: row for row in sql.rows(_CIRCUITS, {"names": sorted(names)})}
+        return {name: self._circuit(name, found.get(name)) for name in sorted(names)}
+
+    def _circuit(self, name: str, row: Mapping[str, Any] | None) -> Check:
+        """Return whether a replay now reaches its dependency; an answer to `answers` speaks for it."""
+        title = f"circuit {name}"
+        state = CircuitState(row["state"] if row else CircuitState.CLOSED)
+        words = f"the circuit of {name} is {state.label.lower()}"
+        if state in {CircuitState.CLOSED, CircuitState.FORCED_CLOSED}:
+            return Check(title, True, words)
+        if state == CircuitState.HALF_OPEN:
+            return Check(title, True, f"{words}: the next call tries it, at no cost of attempts")
+        asked = self._asked.get(name)
+        if state == CircuitState.OPEN and asked and asked.ok and dependencies.has_harmless_probe(name):
+            return Check(
+                title, True, f"{words}, but {name} answers: a replay waits its turn at no cost of attempts"
+            )
+        return Check(title, False, words)
 
     def _answers(self, name: str) -> Check:
         """Ask a dependency harmlessly, where there is a way to, once."""
@@ -204,13 +239,24 @@ def _count(deliveries: int) -> str:
     return "1 delivery" if deliveries == 1 else f"{deliveries} deliveries"
 
 
-def _of_circuit(name: str, state: str) -> Check:
-    passes = state in {"closed", "forced_closed"}
-    return Check(f"circuit {name}", passes, f"the circuit of {name} is {state.replace('_', ' ')}")
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _advised(check: Check) -> Check:
+    """Add to a circuit that stops a replay what can be done about it."""
+    if check.ok:
+        return check
+    advice = "validate again when it is half-open or closed, or overrule it: the replay then waits its turn"
+    if check.message.endswith(CircuitState.FORCED_OPEN.label.lower()):
+        advice = "an operator stopped all calls; release it in the console, under Circuits"
+    return replace(check, message=f"{check.message}: {advice}")
 
 
 def _ask(name: str) -> Check:
     title = f"answers {name}"
+    if missing := why_not_configured(name):
+        return Check(title, False, missing)
     path = dependencies.probe_path(name)
     if path is None:
         return Check(title, True, f"{name} has no harmless question: the first call will tell")
@@ -242,7 +288,10 @@ def _reviewed(facts: dict[str, Any]) -> Check:
     if facts["files"] == 0:
         return Check("findings", True, "the review is stored; the change has no files")
     stored = facts["findings"] + facts["coverage"] > 0
-    words = f"{facts['findings']} findings and the coverage of {facts['coverage']} files are stored"
+    words = (
+        f"{_counted(facts['findings'], 'finding')} and the coverage of"
+        f" {_counted(facts['coverage'], 'file')} are stored"
+    )
     return Check("findings", stored, words if stored else "neither findings nor coverage are stored")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from django.conf import settings
+from django.db.models.functions import Coalesce
 from django.urls import reverse
 
 from notifications import sending
@@ -66,14 +67,18 @@ def _reviewed_before(job: ReviewJob) -> ReviewJob | None:
 
 
 def _messages_before(job: ReviewJob, recipients: Mapping[str, Report]) -> dict[str, UUID]:
-    """Return the token of the newest message that each recipient has of an earlier version."""
+    """Return the token of the newest message that each recipient has of an earlier version.
+
+    Where that was a digest, the digest's: it is what is in the mailbox.
+    """
     sent = Delivery.objects.filter(
         changelist_id=job.changelist_id,
         review_version__lt=job.review_version,
         recipient__in=recipients,
         status=DeliveryStatus.SENT,
     )
-    return dict(sent.order_by("review_version").values_list("recipient", "token"))
+    told = sent.annotate(mail=Coalesce("digest__token", "token"))
+    return dict(told.order_by("review_version").values_list("recipient", "mail"))
 
 
 def _finding(row: FindingRow) -> ReportFinding:

@@ -13,6 +13,7 @@ from criticizer.failures import PLACE_NAMES, Place, kind_with_code
 from criticizer.models import OutboxMessage
 from deadletters.models import DeadLetter
 from deadletters.states import OPEN_LETTER
+from notifications.messages.report import ExcerptLine, ReportFinding
 from notifications.models import Delivery
 from reviews.highlight import CodeRow, excerpt_rows
 from reviews.listing import ReadFiles, in_stage_order, worst_first
@@ -21,6 +22,7 @@ from reviews.pipeline import AGGREGATE, why_not_acceptable
 from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, FindingSeverity
 from reviews.scopes import EVERYTHING, Scope
 from reviews.states import JobStatus, StageStatus
+from reviews.words import state_for_readers
 
 MAX_FINDINGS = 200
 MAX_FILES = 1000
@@ -139,7 +141,7 @@ def progress_sentence(job: ReviewJob, stages: Sequence[StageView]) -> str:
     """Say where the job is, for those who hear the page rather than see it."""
     run = next((view.run for view in stages if view.run.status != StageStatus.SUCCEEDED), None)
     if not job.is_active or run is None:
-        return f"This review has ended: {job.get_status_display()}."
+        return f"This review has ended: {state_for_readers(job.status)}."
     attempt = f"attempt {run.attempts} of {run.max_attempts}"
     if run.status == StageStatus.RUNNING:
         return f"{run.get_stage_display()} is running, {attempt}."
@@ -176,7 +178,7 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
     by_severity = dict(findings.order_by().values_list("severity").annotate(n=Count("id")))
     by_status = dict(coverage.order_by().values_list("status").annotate(n=Count("id")))
     rows = findings.order_by(_WORST_FIRST, "file", "line", "id")[:MAX_FINDINGS]
-    views = [FindingView(row, excerpt_rows(row.file, row.excerpt)) for row in rows]
+    views = [FindingView(row, _code(row)) for row in rows]
     return Results(
         groups=[
             FindingGroup(severity, found)
@@ -189,6 +191,16 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
         files=ReadFiles.count(by_status),
         coverage=list(coverage.order_by(_LEAST_COVERED_FIRST, "file")[:MAX_FILES]),
         deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
+    )
+
+
+def _code(row: FindingRow) -> Sequence[CodeRow]:
+    """Return the finding's excerpt with its own lines marked, by the rule of the messages."""
+    told = ReportFinding(
+        row.file, row.severity, row.title, row.message, line=row.line, end_line=row.end_line, side=row.side
+    )
+    return excerpt_rows(
+        row.file, row.excerpt, lambda number, kind: told.covers(ExcerptLine("", kind, number))
     )
 
 

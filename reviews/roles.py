@@ -30,6 +30,10 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
     "api-dead-letter": {"GET": (OPERATOR, APPROVER, AUDITOR)},
 }
 
+# What people need for the same on the pages. They are Django's own permissions; the admin's lists of
+# reviews stay read-only whoever holds them.
+REQUEST, CANCEL = "reviews.add_reviewjob", "reviews.change_reviewjob"
+
 _READ_REVIEWS = (
     "reviews.view_reviewjob",
     "reviews.view_stagerun",
@@ -45,6 +49,7 @@ _READ_TROUBLE = (
     "deadletters.view_deadletterevent",
     "deadletters.view_deadlettergroup",
     "deadletters.view_replaybatch",
+    "deadletters.view_letteredit",
     "criticizer.view_circuit",
     "criticizer.view_workercluster",
     "criticizer.view_outboxmessage",
@@ -91,6 +96,8 @@ ROLES: dict[str, tuple[str, ...]] = {
         "notifications.test_provider",
         "notifications.lift_suppression",
         "reviews.accept_late",
+        REQUEST,
+        CANCEL,
         *_KEEP_SUBSCRIPTIONS,
         "criticizer.force_circuit",
         "reviews.view_artifact",
@@ -102,6 +109,7 @@ ROLES: dict[str, tuple[str, ...]] = {
         "reviews.view_all_files",
         "reviews.accept_late",
         "deadletters.approve_replaybatch",
+        "deadletters.approve_letteredit",
     ),
     "auditor": (*_READ_REVIEWS, *_READ_TROUBLE, *_READ_SECURITY, "reviews.view_all_files"),
     "security admin": (
@@ -122,8 +130,10 @@ ROLES: dict[str, tuple[str, ...]] = {
 # What each group is for, in one sentence.
 PURPOSE = {
     "reviewer": "Reads reviews, as far as the viewing scopes of their groups reach.",
-    "operator": "Keeps reviews going: dead letters, replays, late results, circuits, subscriptions.",
-    "approver": "Approves large replays, decides what is delivered late; reads what operators read.",
+    "operator": "Keeps reviews going: requests them again, cancels them; dead letters, replays, late results,"
+    " circuits, subscriptions.",
+    "approver": "Approves large replays and edits of dead letters, decides what is delivered late; reads what"
+    " operators read.",
     "auditor": "Reads everything that is recorded, artifacts' contents excepted; changes nothing.",
     "security admin": "Allow-list, viewing scopes, API keys, security events; artifacts' contents as far as"
     " the viewing scopes of their groups reach.",

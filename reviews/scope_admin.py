@@ -5,6 +5,7 @@ from __future__ import annotations
 from django import forms
 from django.contrib import admin
 
+from criticizer.admin import titled
 from reviews.audit import ViewerScopeEvent
 from reviews.audited_admin import AuditedAdmin, EditsAdmin
 from reviews.forms import ReasonedEdit
@@ -32,7 +33,7 @@ class ViewerScopeForm(ReasonedEdit[ViewerScope]):
 class ViewerScopeAdmin(AuditedAdmin):
     events = ViewerScopeEvent
     form = ViewerScopeForm
-    list_display = ("prefix", "group", "reason")
+    list_display = (titled("prefix", "depot tree", "path"), "group", "reason")
     list_select_related = ("group",)
     search_fields = ("prefix__startswith", "group__name__exact")
     ordering = ("group", "prefix")
@@ -43,5 +44,13 @@ class ViewerScopeAdmin(AuditedAdmin):
 class ViewerScopeEditAdmin(EditsAdmin):
     """Every edit of the viewing scopes, deleted ones included."""
 
-    list_display = ("pgh_created_at", "who", "what", "group_id", "prefix", "reason", "where")
+    list_display = (
+        titled("pgh_created_at", "when"),
+        "who",
+        "what",
+        titled("group_id", "group's number"),
+        titled("prefix", "depot tree", "path"),
+        "reason",
+        "where",
+    )
     search_fields = ("prefix__startswith",)

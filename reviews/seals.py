@@ -29,7 +29,24 @@ log = structlog.get_logger(__name__)
 BATCH = 5_000  # rows of one seal at most
 SETTLE_SECONDS = 60  # a row is sealed when no transaction that could still add a lower id is left
 _START = "0" * 64
-# One line of text a row, the same whatever the session's settings. The context says who and from where.
+
+
+def _utc(column: str) -> str:
+    return f"to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')"
+
+
+def _edits(table: str, *columns: str) -> tuple[str, str, str]:
+    """Return how the history of a table reads: what was written, when, by whom and from where."""
+    values = ", ".join(["pgh_id", "pgh_label", "pgh_obj_id", "e.id", *columns, _utc("pgh_created_at")])
+    text = (
+        f"SELECT pgh_id, jsonb_build_array({values}, c.id, c.metadata)::text "  # noqa: S608
+        f"FROM {table} e LEFT JOIN pghistory_context c ON c.id = pgh_context_id"
+    )
+    return "pgh_id", text, "pgh_created_at"
+
+
+# A table's key, its rows as one line of text each, the same whatever the session's settings, and when
+# a row was written. A column that comes later cannot be added: it would change what is sealed.
 _TEXTS = {
     "security_events": (
         "id",
@@ -38,13 +55,28 @@ _TEXTS = {
              FROM security_events""",
         "created_at",
     ),
-    "reviews_allowlistentryevent": (
-        "pgh_id",
-        """SELECT pgh_id, jsonb_build_array(pgh_id, pgh_label, pgh_obj_id, e.id, kind, pattern, position,
-                  reason, to_char(pgh_created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'),
-                  c.id, c.metadata)::text
-             FROM reviews_allowlistentryevent e LEFT JOIN pghistory_context c ON c.id = pgh_context_id""",
-        "pgh_created_at",
+    "reviews_allowlistentryevent": _edits(
+        "reviews_allowlistentryevent", "kind", "pattern", "position", "reason"
+    ),
+    "reviews_viewerscopeevent": _edits("reviews_viewerscopeevent", "group_id", "prefix", "reason"),
+    "reviews_subscriptionevent": _edits(
+        "reviews_subscriptionevent",
+        "owner_id",
+        "recipient",
+        "pattern",
+        "author",
+        "reason",
+        _utc("e.created_at"),
+    ),
+    "notifications_recipientpreferenceevent": _edits(
+        "notifications_recipientpreferenceevent",
+        "recipient",
+        "threshold",
+        _utc("muted_until"),
+        "digest_minutes",
+        "actor",
+        "reason",
+        _utc("e.updated_at"),
     ),
 }
 _IS_QUIET = """

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from criticizer.admin import ReadOnlyAdmin, one_of
+from criticizer.admin import ReadOnlyAdmin, one_of, titled
 from reviews.models import SourceEvent, SourcePosition
 
 # Outcome -> the look of a state that means as much (states.css).
@@ -26,7 +26,16 @@ _LOOKS = {
 class SourceEventAdmin(ReadOnlyAdmin):
     """What triggers told and the poll found, and which review came of it."""
 
-    list_display = ("received_at", "event", "changelist_id", "server", "origin", "state", "review", "repeats")
+    list_display = (
+        titled("received_at", "received"),
+        "event",
+        titled("changelist_id", "changelist", "path"),
+        titled("server", "server", "path"),
+        "origin",
+        "state",
+        "review",
+        "repeats",
+    )
     list_filter = (
         one_of("outcome", "outcome", SourceEvent.Outcome.choices),
         one_of("origin", "origin", SourceEvent.Origin.choices),
@@ -60,7 +69,15 @@ class SourceEventAdmin(ReadOnlyAdmin):
 class SourcePositionAdmin(ReadOnlyAdmin):
     """How far the poll has looked, and how much no trigger told."""
 
-    list_display = ("stream", "condition", "place", "missing", "last_missing_at", "polled_at", "problem")
+    list_display = (
+        titled("stream", "stream", "path"),
+        "condition",
+        titled("place", "place", "path"),
+        titled("missing", "not told"),
+        titled("last_missing_at", "last not told"),
+        titled("polled_at", "asked"),
+        "problem",
+    )
     ordering = ("stream",)
     fields = ("stream", "condition", "place", "missing", "last_missing_at", "polled_at", "problem")
     readonly_fields = ("condition",)

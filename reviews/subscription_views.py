@@ -1,4 +1,4 @@
-"""The page on which people choose what they are told: their own subscriptions, threshold and mute."""
+"""The page on which people choose what they are told: their own subscriptions, threshold, digest and mute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from notifications import preferences
-from notifications.preferences import Threshold
+from notifications.preferences import DigestMinutes, Threshold
 from reviews.audit import origin
 from reviews.models import Subscription
 from reviews.scopes import Scope, scope_of
@@ -63,6 +63,10 @@ class ThresholdForm(forms.Form):
     threshold = forms.ChoiceField(choices=Threshold.choices, required=False, label="Tell me of")
 
 
+class DigestForm(forms.Form):
+    minutes = forms.TypedChoiceField(choices=DigestMinutes.choices, coerce=int, label="Collect reviews for")
+
+
 @never_cache
 @login_required
 @permission_required("reviews.view_reviewjob", raise_exception=True)
@@ -93,6 +97,9 @@ def subscriptions(request: HttpRequest) -> HttpResponse:
         "preference": preference,
         "threshold_form": ThresholdForm(
             initial={"threshold": preference.threshold if preference else ""}, label_suffix=""
+        ),
+        "digest_form": DigestForm(
+            initial={"minutes": preference.digest_minutes if preference else 0}, label_suffix=""
         ),
         "mute_form": MuteForm(initial={"days": "7"}, label_suffix=""),
         "max_own": MAX_OWN,
@@ -152,10 +159,22 @@ def _threshold(request: HttpRequest, address: str, form: SubscriptionForm) -> st
     return f"You are told of: {Threshold(threshold).label.lower()}."
 
 
+def _digest(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
+    chosen = DigestForm(request.POST)
+    if not chosen.is_valid():
+        return ""
+    minutes = chosen.cleaned_data["minutes"]
+    preferences.set_digest(address, minutes, request.user.get_username())
+    if not minutes:
+        return "Each review comes in a mail of its own from now on."
+    return f"Reviews within {DigestMinutes(minutes).label.lower()} come in one mail from now on."
+
+
 _DEEDS: dict[str, Callable[[HttpRequest, str, SubscriptionForm], str]] = {
     "add": _add,
     "remove": _remove,
     "mute": _mute,
     "unmute": _unmute,
     "threshold": _threshold,
+    "digest": _digest,
 }

@@ -4,13 +4,15 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
-from reviews import message_preview, subscription_views, views
+from reviews import deeds, message_preview, subscription_views, views
 
 _pages = [
     path("", views.review_list, name="list"),
     path("reviews/live/", views.review_list_live, name="list-live"),
     path("reviews/<int:job_id>/", views.review_detail, name="detail"),
     path("reviews/<int:job_id>/live/", views.review_detail_live, name="detail-live"),
+    path("reviews/<int:job_id>/again/", deeds.review_again, name="again"),
+    path("reviews/<int:job_id>/cancel/", deeds.cancel, name="cancel"),
     path("subscriptions/", subscription_views.subscriptions, name="subscriptions"),
 ]
 

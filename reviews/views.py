@@ -22,6 +22,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from reviews import dashboard as figures
+from reviews import deeds, told
 from reviews import failure_codes as codes
 from reviews.dashboard_past import WINDOWS
 from reviews.forms import ReviewFilter
@@ -142,12 +143,20 @@ def _progress_context(job: ReviewJob, scope: Scope) -> dict[str, Any]:
 
 def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict[str, Any]:
     is_staff = request.user.is_authenticated and request.user.is_staff
+    notices = notices_of(job, for_operator=is_staff)
+    may = deeds.offered(request.user, job)
+    versions = versions_of(job, scope)
+    if not versions or versions[0].review_version <= job.review_version:
+        notices = deeds.linked(notices, job, may_review_again=may["may_review_again"])
+    results = results_of(job, scope)
     return {
         "job": job,
-        "results": results_of(job, scope),
-        "versions": versions_of(job, scope),
-        "notices": notices_of(job, for_operator=is_staff),
+        "results": results,
+        "versions": versions,
+        "notices": notices,
         "shows_recipients": is_staff,
+        "nobody": told.nobody(job.status, job.recipients, job.recipients_are, len(results.deliveries)),
+        **may,
     }
 
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # Python 3.6 or newer and nothing else. No pathlib: importing it would slow the start down.
-# ruff: noqa: PTH104, PTH108, PTH110, PTH116, PTH123, PTH208
+# ruff: noqa: PTH100, PTH104, PTH108, PTH110, PTH116, PTH118, PTH120, PTH123, PTH208
 """Tell Criticizer about a Perforce changelist. Copy this one file onto the Perforce server.
 
     criticizer-trigger.py [--config FILE] EVENT CHANGE [SERVER]
     criticizer-trigger.py [--config FILE] --flush
+    criticizer-trigger.py [--config FILE] --check
+    criticizer-trigger.py --help
 
 Called by p4d from the triggers table with EVENT `change-commit` or `shelve-commit`. It never
 holds up or fails a submit or a shelve: it detaches at once, prints nothing, and always
@@ -13,6 +15,10 @@ exits 0. What goes wrong is in the system log.
 The event is first appended to the spool file, then everything in the spool is posted. What
 cannot be posted stays there for the next call, or for cron with `--flush`. Posting an event
 twice is harmless: the service makes one review of it.
+
+For people: `--check` says whether configuration, key, spool and service are good, tells the
+service of no event, and exits 1 where something is not. On a terminal, which p4d never gives
+its triggers, wrong arguments are answered with a message and status 2.
 """
 
 import os
@@ -20,6 +26,7 @@ import sys
 
 DEFAULT_CONFIG = "/etc/criticizer-trigger.conf"
 EVENTS = ("change-commit", "shelve-commit")
+EVENTS_PATH = "/api/v1/triggers/perforce/"
 POST_SECONDS = 5  # for one event, from the name look-up to the answer
 RUN_SECONDS = 60  # for one run; what is left waits for the next
 SPOOL_BYTES = 1024 * 1024  # about fifteen thousand events
@@ -36,21 +43,41 @@ class UnreachableError(Exception):
 
 
 def main(arguments):
-    """Detach and tell: in the process that p4d waits for, nothing happens but a fork."""
+    """Detach and tell: in the process that p4d waits for, nothing happens but a fork.
+
+    Returns the exit status: 0 but for `--check` and for wrong arguments on a terminal.
+    """
+    status = 0
     try:
-        flush = "--flush" in arguments
+        path, words = split_config(arguments)
+        if words[:1] in (["--help"], ["-h"]):
+            say(__doc__.strip())
+            return status
+        if words[:1] == ["--check"]:
+            status = 1
+            return check(path)
+        flush = "--flush" in words
+        words = [word for word in words if word != "--flush"]
+        if is_terminal() and complain(path, words, flush):
+            return 2
         if flush or detach():
-            run([word for word in arguments if word != "--flush"], flush)
+            run(path, words, flush)
     except BaseException as error:  # noqa: BLE001  a failing trigger would show in the user's terminal
         log(f"stopped: {type(error).__name__}: {error}")
+    return status
 
 
-def run(words, flush):
-    """Spool the event that `words` name, then post what the spool holds."""
+def split_config(arguments):
+    """Return the configuration's path, absolute for it is opened in another directory, and the rest."""
     path = DEFAULT_CONFIG
-    if words[:1] == ["--config"]:
-        path = words[1] if len(words) > 1 else ""
-        words = words[2:]
+    if arguments[:1] == ["--config"]:
+        path = arguments[1] if len(arguments) > 1 else ""
+        arguments = arguments[2:]
+    return os.path.abspath(path) if path else "", arguments
+
+
+def run(path, words, flush):
+    """Spool the event that `words` name, then post what the spool holds."""
     settings = read_config(path)
     if words or not flush:
         line = encode(parse_event(words, settings))
@@ -88,12 +115,15 @@ def detach():
 
 
 def log(message):
-    """Write one line to the system log, cut and without control characters."""
+    """Write one line to the system log, and to a terminal; cut and without control characters."""
+    message = "".join(c if c.isprintable() else "?" for c in message[:500])
     try:
+        if is_terminal():
+            say("criticizer-trigger: " + message)
         import syslog
 
         syslog.openlog("criticizer-trigger", syslog.LOG_PID, syslog.LOG_DAEMON)
-        syslog.syslog(syslog.LOG_WARNING, "".join(c if c.isprintable() else "?" for c in message[:500]))
+        syslog.syslog(syslog.LOG_WARNING, message)
     except Exception:  # noqa: BLE001, S110  nobody is left to tell
         pass
 
@@ -102,7 +132,10 @@ def log(message):
 
 
 def read_config(path):
-    """Return the settings of a file of `name = value` lines. Raises OSError, ValueError."""
+    """Return the settings of a file of `name = value` lines. Raises OSError, ValueError.
+
+    Paths in it are relative to its directory.
+    """
     settings = {"server": "main", "ca_file": "", "spool": path + ".spool"}
     with open(path, encoding="utf-8") as lines:
         for line in lines:
@@ -119,6 +152,9 @@ def read_config(path):
             raise ValueError(f"{path}: {name} is not set")
     if not settings["url"].startswith(("https://", "http://")):
         raise ValueError(f"{path}: url must start with https:// or http://")
+    for name in ("key_file", "spool", "ca_file"):
+        if settings[name]:
+            settings[name] = os.path.join(os.path.dirname(path), settings[name])
     return settings
 
 
@@ -259,16 +295,30 @@ def send_file(path, settings, key, until):
 
 def post(settings, key, line):
     """Post one line. Raises RefusedError, UnreachableError."""
+    body = line.strip()
+    if not body.startswith(b"{") or not body.endswith(b"}"):
+        raise RefusedError("not an event in the spool")
+    try:
+        status, text = ask(settings, "POST", EVENTS_PATH, give_up, body, key)
+    except (OSError, ValueError) as error:
+        raise UnreachableError(f"the service cannot be reached, events wait: {error!r}")  # noqa: B904
+    if status == 413 or (status == 400 and blames_event(text)):
+        raise RefusedError(f"the service answered {status} to {body!r}")
+    if not 200 <= status < 300:
+        raise UnreachableError(f"the service answered {status}, events wait")
+
+
+def ask(settings, method, path, too_late, body=None, key=None):
+    """Return the status and the first bytes of an answer. Raises OSError, ValueError.
+
+    A name look-up cannot be timed out from inside, so another thread calls `too_late`, which
+    ends the process. Nothing is lost by that: an event is done only when it is marked.
+    """
     import http.client
     import threading
     from urllib.parse import urlsplit
 
-    body = line.strip()
-    if not body.startswith(b"{") or not body.endswith(b"}"):
-        raise RefusedError("not an event in the spool")
-    # A name look-up cannot be timed out from inside, so another thread ends the process.
-    # Nothing is lost by that: the event is done only when it is marked.
-    guard = threading.Timer(POST_SECONDS, give_up)
+    guard = threading.Timer(POST_SECONDS, too_late)
     guard.daemon = True
     guard.start()
     try:
@@ -282,18 +332,23 @@ def post(settings, key, line):
             )
         else:
             connection = http.client.HTTPConnection(url.hostname, url.port, timeout=POST_SECONDS - 1)
-        headers = {"Content-Type": "application/json", "Authorization": "Bearer " + key}
-        connection.request("POST", url.path.rstrip("/") + "/api/v1/triggers/perforce/", body, headers)
-        status = connection.getresponse().status
+        headers = {"Content-Type": "application/json"}
+        if key:
+            headers["Authorization"] = "Bearer " + key
+        connection.request(method, url.path.rstrip("/") + path, body, headers)
+        answer = connection.getresponse()
+        found = answer.status, answer.read(4096)
         connection.close()
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise UnreachableError(f"the service cannot be reached, events wait: {error!r}")  # noqa: B904
+        return found
+    except http.client.HTTPException as error:
+        raise ValueError(f"not an answer of HTTP: {error!r}")  # noqa: B904
     finally:
         guard.cancel()
-    if status in (400, 413, 422):
-        raise RefusedError(f"the service answered {status} to {body!r}")
-    if not 200 <= status < 300:
-        raise UnreachableError(f"the service answered {status}, events wait")
+
+
+def blames_event(text):
+    """Say whether a 400 is about the event: a proxy's is not, nor one for a host that is not allowed."""
+    return b"SCHEMA_INVALID" in text and b'"request"' not in text
 
 
 def give_up():
@@ -302,7 +357,118 @@ def give_up():
     os._exit(0)
 
 
+# -- for people -------------------------------------------------------------------------------
+
+
+def say(text):
+    """Print without anything that would be left to flush."""
+    os.write(1, (text + "\n").encode("utf-8", "replace"))
+
+
+def is_terminal():
+    """Say whether a person called: p4d, cron and a detached process have no terminal."""
+    try:
+        return os.isatty(1) and os.isatty(2)
+    except OSError:
+        return False
+
+
+def complain(path, words, flush):
+    """Say what is wrong with the arguments or the configuration; return whether something is."""
+    try:
+        settings = read_config(path)
+        if words or not flush:
+            parse_event(words, settings)
+    except (OSError, ValueError) as error:
+        say(f"criticizer-trigger: {error}\nTry --help, or --check.")
+        return True
+    return False
+
+
+def check(path):
+    """Print one line for each thing that must be right; return 0 when all are, else 1."""
+    try:
+        settings = read_config(path)
+    except (OSError, ValueError) as error:
+        return report(False, "configuration", str(error))
+    report(True, "configuration", path)
+    return max([check_key(settings), check_spool(settings), check_service(settings)])
+
+
+def report(is_good, what, text):
+    """Print one line of the check; return the exit status it stands for."""
+    say(f"{'ok  ' if is_good else 'FAIL'}  {what:14} {text}")
+    return 0 if is_good else 1
+
+
+def check_key(settings):
+    path = settings["key_file"]
+    try:
+        read_key(path)
+        found = os.stat(path)
+        if found.st_uid != os.getuid():
+            # Only root gets here: what it can open tells nothing about p4d's account.
+            raise ValueError(f"{path} belongs to account {found.st_uid}: run this check as that one")
+    except (OSError, ValueError) as error:
+        return report(False, "key", str(error))
+    return report(True, "key", f"{path}, mode {found.st_mode & 0o777:04o}")
+
+
+def check_spool(settings):
+    """Look whether a run could open its files. None is made: it would belong to who checks."""
+    spool = settings["spool"]
+    waiting = 0
+    if not os.access(os.path.dirname(spool), os.W_OK | os.X_OK):
+        return report(False, "spool", f"{os.path.dirname(spool)} is not a directory that can be written to")
+    try:
+        for name in (spool, spool + ".sending", spool + ".lock"):
+            if os.path.lexists(name):
+                with open(os.open(name, os.O_RDWR | os.O_NOFOLLOW), "rb") as file:
+                    waiting += sum(1 for line in file if line.strip() and not line.startswith(b"#"))
+    except OSError as error:
+        return report(False, "spool", str(error))
+    return report(True, "spool", f"{spool}, {waiting} waiting")
+
+
+def check_service(settings):
+    """Ask whether the service lives, then whether it would take an event with this key."""
+
+    def too_late():
+        report(False, "service", f"{settings['url']} did not answer in {POST_SECONDS} s")
+        os._exit(1)
+
+    try:
+        status, _ = ask(settings, "GET", "/livez", too_late)
+        if status != 200:
+            return report(False, "service", f"{settings['url']}/livez answered {status}: {advice(status)}")
+        report(True, "service", settings["url"])
+        try:
+            key = read_key(settings["key_file"])
+        except (OSError, ValueError):
+            return 1  # has been said
+        # An event without anything in it: refused for that, once the key was taken.
+        status, text = ask(settings, "POST", EVENTS_PATH, too_late, b"{}", key)
+    except (OSError, ValueError) as error:
+        return report(False, "service", f"{settings['url']} cannot be reached: {error}")
+    if status == 400 and blames_event(text):
+        return report(True, "access", "the service takes events with this key")
+    return report(False, "access", f"the service answered {status}: {advice(status)}")
+
+
+def advice(status):
+    if 300 <= status < 400:
+        return "write the address it redirects to as url"
+    known = {
+        400: "the host of url must be in its ALLOWED_HOSTS",
+        401: "the key is revoked or mistyped: make a new one",
+        403: "the key has another role than trigger",
+        404: "this is not Criticizer: correct url",
+        429: "it is asked too often: try again",
+        503: "it cannot reach its database, or starts: look at /readyz",
+    }
+    return known.get(status, "look at the service's log")
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
     # Not sys.exit: nothing is left to flush, and no clean-up may change the exit code.
-    os._exit(0)
+    os._exit(main(sys.argv[1:]))

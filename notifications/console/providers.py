@@ -48,20 +48,13 @@ class ProviderView:
 
 
 def problem() -> str:
-    """Return why no provider can be made of the configuration, in one sentence; empty when they can."""
-    try:
-        config.providers()
-    except ValueError as error:
-        return str(error)
-    return ""
+    """Return which channels' providers cannot be made and why; empty when all can."""
+    return "; ".join(f"{channel}: {reason}" for channel, reason in config.problems().items())
 
 
 def views() -> list[ProviderView]:
     """Return what is known of every channel, configured or not."""
-    try:
-        providers = config.providers()
-    except ValueError:
-        providers = {}
+    providers = config.providers()
     found = []
     for channel in CHANNELS:
         provider = providers.get(channel)

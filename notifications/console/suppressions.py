@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
-from criticizer.admin import ReadOnlyAdmin, one_of
+from criticizer.admin import ReadOnlyAdmin, one_of, titled
 from notifications import suppressions
 from notifications.models.suppressions import Suppression
 
@@ -46,7 +46,14 @@ class InForce(admin.SimpleListFilter):
 
 @admin.register(Suppression)
 class SuppressionAdmin(ReadOnlyAdmin):
-    list_display = ("address", "reason", "provider", "created_at", "lifted_at", "lifted_by")
+    list_display = (
+        titled("address", "address", "path"),
+        "reason",
+        "provider",
+        titled("created_at", "suppressed"),
+        titled("lifted_at", "lifted"),
+        "lifted_by",
+    )
     list_filter = (InForce, one_of("reason", "reason", Suppression.Reason.choices))
     search_fields = ("address__startswith",)
     search_help_text = "The beginning of an address, in lower case."

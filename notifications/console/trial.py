@@ -85,12 +85,9 @@ def sample(recipient: str, actor: str, token: UUID, now: float) -> Message:
 
 def _tried(recipient: str, actor: str) -> list[Step]:
     channel, _ = split(recipient)
-    try:
-        provider = config.providers().get(channel)
-    except ValueError as error:
-        return [
-            Step("Configuration", is_ok=False, text=_sentence(str(error)), advice="Correct it and restart.")
-        ]
+    if reason := config.problems().get(channel):
+        return [Step("Configuration", is_ok=False, text=_sentence(reason), advice="Correct it and restart.")]
+    provider = config.providers().get(channel)
     if provider is None:
         return [
             Step(

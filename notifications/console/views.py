@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from criticizer.failures import PermanentFailure
-from notifications import frozen
+from notifications import digests, frozen
 from notifications.console import preview, trial
 from notifications.console import providers as provider_page
 from notifications.console.trial import TrialForm
@@ -55,9 +55,12 @@ def delivery_message_html(request: HttpRequest, delivery_id: int) -> HttpRespons
 
 
 def _frozen(delivery: Delivery) -> Message | None:
-    """Return the message, None where none is kept or it is not the one that was frozen."""
+    """Return the message, None where none is kept or it is not the one that was frozen.
+
+    Of a delivery that waits for a digest, the digest as it would be sent now.
+    """
     try:
-        return frozen.thaw(delivery)
+        return digests.preview(delivery) or frozen.thaw(delivery)
     except PermanentFailure:
         return None
 

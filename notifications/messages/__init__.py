@@ -23,6 +23,7 @@ from notifications.messages.report import (
     Since,
     clean,
     line,
+    short_name,
 )
 from notifications.messages.shown import MAX_BRIEF, MAX_FILES, MAX_FINDINGS, choose
 from notifications.messages.summary import summarise
@@ -85,8 +86,5 @@ def _subject(report: Report) -> str:
 
     What differs, the counts and the version, is in the line that inboxes show beside it.
     """
-    name = report.changelist_id
-    source, _, sha = name.rpartition("@")
-    if source and len(sha) == 40:
-        name = f"{source}@{sha[:12]}"
+    name = short_name(report.changelist_id)
     return line(f"Review of {name}: {report.title}" if report.title else f"Review of {name}", MAX_SUBJECT)

@@ -23,7 +23,7 @@ def plain_text(report: Report, summary: Summary, shown: Shown, unsubscribe_url: 
         *_since(report, summary, shown),
         *_findings(report, shown),
         *_coverage(report, summary, shown),
-        _foot(unsubscribe_url),
+        foot(unsubscribe_url),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -105,7 +105,8 @@ def _coverage(report: Report, summary: Summary, shown: Shown) -> Iterator[str]:
         yield "\n".join(wrapped(line) for line in report.status_lines)
 
 
-def _foot(unsubscribe_url: str) -> str:
+def foot(unsubscribe_url: str) -> str:
+    """Return the last lines of a message."""
     lines = ["-- ", "Sent by Criticizer."]
     if unsubscribe_url:
         lines.append(f"No more of these messages: {unsubscribe_url}")

@@ -140,6 +140,12 @@ def is_web_link(url: str) -> bool:
     return url.startswith(("https://", "http://"))
 
 
+def short_name(changelist_id: str) -> str:
+    """Return how a changelist is called in a subject: a commit by the beginning of its id."""
+    source, _, sha = changelist_id.rpartition("@")
+    return f"{source}@{sha[:12]}" if source and len(sha) == 40 else changelist_id
+
+
 def link_to(report: Report, finding: ReportFinding) -> str:
     """Return the finding's own address on the review page, or an empty text where it has none."""
     if not is_web_link(report.url):

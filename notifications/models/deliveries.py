@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pgtrigger
 from django.db import models
 from django.db.models import Q
@@ -31,6 +33,15 @@ class Delivery(models.Model):
     error_class = models.CharField(max_length=32, blank=True, db_default="")
     detail = models.CharField(max_length=1024, blank=True, db_default="")  # redacted
     repeat_notice = models.CharField(max_length=200, blank=True, db_default="")  # a resend that may repeat
+    # Set: told together with the recipient's other reviews. Without a constraint's own index: most have none.
+    digest = models.ForeignKey(
+        "notifications.Digest",
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        db_index=False,
+        related_name="deliveries",
+    )
     # What the mail service reported later: notifications.suppressions is the only writer.
     delivery_state = models.CharField(max_length=10, choices=DeliveryState.choices, blank=True, db_default="")
     delivery_state_at = models.DateTimeField(null=True, blank=True)
@@ -62,6 +73,7 @@ class Delivery(models.Model):
                 condition=~Q(status__in=["sent", "failed", "superseded", "cancelled", "abandoned"]),
                 name="deliveries_open",
             ),
+            models.Index(fields=["digest"], condition=Q(digest__isnull=False), name="deliveries_of_digest"),
             # The console's list and the figures of the dashboard; what went wrong; who was told what.
             models.Index(fields=["-created_at", "-id"], name="deliveries_newest"),
             models.Index(
@@ -85,6 +97,13 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.changelist_id} v{self.review_version} to {self.recipient}"
+
+    @property
+    def waits_until(self) -> datetime | None:
+        """Return until when it is kept for a digest, None where it is not."""
+        if self.status != DeliveryStatus.PENDING or self.digest is None or self.digest.closed_at is not None:
+            return None
+        return self.digest.due_at
 
 
 class DeliveryAttempt(models.Model):

@@ -26,9 +26,21 @@ class RecipientPreference(models.Model):
         HIGH = "high", "Reviews with a high finding or worse"
         CRITICAL = "critical", "Reviews with a critical finding"
 
+    class DigestMinutes(models.IntegerChoices):
+        NONE = 0, "No digest"
+        FIVE = 5, "5 minutes"
+        TEN = 10, "10 minutes"
+        FIFTEEN = 15, "15 minutes"
+        THIRTY = 30, "30 minutes"
+        SIXTY = 60, "An hour"
+
     recipient = models.CharField(max_length=512, unique=True)  # channel-qualified, normalised
     threshold = models.CharField(max_length=8, choices=Threshold.choices, blank=True, db_default="")
     muted_until = models.DateTimeField(null=True, blank=True)
+    # Reviews that end within so many minutes are told in one mail; 0: each at once.
+    digest_minutes = models.IntegerField(
+        "digest", choices=DigestMinutes.choices, db_default=DigestMinutes.NONE
+    )
     actor = models.CharField(max_length=255, db_default="")  # who decided it last
     reason = models.CharField(max_length=255, blank=True, db_default="")
     updated_at = models.DateTimeField(db_default=Now())
@@ -42,7 +54,13 @@ class RecipientPreference(models.Model):
             models.CheckConstraint(
                 condition=Q(threshold__in=["", "low", "medium", "high", "critical"]),
                 name="recipient_preferences_threshold",
-            )
+            ),
+            # Other channels have no digests.
+            models.CheckConstraint(
+                condition=Q(digest_minutes=0)
+                | Q(digest_minutes__in=[5, 10, 15, 30, 60], recipient__startswith="mail:"),
+                name="recipient_preferences_digest",
+            ),
         ]
 
     def __str__(self) -> str:

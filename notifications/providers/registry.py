@@ -57,13 +57,21 @@ PROVIDERS = (
 )
 
 
-def build(config: ProvidersConfig) -> Mapping[str, Provider]:
-    """Return channel -> provider.
+CHANNELS = tuple(dict.fromkeys(entry.channel for entry in PROVIDERS))
+
+
+def make(channel: str, config: ProvidersConfig) -> Provider | None:
+    """Return the provider of one channel, or None where none is configured.
 
     Raises ValueError when the configuration cannot work: a secret or the sender is malformed.
     """
-    found: dict[str, Provider] = {}
     for entry in PROVIDERS:
-        if entry.channel not in found and (made := entry.make(config)) is not None:
-            found[entry.channel] = made
-    return found
+        if entry.channel == channel and (made := entry.make(config)) is not None:
+            return made
+    return None
+
+
+def build(config: ProvidersConfig) -> Mapping[str, Provider]:
+    """Return channel -> provider. Raises what `make` does."""
+    made = {channel: make(channel, config) for channel in CHANNELS}
+    return {channel: provider for channel, provider in made.items() if provider is not None}

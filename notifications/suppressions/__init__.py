@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 
 from criticizer.failures import ErrorClass, PermanentFailure, Place
 from criticizer.redaction import clean
+from notifications import digests
 from notifications.models import Delivery
 from notifications.models.suppressions import Suppression
 from notifications.recipients import split
@@ -52,7 +53,8 @@ class Recorded(Enum):
 def record(report: Report) -> Recorded:
     """Note a report on its delivery and suppress the address where it says so; repeating is harmless.
 
-    A report of a mail that is not ours changes nothing: an account may be shared with others.
+    Of a digest it is noted on all its deliveries. A report of a mail that is not ours changes
+    nothing: an account may be shared with others.
     """
     row = _delivery_of(report)
     if row is None:
@@ -60,7 +62,7 @@ def record(report: Report) -> Recorded:
         return Recorded.NOT_OURS
     with transaction.atomic():
         weaker = ["", *_WEIGHT[: _WEIGHT.index(report.state)]]
-        Delivery.objects.filter(pk=row.pk, delivery_state__in=weaker).update(
+        digests.told_with(row).filter(delivery_state__in=weaker).update(
             delivery_state=report.state, delivery_state_at=Now()
         )
         is_new = report.reason is not None and _suppress(row, report, report.reason)
@@ -70,7 +72,7 @@ def record(report: Report) -> Recorded:
 
 def _delivery_of(report: Report) -> Delivery | None:
     """Return the delivery that a report is about: by our token, else by the service's id."""
-    known = Q(token=report.token) if report.token else Q()
+    known = Q(token=report.token) | Q(digest__token=report.token) if report.token else Q()
     if report.notification_id:
         known |= Q(notification_id=report.notification_id)
     if not known:

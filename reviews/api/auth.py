@@ -19,6 +19,7 @@ from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle, SimpleRateThrottle
 
 from criticizer import sql
+from criticizer.addresses import client_address
 from criticizer.models import SecurityEvent
 from reviews import keys
 from reviews.api.refusals import REFUSALS
@@ -80,7 +81,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         return "Bearer"
 
     def _refused(self, request: Request | HttpRequest, reason: str, name: str) -> AuthenticationFailed:
-        REFUSALS.note(SecurityEvent.Kind.AUTH_FAILED, reason, name, request.META.get("REMOTE_ADDR", ""))
+        REFUSALS.note(SecurityEvent.Kind.AUTH_FAILED, reason, name, client_address(request))
         # One answer for every reason: whether a key ever existed is not the caller's business.
         return AuthenticationFailed("the API key is not valid")
 
@@ -112,8 +113,7 @@ def refuse_role(request: Request) -> None:
     """Record that the key's role did not allow the request."""
     client = client_of(request)
     reason = f"{request.method} as {client.role}"
-    address = request.META.get("REMOTE_ADDR", "")
-    REFUSALS.note(SecurityEvent.Kind.ROLE_DENIED, reason, client.name, address)
+    REFUSALS.note(SecurityEvent.Kind.ROLE_DENIED, reason, client.name, client_address(request))
 
 
 @functools.lru_cache(maxsize=8)

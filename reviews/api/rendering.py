@@ -11,13 +11,14 @@ from django.conf import settings
 from django.urls import reverse
 
 from criticizer import sql
+from reviews import told
 from reviews.scopes import EVERYTHING, Scope
 
 Json = dict[str, Any]
 
 _JOBS = """
 SELECT j.id, j.idempotency_key, j.changelist_id, j.review_version, j.status, j.deadline_at, j.created_at,
-       j.finished_at, j.is_late,
+       j.finished_at, j.is_late, j.recipients, j.recipients_are,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(
                  'stage', s.stage, 'status', s.status, 'attempts', s.attempts, 'max_attempts', s.max_attempts,
                  'next_attempt_at', s.next_attempt_at, 'error_class', s.error_class)
@@ -25,8 +26,10 @@ SELECT j.id, j.idempotency_key, j.changelist_id, j.review_version, j.status, j.d
           FROM stage_runs s WHERE s.job_id = j.id) AS stages,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(
                  'recipient', d.recipient, 'status', d.status, 'notification_id', d.notification_id,
-                 'notified_at', d.notified_at) ORDER BY d.id), '[]')
-          FROM deliveries d WHERE d.job_id = j.id) AS deliveries,
+                 'notified_at', d.notified_at,
+                 'waits_until', CASE WHEN d.status = 'pending' AND g.closed_at IS NULL THEN g.due_at END)
+                 ORDER BY d.id), '[]')
+          FROM deliveries d LEFT JOIN digests g ON g.id = d.digest_id WHERE d.job_id = j.id) AS deliveries,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(
                  'file', f.file, 'line', f.line, 'end_line', f.end_line, 'side', f.side,
                  'severity', f.severity, 'category', f.category, 'title', f.title, 'message', f.message,
@@ -76,7 +79,7 @@ def jobs(ids: Sequence[int], scope: Scope = EVERYTHING) -> list[Json]:
     found = _rows(
         _JOBS,
         ids,
-        ("stages", "deliveries", "findings", "coverage"),
+        ("recipients", "stages", "deliveries", "findings", "coverage"),
         everything=scope.everything,
         prefixes=list(scope.prefixes),
     )
@@ -96,7 +99,7 @@ def letters(ids: Sequence[int]) -> list[Json]:
 
 
 def _job(row: Json) -> Json:
-    return {
+    shown = {
         "id": row["id"],
         "idempotency_key": row["idempotency_key"],
         "changelist_id": row["changelist_id"],
@@ -117,6 +120,8 @@ def _job(row: Json) -> Json:
             "html": _absolute(reverse("reviews:detail", args=[row["id"]])),
         },
     }
+    why = told.nobody(row["status"], row["recipients"], row["recipients_are"], len(row["deliveries"]))
+    return {**shown, "message": why} if why else shown
 
 
 def _letter(row: Json) -> Json:

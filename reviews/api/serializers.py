@@ -1,4 +1,4 @@
-"""What the API takes, checked strictly, and what it answers, described for OpenAPI.
+"""What the API takes, checked strictly; the texts describe it in OpenAPI.
 
 JSON types are taken as they are: no "1" for 1, no 1 for true.
 """
@@ -11,12 +11,8 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from deadletters.states import LetterAction, LetterStatus
 from notifications import recipients
-from notifications.states import DeliveryStatus
-from reviews.reviewers.base import CoverageStatus, FindingSeverity, Side
 from reviews.sources.registry import validate_changelist_id
-from reviews.states import JobStatus, Stage, StageStatus
 
 MAX_RECIPIENTS = 100
 MAX_VERSION = 2_147_483_647
@@ -103,172 +99,57 @@ class StrictSerializer(serializers.Serializer[Any]):
         return value
 
 
-# -- requests ---------------------------------------------------------------------------------
+# In backticks: what looks like a tag would vanish from a description in Markdown.
+ANY_CHANNEL = (
+    "`mail:<address>`, `webhook:<URL>`, `slack:<channel id>`, `swarm:review-<number>` or"
+    " `swarm:change-<number>`"
+)
 
 
 class ReviewRequestSerializer(StrictSerializer):
     """The body of `POST /api/v1/reviews/`."""
 
-    idempotency_key = Text(max_length=255, required=False, help_text="Or the header Idempotency-Key.")
-    changelist_id = Changelist(max_length=128, help_text="12345, or git:<repository>@<40 hex digits>.")
-    review_version = Whole(min_value=1, max_value=MAX_VERSION, default=1)
+    idempotency_key = Text(
+        max_length=255, required=False,
+        help_text="Your name for this request: repeating it makes one review. Here or as the header"
+        " Idempotency-Key; if both, the same.",
+    )  # fmt: skip
+    changelist_id = Changelist(
+        max_length=128,
+        help_text="A Perforce changelist, `12345`, or a git commit, `git:<repository>@<40 hex digits>`.",
+    )
+    review_version = Whole(
+        min_value=1, max_value=MAX_VERSION, default=1,
+        help_text="Counts the reviews of a changelist. Above the newest one only with rerun.",
+    )  # fmt: skip
     recipients = serializers.ListField(
         child=Recipient(), max_length=MAX_RECIPIENTS, default=list,
-        help_text="mail:<address> or webhook:<URL>; a bare address means mail.",
+        help_text=f"Who is told, once each: {ANY_CHANNEL}; a bare address means mail. Without any,"
+        " DEFAULT_RECIPIENTS; subscriptions do not count here.",
     )  # fmt: skip
-    rerun = Flag(default=False)
+    rerun = Flag(
+        default=False,
+        help_text="Allows a review_version above the newest one, and stops that one if it is still at work.",
+    )
 
 
 class CancelSerializer(StrictSerializer):
     """The body of `POST /api/v1/reviews/{id}/cancel/`; it may be empty."""
 
-    reason = Text(max_length=400, required=False, default="", allow_blank=True)
+    reason = Text(
+        max_length=400, required=False, default="", allow_blank=True,
+        help_text="Why, for those who read the review.",
+    )  # fmt: skip
 
 
 class PerforceEventSerializer(StrictSerializer):
     """The body of `POST /api/v1/triggers/perforce/`."""
 
-    event = serializers.ChoiceField(choices=["change-commit", "shelve-commit"])
-    change = Whole(min_value=1, max_value=MAX_VERSION)
-    server = serializers.RegexField(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z", trim_whitespace=False)
-
-
-# -- answers: shapes for OpenAPI; `rendering` makes the values ---------------------------------
-
-
-class StageSerializer(serializers.Serializer[Any]):
-    stage = serializers.ChoiceField(choices=Stage.choices)
-    status = serializers.ChoiceField(choices=StageStatus.choices)
-    attempts = serializers.IntegerField()
-    max_attempts = serializers.IntegerField()
-    next_attempt_at = serializers.DateTimeField(allow_null=True)
-    error_class = serializers.CharField(allow_blank=True)
-
-
-class DeliverySerializer(serializers.Serializer[Any]):
-    recipient = serializers.CharField()
-    status = serializers.ChoiceField(choices=DeliveryStatus.choices)
-    notification_id = serializers.CharField(allow_blank=True)
-    notified_at = serializers.DateTimeField(allow_null=True)
-
-
-class FindingSerializer(serializers.Serializer[Any]):
-    file = serializers.CharField()
-    line = serializers.IntegerField(allow_null=True)
-    end_line = serializers.IntegerField(allow_null=True)
-    side = serializers.ChoiceField(choices=[(s.value, s.value) for s in Side])
-    severity = serializers.ChoiceField(choices=[(s.value, s.value) for s in FindingSeverity])
-    category = serializers.CharField()
-    title = serializers.CharField()
-    message = serializers.CharField()
-    suggestion = serializers.CharField(allow_blank=True)
-    source = serializers.CharField()  # type: ignore[assignment]
-
-
-class CoverageSerializer(serializers.Serializer[Any]):
-    file = serializers.CharField()
-    status = serializers.ChoiceField(choices=[(s.value, s.value) for s in CoverageStatus])
-    reason = serializers.CharField(allow_blank=True)
-
-
-class JobLinksSerializer(serializers.Serializer[Any]):
-    self = serializers.URLField()
-    html = serializers.URLField()
-
-
-class JobSerializer(serializers.Serializer[Any]):
-    """A review job. Every key but the last two is always present."""
-
-    id = serializers.IntegerField()
-    idempotency_key = serializers.CharField()
-    changelist_id = serializers.CharField()
-    review_version = serializers.IntegerField()
-    status = serializers.ChoiceField(choices=JobStatus.choices)
-    stage = serializers.ChoiceField(choices=Stage.choices)
-    deadline_at = serializers.DateTimeField()
-    created_at = serializers.DateTimeField()
-    finished_at = serializers.DateTimeField(allow_null=True)
-    is_late = serializers.BooleanField()
-    stages = StageSerializer(many=True)
-    deliveries = DeliverySerializer(many=True)
-    findings = FindingSerializer(many=True)
-    coverage = CoverageSerializer(many=True)
-    dead_letter = serializers.IntegerField(allow_null=True)
-    links = JobLinksSerializer()
-    duplicate = serializers.BooleanField(
-        required=False, help_text="Only, and true, when a request is repeated."
+    event = serializers.ChoiceField(
+        choices=["change-commit", "shelve-commit"], help_text="The trigger's type: a submit or a shelf."
     )
-    payload_mismatch = serializers.BooleanField(
-        required=False, help_text="Only, and true, when it was repeated with another body."
-    )
-
-
-class JobPageSerializer(serializers.Serializer[Any]):
-    """One page of jobs, newest first. `count` stops at 10,000."""
-
-    count = serializers.IntegerField()
-    next = serializers.URLField(allow_null=True)
-    previous = serializers.URLField(allow_null=True)
-    results = JobSerializer(many=True)
-
-
-class TriggerAnswerSerializer(serializers.Serializer[Any]):
-    job = serializers.IntegerField(allow_null=True)
-    duplicate = serializers.BooleanField()
-
-
-class LetterEventSerializer(serializers.Serializer[Any]):
-    action = serializers.ChoiceField(choices=LetterAction.choices)
-    actor = serializers.CharField()
-    reason = serializers.CharField(allow_blank=True)
-    created_at = serializers.DateTimeField()
-
-
-class LetterLinksSerializer(serializers.Serializer[Any]):
-    self = serializers.URLField()
-    job = serializers.URLField()
-
-
-class DeadLetterSerializer(serializers.Serializer[Any]):
-    """A dead letter with its 8.4 payload, redacted."""
-
-    id = serializers.IntegerField()
-    job = serializers.IntegerField()
-    changelist_id = serializers.CharField()
-    review_version = serializers.IntegerField()
-    stage = serializers.ChoiceField(choices=Stage.choices)
-    status = serializers.ChoiceField(choices=LetterStatus.choices)
-    error_class = serializers.CharField()
-    code = serializers.CharField()
-    severity = serializers.CharField()
-    detail = serializers.CharField(allow_blank=True)
-    last_stack = serializers.CharField(allow_blank=True)
-    sanitized_context = serializers.DictField()
-    payload_reference = serializers.CharField(allow_blank=True)
-    attempts = serializers.IntegerField()
-    first_failure_at = serializers.DateTimeField()
-    last_failure_at = serializers.DateTimeField()
-    failed_replay_count = serializers.IntegerField()
-    is_escalated = serializers.BooleanField()
-    created_at = serializers.DateTimeField()
-    closed_at = serializers.DateTimeField(allow_null=True)
-    events = LetterEventSerializer(many=True)
-    links = LetterLinksSerializer()
-
-
-class DeadLetterPageSerializer(serializers.Serializer[Any]):
-    """One page of dead letters, latest failure first. `count` stops at 10,000."""
-
-    count = serializers.IntegerField()
-    next = serializers.URLField(allow_null=True)
-    previous = serializers.URLField(allow_null=True)
-    results = DeadLetterSerializer(many=True)
-
-
-class ErrorSerializer(serializers.Serializer[Any]):
-    """Every error answer."""
-
-    error = serializers.CharField()
-    code = serializers.CharField()
-    message = serializers.CharField()
-    details = serializers.DictField()
+    change = Whole(min_value=1, max_value=MAX_VERSION, help_text="The changelist's number.")
+    server = serializers.RegexField(
+        r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z", trim_whitespace=False,
+        help_text="The server's id, as %serverid% gives it: numbers of several servers are kept apart.",
+    )  # fmt: skip

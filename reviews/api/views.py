@@ -21,7 +21,7 @@ from rest_framework.views import APIView
 
 from deadletters.models import DeadLetter
 from reviews import config, intake, pipeline
-from reviews.api import perforce, rendering
+from reviews.api import advice, answers, perforce, rendering
 from reviews.api import serializers as forms
 from reviews.api.auth import client_of, refuse_role
 from reviews.api.doubt import surely
@@ -74,19 +74,19 @@ class ApiView(APIView):
 
 
 _ERRORS = {
-    400: OpenApiResponse(forms.ErrorSerializer, "SCHEMA_INVALID, with details per field"),
-    401: OpenApiResponse(forms.ErrorSerializer, "AUTH_DENIED"),
-    403: OpenApiResponse(forms.ErrorSerializer, "PERMISSION_DENIED"),
-    429: OpenApiResponse(forms.ErrorSerializer, "RATE_LIMITED, with Retry-After"),
-    503: OpenApiResponse(forms.ErrorSerializer, "DATABASE_UNAVAILABLE, with Retry-After"),
+    400: OpenApiResponse(answers.ErrorSerializer, "SCHEMA_INVALID, with details per field"),
+    401: OpenApiResponse(answers.ErrorSerializer, "AUTH_DENIED"),
+    403: OpenApiResponse(answers.ErrorSerializer, "PERMISSION_DENIED"),
+    429: OpenApiResponse(answers.ErrorSerializer, "RATE_LIMITED, with Retry-After"),
+    503: OpenApiResponse(answers.ErrorSerializer, "DATABASE_UNAVAILABLE, with Retry-After"),
 }
 _POST_ERRORS = {
     **_ERRORS,
-    413: OpenApiResponse(forms.ErrorSerializer, "PAYLOAD_TOO_LARGE: over 64 KiB"),
-    415: OpenApiResponse(forms.ErrorSerializer, "UNSUPPORTED_MEDIA_TYPE"),
+    413: OpenApiResponse(answers.ErrorSerializer, "PAYLOAD_TOO_LARGE: over 64 KiB"),
+    415: OpenApiResponse(answers.ErrorSerializer, "UNSUPPORTED_MEDIA_TYPE"),
 }
-_NOT_FOUND = {404: OpenApiResponse(forms.ErrorSerializer, "NOT_FOUND")}
-_PAGE = OpenApiParameter("page", OpenApiTypes.INT, description="From 1.")
+_NOT_FOUND = {404: OpenApiResponse(answers.ErrorSerializer, "NOT_FOUND")}
+_PAGE = OpenApiParameter("page", OpenApiTypes.INT, description="Of 50 each, from 1.")
 
 
 class ReviewFilter(django_filters.FilterSet):  # type: ignore[misc]
@@ -105,11 +105,11 @@ class ReviewList(ApiView):
         operation_id="reviews_list",
         summary="List reviews, newest first",
         parameters=[
-            OpenApiParameter("changelist_id", OpenApiTypes.STR),
-            OpenApiParameter("status", OpenApiTypes.STR, enum=JobStatus.values),
+            OpenApiParameter("changelist_id", OpenApiTypes.STR, description="All versions of this one."),
+            OpenApiParameter("status", OpenApiTypes.STR, enum=JobStatus.values, description="In this state."),
             _PAGE,
         ],
-        responses={200: forms.JobPageSerializer, **_ERRORS, **_NOT_FOUND},
+        responses={200: answers.JobPageSerializer, **_ERRORS, **_NOT_FOUND},
     )
     def get(self, request: Request) -> Response:
         found = ReviewFilter(
@@ -125,13 +125,22 @@ class ReviewList(ApiView):
     @extend_schema(
         operation_id="reviews_create",
         summary="Request a review",
-        description="Repeating a request is safe: the answer is the original job.",
+        description="Repeating a request is safe: the answer is the original job, with `duplicate` true and a"
+        " `message` where the request asked for more than that. A changelist is reviewed again with the next"
+        " `review_version` and `rerun` true.",
         request=forms.ReviewRequestSerializer,
-        parameters=[OpenApiParameter("Idempotency-Key", OpenApiTypes.STR, OpenApiParameter.HEADER)],
+        parameters=[
+            OpenApiParameter(
+                "Idempotency-Key",
+                OpenApiTypes.STR,
+                OpenApiParameter.HEADER,
+                description="Instead of the field idempotency_key.",
+            )
+        ],
         responses={
-            201: OpenApiResponse(forms.JobSerializer, "Created"),
-            200: OpenApiResponse(forms.JobSerializer, "Seen before: the original job"),
-            409: OpenApiResponse(forms.ErrorSerializer, "VERSION_CONFLICT"),
+            201: OpenApiResponse(answers.JobSerializer, "Created"),
+            200: OpenApiResponse(answers.JobSerializer, "Seen before: the original job"),
+            409: OpenApiResponse(answers.ErrorSerializer, "VERSION_CONFLICT"),
             **_POST_ERRORS,
         },
     )
@@ -151,10 +160,10 @@ class ReviewList(ApiView):
         job = surely(lambda: _job_or_404(result.job_id, request, is_requested=True))
         if result.outcome is IntakeOutcome.CREATED:
             return Response(job, status=201, headers={"Location": job["links"]["self"]})
-        job["duplicate"] = True
-        if result.payload_mismatch:
-            job["payload_mismatch"] = True
-        return Response(job)
+        body: Any = request.data
+        return Response(
+            advice.with_advice(job, wanted, result, names_recipients=bool(body.get("recipients")))
+        )
 
 
 def _review_request(request: Request) -> ReviewRequest:
@@ -213,7 +222,7 @@ class ReviewDetail(ApiView):
     @extend_schema(
         operation_id="reviews_retrieve",
         summary="Read a review",
-        responses={200: forms.JobSerializer, **_ERRORS, **_NOT_FOUND},
+        responses={200: answers.JobSerializer, **_ERRORS, **_NOT_FOUND},
     )
     def get(self, request: Request, job_id: int) -> Response:
         return Response(_job_or_404(job_id, request))
@@ -228,8 +237,8 @@ class ReviewCancel(ApiView):
         description="A trigger key cancels its own reviews only. Cancelling twice is answered like once.",
         request=forms.CancelSerializer,
         responses={
-            200: OpenApiResponse(forms.JobSerializer, "Cancelled, now or before"),
-            409: OpenApiResponse(forms.ErrorSerializer, "STATE_CONFLICT: it had ended otherwise"),
+            200: OpenApiResponse(answers.JobSerializer, "Cancelled, now or before"),
+            409: OpenApiResponse(answers.ErrorSerializer, "STATE_CONFLICT: it had ended otherwise"),
             **_POST_ERRORS,
             **_NOT_FOUND,
         },
@@ -257,7 +266,7 @@ class PerforceTrigger(ApiView):
         operation_id="triggers_perforce",
         summary="Tell of a Perforce event",
         request=forms.PerforceEventSerializer,
-        responses={202: forms.TriggerAnswerSerializer, **_POST_ERRORS},
+        responses={202: answers.TriggerAnswerSerializer, **_POST_ERRORS},
     )
     def post(self, request: Request) -> Response:
         form = forms.PerforceEventSerializer(data=request.data)
@@ -286,7 +295,7 @@ class DeadLetterList(ApiView):
         operation_id="dead_letters_list",
         summary="List dead letters, latest failure first",
         parameters=[_PAGE],
-        responses={200: forms.DeadLetterPageSerializer, **_ERRORS, **_NOT_FOUND},
+        responses={200: answers.DeadLetterPageSerializer, **_ERRORS, **_NOT_FOUND},
     )
     def get(self, request: Request) -> Response:
         pages = Pages()
@@ -300,7 +309,7 @@ class DeadLetterDetail(ApiView):
     @extend_schema(
         operation_id="dead_letters_retrieve",
         summary="Read a dead letter",
-        responses={200: forms.DeadLetterSerializer, **_ERRORS, **_NOT_FOUND},
+        responses={200: answers.DeadLetterSerializer, **_ERRORS, **_NOT_FOUND},
     )
     def get(self, request: Request, letter_id: int) -> Response:
         found = rendering.letters([letter_id])

@@ -225,12 +225,17 @@ def wait(claim: StageClaim, waiting: Waiting) -> None:
             "outbox": claim.outbox_id,
             "delay": waiting.seconds,
             "dependency": waiting.dependency,
-            "detail": clean(f"waiting for {waiting.dependency}: {waiting.reason}", 1000),
+            "detail": clean(_waiting_in_words(waiting), 1000),
             "channel": outbox.channel(queue_of(claim.stage)),
         },
     )
     if done is None:
         raise LostLease
+
+
+def _waiting_in_words(waiting: Waiting) -> str:
+    """Say why a stage waits; without a dependency it waits for a moment, which the reason names."""
+    return f"waiting for {waiting.dependency}: {waiting.reason}" if waiting.dependency else waiting.reason
 
 
 def still_ours(claim: StageClaim) -> bool:

@@ -109,7 +109,8 @@ def expire(job_ids: Collection[int]) -> int:
 # A worker that was sending when its job ended may have put the row back: nobody else would end it.
 _TIDY = """
 UPDATE deliveries d
-   SET status = CASE WHEN j.status = 'superseded' THEN 'superseded' ELSE 'cancelled' END, updated_at = now()
+   SET status = CASE WHEN j.status = 'superseded' THEN 'superseded' ELSE 'cancelled' END, digest_id = NULL,
+       updated_at = now()
   FROM jobs j
  WHERE j.id = d.job_id AND d.status = 'pending' AND j.status IN ('timed_out', 'cancelled', 'superseded')"""
 

@@ -40,12 +40,12 @@ SELECT run.job_id, due.id AS outbox_id, due.aggregate_id AS stage_run_id, (SELEC
   FROM run LEFT JOIN due ON true"""
 
 # Succeeded only when every recipient's delivery row has notified_at (004, 6.5). Nobody requires
-# those that an operator has given up.
+# those that an operator has given up, or those of recipients that an edit has taken off.
 _SUCCEED = """
 UPDATE jobs SET status = 'succeeded', finished_at = now(), status_reason = ''
  WHERE id = %(job)s AND status = 'in_progress'
    AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.job_id = %(job)s
-                      AND d.notified_at IS NULL AND d.status <> 'abandoned')
+                      AND d.notified_at IS NULL AND d.status NOT IN ('abandoned', 'superseded'))
 RETURNING EXISTS (SELECT 1 FROM dead_letters l
                    WHERE l.job_id = %(job)s AND l.status = 'replaying') AS replayed"""
 
@@ -61,7 +61,7 @@ run AS (
    WHERE stage_runs.id = %(stage_run)s AND stage_runs.job_id = held.id
      AND lease_token = %(token)s AND status = 'running'
      AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.job_id = %(job)s
-                      AND d.notified_at IS NULL AND d.status <> 'abandoned')
+                      AND d.notified_at IS NULL AND d.status NOT IN ('abandoned', 'superseded'))
      AND NOT EXISTS (SELECT 1 FROM dead_letters l WHERE l.job_id = %(job)s AND l.status = 'replaying')
   RETURNING stage_runs.job_id),
 attempt AS (

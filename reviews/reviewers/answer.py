@@ -10,14 +10,19 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
 
 from criticizer.redaction import clean
 from reviews.reviewers.base import SEVERITY_ORDER, FindingSeverity
 
 MAX_ANSWER_CHARS = 400_000
+MAX_OUTLINE_CHARS = 800
+MAX_START_CHARS = 120
+_MOST = 20  # fields of an object, errors of an answer
+_WORD = re.compile(r"[A-Za-z0-9_-]{0,20}")  # a severity, a category, a side
 
 _LIMITS = {"title": 80, "problem": 600, "trigger": 300, "suggestion": 1200}
 _TEXTS = ("quote", "quote_end", "rule_id", *_LIMITS)
@@ -92,7 +97,10 @@ def strict_schema(max_findings: int) -> dict[str, Any]:
 
 
 class UnusableAnswer(Exception):
-    """An answer that is not what was asked for. The message is ours: it quotes nothing."""
+    """An answer that is not what was asked for. The message is ours: it quotes nothing.
+
+    It names the field by its place, such as `findings/0/severity`, and the rule of the schema.
+    """
 
 
 def parse_answer(text: str, max_findings: int) -> dict[str, Any]:
@@ -103,11 +111,11 @@ def parse_answer(text: str, max_findings: int) -> dict[str, Any]:
     """
     answer = _json_object(text)
     _shorten(answer, max_findings)
-    error = next(iter(_validator(max_findings).iter_errors(answer)), None)
+    errors = islice(_validator(max_findings).iter_errors(answer), _MOST)
+    # What is missing first: a field that should not be there is often it, misspelt.
+    error = min(errors, key=lambda found: found.validator != "required", default=None)
     if error is not None:
-        where = "/".join(str(part) for part in error.absolute_path)
-        where = re.sub(r"[^A-Za-z0-9_/]", "", where)[:80] or "the answer"
-        raise UnusableAnswer(f"{where} breaks the rule {error.validator} of the schema")
+        raise UnusableAnswer(_in_words(error))
     for finding in answer["findings"]:
         for name in _TEXTS:
             if isinstance(finding.get(name), str):
@@ -115,6 +123,24 @@ def parse_answer(text: str, max_findings: int) -> dict[str, Any]:
     # Nothing reads them but the comparison with what was sent.
     answer["files_read"] = [path for path in answer["files_read"][:1000] if path == clean(path)]
     return answer
+
+
+def _in_words(error: ValidationError) -> str:
+    """Say which field breaks which rule, in the schema's own words."""
+    where = "/".join(str(part) for part in error.absolute_path)
+    where = re.sub(r"[^A-Za-z0-9_/]", "", where)[:80] or "the answer"
+    rule: Any = error.validator_value
+    instance: Any = error.instance
+    if error.validator == "required":
+        missing = [name for name in rule if name not in instance]
+        return f"{where} lacks {', '.join(missing)}"
+    if error.validator == "additionalProperties":
+        return f"{where} holds a field that the schema does not have"
+    if error.validator == "enum":
+        return f"{where} is none of {', '.join(str(value) for value in rule if value is not None)}"
+    if error.validator == "type":
+        return f"{where} is not of type {rule if isinstance(rule, str) else ' or '.join(rule)}"
+    return f"{where} breaks the rule {error.validator} ({rule}) of the schema"
 
 
 @lru_cache(maxsize=8)
@@ -138,6 +164,38 @@ def _json_object(text: str) -> dict[str, Any]:
         if isinstance(parsed, dict):
             return parsed
     raise UnusableAnswer("the answer is not a JSON object" if text.strip() else "the answer is empty")
+
+
+def outline_of(text: str) -> str:
+    """Return what form an answer has, for operators: its fields, no prose and no code of a change.
+
+    Fields and short words stay, longer text becomes its length. What is no JSON object is
+    told by its first characters. Bounded, and cleaned of secrets.
+    """
+    try:
+        shape = json.dumps(_shape(_json_object(text)), ensure_ascii=False)
+    except UnusableAnswer:
+        start = " ".join(text[:2000].split())[:MAX_START_CHARS]
+        shape = f"{len(text)} characters, beginning: {start}" if start else "nothing"
+    return clean(shape, MAX_OUTLINE_CHARS)
+
+
+def _shape(value: object, depth: int = 0) -> object:
+    if isinstance(value, str):
+        return value if _WORD.fullmatch(value) else f"… {len(value)} characters"
+    if isinstance(value, dict) and depth < 3:
+        shown = {_key(name): _shape(inner, depth + 1) for name, inner in list(value.items())[:_MOST]}
+        return shown if len(value) <= _MOST else {**shown, "…": f"{len(value) - _MOST} more"}
+    if isinstance(value, list) and depth < 3:
+        more = [f"… {len(value) - 2} more"] if len(value) > 2 else []
+        return [*(_shape(inner, depth + 1) for inner in value[:2]), *more]
+    if isinstance(value, dict | list):
+        return "…"
+    return value if len(str(value)) <= 20 else "…"
+
+
+def _key(name: str) -> str:
+    return name if len(name) <= 40 else name[:40] + "…"
 
 
 def _refuse_constant(name: str) -> None:

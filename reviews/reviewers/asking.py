@@ -23,7 +23,13 @@ import structlog
 from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure, Waiting
 from criticizer.redaction import RedactedText, RedactionBlocked, clean
 from reviews.reviewers.anchoring import anchor
-from reviews.reviewers.answer import MAX_ANSWER_CHARS, UnusableAnswer, parse_answer, strict_schema
+from reviews.reviewers.answer import (
+    MAX_ANSWER_CHARS,
+    UnusableAnswer,
+    outline_of,
+    parse_answer,
+    strict_schema,
+)
 from reviews.reviewers.base import Finding, Usage
 from reviews.reviewers.leaks import marks_of, without_leaks
 from reviews.reviewers.model import ModelAnswer, ModelClient
@@ -212,7 +218,12 @@ class Asking:
                 ErrorClass.SCHEMA_INVALID,
                 Place.REVIEWER,
                 f"two answers could not be used: {error}",
-                context={"call": call_id, "model": self._client.model},
+                context={
+                    "call": call_id,
+                    "model": self._client.model,
+                    "finish_reason": clean(second.finish_reason, 40),
+                    "answer": outline_of(second.text),
+                },
             ) from None
 
     def _honest(self, answer: dict[str, object], user: RedactedText, call_id: str) -> dict[str, object]:

@@ -14,6 +14,7 @@ from criticizer.failures import ErrorClass
 from reviews.reviewers.anthropic import API_VERSION
 from reviews.reviewers.model import LlmConfig
 from reviews.reviewers.provider_errors import failure
+from reviews.reviewers.transport import server_of
 
 TOTAL_SECONDS = 5.0
 # Says that the server has no such method or page, which a server that is there says.
@@ -33,10 +34,14 @@ def probe(config: LlmConfig, provider: str) -> None:
         if status not in _REFUSED:
             break
     if status in _REFUSED:
-        raise failure(ErrorClass.AUTH_DENIED, "the model server refuses our key", status=status)
+        raise failure(
+            ErrorClass.AUTH_DENIED, f"the model server at {server_of(config)} refuses our key", status=status
+        )
     if status >= 500 and status not in _ALIVE:
         raise failure(
-            ErrorClass.UPSTREAM_UNAVAILABLE, f"the model server answered {status} to a probe", status=status
+            ErrorClass.UPSTREAM_UNAVAILABLE,
+            f"the model server at {server_of(config)} answered {status} to a probe",
+            status=status,
         )
 
 
@@ -55,10 +60,14 @@ async def _status(config: LlmConfig, credentials: Mapping[str, str]) -> int:
         ):
             return response.status_code  # the list is not read
     except (httpx.TimeoutException, TimeoutError):
-        raise failure(ErrorClass.NETWORK_TIMEOUT, "the model server did not answer a probe in time") from None
+        raise failure(
+            ErrorClass.NETWORK_TIMEOUT,
+            f"the model server at {server_of(config)} did not answer a probe in time",
+        ) from None
     except (httpx.TransportError, httpx.InvalidURL, OSError):
         raise failure(
-            ErrorClass.NETWORK_UNREACHABLE, "the model server could not be reached by a probe"
+            ErrorClass.NETWORK_UNREACHABLE,
+            f"the model server at {server_of(config)} could not be reached by a probe",
         ) from None
 
 

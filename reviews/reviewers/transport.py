@@ -68,6 +68,7 @@ class Transport:
         self._shards: list[_Shard] = []
         self._tls: ssl.SSLContext | None = None
         self._key_in_use = 0
+        self._server = server_of(config)
 
     async def aclose(self) -> None:
         shards, self._shards = self._shards, []
@@ -84,7 +85,7 @@ class Transport:
             except TimeoutError:
                 error = failure(
                     ErrorClass.NETWORK_TIMEOUT,
-                    f"no answer within {self._config.timeout_seconds:g} seconds",
+                    f"no answer from {self._server} within {self._config.timeout_seconds:g} seconds",
                     call=call_id,
                 )
                 self._log_failure(call_id, error, started)
@@ -139,14 +140,22 @@ class Transport:
             ):
                 return await self._read(response, call_id)
         except httpx.TimeoutException:
-            raise failure(ErrorClass.NETWORK_TIMEOUT, "the connection timed out", call=call_id) from None
+            raise failure(
+                ErrorClass.NETWORK_TIMEOUT,
+                f"the connection to the model server at {self._server} timed out",
+                call=call_id,
+            ) from None
         except httpx.ConnectError as error:
             if _is_certificate_error(error):
                 raise failure(
-                    ErrorClass.CONFIG_INVALID, "the model server's certificate is not trusted", call=call_id
+                    ErrorClass.CONFIG_INVALID,
+                    f"the certificate of the model server at {self._server} is not trusted",
+                    call=call_id,
                 ) from None
             raise failure(
-                ErrorClass.NETWORK_UNREACHABLE, "no connection to the model server", call=call_id
+                ErrorClass.NETWORK_UNREACHABLE,
+                f"no connection to the model server at {self._server}",
+                call=call_id,
             ) from None
         # A host name that no encoder takes arrives as a UnicodeError.
         except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError, UnicodeError):
@@ -156,7 +165,7 @@ class Transport:
         except httpx.TransportError as error:
             raise failure(
                 ErrorClass.NETWORK_UNREACHABLE,
-                "the connection broke before the answer was complete",
+                f"the connection to {self._server} broke before the answer was complete",
                 call=call_id,
                 error=type(error).__name__,
             ) from None
@@ -216,6 +225,21 @@ class Transport:
             status=error.context.get("status"),
             seconds=round(time.monotonic() - started, 3),
         )
+
+
+def server_of(config: LlmConfig) -> str:
+    """Return `host:port` of the model server, and of a proxy before it: for operators, no credentials."""
+    server = _host_and_port(config.base_url)
+    return f"{server} (through the proxy {_host_and_port(config.proxy_url)})" if config.proxy_url else server
+
+
+def _host_and_port(address: str) -> str:
+    try:
+        url = httpx.URL(address)
+        host = f"[{url.host}]" if ":" in url.host else url.host or "no host"
+    except (httpx.InvalidURL, UnicodeError):
+        return "an address that cannot be used"
+    return f"{host}:{url.port or (443 if url.scheme == 'https' else 80)}"
 
 
 def _is_certificate_error(error: BaseException) -> bool:

@@ -9,9 +9,10 @@ from functools import partial
 import structlog
 from django.core.serializers.json import DjangoJSONEncoder
 
-from notifications import config, preferences, sending
+from notifications import config, digests, preferences, sending
 from notifications.messages import Report
 from notifications.models import Delivery
+from notifications.preferences import Wishes
 from reviews import artifacts, audience, pipeline
 from reviews.executor import Written
 from reviews.models import Artifact, JobEvent, ReviewJob
@@ -25,7 +26,8 @@ def run(claim: StageClaim) -> Written:
     """Freeze one message per recipient, then send what is not sent yet.
 
     Each recipient reads of the files they may read; who is muted, or has set a threshold that the
-    review does not reach, has no message and is not required for the job's success.
+    review does not reach, has no message and is not required for the job's success. What is kept for
+    a digest makes the stage wait until it is due, after everybody else was told.
 
     Raises LostLease as soon as the job is no longer ours to tell about, and the failures of
     `sending.deliver`.
@@ -33,11 +35,19 @@ def run(claim: StageClaim) -> Written:
     job = ReviewJob.objects.get(pk=claim.job_id)
     if job.recipients:
         reports = audience.reports_for(report_of(job), job.recipients, job.recipient_origins)
-        declined = _declined(job, reports)
+        wishes = _wishes(job, reports)
+        declined = wishes.unwanted
         messages = messages_for(
             job, {recipient: report for recipient, report in reports.items() if recipient not in declined}
         )
-        sending.prepare(job.pk, job.changelist_id, job.review_version, messages)
+        sending.prepare(
+            job.pk,
+            job.changelist_id,
+            job.review_version,
+            messages,
+            digest_minutes={} if job.is_late else wishes.digest_minutes,
+            not_after=digests.latest(job.deadline_at),
+        )
         providers = config.providers()
         # A row that says sent without evidence would end the job untold (004, 8.2 second row).
         sending.audit_sent(providers, job_id=job.pk)
@@ -48,10 +58,13 @@ def run(claim: StageClaim) -> Written:
     return None
 
 
-def _declined(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, str]:
-    """Return who does not want this message and why; a message that has its row is sent all the same."""
+def _wishes(job: ReviewJob, reports: Mapping[str, Report]) -> Wishes:
+    """Return who does not want this message and why, and who wants it in a digest.
+
+    A message that has its row is sent as it was promised.
+    """
     promised = set(job.deliveries.filter(recipient__in=reports).values_list("recipient", flat=True))
-    return preferences.unwanted(
+    return preferences.wishes(
         {
             recipient: audience.worst_severity(report)
             for recipient, report in reports.items()
@@ -87,10 +100,15 @@ def _mail_kept(claim: StageClaim) -> Written:
     sent = (
         Delivery.objects.filter(job_id=claim.job_id)
         .order_by("id")
-        .values("recipient", "token", "subject", "payload_sha256", "status", "notification_id", "notified_at")
-    )
+        .values(
+            "recipient", "token", "subject", "payload_sha256", "status", "notification_id", "notified_at",
+            # Of what was told in a digest, the message that was sent.
+            "digest__token", "digest__subject", "digest__payload_sha256",
+        )
+    )  # fmt: skip
+    kept = [{name: value for name, value in row.items() if value is not None} for row in sent]
     try:
-        data = json.dumps(list(sent), cls=DjangoJSONEncoder, ensure_ascii=False, indent=1).encode()
+        data = json.dumps(kept, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1).encode()
         return artifacts.store(claim, Artifact.Kind.MAIL, data).save
     except OSError as error:
         # Everybody has been told: a full disk must not end the job as a failure.

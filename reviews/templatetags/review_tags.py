@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from reviews import words
 from reviews.highlight import visible as show_hidden
 
 register = template.Library()
@@ -59,6 +60,12 @@ def took(start: datetime | None, end: datetime | None) -> str:
 def changelist(changelist_id: str) -> str:
     """Shorten a git changelist to twelve digits of its hash; others stay as they are."""
     return _SHA.sub(r"\1", changelist_id)
+
+
+@register.filter
+def state_for_readers(status: str) -> str:
+    """Say a job's state in the words of reviewers."""
+    return words.state_for_readers(status)
 
 
 @register.filter

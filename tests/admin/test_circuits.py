@@ -143,6 +143,17 @@ def test_pages_say_that_the_model_does_not_answer(ann: Client, settings: Any, ci
     assert sentence not in ann.get("/").content.decode()
 
 
+def test_pages_tell_a_model_that_is_tried_again_from_one_that_is_away(
+    ann: Client, settings: Any, circuit: Circuit
+) -> None:
+    settings.LLM_PROVIDER, settings.LLM_REQUIRED = "openai", True
+    calls(0, 10)
+    Circuit.objects.update(state=CircuitState.HALF_OPEN)
+    page = ann.get("/").content.decode()
+    assert "The language model is being tried again; reviews wait and go on by themselves." in page
+    assert "is not answering" not in page
+
+
 def test_where_the_model_is_not_required_they_say_what_happens_instead(
     ann: Client, settings: Any, circuit: Circuit
 ) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from deadletters import groups
+from criticizer import sql
+from deadletters import admin_groups, groups
 from deadletters.admin_sparkline import counts_by_day, sentence, sparkline
 from deadletters.fingerprint import Fingerprint
 from deadletters.models import DeadLetterGroup, DeadLetterGroupDay
@@ -107,6 +109,53 @@ def test_the_trend_costs_one_query_however_many_groups(
         ann.get(LIST)
     trends = [query["sql"] for query in queries.captured_queries if "dead_letter_group_days" in query["sql"]]
     assert len(trends) == 1
+
+
+NEWEST_WORDS = "set P4PORT, P4USER and perforce in CHANGE_SOURCES"
+COMMON_WORDS = "set P<n>PORT, P<n>USER and perforce in CHANGE_SOURCES"
+
+
+def test_a_group_shows_what_its_newest_letter_says(ann: Client) -> None:
+    group = factories.DeadLetterGroupFactory(normalized_message=COMMON_WORDS)
+    now = timezone.now()
+    for minutes, detail in ((9, "the first words"), (1, NEWEST_WORDS), (5, "old")):
+        factories.DeadLetterFactory(
+            group=group, detail=detail, last_failure_at=now - timedelta(minutes=minutes)
+        )
+    for address in (LIST, f"{LIST}{group.pk}/change/"):
+        text = ann.get(address).content.decode()
+        assert text.index(NEWEST_WORDS) < text.index("set P&lt;n&gt;PORT")
+    assert "the first words" not in ann.get(LIST).content.decode()
+
+
+def test_what_all_letters_have_in_common_is_not_said_twice(ann: Client) -> None:
+    group = factories.DeadLetterGroupFactory(normalized_message="the key was refused")
+    for address in (LIST, f"{LIST}{group.pk}/change/"):  # its letters are gone: the group still says why
+        assert ann.get(address).content.decode().count("the key was refused") == 1
+    factories.DeadLetterFactory(group=group, detail="the key was refused ")
+    assert ann.get(LIST).content.decode().count("the key was refused") == 1
+
+
+def test_the_newest_letters_cost_one_query_that_the_index_serves(
+    ann: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error_class in ("AUTH_DENIED", "NOT_FOUND", "RATE_LIMITED"):
+        factories.DeadLetterFactory(error_class=error_class)
+    asked: list[tuple[str, Any]] = []
+
+    def rows(text: str, given: Any) -> list[dict[str, Any]]:
+        asked.append((text, given))
+        return sql.rows(text, given)
+
+    monkeypatch.setattr(admin_groups.sql, "rows", rows)
+    ann.get(LIST)
+    monkeypatch.undo()
+    ((text, given),) = [one for one in asked if "dead_letters" in one[0]]
+    assert len(given["groups"]) == 3
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+        cursor.execute(f"EXPLAIN {text}", given)
+        assert "dead_letters_in_group" in "\n".join(row[0] for row in cursor.fetchall())
 
 
 def test_only_what_needs_attention_is_listed_first(ann: Client, group: DeadLetterGroup) -> None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.contrib import admin
+from django.contrib.admin.utils import label_for_field
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
 
 from criticizer import bounded, keyset
 from criticizer.bounded import Count, TookTooLong, at_most, bounded_count
 from criticizer.keyset import KeysetAdmin, Ordering, cursor_of, read_cursor
-from criticizer.models import SavedView
+from criticizer.models import Circuit, SavedView
+from notifications.states import DeliveryStatus
 from reviews.models import ReviewJob
 from reviews.states import JobStatus
 from tests import factories
@@ -295,3 +298,107 @@ def test_attempts_and_messages_have_lists(root: Client) -> None:
     shown = root.get("/admin/reviews/attempt/", {"q": "error:RATE_LIMITED age:<1h"})
     assert len(shown.context["cl"].result_list) == 1
     assert root.get("/admin/criticizer/outboxmessage/", {"q": "is:due queue:llm"}).status_code == 200
+
+
+# -- what every list of the console keeps ---------------------------------------------------------
+
+
+def headings(response: Any) -> list[str]:
+    table = re.search(r'id="result_list".*?</thead>', response.content.decode(), re.DOTALL)
+    assert table is not None
+    return [text.strip() for text in re.findall(r"<(?:a|span)[^>]*>([^<]+)</(?:a|span)>", table[0])]
+
+
+@pytest.mark.parametrize("model", admin.site._registry, ids=lambda model: model._meta.label)
+def test_headings_are_words_of_people(root: Client, model: type[Any]) -> None:
+    shown = admin.site.get_model_admin(model)
+    request = RequestFactory().get("/")
+    titles = [str(label_for_field(name, model, shown)) for name in shown.get_list_display(request)]
+    raw = re.compile(r"\b(?:id|at|pgh)\b|^is |_", re.IGNORECASE)
+    assert [title for title in titles if raw.search(title)] == []
+
+
+def test_late_is_said_of_late_reviews_only(root: Client) -> None:
+    factories.ReviewJobFactory(changelist_id="1")
+    answer = root.get(JOBS)
+    assert headings(answer) == ["Changelist", "Version", "State", "Title", "Author", "Requested"]
+    assert "late</span>" not in answer.content.decode()
+    assert "icon-no" not in answer.content.decode()
+    factories.ReviewJobFactory(changelist_id="2", is_late=True)
+    assert root.get(JOBS).content.decode().count('<span class="quiet">late</span>') == 1
+
+
+def test_times_are_to_the_minute_and_exact_in_the_tooltip(root: Client) -> None:
+    at = datetime(2026, 3, 1, 7, 5, 42, tzinfo=UTC)
+    factories.ReviewJobFactory(created_at=at)
+    assert 'title="2026-03-01 07:05:42 UTC">2026-03-01 07:05</time>' in root.get(JOBS).content.decode()
+
+
+# -- deliveries and circuits: a search instead of a column of filters -----------------------------
+
+
+@pytest.mark.parametrize("address", ["/admin/notifications/delivery/", "/admin/criticizer/circuit/"])
+def test_no_column_of_filters_takes_the_width(root: Client, address: str) -> None:
+    answer = root.get(address)
+    assert not answer.context["cl"].has_filters
+    assert "changelist-filter" not in answer.content.decode()
+
+
+def test_every_state_of_a_delivery_is_found_as_the_filter_found_it(root: Client) -> None:
+    address = "/admin/notifications/delivery/"
+    for status in DeliveryStatus:
+        made = factories.DeliveryFactory(status=status, error_class="NETWORK_TIMEOUT")
+        assert ids(root.get(address, {"q": f"state:{status.value}"})) == [made.pk]
+        assert ids(root.get(address, {"status": status.value})) == [made.pk]  # views saved before
+    assert "NETWORK_TIMEOUT" in root.get(address).content.decode()
+
+
+def test_circuits_are_found_by_state_kind_and_name(root: Client) -> None:
+    states = {
+        "llm:openai": "half_open",
+        "p4:ssl:perforce:1666": "closed",
+        "provider:mail": "open",
+        "provider:webhook:https://ci.example.com": "forced_open",
+    }
+    for name, state in states.items():
+        Circuit.objects.create(name=name, state=state)
+    every = sorted(states)
+    for text, wanted in {
+        "": every,
+        "state:open,half_open": ["llm:openai", "provider:mail"],
+        "-state:closed": [name for name in every if states[name] != "closed"],
+        "llm:openai": ["llm:openai"],
+        "llm:": [],
+        "provider:webhook": ["provider:webhook:https://ci.example.com"],
+        "p4:ssl:perforce:1666": ["p4:ssl:perforce:1666"],
+        "mail": ["provider:mail"],
+        "provider mail": ["provider:mail"],
+        "changed:<1h": every,
+        "changed:>1h": [],
+    }.items():
+        shown = root.get("/admin/criticizer/circuit/", {"q": text}).context["cl"].result_list
+        assert (text, [circuit.pk for circuit in shown]) == (text, wanted)
+    assert ids(root.get("/admin/criticizer/circuit/", {"state": "open"})) == ["provider:mail"]
+
+
+def test_a_list_ordered_by_its_key_alone_has_pages(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(admin.site.get_model_admin(Circuit)), "list_per_page", 2, raising=False)
+    for name in ("a,b", "b:1", "c/%2C", "d"):
+        Circuit.objects.create(name=name)
+    first = root.get("/admin/criticizer/circuit/")
+    second = root.get("/admin/criticizer/circuit/" + first.context["cl"].older_url)
+    back = root.get("/admin/criticizer/circuit/" + second.context["cl"].newer_url)
+    assert [ids(page) for page in (first, second, back)] == [["a,b", "b:1"], ["c/%2C", "d"], ["a,b", "b:1"]]
+
+
+def test_filters_stand_above_the_list_and_narrow_it(root: Client) -> None:
+    address = "/admin/criticizer/workercluster/"
+    for queue in ("stages", "llm"):
+        factories.WorkerClusterFactory(queue=queue)
+    text = root.get(address).content.decode()
+    assert text.index('aria-label="Filter"') < text.index('id="result_list"')
+    assert '<a href="?" aria-current="true">All</a>' in text
+    assert '<a href="?queue=llm">llm</a>' in text
+    narrowed = root.get(address, {"queue": "llm"})
+    assert [row.queue for row in narrowed.context["cl"].result_list] == ["llm"]
+    assert '<a href="?queue=llm" aria-current="true">llm</a>' in narrowed.content.decode()

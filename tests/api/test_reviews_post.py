@@ -94,14 +94,81 @@ def test_a_repeated_key_with_another_body_says_so(trigger: ApiClient) -> None:
     first = trigger.post_json(URL, review()).json()
     again = trigger.post_json(URL, review(changelist_id="999"))
     assert again.status_code == 200
-    assert again.json() == {**first, "duplicate": True, "payload_mismatch": True}
+    body = again.json()
+    assert "a key of its own" in body.pop("message")
+    assert body == {**first, "duplicate": True, "payload_mismatch": True}
 
 
 def test_another_key_for_the_same_version_answers_the_original_job(trigger: ApiClient) -> None:
     first = trigger.post_json(URL, review()).json()
     again = trigger.post_json(URL, review(idempotency_key="other"))
     assert again.status_code == 200
-    assert (again.json()["id"], again.json()["duplicate"]) == (first["id"], True)
+    assert again.json() == {**first, "duplicate": True}
+
+
+def test_recipients_of_a_second_request_are_not_dropped_in_silence(trigger: ApiClient) -> None:
+    first = trigger.post_json(URL, review(recipients=["ann@example.com"])).json()
+    body = review(idempotency_key="other", recipients=["bob@example.com", "mail:ann@example.com"])
+    again = trigger.post_json(URL, body)
+    assert again.status_code == 200
+    assert again.json() == {
+        **first, "duplicate": True, "payload_mismatch": True,
+        "recipients_not_added": ["mail:bob@example.com"],
+        "message": "Version 1 exists already and stays as it was first requested. Not told, because it does"
+        " not name them: mail:bob@example.com. To have it reviewed and told anew, post review_version 2 with"
+        " rerun true and a new idempotency_key.",
+    }  # fmt: skip
+    assert ReviewJob.objects.get().recipients == ["mail:ann@example.com"]
+
+
+def test_many_recipients_are_counted_in_the_sentence_and_all_named_beside_it(trigger: ApiClient) -> None:
+    trigger.post_json(URL, review())
+    more = [f"mail:bob{number}@example.com" for number in range(12)]
+    answer = trigger.post_json(URL, review(idempotency_key="other", recipients=more)).json()
+    assert answer["recipients_not_added"] == more
+    assert "bob9@example.com and 2 more." in answer["message"]
+
+
+def test_recipients_that_a_trigger_has_still_to_find_are_not_promised(trigger: ApiClient) -> None:
+    trigger.post_json(
+        "/api/v1/triggers/perforce/", {"event": "change-commit", "change": 12345, "server": "main"}
+    )
+    named = trigger.post_json(URL, review(recipients=["ann@example.com"])).json()
+    assert named["recipients_not_added"] == ["mail:ann@example.com"]
+    assert named["payload_mismatch"] is True
+    unnamed = trigger.post_json(URL, review(idempotency_key="third", recipients=[])).json()
+    assert unnamed["duplicate"] is True
+    assert {"payload_mismatch", "message", "recipients_not_added"} & set(unnamed) == set()
+
+
+def test_defaults_that_nobody_asked_for_are_not_missed(trigger: ApiClient, settings: Any) -> None:
+    trigger.post_json(URL, review())
+    settings.DEFAULT_RECIPIENTS = ["team@example.com"]
+    answer = trigger.post_json(URL, review(idempotency_key="other", recipients=None)).json()
+    assert answer["payload_mismatch"] is True
+    assert "recipients_not_added" not in answer
+    assert "stays as it was first requested" in answer["message"]
+
+
+def test_a_rerun_without_a_version_is_told_which_one_to_post(trigger: ApiClient) -> None:
+    first = trigger.post_json(URL, review()).json()
+    trigger.post_json(URL, review(idempotency_key="second", review_version=2, rerun=True))
+    body = review(idempotency_key="third", review_version=None, rerun=True)
+    again = trigger.post_json(URL, body)
+    assert (again.status_code, again.json()["id"], again.json()["duplicate"]) == (200, first["id"], True)
+    assert again.json()["message"] == (
+        "Version 1 exists already, so nothing was started. To review it again, post review_version 3 with"
+        " rerun true and a new idempotency_key."
+    )
+    made = trigger.post_json(URL, review(idempotency_key="third", review_version=3, rerun=True))
+    assert made.status_code == 201
+
+
+def test_a_repeated_rerun_needs_no_words(trigger: ApiClient) -> None:
+    trigger.post_json(URL, review())
+    body = review(idempotency_key="second", review_version=2, rerun=True)
+    made = trigger.post_json(URL, body).json()
+    assert trigger.post_json(URL, body).json() == {**made, "duplicate": True}
 
 
 @pytest.mark.parametrize(
@@ -174,6 +241,20 @@ def test_a_review_may_have_no_recipient_at_all(trigger: ApiClient, settings: Any
     settings.DEFAULT_RECIPIENTS = []
     assert trigger.post_json(URL, review(recipients=[])).status_code == 201
     assert ReviewJob.objects.get().recipients == []
+
+
+def test_a_request_without_recipients_is_told_that_nobody_will_be(
+    trigger: ApiClient, operator: ApiClient, settings: Any
+) -> None:
+    settings.DEFAULT_RECIPIENTS = []
+    made = trigger.post_json(URL, review(recipients=[])).json()
+    why = "no recipients. The request named none, and DEFAULT_RECIPIENTS is empty."
+    assert made["message"] == f"Nobody will be told: {why}"
+    again = trigger.post_json(URL, review(recipients=["ann@example.com"])).json()
+    assert again["message"].startswith("Version 1 exists already")
+    assert again["message"].endswith(f"Nobody will be told: {why}")
+    operator.post_json(f"{URL}{made['id']}/cancel/", {})
+    assert operator.get(f"{URL}{made['id']}/").json()["message"] == f"Nobody was told: {why}"
 
 
 def test_each_bad_recipient_is_named_by_its_position(trigger: ApiClient) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 
 import pytest
 from django.core.management import call_command
 
+from notifications.recipients import CHANNELS
 from tests.api.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
@@ -25,6 +28,31 @@ def test_the_schema_is_valid_without_a_warning() -> None:
     ):
         assert f"/api/v1/{path}:" in schema
     assert "scheme: bearer" in schema
+
+
+def test_every_field_and_parameter_has_a_description() -> None:
+    out = io.StringIO()
+    call_command("spectacular", format="openapi-json", stdout=out)
+    schema = json.loads(out.getvalue())
+    without = [
+        f"{name}.{field}"
+        for name, shape in schema["components"]["schemas"].items()
+        for field, described in shape.get("properties", {}).items()
+        if not described.get("description")
+    ]
+    without += [
+        f"{path} {parameter['name']}"
+        for path, methods in schema["paths"].items()
+        if path.startswith("/api/v1/")
+        for operation in methods.values()
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] != "path" and not parameter.get("description")
+    ]
+    assert without == []
+    assert re.search(r"<[^`\"]*>", re.sub(r"`[^`]*`", "", out.getvalue())) is None  # would vanish as a tag
+    recipients = schema["components"]["schemas"]["ReviewRequestRequest"]["properties"]["recipients"]
+    assert [channel for channel in CHANNELS if f"{channel}:<" not in recipients["description"]] == ["swarm"]
+    assert "swarm:review-<number>" in recipients["description"]
 
 
 def test_anybody_may_read_the_schema_and_its_browser(mallory: ApiClient) -> None:

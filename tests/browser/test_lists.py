@@ -11,6 +11,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from criticizer.keyset import KeysetAdmin
+from criticizer.models import Circuit
 from reviews import dashboard, rollup
 from reviews.models import Rollup
 from reviews.states import JobStatus
@@ -211,6 +212,62 @@ def test_a_number_leads_to_its_rows(visit: Visit) -> None:
     expect(page.locator("#result_list")).to_contain_text("777")
 
 
+LISTS = {
+    "reviews/reviewjob": ".field-state .state",
+    "notifications/delivery": ".field-state_and_why .state",
+    "criticizer/circuit": ".field-shown_state .state",
+    "reviews/attempt": ".field-state .state",
+    "criticizer/outboxmessage": ".field-state .state",
+    "criticizer/workercluster": ".field-state .state",
+    "reviews/apikey": ".field-state .state",
+}
+
+
+def one_row_of_each() -> None:
+    scenes.live_workers()
+    job = scenes.finished_review()
+    factories.DeliveryFactory(
+        job=job,
+        recipient=f"mail:{'long.' * 12}name@engineering.example.com",
+        error_class="RECIPIENT_REJECTED",
+    )
+    Circuit.objects.create(
+        name="provider:webhook:https://ci.example.com", state="open", reason="10 of 10 calls failed"
+    )
+    factories.OutboxMessageFactory()
+    factories.ApiKeyFactory(name="the-trigger-of-the-server-in-the-cellar")
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1440])
+def test_no_column_of_a_list_is_out_of_sight(visit: Visit, width: int) -> None:
+    one_row_of_each()
+    ann = scenes.ann(is_superuser=True)
+    for name, state in LISTS.items():
+        page = visit(f"/admin/{name}/", ann, width=width)
+        assert not is_too_wide(page), name
+        expect(page.locator("#result_list tbody").locator(state).first).to_be_in_viewport(ratio=1)
+        hidden = page.locator("#changelist-form .results").evaluate(
+            "(box) => box.scrollWidth - box.clientWidth"
+        )
+        assert (name, hidden) == (name, 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["reviews/apikey", "reviews/allowlistentry", "reviews/subscription", "auth/user"]
+)
+def test_fields_of_a_form_keep_their_distance_from_the_edge(visit: Visit, name: str) -> None:
+    page = visit(f"/admin/{name}/add/", scenes.ann(is_superuser=True), width=390)
+    outside = page.evaluate(
+        """() => [...document.querySelectorAll("fieldset :is(input, textarea, select)")]
+          .filter((field) => {
+            const [box, card] = [field, field.closest("fieldset")].map((one) => one.getBoundingClientRect());
+            return box.width && (box.left < card.left + 8 || box.right > card.right - 8);
+          }).map((field) => field.name)"""
+    )
+    assert outside == []
+    assert not is_too_wide(page)
+
+
 @pytest.mark.skipif(not PICTURES, reason="pictures are taken only with CRITICIZER_SCREENSHOTS=directory")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
@@ -229,6 +286,9 @@ def test_pictures_of_lists_and_the_dashboard(visit: Visit, width: int, scheme: s
         ("letters", "/admin/deadletters/deadletter/"),
         ("groups", "/admin/deadletters/deadlettergroup/"),
         ("deliveries", "/admin/notifications/delivery/"),
+        ("circuits", "/admin/criticizer/circuit/"),
+        ("workers", "/admin/criticizer/workercluster/"),
+        ("key-add", "/admin/reviews/apikey/add/"),
     ):
         page = visit(path, ann, width=width, scheme=scheme)
         if name == "attempts":

@@ -443,10 +443,11 @@ def test_an_answered_harmless_probe_lets_the_next_call_be_the_probe(harmless: No
     ids = parked(5)
     opened()
     cool_down_ends()
-    generation = probes.begin(LLM)
-    assert generation is not None
+    turn = probes.begin(LLM)
+    assert turn is not None
     assert probes.begin(LLM) is None  # one at a time
-    assert probes.answered(LLM, generation)
+    probes.answered(LLM, turn)
+    assert state() == CircuitState.HALF_OPEN
     assert sorted(OutboxMessage.objects.filter(waiting_for="").values_list("pk", flat=True)) == ids[:2]
     assert dependencies.admit(LLM).probe is not None
 
@@ -455,9 +456,9 @@ def test_an_answered_harmless_probe_lets_the_next_call_be_the_probe(harmless: No
 def test_a_failed_harmless_probe_keeps_it_open_for_another_cool_down(harmless: None) -> None:
     opened()
     cool_down_ends()
-    generation = probes.begin(LLM)
-    assert generation is not None
-    probes.failed(LLM, generation, "NETWORK_TIMEOUT: no answer")
+    turn = probes.begin(LLM)
+    assert turn is not None
+    probes.failed(LLM, turn, "NETWORK_TIMEOUT", "no answer")
     row = Circuit.objects.get(pk=LLM)
     assert (row.state, row.probe_detail) == (CircuitState.OPEN, "NETWORK_TIMEOUT: no answer")
     with pytest.raises(Waiting) as caught:

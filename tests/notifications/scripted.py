@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from math import inf
 from uuid import UUID
 
@@ -105,13 +106,26 @@ class ScriptedProvider:
         return "It does what the test says."
 
 
-def prepare(job: ReviewJob, *recipients: str, **changes: object) -> list[Delivery]:
+def prepare(
+    job: ReviewJob,
+    *recipients: str,
+    digest_minutes: int = 0,
+    not_after: datetime | None = None,
+    **changes: object,
+) -> list[Delivery]:
     """Prepare sample messages to the recipients; return their rows in the order of sending."""
     messages = {}
     for recipient in recipients:
         token = sending.token_for(job.changelist_id, recipient, job.review_version)
         messages[recipient] = replace(message(split(recipient)[1], **changes), token=token)
-    sending.prepare(job.pk, job.changelist_id, job.review_version, messages)
+    sending.prepare(
+        job.pk,
+        job.changelist_id,
+        job.review_version,
+        messages,
+        digest_minutes=dict.fromkeys(recipients, digest_minutes) if digest_minutes else {},
+        not_after=not_after,
+    )
     return list(Delivery.objects.filter(job=job).order_by("id"))
 
 

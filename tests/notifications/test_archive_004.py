@@ -24,6 +24,7 @@ from tests.fakes.dovecot import Dovecot
 from tests.fakes.smtp import SmtpServer, Switches
 from tests.notifications.scripted import ANN, deliver, outcomes, prepare
 from tests.notifications.test_archive import pair
+from tests.notifications.together import make_due, states, waiting
 
 D = DeliveryStatus
 
@@ -69,6 +70,32 @@ def test_8_2_row_1_sent_but_not_marked_is_found_in_the_archive_and_back_filled_w
     assert row.notified_at is not None
     assert [accepted.token for accepted in server.accepted] == [str(row.token)]
     assert outcomes(row) == [SendOutcome.AMBIGUOUS, SendOutcome.FOUND]
+
+
+@pytest.mark.django_db
+def test_8_2_row_1_a_digest_sent_but_not_marked_is_found_in_the_archive(
+    mail: tuple[Smtp, SmtpServer], monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    smtp, server = mail
+    scale, settings.RETRY_TIME_SCALE = settings.RETRY_TIME_SCALE, 1.0
+    jobs, rows = waiting("1", "2", "3")
+    settings.RETRY_TIME_SCALE = scale
+    make_due()
+
+    def fails(claimed: ledger.Claim, notification_id: str) -> bool:
+        raise OperationalError("the connection is lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "mark_sent", fails)
+        patch.setattr(ledger, "RECORD_PAUSES_SECONDS", ())
+        with pytest.raises(RetryableFailure):
+            deliver(jobs[0], {"mail": smtp})
+    assert states(rows) == ["sending"] * 3
+    assert deliver(jobs[0], {"mail": smtp}).sent == 1
+    assert states(rows) == ["sent"] * 3
+    (accepted,) = server.accepted
+    assert {row.notification_id for row in rows} == {f"<{accepted.token}@reviews.test>"}
+    assert outcomes(rows[0]) == [SendOutcome.AMBIGUOUS, SendOutcome.FOUND]
 
 
 def test_8_2_row_1_silence_of_the_server_is_looked_up_too(

@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 
-from criticizer.failures import PermanentFailure
+from criticizer.failures import ErrorClass, PermanentFailure
 from notifications import config, probes
+from notifications.models import Delivery
 from notifications.providers.maildir import Maildir
 from notifications.providers.postmark import Postmark
 from notifications.providers.resend import Resend
 from notifications.providers.smtp import Smtp
+from reviews.models import ReviewJob
 from tests.fakes.postmark import PostmarkService
 from tests.fakes.resend import ResendService
 from tests.fakes.smtp import SmtpServer
 from tests.notifications.samples import SECRET_NEW, SENDER, message
+from tests.notifications.scripted import ANN, CI, deliver, prepare
 
 
 def test_mail_goes_to_the_maildir_while_no_host_is_set(settings: Any) -> None:
@@ -105,9 +108,28 @@ def test_providers_are_made_once_for_each_configuration(settings: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("MAIL_FROM", "Criticizer"), ("WEBHOOK_SECRETS", ["not base64!"])]
+    ("name", "value", "channel"),
+    [("MAIL_FROM", "Criticizer", "mail"), ("WEBHOOK_SECRETS", ["not base64!"], "webhook")],
 )
-def test_what_cannot_work_is_refused_when_providers_are_made(settings: Any, name: str, value: object) -> None:
+def test_what_cannot_work_costs_its_own_channel_only(
+    settings: Any, name: str, value: object, channel: str
+) -> None:
     setattr(settings, name, value)
-    with pytest.raises(ValueError):
-        config.providers()
+    assert set(config.providers()) == {"mail", "webhook"} - {channel}
+    (reason,) = (config.problems()[broken] for broken in config.problems())
+    assert "not base64" not in reason
+    assert set(config.problems()) == {channel}
+
+
+@pytest.mark.django_db
+def test_a_malformed_secret_of_webhooks_fails_their_deliveries_and_no_others(
+    job: ReviewJob, settings: Any
+) -> None:
+    settings.WEBHOOK_SECRETS = ["not base64!"]
+    prepare(job, CI, ANN)
+    with pytest.raises(PermanentFailure) as failed:
+        deliver(job, config.providers())
+    assert failed.value.error_class is ErrorClass.CONFIG_INVALID
+    rows = Delivery.objects.filter(job=job).order_by("id").values_list("status", "error_class")
+    assert list(rows) == [("failed", "CONFIG_INVALID"), ("sent", "")]
+    assert len(list((settings.MAILDIR / "new").iterdir())) == 1

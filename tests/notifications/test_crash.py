@@ -20,7 +20,7 @@ from django.db import connection
 
 from criticizer.failures import UncertainFailure
 from notifications import sending
-from notifications.models import Delivery
+from notifications.models import Delivery, DeliveryAttempt, Digest
 from notifications.states import DeliveryStatus, SendOutcome
 from reviews.models import ReviewJob
 from tests.factories import ReviewJobFactory
@@ -29,6 +29,7 @@ from tests.fakes.webhook import WebhookReceiver
 from tests.notifications.crash import provider_for
 from tests.notifications.crash_child import POINTS
 from tests.notifications.scripted import ANN, BOB, deliver, prepare
+from tests.notifications.together import make_due, states, tell, waiting
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -134,6 +135,49 @@ def test_plain_smtp_never_repeats_what_may_have_arrived(point: str, job: ReviewJ
         arrived = [mail.token for mail in server.accepted]
         assert arrived.count(str(first.token)) == (0 if point == "attempt_written" else 1)
         assert arrived.count(str(second.token)) == 1
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_digest_is_in_the_maildir_once_and_all_its_rows_say_so(
+    point: str, die_at: DieAt, tmp_path: Path
+) -> None:
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    die_at(point, jobs[0], "maildir", tmp_path)
+    providers = {"mail": provider_for("maildir", str(tmp_path))}
+    # The jobs of the others come first: they wait for whoever died, and do not send beside it.
+    tell([*jobs[1:], jobs[0]], providers)
+    tell(jobs, providers)
+    (name,) = [path.name for path in (tmp_path / "new").iterdir()]
+    assert states(rows) == ["sent"] * 3
+    assert [row.notification_id for row in rows] == [name] * 3
+    assert len({row.notified_at for row in rows}) == 1
+    digest = Digest.objects.get()
+    assert name.split(".")[1] == str(digest.token)
+    evidence = DeliveryAttempt.objects.filter(outcome__in=[SendOutcome.ACCEPTED, SendOutcome.FOUND])
+    assert [attempt.delivery_id for attempt in evidence] == [digest.carrier_id]
+    assert not DeliveryAttempt.objects.filter(outcome=SendOutcome.STARTED).exists()
+    assert sending.audit_sent(providers).suspicious == 0
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_digest_over_plain_smtp_is_never_repeated_by_itself(point: str, die_at: DieAt) -> None:
+    with SmtpServer() as server:
+        jobs, rows = waiting("1", "2", "3")
+        make_due()
+        die_at(point, jobs[0], "smtp", server.port)
+        providers = {"mail": provider_for("smtp", str(server.port))}
+        tell(jobs, providers)
+        arrived = [mail.token for mail in server.accepted]
+        if point in {"before_the_attempt", "after_the_mark"}:
+            assert states(rows) == ["sent"] * 3
+            assert len(arrived) == 1
+        else:
+            found = tell(jobs, providers)
+            assert [type(one) for one in found] == [UncertainFailure] * 3
+            assert states(rows) == ["uncertain"] * 3
+            assert len(arrived) == (0 if point == "attempt_written" else 1)
+            assert all(row.notified_at is None for row in rows)
 
 
 def test_an_operator_ends_the_doubt_that_a_crash_left(job: ReviewJob, die_at: DieAt) -> None:

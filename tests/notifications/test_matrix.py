@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 
 from benchmarks import matrix, matrix_run
-from benchmarks.matrix_rigs import BROKEN, KEY, NORMAL, NOT_TAKEN, REFUSES, SILENT
+from benchmarks.matrix_rigs import BROKEN, KEY, LAGS, NORMAL, NOT_TAKEN, REFUSES, SILENT, why_missing
 from benchmarks.matrix_worker import ACCEPTED, ANSWERED, BEFORE, WRITTEN
 
 on_disk = pytest.mark.django_db(transaction=True)  # the workers are other processes
@@ -63,6 +63,34 @@ def test_workers_die_before_and_after_the_attempt_row_and_the_mark(start: Start)
     died = [cell for cell in cells if cell.verdict == "truthful" and cell.point]
     assert {cell.phase for cell in died} >= {BEFORE, WRITTEN, ACCEPTED, ANSWERED}
     assert {(cell.status, cell.arrived) for cell in died} == {("sent", 1)}
+
+
+@on_disk
+@pytest.mark.parametrize(
+    ("provider", "behaviour"),
+    [
+        ("smtp+archive, digest", LAGS),
+        ("resend, digest", KEY),
+        ("postmark, digest", REFUSES),
+        ("smtp, digest", SILENT),
+    ],
+)
+def test_every_row_of_a_digest_is_truthful_in_a_slice(start: Start, provider: str, behaviour: str) -> None:
+    if reason := why_missing(provider):
+        pytest.skip(reason)
+    with start(provider) as running:
+        cells = list(running.cells(behaviour, 4))
+    assert [cell for cell in cells if cell.verdict != "truthful"] == []
+    if behaviour != REFUSES:
+        assert max(cell.arrived for cell in cells) == 1
+
+
+@on_disk
+def test_a_storm_of_kills_leaves_digests_that_agree(start: Start) -> None:
+    with start("postmark, digest") as running:
+        found = running.storm(15, seed=1)
+    assert found["verdicts"] == {"truthful": 15}
+    assert found["strangers"] == 0
 
 
 @on_disk

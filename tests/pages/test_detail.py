@@ -11,6 +11,7 @@ from django.utils import timezone
 from reviews import review_page
 from reviews.models import ReviewJob
 from reviews.states import ACTIVE_JOB, JobStatus
+from reviews.words import state_for_readers
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +38,7 @@ def text_of(client: Client, job: ReviewJob) -> str:
 @pytest.mark.parametrize("status", JobStatus)
 def test_every_status_has_a_page(bob: Client, status: JobStatus) -> None:
     job = factories.job_with_stages(status=status)
-    assert f'data-state="{status}">{status.label}<' in text_of(bob, job)
+    assert f'data-state="{status}">{state_for_readers(status)}<' in text_of(bob, job)
 
 
 @pytest.mark.parametrize("status", JobStatus)

@@ -7,12 +7,15 @@ from typing import Any
 
 import pghistory
 import pytest
+from django.contrib.auth.models import Group
 from django.core.management import CommandError, call_command
 from django.db import connection
 
 from criticizer.models import SecurityEvent
+from criticizer.ownership import APPEND_ONLY
+from notifications import preferences
 from reviews import seals
-from reviews.models import AllowListEntry, AuditSeal
+from reviews.models import AllowListEntry, AuditSeal, Subscription, ViewerScope
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -41,12 +44,16 @@ def sealed() -> None:
     assert seals.seal(EDITS, settle_seconds=-1) == 2
 
 
+def audits() -> dict[str, seals.Audit]:
+    return {audit.table: audit for audit in seals.verify_all(report=False)}
+
+
 def faults() -> list[str]:
     return [fault for audit in seals.verify_all(report=False) for fault in audit.faults]
 
 
 def test_untouched_rows_are_as_they_were_sealed(sealed: None) -> None:
-    events, edits = seals.verify_all()
+    events, edits = audits()[EVENTS], audits()[EDITS]
     assert (events.seals, events.rows, events.unsealed, events.faults) == (3, 6, 0, [])
     assert (edits.seals, edits.rows, edits.unsealed, edits.faults) == (1, 2, 0, [])
     out = StringIO()
@@ -80,6 +87,27 @@ def test_tampering_is_evident(sealed: None, case: str) -> None:
         call_command("verify_audit", stdout=StringIO(), stderr=errors)
     assert expected in errors.getvalue()
     assert SecurityEvent.objects.filter(kind="audit_fault").exists()
+
+
+def test_every_history_of_who_may_see_and_who_is_told_is_sealed() -> None:
+    with pghistory.context(user=7, address="192.0.2.1"):
+        factories.AllowListEntryFactory()
+        ViewerScope.objects.create(
+            group=Group.objects.create(name="team"), prefix="//depot/a/...", reason="OPS-1"
+        )
+        Subscription.objects.create(recipient="mail:ann@example.com", pattern="//depot/a/...", reason="OPS-2")
+        preferences.mute("mail:ann@example.com", None, actor="ann", reason="on leave")
+    histories = [table for table in APPEND_ONLY if table.endswith("event")]
+    assert len(histories) == 4
+    for table in histories:
+        assert seals.seal(table, settle_seconds=-1) == 1
+    assert faults() == []
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL timezone = 'Asia/Tokyo'")
+    assert faults() == []
+    for table in histories:
+        past_the_refusal(f"UPDATE {table} SET reason = 'approved'")
+    assert sorted(fault.partition(":")[0] for fault in faults()) == sorted(histories)
 
 
 def test_rows_and_seals_rewritten_together_lack_the_key_that_is_not_in_the_database(sealed: None) -> None:
@@ -117,7 +145,7 @@ def test_a_rotated_secret_key_still_proves_the_older_seals(sealed: None, setting
     seals.seal(EVENTS, settle_seconds=-1)
     assert faults() == []
     settings.SECRET_KEY_FALLBACKS = []
-    events, edits = seals.verify_all()
+    events, edits = audits()[EVENTS], audits()[EDITS]
     assert (events.unkeyed, edits.unkeyed, events.faults) == (3, 1, [])
 
 

@@ -137,9 +137,9 @@ def test_a_line_far_from_any_change_is_dropped_and_counted() -> None:
 
 
 def test_text_of_findings_is_plain() -> None:
-    finding = one(title="<b>T</b>\nx", problem="see http://evil.example/", suggestion="![a](http://x/y.png)")
-    assert (finding.title, finding.suggestion) == ("T x", "a")
-    assert "evil" not in finding.message
+    finding = one(title="a<b>c\nx", problem="see http://evil.example/", suggestion="![a](http://x/y.png)")
+    assert (finding.title, finding.suggestion) == ("a<b>c x", "![a] (http[:]//x/y.png)")
+    assert "see http[:]//evil[.]example/" in finding.message
 
 
 def make(title: str, line: int | None = 3, **fields: Any) -> Finding:

@@ -6,8 +6,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from reviews.reviewers.answer import UnusableAnswer, answer_schema, parse_answer, strict_schema
-from reviews.reviewers.plaintext import plain
+from reviews.reviewers.answer import (
+    MAX_OUTLINE_CHARS,
+    UnusableAnswer,
+    answer_schema,
+    outline_of,
+    parse_answer,
+    strict_schema,
+)
 from tests.reviewers.build import fake_token
 
 
@@ -86,10 +92,13 @@ def test_an_object_is_found_in_what_surrounds_it(text: str) -> None:
         ("x" * 500_000, "too long"),
         ("```" + "\n" * 390_000, "not a JSON object"),
         ("```{" * 90_000, "not a JSON object"),
-        ('{"findings": []}', "the answer breaks the rule required"),
-        ('{"findings": {}, "files_read": []}', "findings breaks the rule type"),
-        ('{"findings": [7], "files_read": []}', "findings/0 breaks the rule type"),
-        ('{"findings": [], "files_read": [], "note": 1}', "the answer breaks the rule additionalProperties"),
+        ('{"findings": []}', "^the answer lacks files_read$"),
+        ('{"findings": {}, "files_read": []}', "^findings is not of type array$"),
+        ('{"findings": [7], "files_read": []}', "^findings/0 is not of type object$"),
+        (
+            '{"findings": [], "files_read": [], "note": 1}',
+            "^the answer holds a field that the schema does not have$",
+        ),
     ],
 )
 def test_what_is_no_answer_is_refused_with_a_reason(text: str, problem: str) -> None:
@@ -100,13 +109,17 @@ def test_what_is_no_answer_is_refused_with_a_reason(text: str, problem: str) -> 
 @pytest.mark.parametrize(
     ("fields", "rule"),
     [
-        ({"severity": "urgent"}, "findings/0/severity breaks the rule enum"),
-        ({"category": "style"}, "findings/0/category breaks the rule enum"),
-        ({"confidence": 101}, "findings/0/confidence breaks the rule maximum"),
-        ({"confidence": "high"}, "findings/0/confidence breaks the rule type"),
-        ({"quote": None}, "findings/0/quote breaks the rule type"),
-        ({"side": "left"}, "findings/0/side breaks the rule enum"),
-        ({"line": 4}, "findings/0 breaks the rule additionalProperties"),
+        ({"severity": "urgent"}, "findings/0/severity is none of critical, high, medium, low"),
+        (
+            {"category": "style"},
+            "findings/0/category is none of bug, security, concurrency, resource, api, data-loss,"
+            " performance, test, rule",
+        ),
+        ({"confidence": 101}, "findings/0/confidence breaks the rule maximum (100) of the schema"),
+        ({"confidence": "high"}, "findings/0/confidence is not of type integer"),
+        ({"quote": None}, "findings/0/quote is not of type string"),
+        ({"side": "left"}, "findings/0/side is none of new, old"),
+        ({"line": 4}, "findings/0 holds a field that the schema does not have"),
     ],
 )
 def test_a_finding_against_the_schema_is_refused_without_quoting_it(
@@ -114,7 +127,7 @@ def test_a_finding_against_the_schema_is_refused_without_quoting_it(
 ) -> None:
     with pytest.raises(UnusableAnswer) as raised:
         parsed(answer_of(raw_finding(**fields)))
-    assert str(raised.value) == rule + " of the schema"
+    assert str(raised.value) == rule
 
 
 def test_text_that_is_too_long_is_cut_and_not_asked_for_again() -> None:
@@ -135,21 +148,42 @@ def test_a_secret_in_the_answer_is_removed() -> None:
     assert token not in json.dumps(answer)
 
 
+def test_a_finding_without_fields_is_told_which() -> None:
+    finding = raw_finding()
+    del finding["title"], finding["severity"]
+    with pytest.raises(UnusableAnswer, match=r"^findings/0 lacks severity, title$"):
+        parsed(answer_of(finding))
+
+
+def test_an_outline_shows_the_form_and_neither_prose_nor_code() -> None:
+    answer = {"findings": [raw_finding(severity="urgent", line=4)], "notes": {"a": {"b": {"c": "deep"}}}}
+    outline = outline_of("```json\n" + json.dumps(answer) + "\n```")
+    assert '"severity": "urgent"' in outline
+    assert '"line": 4' in outline
+    assert '"quote": "… 25 characters"' in outline
+    assert "discount" not in outline
+    assert "deep" not in outline
+    assert "files_read" not in outline
+
+
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "outline"),
     [
-        ("Use `List<String>` when a < b and c > d.", "Use `List<String>` when a < b and c > d."),
-        ("<b>bold</b> <script>alert(1)</script>text", "bold text"),
-        ("a<!-- hidden -->b<!-- open", "ab"),
-        ("<img src=x onerror=alert(1)>x", "x"),
-        ("<scr<script></script>ipt>alert(1)</script>", ""),
-        ("![pixel](http://evil.example/p.png) see", "pixel see"),
-        ("[click here](https://evil.example/x)", "click here"),
-        ("go to https://evil.example/login?x=1 now", "go to (address removed) now"),
-        ("call items[0](arg) then", "call items[0](arg) then"),
-        ("pass\u200bword \u202egnp.exe\u202c \x1b[31mred\x00", "password gnp.exe [31mred"),
-        ("keep\ttabs\nand lines", "keep\ttabs\nand lines"),
+        ("", "nothing"),
+        ("Sorry,\n  I  cannot do this.", "27 characters, beginning: Sorry, I cannot do this."),
+        ("x" * 5000, "5000 characters, beginning: " + "x" * 120),
+        ("[1, 2]", "6 characters, beginning: [1, 2]"),
+        ('{"findings": [1, 2, 3, 4]}', '{"findings": [1, 2, "… 2 more"]}'),
     ],
 )
-def test_a_models_text_becomes_plain_text(text: str, shown: str) -> None:
-    assert plain(text) == shown
+def test_an_outline_of_what_is_no_answer(text: str, outline: str) -> None:
+    assert outline_of(text) == outline
+
+
+def test_an_outline_is_bounded_and_holds_no_secret() -> None:
+    token = fake_token()
+    assert token not in outline_of(f"The key is {token}.")
+    assert token not in outline_of(json.dumps({token: token, "findings": [token]}))
+    wide = outline_of(json.dumps({f"{n} " + "k" * 500: {"a": [list(range(99))] * 9} for n in range(500)}))
+    assert len(wide) <= MAX_OUTLINE_CHARS + 20
+    assert outline_of('{"a": 1e999, "\\ud800": "\\ud800 \\u0000"}').isprintable()

@@ -11,11 +11,12 @@ import httpx
 import pytest
 
 from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
-from criticizer.redaction import RedactedText, RedactionBlocked, guard, redact
+from criticizer.redaction import RedactedText, RedactionBlocked, clean, guard, redact
 from reviews.reviewers import transport
 from reviews.reviewers.answer import strict_schema
 from reviews.reviewers.model import LlmConfig, ModelAnswer
 from reviews.reviewers.openai import OpenAIClient
+from reviews.reviewers.transport import server_of
 from tests.fakes.llm import FakeLlm, Reply, error
 
 NOW = 1_700_000_000.0
@@ -201,7 +202,36 @@ def test_nobody_listening_is_unreachable() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    assert _failure_at(f"http://127.0.0.1:{port}/v1").error_class is ErrorClass.NETWORK_UNREACHABLE
+    raised = _failure_at(f"http://ann:a-password@127.0.0.1:{port}/v1?key=secret")
+    assert raised.error_class is ErrorClass.NETWORK_UNREACHABLE
+    assert raised.detail == f"no connection to the model server at 127.0.0.1:{port}"
+    assert clean(raised.detail) == raised.detail  # the redactor leaves the address readable
+
+
+@pytest.mark.parametrize(
+    ("fields", "server"),
+    [
+        ({"base_url": "https://api.example.com/v1"}, "api.example.com:443"),
+        ({"base_url": "http://llm.corp/v1"}, "llm.corp:80"),
+        ({"base_url": "http://[::1]:8080/v1"}, "[::1]:8080"),
+        ({"base_url": "http://u:p@llm.corp:1/v1"}, "llm.corp:1"),
+        (
+            {"base_url": "http://llm.corp/v1", "proxy_url": "http://u:p@proxy.corp:3128"},
+            "llm.corp:80 (through the proxy proxy.corp:3128)",
+        ),
+        ({"base_url": "not an address"}, "no host:80"),
+        ({"base_url": "http://llm.corp:port/v1"}, "an address that cannot be used"),
+    ],
+)
+def test_a_server_is_named_by_host_and_port_alone(fields: dict[str, str], server: str) -> None:
+    assert server_of(LlmConfig(model="m", **fields)) == server
+
+
+def test_a_silent_server_and_one_that_hangs_up_are_named(llm: FakeLlm) -> None:
+    where = f"127.0.0.1:{llm.server.port}"
+    llm.script(Reply(hang=True), Reply(reset=True))
+    assert failure(llm, timeout_seconds=0.2).detail == f"no answer from {where} within 0.2 seconds"
+    assert failure(llm).detail == f"the connection to {where} broke before the answer was complete"
 
 
 def test_a_name_that_does_not_resolve_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
-from criticizer.redaction import RedactionBlocked, Redactor
+from criticizer.redaction import RedactionBlocked, Redactor, clean, clean_context
 from reviews.reviewers import asking as asking_module
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
 from reviews.reviewers.model import LlmConfig
@@ -157,7 +157,7 @@ def test_an_unusable_answer_is_repaired_in_one_turn(llm: FakeLlm) -> None:
 
     first, second = (r.body["messages"][1]["content"] for r in llm.requests)
     assert second.startswith(first)
-    assert "Your previous answer could not be used: findings/0 breaks the rule" in second
+    assert "Your previous answer could not be used: findings/0 lacks " in second
     assert "urgent" not in second, "what the model wrote is not sent back"
     ids = [request.headers["x-request-id"] for request in llm.requests]
     assert ids[1] == ids[0] + "-repair"
@@ -210,6 +210,17 @@ def test_a_review_without_one_usable_answer_fails_for_good(reply: Reply, error_c
     with FakeLlm(respond=lambda _: reply) as llm, pytest.raises(PermanentFailure) as raised:
         review(llm, big(2))
     assert (raised.value.error_class, raised.value.place) == (error_class, Place.REVIEWER)
+
+
+def test_an_unusable_answer_names_the_field_and_shows_its_form(llm: FakeLlm) -> None:
+    llm.script(Reply(answer={"findings": [], "files": ["a secret text of the change"]}, repeat=2))
+    with pytest.raises(PermanentFailure) as raised:
+        review(llm, ONE)
+    assert raised.value.detail == "two answers could not be used: the answer lacks files_read"
+    assert raised.value.context["answer"] == '{"findings": [], "files": ["… 27 characters"]}'
+    assert raised.value.context["finish_reason"] == "stop"
+    assert "two answers could not be used" in clean(raised.value.detail)
+    assert clean_context(raised.value.context) == raised.value.context
 
 
 def test_size_alone_never_fails_a_review() -> None:

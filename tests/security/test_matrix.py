@@ -63,10 +63,13 @@ TABLES = {
     "deadletters_deadlettergroup": read_only(TROUBLE),
     "deadletters_deadletter": {
         **read_only(TROUBLE), "triage": "OX", "remediate": "OX", "validate": "OX", "replay": "OX",
-        "verify": "OX", "resolve": "OX", "discard": "OX",
+        "verify": "OX", "resolve": "OX", "discard": "OX", "edit": "OX",
+    },
+    "deadletters_letteredit": {
+        **read_only(TROUBLE), "approve": "AX", "refuse": "AX", "withdraw": "OX",
     },
     "deadletters_replaybatch": {
-        **read_only(TROUBLE), "submit": "OX", "dry_run": "OX", "pause": "OX", "resume": "OX",
+        **read_only(TROUBLE), "submit": "OX", "dry_run": "OX", "pause": "OX", "pace": "OX", "resume": "OX",
         "cancel": "OX", "approve": "AX", "live": TROUBLE, "csv": TROUBLE,
     },
     "criticizer_securityevent": read_only(SECURITY),
@@ -84,6 +87,8 @@ PAGES = {
     # The security admin may open the list but has no viewing scope: the review is not there.
     "reviews:detail": {"GET": "ROAUX", "POST": "405"},
     "reviews:detail-live": {"GET": "ROAUX", "POST": "405"},
+    "reviews:again": {"GET": "OX", "POST": "OX"},
+    "reviews:cancel": {"GET": "OX", "POST": "OX"},
     "reviews:subscriptions": {"GET": READERS},
     "login": {"GET": EVERYBODY},
     "logout": {"GET": "405"},
@@ -147,6 +152,7 @@ ACTIONS = {
     ("notifications_delivery", "decide"): "OX",
     ("notifications_suppression", "lift"): "OX",
     ("notifications_recipientpreference", "unmute"): "OX",
+    ("notifications_recipientpreference", "set_digest"): "OX",
     ("criticizer_circuit", "force_open"): "OX",
     ("criticizer_circuit", "force_closed"): "OX",
     ("criticizer_circuit", "release"): "OX",
@@ -264,7 +270,8 @@ def test_admin_actions(table: str, action: str, world: World, people: People) ->
 
 @pytest.mark.parametrize("name", PAGES)
 def test_pages(name: str, world: World, people: People) -> None:
-    args: list[object] = [world.job.pk] if "detail" in name or name == "job-message" else []
+    of_a_job = {"reviews:detail", "reviews:detail-live", "reviews:again", "reviews:cancel", "job-message"}
+    args: list[object] = [world.job.pk] if name in of_a_job else []
     if name == "delivery-message":
         args = [world.ids["notifications_delivery"]]
     if name == "provider-test":

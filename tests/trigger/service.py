@@ -16,6 +16,8 @@ class Service:
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self.headers: list[dict[str, str]] = []
         self.status = 202
+        self.body = b"{}"
+        self.lives = 200  # what /livez answers
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.port = 0
@@ -30,15 +32,22 @@ class Service:
         service = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                service.may_answer.wait(30)
+                self._answer(service.lives if self.path == "/livez" else 404, b"{}")
+
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 service.headers.append(dict(self.headers))
                 service.events.put({"path": self.path, **json.loads(body)})
                 service.may_answer.wait(30)
-                self.send_response(service.status)
-                self.send_header("Content-Length", "2")
+                self._answer(service.status, service.body)
+
+            def _answer(self, status: int, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(b"{}")
+                self.wfile.write(body)
 
             def log_message(self, *args: Any) -> None:
                 pass

@@ -99,3 +99,19 @@ def test_an_event_that_waited_in_the_spool_makes_its_job_where_nobody_polled(
     site.run("--flush")
     assert ReviewJob.objects.get().changelist_id == "12345"
     assert SourceEvent.objects.get().outcome == "created"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_event_waits_until_its_host_is_allowed_and_a_bad_one_is_dropped(
+    live_server: Any, tmp_path: Path, settings: Any
+) -> None:
+    site = Installation(tmp_path, live_server.url)
+    site.key.write_text(keys.create("p4d", "trigger"))
+    allowed, settings.ALLOWED_HOSTS = settings.ALLOWED_HOSTS, ["review.example.com"]
+    site.run("--flush", "change-commit", "12345")
+    assert len(site.waiting()) == 1
+    settings.ALLOWED_HOSTS = allowed
+    site.spool.write_text('\n {"event": "change-commit"}\n')
+    site.run("--flush")
+    assert site.waiting() == []
+    assert ReviewJob.objects.get().changelist_id == "12345"

@@ -136,7 +136,7 @@ def test_flush_posts_what_waits(site: Installation, service: Service) -> None:
     assert site.waiting() == []
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503])
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 429, 500, 503])
 def test_an_event_that_was_not_taken_waits(site: Installation, service: Service, status: int) -> None:
     service.status = status
     site.run("change-commit", "5")
@@ -149,7 +149,7 @@ def test_an_event_that_was_not_taken_waits(site: Installation, service: Service,
 
 
 def test_an_event_the_service_will_never_take_is_dropped(site: Installation, service: Service) -> None:
-    service.status = 400
+    service.status, service.body = 400, b'{"error": "SCHEMA_INVALID"}'
     site.run("change-commit", "5")
     assert service.next_change() == 5
     until(lambda: not site.waiting())

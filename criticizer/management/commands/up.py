@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import signal
+import socket
 import time
 
 import structlog
@@ -14,8 +16,9 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
+from criticizer import start_checks  # noqa: F401  registers them
 from criticizer.embedded import EmbeddedError, EmbeddedServer
-from criticizer.supervisor import Supervisor, clusters, web
+from criticizer.supervisor import Supervisor, clusters, url_host, web
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +32,10 @@ class Command(BaseCommand):
         parser.add_argument("--no-web", action="store_true", help="only the worker clusters")
 
     def handle(self, *, host: str, port: int, no_web: bool, **options: object) -> None:
+        problem = "" if no_web else port_problem(host, port)
         if not settings.EMBEDDED_DATABASE:
+            if problem:
+                raise CommandError(problem)
             self._up(None, host, port, no_web=no_web)
             return
         server = EmbeddedServer(settings.DATA_DIR)
@@ -38,6 +44,8 @@ class Command(BaseCommand):
                 raise CommandError(
                     f"Criticizer already runs on {settings.DATA_DIR}: set DATA_DIR for a second one."
                 )
+            if problem:
+                raise CommandError(problem)
             try:
                 server.start()
                 self._up(server, host, port, no_web=no_web)
@@ -47,13 +55,14 @@ class Command(BaseCommand):
     def _up(self, server: EmbeddedServer | None, host: str, port: int, *, no_web: bool) -> None:
         call_command("migrate", verbosity=0)
         environment = dict(os.environ)
-        if "BASE_URL" not in environment:
-            environment["BASE_URL"] = f"http://{host}:{port}"
+        if not (environment.get("BASE_URL") or environment.get("BASE_URL_FILE")):
+            environment["BASE_URL"] = f"http://{url_host(host)}:{port}"
         self._first_login()
         children = clusters(sorted({queue for _, queue in settings.STAGES.values()}), environment)
         if not no_web:
             children.insert(0, web(host, port, environment))
-            self.stdout.write(f"Criticizer runs at {environment['BASE_URL']}/   (Ctrl-C stops it)")
+            address = (environment.get("BASE_URL") or settings.BASE_URL).rstrip("/")
+            self.stdout.write(f"Criticizer runs at {address}/   (Ctrl-C stops it)")
         connections.close_all()
         self._run(Supervisor(children), server)
 
@@ -92,3 +101,28 @@ class Command(BaseCommand):
         password = secrets.token_urlsafe(15)
         users.objects.create_superuser("admin", password=password)
         self.stdout.write(f"First login: admin / {password}   (shown once; change it in the admin)")
+
+
+def port_problem(host: str, port: int) -> str:
+    """Return why nothing can listen at an address and what to do about it; empty when it can."""
+    if not 0 < port < 65536:
+        return f"{port} is not a port: choose one from 1 to 65535 with PORT= (make up) or --port."
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as trial:
+            # As the web server does it: a connection that lingers is not in the way, a listener is.
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return (
+                f"port {port} of {host} is taken by another program: stop that one, "
+                "or choose another port with PORT= (make up) or --port."
+            )
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            return f"{host!r} is no address of this machine: choose one with HOST= (make up) or --host."
+        return (
+            f"port {port} of {host} cannot be used ({error.strerror}): "
+            "choose another with PORT= (make up) or --port."
+        )
+    return ""

@@ -27,6 +27,8 @@ class Command(BaseCommand):
         **options: object,
     ) -> None:
         files = LetterArchive.objects.order_by("pk")
+        if not (files or names):
+            self.stderr.write("The archive is empty: no dead letter has been removed by retention yet.")
         if not (names or all or letter):
             for found in files:
                 self.stdout.write(
@@ -38,10 +40,14 @@ class Command(BaseCommand):
             files = files.filter(name__in=names)
             if missing := set(names) - set(files.values_list("name", flat=True)):
                 raise CommandError(f"not in the archive: {', '.join(sorted(missing))}")
+        printed: set[int] = set()
         try:
             for found in files:
                 for entry in read(found):
                     if not letter or entry["letter"]["id"] in letter:
                         self.stdout.write(json.dumps(entry, sort_keys=True))
+                        printed.add(entry["letter"]["id"])
         except ArchiveDamaged as error:
             raise CommandError(str(error)) from error
+        if absent := sorted(set(letter) - printed):
+            raise CommandError(f"not in these files: letter {', '.join(map(str, absent))}")

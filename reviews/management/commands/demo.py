@@ -4,48 +4,59 @@ from __future__ import annotations
 
 import io
 import os
+import secrets
 import shutil
+import signal
 import sys
+import time
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from criticizer.embedded import EmbeddedError, EmbeddedServer
 from criticizer.supervisor import Supervisor, clusters, web
-from reviews import demo
-
-_MARK = {"critical": "!!", "high": "! ", "medium": "- ", "low": ". "}
-_SHOWN_FINDINGS = 12
+from reviews import demo, demo_report
+from reviews.models import FindingRow
 
 
 class Command(BaseCommand):
-    help = "Post the newest commits of a git repository and show their reviews."
+    help = "Post the newest commits of a git repository, and one made for the demo, and show their reviews."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--repo", default=str(demo.BASE_DIR), help="a git repository (default: this one)")
         parser.add_argument("--commits", type=int, default=demo.COMMITS)
+        parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
 
-    def handle(self, *, repo: str, commits: int, **options: object) -> None:
+    def handle(self, *, repo: str, commits: int, keep: bool, **options: object) -> None:
         # `manage.py` has set the demo's environment before settings were read.
         repository = Path(repo).expanduser().absolute()
         server = EmbeddedServer(settings.DATA_DIR)
-        try:
-            chosen = demo.newest_commits(repository, commits)
-            self._fresh_data(server)
-            self._say(f"Database starts in {settings.DATA_DIR}")
-            server.start()
-            call_command("migrate", verbosity=0)
-            self._review(repository, chosen)
-        except (demo.DemoError, EmbeddedError) as error:
-            raise CommandError(f"The demo failed: {error}") from error
-        finally:
-            connections.close_all()
-            server.stop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _interrupt)
+        with server.held() as is_ours:
+            if not is_ours:
+                raise CommandError(f"A demo already runs in {settings.DATA_DIR}: stop that one first.")
+            try:
+                chosen = [*demo.newest_commits(repository, commits), demo.example_commit(settings.DATA_DIR)]
+                self._fresh_data(server)
+                self._say(f"Database starts in {settings.DATA_DIR}")
+                server.start()
+                call_command("migrate", verbosity=0)
+                self._run(repository, chosen, keep=keep)
+            except (demo.DemoError, EmbeddedError) as error:
+                raise CommandError(f"The demo failed: {error}") from error
+            except KeyboardInterrupt:
+                raise CommandError("The demo was stopped before its end.") from None
+            finally:
+                connections.close_all()
+                server.stop()
 
     def _fresh_data(self, server: EmbeddedServer) -> None:
         server.stop("immediate")
@@ -53,7 +64,7 @@ class Command(BaseCommand):
         for name in ("postgres", "artifacts", "mail", "logs"):
             shutil.rmtree(settings.DATA_DIR / name, ignore_errors=True)
 
-    def _review(self, repository: Path, commits: list[str]) -> None:
+    def _run(self, repository: Path, commits: list[demo.Commit], *, keep: bool) -> None:
         port = demo.free_port()
         base_url = f"http://127.0.0.1:{port}"
         environment = {**os.environ, "BASE_URL": base_url, "DJANGO_SETTINGS_MODULE": "criticizer.settings"}
@@ -63,48 +74,68 @@ class Command(BaseCommand):
         supervisor = Supervisor(
             [web("127.0.0.1", port, environment), *clusters(queues, environment)], settings.DATA_DIR / "logs"
         )
-        client = demo.Client(base_url, key.getvalue().strip())
         try:
             self._say(f"Web and workers start; their logs are in {supervisor.output}")
-            client.wait_until_ready(supervisor.tend)
-            jobs = [client.post(commit) for commit in commits]
-            self._say(f"Posted {len(jobs)} commits of {repository} to {base_url}/api/v1/reviews/")
-            if settings.LLM_PROVIDER == "none":
-                self._say("Only deterministic checks run: LLM_PROVIDER is not set.")
-            bad = 0
-            for number, job in enumerate(client.follow(jobs, supervisor.tend), start=1):
-                self._show(number, len(jobs), job)
-                bad += job["status"] != "succeeded"
+            self._review(repository, commits, demo.Client(base_url, key.getvalue().strip()), supervisor)
+            self._say(demo_report.closing(settings.MAILDIR / "new", keep=keep))
+            if keep:
+                self._keep(base_url, supervisor)
         finally:
             self._say("Stopping.")
             supervisor.stop()
+
+    def _review(
+        self, repository: Path, commits: list[demo.Commit], client: demo.Client, supervisor: Supervisor
+    ) -> None:
+        client.wait_until_ready(supervisor.tend)
+        jobs = {client.post(commit): commit for commit in commits}
+        self._say(
+            f"Posted {len(jobs) - 1} commits of {repository}\n"
+            f"and one made for this demo to {client.base_url}/api/v1/reviews/"
+        )
+        if settings.LLM_PROVIDER == "none":
+            self._say("Deterministic checks alone: no language model is configured (LLM_PROVIDER).")
+        done = {job["id"]: job for job in client.follow(list(jobs), supervisor.tend)}
+        for number, (job_id, commit) in enumerate(jobs.items(), start=1):
+            self._show(f"[{number}/{len(jobs)}] {commit.subject}", done[job_id])
+        bad = sum(job["status"] != "succeeded" for job in done.values())
         if bad:
             raise demo.DemoError(f"{bad} of {len(jobs)} reviews did not succeed; see {supervisor.output}.")
-        self._say(f"All {len(jobs)} reviews succeeded and were delivered.")
+        found = sum(len(job["findings"]) for job in done.values())
+        self._say(f"\nAll {len(jobs)} reviews succeeded and were delivered; {demo_report.counted(found)}.")
 
-    def _show(self, number: int, total: int, job: dict[str, Any]) -> None:
-        read = sum(entry["status"] != "skipped" for entry in job["coverage"])
-        out = self.stdout.write
-        out(f"\n[{number}/{total}] {job['changelist_id']}   {job['status']}")
-        out(f"      {len(job['findings'])} findings; {read} of {len(job['coverage'])} files read")
-        for finding in job["findings"][:_SHOWN_FINDINGS]:
-            where = finding["file"] + (f":{finding['line']}" if finding["line"] else "")
-            out(f"      {_MARK[finding['severity']]} {finding['severity']:8} {where}")
-            out(f"         {finding['title']}")
-        if len(job["findings"]) > _SHOWN_FINDINGS:
-            out(f"         … and {len(job['findings']) - _SHOWN_FINDINGS} more")
-        for entry in job["coverage"]:
-            if entry["status"] == "skipped":
-                out(f"      not read: {entry['file']} ({entry['reason']})")
-        for delivery in job["deliveries"]:
-            out(f"      mail: {self._mail_path(delivery['notification_id']) or delivery['status']}")
+    def _show(self, heading: str, job: dict[str, Any]) -> None:
+        # The API has no excerpts, which the page and the mail take from the same rows.
+        rows = FindingRow.objects.filter(job_id=job["id"]).order_by("pk").values_list("excerpt", flat=True)
+        mails = [self._mail_path(delivery) for delivery in job["deliveries"]]
+        for line in demo_report.lines(heading, job, list(rows), mails):
+            self.stdout.write(line)
+        self.stdout.flush()
 
-    def _mail_path(self, notification_id: str) -> str:
-        if settings.SMTP_HOST:
-            return notification_id
+    def _mail_path(self, delivery: dict[str, Any]) -> str:
+        notification_id = delivery["notification_id"]
         found = sorted(settings.MAILDIR.rglob(f"*{notification_id}*")) if notification_id else []
-        return str(found[0]) if found else ""
+        return str(found[0]) if found else str(delivery["status"])
+
+    def _keep(self, base_url: str, supervisor: Supervisor) -> None:
+        password = secrets.token_urlsafe(12)
+        get_user_model().objects.create_superuser("admin", password=password)
+        connections.close_all()
+        self._say(demo_report.welcome(base_url, "admin", password))
+        try:
+            while True:
+                supervisor.tend()
+                time.sleep(0.3)
+        except KeyboardInterrupt:
+            self._say("")
 
     def _say(self, text: str) -> None:
         self.stdout.write(self.style.MIGRATE_HEADING(text) if sys.stdout.isatty() else text)
         self.stdout.flush()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """End the demo once; a second Ctrl-C does not interrupt the stopping."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt

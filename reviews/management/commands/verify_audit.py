@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from reviews import seals
 
+_LINK = re.compile(r"[0-9a-f]{64}")
+
 
 class Command(BaseCommand):
-    help = "Compare audit rows with their seals. Exits 1 when a row was changed, added or taken away."
+    help = (
+        "Compare audit rows with their seals. Exits 1 when a row was changed, added or taken away, "
+        "2 when --head names none that could be."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -23,7 +29,16 @@ class Command(BaseCommand):
 
     def handle(self, *, head: list[str], **options: Any) -> None:
         faults: list[str] = []
-        for audit in seals.verify_all():
+        audits = seals.verify_all()
+        tables = [audit.table for audit in audits]
+        for wanted in head:
+            if wanted.partition(":")[0] not in tables or not _LINK.fullmatch(wanted.partition(":")[2]):
+                raise CommandError(
+                    f"--head {wanted[:128]}: give TABLE:LINK as an audit_sealed line shows them, "
+                    f"a link of 64 hexadecimal digits and a table of {', '.join(tables)}.",
+                    returncode=2,
+                )
+        for audit in audits:
             self.stdout.write(
                 f"{audit.table}: {audit.rows} rows under {audit.seals} seals, "
                 f"{audit.unsealed} not sealed yet, head {audit.head}"
@@ -33,8 +48,7 @@ class Command(BaseCommand):
                     f"  {audit.unkeyed} seals are of a SECRET_KEY that is no longer configured."
                 )
             faults += audit.faults
-        for wanted in head:
-            table, _, link = wanted.partition(":")
+        for table, _, link in (wanted.partition(":") for wanted in head):
             if not seals.has_head(table, link):
                 faults.append(f"{table}: the link {link[:64]} is no longer in the chain")
         for fault in faults:

@@ -70,11 +70,12 @@ def _unsearched(path: str, reason: str) -> Finding:
 def _finding(path: str, kind: str, line: int | None, end_line: int | None) -> Finding:
     name = kind.replace("-", " ").replace("_", " ")
     guessed = kind in _GUESSED
+    title = "Possible secret added" if guessed else "Secret added"
     return Finding(
         file=path,
         severity=FindingSeverity.MEDIUM if guessed else FindingSeverity.CRITICAL,
         category="security",
-        title=f"{'Possible secret' if guessed else 'Secret'} added: {name}"[:120],
+        title=title if name == "secret" else f"{title}: {name}"[:120],
         message=(
             f"This looks like a secret ({name}). Everybody who can read the depot can read it, "
             "also after a later change removes it."

@@ -1,0 +1,82 @@
+r"""The `.env` file beside `manage.py`, read as python-dotenv and Docker Compose read theirs.
+
+    NAME=value            # a comment begins at a blank and a hash
+    NAME=pa#ss            a hash inside a word belongs to it
+    NAME='a # b $c'       as it stands
+    NAME="a # \"b\""      with escapes: \\ \" \n \t
+    export NAME=value     `export` is skipped, so that a shell may read the file as well
+
+What the environment holds already stays. A value that lies on several lines belongs into a
+file of its own (`NAME_FILE`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import MutableMapping
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+
+_LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)")
+_COMMENT = re.compile(r"\s#.*")
+_QUOTED = {
+    "'": re.compile(r"'((?:\\.|[^'\\])*)'\s*(?:\s#.*)?"),
+    '"': re.compile(r'"((?:\\.|[^"\\])*)"\s*(?:\s#.*)?'),
+}
+_ESCAPES = {
+    "'": {"\\": "\\", "'": "'"},
+    '"': {"\\": "\\", '"': '"', "'": "'", "n": "\n", "r": "\r", "t": "\t"},
+}
+
+
+def load(path: Path, environment: MutableMapping[str, str]) -> None:
+    """Put what the file at `path` says into `environment`, unless it is there; no file is no error.
+
+    Raises ImproperlyConfigured for a file that cannot be read or a line that is no assignment.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return
+    except (OSError, UnicodeDecodeError) as error:
+        raise ImproperlyConfigured(
+            f"{path.name}: the file cannot be read ({type(error).__name__}). "
+            "Make it UTF-8 text that this user may read."
+        ) from None
+    for name, value in parse(text, path.name).items():
+        environment.setdefault(name, value)
+
+
+def parse(text: str, file_name: str = ".env") -> dict[str, str]:
+    """Return what a file's text assigns; of two lines with one name, the later one.
+
+    Raises ImproperlyConfigured, which names the line and repeats nothing of it.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        assignment = _LINE.fullmatch(stripped)
+        value = _value(assignment[2]) if assignment else None
+        if assignment is None or value is None:
+            problem = "has a quote without its end" if assignment else "is not NAME=value"
+            raise ImproperlyConfigured(
+                f"{file_name}: line {number} {problem}. "
+                "Write NAME=value, or NAME='value' for one with blanks, quotes or hashes."
+            )
+        found[assignment[1]] = value
+    return found
+
+
+def _value(text: str) -> str | None:
+    """Return the value behind the equals sign without its comment; None for an unfinished quote."""
+    quote = text.lstrip()[:1]
+    if quote not in _QUOTED:
+        return _COMMENT.sub("", text).strip()
+    quoted = _QUOTED[quote].fullmatch(text.strip())
+    if quoted is None:
+        return None
+    escapes = _ESCAPES[quote]
+    return re.sub(r"\\(.)", lambda escape: escapes.get(escape[1], escape[0]), quoted[1])

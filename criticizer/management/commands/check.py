@@ -1,0 +1,7 @@
+"""`manage.py check`: Django's own, with what `up` looks at before it starts."""
+
+from django.core.management.commands.check import Command
+
+from criticizer import start_checks  # noqa: F401  registers them
+
+__all__ = ["Command"]

@@ -1,0 +1,139 @@
+"""Replay batches: a frozen selection of letters, worked through at a pace, with an outcome an item."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from criticizer.triggers import append_only
+from deadletters.models.letters import DeadLetter
+from deadletters.models.rules import counted, fsm, one_of, said
+from deadletters.states import (
+    BATCH_TRANSITIONS,
+    ITEM_TRANSITIONS,
+    BatchStatus,
+    Category,
+    ItemStatus,
+)
+
+
+class ReplayBatch(models.Model):
+    """A replay of many letters as a stored object: a frozen selection that a worker works through."""
+
+    status = models.CharField(max_length=12, choices=BatchStatus.choices, db_default=BatchStatus.DRAFT)
+    status_reason = models.TextField(blank=True, db_default="")  # why it stopped, paused or was cancelled
+    filter = models.JSONField(db_default={})  # how the selection was made, for people
+    item_count = models.IntegerField(db_default=0)
+    report = models.JSONField(db_default={})  # {"verdicts": {verdict: count}, "checked_at": …}
+    reason = models.TextField()
+    category = models.CharField(max_length=12, choices=Category.choices, blank=True, db_default="")
+    evidence_link = models.CharField(max_length=500, blank=True, db_default="")
+    evidence_note = models.TextField(blank=True, db_default="")
+    override_reason = models.TextField(blank=True, db_default="")
+    is_restart = models.BooleanField(db_default=False)
+    needs_approval = models.BooleanField(db_default=False)
+    canary_size = models.IntegerField(db_default=3)
+    rate_per_minute = models.IntegerField(db_default=60)
+    max_in_flight = models.IntegerField(db_default=20)
+    next_item_at = models.DateTimeField(null=True, blank=True)
+    requested_by = models.CharField(max_length=255)
+    requested_at = models.DateTimeField(db_default=Now())
+    approved_by = models.CharField(max_length=255, blank=True, db_default="")
+    approved_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    row_version = models.IntegerField(db_default=0)
+
+    class Meta:
+        db_table = "replay_batches"
+        verbose_name_plural = "replay batches"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(approved_by="") | ~Q(approved_by=F("requested_by")),
+                name="replay_batches_four_eyes",
+            ),
+            models.CheckConstraint(
+                condition=one_of(BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.CANCELLED)
+                | Q(needs_approval=False)
+                | ~Q(approved_by="") & Q(approved_at__isnull=False),
+                name="replay_batches_approved",
+            ),
+            models.CheckConstraint(condition=said("reason"), name="replay_batches_reason"),
+            models.CheckConstraint(
+                condition=Q(rate_per_minute__gte=1, canary_size__gte=0, max_in_flight__gte=1),
+                name="replay_batches_pace",
+            ),
+        ]
+        indexes = [
+            # Maintenance: batches that should have a message.
+            models.Index(
+                fields=["id"],
+                condition=~one_of(BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.FINISHED),
+                name="replay_batches_live",
+            )
+        ]
+        triggers = [fsm(BATCH_TRANSITIONS), counted("status", "approved_by", "rate_per_minute")]
+        permissions = [("approve_replaybatch", "Can approve replay batches")]
+
+    def __str__(self) -> str:
+        return f"batch {self.pk}: {self.item_count} letters"
+
+
+class ReplayBatchEvent(models.Model):
+    """What operators, and the rules that stop it, did with a batch: append-only."""
+
+    batch = models.ForeignKey(ReplayBatch, on_delete=models.DO_NOTHING, related_name="events")
+    action = models.CharField(max_length=16)  # the status it went to, or the change: "pace", "drafted"
+    actor = models.CharField(max_length=255)
+    reason = models.TextField(blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "replay_batch_events"
+        ordering = ["id"]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.action} by {self.actor}"
+
+
+class ReplayItem(models.Model):
+    """One letter of a batch and what became of it."""
+
+    batch = models.ForeignKey(ReplayBatch, on_delete=models.CASCADE, related_name="items", db_index=False)
+    letter = models.ForeignKey(
+        DeadLetter, on_delete=models.DO_NOTHING, related_name="replay_items", db_constraint=False
+    )
+    job_id = models.BigIntegerField()
+    group_id = models.BigIntegerField()  # when the selection was frozen
+    lane = models.CharField(max_length=128)  # one of a lane is replayed at a time
+    status = models.CharField(max_length=12, choices=ItemStatus.choices, db_default=ItemStatus.PENDING)
+    verdict = models.CharField(max_length=32, blank=True, db_default="")  # of the dry run
+    detail = models.TextField(blank=True, db_default="")
+    is_canary = models.BooleanField(db_default=False)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "replay_items"
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(fields=["batch", "letter"], name="replay_items_once"),
+            # A letter is in the hands of one batch at a time.
+            models.UniqueConstraint(
+                fields=["letter"],
+                condition=one_of(ItemStatus.READY, ItemStatus.REPLAYING),
+                name="replay_items_one_batch",
+            ),
+            models.CheckConstraint(
+                condition=Q(started_at__isnull=False)
+                | ~one_of(ItemStatus.REPLAYING, ItemStatus.SUCCEEDED, ItemStatus.FAILED, ItemStatus.ENDED),
+                name="replay_items_started",
+            ),
+        ]
+        indexes = [models.Index(fields=["batch", "status", "id"], name="replay_items_next")]
+        triggers = [fsm(ITEM_TRANSITIONS)]
+
+    def __str__(self) -> str:
+        return f"letter {self.letter_id} of batch {self.batch_id}"

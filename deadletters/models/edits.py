@@ -1,0 +1,59 @@
+"""Edits of letters: one asks for it, another one approves it."""
+
+from __future__ import annotations
+
+import pgtrigger
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from deadletters.models.letters import DeadLetter
+from deadletters.models.rules import fsm, said
+from deadletters.states import (
+    EDIT_TRANSITIONS,
+    EditStatus,
+)
+
+
+class LetterEdit(models.Model):
+    """A change of a letter's data that one operator asked for and another one must approve."""
+
+    letter = models.ForeignKey(
+        DeadLetter, on_delete=models.DO_NOTHING, related_name="edits", db_constraint=False
+    )
+    status = models.CharField(max_length=12, choices=EditStatus.choices, db_default=EditStatus.REQUESTED)
+    before = models.JSONField()  # {name of a `results.DataField`: [line, …]}
+    after = models.JSONField()
+    reason = models.TextField()
+    requested_by = models.CharField(max_length=255)
+    requested_at = models.DateTimeField(db_default=Now())
+    decided_by = models.CharField(max_length=255, blank=True, db_default="")
+    decided_at = models.DateTimeField(null=True, blank=True)
+    decision_reason = models.TextField(blank=True, db_default="")
+
+    class Meta:
+        db_table = "letter_edits"
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["letter"], condition=Q(status="requested"), name="letter_edits_one_open"
+            ),
+            models.CheckConstraint(condition=said("reason"), name="letter_edits_reason"),
+            models.CheckConstraint(
+                condition=~Q(status="applied")
+                | ~Q(decided_by="") & ~Q(decided_by=F("requested_by")) & Q(decided_at__isnull=False),
+                name="letter_edits_four_eyes",
+            ),
+        ]
+        triggers = [
+            fsm(EDIT_TRANSITIONS),
+            # What is approved is what was asked for.
+            pgtrigger.ReadOnly(
+                name="as_asked",
+                fields=["letter", "before", "after", "reason", "requested_by", "requested_at"],
+            ),
+        ]
+        permissions = [("approve_letteredit", "Can approve edits of dead letters")]
+
+    def __str__(self) -> str:
+        return f"edit of letter {self.letter_id}"

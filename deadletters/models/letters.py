@@ -1,0 +1,295 @@
+"""Letters: one job that failed in one stage, its payload and its timeline (specification 000, 8.4, 8.5).
+
+The tables say no by themselves: the FSM refuses every move that `states` does not list, CHECKs
+want the evidence of each step, and a letter that somebody works on cannot be deleted.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pgtrigger
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from criticizer.triggers import append_only
+from deadletters.models.groups import DeadLetterGroup
+from deadletters.models.rules import counted, fsm, one_of, said
+from deadletters.states import (
+    CLOSED_LETTER,
+    IN_WORK,
+    LETTER_TRANSITIONS,
+    OPEN_LETTER,
+    Category,
+    LetterAction,
+    LetterStatus,
+)
+
+
+def _counts_open() -> list[pgtrigger.Trigger]:
+    """Return the triggers that keep `open_count` of the groups, whoever writes letters.
+
+    Once per statement, groups in order: many letters at once cost one update a group.
+    """
+    is_open = "status NOT IN ('resolved', 'discarded')"
+    came = f"SELECT group_id, count(*) AS n FROM new_rows WHERE {is_open} GROUP BY 1"  # noqa: S608
+    went = f"SELECT group_id, -count(*) AS n FROM old_rows WHERE {is_open} GROUP BY 1"  # noqa: S608
+    apply = """
+        PERFORM 1 FROM dead_letter_groups WHERE id IN (
+          SELECT group_id FROM ({deltas}) d GROUP BY 1 HAVING sum(n) <> 0) ORDER BY id FOR NO KEY UPDATE;
+        UPDATE dead_letter_groups g SET open_count = g.open_count + d.n
+          FROM (SELECT group_id, sum(n) AS n FROM ({deltas}) s GROUP BY 1 HAVING sum(n) <> 0) d
+         WHERE g.id = d.group_id;
+        RETURN NULL;"""
+    return [
+        pgtrigger.Trigger(
+            name=name,
+            level=pgtrigger.Statement,
+            when=pgtrigger.After,
+            operation=operation,
+            referencing=pgtrigger.Referencing(**rows),  # type: ignore[no-untyped-call]
+            func=apply.format(deltas=deltas),
+        )
+        for name, operation, rows, deltas in (
+            ("open_count_insert", pgtrigger.Insert, {"new": "new_rows"}, came),
+            (
+                "open_count_update",
+                pgtrigger.Update,
+                {"old": "old_rows", "new": "new_rows"},
+                f"{came} UNION ALL {went}",
+            ),
+            ("open_count_delete", pgtrigger.Delete, {"old": "old_rows"}, went),
+        )
+    ]
+
+
+_S = LetterStatus
+_FROM_VERIFYING = (_S.VERIFYING, _S.RESOLVED)
+_FROM_REPLAYING = (_S.REPLAYING, *_FROM_VERIFYING)
+_FROM_VALIDATED = (_S.VALIDATED, _S.REPLAY_PENDING, *_FROM_REPLAYING)
+_FROM_REMEDIATED = (_S.REMEDIATED, *_FROM_VALIDATED)
+_FROM_TRIAGED = (_S.TRIAGED, *_FROM_REMEDIATED)
+
+
+class DeadLetter(models.Model):
+    """One failed stage of one job, and how far operators are with it. All text is redacted.
+
+    The fields of the steps are those of the present round: a replay that fails again clears
+    them. What was is in the events.
+    """
+
+    job = models.ForeignKey("reviews.ReviewJob", on_delete=models.CASCADE, related_name="dead_letters")
+    group = models.ForeignKey(
+        DeadLetterGroup, on_delete=models.PROTECT, related_name="letters", db_index=False
+    )
+    stage = models.CharField(max_length=10)
+    status = models.CharField(max_length=16, choices=LetterStatus.choices, db_default=LetterStatus.NEW)
+    error_class = models.CharField(max_length=32)
+    code = models.CharField(max_length=20)
+    severity = models.CharField(max_length=8)
+    retryable = models.BooleanField(db_default=False)  # its budget was used up
+    detail = models.TextField(blank=True)
+    payload_reference = models.CharField(max_length=255, blank=True)
+    attempts = models.IntegerField()
+    first_failure_at = models.DateTimeField()
+    last_failure_at = models.DateTimeField()
+    failed_replay_count = models.IntegerField(db_default=0)
+    is_escalated = models.BooleanField(db_default=False)
+    created_at = models.DateTimeField(db_default=Now())
+    closed_at = models.DateTimeField(null=True, blank=True)
+    kept_until = models.DateTimeField(null=True, blank=True)  # restored from the archive: stays so long
+    row_version = models.IntegerField(db_default=0)
+    # A letter whose data was edited lives on as a new generation of it.
+    generation = models.IntegerField(db_default=1)
+    parent = models.ForeignKey(
+        "self",
+        on_delete=models.DO_NOTHING,
+        null=True,
+        blank=True,
+        related_name="generations",
+        db_constraint=False,  # it may be in the archive
+        db_index=False,  # the constraint's index
+    )
+
+    # Triage
+    category = models.CharField(max_length=12, choices=Category.choices, blank=True, db_default="")
+    triage_note = models.TextField(blank=True, db_default="")
+    triaged_by = models.CharField(max_length=255, blank=True, db_default="")
+    triaged_at = models.DateTimeField(null=True, blank=True)
+    # Remediation
+    evidence_link = models.CharField(max_length=500, blank=True, db_default="")
+    evidence_note = models.TextField(blank=True, db_default="")
+    checklist = models.JSONField(db_default=[])  # the lines that were ticked
+    remediated_by = models.CharField(max_length=255, blank=True, db_default="")
+    remediated_at = models.DateTimeField(null=True, blank=True)
+    # Validation
+    validation = models.JSONField(db_default=[])  # [{"name", "ok", "message", …}], the last one made
+    validation_ok = models.BooleanField(null=True, blank=True)
+    override_reason = models.TextField(blank=True, db_default="")
+    validated_by = models.CharField(max_length=255, blank=True, db_default="")
+    validated_at = models.DateTimeField(null=True, blank=True)
+    # Replay
+    replay_reason = models.TextField(blank=True, db_default="")
+    replayed_by = models.CharField(max_length=255, blank=True, db_default="")
+    replayed_at = models.DateTimeField(null=True, blank=True)
+    is_restart = models.BooleanField(db_default=False)
+    # Verification and resolution
+    verification = models.JSONField(db_default=[])
+    verified_by = models.CharField(max_length=255, blank=True, db_default="")
+    verified_at = models.DateTimeField(null=True, blank=True)
+    resolution = models.TextField(blank=True, db_default="")
+    resolved_by = models.CharField(max_length=255, blank=True, db_default="")
+
+    class Meta:
+        db_table = "dead_letters"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["job", "stage"],
+                condition=one_of(*OPEN_LETTER),
+                name="dead_letters_one_open_per_stage",
+            ),
+            # A letter lives on once, as the next generation of itself.
+            models.UniqueConstraint(
+                fields=["parent"], condition=Q(parent__isnull=False), name="dead_letters_one_successor"
+            ),
+            models.CheckConstraint(
+                condition=Q(generation=1, parent__isnull=True) | Q(generation__gt=1, parent__isnull=False),
+                name="dead_letters_generation",
+            ),
+            models.CheckConstraint(condition=one_of(*LetterStatus), name="dead_letters_known_status"),
+            models.CheckConstraint(
+                condition=one_of(*CLOSED_LETTER) & Q(closed_at__isnull=False)
+                | one_of(*OPEN_LETTER) & Q(closed_at__isnull=True),
+                name="dead_letters_closed_has_time",
+            ),
+            models.CheckConstraint(
+                condition=~one_of(*_FROM_TRIAGED)
+                | Q(category__in=Category.values, triaged_at__isnull=False) & ~Q(triaged_by=""),
+                name="dead_letters_triaged",
+            ),
+            models.CheckConstraint(
+                condition=~one_of(*_FROM_REMEDIATED)
+                | Q(remediated_at__isnull=False)
+                & ~Q(remediated_by="")
+                & (Q(said("evidence_link")) | Q(said("evidence_note"))),
+                name="dead_letters_remediated",
+            ),
+            models.CheckConstraint(
+                condition=~one_of(*_FROM_VALIDATED)
+                | Q(validated_at__isnull=False)
+                & ~Q(validated_by="")
+                & (Q(validation_ok=True) & Q(validation_ok__isnull=False) | Q(said("override_reason"))),
+                name="dead_letters_validated",
+            ),
+            models.CheckConstraint(
+                condition=~one_of(*_FROM_REPLAYING)
+                | Q(replayed_at__isnull=False) & ~Q(replayed_by="") & Q(said("replay_reason")),
+                name="dead_letters_replayed",
+            ),
+            models.CheckConstraint(
+                condition=~one_of(_S.RESOLVED)
+                | Q(verified_at__isnull=False)
+                & ~Q(verified_by="")
+                & ~Q(resolved_by="")
+                & Q(said("resolution")),
+                name="dead_letters_resolved",
+            ),
+        ]
+        indexes = [
+            # The list of open letters, and the retention's look for the oldest.
+            models.Index(
+                fields=["-last_failure_at", "-id"], condition=one_of(*OPEN_LETTER), name="dead_letters_open"
+            ),
+            models.Index(fields=["-last_failure_at", "-id"], name="dead_letters_latest"),
+            # A group's letters: the open ones, and all.
+            models.Index(
+                fields=["group", "-last_failure_at", "-id"],
+                condition=one_of(*OPEN_LETTER),
+                name="dead_letters_open_in_group",
+            ),
+            models.Index(fields=["group", "-last_failure_at", "-id"], name="dead_letters_in_group"),
+        ]
+        triggers = [
+            fsm(LETTER_TRANSITIONS),
+            counted(),
+            *_counts_open(),
+            pgtrigger.Protect(
+                name="work_stays",
+                operation=pgtrigger.Delete,
+                condition=pgtrigger.Q(old__status__in=[status.value for status in IN_WORK]),
+            ),
+        ]
+        permissions = [("replay_deadletter", "Can replay dead letters")]
+
+    def __str__(self) -> str:
+        return f"{self.error_class} in {self.stage} of job {self.job_id}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.status in OPEN_LETTER
+
+    @property
+    def last_stack(self) -> str:
+        return self._payload.last_stack
+
+    @property
+    def sanitized_context(self) -> dict[str, Any]:
+        return dict(self._payload.sanitized_context)
+
+    @property
+    def _payload(self) -> DeadLetterPayload:
+        try:
+            return self.payload
+        except DeadLetterPayload.DoesNotExist:
+            return DeadLetterPayload(letter=self, last_stack="", sanitized_context={})
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """Return when it is archived and removed for its age; None while somebody works on it.
+
+        Its age counts from its last failure, or from when it was closed.
+        """
+        if self.status in IN_WORK:
+            return None
+        end = (self.closed_at or self.last_failure_at) + timedelta(days=settings.DLQ_MAX_AGE_DAYS)
+        return max(end, self.kept_until) if self.kept_until else end
+
+
+class DeadLetterPayload(models.Model):
+    """The heavy part of a letter (8.4), apart so that lists never read it."""
+
+    letter = models.OneToOneField(
+        DeadLetter, on_delete=models.CASCADE, primary_key=True, related_name="payload"
+    )
+    last_stack = models.TextField(blank=True, db_default="")
+    sanitized_context = models.JSONField(db_default={})
+
+    class Meta:
+        db_table = "dead_letter_payloads"
+
+    def __str__(self) -> str:
+        return f"payload of letter {self.letter_id}"
+
+
+class DeadLetterEvent(models.Model):
+    """What happened to a letter, by whom and why: append-only, and longer-lived than the letter."""
+
+    letter = models.ForeignKey(
+        DeadLetter, on_delete=models.DO_NOTHING, related_name="events", db_constraint=False
+    )
+    action = models.CharField(max_length=16, choices=LetterAction.choices)
+    actor = models.CharField(max_length=255)
+    reason = models.TextField(blank=True)
+    context = models.JSONField(db_default={})
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "dead_letter_events"
+        ordering = ["id"]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.action} by {self.actor}"

@@ -1,0 +1,47 @@
+"""What stays of letters that were removed, and what operators were told."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+class LetterArchive(models.Model):
+    """One encrypted file of removed letters: where it lies and what it must be."""
+
+    name = models.CharField(max_length=255, unique=True)  # within the storage
+    sha256 = models.CharField(max_length=64)  # of the plain lines
+    key_id = models.CharField(max_length=12)  # `vault.key_id` of what seals it
+    letter_count = models.IntegerField()
+    first_letter = models.BigIntegerField()
+    last_letter = models.BigIntegerField()
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "letter_archives"
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class OperatorAlert(models.Model):
+    """One thing that operators are told, once for each key (mail and webhook; OPERATOR_ALERTS)."""
+
+    dedup_key = models.CharField(max_length=255, unique=True)
+    kind = models.CharField(max_length=32)
+    title = models.CharField(max_length=200)
+    text = models.TextField(blank=True)  # redacted
+    path = models.CharField(max_length=255, blank=True)  # of the page that shows more
+    created_at = models.DateTimeField(db_default=Now())
+    attempts = models.IntegerField(db_default=0)
+    sent_to = models.JSONField(db_default=[])  # recipients who have it
+    sent_at = models.DateTimeField(null=True, blank=True)  # when everybody had it, or nobody else could
+    detail = models.TextField(blank=True, db_default="")  # why somebody has it not
+
+    class Meta:
+        db_table = "operator_alerts"
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return self.title

@@ -1,0 +1,45 @@
+"""What the tables of this room share: conditions, state machines, version counters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pgtrigger
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Length, Trim
+from django.db.models.lookups import GreaterThanOrEqual
+
+MIN_WORDS = 3  # characters of a reason, a note or a resolution, by CHECK
+
+
+def said(field: str) -> GreaterThanOrEqual:
+    """Return the condition that a text says something."""
+    return GreaterThanOrEqual(Length(Trim(field)), MIN_WORDS)
+
+
+def one_of(*statuses: models.TextChoices) -> Q:
+    return Q(status__in=[status.value for status in statuses])
+
+
+def fsm(transitions: tuple[tuple[Any, Any], ...]) -> pgtrigger.FSM:
+    return pgtrigger.FSM(
+        name="status_fsm", field="status", transitions=[(a.value, b.value) for a, b in transitions]
+    )
+
+
+def counted(*fields: str) -> pgtrigger.Trigger:
+    """Return the trigger that numbers the versions of a row, for forms that looked at one of them.
+
+    With `fields`, only changes of these count.
+    """
+    count = "NEW.row_version = OLD.row_version + 1;"
+    if fields:
+        old, new = (", ".join(f"{row}.{field}" for field in fields) for row in ("OLD", "NEW"))
+        count = f"IF ({old}) IS DISTINCT FROM ({new}) THEN {count} END IF;"
+    return pgtrigger.Trigger(
+        name="row_version",
+        when=pgtrigger.Before,
+        operation=pgtrigger.Update,
+        func=f"{count} RETURN NEW;",
+    )

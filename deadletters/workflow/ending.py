@@ -1,0 +1,94 @@
+"""Resolve a letter, or give it up (000, 8.5 item 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import structlog
+from django.db import transaction
+
+from criticizer.redaction import clean
+from deadletters import moves
+from deadletters.models import MIN_WORDS, DeadLetter
+from deadletters.results import (
+    Result,
+    Tally,
+)
+from deadletters.states import BEFORE_REPLAY, LetterAction, LetterStatus
+from deadletters.workflow.base import MAX_TEXT, refuse
+
+log = structlog.get_logger(__name__)
+
+_S = LetterStatus
+
+
+def resolve(letter_id: int, *, actor: str, resolution: str, row_version: int | None = None) -> Result:
+    """Close a verified letter with notes on how the incident ended."""
+    with transaction.atomic():
+        letter = moves.locked(letter_id)
+        refused = moves.refusal(letter, (_S.VERIFYING,), row_version)
+        refused = refused or _unverified(letter) or _resolution_refusal(resolution)
+        if refused:
+            return refuse(letter, actor, refused)
+        changes = _resolution_changes(actor, resolution)
+        moves.move(letter, _S.RESOLVED, LetterAction.RESOLVED, actor, resolution, **changes)
+    return Result(True, "resolved")
+
+
+def resolve_many(letter_ids: Collection[int], *, actor: str, resolution: str) -> Tally:
+    """Close the verified letters of a set with the same notes. Raises ValueError without notes."""
+    if refused := _resolution_refusal(resolution):
+        raise ValueError(refused.message)
+
+    def refuse(letter: DeadLetter) -> str:
+        found = _unverified(letter)
+        return found.message if found else ""
+
+    return moves.move_many(
+        letter_ids,
+        (_S.VERIFYING,),
+        _S.RESOLVED,
+        LetterAction.RESOLVED,
+        actor,
+        resolution,
+        verb="resolved",
+        changes=_resolution_changes(actor, resolution),
+        refuse=refuse,
+    )
+
+
+def _resolution_changes(actor: str, resolution: str) -> dict[str, Any]:
+    return {"resolution": clean(resolution.strip(), MAX_TEXT), "resolved_by": actor[:255]}
+
+
+def _resolution_refusal(resolution: str) -> Result | None:
+    return None if len(resolution.strip()) >= MIN_WORDS else Result(False, "say how the incident ended")
+
+
+def _unverified(letter: DeadLetter) -> Result | None:
+    return None if letter.verified_at else Result(False, "its effect has not been verified")
+
+
+def discard(letter_id: int, *, actor: str, reason: str, row_version: int | None = None) -> Result:
+    """Give a letter up that is not being replayed; the job stays dead-lettered and readable.
+
+    Raises ValueError without a reason.
+    """
+    if len(reason.strip()) < MIN_WORDS:
+        raise ValueError("Say why: a ticket, an incident or a sentence.")
+    with transaction.atomic():
+        letter = moves.locked(letter_id)
+        if refused := moves.refusal(letter, BEFORE_REPLAY, row_version):
+            return refuse(letter, actor, refused)
+        moves.move(letter, _S.DISCARDED, LetterAction.DISCARDED, actor, reason)
+    return Result(True, "discarded")
+
+
+def discard_many(letter_ids: Collection[int], *, actor: str, reason: str) -> Tally:
+    """Give up the letters of a set that are not being replayed. Raises ValueError without a reason."""
+    if len(reason.strip()) < MIN_WORDS:
+        raise ValueError("Say why: a ticket, an incident or a sentence.")
+    return moves.move_many(
+        letter_ids, BEFORE_REPLAY, _S.DISCARDED, LetterAction.DISCARDED, actor, reason, verb="discarded"
+    )

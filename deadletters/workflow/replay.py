@@ -1,0 +1,99 @@
+"""Send the job back to work (000, 8.5 item 4)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import structlog
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from criticizer.redaction import clean
+from deadletters import moves
+from deadletters.models import MIN_WORDS, DeadLetter
+from deadletters.results import (
+    SYSTEM,
+    Failed,
+    Recovery,
+    Result,
+    recovery,
+)
+from deadletters.states import LetterAction, LetterStatus
+from deadletters.workflow.base import MAX_TEXT, refuse
+
+log = structlog.get_logger(__name__)
+
+_S = LetterStatus
+VALID_FOR = timedelta(minutes=60)  # then a validation is stale
+
+
+def replay(
+    letter_id: int, *, actor: str, reason: str, restart: bool = False, row_version: int | None = None
+) -> Result:
+    """Send a validated letter's job back to work from the failed stage, or from the first with `restart`.
+
+    What the rows say is checked once more. A validation older than an hour is stale: the letter
+    goes back a step. Refusals leave a line in the timeline. Raises ValueError without a reason.
+    """
+    return replay_from(_S.VALIDATED, letter_id, actor, reason, restart=restart, row_version=row_version)
+
+
+def replay_from(
+    start: LetterStatus,
+    letter_id: int,
+    actor: str,
+    reason: str,
+    *,
+    restart: bool,
+    row_version: int | None = None,
+    port: Recovery | None = None,
+) -> Result:
+    """Replay a letter that is in `start`: VALIDATED, or REPLAY_PENDING for a batch."""
+    if len(reason.strip()) < MIN_WORDS:
+        raise ValueError("Say why: a ticket, an incident or a sentence.")
+    port = port or recovery()
+    try:
+        with transaction.atomic():
+            letter = moves.locked(letter_id)
+            refused = moves.refusal(letter, (start,), row_version) or _why_not_now(letter, port, restart)
+            if refused:
+                return refuse(letter, actor, refused)
+            # The letter is being replayed and the job is at work, or neither.
+            if not port.replay(letter.job_id, letter.stage, restart=restart):
+                raise _CannotReplay
+            moves.move(
+                letter,
+                _S.REPLAYING,
+                LetterAction.RESTARTED if restart else LetterAction.REPLAYED,
+                actor,
+                reason,
+                context={"payload_reference": letter.payload_reference},
+                replay_reason=clean(reason.strip(), MAX_TEXT),
+                replayed_by=actor[:255],
+                replayed_at=timezone.now(),
+                is_restart=restart,
+            )
+    except (_CannotReplay, IntegrityError):
+        return Result(False, "the job is no longer dead-lettered, or another version is being worked on")
+    log.info("dead_letter_replayed", letter=letter_id, actor=actor, restart=restart)
+    place = "the first stage" if restart else f"stage {letter.stage}"
+    return Result(True, f"replayed from {place}")
+
+
+class _CannotReplay(Exception):
+    pass
+
+
+def _why_not_now(letter: DeadLetter, port: Recovery, restart: bool) -> Result | None:
+    if letter.validated_at is None or letter.validated_at < timezone.now() - VALID_FOR:
+        minutes = int(VALID_FOR.total_seconds() // 60)
+        if letter.status == _S.VALIDATED:
+            moves.move(letter, _S.REMEDIATED, LetterAction.STALE, SYSTEM, f"older than {minutes} minutes")
+        return Result(False, f"the validation is older than {minutes} minutes: validate again")
+    failed = Failed(letter.job_id, letter.stage)
+    for check in port.survey([failed], restart=restart)[letter.job_id]:
+        # What opened since the validation, or answered it while still open, is waited for at no cost.
+        is_waited_for = check.name.startswith("circuit")
+        if not check.ok and (check.is_hard or not (letter.override_reason or is_waited_for)):
+            return Result(False, check.message)
+    return None

@@ -1,0 +1,126 @@
+"""Check that a replay could work now (000, 8.5 item 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from criticizer.redaction import clean
+from deadletters import moves
+from deadletters.models import MIN_WORDS, DeadLetter
+from deadletters.results import (
+    Check,
+    Failed,
+    Recovery,
+    Tally,
+    Validation,
+    recovery,
+)
+from deadletters.states import LetterAction, LetterStatus
+from deadletters.workflow.base import MAX_TEXT, refuse
+
+log = structlog.get_logger(__name__)
+
+_S = LetterStatus
+_VALIDATABLE = (_S.REMEDIATED, _S.VALIDATED)
+
+
+def validate(
+    letter_id: int, *, actor: str, override_reason: str = "", row_version: int | None = None
+) -> Validation:
+    """Run the checks that a replay needs; harmless, but it may take seconds. Call it in no transaction.
+
+    Failed checks keep the letter where it is, unless `override_reason` says why they do not
+    matter. Checks that are hard are never overruled: the replay could not work.
+    """
+    letter = DeadLetter.objects.get(pk=letter_id)
+    refused = moves.refusal(letter, _VALIDATABLE, row_version)
+    if refused:
+        return Validation(False, refuse(letter, actor, refused).message)
+    port, failed = recovery(), Failed(letter.job_id, letter.stage)
+    # First: what answers now says what an open circuit means for a replay.
+    answered = port.answers([failed])[letter.job_id]
+    checks = [*port.survey([failed], restart=None)[letter.job_id], *answered, *port.probe(failed)]
+    with transaction.atomic():
+        held = moves.locked(letter_id)
+        refused = moves.refusal(held, _VALIDATABLE, letter.row_version)
+        if refused:
+            return Validation(False, refuse(held, actor, refused).message, tuple(checks))
+        return _validated(held, actor, tuple(checks), override_reason)
+
+
+def validate_many(
+    letter_ids: Collection[int],
+    *,
+    actor: str,
+    override_reason: str = "",
+    restart: bool = False,
+    port: Recovery | None = None,
+) -> Tally:
+    """Validate the remediated letters of a set, each by itself; each dependency is asked once.
+
+    What a look at one job alone would say (its artifact opens, its paths are allowed now) is left
+    to its replay, which fails closed.
+    """
+    port = port or recovery()
+    tally = Tally("validated")
+    wanted = sorted(set(letter_ids))
+    for start in range(0, len(wanted), moves.AT_ONCE):
+        part = wanted[start : start + moves.AT_ONCE]
+        letters = list(DeadLetter.objects.filter(pk__in=part).order_by("pk"))
+        failed = {letter.pk: Failed(letter.job_id, letter.stage) for letter in letters}
+        answered = port.answers(list(failed.values()))
+        said = port.survey(list(failed.values()), restart=restart)
+        with transaction.atomic():  # one commit for all: each by itself would cost a flush
+            for letter in letters:
+                checks = (*said[letter.job_id], *answered[letter.job_id])
+                _tally_validation(tally, letter, actor, checks, override_reason)
+        for missing in set(part) - failed.keys():
+            tally.skip(missing, "it does not exist any more")
+    return tally
+
+
+def _tally_validation(
+    tally: Tally, letter: DeadLetter, actor: str, checks: tuple[Check, ...], override_reason: str
+) -> None:
+    held = moves.locked(letter.pk)
+    if refused := moves.refusal(held, _VALIDATABLE, letter.row_version):
+        tally.skip(letter.pk, refused.message)
+        return
+    outcome = _validated(held, actor, checks, override_reason)
+    if outcome.ok:
+        tally.done += 1
+        tally.done_ids.append(letter.pk)
+    else:
+        tally.skip(letter.pk, next(check.message for check in outcome.failed))
+
+
+def _validated(letter: DeadLetter, actor: str, checks: tuple[Check, ...], override_reason: str) -> Validation:
+    """Record the checks on a locked letter, and move it when they allow it."""
+    failed = tuple(check for check in checks if not check.ok)
+    is_hard = any(check.is_hard for check in failed)
+    overrules = bool(failed) and not is_hard and len(override_reason.strip()) >= MIN_WORDS
+    found: dict[str, Any] = {
+        "validation": [check.stored() for check in checks],
+        "validation_ok": not failed,
+        "validated_by": actor[:255],
+        "validated_at": timezone.now(),
+        "override_reason": clean(override_reason.strip(), MAX_TEXT) if overrules else "",
+    }
+    names = {"failed": [check.name for check in failed]}
+    words = "; ".join(check.message for check in failed)
+    if failed and not overrules:
+        moves.move(letter, _S.REMEDIATED, LetterAction.NOT_VALIDATED, actor, words, context=names, **found)
+        why = "cannot be overruled" if is_hard else "mend it, or say why it does not matter"
+        return Validation(False, f"{len(failed)} of {len(checks)} checks failed: {words} ({why})", checks)
+    action = LetterAction.OVERRIDDEN if overrules else LetterAction.VALIDATED
+    moves.move(
+        letter, _S.VALIDATED, action, actor, override_reason if overrules else "", context=names, **found
+    )
+    if overrules:
+        return Validation(True, f"validated although {len(failed)} of {len(checks)} checks failed", checks)
+    return Validation(True, f"validated: {len(checks)} checks passed", checks)

@@ -1,0 +1,91 @@
+"""Check that the effect of a replay is there (000, 8.5 item 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from deadletters import alerts, moves
+from deadletters.models import DeadLetter
+from deadletters.results import (
+    Check,
+    Failed,
+    Tally,
+    Validation,
+    recovery,
+)
+from deadletters.states import LetterAction, LetterStatus
+from deadletters.workflow.base import refuse
+
+log = structlog.get_logger(__name__)
+
+_S = LetterStatus
+
+
+def verify(letter_id: int, *, actor: str, row_version: int | None = None) -> Validation:
+    """Check the effect of a replay: what the stage stores, and evidence of each delivery.
+
+    A missing effect sends the letter back to the start and tells the operators; one that cannot be
+    there yet leaves it waiting.
+    """
+    letter = DeadLetter.objects.get(pk=letter_id)
+    if refused := moves.refusal(letter, (_S.VERIFYING,), row_version):
+        return Validation(False, refuse(letter, actor, refused).message)
+    checks = tuple(recovery().verify(Failed(letter.job_id, letter.stage)))
+    with transaction.atomic():
+        held = moves.locked(letter_id)
+        if refused := moves.refusal(held, (_S.VERIFYING,), letter.row_version):
+            return Validation(False, refused.message, checks)
+        return _verified(held, actor, checks)
+
+
+def _verified(letter: DeadLetter, actor: str, checks: tuple[Check, ...]) -> Validation:
+    missing = [check.message for check in checks if not check.ok and not check.is_waiting]
+    waiting = [check.message for check in checks if not check.ok and check.is_waiting]
+    found: dict[str, Any] = {"verification": [check.stored() for check in checks]}
+    if missing:
+        words = "; ".join(missing)
+        moves.move(letter, _S.NEW, LetterAction.NOT_VERIFIED, actor, words, is_escalated=True)
+        alerts.tell(
+            "not_verified",
+            key=f"not-verified:{letter.pk}:{letter.row_version}",
+            title=f"A replay of {letter.stage} succeeded without its effect",
+            text=f"Letter {letter.pk}: {words}",
+            path=f"/admin/deadletters/deadletter/{letter.pk}/change/",
+        )
+        return Validation(False, f"the effect is missing: {words}", checks)
+    if waiting:
+        words = "; ".join(waiting)
+        moves.move(letter, _S.VERIFYING, LetterAction.NOT_VERIFIED, actor, words, **found)
+        return Validation(False, f"not yet: {words}", checks)
+    moves.move(
+        letter,
+        _S.VERIFYING,
+        LetterAction.VERIFIED,
+        actor,
+        "; ".join(check.message for check in checks),
+        verified_by=actor[:255],
+        verified_at=timezone.now(),
+        **found,
+    )
+    return Validation(True, "verified: the effect is there", checks)
+
+
+def verify_many(letter_ids: Collection[int], *, actor: str) -> Tally:
+    """Verify the letters of a set that wait for it, each by itself."""
+    tally = Tally("verified")
+    for letter_id in sorted(set(letter_ids)):
+        try:
+            outcome = verify(letter_id, actor=actor)
+        except DeadLetter.DoesNotExist:
+            outcome = Validation(False, "it does not exist any more")
+        if outcome.ok:
+            tally.done += 1
+            tally.done_ids.append(letter_id)
+        else:
+            tally.skip(letter_id, outcome.message)
+    return tally

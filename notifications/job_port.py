@@ -1,0 +1,34 @@
+"""The port to the room whose jobs the deliveries belong to (settings.DELIVERY_JOBS)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+
+class Jobs(Protocol):
+    """What this room asks and tells about the jobs of deliveries."""
+
+    def why_no_resend(self, job_id: int) -> str:
+        """Return why nothing more is sent for a job, one sentence, or an empty string."""
+        ...
+
+    def note(self, job_id: int, *, actor: str, words: str) -> None:
+        """Keep a decision in the job's history, inside the caller's transaction."""
+        ...
+
+    def go_on(self, job_id: int, *, actor: str, reason: str) -> str:
+        """See to it that a job goes on, in no transaction; return a sentence about it."""
+        ...
+
+    def go_on_later(self) -> None:
+        """Have a worker see to every job whose deliveries are decided."""
+        ...
+
+
+def jobs() -> Jobs:
+    """Return the configured port (settings.DELIVERY_JOBS)."""
+    port: Jobs = import_string(settings.DELIVERY_JOBS)()
+    return port

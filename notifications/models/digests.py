@@ -1,0 +1,47 @@
+"""Digests: one message about several reviews. `notifications.digests` is the only writer."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+
+class Digest(models.Model):
+    """What one recipient is told in one message; its reviews are the deliveries that name it.
+
+    Open, it takes further reviews until `due_at` and has no message. Whoever's job comes first then
+    closes it: that delivery carries it from there on, with its attempts as the evidence of all.
+    """
+
+    recipient = models.CharField(max_length=512)
+    due_at = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True, blank=True)
+    carrier = models.OneToOneField(
+        "notifications.Delivery", on_delete=models.SET_NULL, null=True, blank=True, related_name="carries"
+    )
+    token = models.UUIDField(unique=True, null=True, blank=True)  # UUIDv5 of its deliveries' tokens
+    subject = models.CharField(max_length=512, blank=True, db_default="")
+    payload = models.JSONField(db_default={})  # the frozen message, as in a delivery
+    payload_sha256 = models.CharField(max_length=64, blank=True, db_default="")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        app_label = "notifications"
+        db_table = "digests"
+        constraints = [
+            models.CheckConstraint(
+                condition=(
+                    Q(closed_at__isnull=True, token__isnull=True, carrier__isnull=True, payload_sha256="")
+                )
+                | (Q(closed_at__isnull=False, token__isnull=False) & ~Q(payload_sha256="")),
+                name="digests_closed_with_a_message",
+            )
+        ]
+        indexes = [
+            # The recipient's digest that takes further reviews.
+            models.Index(fields=["recipient"], condition=Q(closed_at__isnull=True), name="digests_open")
+        ]
+
+    def __str__(self) -> str:
+        return f"digest {self.pk} to {self.recipient}"

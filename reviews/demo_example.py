@@ -1,0 +1,99 @@
+"""The demo's own change: a small git repository whose newest commit holds what a check finds.
+
+What is found must not stand here as it stands there: the demo reviews this repository as well.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from criticizer import processes
+
+NAME = "example"  # in GIT_REPOSITORIES, and so in its depot paths
+FILE = "src/payments.py"
+SUBJECT = "Retry payments that the gateway refuses"
+
+# Recognised as a token of a code host by its form, and as nobody's by its words.
+_SECRET = "gh" + "p_" + "NotARealToken" * 3
+_DEBUGGER = "break" + "point()"
+
+_BEFORE = '''"""Takes payments."""
+
+from gateway import Gateway, Refused
+
+ATTEMPTS = 1
+
+
+def pay(gateway: Gateway, order: int, cents: int) -> str:
+    """Return the receipt's number."""
+    return gateway.charge(order, cents)
+'''
+_AFTER = f'''"""Takes payments."""
+
+from gateway import Gateway, Refused
+
+{"<" * 7} HEAD
+ATTEMPTS = 3
+{"=" * 7}
+ATTEMPTS = 5
+{">" * 7} retry-payments
+GATEWAY_TOKEN = "{_SECRET}"
+
+
+def pay(gateway: Gateway, order: int, cents: int) -> str:
+    """Return the receipt's number. Raises Refused."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return gateway.charge(order, cents)
+        except Refused:
+            {_DEBUGGER}
+    raise Refused(order)
+'''
+_COMMITS = (("Take payments", _BEFORE), (SUBJECT, _AFTER))
+
+
+class ExampleError(Exception):
+    """The repository could not be made; says what git answered."""
+
+
+def make(directory: Path, git: str) -> str:
+    """Make the repository at `directory`, in place of an older one; return its newest commit's id.
+
+    `git` is the absolute path of the command. Neither the user's nor the machine's settings for
+    git are read or written. Raises ExampleError, OSError.
+    """
+    draft = directory.with_name(f".{directory.name}.{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        (draft / FILE).parent.mkdir(parents=True)
+        _git(git, draft, "init", "--quiet", "--template=")
+        for subject, text in _COMMITS:
+            (draft / FILE).write_text(text)
+            _git(git, draft, "add", FILE)
+            _git(git, draft, "commit", "--quiet", f"--message={subject}")
+        commit = _git(git, draft, "rev-parse", "HEAD")
+        shutil.rmtree(directory, ignore_errors=True)
+        draft.rename(directory)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return commit
+
+
+def _git(git: str, directory: Path, *arguments: str) -> str:
+    who = {"NAME": "Ann Example", "EMAIL": "ann@example.com", "DATE": "2026-01-05T09:00:00+0000"}
+    environment = {
+        "PATH": os.defpath,
+        "HOME": "/nonexistent",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        **{f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in who.items()},
+    }
+    status, output, errors = processes.run(
+        [git, *arguments], environment=environment, timeout_seconds=30, cwd=directory
+    )
+    if status != 0:
+        said = " ".join(errors.split()) or f"status {status}"
+        raise ExampleError(f"git {arguments[0]}: {said}")
+    return output.strip()

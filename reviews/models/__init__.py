@@ -1,0 +1,28 @@
+"""Jobs and what they produced, sources, access, subscriptions. Rows say what is true."""
+
+from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, ViewerScope
+from reviews.models.jobs import Attempt, JobEvent, RecipientOrigin, RecipientsAre, ReviewJob, StageRun
+from reviews.models.results import Artifact, CoverageRow, FindingRow
+from reviews.models.rollup import Rollup
+from reviews.models.sources import SourceEvent, SourcePosition
+from reviews.models.subscriptions import Subscription
+
+__all__ = [
+    "AllowListEntry",
+    "ApiKey",
+    "Artifact",
+    "Attempt",
+    "AuditSeal",
+    "CoverageRow",
+    "FindingRow",
+    "JobEvent",
+    "RecipientOrigin",
+    "RecipientsAre",
+    "ReviewJob",
+    "Rollup",
+    "SourceEvent",
+    "SourcePosition",
+    "StageRun",
+    "Subscription",
+    "ViewerScope",
+]

@@ -1,0 +1,240 @@
+"""Jobs, their stages and attempts, and what happened to them. `pipeline` and `intake` write states."""
+
+from __future__ import annotations
+
+import pgtrigger
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from criticizer.full_text import text_index
+from criticizer.retry import MAX_ATTEMPTS_PER_STAGE
+from criticizer.triggers import append_only
+from reviews.states import (
+    ACTIVE_JOB,
+    JOB_TRANSITIONS,
+    STAGE_TRANSITIONS,
+    AttemptOutcome,
+    JobStatus,
+    Stage,
+    StageStatus,
+)
+
+
+class RecipientsAre(models.TextChoices):
+    """Where the recipients of a job come from."""
+
+    GIVEN = "given", "Given with the request"
+    TO_FIND = "to_find", "Found when its files are known"  # until then: DEFAULT_RECIPIENTS
+    FOUND = "found", "Found"  # frozen: a replay tells the same people
+
+
+class RecipientOrigin(models.TextChoices):
+    """Why a recipient that nobody gave with the request is told."""
+
+    SUBSCRIPTION = "subscription", "Subscription made by an administrator"
+    OWN = "own", "Subscription of their own"
+    PERFORCE = "perforce", "Reviews field of their Perforce user"
+    DEFAULT = "default", "DEFAULT_RECIPIENTS"
+
+
+class ReviewJob(models.Model):
+    """One requested review of one version of a changelist."""
+
+    idempotency_key = models.CharField(max_length=255, unique=True)
+    request_sha256 = models.CharField(max_length=64)  # tells a repeated key with another body
+    changelist_id = models.CharField(max_length=128)
+    review_version = models.IntegerField(db_default=1)
+    recipients = models.JSONField(db_default=[])  # channel-qualified, normalised
+    recipients_are = models.CharField(
+        max_length=8, choices=RecipientsAre.choices, db_default=RecipientsAre.GIVEN
+    )
+    recipient_origins = models.JSONField(db_default={})  # of found ones: recipient -> `RecipientOrigin`
+    requested_by = models.CharField(max_length=255, blank=True)
+    status = models.CharField(max_length=20, choices=JobStatus.choices, db_default=JobStatus.QUEUED)
+    status_reason = models.CharField(max_length=512, blank=True, db_default="")
+    created_at = models.DateTimeField(db_default=Now())
+    deadline_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+    is_late = models.BooleanField(db_default=False)
+
+    # What the stages learned, for lists and pages. Text is redacted.
+    author = models.CharField(max_length=255, blank=True, db_default="")
+    title = models.CharField(max_length=255, blank=True, db_default="")
+    banner = models.CharField(max_length=512, blank=True, db_default="")
+    model_name = models.CharField(max_length=128, blank=True, db_default="")
+    usage = models.JSONField(db_default={})
+    version_key = models.CharField(max_length=255, blank=True, db_default="")  # of the content as fetched
+
+    class Meta:
+        db_table = "jobs"
+        verbose_name = "review"
+        permissions = [("accept_late", "Can accept a late result")]
+        constraints = [
+            models.UniqueConstraint(fields=["changelist_id", "review_version"], name="jobs_one_per_version"),
+            # At most one version of a changelist is worked on: closes the race between two reruns.
+            models.UniqueConstraint(
+                fields=["changelist_id"],
+                condition=Q(status__in=[status.value for status in ACTIVE_JOB]),
+                name="jobs_one_active_version",
+            ),
+            models.CheckConstraint(condition=Q(review_version__gt=0), name="jobs_version_positive"),
+            models.CheckConstraint(
+                condition=Q(status__in=[status.value for status in ACTIVE_JOB], finished_at__isnull=True)
+                | (~Q(status__in=[status.value for status in ACTIVE_JOB]) & Q(finished_at__isnull=False)),
+                name="jobs_final_is_finished",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["-created_at", "-id"], name="jobs_newest"),  # the reviews list
+            # The sweep and the deadline check: jobs still at work, oldest deadline first.
+            models.Index(
+                fields=["deadline_at"],
+                condition=Q(status__in=[status.value for status in ACTIVE_JOB]),
+                name="jobs_active",
+            ),
+            # The console's lists, in the order of ending; and the figures of the dashboard.
+            models.Index(
+                fields=["-finished_at", "-id"],
+                condition=Q(finished_at__isnull=False),
+                name="jobs_finished",
+            ),
+            # A list of one of the rarer states. A job that goes well never stands in it.
+            models.Index(
+                fields=["status", "-created_at", "-id"],
+                condition=~Q(status__in=["succeeded", *(status.value for status in ACTIVE_JOB)]),
+                name="jobs_not_succeeded",
+            ),
+            models.Index(fields=["-created_at", "-id"], condition=Q(is_late=True), name="jobs_late"),
+            # Words. Only when a job has ended: each change before that would cost an entry.
+            text_index("title", "author", name="jobs_words", condition=Q(finished_at__isnull=False)),
+        ]
+        triggers = [
+            pgtrigger.FSM(
+                name="status_fsm",
+                field="status",
+                transitions=[(a.value, b.value) for a, b in JOB_TRANSITIONS],
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.changelist_id} v{self.review_version}"
+
+    @property
+    def is_active(self) -> bool:
+        return self.status in ACTIVE_JOB
+
+
+class StageRun(models.Model):
+    """One stage of one job with its own attempt budget (specification 000, 8.3)."""
+
+    job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="stages", db_index=False)
+    stage = models.CharField(max_length=10, choices=Stage.choices)
+    status = models.CharField(max_length=12, choices=StageStatus.choices, db_default=StageStatus.PENDING)
+    attempts = models.IntegerField(db_default=0)
+    max_attempts = models.IntegerField(db_default=MAX_ATTEMPTS_PER_STAGE)
+    lease_token = models.UUIDField(null=True, blank=True)
+    lease_expires_at = models.DateTimeField(null=True, blank=True)
+    next_attempt_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    first_failure_at = models.DateTimeField(null=True, blank=True)
+    last_failure_at = models.DateTimeField(null=True, blank=True)
+    error_class = models.CharField(max_length=32, blank=True, db_default="")
+    progress = models.JSONField(db_default={})  # finished chunks, so that a retry does not pay again
+    # The lease of the worker that was at it when its job ended: its result is stored, and changes nothing.
+    ended_token = models.UUIDField(null=True, blank=True)
+
+    class Meta:
+        db_table = "stage_runs"
+        constraints = [
+            models.UniqueConstraint(fields=["job", "stage"], name="stage_runs_one_per_stage"),
+            models.CheckConstraint(condition=Q(attempts__lte=F("max_attempts")), name="stage_runs_budget"),
+            models.CheckConstraint(
+                condition=Q(
+                    status=StageStatus.RUNNING, lease_token__isnull=False, lease_expires_at__isnull=False
+                )
+                | (~Q(status=StageStatus.RUNNING) & Q(lease_token__isnull=True)),
+                name="stage_runs_running_is_leased",
+            ),
+        ]
+        indexes = [
+            # Jobs by what went wrong (console). Success never touches it.
+            models.Index(
+                fields=["error_class", "job"], condition=~Q(error_class=""), name="stage_runs_failed"
+            )
+        ]
+        triggers = [
+            pgtrigger.FSM(
+                name="status_fsm",
+                field="status",
+                transitions=[(a.value, b.value) for a, b in STAGE_TRANSITIONS],
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.stage} of job {self.job_id}"
+
+
+class Attempt(models.Model):
+    """One try at a stage, written as started before the effect, closed after it."""
+
+    stage_run = models.ForeignKey(StageRun, on_delete=models.CASCADE, related_name="attempt_rows")
+    number = models.IntegerField()
+    worker = models.CharField(max_length=255, blank=True)
+    started_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.CharField(
+        max_length=12, choices=AttemptOutcome.choices, db_default=AttemptOutcome.STARTED
+    )
+    error_class = models.CharField(max_length=32, blank=True, db_default="")
+    code = models.CharField(max_length=20, blank=True, db_default="")
+    detail = models.TextField(blank=True, db_default="")  # redacted, one sentence
+    context = models.JSONField(db_default={})  # redacted
+    retry_delay_seconds = models.FloatField(null=True, blank=True)
+
+    class Meta:
+        db_table = "attempts"
+        ordering = ["id"]
+        indexes = [
+            # The console's list and the figures of the dashboard. A closing attempt changes neither.
+            models.Index(fields=["-started_at", "-id"], name="attempts_newest"),
+            models.Index(
+                fields=["error_class", "-started_at", "-id"],
+                condition=~Q(error_class=""),
+                name="attempts_failed",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} ({self.outcome})"
+
+
+class JobEvent(models.Model):
+    """What happened to a job besides its attempts: append-only."""
+
+    class Kind(models.TextChoices):
+        TIMED_OUT = "timed_out", "Timed out"  # the deadline passed
+        CANCELLED = "cancelled", "Cancelled"
+        SUPERSEDED = "superseded", "Superseded"
+        LATE_STORED = "late_stored", "Late result stored"  # a worker finished after the job had ended
+        LATE_ACCEPTED = "late_accepted", "Late result accepted"  # an operator had it delivered
+        NOT_TOLD = "not_told", "Not told"  # recipients who wanted no message: muted, or below their threshold
+        DELIVERY_DECIDED = "decided", "Delivery decided"  # an operator's word on a delivery in doubt
+        DATA_EDITED = "data_edited", "Data edited"  # before a replay: asked for by one, approved by another
+        ALERT = "alert", "Alert"
+
+    job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="events")
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    actor = models.CharField(max_length=255, blank=True, db_default="")
+    reason = models.CharField(max_length=1024, blank=True, db_default="")  # redacted
+    context = models.JSONField(db_default={})
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "job_events"
+        ordering = ["id"]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.kind} job {self.job_id}"

@@ -1,0 +1,104 @@
+"""What a review produced: findings, coverage, and artifacts in the vault."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from reviews.models.jobs import ReviewJob
+from reviews.reviewers.base import CoverageStatus, FindingSeverity, Side
+
+
+class FindingRow(models.Model):
+    """A finding of a job. Written once, with the llm stage's commit."""
+
+    job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="findings")
+    file = models.CharField(max_length=1024)
+    line = models.IntegerField(null=True, blank=True)
+    end_line = models.IntegerField(null=True, blank=True)
+    side = models.CharField(max_length=3, choices=[(s.value, s.value) for s in Side], db_default="new")
+    severity = models.CharField(max_length=8, choices=[(s.value, s.value) for s in FindingSeverity])
+    category = models.CharField(max_length=32)
+    title = models.CharField(max_length=160)
+    message = models.TextField()
+    suggestion = models.TextField(blank=True, db_default="")
+    source = models.CharField(max_length=64)
+    quote = models.TextField(blank=True, db_default="")
+    excerpt = models.JSONField(db_default=[])  # [[line or null, kind, text], …], redacted
+    confidence = models.IntegerField(null=True, blank=True)
+    demoted = models.BooleanField(db_default=False)
+
+    class Meta:
+        db_table = "findings"
+        verbose_name = "finding"
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.title}"
+
+
+class CoverageRow(models.Model):
+    """What became of one file of a job's change."""
+
+    job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="coverage")
+    file = models.CharField(max_length=1024)
+    status = models.CharField(max_length=10, choices=[(s.value, s.value) for s in CoverageStatus])
+    reason = models.CharField(max_length=255, blank=True, db_default="")
+
+    class Meta:
+        db_table = "coverage"
+        verbose_name = "covered file"
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.status}"
+
+
+class Artifact(models.Model):
+    """An encrypted file of a job (specification 001, 9.4). `vault` reads and writes it."""
+
+    class Kind(models.TextChoices):
+        CHANGE = "change", "Change as fetched"
+        PROMPT = "prompt", "Prompt"
+        ANSWER = "answer", "Model answer"
+        MAIL = "mail", "Mail metadata"
+
+    class Fault(models.TextChoices):
+        OVERDUE = "overdue", "Kept longer than its time"
+        MISSING = "missing", "The file is gone"
+        UNREADABLE = "unreadable", "No key opens it"
+        CHANGED = "changed", "Not the bytes that were stored"
+
+    job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="artifacts")
+    kind = models.CharField(max_length=10, choices=Kind.choices)
+    is_raw = models.BooleanField()
+    name = models.CharField(max_length=255)  # within the storage
+    sha256 = models.CharField(max_length=64)  # of the plain bytes
+    size_bytes = models.BigIntegerField()
+    created_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField()
+    deleted_at = models.DateTimeField(null=True, blank=True)
+    key_id = models.CharField(max_length=12, blank=True, db_default="")  # `vault.key_id` of what seals it
+    checked_at = models.DateTimeField(null=True, blank=True)  # by the verification job
+    fault = models.CharField(max_length=12, choices=Fault.choices, blank=True, db_default="")
+
+    class Meta:
+        db_table = "artifacts"
+        permissions = [
+            ("read_artifact", "Can read redacted artifacts"),
+            ("read_raw_artifact", "Can read raw artifacts"),
+        ]
+        indexes = [
+            # The deletion job: what is due and still there.
+            models.Index(fields=["expires_at"], condition=Q(deleted_at__isnull=True), name="artifacts_due"),
+            # The verification job: what was looked at longest ago.
+            models.Index(
+                F("checked_at").asc(nulls_first=True),
+                condition=Q(deleted_at__isnull=True),
+                name="artifacts_to_check",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of job {self.job_id}"

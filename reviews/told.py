@@ -1,0 +1,26 @@
+"""Why a review tells nobody, in one sentence: for the page and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from reviews.models import RecipientsAre
+from reviews.states import ACTIVE_JOB, JobStatus
+
+_WHY = {
+    RecipientsAre.GIVEN: "The request named none, and DEFAULT_RECIPIENTS is empty.",
+    RecipientsAre.FOUND: "No subscription covers its files, and DEFAULT_RECIPIENTS is empty.",
+}
+
+
+def nobody(status: str, recipients: Collection[str], recipients_are: str, deliveries: int) -> str:
+    """Return why nobody is told of a job, or "" when somebody is, or when that is not known yet."""
+    if deliveries:
+        return ""
+    is_active = status in ACTIVE_JOB
+    if not recipients and recipients_are in _WHY:
+        said = "will be told" if is_active else "was told"
+        return f"Nobody {said}: no recipients. {_WHY[RecipientsAre(recipients_are)]}"
+    if status == JobStatus.SUCCEEDED:
+        return "Nobody was told, as its recipients wish: they are muted, or asked for worse findings only."
+    return ""

@@ -1,0 +1,17 @@
+"""What readers are told of a review's state: in words that need no knowledge of how Criticizer works.
+
+The console and the API keep the names of the specification.
+"""
+
+from __future__ import annotations
+
+from reviews.states import JobStatus
+
+_FOR_READERS = {JobStatus.DEAD_LETTERED: "Failed, left to an operator"}
+
+STATES_FOR_READERS = [(status.value, _FOR_READERS.get(status, str(status.label))) for status in JobStatus]
+
+
+def state_for_readers(status: str) -> str:
+    """Return how a job's status is called on the pages of reviewers."""
+    return dict(STATES_FOR_READERS).get(status, status)

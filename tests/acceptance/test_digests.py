@@ -1,0 +1,161 @@
+"""One mail about several reviews, from their triggers to the mailbox and back to their jobs."""
+
+from __future__ import annotations
+
+import pytest
+from django.db.models.functions import Now
+from django.test import Client
+
+from criticizer import sql
+from notifications import preferences
+from notifications.models import Digest
+from notifications.states import DeliveryStatus as D
+from reviews.models import ReviewJob
+from tests.acceptance.world import MAIL, World
+from tests.factories import UserFactory
+from tests.fakes.smtp import SmtpServer, Switches
+
+BOB = "mail:bob@example.com"
+
+
+@pytest.fixture
+def jobs(world: World) -> list[int]:
+    """Three reviews, of a commit and of two changes, that have come to where they tell their recipients."""
+    world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
+    preferences.set_digest(MAIL, 10, "ann")
+    changes = [world.commit, world.change(), world.change()]
+    made = [world.job(change, MAIL, BOB, key=f"k-{change[-9:]}") for change in changes]
+    world.work()
+    return made
+
+
+def come_due(world: World) -> None:
+    Digest.objects.update(due_at=Now())
+    world.settle()
+
+
+def test_three_reviews_within_the_time_are_one_mail_and_three_successes(
+    world: World, jobs: list[int]
+) -> None:
+    # Who wants no digest has been told of each; nobody's attempt is used up by waiting.
+    assert [mail["To"] for mail in world.mails()] == ["bob@example.com"] * 3
+    for job in jobs:
+        assert world.status(job) == "in_progress"
+        assert world.stage(job, "notify").attempts == 0
+        assert "told in a digest" in world.attempts(job, "notify")[-1].detail
+    api = world.api.get(f"/api/v1/reviews/{jobs[0]}/").json()["deliveries"]
+    assert [bool(delivery["waits_until"]) for delivery in api] == [True, False]
+
+    come_due(world)
+    (mail,) = [mail for mail in world.mails() if mail["To"] == "ann@example.com"]
+    names = [job.changelist_id for job in ReviewJob.objects.order_by("id")]
+    assert mail["Subject"].startswith("3 reviews: ")
+    body = mail.get_body(("plain",))
+    assert body is not None
+    for job, name in zip(jobs, names, strict=True):
+        assert name in body.get_content()
+        assert world.status(job) == "succeeded"
+        row = world.delivery(job, MAIL)
+        assert row.status == D.SENT
+        assert row.notified_at is not None
+        assert row.digest is not None
+        assert mail["X-Criticizer-Token"] == str(row.digest.token)
+    assert not sql.value("SELECT count(*) FROM circuits WHERE name = ''")
+
+
+def test_a_page_says_what_a_delivery_waits_for(world: World, jobs: list[int], client: Client) -> None:
+    client.force_login(UserFactory(username="ann", is_staff=True, is_superuser=True))
+    review = client.get(f"/reviews/{jobs[0]}/").content.decode()
+    assert "waits for a digest, which is due" in review
+    row = world.delivery(jobs[0], MAIL)
+    page = client.get(f"/admin/notifications/delivery/{row.pk}/change/").content.decode()
+    assert "Waits for a digest, which is due" in page
+    assert "To be told with" in page
+    message = client.get(f"/admin/deliveries/{row.pk}/message/").content.decode()
+    assert "3 reviews: " in message
+    come_due(world)
+    assert (
+        "In one message with"
+        in client.get(f"/admin/notifications/delivery/{row.pk}/change/").content.decode()
+    )
+
+
+def test_a_newer_version_takes_its_review_out_of_the_digest(world: World, jobs: list[int]) -> None:
+    newer = world.job(world.commit, MAIL, key="k-2", version=2, rerun=True)
+    world.work()
+    come_due(world)
+    (mail,) = [mail for mail in world.mails() if mail["To"] == "ann@example.com"]
+    body = mail.get_body(("plain",))
+    assert body is not None
+    assert body.get_content().count(world.commit) == 1
+    assert "version 2" in body.get_content()
+    assert [world.status(job) for job in [*jobs, newer]] == ["superseded", *["succeeded"] * 3]
+    assert world.delivery(jobs[0], MAIL).status == D.SUPERSEDED
+
+
+@pytest.mark.parametrize("whose", ["the first", "another"])
+def test_a_review_that_is_cancelled_before_is_left_out(world: World, jobs: list[int], whose: str) -> None:
+    from reviews import pipeline
+
+    cancelled = jobs[0] if whose == "the first" else jobs[2]
+    assert pipeline.cancel(cancelled, "ann", "OPS-7")
+    come_due(world)
+    (mail,) = [mail for mail in world.mails() if mail["To"] == "ann@example.com"]
+    assert mail["Subject"].startswith("2 reviews: ")
+    assert world.delivery(cancelled, MAIL).status == D.CANCELLED
+    assert sorted(world.status(job) for job in jobs) == ["cancelled", "succeeded", "succeeded"]
+
+
+def test_a_job_that_is_dead_lettered_while_it_waits_keeps_nobody_waiting(world: World) -> None:
+    world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
+    preferences.set_digest(MAIL, 10, "ann")
+    nowhere = "webhook:http://127.0.0.1:1/x"
+    first = world.job(world.commit, MAIL, nowhere, key="k-1")
+    second = world.job(world.change(), MAIL, key="k-2")
+    for _ in range(6):
+        world.work()
+        world.make_due()
+    assert (world.status(first), world.status(second)) == ("dead_lettered", "in_progress")
+    assert world.letter(first).error_class == "NETWORK_UNREACHABLE"
+    come_due(world)
+    # Its review is told with the other one, so that its replay tells nobody of it again.
+    assert world.status(second) == "succeeded"
+    assert world.delivery(first, MAIL).status == world.delivery(second, MAIL).status == D.SENT
+    assert [mail["To"] for mail in world.mails()] == ["ann@example.com"]
+    world.replay(first)
+    for _ in range(6):
+        world.work()
+        world.make_due()
+    assert len(world.mails()) == 1
+
+
+def test_a_digest_in_doubt_is_decided_once_and_all_its_reviews_go_on(world: World, client: Client) -> None:
+    server: SmtpServer = world.enter(SmtpServer())
+    world.settings.SMTP_HOST, world.settings.SMTP_PORT = "127.0.0.1", server.port
+    world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
+    preferences.set_digest(MAIL, 10, "ann")
+    changes = [world.commit, world.change(), world.change()]
+    jobs = [world.job(change, MAIL, key=f"k-{change[-9:]}") for change in changes]
+    world.work()
+    server.switches = Switches(then="drop")
+    come_due(world)
+    server.switches = Switches()
+    assert [world.status(job) for job in jobs] == ["dead_lettered"] * 3
+    assert {world.letter(job).error_class for job in jobs} == {"DELIVERY_UNCERTAIN"}
+
+    client.force_login(UserFactory(username="ann", is_staff=True, is_superuser=True))
+    row = world.delivery(jobs[1], MAIL)
+    chosen = {"action": "decide", "_selected_action": [row.pk]}
+    asked = client.post("/admin/notifications/delivery/", chosen).content.decode()
+    assert "is one message about 3 reviews: the decision counts for all of them" in asked
+    answer = {**chosen, "confirmed": "yes", "decision": "resend", "reason": "OPS-7: not in the mailbox"}
+    page = client.post("/admin/notifications/delivery/", answer, follow=True).content.decode()
+    assert "It is one message about 3 reviews." in page
+    from reviews import delivery_audit
+
+    world.work()
+    delivery_audit.run()
+    world.settle()
+    assert [world.status(job) for job in jobs] == ["succeeded"] * 3
+    first, second = server.accepted
+    assert first.token == second.token

@@ -1,0 +1,98 @@
+"""Reviewing again and cancelling in a browser; the API's description in both colour schemes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from reviews.models import ReviewJob
+from tests import factories
+from tests.browser import scenes
+from tests.browser.conftest import Visit
+from tests.browser.test_pages import is_too_wide, structure
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+DIRECTORY = os.environ.get("CRITICIZER_SCREENSHOTS", "")
+LOOKS = [(width, scheme) for width in (390, 1280) for scheme in ("light", "dark")]
+
+
+def take(page: Page, name: str, width: int, scheme: str) -> None:
+    """Keep a picture, where one is asked for."""
+    if DIRECTORY:
+        page.screenshot(path=Path(DIRECTORY) / f"{name}-{width}-{scheme}.png", full_page=True)
+
+
+def axe_says(page: Page) -> list[str]:
+    found = Axe().run(page, options={"resultTypes": ["violations"], "preload": False}).response
+    return [f"{rule['id']}: {rule['nodes'][0]['target']}" for rule in found["violations"]]
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_ann_reviews_again_and_cancels(visit: Visit, width: int, scheme: str) -> None:
+    scenes.live_workers()
+    job = scenes.finished_review()
+    ReviewJob.objects.filter(pk=job.pk).update(
+        banner="Only deterministic checks ran. It did not answer. A rerun gets the full review.",
+        recipients=["mail:ann@example.com", "webhook:https://ci.example.com/hooks/" + "review/" * 20],
+    )
+    page = visit(f"/reviews/{job.pk}/", scenes.ann("operator"), width=width, scheme=scheme, expects="inline")
+    take(page, "deeds-review", width, scheme)
+    page.locator(".notice").get_by_role("link", name="Review again").click()
+    assert structure(page) == []
+    assert not is_too_wide(page)
+    assert axe_says(page) == []
+    take(page, "again", width, scheme)
+    # A double click sends the form twice.
+    page.get_by_role("button", name="Request version 3").dblclick()
+    expect(page.get_by_role("heading", level=1)).not_to_have_text("Review again")
+    assert ReviewJob.objects.filter(changelist_id=job.changelist_id).count() == 3
+    expect(page.get_by_role("link", name="Review again")).to_be_visible()
+    page.get_by_role("link", name="Cancel this review").click()
+    assert structure(page) == []
+    assert not is_too_wide(page)
+    assert axe_says(page) == []
+    take(page, "cancel", width, scheme)
+    page.get_by_label("Why is it cancelled?").fill("asked for by mistake")
+    page.get_by_role("button", name="Cancel this review").click()
+    expect(page.get_by_text("This review is cancelled: nothing more is sent for it.")).to_be_visible()
+    take(page, "cancelled", width, scheme)
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_a_review_without_recipients_says_that_nobody_was_told(visit: Visit, width: int, scheme: str) -> None:
+    job = factories.job_with_stages(status="dead_lettered", recipients=[])
+    page = visit(f"/reviews/{job.pk}/", scenes.ann("operator"), width=width, scheme=scheme)
+    expect(page.get_by_text("Nobody was told: no recipients.")).to_be_visible()
+    take(page, "nobody", width, scheme)
+    page.get_by_role("link", name="Review again").click()
+    expect(page.get_by_text("Nobody:")).to_be_visible()
+    take(page, "again-nobody", width, scheme)
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_the_description_of_the_api_follows_the_scheme(visit: Visit, width: int, scheme: str) -> None:
+    page = visit("/api/docs/", width=width, scheme=scheme)
+    page.locator(".opblock-post .opblock-summary-control").first.click()
+    expect(page.get_by_text("slack:<channel id>").first).to_be_visible()
+    red, green, blue = page.evaluate(
+        "getComputedStyle(document.querySelector('.swagger-ui')).backgroundColor.match(/\\d+/g).map(Number)"
+    )[:3]
+    is_dark = scheme == "dark"
+    # Light: transparent on the white of the page.
+    assert (0 < red + green + blue < 200) == is_dark
+    assert not is_too_wide(page)
+    if DIRECTORY:
+        page.locator(".opblock-section-request-body").screenshot(
+            path=Path(DIRECTORY) / f"api-docs-{width}-{scheme}.png"
+        )
+
+
+def test_the_description_of_the_api_follows_the_chosen_theme(visit: Visit) -> None:
+    page = visit("/api/docs/", scheme="light")
+    page.evaluate("localStorage.setItem('theme', 'dark')")
+    page.reload()
+    expect(page.locator("html.dark-mode")).to_be_visible()

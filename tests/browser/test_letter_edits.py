@@ -1,0 +1,167 @@
+"""Edits by hand in a browser, and a batch's rows that follow without losing the reader's place."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from playwright.sync_api import FloatRect, Locator, Page, expect
+
+from deadletters import batches
+from deadletters.models import DeadLetter, LetterEdit, ReplayItem
+from tests import factories
+from tests.browser import scenes
+from tests.browser.conftest import Visit
+from tests.browser.test_axe import BOTH, violations
+from tests.browser.test_pages import is_too_wide, structure
+from tests.deadletters.test_edits import ANN, asked, make_letter
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+PICTURES = os.environ.get("CRITICIZER_SCREENSHOTS", "")
+BASE = "/admin/deadletters"
+
+
+@pytest.fixture(autouse=True)
+def _on(settings: Any) -> None:
+    settings.DEADLETTER_EDIT = True
+    scenes.live_workers()
+
+
+def approver() -> Any:
+    user = factories.UserFactory(username="bob", is_staff=True)
+    user.groups.set(Group.objects.filter(name="approver"))
+    return user
+
+
+def picture(page: Page, name: str) -> None:
+    """Look at the page as a program would, wide and narrow, and take its pictures where that is asked for."""
+    assert structure(page) == []
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert not is_too_wide(page), (name, width)
+        if PICTURES:
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)
+                page.screenshot(path=Path(PICTURES) / f"edit-{name}-{width}-{scheme}.png", full_page=True)
+            page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_one_asks_and_another_approves_by_hand(visit: Visit) -> None:
+    letter = make_letter()
+    page = visit(f"{BASE}/deadletter/{letter.pk}/change/", scenes.ann("operator"))
+    page.get_by_role("link", name="Edit the data…").click()
+    picture(page, "1-page")
+    page.get_by_label("Recipients").fill(f"{ANN}\nbob@example")
+    page.get_by_role("button", name="Look at the difference").click()
+    expect(page.get_by_role("alert")).to_contain_text("bob@example: ")
+    picture(page, "2-wrong")
+    page.get_by_label("Recipients").fill(f"{ANN}\ncarol@example.com")
+    page.get_by_role("button", name="Look at the difference").click()
+    expect(page.locator(".difference")).to_contain_text("Added mail:carol@example.com")
+    picture(page, "3-difference")
+    page.get_by_label("Reason").fill("OPS-7: bob has left, carol leads his team now")
+    page.get_by_role("button", name="Ask for approval").click()
+    expect(page.locator(".messagelist")).to_contain_text("Asked for: somebody else has to approve it.")
+    picture(page, "4-waiting")
+
+    other = visit(f"{BASE}/deadlettergroup/", approver())
+    other.get_by_role("link", name="Letter edits 1 to approve").click()
+    picture_of_list(other, "5-list")
+    other.locator("#result_list th a").click()
+    picture(other, "6-edit")
+    other.get_by_role("link", name="Approve the edit…").click()
+    picture(other, "7-approve")
+    other.get_by_label("Reason").fill("asked carol")
+    other.get_by_role("button", name="Approve the edit").click()
+    new = letter.generations.get()
+    expect(other.locator(".messagelist")).to_contain_text(f"the letter lives on as letter {new.pk}")
+    picture(other, "8-applied")
+
+    page.goto(f"{BASE}/deadletter/{letter.pk}/change/")
+    picture(page, "9-old")
+    page.get_by_role("link", name=f"letter {new.pk}", exact=True).click()
+    expect(page.locator(".lineage")).to_contain_text(f"Generation 2 of letter {letter.pk}")
+    expect(page.locator("#now-title")).to_have_text("Now: Validate")
+    picture(page, "10-new")
+
+
+def picture_of_list(page: Page, name: str) -> None:
+    """Django's own lists name their rows otherwise than `structure` wants."""
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        if PICTURES:
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)
+                page.screenshot(path=Path(PICTURES) / f"edit-{name}-{width}-{scheme}.png", full_page=True)
+            page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+@BOTH
+def test_the_pages_of_edits_break_no_rule(visit: Visit, scheme: str) -> None:
+    letter, other = make_letter(), make_letter()
+    edit = asked(letter)
+    paths = [
+        f"{BASE}/letteredit/",
+        f"{BASE}/letteredit/{edit.pk}/change/",
+        f"{BASE}/letteredit/{edit.pk}/approve/",
+        f"{BASE}/deadletter/{letter.pk}/change/",
+        f"{BASE}/deadletter/{other.pk}/edit/",
+    ]
+    boss = factories.UserFactory(username="xena", is_staff=True, is_superuser=True)
+    assert violations(visit, paths, scheme, boss) == {}
+    assert LetterEdit.objects.count() == 1
+
+
+def test_a_batchs_rows_follow_and_the_reader_stays_where_they_are(visit: Visit) -> None:
+    letter = scenes.failures()
+    ids = list(DeadLetter.objects.filter(group=letter.group).values_list("pk", flat=True))
+    ids += [make_letter().pk for _ in range(30)]
+    batch = batches.draft(filter={}, ids=ids, actor="ann", reason="OPS-7: mended", evidence_note="OPS-7")
+    batches.submit(batch.pk, actor="ann")
+    page = visit(f"{BASE}/replaybatch/{batch.pk}/change/", scenes.ann("operator"))
+    picture(page, "11-batch")
+    last = ReplayItem.objects.filter(batch=batch).order_by("-id")[0]
+    row = page.locator(f"#item-{last.pk}")
+    link = row.get_by_role("link")
+    link.scroll_into_view_if_needed()
+    link.focus()
+    place = page.evaluate("scrollY")
+    assert place > 0
+    row.evaluate("(row) => { row.seen = true; }")
+    ReplayItem.objects.filter(pk=last.pk).update(status="skipped", detail="already resolved by bob")
+    expect(row).to_contain_text("already resolved by bob")
+    expect(link).to_be_focused()
+    assert row.evaluate("(row) => row.seen")  # the same row, patched
+    assert page.evaluate("scrollY") == place
+    rate = page.get_by_label("Letters a minute")
+    rate.fill("120")
+    ReplayItem.objects.filter(pk=last.pk).update(detail="already resolved by dora")
+    expect(row).to_contain_text("already resolved by dora")
+    expect(rate).to_have_value("120")  # what is being typed stays
+    page.get_by_role("button", name="Change the pace").click()
+    expect(page.locator(".messagelist")).to_have_text(re.compile("120 a minute, at most 20 at once"))
+
+
+@pytest.mark.parametrize("name", ["deadlettergroup", "deadletter", "replaybatch", "letteredit"])
+def test_a_list_on_a_narrow_screen_is_read_without_scrolling_sideways(visit: Visit, name: str) -> None:
+    letter = scenes.failures()
+    asked(make_letter())
+    batches.draft(filter={}, ids=[letter.pk], actor="ann", reason="OPS-7: mended")
+    page = visit(f"{BASE}/{name}/", scenes.ann("operator"), width=390)
+    assert not is_too_wide(page)
+    cells = page.locator("#result_list tbody").locator("td:visible, th:visible")
+    assert cells.count() > 4
+    outside = [box for box in map(_box, cells.all()) if box["x"] < 0 or box["x"] + box["width"] > 390]
+    assert outside == []
+
+
+def _box(cell: Locator) -> FloatRect:
+    box = cell.bounding_box()
+    assert box is not None
+    return box

@@ -1,0 +1,159 @@
+"""What a letter's validation says of circuits: rows and what answers now, with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from criticizer import forcing, sql
+from criticizer.circuit import create
+from criticizer.models import Circuit
+from criticizer.states import CircuitState
+from deadletters import workflow
+from deadletters.models import DeadLetter
+from notifications.recipients import without_provider
+from reviews.failed_dependencies import why_not_configured
+from reviews.recovery import _reviewed
+from tests import factories
+from tests.deadletters.test_workflow import Fail, denied
+from tests.fakes.llm import FakeLlm
+
+pytestmark = pytest.mark.django_db
+LLM = "llm:openai"
+
+
+@pytest.fixture
+def letter(fail: Fail, settings: Any) -> DeadLetter:
+    """A remediated letter of the stage that asks the model, whose circuit has a row."""
+    made = fail()
+    workflow.triage(made.pk, actor="ann", category="transient")
+    workflow.remediate(made.pk, actor="ann", evidence_note="OPS-1")
+    settings.LLM_PROVIDER, settings.LLM_MODEL, settings.LLM_API_KEYS = "openai", "m", []
+    settings.CIRCUIT_PROBES = {"llm": "reviews.probes.model"}
+    create(LLM)
+    return made
+
+
+def stand(state: CircuitState) -> None:
+    if state == CircuitState.FORCED_OPEN:
+        forcing.force(LLM, state, actor="ann", reason="INC-7", seconds=60)
+        return
+    Circuit.objects.update(state="open")
+    sql.rows("UPDATE circuits SET retry_at = now() + interval '20 seconds'")
+    if state == CircuitState.HALF_OPEN:
+        Circuit.objects.update(state=state)
+
+
+def validated(letter: DeadLetter) -> tuple[bool, dict[str, str]]:
+    """Validate; return whether it passed and what was said, by check."""
+    result = workflow.validate(letter.pk, actor="ann")
+    return result.ok, {check.name: check.message for check in result.checks}
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        (
+            CircuitState.OPEN,
+            "is open, but llm:openai answers: a replay waits its turn at no cost of attempts",
+        ),
+        (CircuitState.HALF_OPEN, "is half-open: the next call tries it, at no cost of attempts"),
+    ],
+)
+def test_a_circuit_that_rests_stops_nobody_while_the_server_answers(
+    letter: DeadLetter, settings: Any, state: CircuitState, says: str
+) -> None:
+    stand(state)
+    with FakeLlm() as server:
+        settings.LLM_BASE_URL = server.base_url
+        passed, said = validated(letter)
+    assert passed
+    assert said[f"circuit {LLM}"] == f"the circuit of {LLM} {says}"
+    assert said[f"answers {LLM}"] == f"{LLM} answers, and takes our credentials"
+    # What passed now is not refused a moment later.
+    assert workflow.replay(letter.pk, actor="ann", reason="OPS-1").ok
+    assert Circuit.objects.get(pk=LLM).state == state
+
+
+def test_one_that_is_open_and_silent_says_what_to_do(letter: DeadLetter, settings: Any) -> None:
+    stand(CircuitState.OPEN)
+    with FakeLlm() as server:
+        settings.LLM_BASE_URL = server.base_url
+    passed, said = validated(letter)  # the server is gone
+    assert not passed
+    assert said[f"circuit {LLM}"] == (
+        f"the circuit of {LLM} is open: validate again when it is half-open or closed, or overrule it:"
+        " the replay then waits its turn"
+    )
+    assert (
+        f"the model server at 127.0.0.1:{server.server.port} could not be reached" in said[f"answers {LLM}"]
+    )
+
+
+def test_an_operators_word_stops_it_whatever_answers(letter: DeadLetter, settings: Any) -> None:
+    stand(CircuitState.FORCED_OPEN)
+    with FakeLlm() as server:
+        settings.LLM_BASE_URL = server.base_url
+        passed, said = validated(letter)
+    assert not passed
+    assert said[f"circuit {LLM}"] == (
+        f"the circuit of {LLM} is forced open: an operator stopped all calls;"
+        " release it in the console, under Circuits"
+    )
+
+
+def test_where_there_is_no_question_an_open_circuit_is_no_answer(letter: DeadLetter, settings: Any) -> None:
+    settings.CIRCUIT_PROBES = {}
+    stand(CircuitState.OPEN)
+    passed, said = validated(letter)
+    assert not passed
+    assert said[f"answers {LLM}"] == f"{LLM} has no harmless question: the first call will tell"
+
+
+@pytest.mark.parametrize(
+    ("recipient", "says"),
+    [
+        ("slack:C0123ABCD", "no provider is configured for slack recipients: set SLACK_BOT_TOKEN"),
+        (
+            "swarm:review-123",
+            "no provider is configured for swarm recipients: set SWARM_URL, SWARM_USER and SWARM_TICKET",
+        ),
+    ],
+)
+def test_a_channel_without_its_variables_does_not_answer(
+    fail: Callable[..., DeadLetter], settings: Any, recipient: str, says: str
+) -> None:
+    settings.SLACK_BOT_TOKEN = settings.SWARM_URL = ""
+    made = fail(stage="notify", failure=denied())
+    factories.DeliveryFactory(job=made.job, recipient=recipient, status="failed")
+    workflow.triage(made.pk, actor="ann", category="transient")
+    workflow.remediate(made.pk, actor="ann", evidence_note="OPS-1")
+    passed, said = validated(made)
+    assert not passed
+    assert said[f"answers provider:{recipient.partition(':')[0]}"] == says
+
+
+def test_channels_that_are_served_and_other_dependencies_lack_nothing(settings: Any) -> None:
+    settings.SLACK_BOT_TOKEN = "xoxb-for-tests"
+    names = ["provider:slack", "provider:mail", "provider:maildir", "provider:webhook:a.example.com", LLM]
+    assert [why_not_configured(name) for name in [*names, "p4:main:1666"]] == [""] * 6
+
+
+def test_settings_that_cannot_be_used_are_told_as_such() -> None:
+    assert without_provider("webhook", "WEBHOOK_SECRETS holds what is no secret") == (
+        "the provider of webhook recipients cannot be made: WEBHOOK_SECRETS holds what is no secret"
+    )
+    assert without_provider("mail") == "no provider is configured for mail recipients"
+
+
+@pytest.mark.parametrize(
+    ("findings", "coverage", "says"),
+    [
+        (1, 1, "1 finding and the coverage of 1 file are stored"),
+        (0, 2, "0 findings and the coverage of 2 files are stored"),
+    ],
+)
+def test_what_is_stored_is_counted_in_english(findings: int, coverage: int, says: str) -> None:
+    assert _reviewed({"findings": findings, "coverage": coverage, "files": None}).message == says

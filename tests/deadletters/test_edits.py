@@ -1,0 +1,494 @@
+"""Edit before replay (specification 000, 8.5): asked for, approved by somebody else, a new generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.utils import timezone
+
+from deadletters import batches, edits, groups, retention, workflow
+from deadletters.failing import open_letter
+from deadletters.models import DeadLetter, DeadLetterGroupDay, LetterArchive, LetterEdit, OperatorAlert
+from deadletters.results import FieldKind, LetterDraft, WrongData
+from deadletters.states import BEFORE_REPLAY, BatchStatus, EditStatus, LetterStatus
+from notifications import sending
+from notifications.models import Delivery, Digest
+from notifications.states import DeliveryStatus
+from reviews.models import JobEvent, RecipientOrigin, RecipientsAre, ReviewJob
+from tests import factories
+from tests.kernel.test_start import start
+
+pytestmark = pytest.mark.django_db
+ANN, BOB, CAROL = "mail:ann@example.com", "mail:bob@example.com", "mail:carol@example.com"
+
+
+@pytest.fixture(autouse=True)
+def _on(settings: Any) -> None:
+    settings.DEADLETTER_EDIT = True
+
+
+def make_letter(**fields: Any) -> DeadLetter:
+    """A job whose notification failed for good: bob's address is refused, ann has been told."""
+    job = factories.ReviewJobFactory(status="dead_lettered", recipients=[ANN, BOB])
+    for stage, status in (("fetch", "succeeded"), ("llm", "succeeded"), ("notify", "failed")):
+        factories.StageRunFactory(job=job, stage=stage, status=status)
+    factories.DeliveryFactory(job=job, recipient=ANN, status=DeliveryStatus.SENT)
+    factories.DeliveryFactory(
+        job=job, recipient=BOB, status=DeliveryStatus.FAILED, error_class="RECIPIENT_REJECTED"
+    )
+    given = {"job": job, "stage": "notify", "error_class": "RECIPIENT_REJECTED", **fields}
+    letter: DeadLetter = factories.DeadLetterFactory(**given)
+    return letter
+
+
+@pytest.fixture
+def letter() -> DeadLetter:
+    return make_letter(last_stack="Traceback", sanitized_context={"attempts": 1})
+
+
+def ask(letter: DeadLetter, recipients: list[str] | None = None, actor: str = "ann") -> Any:
+    values = {"recipients": recipients if recipients is not None else [ANN, CAROL]}
+    return edits.request(letter.pk, actor=actor, values=values, reason="OPS-1: bob has left")
+
+
+def asked(letter: DeadLetter, recipients: list[str] | None = None) -> LetterEdit:
+    result = ask(letter, recipients)
+    assert result.ok, result
+    return LetterEdit.objects.get(letter=letter, status=EditStatus.REQUESTED)
+
+
+def actions(letter: DeadLetter) -> list[str]:
+    return [event.action for event in letter.events.order_by("id")]
+
+
+def status_of(row: Any) -> str:
+    row.refresh_from_db()
+    return str(row.status)
+
+
+# -- asking ------------------------------------------------------------------------------------
+
+
+def test_what_identifies_the_job_is_shown_locked_and_why(letter: DeadLetter) -> None:
+    kinds = {field.name: field.kind for field in edits.fields(letter)}
+    assert kinds == {
+        "changelist_id": FieldKind.LOCKED,
+        "review_version": FieldKind.LOCKED,
+        "idempotency_key": FieldKind.LOCKED,
+        "deadline_at": FieldKind.LOCKED,
+        "recipients": FieldKind.SENSITIVE,
+    }
+    assert all(field.help for field in edits.fields(letter))
+
+
+def test_an_edit_that_is_asked_for_changes_nothing_and_tells_the_approvers(letter: DeadLetter) -> None:
+    version = letter.row_version
+    edit = asked(letter, [" ann@EXAMPLE.com ", "carol@example.com", "mail:carol@example.com", ""])
+    assert (edit.before, edit.after) == ({"recipients": [ANN, BOB]}, {"recipients": [ANN, CAROL]})
+    letter.refresh_from_db()
+    assert (letter.status, letter.job.recipients) == ("new", [ANN, BOB])
+    assert letter.row_version > version
+    assert actions(letter) == ["edit_requested"]
+    last = letter.events.get()
+    assert last.reason.startswith(f"Recipients: {CAROL} added, {BOB} removed: OPS-1")
+    assert OperatorAlert.objects.get().kind == "edit_requested"
+
+
+def test_switched_off_nothing_can_be_asked_for_or_approved(letter: DeadLetter, settings: Any) -> None:
+    edit = asked(letter)
+    settings.DEADLETTER_EDIT = False
+    for refused in (ask(make_letter()), edits.approve(edit.pk, actor="bob", reason="checked")):
+        assert not refused.ok
+        assert "DEADLETTER_EDIT=true" in refused.message
+    assert status_of(letter) == "new"
+    assert edits.refuse(edit.pk, actor="bob", reason="it is off").ok  # what waits can still be refused
+
+
+def test_the_switch_is_checked_at_the_start(tmp_path: Path) -> None:
+    failed = start(tmp_path, DEADLETTER_EDIT="perhaps")
+    assert failed.returncode != 0
+    assert "DEADLETTER_EDIT: 'perhaps' is not a switch. Set true or false." in failed.stderr
+
+
+@pytest.mark.parametrize("status", [s for s in LetterStatus if s not in BEFORE_REPLAY])
+def test_only_letters_before_their_replay_are_edited(status: LetterStatus) -> None:
+    late = make_letter(status=status)
+    refused = ask(late)
+    assert not refused.ok
+    assert status.label.lower() in refused.message
+    assert actions(late) == ["refused"]
+
+
+@pytest.mark.parametrize("status", [BatchStatus.AWAITING, BatchStatus.RUNNING, BatchStatus.PAUSED])
+def test_a_letter_in_the_hands_of_a_batch_is_not_edited(letter: DeadLetter, status: BatchStatus) -> None:
+    batch = batches.draft(filter={}, ids=[letter.pk], actor="ann", reason="OPS-1")
+    type(batch).objects.filter(pk=batch.pk).update(
+        status=BatchStatus.RUNNING if status == BatchStatus.PAUSED else status
+    )
+    type(batch).objects.filter(pk=batch.pk).update(status=status)
+    assert ask(letter).message == f"batch {batch.pk} is going to replay the letter"
+
+
+def test_a_draft_does_not_hold_its_letters(letter: DeadLetter) -> None:
+    batch = batches.draft(filter={}, ids=[letter.pk], actor="ann", reason="OPS-1")
+    assert edits.approve(asked(letter).pk, actor="bob", reason="checked").ok
+    assert batches.dry_run(batch.pk)["verdicts"] == {"closed": 1}
+    assert batches.progress(batch.pk).newer == 0  # the next generation is no new failure
+
+
+def test_one_edit_of_a_letter_waits_at_a_time(letter: DeadLetter) -> None:
+    asked(letter)
+    assert ask(letter, actor="bob").message == "an edit of this letter waits for its approval already"
+    with pytest.raises(IntegrityError), transaction.atomic():
+        LetterEdit.objects.create(letter=letter, before={}, after={}, reason="OPS-1", requested_by="x")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"changelist_id": ["7"]}, "Changelist is locked. It names what is reviewed"),
+        ({"idempotency_key": ["7"]}, "Idempotency key is locked."),
+        ({"deadline_at": ["7"]}, "Deadline is locked. A replay gives the job a new deadline"),
+        ({"weather": ["7"]}, "The job has no such data."),
+        ({"recipients": ["not an address"]}, "not an address: A mail recipient"),
+        ({"recipients": ["pigeon:ann"]}, "The channel 'pigeon' is unknown"),
+        ({"recipients": ["", " "]}, "Leave at least one recipient"),
+        ({"recipients": [f"mail:a{n}@example.com" for n in range(101)]}, "at most 100 recipients"),
+    ],
+)
+def test_what_the_job_cannot_have_is_refused_with_what_to_write(
+    letter: DeadLetter, values: dict[str, list[str]], message: str
+) -> None:
+    with pytest.raises(WrongData) as wrong:
+        edits.request(letter.pk, actor="ann", values=values, reason="OPS-1")
+    assert message in str(wrong.value)
+    assert wrong.value.field == next(iter(values))
+    assert not LetterEdit.objects.exists()
+
+
+def test_an_edit_needs_a_reason_a_change_and_the_letter_as_it_was_looked_at(letter: DeadLetter) -> None:
+    values = {"recipients": [ANN, CAROL]}
+    assert not edits.request(letter.pk, actor="ann", values=values, reason=" x ").ok
+    assert ask(letter, [ANN, "BOB@example.com".lower()]).message == "nothing was changed"
+    workflow.triage(letter.pk, actor="bob", category="data")
+    late = edits.request(
+        letter.pk, actor="ann", values=values, reason="OPS-1", row_version=letter.row_version
+    )
+    assert "changed meanwhile by bob" in late.message
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (DeliveryStatus.SENT, "has been told already and cannot be removed"),
+        (DeliveryStatus.SENDING, "its delivery is sending and may have been made"),
+        (DeliveryStatus.RECONCILING, "its delivery is reconciling and may have been made"),
+        (DeliveryStatus.UNCERTAIN, "its delivery is uncertain and may have been made"),
+    ],
+)
+def test_who_was_told_or_may_have_been_cannot_be_removed(
+    letter: DeadLetter, status: DeliveryStatus, words: str
+) -> None:
+    Delivery.objects.filter(recipient=BOB).delete()
+    factories.DeliveryFactory(job=letter.job, recipient=BOB, status=status)
+    refused = ask(letter)
+    assert not refused.ok
+    assert refused.message.startswith(BOB)
+    assert words in refused.message
+
+
+def test_a_pending_delivery_that_an_attempt_may_have_made_is_not_given_up(letter: DeadLetter) -> None:
+    Delivery.objects.filter(recipient=BOB).delete()
+    pending = factories.DeliveryFactory(job=letter.job, recipient=BOB, status=DeliveryStatus.PENDING)
+    factories.DeliveryAttemptFactory(delivery=pending, outcome="started")
+    assert "may have been made" in ask(letter).message
+
+
+def test_recipients_that_are_not_found_yet_are_locked() -> None:
+    job = factories.ReviewJobFactory(
+        status="dead_lettered", recipients=[ANN], recipients_are=RecipientsAre.TO_FIND
+    )
+    early = make_letter(job=job, stage="fetch")
+    with pytest.raises(WrongData, match="mend the subscriptions instead"):
+        ask(early)
+
+
+# -- four eyes ---------------------------------------------------------------------------------
+
+
+def test_who_asked_for_an_edit_cannot_approve_it_and_the_database_agrees(letter: DeadLetter) -> None:
+    edit = asked(letter)
+    refused = edits.approve(edit.pk, actor="ann", reason="quick")
+    assert (refused.ok, refused.message) == (False, "who asked for an edit cannot approve it")
+    assert status_of(edit) == "requested"
+    for name in ("ann", ""):
+        refused_too = pytest.raises(IntegrityError, match="letter_edits_four_eyes")
+        with refused_too, transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE letter_edits SET status = 'applied', decided_by = %s, decided_at = now()", [name]
+            )
+
+
+@pytest.mark.parametrize(
+    "changes", ["after = '{}'", "before = '{}'", "requested_by = 'mallory'", "reason = 'another'"]
+)
+def test_what_was_asked_for_cannot_be_changed_before_its_approval(letter: DeadLetter, changes: str) -> None:
+    asked(letter)
+    refused = pytest.raises(DatabaseError, match="Cannot update rows")
+    with refused, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"UPDATE letter_edits SET {changes}")
+
+
+def test_who_asked_withdraws_and_somebody_else_refuses(letter: DeadLetter) -> None:
+    edit = asked(letter)
+    assert not edits.refuse(edit.pk, actor="ann", reason="changed my mind").ok
+    assert not edits.withdraw(edit.pk, actor="bob", reason="not mine").ok
+    assert not edits.refuse(edit.pk, actor="bob", reason=" ").ok
+    assert edits.withdraw(edit.pk, actor="ann", reason="changed my mind").ok
+    second = asked(letter)
+    assert edits.refuse(second.pk, actor="bob", reason="carol may not read this").ok
+    late = edits.approve(second.pk, actor="carol", reason="late")
+    assert late.message.startswith("already refused by bob at ")
+    assert [status_of(edit), status_of(second), status_of(letter)] == ["withdrawn", "refused", "new"]
+    assert actions(letter) == ["edit_requested", "edit_withdrawn", "edit_requested", "edit_refused"]
+
+
+# -- applying ----------------------------------------------------------------------------------
+
+
+def test_an_approved_letter_lives_on_as_its_next_generation(letter: DeadLetter) -> None:
+    group = letter.group
+    groups_before = (group.total_count, DeadLetterGroupDay.objects.count())
+    edit = asked(letter)
+    done = edits.approve(edit.pk, actor="bob", reason="carol leads that team")
+    assert done.ok
+    letter.refresh_from_db()
+    new = letter.generations.get()
+    assert done.message == f"approved: the letter lives on as letter {new.pk}"
+    assert (letter.status, new.status, new.generation, new.parent) == ("discarded", "remediated", 2, letter)
+    assert (new.category, new.triaged_by, new.remediated_by) == ("data", "ann", "ann")
+    for name in ("job_id", "group_id", "stage", "error_class", "first_failure_at", "last_failure_at",
+                 "payload_reference", "last_stack", "sanitized_context", "failed_replay_count"):  # fmt: skip
+        assert getattr(new, name) == getattr(letter, name)
+    assert actions(letter) == ["edit_requested", "edited", "discarded"]
+    assert letter.events.last().reason == f"its data was edited: it lives on as letter {new.pk}"
+    assert actions(new) == ["created", "triaged", "remediated"]
+    by = "asked for by ann, approved by bob"
+    assert by in new.events.get(action="created").reason
+    assert f"generation 2 of letter {letter.pk}" in new.events.get(action="created").reason
+    assert f"{CAROL} added" in new.evidence_note
+    assert by in new.evidence_note
+    group.refresh_from_db()
+    assert group.open_count == 1
+    assert (group.total_count, DeadLetterGroupDay.objects.count()) == groups_before  # no new occurrence
+    edit.refresh_from_db()
+    assert (edit.status, edit.decided_by, edit.decision_reason) == ("applied", "bob", "carol leads that team")
+
+
+def test_the_job_has_its_new_recipients_and_its_history_says_who_decided(letter: DeadLetter) -> None:
+    ReviewJob.objects.update(
+        recipients_are=RecipientsAre.FOUND,
+        recipient_origins={ANN: RecipientOrigin.OWN, BOB: RecipientOrigin.PERFORCE},
+    )
+    edits.approve(asked(letter).pk, actor="bob", reason="checked")
+    job = ReviewJob.objects.get()
+    assert (job.recipients, job.recipient_origins) == ([ANN, CAROL], {ANN: "own"})
+    assert (job.status, job.recipients_are) == ("dead_lettered", "found")
+    event = JobEvent.objects.get()
+    assert event.actor == "bob"
+    assert "1 added, 1 removed; asked for by ann, approved by bob" in event.reason
+    assert event.context["removed"] == [BOB]
+    states = dict(Delivery.objects.values_list("recipient", "status"))
+    assert states == {ANN: "sent", BOB: "superseded"}
+
+
+def test_nothing_makes_the_delivery_of_a_removed_recipient_due_again(letter: DeadLetter) -> None:
+    edits.approve(asked(letter).pk, actor="bob", reason="checked")
+    sending.reset_failed(letter.job_id)
+    sending.revive_cancelled(letter.job_id)
+    assert Delivery.objects.get(recipient=BOB).status == DeliveryStatus.SUPERSEDED
+    new = letter.generations.get()
+    assert ask(new, [ANN, CAROL, BOB]).message == (
+        f"{BOB} cannot be added: its delivery of this version is superseded"
+    )
+
+
+def test_a_removed_recipient_is_not_told_in_a_digest_either(letter: DeadLetter) -> None:
+    Delivery.objects.filter(recipient=BOB).update(status=DeliveryStatus.PENDING)
+    digest = Digest.objects.create(recipient=BOB, due_at=timezone.now())
+    Delivery.objects.filter(recipient=BOB).update(digest=digest)
+    assert edits.approve(asked(letter).pk, actor="bob", reason="checked").ok
+    row = Delivery.objects.get(recipient=BOB)
+    assert (row.status, row.digest_id) == ("superseded", None)
+
+
+def test_a_generation_can_be_edited_again_and_each_has_one_successor(letter: DeadLetter) -> None:
+    edits.approve(asked(letter).pk, actor="bob", reason="checked")
+    second = letter.generations.get()
+    assert edits.approve(asked(second, [ANN]).pk, actor="bob", reason="checked").ok
+    third = second.generations.get()
+    assert (third.generation, third.parent_id) == (3, second.pk)
+    with pytest.raises(IntegrityError, match="dead_letters_one_successor"), transaction.atomic():
+        make_letter(parent=letter, generation=2)
+    with pytest.raises(IntegrityError, match="dead_letters_generation"), transaction.atomic():
+        make_letter(generation=2)
+
+
+# -- what happens meanwhile --------------------------------------------------------------------
+
+
+def _validated(letter: DeadLetter) -> None:
+    workflow.triage(letter.pk, actor="dora", category="data")
+    workflow.remediate(letter.pk, actor="dora", evidence_note="OPS-1")
+    assert workflow.validate(letter.pk, actor="dora", override_reason="known").ok
+
+
+def _replayed(letter: DeadLetter) -> None:
+    _validated(letter)
+    assert workflow.replay(letter.pk, actor="dora", reason="OPS-1").ok
+
+
+def _failed_again(letter: DeadLetter) -> None:
+    _replayed(letter)
+    ReviewJob.objects.update(status="in_progress")
+    ReviewJob.objects.update(status="dead_lettered", finished_at=timezone.now())
+    open_letter(
+        LetterDraft(
+            job_id=letter.job_id, stage="notify", error_class="RECIPIENT_REJECTED", code=letter.code,
+            severity="high", retryable=False, detail="", last_stack="", sanitized_context={},
+            payload_reference="", attempts=1, first_failure_at=timezone.now(),
+            last_failure_at=timezone.now(),
+        )
+    )  # fmt: skip
+
+
+def _discarded(letter: DeadLetter) -> None:
+    assert workflow.discard(letter.pk, actor="dora", reason="OPS-2").ok
+
+
+def _other_data(letter: DeadLetter) -> None:
+    ReviewJob.objects.update(recipients=[ANN])
+
+
+def _batched(letter: DeadLetter) -> None:
+    batch = batches.draft(filter={}, ids=[letter.pk], actor="dora", reason="OPS-1", evidence_note="OPS-1")
+    assert batches.submit(batch.pk, actor="dora").ok
+
+
+def _told_meanwhile(letter: DeadLetter) -> None:
+    Delivery.objects.filter(recipient=BOB).update(status=DeliveryStatus.PENDING)
+    Delivery.objects.filter(recipient=BOB).update(status=DeliveryStatus.SENDING)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "words"),
+    [
+        (_replayed, "the letter cannot be edited: already replaying by dora"),
+        (_failed_again, "the letter was replayed since the edit was asked for"),
+        (_discarded, "the letter cannot be edited: already discarded by dora"),
+        (_batched, "is going to replay the letter"),
+        (_other_data, "its recipients changed since the edit was asked for"),
+        (_told_meanwhile, f"{BOB} cannot be removed: its delivery is sending"),
+    ],
+)
+def test_an_edit_is_refused_when_something_changed_since_it_was_asked_for(
+    letter: DeadLetter, meanwhile: Callable[[DeadLetter], None], words: str
+) -> None:
+    # A transaction's now() stands still: this one was asked for a while ago.
+    edit = LetterEdit.objects.create(
+        letter=letter,
+        before={"recipients": [ANN, BOB]},
+        after={"recipients": [ANN, CAROL]},
+        reason="OPS-1",
+        requested_by="ann",
+        requested_at=timezone.now() - timedelta(hours=1),
+    )
+    meanwhile(letter)
+    recipients = ReviewJob.objects.get().recipients
+    refused = edits.approve(edit.pk, actor="bob", reason="checked")
+    assert not refused.ok
+    assert words in refused.message
+    edit.refresh_from_db()
+    assert (edit.status, edit.decided_by) == ("refused", "criticizer")
+    assert words in edit.decision_reason
+    assert letter.events.last().action == "edit_refused"
+    assert ReviewJob.objects.get().recipients == recipients
+    assert DeadLetter.objects.count() == 1
+
+
+def test_steps_that_are_no_replay_do_not_stop_an_edit(letter: DeadLetter) -> None:
+    edit = asked(letter)
+    _validated(letter)
+    assert edits.approve(edit.pk, actor="bob", reason="checked").ok
+
+
+def test_an_edit_of_a_letter_that_is_gone_is_refused(letter: DeadLetter) -> None:
+    edit = asked(letter)
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM dead_letter_payloads")
+        cursor.execute("DELETE FROM dead_letters")
+    refused = edits.approve(edit.pk, actor="bob", reason="checked")
+    assert refused.message == "the edit is refused: the letter does not exist any more"
+    assert status_of(edit) == "refused"
+
+
+# -- where else generations and edits matter ---------------------------------------------------
+
+
+def test_a_letter_whose_edit_waits_is_kept_and_an_edited_one_goes_by_itself(settings: Any) -> None:
+    long_ago = timezone.now() - timedelta(days=30)
+    old = {"first_failure_at": long_ago, "last_failure_at": long_ago}
+    letter, untouched = make_letter(**old), make_letter(**old)
+    edit = asked(letter)
+    assert retention.enforce(timezone.now()) == 1
+    assert not DeadLetter.objects.filter(pk=untouched.pk).exists()
+    assert not OperatorAlert.objects.filter(kind="expiring").exists()
+    settings.DLQ_MAX_SIZE = 1
+    make_letter(status=LetterStatus.TRIAGED)
+    assert retention.enforce(timezone.now()) == 0  # over size, and both are worked on
+    assert edits.approve(edit.pk, actor="bob", reason="checked").ok
+    new = letter.generations.get()
+    DeadLetter.objects.filter(pk=letter.pk).update(closed_at=long_ago)
+    assert retention.enforce(timezone.now()) == 1
+    new.refresh_from_db()
+    assert (new.parent_id, new.status) == (letter.pk, "remediated")  # keeps the number of the one before
+    assert LetterEdit.objects.get(pk=edit.pk).letter_id == letter.pk
+    back = retention.restore(LetterArchive.objects.order_by("-pk")[0], actor="ann", reason="OPS-1")
+    assert back.letters == [letter.pk]
+    assert new.parent is not None
+
+
+def test_a_generation_that_fails_again_comes_back_itself_and_escalates(letter: DeadLetter) -> None:
+    edits.approve(asked(letter).pk, actor="bob", reason="checked")
+    new = letter.generations.get()
+    assert workflow.validate(new.pk, actor="ann", override_reason="known").ok
+    assert workflow.replay(new.pk, actor="ann", reason="OPS-1").ok
+    total = new.group.total_count
+    ReviewJob.objects.update(status="in_progress")
+    ReviewJob.objects.update(status="dead_lettered", finished_at=timezone.now())
+    again = open_letter(
+        LetterDraft(
+            job_id=letter.job_id, stage="notify", error_class="RECIPIENT_REJECTED", code=letter.code,
+            severity="high", retryable=False, detail="", last_stack="", sanitized_context={},
+            payload_reference="", attempts=1, first_failure_at=timezone.now(),
+            last_failure_at=timezone.now(),
+        )
+    )  # fmt: skip
+    assert again == new.pk
+    new.refresh_from_db()
+    assert (new.status, new.generation, new.failed_replay_count, new.is_escalated) == ("new", 2, 1, True)
+    new.group.refresh_from_db()
+    assert new.group.total_count >= total
+    assert status_of(letter) == "discarded"
+
+
+def test_a_group_with_an_edited_letter_resolves_when_its_generation_is_closed(letter: DeadLetter) -> None:
+    edits.approve(asked(letter).pk, actor="bob", reason="checked")
+    assert not groups.resolve_group(letter.group_id, actor="ann", reason="OPS-1").ok
+    workflow.discard(letter.generations.get().pk, actor="ann", reason="OPS-1")
+    assert groups.resolve_group(letter.group_id, actor="ann", reason="OPS-1").ok

@@ -1,0 +1,102 @@
+"""The demo's own change: what the checks find in it, and where they do not look for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from criticizer.redaction import find_secrets
+from reviews import demo, demo_example
+from reviews.diffs import diff_file
+from reviews.reviewers.checks import run_checks
+from reviews.sources.allowlist import AllowList
+from reviews.sources.fetcher import ChangeFetcher
+from reviews.sources.git import GitSource
+
+GIT = str(shutil.which("git"))
+SOURCE = Path(str(demo_example.__file__))
+
+
+def test_the_change_holds_a_secret_a_conflict_and_a_debugger_call(tmp_path: Path) -> None:
+    made = tmp_path / demo_example.NAME
+    commit = demo_example.make(made, GIT)
+    source = GitSource(demo_example.NAME, made)
+    change = ChangeFetcher(source, AllowList(["//example/..."]), pytest.fail).fetch(f"git:example@{commit}")
+    assert change.description.strip() == demo_example.SUBJECT
+    found = run_checks(change, [diff_file(file) for file in change.files])
+    assert [(finding.severity, finding.title, finding.line) for finding in found] == [
+        ("critical", "Secret added: github token", 10),
+        ("high", "Unresolved merge conflict", 5),
+        ("medium", "Debugger call left in the code", 19),
+    ]
+
+
+def test_its_source_holds_none_of_them() -> None:
+    text = SOURCE.read_text()
+    assert find_secrets(text) == []
+    assert "breakpoint(" not in text
+    assert "<" * 7 not in text
+
+
+def test_no_settings_of_the_user_apply_and_none_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    hooks = home / "hooks"
+    hooks.mkdir(parents=True)
+    hook = hooks / "pre-commit"
+    hook.write_text(f"#!/bin/sh\ntouch {home}/ran\nexit 1\n")
+    hook.chmod(hook.stat().st_mode | stat.S_IXUSR)
+    config = home / ".gitconfig"
+    config.write_text(f"[core]\n\thooksPath = {hooks}\n[commit]\n\tgpgSign = true\n")
+    before = config.read_bytes()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_DIR", str(home / "elsewhere"))
+    commits = {demo_example.make(tmp_path / name, GIT) for name in ("one", "two", "two")}
+    assert len(commits) == 1  # the same each time, also in place of an older one
+    assert config.read_bytes() == before
+    assert sorted(entry.name for entry in home.iterdir()) == [".gitconfig", "hooks"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["home", "one", "two"]
+
+
+def test_git_that_fails_is_quoted_and_leaves_nothing(tmp_path: Path) -> None:
+    git = tmp_path / "git"
+    git.write_text("#!/bin/sh\necho 'fatal: the disk is full' >&2\nexit 128\n")
+    git.chmod(0o755)
+    with pytest.raises(demo_example.ExampleError, match="git init: fatal: the disk is full"):
+        demo_example.make(tmp_path / "example", str(git))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["git"]
+
+
+def test_commits_are_named_as_the_service_names_them(tmp_path: Path) -> None:
+    sha = demo_example.make(tmp_path / demo_example.NAME, GIT)
+    commit = demo.example_commit(tmp_path)
+    assert (commit.changelist_id, commit.subject) == (f"git:example@{sha}", demo_example.SUBJECT)
+    assert [each.subject for each in demo.newest_commits(tmp_path / demo_example.NAME, 9)] == [
+        "Take payments",
+        demo_example.SUBJECT,
+    ]
+
+
+def test_a_directory_that_is_no_repository_ends_the_demo_with_a_sentence(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "demo", "--repo", str(tmp_path)],
+        cwd=settings.BASE_DIR,
+        env={"PATH": os.environ["PATH"], "CRITICIZER_DATA_DIR": str(tmp_path / "data")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert done.stderr.startswith(f"The demo failed: {tmp_path} cannot be reviewed (")
+    assert "set REPO to a git repository with commits" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,96 @@
+"""`manage.py demo --keep` as a newcomer runs it: reviews, mails, a look around, the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from email import message_from_bytes, policy
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from django.conf import settings
+
+pytestmark = pytest.mark.cluster
+
+
+def test_it_shows_findings_stays_for_a_look_around_and_leaves_nothing_running(tmp_path: Path) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "CRITICIZER_DATA_DIR": str(tmp_path),
+        # Another installation's settings: the demo must not touch what they name.
+        "DATABASE_URL_FILE": "/nowhere",
+        "DEPOT_ALLOW_LIST": "//depot/main/...",
+        "GIT_WATCH": "app:main",
+        "SMTP_HOST": "127.0.0.1",
+        "SMTP_PORT": "9",
+        "PYTHONUNBUFFERED": "1",
+    }
+    command = [sys.executable, "manage.py", "demo", "--keep", "--commits", "2"]
+    process = subprocess.Popen(
+        command, cwd=settings.BASE_DIR, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        said: list[str] = []
+        for line in process.stdout:
+            said.append(line.rstrip("\n"))
+            if line.lstrip().startswith("login "):
+                break
+        text = "\n".join(said)
+        assert "All 3 reviews succeeded and were delivered; " in text, text
+        assert re.search(r"!! critical //example/src/payments\.py:10\n +Secret added: github token", text)
+        assert re.search(r"high +//example/src/payments\.py:5\n +Unresolved merge conflict", text)
+        assert re.search(r"medium +//example/src/payments\.py:19\n +Debugger call left in the code", text)
+        assert '> 10 + GATEWAY_TOKEN = "<REDACTED:github-token:1>"' in text
+        assert "NotARealToken" not in text
+
+        link = _review_link(text)
+        login = re.search(r"login +(\S+) / (\S+)", text)
+        assert login is not None
+        with httpx.Client(follow_redirects=True, trust_env=False) as client:
+            page = client.get(link)
+            assert page.url.path == "/login/"  # the mail's link works, for who has logged in
+            token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
+            assert token is not None
+            page = client.post(
+                str(page.url),
+                data={"csrfmiddlewaretoken": token[1], "username": login[1], "password": login[2]},
+            )
+            assert (page.status_code, str(page.url)) == (200, link)
+            assert "Unresolved merge conflict" in page.text
+
+        second = subprocess.run(
+            command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=False,
+            timeout=60,
+        )  # fmt: skip
+        assert second.returncode == 1
+        assert f"A demo already runs in {tmp_path / 'demo'}: stop that one first." in second.stderr
+
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=90)
+        assert "Stopping." in rest
+        assert process.returncode == 0, rest
+        assert psutil.wait_procs(children, timeout=10)[1] == []
+        assert not (tmp_path / "demo" / "postgres" / "postmaster.pid").exists()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.communicate(timeout=90)
+
+
+def _review_link(text: str) -> str:
+    """Return the link to the review in the last mail that was named."""
+    mail = message_from_bytes(Path(re.findall(r"mail: (/\S+)", text)[-1]).read_bytes(), policy=policy.default)
+    body = mail.get_body(("plain",))
+    assert body is not None
+    link = re.search(r"^Review +(\S+)$", str(body.get_content()), re.MULTILINE)
+    assert link is not None
+    return link[1]

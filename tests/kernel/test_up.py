@@ -1,0 +1,73 @@
+"""`manage.py up` says why it cannot listen before it says where it runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from criticizer.management.commands.up import port_problem
+from criticizer.supervisor import clusters, web
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield int(server.getsockname()[1])
+
+
+def test_a_taken_port_is_a_sentence_and_nothing_was_started(tmp_path: Path, taken: int) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "CRITICIZER_DATA_DIR": str(tmp_path),
+        "DEPOT_ALLOW_LIST": "//depot/main/...",
+    }
+    done = subprocess.run(
+        [sys.executable, "manage.py", "up", "--port", str(taken)],
+        cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f"port {taken} of 127.0.0.1 is taken by another program" in done.stderr
+    assert "PORT=" in done.stderr
+    assert "Criticizer runs at" not in done.stdout
+    assert not (tmp_path / "postgres").exists()
+
+
+def test_a_free_port_is_no_problem_also_while_old_connections_linger(taken: int) -> None:
+    assert port_problem("127.0.0.1", taken)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+        client = socket.create_connection(("127.0.0.1", port))
+        accepted, _ = server.accept()
+    accepted.close()  # closed here first: this side's connection lingers
+    client.close()
+    assert port_problem("127.0.0.1", port) == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "words"),
+    [
+        ("127.0.0.1", 0, "is not a port"),
+        ("127.0.0.1", 70_000, "is not a port"),
+        ("192.0.2.1", 8000, "'192.0.2.1' is no address of this machine"),
+    ],
+)
+def test_what_can_be_no_place_to_listen_is_said(host: str, port: int, words: str) -> None:
+    assert words in port_problem(host, port)
+
+
+def test_an_ipv6_address_stands_in_brackets_before_its_port() -> None:
+    command = web("::1", 8000, {}).command
+    assert command[command.index("--bind") + 1] == "[::1]:8000"
+
+
+def test_what_up_has_checked_its_workers_do_not_say_again() -> None:
+    for child in clusters(["llm", "stages"], {}):
+        assert "--skip-checks" in child.command

@@ -1,0 +1,302 @@
+"""Reviewing again and cancelling on the pages: who may, what is shown first, and once only."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection
+from django.test import Client
+
+from reviews import again, intake
+from reviews.intake import ReviewRequest
+from reviews.models import ReviewJob, ViewerScope
+from reviews.states import FINAL_JOB, JobStatus
+from reviews.words import state_for_readers
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+
+def operator(name: str = "ann", *, is_staff: bool = True) -> Client:
+    user = factories.UserFactory(username=name, is_staff=is_staff)
+    user.groups.add(Group.objects.get(name="operator"))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def ann() -> Client:
+    return operator()
+
+
+@pytest.fixture
+def bob() -> Client:
+    client = Client()
+    client.force_login(factories.UserFactory())
+    return client
+
+
+def said(answer: Any) -> str:
+    assert answer.status_code == 200, answer.status_code
+    text: str = answer.content.decode()
+    return text
+
+
+def page(client: Client, job: ReviewJob, deed: str = "") -> str:
+    return said(client.get(f"/reviews/{job.pk}/{deed}", follow=True))
+
+
+def post(client: Client, job: ReviewJob, deed: str, **fields: str) -> Any:
+    return client.post(f"/reviews/{job.pk}/{deed}/", fields, follow=True)
+
+
+def ended(**fields: Any) -> ReviewJob:
+    return factories.job_with_stages(
+        **{"status": "succeeded", "recipients": ["mail:carol@example.com"], **fields}
+    )
+
+
+# -- again ------------------------------------------------------------------------------------
+
+
+def test_ann_is_shown_who_is_told_and_requests_the_next_version(ann: Client) -> None:
+    job = ended(recipients=["mail:carol@example.com", "slack:C0123ABCD"])
+    asked = page(ann, job, "again/")
+    assert "mail:carol@example.com" in asked
+    assert "slack:C0123ABCD" in asked
+    assert "Request version 2" in asked
+    assert ReviewJob.objects.count() == 1
+    assert "Version 2 was requested." in said(post(ann, job, "again"))
+    new = ReviewJob.objects.get(review_version=2)
+    assert (new.changelist_id, new.recipients, new.recipients_are) == (
+        job.changelist_id, job.recipients, "given"
+    )  # fmt: skip
+    assert (new.requested_by, new.idempotency_key) == ("ann", f"page:{job.changelist_id}:v2")
+    job.refresh_from_db()
+    assert job.status == "succeeded"
+
+
+def test_a_form_that_is_sent_twice_makes_one_review(ann: Client) -> None:
+    job = ended()
+    first, second = post(ann, job, "again"), post(ann, job, "again")
+    assert "Version 2 was requested already: this is it." in said(second)
+    assert first.redirect_chain[-1] == second.redirect_chain[-1]
+    assert ReviewJob.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_at_once_make_one_review() -> None:
+    job = ended()
+
+    def ask(_: int) -> bool:
+        try:
+            return again.request(ReviewJob.objects.get(pk=job.pk), "ann").is_new
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(ask, range(12))) == [False] * 11 + [True]
+    assert ReviewJob.objects.filter(changelist_id=job.changelist_id).count() == 2
+
+
+def test_a_review_at_work_is_superseded_after_a_warning(ann: Client) -> None:
+    job = factories.job_with_stages(status="queued")
+    assert "is still at work" in page(ann, job, "again/")
+    post(ann, job, "again")
+    job.refresh_from_db()
+    assert job.status == "superseded"
+
+
+def test_found_recipients_are_found_anew_and_never_become_given(ann: Client, settings: Any) -> None:
+    settings.DEFAULT_RECIPIENTS = ["team@example.com"]
+    job = ended(recipients_are="found", recipients=["mail:dave@example.com"])
+    asked = page(ann, job, "again/")
+    assert "Found anew when its files are known" in asked
+    assert asked.index("mail:team@example.com") < asked.index("mail:dave@example.com")
+    post(ann, job, "again")
+    new = ReviewJob.objects.get(review_version=2)
+    assert (new.recipients_are, new.recipients) == ("to_find", ["mail:team@example.com"])
+
+
+def test_without_recipients_the_question_says_so(ann: Client) -> None:
+    assert "<strong>Nobody:</strong>" in page(ann, ended(recipients=[]), "again/")
+
+
+def test_only_the_newest_version_is_reviewed_again(ann: Client) -> None:
+    old = ended()
+    newest = ended(changelist_id=old.changelist_id, review_version=3)
+    assert "Review again" not in page(ann, old)
+    refused = page(ann, old, "again/")
+    assert "Nothing was requested. A newer version of this changelist exists: version 3." in refused
+    posted = said(post(ann, old, "again"))
+    assert "Nothing was requested: version 3 exists by now." in posted
+    assert ReviewJob.objects.count() == 2
+    assert f"/reviews/{newest.pk}/again/" in page(ann, newest)
+
+
+def test_a_version_that_the_api_made_meanwhile_is_shown_instead(ann: Client) -> None:
+    job = ended()
+    made = intake.request_review(ReviewRequest("other", job.changelist_id, 2, (), rerun=True))
+    answer = post(ann, job, "again")
+    assert "Version 2 was requested already" in said(answer)
+    assert answer.redirect_chain[-1][0] == f"/reviews/{made.job_id}/"
+
+
+def test_a_key_that_somebody_took_for_something_else_is_said(ann: Client) -> None:
+    job = ended()
+    intake.request_review(ReviewRequest(again.key_of(job.changelist_id, 2), "99999"))
+    assert "taken by another review" in said(post(ann, job, "again"))
+    assert ReviewJob.objects.filter(changelist_id=job.changelist_id).count() == 1
+
+
+def test_after_the_highest_version_there_is_none(ann: Client) -> None:
+    job = ended(review_version=again.LAST_VERSION)
+    assert "highest number" in page(ann, job, "again/")
+    assert "highest number" in said(post(ann, job, "again"))
+
+
+@pytest.mark.parametrize("status", [JobStatus.DEAD_LETTERED, JobStatus.TIMED_OUT])
+def test_what_the_older_version_loses_is_said_first(ann: Client, status: JobStatus) -> None:
+    job = ended(status=status, is_late=True)
+    if status == JobStatus.DEAD_LETTERED:
+        assert "any more" not in page(ann, job, "again/")  # an operator gave it up
+        factories.DeadLetterFactory(job=job)
+    assert "any more once version 2 exists" in page(ann, job, "again/")
+
+
+def test_somebody_who_sees_some_files_is_told_when_the_review_will_be_there() -> None:
+    job = ended()
+    factories.CoverageRowFactory(job=job, file="//depot/main/a.c")
+    user = factories.UserFactory(username="dave", reads=False)
+    group = Group.objects.create(name="leads")
+    group.permissions.set(factories.Permission.objects.filter(
+        content_type__app_label="reviews", codename__in=["view_reviewjob", "add_reviewjob"]
+    ))  # fmt: skip
+    ViewerScope.objects.create(group=group, prefix="//depot/main/...", reason="theirs")
+    user.groups.add(group)
+    dave = Client()
+    dave.force_login(user)
+    assert "mail:c…@example.com" in page(dave, job, "again/")
+    answer = post(dave, job, "again")
+    assert "It appears here when its files are known." in said(answer)
+    assert answer.redirect_chain[-1][0] == f"/reviews/{job.pk}/"
+
+
+# -- cancelling -------------------------------------------------------------------------------
+
+
+def test_ann_cancels_with_a_reason(ann: Client) -> None:
+    job = factories.job_with_stages(status="queued")
+    assert "Nobody has been told of it" in page(ann, job, "cancel/")
+    assert "This field is required." in said(post(ann, job, "cancel", reason="  "))
+    job.refresh_from_db()
+    assert job.is_active
+    answer = said(post(ann, job, "cancel", reason="the branch is gone"))
+    assert "This review is cancelled: nothing more is sent for it." in answer
+    job.refresh_from_db()
+    assert (job.status, job.status_reason) == ("cancelled", "cancelled by ann: the branch is gone")
+    assert job.events.get().actor == "ann"
+    assert "was cancelled already" in said(post(ann, job, "cancel", reason="again"))
+    assert job.events.count() == 1
+
+
+def test_who_was_told_already_is_counted(ann: Client) -> None:
+    job = factories.job_with_stages(status="in_progress")
+    factories.DeliveryFactory(job=job, status="sent")
+    assert "1 recipient has been told already" in page(ann, job, "cancel/")
+
+
+@pytest.mark.parametrize("status", [status for status in FINAL_JOB if status != JobStatus.CANCELLED])
+def test_what_has_ended_is_not_cancelled(ann: Client, status: JobStatus) -> None:
+    job = ended(status=status)
+    assert "Cancel this review" not in page(ann, job)
+    for answer in (page(ann, job, "cancel/"), said(post(ann, job, "cancel", reason="x"))):
+        assert f"this review has ended already ({state_for_readers(status).lower()})" in answer
+    job.refresh_from_db()
+    assert job.status == status
+
+
+def test_a_review_that_ends_while_it_is_cancelled_is_said(
+    ann: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = factories.job_with_stages(status="in_progress")
+
+    def overtaken(job_id: int, actor: str, reason: str) -> bool:
+        ReviewJob.objects.filter(pk=job_id).update(status="succeeded", finished_at=job.created_at)
+        return False
+
+    monkeypatch.setattr("reviews.deeds.pipeline.cancel", overtaken)
+    assert "Nothing was cancelled" in said(post(ann, job, "cancel", reason="x"))
+
+
+# -- who may, and where it is offered ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("deed", ["again", "cancel"])
+def test_bob_may_not_and_is_not_offered_it(bob: Client, deed: str) -> None:
+    job = factories.job_with_stages(status="queued")
+    assert f"/{deed}/" not in page(bob, job)
+    for answer in (bob.get(f"/reviews/{job.pk}/{deed}/"), post(bob, job, deed, reason="x")):
+        assert answer.status_code == 403
+    assert ReviewJob.objects.get().status == "queued"
+
+
+@pytest.mark.parametrize("deed", ["again", "cancel"])
+def test_a_post_from_elsewhere_is_refused(ann: Client, deed: str) -> None:
+    job = factories.job_with_stages(status="queued")
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = ann.cookies
+    assert strict.post(f"/reviews/{job.pk}/{deed}/", {"reason": "x"}).status_code == 403
+    assert ReviewJob.objects.get().status == "queued"
+
+
+@pytest.mark.parametrize("deed", ["again", "cancel"])
+def test_a_review_that_is_not_there_is_not_found(ann: Client, deed: str) -> None:
+    assert ann.get(f"/reviews/4711/{deed}/").status_code == 404
+    assert post(ann, ReviewJob(pk=4711), deed, reason="x").status_code == 404
+
+
+def test_banners_that_call_for_another_review_lead_to_it(ann: Client, bob: Client) -> None:
+    job = ended(banner="Only deterministic checks ran. A rerun gets the full review.")
+    link = f'<a href="/reviews/{job.pk}/again/">Review again</a>'
+    assert link in page(ann, job)
+    for_bob = page(bob, job)
+    assert "/again/" not in for_bob
+    assert "An operator can have it reviewed again." in for_bob
+    ended(changelist_id=job.changelist_id, review_version=2)
+    assert link not in page(ann, job)
+    assert "An operator can" not in page(bob, job)
+
+
+@pytest.mark.parametrize("status", [JobStatus.CANCELLED, JobStatus.TIMED_OUT])
+def test_a_review_that_ended_early_leads_to_another(ann: Client, status: JobStatus) -> None:
+    job = factories.ReviewJobFactory(status=status)
+    assert f'<a href="/reviews/{job.pk}/again/">Review again</a></div>' in page(ann, job)
+
+
+# -- nobody is told ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"status": "queued", "recipients": []},
+            "Nobody will be told: no recipients. The request named none, and DEFAULT_RECIPIENTS is empty.",
+        ),
+        ({"status": "succeeded", "recipients": []}, "Nobody was told: no recipients. The request named none"),
+        (
+            {"status": "succeeded", "recipients": [], "recipients_are": "found"},
+            "Nobody was told: no recipients. No subscription covers its files",
+        ),
+        ({"status": "queued", "recipients_are": "to_find"}, "Recipients are told when the review is done."),
+        ({"status": "cancelled"}, "Nobody was told about this review."),
+        ({"status": "succeeded"}, "Nobody was told, as its recipients wish: they are muted"),
+    ],
+)
+def test_the_page_says_why_nobody_is_told(bob: Client, fields: dict[str, Any], words: str) -> None:
+    assert words in page(bob, ended(**fields))

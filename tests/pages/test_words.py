@@ -1,0 +1,65 @@
+"""What reviewers read of a review that failed, and which lines a finding is about."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from reviews.states import JobStatus
+from reviews.words import STATES_FOR_READERS, state_for_readers
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+FAILED = "Failed, left to an operator"
+
+
+@pytest.fixture
+def bob(client: Client) -> Client:
+    client.force_login(factories.UserFactory())
+    return client
+
+
+def test_only_the_word_for_a_dead_letter_differs() -> None:
+    said = dict(STATES_FOR_READERS)
+    assert list(said) == JobStatus.values
+    assert {key: word for key, word in said.items() if word != JobStatus(key).label} == {
+        "dead_lettered": FAILED
+    }
+    assert state_for_readers("unknown") == "unknown"
+
+
+def test_no_page_of_reviewers_says_dead_lettered(bob: Client) -> None:
+    job = factories.job_with_stages(status=JobStatus.DEAD_LETTERED)
+    live = bob.get(f"/reviews/{job.pk}/live/").content.decode()
+    for text in (bob.get("/").content.decode(), bob.get(f"/reviews/{job.pk}/").content.decode(), live):
+        assert FAILED in text
+        assert "Dead-lettered" not in text
+    assert (
+        bob.get("/", {"status": "dead_lettered"}).content.decode().count(f">{FAILED}<") == 2
+    )  # and the filter
+
+
+def test_the_console_and_the_api_keep_the_terms_of_the_specification(client: Client) -> None:
+    job = factories.job_with_stages(status=JobStatus.DEAD_LETTERED)
+    client.force_login(factories.UserFactory(is_staff=True, is_superuser=True))
+    assert "Dead-lettered" in client.get("/admin/reviews/reviewjob/").content.decode()
+    assert client.get(f"/api/v1/reviews/{job.pk}/").json()["status"] == "dead_lettered"
+
+
+def marked(client: Client, **finding: object) -> list[tuple[str, str]]:
+    """Return the number and sign of the lines that the page marks as the finding's own."""
+    row = factories.FindingRowFactory(
+        excerpt=[[6, " ", "before"], [7, "-", "old"], [7, "+", "new"], [8, "+", "newer"], [9, " ", "after"]],
+        **finding,
+    )
+    text = client.get(f"/reviews/{row.job_id}/").content.decode()
+    return re.findall(r'class="row \w+ meant" data-line="(\d*)" data-sign="(.)"', text)
+
+
+def test_the_lines_a_finding_is_about_are_marked(bob: Client) -> None:
+    assert marked(bob, line=7, end_line=8) == [("7", "+"), ("8", "+")]
+    assert marked(bob, line=9, end_line=None) == [("9", " ")]
+    assert marked(bob, line=7, end_line=7, side="old") == [("7", "\N{MINUS SIGN}")]
+    assert marked(bob, line=None, end_line=None) == []

@@ -1,0 +1,235 @@
+"""A circuit that nobody needs closes by itself: a real server that dies and returns, real rows, no review.
+
+Here the cool-down and the quiet time are ended by hand; `criticizer.probes` is what the
+caretakers of the clusters call.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from criticizer import caretaker, circuit, dependencies, forcing, probes, sql
+from criticizer.broker import connect
+from criticizer.failures import Failure, Waiting
+from criticizer.models import Circuit, CircuitEvent, OutboxMessage
+from criticizer.states import CircuitChange, CircuitState
+from reviews.probes import model as ask_model
+from tests.fakes.llm import FakeLlm
+
+LLM = "llm:openai"
+OPENED, HALF, CLOSED = CircuitChange.OPENED, CircuitChange.HALF_OPENED, CircuitChange.CLOSED
+
+
+@pytest.fixture(autouse=True)
+def _model(settings: Any) -> None:
+    settings.LLM_PROVIDER, settings.LLM_MODEL, settings.LLM_API_KEYS = "openai", "m", ["a-key-for-tests"]
+    settings.CIRCUIT_PROBES = {"llm": "reviews.probes.model"}
+    dependencies.forget()
+
+
+def nobody_listens(settings: Any) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        settings.LLM_BASE_URL = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+
+
+def opened(settings: Any) -> None:
+    """Let ten calls to a server that is not there open the circuit."""
+    nobody_listens(settings)
+    for _ in range(10):
+        with pytest.raises(Failure), dependencies.guarded(LLM):
+            ask_model(LLM)
+    assert row().state == CircuitState.OPEN
+
+
+def row() -> Circuit:
+    return Circuit.objects.get(pk=LLM)
+
+
+def time_passes() -> None:
+    """Let the cool-down, or the quiet time, be over."""
+    sql.rows("UPDATE circuits SET retry_at = now() - interval '1 second'")
+
+
+def changes() -> list[str]:
+    return list(CircuitEvent.objects.filter(name=LLM).order_by("id").values_list("change", flat=True))
+
+
+def waits_for_the_model() -> OutboxMessage:
+    return OutboxMessage.objects.create(
+        aggregate_type="stage_run", aggregate_id=1, message_type="run_stage", queue="llm", waiting_for=LLM
+    )
+
+
+def half_opened(settings: Any, server: FakeLlm) -> None:
+    opened(settings)
+    settings.LLM_BASE_URL = server.base_url
+    time_passes()
+    assert probes.run_due() == 1
+    assert row().state == CircuitState.HALF_OPEN
+
+
+@pytest.mark.django_db
+def test_an_open_circuit_closes_without_any_review_when_the_server_is_back(settings: Any) -> None:
+    opened(settings)
+    time_passes()
+    assert probes.run_due() == 1  # still away
+    assert row().state == CircuitState.OPEN
+    with FakeLlm() as server:
+        settings.LLM_BASE_URL = server.base_url
+        assert probes.run_due() == 0  # another cool-down first
+        states = []
+        for _ in range(3):
+            time_passes()
+            assert probes.run_due() == 1
+            states.append(row().state)
+        assert server.requests == []  # nothing but the list of models was asked for
+    assert states == [CircuitState.HALF_OPEN, CircuitState.HALF_OPEN, CircuitState.CLOSED]
+    assert changes() == [OPENED, HALF, CLOSED]
+    assert dependencies.admit(LLM).probe is None
+    assert probes.due() == []
+
+
+@pytest.mark.django_db
+def test_it_is_asked_again_only_after_a_quiet_time(settings: Any) -> None:
+    with FakeLlm() as server:
+        half_opened(settings, server)
+        assert probes.run_due() == 0
+        time_passes()
+        assert probes.run_due() == 1
+        assert probes.run_due() == 0
+        assert row().probe_successes == 1
+
+
+@pytest.mark.django_db
+def test_a_server_that_goes_away_again_opens_it_again(settings: Any) -> None:
+    with FakeLlm() as server:
+        half_opened(settings, server)
+    time_passes()
+    assert probes.run_due() == 1
+    found = row()
+    assert found.state == CircuitState.OPEN
+    assert found.reason == "a harmless probe failed with NETWORK_UNREACHABLE"
+    assert found.probe_detail.startswith("NETWORK_UNREACHABLE: ")
+    assert changes() == [OPENED, HALF, OPENED]
+    assert probes.due() == []
+
+
+@pytest.mark.django_db
+def test_work_that_waits_makes_the_probe_itself(settings: Any) -> None:
+    with FakeLlm() as server:
+        half_opened(settings, server)
+        message = waits_for_the_model()
+        time_passes()
+        assert (probes.due(), probes.begin(LLM), probes.run_due()) == ([], None, 0)
+        message.delete()
+        assert probes.due() == [LLM]
+
+
+@pytest.mark.django_db
+def test_a_real_call_in_flight_is_the_probe_however_long_it_takes(settings: Any) -> None:
+    with FakeLlm() as server:
+        half_opened(settings, server)
+        permit = dependencies.admit(LLM)
+        assert permit.probe is not None
+        sql.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
+        assert probes.run_due() == 0
+        permit.report(None)
+        assert (row().state, probes.run_due()) == (CircuitState.HALF_OPEN, 0)
+        time_passes()
+        assert probes.run_due() == 1  # nobody else calls: the question is the second
+    assert row().state == CircuitState.CLOSED
+
+
+@pytest.mark.django_db
+def test_while_it_is_asked_calls_wait(settings: Any) -> None:
+    with FakeLlm() as server:
+        half_opened(settings, server)
+    time_passes()
+    turn = probes.begin(LLM)
+    assert turn is not None
+    assert turn.is_probe
+    with pytest.raises(Waiting):
+        dependencies.admit(LLM)
+    probes.answered(LLM, turn)
+    assert dependencies.admit(LLM).probe is not None
+
+
+@pytest.mark.django_db
+def test_what_was_asked_before_it_opened_again_changes_nothing(settings: Any) -> None:
+    with FakeLlm() as server:
+        half_opened(settings, server)
+    time_passes()
+    turn = probes.begin(LLM)
+    assert turn is not None
+    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    probes.answered(LLM, turn)
+    probes.failed(LLM, turn, "NETWORK_TIMEOUT", "no answer")
+    assert row().state == CircuitState.FORCED_OPEN
+    assert row().probe_successes == 0
+
+
+def defective(name: str) -> None:
+    raise KeyError(name)
+
+
+@pytest.mark.django_db
+def test_a_defect_of_the_probe_leaves_it_half_open_and_free(settings: Any) -> None:
+    with FakeLlm() as server:
+        half_opened(settings, server)
+        settings.CIRCUIT_PROBES = {"llm": f"{__name__}.defective"}
+        time_passes()
+        assert probes.run_due() == 1
+        found = row()
+        assert (found.state, found.probe_token) == (CircuitState.HALF_OPEN, None)
+        assert probes.run_due() == 0
+        assert dependencies.admit(LLM).probe is not None
+
+
+@pytest.mark.django_db
+def test_what_an_operator_forced_open_closes_by_itself_after_its_time(settings: Any) -> None:
+    dependencies.check(LLM)
+    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    assert forcing.release(LLM, actor="ann", reason="INC-7 is over")
+    assert probes.due() == []
+    with FakeLlm() as server:
+        settings.LLM_BASE_URL = server.base_url
+        for _ in range(circuit.PROBES_TO_CLOSE):
+            time_passes()
+            assert probes.run_due() == 1
+    assert row().state == CircuitState.CLOSED
+
+
+@pytest.mark.django_db
+def test_a_late_failure_does_not_wait_for_the_quiet_time(settings: Any) -> None:
+    dependencies.forget()
+    late = dependencies.admit(LLM)
+    with FakeLlm() as server:
+        half_opened(settings, server)
+        dependencies.admit(LLM)  # the probe is out: the next harmless question is minutes away
+        nobody_listens(settings)
+        with pytest.raises(Failure) as failed:
+            ask_model(LLM)
+    waiting = late.report(failed.value)
+    assert waiting is not None
+    assert waiting.seconds <= dependencies.SPREAD_SECONDS
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_caretaker_asks_for_a_half_open_circuit_that_nobody_needs(settings: Any) -> None:
+    with FakeLlm() as server:
+        half_opened(settings, server)
+        keeper = caretaker.Caretaker("stages", connect)
+        with connect() as own:
+            for _ in range(circuit.PROBES_TO_CLOSE):
+                time_passes()
+                keeper._probe(own)
+                assert keeper._prober is not None
+                keeper._prober.join(20)
+                keeper._prober = None
+            keeper._probe(own)
+    assert keeper._prober is None
+    assert row().state == CircuitState.CLOSED

@@ -1,0 +1,146 @@
+"""A model's text reaches people whole: nothing acts, and no word is lost."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reviews.reviewers.plaintext import plain
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+# What acts somewhere: a scheme before an address, a Markdown link or image, www and mailto.
+_ACTS = re.compile(
+    r"[a-z0-9+.-]://|\]\(\s*<?(?:[a-z][a-z0-9+.-]*:|//|www\.)|!\[[^\]\n]{0,200}\]\(|(?<![a-z0-9])www\."
+    r"|(?<![a-z0-9])mailto:\S",
+    re.IGNORECASE,
+)
+_PIECES = st.sampled_from(
+    [
+        "<",
+        ">",
+        "</td>",
+        "<script>",
+        "<!--",
+        "-->",
+        "a<b",
+        "c>d",
+        "List<Map<K, V>>",
+        "[",
+        "]",
+        "(",
+        ")",
+        "![",
+        "](",
+        "http://",
+        "HTTPS://evil.example/x?y=1",
+        "www.",
+        "mailto:",
+        "javascript:",
+        "data:",
+        ":",
+        "//",
+        ".",
+        " ",
+        "\n",
+        "items[0](arg)",
+        "`",
+        "&lt;",
+        "&",
+        '"',
+        "'",
+        "x",
+        "\u00e9",
+        "\u4e2d",
+        "_",
+    ]
+)
+TEXTS = st.one_of(st.lists(_PIECES, max_size=30).map("".join), st.text(max_size=200)).filter(
+    lambda text: not _UNSEEN.search(text)
+)
+
+
+@given(TEXTS)
+def test_every_word_and_sign_is_still_there_in_its_order(text: str) -> None:
+    shown = plain(text)
+    assert re.findall(r"\w+", shown) == re.findall(r"\w+", text)
+    left = iter(shown)
+    assert all(character in left for character in text.strip())
+
+
+@given(st.one_of(TEXTS, st.lists(st.one_of(_PIECES, st.characters()), max_size=30).map("".join)))
+def test_nothing_in_it_acts_and_saying_it_twice_changes_nothing(text: str) -> None:
+    shown = plain(text)
+    assert not _ACTS.search(shown)
+    assert not _UNSEEN.search(shown)
+    assert plain(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if (a<b && c>d) crash",
+        "foo<i + 1>bar",
+        "the <script> tag must be closed, otherwise XSS",
+        "Missing </td> in the row",
+        "Use `List<String>` when a < b and c > d.",
+        "<img src=x onerror=alert(1)>x",
+        "a<!-- hidden -->b<!-- open",
+        "std::map<b, i> m; table<p> t; x->y",
+        "#include <string> and <a.h>",
+        "call items[0](arg) then",
+        "the data:field and file:line of // a comment",
+        "//depot/main/a.c and C:\\x\\y",
+        "keep\ttabs\nand lines",
+    ],
+)
+def test_code_and_markup_stay_as_they_were_written(text: str) -> None:
+    assert plain(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("![pixel](http://evil.example/p.png) see", "![pixel] (http[:]//evil[.]example/p.png) see"),
+        ("![pixel](p.png)", "![pixel] (p.png)"),
+        ("[click here](https://evil.example/x)", "[click here] (https[:]//evil[.]example/x)"),
+        ("[x](javascript:alert(1))", "[x] (javascript:alert(1))"),
+        (
+            "[![b](http://a.example/i.png)](//evil.example)",
+            "[![b] (http[:]//a[.]example/i.png)] (//evil.example)",
+        ),
+        ("[x]: https://evil.example", "[x]: https[:]//evil[.]example"),
+        (
+            "go to https://ann:pw@evil.example/login.php?x=1 now",
+            "go to https[:]//ann:pw@evil[.]example/login.php?x=1 now",
+        ),
+        ("_http://evil.example", "_http[:]//evil[.]example"),
+        ("(www.evil.example)", "(www[.]evil[.]example)"),
+        ("mailto:eve@evil.example", "mailto[:]eve@evil[.]example"),
+        ("https:\u200b//evil.example", "https[:]//evil[.]example"),
+    ],
+)
+def test_links_images_and_addresses_are_broken_and_lose_no_word(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("pass\u200bword \u202egnp.exe\u202c \x1b[31mred\x00", "password gnp.exe [31mred"),
+        ("one\r\ntwo\rthree\u2028four\x0cfive", "one\ntwo\nthree\nfour\nfive"),
+    ],
+)
+def test_what_nobody_sees_is_taken_out(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+@pytest.mark.parametrize("piece", ["<", "![", "[](", "a:", "://", "www.", "mailto:", "](" + " " * 9, "\n!["])
+def test_hostile_text_takes_no_quadratic_time(piece: str) -> None:
+    text = piece * (200_000 // len(piece))
+    assert len(plain(text)) >= len(text.strip())
