@@ -142,10 +142,11 @@ def test_the_newest_letters_cost_one_query_that_the_index_serves(
     for error_class in ("AUTH_DENIED", "NOT_FOUND", "RATE_LIMITED"):
         factories.DeadLetterFactory(error_class=error_class)
     asked: list[tuple[str, Any]] = []
+    original = sql.rows
 
-    def rows(text: str, given: Any) -> list[dict[str, Any]]:
+    def rows(text: str, given: Any = None) -> list[dict[str, Any]]:
         asked.append((text, given))
-        return sql.rows(text, given)
+        return original(text, given)
 
     monkeypatch.setattr(admin_groups.sql, "rows", rows)
     ann.get(LIST)

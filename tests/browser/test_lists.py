@@ -220,6 +220,8 @@ LISTS = {
     "criticizer/outboxmessage": ".field-state .state",
     "criticizer/workercluster": ".field-state .state",
     "reviews/apikey": ".field-state .state",
+    "deadletters/deadlettergroup": ".field-state .state",
+    "deadletters/deadletter": ".field-state .state",
 }
 
 
@@ -234,6 +236,7 @@ def one_row_of_each() -> None:
     Circuit.objects.create(
         name="provider:webhook:https://ci.example.com", state="open", reason="10 of 10 calls failed"
     )
+    scenes.failures()
     factories.OutboxMessageFactory()
     factories.ApiKeyFactory(name="the-trigger-of-the-server-in-the-cellar")
 
@@ -250,6 +253,8 @@ def test_no_column_of_a_list_is_out_of_sight(visit: Visit, width: int) -> None:
             "(box) => box.scrollWidth - box.clientWidth"
         )
         assert (name, hidden) == (name, 0)
+        for button in page.locator("#changelist .actions .button").all():
+            expect(button).to_be_in_viewport(ratio=1)
 
 
 @pytest.mark.parametrize(

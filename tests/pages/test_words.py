@@ -7,6 +7,7 @@ import re
 import pytest
 from django.test import Client
 
+from reviews.reviewers.checks import secrets
 from reviews.states import JobStatus
 from reviews.words import STATES_FOR_READERS, state_for_readers
 from tests import factories
@@ -36,16 +37,26 @@ def test_no_page_of_reviewers_says_dead_lettered(bob: Client) -> None:
     for text in (bob.get("/").content.decode(), bob.get(f"/reviews/{job.pk}/").content.decode(), live):
         assert FAILED in text
         assert "Dead-lettered" not in text
-    assert (
-        bob.get("/", {"status": "dead_lettered"}).content.decode().count(f">{FAILED}<") == 2
-    )  # and the filter
+    filtered = bob.get("/", {"status": "dead_lettered"}).content.decode()
+    assert filtered.count(f">{FAILED}<") == 2  # in the list and in the filter
 
 
-def test_the_console_and_the_api_keep_the_terms_of_the_specification(client: Client) -> None:
-    job = factories.job_with_stages(status=JobStatus.DEAD_LETTERED)
+def test_the_console_keeps_the_terms_of_the_specification(client: Client) -> None:
+    factories.job_with_stages(status=JobStatus.DEAD_LETTERED)
     client.force_login(factories.UserFactory(is_staff=True, is_superuser=True))
     assert "Dead-lettered" in client.get("/admin/reviews/reviewjob/").content.decode()
-    assert client.get(f"/api/v1/reviews/{job.pk}/").json()["status"] == "dead_lettered"
+
+
+@pytest.mark.parametrize(
+    ("kind", "title"),
+    [
+        ("secret", "Possible secret added"),
+        ("api-key", "Possible secret added: api key"),
+        ("github-token", "Secret added: github token"),
+    ],
+)
+def test_a_title_does_not_repeat_itself(kind: str, title: str) -> None:
+    assert secrets._finding("//depot/a.py", kind, 1, 1).title == title
 
 
 def marked(client: Client, **finding: object) -> list[tuple[str, str]]:
