@@ -10,6 +10,7 @@ JOBS    ?= 200
 FAULTS  ?= 40
 SEED    ?= 1
 DELIVERIES ?= 10000
+POINTS  ?= 16
 VENV    := .venv
 BIN     := $(VENV)/bin
 export PYTHONUNBUFFERED := 1
@@ -61,7 +62,7 @@ drill: $(VENV)/dev
 
 matrix: $(VENV)/dev
 	@.ci/imap
-	@$(BIN)/python -m benchmarks.matrix --deliveries "$(DELIVERIES)" --seed "$(SEED)"
+	@$(BIN)/python -m benchmarks.matrix --points "$(POINTS)" --deliveries "$(DELIVERIES)" --seed "$(SEED)"
 
 # The lock files name no package index; pip's own configuration decides where packages come from.
 $(VENV)/base $(VENV)/dev $(VENV)/bench: $(VENV)/%: requirements/%.txt | $(VENV)/made

@@ -184,7 +184,7 @@ SELECT format('SELECT setval(%L, (SELECT coalesce(max(id), 1) FROM %I))',
 
 def load(jobs: int, letters: int) -> None:
     """Fill an empty, migrated database; the connection must be a superuser's."""
-    from reviews import rollup
+    from reviews.dashboard import rollup
 
     values = {"jobs": jobs, "letters": letters, "days": DAYS, "groups": GROUPS}
     with connection.cursor() as cursor:

@@ -468,7 +468,7 @@ TASKS = {
     "run_stage": "reviews.tasks.run_stage",
     "drive": "reviews.tasks.drive",
     "poll_sources": "reviews.tasks.poll_sources",
-    "replay_batch": "deadletters.batch_runs.run_message",
+    "replay_batch": "deadletters.batches.runs.run_message",
     "operator_alert": "notifications.operators.run_message",
     "audit_deliveries": "reviews.tasks.audit_deliveries",
 }
@@ -482,15 +482,15 @@ MAINTENANCE = [
     "reviews.pipeline.expire_overdue",
     "criticizer.probes.maintain",
     "reviews.artifacts.delete_expired",
-    "reviews.artifact_care.verify_round",
+    "reviews.artifacts.care.verify_round",
     "reviews.seals.seal_all",
     "reviews.ledger.delete_expired",
     "reviews.polling.ensure",
-    "deadletters.batch_runs.ensure",
+    "deadletters.batches.runs.ensure",
     "deadletters.retention.maintain",
     "notifications.operators.ensure",
     "reviews.delivery_audit.ensure",
-    "reviews.rollup.roll_up",
+    "reviews.dashboard.rollup.roll_up",
 ]
 
 _WORKERS = env.integer("WORKERS", 2, minimum=1, maximum=256)

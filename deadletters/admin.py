@@ -4,6 +4,9 @@ Autodiscovery looks for this module only. Nothing in the console writes a state:
 `groups`, `batches` and `edits` do.
 """
 
-from deadletters import admin_batches, admin_edits, admin_groups, admin_letters
+from deadletters.console import batches as admin_batches
+from deadletters.console import edits as admin_edits
+from deadletters.console import groups as admin_groups
+from deadletters.console import letters as admin_letters
 
 __all__ = ["admin_batches", "admin_edits", "admin_groups", "admin_letters"]

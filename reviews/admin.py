@@ -23,27 +23,24 @@ from criticizer.admin import ReadOnlyAdmin, one_of, state_column, titled
 from criticizer.keyset import KeysetAdmin
 from criticizer.search import SearchGrammar
 from deadletters.forms import ReasonForm
-from reviews import (
-    artifact_reading,
-    job_lists,  # registers the attempts as well
-    keys,
-    message_preview,
-    pipeline,
-    recipient_admin,  # noqa: F401  registers subscriptions and preferences
-    scope_admin,  # noqa: F401  registers the viewing scopes
-    source_admin,  # noqa: F401  registers the event ledger
-)
-from reviews.allow_explain import explain
-from reviews.artifact_reading import ReadFailed, ReadRefused
+from reviews import keys, pipeline
+from reviews.artifacts import reading as artifact_reading
+from reviews.artifacts.reading import ReadFailed, ReadRefused
+from reviews.audience.scopes import scope_of
 from reviews.audit import (
     AllowListEntryEvent,
 )
-from reviews.audited_admin import AuditedAdmin, EditsAdmin
+from reviews.console import jobs as job_lists  # registers the attempts as well
+from reviews.console import message_preview
+from reviews.console import recipients as recipient_admin  # noqa: F401  registers subscriptions and preferences
+from reviews.console import scopes as scope_admin  # noqa: F401  registers the viewing scopes
+from reviews.console import sources as source_admin  # noqa: F401  registers the event ledger
+from reviews.console.allow_explain import explain
+from reviews.console.audited import AuditedAdmin, EditsAdmin
 from reviews.forms import AllowListEntryForm, ApiKeyForm, PathForm
 from reviews.job_words import JOB_WORDS
 from reviews.models import AllowListEntry, ApiKey, Artifact, ReviewJob
-from reviews.review_page import results_of, stages_of
-from reviews.scopes import scope_of
+from reviews.pages.review import results_of, stages_of
 
 
 @admin.register(ReviewJob)

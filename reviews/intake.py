@@ -35,7 +35,7 @@ _DEADLOCKS = 10  # each takes PostgreSQL a second to notice
 class ReviewRequest:
     """A validated request. Recipients are channel-qualified and normalised.
 
-    With `finds_recipients` they are for a change that nothing covers (`reviews.found_recipients`).
+    With `finds_recipients` they are for a change that nothing covers (`reviews.audience.found`).
     """
 
     idempotency_key: str

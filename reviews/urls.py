@@ -4,7 +4,9 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
-from reviews import deeds, message_preview, subscription_views, views
+from reviews.audience import views as subscription_views
+from reviews.console import message_preview
+from reviews.pages import deeds, views
 
 _pages = [
     path("", views.review_list, name="list"),

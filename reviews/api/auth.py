@@ -23,7 +23,7 @@ from criticizer.addresses import client_address
 from criticizer.models import SecurityEvent
 from reviews import keys
 from reviews.api.refusals import REFUSALS
-from reviews.scopes import EVERYTHING, Scope, scope_of_key
+from reviews.audience.scopes import EVERYTHING, Scope, scope_of_key
 
 log = structlog.get_logger(__name__)
 

@@ -11,8 +11,8 @@ from django.conf import settings
 from django.urls import reverse
 
 from criticizer import sql
-from reviews import told
-from reviews.scopes import EVERYTHING, Scope
+from reviews.audience import told
+from reviews.audience.scopes import EVERYTHING, Scope
 
 Json = dict[str, Any]
 

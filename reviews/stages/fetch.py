@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from criticizer import dependencies
 from criticizer.redaction import clean
-from reviews import artifacts, changes, config, found_recipients
+from reviews import artifacts, changes, config
+from reviews.audience import found as found_recipients
 from reviews.executor import Written
 from reviews.models import Artifact, ReviewJob
 from reviews.pipeline import StageClaim

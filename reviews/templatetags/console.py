@@ -7,7 +7,7 @@ from typing import Any
 from django import template
 
 from reviews import dashboard as figures
-from reviews.dashboard_past import WINDOWS
+from reviews.dashboard.past import WINDOWS
 
 register = template.Library()
 

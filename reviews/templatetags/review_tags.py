@@ -11,7 +11,7 @@ from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from reviews import words
-from reviews.highlight import visible as show_hidden
+from reviews.pages.highlight import visible as show_hidden
 
 register = template.Library()
 

@@ -10,7 +10,8 @@ from django.contrib.auth.models import Group, Permission
 from django.test import Client
 
 from criticizer.models import SecurityEvent
-from reviews import artifact_reading, artifacts, changes
+from reviews import artifacts, changes
+from reviews.artifacts import reading as artifact_reading
 from reviews.models import Artifact, ViewerScope
 from reviews.pipeline import StageClaim
 from reviews.sources.base import Action, Change, ChangeStatus, FileChange

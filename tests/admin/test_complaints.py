@@ -45,7 +45,7 @@ def replayed_in_bulk(ann: Client, group: DeadLetterGroup) -> ReplayBatch:
 def test_bulk_retry_takes_all_that_match_not_only_the_page(
     ann: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deadletters.admin_letters.DeadLetterAdmin.list_per_page", 2)
+    monkeypatch.setattr("deadletters.console.letters.DeadLetterAdmin.list_per_page", 2)
     for _ in range(5):
         make_letter(error_class="AUTH_DENIED")
     make_letter(error_class="NOT_FOUND")

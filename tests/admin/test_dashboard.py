@@ -14,9 +14,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from criticizer import charts
-from reviews import rollup
-from reviews.dashboard import dashboard
-from reviews.dashboard_past import WINDOWS, read
+from reviews.dashboard import dashboard, rollup
+from reviews.dashboard.past import WINDOWS, read
 from reviews.models import Rollup
 from reviews.states import AttemptOutcome, JobStatus
 from tests import factories

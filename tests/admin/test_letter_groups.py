@@ -13,8 +13,9 @@ from django.test import Client
 from django.utils import timezone
 
 from criticizer import sql
-from deadletters import admin_groups, groups
-from deadletters.admin_sparkline import counts_by_day, sentence, sparkline
+from deadletters import groups
+from deadletters.console import groups as admin_groups
+from deadletters.console.sparkline import counts_by_day, sentence, sparkline
 from deadletters.fingerprint import Fingerprint
 from deadletters.models import DeadLetterGroup, DeadLetterGroupDay
 from tests import factories

@@ -214,7 +214,7 @@ def drafted_again(batch: ReplayBatch, ann: Client) -> ReplayBatch:
 
 
 def test_items_are_shown_by_outcome_page_by_page(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deadletters.admin_batch_page.ITEMS_PER_PAGE", 2)
+    monkeypatch.setattr("deadletters.console.batch_page.ITEMS_PER_PAGE", 2)
     batch = drafted(ann, 3)
     ReplayItem.objects.filter(pk=batch.items.first().pk).update(status="skipped", detail="=cmd()")  # type: ignore[union-attr]
     first = ann.get(f"{LIST}{batch.pk}/change/")

@@ -12,7 +12,8 @@ from playwright.sync_api import Page, expect
 
 from criticizer.keyset import KeysetAdmin
 from criticizer.models import Circuit
-from reviews import dashboard, rollup
+from reviews import dashboard
+from reviews.dashboard import rollup
 from reviews.models import Rollup
 from reviews.states import JobStatus
 from tests import factories

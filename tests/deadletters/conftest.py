@@ -8,7 +8,7 @@ import pytest
 
 from criticizer import outbox, sql
 from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place
-from deadletters import batch_runs
+from deadletters.batches import runs as batch_runs
 from deadletters.models import DeadLetter
 from reviews import executor, intake
 from tests import factories, scripted

@@ -10,7 +10,8 @@ import pytest
 from criticizer import sql
 from criticizer.circuit import create
 from criticizer.failures import ErrorClass, PermanentFailure, Place
-from deadletters import batch_runs, batches, workflow
+from deadletters import batches, workflow
+from deadletters.batches import runs as batch_runs
 from deadletters.models import DeadLetter, OperatorAlert, ReplayBatch, ReplayItem
 from deadletters.states import BatchStatus, ItemStatus, LetterStatus
 from reviews.models import ReviewJob

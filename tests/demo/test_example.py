@@ -13,7 +13,8 @@ import pytest
 from django.conf import settings
 
 from criticizer.redaction import find_secrets
-from reviews import demo, demo_example
+from reviews import demo
+from reviews.demo import example as demo_example
 from reviews.diffs import diff_file
 from reviews.reviewers.checks import run_checks
 from reviews.sources.allowlist import AllowList

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reviews import demo_report
+from reviews.demo import report as demo_report
 
 FINDING = {
     "file": "//demo/a.py", "line": 9, "end_line": 10, "side": "new", "severity": "critical",

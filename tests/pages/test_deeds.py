@@ -10,9 +10,10 @@ from django.contrib.auth.models import Group
 from django.db import connection
 from django.test import Client
 
-from reviews import again, intake
+from reviews import intake
 from reviews.intake import ReviewRequest
 from reviews.models import ReviewJob, ViewerScope
+from reviews.pages import again
 from reviews.states import FINAL_JOB, JobStatus
 from reviews.words import state_for_readers
 from tests import factories
@@ -229,7 +230,7 @@ def test_a_review_that_ends_while_it_is_cancelled_is_said(
         ReviewJob.objects.filter(pk=job_id).update(status="succeeded", finished_at=job.created_at)
         return False
 
-    monkeypatch.setattr("reviews.deeds.pipeline.cancel", overtaken)
+    monkeypatch.setattr("reviews.pages.deeds.pipeline.cancel", overtaken)
     assert "Nothing was cancelled" in said(post(ann, job, "cancel", reason="x"))
 
 

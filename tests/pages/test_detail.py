@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from reviews import review_page
 from reviews.models import ReviewJob
+from reviews.pages import review as review_page
 from reviews.states import ACTIVE_JOB, JobStatus
 from reviews.words import state_for_readers
 from tests import factories

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.highlight import MAX_LINE_CHARS, MAX_ROWS, excerpt_rows, visible
+from reviews.pages.highlight import MAX_LINE_CHARS, MAX_ROWS, excerpt_rows, visible
 from reviews.templatetags.review_tags import masked, prose
 
 

@@ -12,9 +12,9 @@ from django.db.models.expressions import RawSQL
 from django.test import Client
 from django.urls import reverse
 
-from reviews import listing
-from reviews.listing import Cursor, list_page
 from reviews.models import ReviewJob
+from reviews.pages import listing
+from reviews.pages.listing import Cursor, list_page
 from tests import factories
 
 pytestmark = pytest.mark.django_db

@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from notifications import preferences
-from reviews import subscription_views
+from reviews.audience import views as subscription_views
 from reviews.audit import SubscriptionEvent
 from reviews.models import Subscription, ViewerScope
 from tests import factories

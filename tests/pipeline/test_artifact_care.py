@@ -19,7 +19,8 @@ from django.utils import timezone
 from criticizer.models import SecurityEvent
 from criticizer.vault import Vault, key_id
 from deadletters.results import Failed
-from reviews import artifact_care, artifacts, recovery
+from reviews import artifacts, recovery
+from reviews.artifacts import care as artifact_care
 from reviews.models import Artifact, JobEvent
 from reviews.pipeline import StageClaim
 from reviews.states import JobStatus, Stage

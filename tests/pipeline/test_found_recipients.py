@@ -13,7 +13,9 @@ from django.test.utils import CaptureQueriesContext
 
 from criticizer import dependencies
 from criticizer.failures import PermanentFailure, RetryableFailure, Waiting
-from reviews import audience, found_recipients, ledger, subscriptions
+from reviews import audience, ledger
+from reviews.audience import found as found_recipients
+from reviews.audience import subscriptions
 from reviews.ledger import Event, Kind
 from reviews.models import JobEvent, RecipientOrigin, ReviewJob, Subscription, ViewerScope
 from reviews.pipeline import StageClaim

@@ -15,10 +15,11 @@ from criticizer import dependencies, outbox, sql
 from criticizer.broker import OutboxBroker
 from criticizer.failures import Waiting
 from criticizer.models import OutboxMessage
-from reviews import executor, ledger, polling, tasks, watching
+from reviews import executor, ledger, polling, tasks
 from reviews.ledger import Event, Kind, Outcome
 from reviews.models import AllowListEntry, ReviewJob, SourceEvent, SourcePosition
 from reviews.polling import Report
+from reviews.polling import streams as watching
 from reviews.sources.perforce import PerforceSource
 from tests import scripted
 from tests.fakes.p4.server import CONNECTION_REFUSED, FakeDepot, added

@@ -8,9 +8,9 @@ import pytest
 
 from notifications.messages import Fate
 from reviews import audience
+from reviews.audience.scopes import Scope
 from reviews.models import ReviewJob
 from reviews.reports import messages_for, report_of
-from reviews.scopes import Scope
 from tests.factories import (
     CoverageRowFactory,
     DeliveryFactory,

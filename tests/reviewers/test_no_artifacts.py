@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # The store itself, its care, and the audited reading of the console.
-INTERNAL = {"reviews/artifacts.py", "reviews/artifact_care.py", "reviews/artifact_reading.py"}
+INTERNAL = {"reviews/artifacts/__init__.py", "reviews/artifacts/care.py", "reviews/artifacts/reading.py"}
 
 
 def calls_of(path: Path) -> set[str]:

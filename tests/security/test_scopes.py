@@ -10,9 +10,9 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.test import Client
 
 from reviews import keys
+from reviews.audience.scopes import Scope, scope_of, scope_of_lines
 from reviews.audit import ViewerScopeEvent
 from reviews.models import ViewerScope
-from reviews.scopes import Scope, scope_of, scope_of_lines
 from reviews.states import JobStatus
 from tests import factories
 

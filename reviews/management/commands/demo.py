@@ -21,7 +21,8 @@ from django.db import connections
 
 from criticizer.embedded import EmbeddedError, EmbeddedServer
 from criticizer.supervisor import Supervisor, clusters, web
-from reviews import demo, demo_report
+from reviews import demo
+from reviews.demo import report as demo_report
 from reviews.models import FindingRow
 
 

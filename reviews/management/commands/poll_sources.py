@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from reviews import polling, watching
+from reviews import polling
+from reviews.polling import streams as watching
 
 
 class Command(BaseCommand):

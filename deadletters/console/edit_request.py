@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
 from deadletters import edits, workflow
-from deadletters.admin_asking import gone
-from deadletters.admin_edit_page import difference, digest
+from deadletters.console.asking import gone
+from deadletters.console.edit_page import difference, digest
 from deadletters.forms import EditForm, RowVersion
 from deadletters.models import DeadLetter
 from deadletters.results import Change, FieldKind, WrongData

@@ -18,11 +18,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from deadletters.states import OPEN_LETTER
-from reviews import again, pipeline
+from reviews import pipeline
+from reviews.audience.scopes import scope_of
 from reviews.models import ReviewJob
-from reviews.review_page import Notice
+from reviews.pages import again
+from reviews.pages.review import Notice
 from reviews.roles import CANCEL, REQUEST
-from reviews.scopes import scope_of
 from reviews.states import JobStatus
 from reviews.words import state_for_readers
 

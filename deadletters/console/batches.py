@@ -32,8 +32,8 @@ from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.reauth import is_recent
 from criticizer.search import SearchGrammar, age, exact
 from deadletters import batches
-from deadletters.admin_asking import PageAdmin
-from deadletters.admin_batch_page import (
+from deadletters.console.asking import PageAdmin
+from deadletters.console.batch_page import (
     chosen_by,
     dry_run_sentence,
     events_of,
@@ -44,7 +44,7 @@ from deadletters.admin_batch_page import (
     submit_help,
     verdict_rows,
 )
-from deadletters.admin_letter_page import safe_link
+from deadletters.console.letter_page import safe_link
 from deadletters.forms import BatchSettingsForm, PaceForm, ReasonForm, RowVersion
 from deadletters.models import ReplayBatch
 from deadletters.results import Result

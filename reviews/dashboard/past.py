@@ -16,7 +16,7 @@ from criticizer import charts, sql
 from criticizer.charts import Bar, Chart, Series
 from deadletters.models import DeadLetterGroupDay
 from notifications.states import UNSENT_DELIVERY, DeliveryStatus
-from reviews import rollup
+from reviews.dashboard import rollup
 from reviews.states import STAGE_ORDER, JobStatus
 
 LETTER_DAYS = 14

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 
 from criticizer import processes
-from reviews import demo_example
+from reviews.demo import example as demo_example
 
 COMMITS = 6
 REPOSITORY = "demo"  # in GIT_REPOSITORIES

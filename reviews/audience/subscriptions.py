@@ -11,8 +11,8 @@ from django.db.models import Q
 
 from notifications.recipients import normalise
 from reviews import config
+from reviews.audience.scopes import Scope, scopes_of
 from reviews.models import RecipientOrigin, Subscription
-from reviews.scopes import Scope, scopes_of
 from reviews.sources.allowlist import validate_line
 from reviews.sources.line_index import LineIndex
 

@@ -20,10 +20,10 @@ from django.views.decorators.http import require_http_methods
 
 from notifications import preferences
 from notifications.preferences import DigestMinutes, Threshold
+from reviews.audience.scopes import Scope, scope_of
+from reviews.audience.subscriptions import MAX_OWN, address_of, check_pattern
 from reviews.audit import origin
 from reviews.models import Subscription
-from reviews.scopes import Scope, scope_of
-from reviews.subscriptions import MAX_OWN, address_of, check_pattern
 
 _DAYS = (("1", "For a day"), ("7", "For a week"), ("30", "For 30 days"), ("", "Until I unmute it"))
 

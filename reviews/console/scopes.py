@@ -7,7 +7,7 @@ from django.contrib import admin
 
 from criticizer.admin import titled
 from reviews.audit import ViewerScopeEvent
-from reviews.audited_admin import AuditedAdmin, EditsAdmin
+from reviews.console.audited import AuditedAdmin, EditsAdmin
 from reviews.forms import ReasonedEdit
 from reviews.keys import check_tree
 from reviews.models import ViewerScope

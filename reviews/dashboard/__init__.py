@@ -19,8 +19,8 @@ from criticizer.bounded import MAX_COUNTED, Count
 from criticizer.charts import Bar, Chart
 from criticizer.health import workers_alive
 from notifications.states import DeliveryStatus
-from reviews import rollup
-from reviews.dashboard_past import (
+from reviews.dashboard import rollup
+from reviews.dashboard.past import (
     DEFAULT_WINDOW,
     OPEN_DELIVERY,
     WINDOWS,

@@ -25,11 +25,11 @@ from criticizer.admin import ReadOnlyAdmin, state_column
 from criticizer.failures import ErrorClass, Severity
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import SearchGrammar, age, exact, flags, number
-from deadletters import admin_letter_deeds as deeds
-from deadletters.admin_asking import AskingAdmin, OpenFirst, PageAdmin, chip, linked
-from deadletters.admin_edit_request import EditRequests
-from deadletters.admin_letter_context import events_context, form_of, letter_context, step_context
-from deadletters.admin_letter_page import (
+from deadletters.console import letter_deeds as deeds
+from deadletters.console.asking import AskingAdmin, OpenFirst, PageAdmin, chip, linked
+from deadletters.console.edit_request import EditRequests
+from deadletters.console.letter_context import events_context, form_of, letter_context, step_context
+from deadletters.console.letter_page import (
     STEPS,
     awaited,
     redone,

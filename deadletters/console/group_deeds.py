@@ -9,7 +9,7 @@ from typing import Any
 from django.utils import timezone
 
 from deadletters import groups
-from deadletters.admin_asking import Deed, Sum, summed
+from deadletters.console.asking import Deed, Sum, summed
 from deadletters.forms import AssignForm, GroupReasonForm, NoteForm, SnoozeForm
 from deadletters.models import DeadLetterGroup
 from deadletters.results import Result

@@ -1,4 +1,4 @@
-"""What each recipient of a review may read of it: the files of their viewing scope (`reviews.scopes`).
+"""What each recipient of a review may read of it: the files of their viewing scope (`scopes`).
 
 A recipient is somebody whom this installation knows when an account has their mail address. What
 all the others are shown is settings.UNKNOWN_RECIPIENTS.
@@ -14,8 +14,8 @@ from django.contrib.auth import get_user_model
 from django.db.models.functions import Lower
 
 from notifications.messages.report import SEVERITIES, Report, ReportFinding, Since
+from reviews.audience.scopes import EVERYTHING, Scope, scopes_of
 from reviews.models import RecipientOrigin
-from reviews.scopes import EVERYTHING, Scope, scopes_of
 
 NAMED, EVERYBODY, NOBODY = "named", "everything", "nothing"  # values of UNKNOWN_RECIPIENTS
 NOTHING = Scope()

@@ -12,8 +12,8 @@ from django.urls import reverse
 from criticizer.failures import kind_with_code
 from criticizer.reauth import is_recent
 from deadletters import workflow
-from deadletters.admin_edit_page import lineage
-from deadletters.admin_letter_page import HELP, STEPS, current, facts_of, kept, steps_of
+from deadletters.console.edit_page import lineage
+from deadletters.console.letter_page import HELP, STEPS, current, facts_of, kept, steps_of
 from deadletters.forms import Console, OverrideForm, RemediateForm, ReplayForm, ResolveForm, TriageForm
 from deadletters.models import DeadLetter
 from deadletters.states import BEFORE_REPLAY, LetterStatus

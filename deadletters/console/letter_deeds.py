@@ -8,7 +8,7 @@ from typing import Any
 from django.urls import reverse
 
 from deadletters import batches, workflow
-from deadletters.admin_asking import Deed, Sum
+from deadletters.console.asking import Deed, Sum
 from deadletters.forms import (
     BatchForm,
     ManyValidateForm,

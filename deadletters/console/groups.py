@@ -27,11 +27,11 @@ from criticizer.failures import ErrorClass, kind_with_code
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import Circuit
 from criticizer.search import SearchGrammar, age, exact, flags, full_text, number
-from deadletters import admin_group_deeds as deeds
-from deadletters.admin_asking import AskingAdmin, OpenFirst, PageAdmin, chip
-from deadletters.admin_letter_deeds import BATCH_OF_GROUPS
-from deadletters.admin_letter_page import safe_link
-from deadletters.admin_sparkline import DAYS, counts_by_day, sentence, sparkline
+from deadletters.console import group_deeds as deeds
+from deadletters.console.asking import AskingAdmin, OpenFirst, PageAdmin, chip
+from deadletters.console.letter_deeds import BATCH_OF_GROUPS
+from deadletters.console.letter_page import safe_link
+from deadletters.console.sparkline import DAYS, counts_by_day, sentence, sparkline
 from deadletters.models import DeadLetter, DeadLetterGroup, DeadLetterGroupDay, DeadLetterGroupEvent
 from deadletters.results import SYSTEM
 from deadletters.states import OPEN_LETTER, GroupStatus, LetterStatus

@@ -12,10 +12,10 @@ import structlog
 from django.db.models import Count, QuerySet
 
 from criticizer.bounded import TookTooLong, at_most
+from reviews.audience.scopes import EVERYTHING, Scope
 from reviews.job_words import words_of_jobs
 from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
-from reviews.scopes import EVERYTHING, Scope
 from reviews.states import STAGE_ORDER, Stage, StageStatus
 
 log = structlog.get_logger(__name__)

@@ -22,13 +22,15 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from reviews import dashboard as figures
-from reviews import deeds, told
 from reviews import failure_codes as codes
-from reviews.dashboard_past import WINDOWS
+from reviews.audience import told
+from reviews.audience.scopes import Scope, scope_of
+from reviews.dashboard.past import WINDOWS
 from reviews.forms import ReviewFilter
-from reviews.listing import ListPage, list_page
 from reviews.models import ReviewJob
-from reviews.review_page import (
+from reviews.pages import deeds
+from reviews.pages.listing import ListPage, list_page
+from reviews.pages.review import (
     notices_of,
     progress_sentence,
     results_of,
@@ -36,7 +38,6 @@ from reviews.review_page import (
     stages_of,
     versions_of,
 )
-from reviews.scopes import Scope, scope_of
 
 # Seconds between two questions while something runs, and on a list where nothing does.
 BUSY_SECONDS = 2

@@ -11,8 +11,8 @@ import structlog
 from criticizer.failures import PermanentFailure
 from criticizer.models import SecurityEvent
 from reviews import artifacts, changes
+from reviews.audience.scopes import Scope, scope_of
 from reviews.models import Artifact, CoverageRow, FindingRow
-from reviews.scopes import Scope, scope_of
 
 log = structlog.get_logger(__name__)
 

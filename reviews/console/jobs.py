@@ -15,8 +15,8 @@ from criticizer.admin import ReadOnlyAdmin, state_column, titled
 from criticizer.failures import ErrorClass
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import Key, SearchGrammar, SearchProblem, age, exact, flags, number
+from reviews.audience.scopes import scope_of
 from reviews.models import Attempt, ReviewJob, StageRun
-from reviews.scopes import scope_of
 from reviews.states import ACTIVE_JOB, AttemptOutcome, JobStatus, Stage, StageStatus
 
 ERROR_CLASSES = [(name.value, name.value) for name in ErrorClass]

@@ -15,12 +15,12 @@ from deadletters.models import DeadLetter
 from deadletters.states import OPEN_LETTER
 from notifications.messages.report import ExcerptLine, ReportFinding
 from notifications.models import Delivery
-from reviews.highlight import CodeRow, excerpt_rows
-from reviews.listing import ReadFiles, in_stage_order, worst_first
+from reviews.audience.scopes import EVERYTHING, Scope
 from reviews.models import Attempt, CoverageRow, FindingRow, ReviewJob, StageRun
+from reviews.pages.highlight import CodeRow, excerpt_rows
+from reviews.pages.listing import ReadFiles, in_stage_order, worst_first
 from reviews.pipeline import AGGREGATE, why_not_acceptable
 from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, FindingSeverity
-from reviews.scopes import EVERYTHING, Scope
 from reviews.states import JobStatus, StageStatus
 from reviews.words import state_for_readers
 

@@ -24,10 +24,11 @@ from criticizer import dependencies, sql
 from criticizer.failures import Failure, Waiting
 from criticizer.periodic import Clock
 from criticizer.redaction import clean
-from reviews import intake, ledger, watching
+from reviews import intake, ledger
 from reviews.executor import HEARTBEAT
 from reviews.ledger import Event, Outcome
-from reviews.watching import Position, Step, Stream
+from reviews.polling import streams as watching
+from reviews.polling.streams import Position, Step, Stream
 
 log = structlog.get_logger(__name__)
 

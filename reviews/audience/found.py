@@ -15,8 +15,8 @@ from criticizer import dependencies
 from criticizer.failures import Failure
 from criticizer.redaction import clean
 from notifications.recipients import normalise
-from reviews import config, subscriptions
-from reviews.audience import scopes_of_addresses
+from reviews import config
+from reviews.audience import scopes_of_addresses, subscriptions
 from reviews.models import JobEvent, RecipientOrigin, RecipientsAre, ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.sources.base import Change, Source

@@ -24,8 +24,8 @@ from criticizer.admin import ReadOnlyAdmin, state_column, titled
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import SearchGrammar, age, exact, number
 from deadletters import edits
-from deadletters.admin_asking import OpenFirst, PageAdmin
-from deadletters.admin_edit_page import difference
+from deadletters.console.asking import OpenFirst, PageAdmin
+from deadletters.console.edit_page import difference
 from deadletters.forms import ReasonForm
 from deadletters.models import DeadLetter, LetterEdit
 from deadletters.results import Result

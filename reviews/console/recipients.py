@@ -15,11 +15,11 @@ from criticizer.admin import ReadOnlyAdmin, one_of, titled
 from notifications import preferences
 from notifications.models import RecipientPreference
 from notifications.recipients import normalise
+from reviews.audience.subscriptions import check_pattern
 from reviews.audit import PreferenceEvent, SubscriptionEvent, history_of
-from reviews.audited_admin import AuditedAdmin, EditsAdmin
+from reviews.console.audited import AuditedAdmin, EditsAdmin
 from reviews.forms import DeletionForm, ReasonedEdit
 from reviews.models import Subscription
-from reviews.subscriptions import check_pattern
 
 MAX_CHOSEN = 100
 

@@ -1,0 +1,1 @@
+"""This room in the console: what its admin is made of."""

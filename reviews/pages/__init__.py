@@ -1,0 +1,1 @@
+"""The reviewers' pages: what they show, and what their buttons do."""
