@@ -138,7 +138,7 @@ class Caretaker:
     def _probe(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
         """Start the harmless probes that are due, in a thread of their own: they wait for others."""
         is_busy = self._prober is not None and self._prober.is_alive()
-        if not is_busy and probes.any_due(row["name"] for row in connection.execute(probes.DUE)):
+        if not is_busy and connection.execute(probes.DUE, probes.askable()).fetchone():
             self._prober = probes.start_due()
 
     def _is_wedged(self, connection: psycopg.Connection[dict[str, Any]]) -> bool:

@@ -6,7 +6,9 @@
     half-open ── 2 probes in a row succeed ──► closed ;  any failure ──► open
 
 A probe is a real call. Where nobody calls for 15 s, and no work waits, it is the harmless
-question of `probes`, so that a circuit that nobody needs closes too.
+question of `probes`, so that a circuit that nobody needs closes too. Not where its answers say
+nothing: after refused credentials, and after a real probe that failed while the question was
+answered. `reason` then ends with `ONLY_A_CALL`, until a real probe succeeds.
 
 Every change is one guarded statement on the database's clock. A call remembers the generation
 it began under; what it reports under another one changes nothing. `dependencies` is the door.
@@ -22,10 +24,12 @@ from django.conf import settings
 from django.db import transaction
 
 from criticizer import outbox, sql
+from criticizer.failures import ErrorClass
 from criticizer.states import CircuitState
 
 log = structlog.get_logger(__name__)
 
+AUTH = frozenset({ErrorClass.AUTH_DENIED, ErrorClass.PERMISSION_DENIED})
 MIN_CALLS = 10
 AUTH_FAILURES_IN_A_ROW = 3
 COOL_DOWN_SECONDS = 30.0
@@ -37,6 +41,10 @@ PROBE_LEASE_SECONDS = 30.0
 HARMLESS_GRACE_SECONDS = 60.0
 # Half-open: how long a real call is awaited before a harmless question may be the probe.
 QUIET_SECONDS = 15.0
+
+# What `reason` ends with where harmless answers do not close the circuit.
+ONLY_A_CALL = "; only a real call closes it"
+ANSWERED = "answered"  # `probe_detail` while the harmless question is answered
 
 NOW = "statement_timestamp()"
 NO_PROBE = "probe_token = NULL, probe_expires_at = NULL, probe_successes = 0"
@@ -51,6 +59,9 @@ NOTE = """
   SELECT name, {change}, generation, actor, reason, retry_at FROM changed"""
 
 _NOT_CLOSED = "SELECT name, state FROM circuits WHERE state <> 'closed' ORDER BY name LIMIT 100"
+_NEED_A_CALL = f"""
+SELECT name FROM circuits
+ WHERE state = 'half_open' AND strpos(reason, '{ONLY_A_CALL}') > 0 ORDER BY name LIMIT 100"""  # noqa: S608
 
 _COUNT_SUCCESS = f"""
 WITH c AS (SELECT name, state, generation FROM circuits WHERE name = %(name)s),
@@ -118,7 +129,8 @@ refused AS (
          retry_at = CASE WHEN opens THEN {NOW} + make_interval(secs => %(cool_down)s) ELSE retry_at END,
          reason = CASE WHEN opens
                        THEN format('our credentials were refused %%s times in a row, the last with %%s',
-                                   auth_failures + 1, %(error_class)s::text) ELSE reason END,
+                                   auth_failures + 1, %(error_class)s::text) || '{ONLY_A_CALL}'
+                       ELSE reason END,
          actor = '', probe_detail = '', {NO_PROBE}
     FROM judged WHERE name = %(name)s
   RETURNING circuits.*),
@@ -155,8 +167,9 @@ probed AS (
          generation = generation + closes::int,
          changed_at = CASE WHEN closes THEN {NOW} ELSE changed_at END,
          retry_at = CASE WHEN closes THEN NULL ELSE {NOW} + make_interval(secs => %(quiet)s) END,
-         reason = CASE WHEN closes THEN '' ELSE reason END,
+         reason = CASE WHEN closes THEN '' ELSE replace(reason, '{ONLY_A_CALL}', '') END,
          auth_failures = 0,
+         probe_detail = CASE WHEN %(is_harmless)s THEN '{ANSWERED}' ELSE probe_detail END,
          probe_token = CASE WHEN probe_token = %(token)s OR closes THEN NULL ELSE probe_token END,
          probe_expires_at = CASE WHEN probe_token = %(token)s OR closes THEN NULL ELSE probe_expires_at END
     FROM judged WHERE circuits.name = judged.name
@@ -169,7 +182,10 @@ _PROBE_FAILED = f"""
 WITH changed AS (
   UPDATE circuits
      SET state = 'open', generation = generation + 1, changed_at = {NOW}, actor = '',
-         retry_at = {NOW} + make_interval(secs => %(cool_down)s), reason = %(reason)s,
+         retry_at = {NOW} + make_interval(secs => %(cool_down)s),
+         reason = %(reason)s || CASE WHEN %(is_auth)s OR strpos(reason, '{ONLY_A_CALL}') > 0
+                                       OR %(is_deaf)s AND probe_detail = '{ANSWERED}'
+                                     THEN '{ONLY_A_CALL}' ELSE '' END,
          probe_detail = %(detail)s, {NO_PROBE}
    WHERE name = %(name)s AND state = 'half_open' AND generation = %(generation)s
   RETURNING circuits.*),
@@ -210,6 +226,11 @@ def create(name: str) -> None:
 def not_closed() -> dict[str, str]:
     """Return name -> state of the circuits that are not closed, a hundred at most."""
     return {str(row["name"]): str(row["state"]) for row in sql.rows(_NOT_CLOSED)}
+
+
+def needing_a_call() -> set[str]:
+    """Return the half-open circuits that only a real call closes, a hundred at most."""
+    return {str(row["name"]) for row in sql.rows(_NEED_A_CALL)}
 
 
 def count_success(name: str, generation: int, pace_generation: int) -> None:
@@ -258,13 +279,19 @@ def lease_probe(name: str, *, has_harmless: bool) -> Probe | None:
     return Probe(found["generation"], found["probe_token"]) if found else None
 
 
-def probe_succeeded(name: str, probe: Probe) -> None:
+def probe_succeeded(name: str, probe: Probe, *, is_harmless: bool = False) -> None:
     """Count a probe that was answered: the second in a row closes the circuit."""
     # The circuit closes and the work that waits for it is due, or neither.
     with transaction.atomic():
         found = sql.row(
             _PROBE_SUCCEEDED,
-            {"name": name, "generation": probe.generation, "token": probe.token, "quiet": quiet_seconds()},
+            {
+                "name": name,
+                "generation": probe.generation,
+                "token": probe.token,
+                "quiet": quiet_seconds(),
+                "is_harmless": is_harmless,
+            },
         )
         if found is None:
             return
@@ -279,6 +306,7 @@ def probe_failed(name: str, probe: Probe, error_class: str, *, harmless_detail: 
 
     `harmless_detail`: what the harmless question was answered, where that was the probe.
     """
+    is_real = not harmless_detail
     if sql.rows(
         _PROBE_FAILED,
         {
@@ -286,6 +314,9 @@ def probe_failed(name: str, probe: Probe, error_class: str, *, harmless_detail: 
             "generation": probe.generation,
             "reason": f"a {'harmless ' if harmless_detail else ''}probe failed with {error_class}",
             "detail": harmless_detail,
+            "is_auth": is_real and error_class in AUTH,
+            # Whether anybody listens is what the harmless question finds out too.
+            "is_deaf": is_real and error_class != ErrorClass.NETWORK_UNREACHABLE,
             "cool_down": outbox.scaled(COOL_DOWN_SECONDS),
         },
     ):

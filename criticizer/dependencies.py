@@ -38,7 +38,6 @@ MAX_NAME = 128  # of the column
 SPREAD_SECONDS = 5.0  # over which the work that waits for one moment comes back
 LONGEST_WAIT_SECONDS = 60.0  # of work that is not told a moment; it is woken earlier when it can go on
 
-_AUTH = frozenset({ErrorClass.AUTH_DENIED, ErrorClass.PERMISSION_DENIED})
 _UNAVAILABLE = frozenset(
     {
         ErrorClass.NETWORK_TIMEOUT,
@@ -340,7 +339,7 @@ def _verdict(error: BaseException | None) -> _Verdict:
         return _Verdict.NOTHING
     if error.error_class is ErrorClass.RATE_LIMITED:
         return _Verdict.RATE
-    if error.error_class in _AUTH:
+    if error.error_class in circuit.AUTH:
         return _Verdict.AUTH
     return _Verdict.FAILURE if error.error_class in _UNAVAILABLE else _Verdict.SUCCESS
 

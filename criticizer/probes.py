@@ -1,24 +1,26 @@
 """Harmless probes: ask a dependency without doing anything (settings.CIRCUIT_PROBES).
 
 Open: one that is answered lets the next real call be the probe that decides; one that is not
-keeps the circuit open for another cool-down. Half-open, while nobody calls and no work waits:
-it is the probe itself, leased and counted as a real call is, so that a circuit that nobody
-needs closes too. A thread beside each cluster's caretaker asks; the lease on the circuit's row
-sees to it that one asks at a time.
+keeps the circuit open for another cool-down. Half-open, while nobody calls and no work waits,
+for the circuit or to be retried: it is the probe itself, leased and counted as a real call is,
+so that a circuit that nobody needs closes too. Not where only a real call closes it
+(`circuit.ONLY_A_CALL`): the next one, such as a replay, is the probe. A thread beside each
+cluster's caretaker asks; the lease on the circuit's row sees to it that one asks at a time.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import structlog
+from django.conf import settings
 from django.db import connection, transaction
 from django.utils.module_loading import import_string
 
 from criticizer import circuit, dependencies, forcing, outbox, sql
-from criticizer.circuit import COOL_DOWN_SECONDS, NO_PROBE, NOTE, NOW, PROBES_TO_CLOSE
+from criticizer.circuit import ANSWERED, COOL_DOWN_SECONDS, NO_PROBE, NOTE, NOW, ONLY_A_CALL, PROBES_TO_CLOSE
 from criticizer.failures import Failure
 from criticizer.redaction import clean
 from criticizer.states import CircuitState
@@ -31,9 +33,14 @@ LEASE_SECONDS = 30.0  # above the strict limits of every harmless probe
 _MAY_BE_ASKED = f"""
 coalesce(retry_at, changed_at) <= {NOW} AND (probe_expires_at IS NULL OR probe_expires_at <= {NOW})
    AND (state = 'open' OR state = 'half_open'
+        AND strpos(reason, '{ONLY_A_CALL}') = 0
         AND NOT EXISTS (SELECT FROM outbox_messages m WHERE m.waiting_for = circuits.name))"""
 
-DUE = f"SELECT name FROM circuits WHERE {_MAY_BE_ASKED} ORDER BY retry_at LIMIT 1000"  # noqa: S608
+DUE = f"""
+SELECT name, state FROM circuits
+ WHERE {_MAY_BE_ASKED}
+   AND EXISTS (SELECT FROM unnest(%(names)s::text[]) AS n (part) WHERE starts_with(name || ':', part || ':'))
+ ORDER BY retry_at LIMIT 1000"""  # noqa: S608
 
 _BEGIN = f"""
 UPDATE circuits SET probe_token = gen_random_uuid(),
@@ -44,7 +51,7 @@ RETURNING state, generation, probe_token"""  # noqa: S608
 _ANSWERED = f"""
 WITH changed AS (
   UPDATE circuits
-     SET state = 'half_open', generation = generation + 1, changed_at = {NOW}, probe_detail = 'answered',
+     SET state = 'half_open', generation = generation + 1, changed_at = {NOW}, probe_detail = '{ANSWERED}',
          retry_at = {NOW} + make_interval(secs => %(quiet)s), {NO_PROBE}
    WHERE name = %(name)s AND state = 'open' AND generation = %(generation)s
   RETURNING name, generation, NULL::timestamptz AS retry_at, actor,
@@ -77,13 +84,22 @@ class Turn:
 
 
 def due() -> list[str]:
-    """Return the circuits that nobody probes: open and cooled down, or half-open and not needed."""
-    return [str(row["name"]) for row in sql.rows(DUE)]
+    """Return the circuits to ask about: open and cooled down, or half-open and not needed."""
+    found = sql.rows(DUE, askable())
+    half_open = [str(row["name"]) for row in found if row["state"] == CircuitState.HALF_OPEN]
+    needed = _retried() if half_open else frozenset()
+    return [str(row["name"]) for row in found if row["name"] not in needed or row["name"] not in half_open]
 
 
-def any_due(names: Iterable[str]) -> bool:
-    """Say whether one of the circuits that `DUE` returned can be asked harmlessly: webhooks cannot."""
-    return any(dependencies.has_harmless_probe(name) for name in names)
+def askable() -> dict[str, list[str]]:
+    """Return the parameters of `DUE`: the beginnings of names that have a harmless question."""
+    return {"names": list(settings.CIRCUIT_PROBES)}
+
+
+def _retried() -> Collection[str]:
+    """Return the dependencies that failed work is going to call again."""
+    retried: Callable[[], Collection[str]] = import_string(settings.CIRCUIT_RETRIES)
+    return retried()
 
 
 def begin(name: str) -> Turn | None:
@@ -98,7 +114,7 @@ def begin(name: str) -> Turn | None:
 def answered(name: str, turn: Turn) -> None:
     """Open: let the next real call be the probe, and wake a few that wait for it. Half-open: count it."""
     if turn.is_probe:
-        circuit.probe_succeeded(name, turn.probe)
+        circuit.probe_succeeded(name, turn.probe, is_harmless=True)
         return
     parameters = {"name": name, "generation": turn.probe.generation, "quiet": circuit.quiet_seconds()}
     with transaction.atomic():

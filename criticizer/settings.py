@@ -453,6 +453,7 @@ CIRCUIT_PROBES = {
     "provider:slack": "notifications.probes.slack",
     "provider:swarm": "notifications.probes.swarm",
 }
+CIRCUIT_RETRIES = "reviews.retries.dependencies_to_retry"  # what failed work is going to call again
 CIRCUIT_CACHE_SECONDS = 0.5  # how long a process takes a closed circuit for closed
 
 # -- work -------------------------------------------------------------------------------------

@@ -168,6 +168,7 @@ def take_off(job_id: int, *, removed: Collection[str], added: Collection[str]) -
     """
     assert connection.in_atomic_block
     rows = Delivery.objects.filter(job_id=job_id, recipient__in=[*removed, *added])
+    digests.hold(rows)
     list(rows.select_for_update().order_by("pk"))  # a worker that is at one of them is waited for
     if problem := why_not_taken_off(job_id, removed=removed, added=added):
         return problem
@@ -175,6 +176,11 @@ def take_off(job_id: int, *, removed: Collection[str], added: Collection[str]) -
         if not ledger.move(row, DeliveryStatus.SUPERSEDED):
             raise RuntimeError("a guarded update of a delivery touched no row")
     return ""
+
+
+def leave_digests(job_id: int) -> int:
+    """Have what waits of a job told by itself, once it is reviewed anew; return how many there were."""
+    return ledger.leave_digests(job_id)
 
 
 def reset_failed(job_id: int) -> int:

@@ -6,15 +6,19 @@
     leave   a delivery is told alone after all
 
 Every delivery keeps its own frozen message, so that it can be told alone at any time. Of a closed
-digest the carrier's row goes through the protocol, and `ledger` moves the others with it. While no
-attempt may have arrived it can be opened again; after that its bytes stay. Writes no state.
+digest the carrier's row goes through the protocol, and `ledger` moves the others with it. Once it is
+proven that nothing arrived it is opened again; its bytes stay while that is in doubt, and when an
+operator has it resent, unless a review is taken out of it. Whoever changes deliveries of a digest
+holds the digest's row first. Writes no state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from typing import Any
 
 import structlog
 from django.db import connection
@@ -22,7 +26,8 @@ from django.db.models import DateTimeField, Exists, F, Func, OuterRef, Q, QueryS
 from django.db.models.functions import Coalesce, Least, Now
 
 from criticizer import outbox, sql
-from criticizer.failures import PermanentFailure, Waiting
+from criticizer.failures import Failure, PermanentFailure, Waiting
+from criticizer.retry import BACKOFF
 from notifications import frozen
 from notifications.job_port import jobs
 from notifications.messages import digest as messages
@@ -41,8 +46,19 @@ STALE_SECONDS = 300.0
 
 # Set by the first attempt that may have arrived: from then on its message stays as it is.
 DOUBTFUL = (SendOutcome.STARTED, SendOutcome.ACCEPTED, SendOutcome.AMBIGUOUS)
+_OPEN: dict[str, Any] = {
+    "closed_at": None,
+    "carrier": None,
+    "token": None,
+    "subject": "",
+    "payload": {},
+    "payload_sha256": "",
+}
 _LOCK = 7_100  # with the recipient's hash: two that join at once make one digest
 _LOCKED = "SELECT pg_advisory_xact_lock(%(lock)s, hashtext(%(recipient)s))"
+_ASKING = 7_101  # with the carrier's id: one job at a time asks about what its message became
+_ASKS = "SELECT pg_try_advisory_lock(%(lock)s, hashint8(%(carrier)s))"
+_ASKED = "SELECT pg_advisory_unlock(%(lock)s, hashint8(%(carrier)s))"
 # Not the time of the transaction, which may have waited for the lock.
 _CLOCK: Func = Func(function="clock_timestamp", output_field=DateTimeField())
 
@@ -81,7 +97,10 @@ def _due_at(minutes: int, not_after: datetime | None) -> datetime | None:
 def _open_digest(recipient: str, due_at: datetime) -> int:
     """Return the recipient's digest that takes one more, due no later than that; make it if need be."""
     opened = Digest.objects.filter(recipient=recipient, closed_at__isnull=True)
-    newest = opened.select_for_update(no_key=True).filter(due_at__gt=_CLOCK).order_by("-id").first()
+    # What was tried already, and waits for its next attempt, takes no more.
+    tried = Delivery.objects.filter(digest=OuterRef("pk"), attempts__gt=0)
+    open_yet = opened.select_for_update(no_key=True).filter(~Exists(tried), due_at__gt=_CLOCK)
+    newest = open_yet.order_by("-id").first()
     if newest is not None and waiting_in(newest.pk).count() < MAX_REVIEWS:
         opened.filter(pk=newest.pk).update(due_at=Least(F("due_at"), due_at))
         return newest.pk
@@ -121,10 +140,12 @@ def turn(row: Delivery) -> Delivery:
             seconds += outbox.scaled(FOLLOW_SECONDS)
         raise Waiting("", seconds, f"It is told in a digest, which is due at {digest.due_at:%H:%M:%S %Z}.")
     carrier = digest.carrier
-    if carrier is None or carrier.pk == now.pk:
+    if carrier is not None and carrier.pk == now.pk:
         return now
-    if carrier.digest_id != digest.pk or carrier.status != now.status:
-        # Given up or refused: what was to be told with it is told alone.
+    if carrier is None and now.status != DeliveryStatus.PENDING and _adopt(digest, now):
+        return Delivery.objects.get(pk=now.pk)
+    if carrier is None or carrier.digest_id != digest.pk or carrier.status != now.status:
+        # Gone, given up or refused: what was to be told with it is told alone.
         if leave(now):
             return Delivery.objects.get(pk=now.pk)
     elif (read_at - carrier.updated_at).total_seconds() > outbox.scaled(STALE_SECONDS):
@@ -132,9 +153,34 @@ def turn(row: Delivery) -> Delivery:
     raise is_taken()
 
 
+def _adopt(digest: Digest, row: Delivery) -> bool:
+    """Let a row in doubt carry its closed digest, whose carrier is gone with its job."""
+    gone = Digest.objects.filter(pk=digest.pk, closed_at__isnull=False, carrier__isnull=True)
+    return gone.update(carrier=row.pk) == 1
+
+
 def is_taken() -> Waiting:
     """Return what the job of a delivery does while another one sends their digest."""
     return Waiting("", outbox.scaled(FOLLOW_SECONDS), "It is told in a digest, which another review sends.")
+
+
+@contextmanager
+def alone_with(row: Delivery) -> Iterator[None]:
+    """Let one job at a time find out what became of a digest's message; raise Waiting for the others.
+
+    The jobs of all its reviews come at once, and looks at one moment prove no more than one look.
+    """
+    key = {"lock": _ASKING, "carrier": carrier_id(row)}
+    if not sql.value(_ASKS, key):
+        raise is_taken()
+    try:
+        now = Delivery.objects.get(pk=row.pk)
+        if (now.status, now.attempts) != (row.status, row.attempts):
+            raise is_taken()
+        yield
+    finally:
+        # A connection that was lost has let go of it.
+        sql.value(_ASKED, key)
 
 
 def _as_it_is(delivery_id: int) -> tuple[Delivery, datetime, int | None]:
@@ -264,12 +310,38 @@ def _readable(members: list[Delivery]) -> dict[int, Message]:
     return found
 
 
-def reopen(digest_id: int) -> None:
-    """Open a digest of which nothing was sent, for certain: whoever comes next closes it anew."""
-    doubtful = DeliveryAttempt.objects.filter(delivery=OuterRef("carrier"), outcome__in=DOUBTFUL)
-    Digest.objects.filter(pk=digest_id).exclude(Exists(doubtful)).update(
-        closed_at=None, carrier=None, token=None, subject="", payload={}, payload_sha256=""
-    )
+def hold(rows: QuerySet[Delivery]) -> list[int]:
+    """Lock the digests of deliveries, in one order, and return their ids; inside a transaction."""
+    named = rows.filter(digest__isnull=False).values("digest")
+    digests = Digest.objects.select_for_update(no_key=True).filter(pk__in=named).order_by("pk")
+    return list(digests.values_list("pk", flat=True))
+
+
+def hold_carrier(digest_id: int) -> int | None:
+    """Lock a digest and return the id of the delivery that carries it; inside a transaction."""
+    held = Digest.objects.select_for_update(no_key=True).filter(pk=digest_id)
+    return held.values_list("carrier_id", flat=True).first()
+
+
+def reopen(digest_id: int, failure: Failure | None = None) -> None:
+    """Open a digest of which nothing arrived, for certain: whoever comes next closes it anew.
+
+    After a failed attempt it is due again when one delivery alone would be: all its jobs together
+    try it as often as one of them would.
+    """
+    opened = Digest.objects.filter(pk=digest_id)
+    if failure is not None:
+        failed = (SendOutcome.NOT_SENT, SendOutcome.REJECTED)
+        tries = DeliveryAttempt.objects.filter(delivery__digest=digest_id, outcome__in=failed).count()
+        seconds = outbox.scaled(BACKOFF.delay(max(tries, 1), failure.retry_after_seconds))
+        opened.update(due_at=_CLOCK + timedelta(seconds=seconds))
+    opened.update(**_OPEN)
+
+
+def taken_out(digest_ids: Collection[int]) -> None:
+    """Open those that wait closed to be resent: a review was taken out of what they tell."""
+    waiting = Delivery.objects.filter(digest=OuterRef("pk"), status=DeliveryStatus.PENDING)
+    Digest.objects.filter(Exists(waiting), pk__in=digest_ids, closed_at__isnull=False).update(**_OPEN)
 
 
 def leave(row: Delivery) -> bool:

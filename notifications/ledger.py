@@ -146,7 +146,7 @@ def record_failure(claimed: Claim, outcome: SendOutcome, to: DeliveryStatus, fai
         )
         _close(claimed, outcome, **facts)
         if moved and to == DeliveryStatus.PENDING and claimed.digest_id is not None:
-            digests.reopen(claimed.digest_id)
+            digests.reopen(claimed.digest_id, failure)
     return moved
 
 
@@ -248,11 +248,14 @@ def move(
     changes: dict[str, Any] = dict(_facts(failure)) if failure else {}
     if clear_markers:
         changes |= _UNSENT_MARK
-    digest_id = row.digest_id
-    if digest_id is not None and to in _GIVEN_UP:
-        digest_id, changes["digest"] = None, None
+    digest_id, held = row.digest_id, []
     with transaction.atomic():
+        if digest_id is not None and to in _GIVEN_UP:
+            held = digests.hold(Delivery.objects.filter(pk=row.pk))
+            digest_id, changes["digest"] = None, None
         moved = _move(row.pk, digest_id, (row.status,), to, attempts=row.attempts, changes=changes)
+        if moved and held:
+            digests.taken_out(held)
         if moved and note:
             _note(row, *note)
         if moved and digest_id is not None and to == DeliveryStatus.PENDING:
@@ -282,9 +285,25 @@ def move_all(job_id: int, before: DeliveryStatus, to: DeliveryStatus) -> int:
 
     What is given up is told by none, and what is due again is told alone, now.
     """
-    return Delivery.objects.filter(job_id=job_id, status=before).update(
-        status=to, updated_at=Now(), error_class="", detail="", digest=None
+    rows = Delivery.objects.filter(job_id=job_id, status=before)
+    return _take_out(rows, status=to, error_class="", detail="")
+
+
+def leave_digests(job_id: int) -> int:
+    """Take what waits of a job that is reviewed anew out of its digests; return how many there were."""
+    return _take_out(
+        Delivery.objects.filter(job_id=job_id, status=DeliveryStatus.PENDING, digest__isnull=False)
     )
+
+
+def _take_out(rows: QuerySet[Delivery], **changes: Any) -> int:
+    """Update deliveries and take them out of their digests, which tell them no more."""
+    with transaction.atomic(savepoint=False):
+        held = digests.hold(rows)
+        changed = rows.update(digest=None, updated_at=Now(), **changes)
+        if held:
+            digests.taken_out(held)
+    return changed
 
 
 def confirm(delivery_id: int, detail: str) -> bool:
@@ -318,13 +337,16 @@ def _move(
         rows = rows.filter(attempts=attempts)
     if digest_id is None:
         return rows.update(status=to, updated_at=Now(), **changes) == 1
-    # The carrier is the guard: held first, so that the others cannot move without it.
+    # Held first, so that no other can move, take out or claim a review of it in between.
+    carrier_id = digests.hold_carrier(digest_id)
     held = rows.select_for_update(no_key=True).values_list("status", flat=True).first()
     if held is None:
         return False
-    carried = Q(digest=digest_id, digest__carrier=delivery_id, status=held)
-    together = Delivery.objects.filter(Q(pk=delivery_id) | carried)
-    return together.update(status=to, updated_at=Now(), **changes) > 0
+    together = Q(pk=delivery_id)
+    if carrier_id == delivery_id:
+        together |= Q(digest=digest_id, status=held)
+    # Without a join: a row that changed while this waited for it is judged as it is then.
+    return Delivery.objects.filter(together).update(status=to, updated_at=Now(), **changes) > 0
 
 
 def _attempts(row: Delivery) -> QuerySet[DeliveryAttempt]:

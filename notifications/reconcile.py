@@ -53,15 +53,23 @@ def settle_row(row: Delivery, provider: Provider | None) -> Finding:
     The row ends as SENT, as RECONCILING (ABSENT and REPEATABLE: whoever asked decides what
     is next) or as UNCERTAIN. Raises RetryableFailure when the provider could not be asked or
     another worker moved the row, and Waiting when it must not be asked now, or when the next
-    look proves nothing yet; the row stays RECONCILING.
+    look proves nothing yet; the row stays RECONCILING. Raises Waiting too when another job finds
+    out about their digest.
     """
+    if row.digest_id is None:
+        return _settle_row(row, provider)
+    with digests.alone_with(row):
+        return _settle_row(row, provider)
+
+
+def _settle_row(row: Delivery, provider: Provider | None) -> Finding:
     if row.notified_at is not None and not row.notification_id:
         _alert(row, "a time of notification without the provider's id")
     if row.status != DeliveryStatus.RECONCILING or row.notified_at is not None:
-        _must(ledger.doubt(row))
+        _must(row, ledger.doubt(row))
         row = ledger.read(row.pk)
     if accepted := ledger.accepted_id(row):
-        _must(ledger.back_fill(row, accepted, SendOutcome.FOUND, "an earlier attempt was accepted"))
+        _must(row, ledger.back_fill(row, accepted, SendOutcome.FOUND, "an earlier attempt was accepted"))
         return Finding.SENT
     if provider is None or is_elsewhere(row, provider):
         return _hold(row, "the provider that was asked to send it is not configured any more")
@@ -102,7 +110,7 @@ def _look(row: Delivery, provider: Provider, facts: Facts, *, noting: bool = Tru
             ledger.note_look(row, answer.evidence, answer.detail)
         return False
     found = answer.notification_id or row.notification_id or f"found:{question.message.token}"
-    _must(ledger.back_fill(row, found, SendOutcome.FOUND, "found at the provider"))
+    _must(row, ledger.back_fill(row, found, SendOutcome.FOUND, "found at the provider"))
     log.info("delivery_back_filled", delivery=row.pk, job=row.job_id)
     return True
 
@@ -123,7 +131,7 @@ def settle(job_id: int, providers: Mapping[str, Provider], *, may_go_on: bool = 
         try:
             finding = settle_row(row, providers.get(split(row.recipient)[0]))
             if finding is Finding.ABSENT:
-                _must(ledger.move(ledger.read(row.pk), DeliveryStatus.PENDING, clear_markers=True))
+                _must(row, ledger.move(ledger.read(row.pk), DeliveryStatus.PENDING, clear_markers=True))
             elif finding is Finding.REPEATABLE and not may_go_on:
                 _hold(ledger.read(row.pk), "the job ended before its attempt was repeated")
         except (Failure, Waiting) as error:
@@ -197,7 +205,7 @@ def audit_sent(
         try:
             finding = settle_row(row, providers.get(split(row.recipient)[0]))
             if finding is Finding.ABSENT:
-                _must(ledger.move(ledger.read(row.pk), DeliveryStatus.PENDING, clear_markers=True))
+                _must(row, ledger.move(ledger.read(row.pk), DeliveryStatus.PENDING, clear_markers=True))
         except (Failure, Waiting) as error:
             # It stays in reconciliation: nothing is sent before it is answered.
             log.warning("delivery_not_settled", delivery=row.pk, reason=_reason(error))
@@ -238,7 +246,7 @@ def _reason(error: Failure | Waiting) -> str:
 
 def _hold(row: Delivery, reason: str) -> Finding:
     failure = UncertainFailure(ErrorClass.DELIVERY_UNCERTAIN, Place.PROVIDER, reason)
-    _must(ledger.move(row, DeliveryStatus.UNCERTAIN, failure=failure))
+    _must(row, ledger.move(row, DeliveryStatus.UNCERTAIN, failure=failure))
     log.error("delivery_held", delivery=row.pk, job=row.job_id, reason=reason)
     return Finding.HELD
 
@@ -248,8 +256,10 @@ def _alert(row: Delivery, reason: str) -> None:
     log.error("delivery_evidence_missing", delivery=row.pk, job=row.job_id, reason=reason)
 
 
-def _must(moved: bool) -> None:
+def _must(row: Delivery, moved: bool) -> None:
     if not moved:
+        if row.digest_id is not None:
+            raise digests.is_taken()  # all the jobs of a digest come at once: no failure of any of them
         raise RetryableFailure(
             ErrorClass.WRITE_CONFLICT, Place.DATABASE, "another worker moved the delivery at the same time"
         )

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 import structlog
 from django.db import Error as DatabaseTrouble
 
-from criticizer import dependencies
+from criticizer import circuit, dependencies
 from criticizer.failures import (
     ErrorClass,
     Failure,
@@ -33,6 +33,7 @@ from notifications.decisions import (
     abandon_uncertain,
     cancel_unsent,
     confirm_delivered,
+    leave_digests,
     resend_uncertain,
     reset_failed,
     revive_cancelled,
@@ -56,6 +57,7 @@ __all__ = [
     "cancel_unsent",
     "confirm_delivered",
     "deliver",
+    "leave_digests",
     "prepare",
     "resend_uncertain",
     "reset_failed",
@@ -193,8 +195,17 @@ def _message(row: Delivery, provider: Provider | None) -> Message:
     except PermanentFailure as failure:
         # A row in reconciliation is not failed before its question is answered (004, 8.2).
         if row.status == DeliveryStatus.PENDING:
-            ledger.move(row, DeliveryStatus.FAILED, failure=failure)
+            _fail(row, failure)
         raise
+
+
+def _fail(row: Delivery, failure: PermanentFailure) -> None:
+    """Move a row that is not being sent to FAILED; raise Waiting when a digest took it meanwhile."""
+    is_moved = row.status == DeliveryStatus.PENDING and ledger.move(
+        row, DeliveryStatus.FAILED, failure=failure
+    )
+    if not is_moved and row.digest_id is not None:
+        raise digests.is_taken() from failure
 
 
 def _no_provider(recipient: str) -> str:
@@ -223,20 +234,12 @@ def _send(
         _wait_if_told(permit, failure)
         raise
     except PermanentFailure as failure:
-        # A refusal now says nothing about the attempt before it.
-        _record(
-            claimed,
-            SendOutcome.REJECTED,
-            DeliveryStatus.UNCERTAIN if in_doubt else DeliveryStatus.FAILED,
-            failure,
-        )
         if in_doubt:
+            # A refusal now says nothing about the attempt before it.
+            _record(claimed, SendOutcome.REJECTED, DeliveryStatus.UNCERTAIN, failure)
             permit.report(failure)
             raise _uncertain(row) from failure
-        if (waiting := permit.report(failure)) is not None:
-            # Not this row's failure: refused credentials of the provider hold all rows alike.
-            ledger.move(ledger.read(row.pk), DeliveryStatus.PENDING)
-            raise waiting from failure
+        _refused(row, claimed, permit, failure)
         raise
     except UncertainFailure as failure:
         if choices.is_hopeless(capabilities_for(provider, message.address)):
@@ -265,6 +268,26 @@ def _send(
     finally:
         permit.report(None)  # the provider answered, whatever the database did
     return Step.SENT
+
+
+def _refused(
+    row: Delivery, claimed: ledger.Claim, permit: dependencies.Permit, failure: PermanentFailure
+) -> None:
+    """Write a refusal down; raise Waiting where it is no failure of this row.
+
+    Refused credentials of the provider hold all rows alike: until the circuit has said so, nobody
+    sees the row as failed.
+    """
+    is_of_all = failure.error_class in circuit.AUTH
+    first = DeliveryStatus.PENDING if is_of_all else DeliveryStatus.FAILED
+    _record(claimed, SendOutcome.REJECTED, first, failure)
+    waiting = permit.report(failure)
+    if waiting is not None:
+        if not is_of_all:
+            ledger.move(ledger.read(row.pk), DeliveryStatus.PENDING)
+        raise waiting from failure
+    if is_of_all:
+        _fail(ledger.read(row.pk), failure)
 
 
 def _wait_if_told(permit: dependencies.Permit, failure: Failure) -> None:

@@ -15,6 +15,8 @@ from reviews import config
 
 log = structlog.get_logger()
 
+_ONLY_A_CALL = " with the next review or replay that needs it"
+
 
 def unserved_queues() -> list[str]:
     """Return the names of queues without a live worker; empty when that cannot be asked."""
@@ -60,7 +62,8 @@ def stopped_dependencies() -> list[str]:
         if states.get(name) == CircuitState.OPEN:
             sentences.append(f"{place} is not answering; {meanwhile}")
         elif states.get(name) == CircuitState.HALF_OPEN:
-            sentences.append(f"{place} is being tried again; {meanwhile}")
+            how = _ONLY_A_CALL if name in circuit.needing_a_call() else ""
+            sentences.append(f"{place} is being tried again{how}; {meanwhile}")
         elif states.get(name) == CircuitState.FORCED_OPEN:
             sentences.append(f"{place} is not called for now, on an operator's word; {meanwhile}")
     return sentences

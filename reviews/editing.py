@@ -87,13 +87,9 @@ def apply(job_id: int, change: Change, *, asked_by: str, approved_by: str, reaso
     if problem := decisions.take_off(job_id, removed=removed, added=added):
         return problem
     updated = ReviewJob.objects.filter(pk=job_id, status=JobStatus.DEAD_LETTERED).update(
+        # The origins stay, also of who is removed: added again, nobody knows more of them than before.
+        # Whom two operators name and nobody found they vouch for, as a request does.
         recipients=list(change.after[RECIPIENTS]),
-        # Whom two operators name was not found: they vouch for them, as a request does.
-        recipient_origins={
-            recipient: origin
-            for recipient, origin in job.recipient_origins.items()
-            if recipient not in removed
-        },
     )
     if updated != 1:
         raise RuntimeError(f"a guarded update of a job touched {updated} rows")

@@ -64,7 +64,8 @@ class IntakeOutcome(StrEnum):
 class IntakeResult:
     """`job_id` is the created or the original job; None on a conflict.
 
-    `not_added`: recipients of the request that the original job does not name; nobody tells them.
+    `not_added`: recipients of the request that the original job does not name; nobody tells them. None
+    while it has to find its own.
     """
 
     outcome: IntakeOutcome
@@ -184,7 +185,8 @@ def _original(
     outcome: IntakeOutcome, request: ReviewRequest, row: dict[str, Any], newest: int | None
 ) -> IntakeResult:
     """Answer with the job that is there, and with what of the request it does not have."""
-    named = () if row["recipients_are"] == "to_find" else json.loads(row["recipients"])
+    # Of a job whose recipients are to be found nobody can say yet whom it does not tell.
+    named = request.recipients if row["recipients_are"] == "to_find" else json.loads(row["recipients"])
     wanted = (request.changelist_id, request.review_version)
     return IntakeResult(
         outcome,

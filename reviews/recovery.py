@@ -13,6 +13,7 @@ from typing import Any
 from django.utils.module_loading import import_string
 
 from criticizer import dependencies, sql
+from criticizer.circuit import ONLY_A_CALL
 from criticizer.failures import Failure
 from criticizer.redaction import clean
 from criticizer.states import CircuitState
@@ -63,7 +64,7 @@ SELECT j.status,
                           AND t.outcome IN ('accepted', 'found', 'confirmed'))) AS proven
   FROM jobs j WHERE j.id = %(job)s"""
 
-_CIRCUITS = "SELECT name, state FROM circuits WHERE name = ANY(%(names)s)"
+_CIRCUITS = "SELECT name, state, reason FROM circuits WHERE name = ANY(%(names)s)"
 
 
 class JobRecovery:
@@ -169,7 +170,9 @@ class JobRecovery:
         if state in {CircuitState.CLOSED, CircuitState.FORCED_CLOSED}:
             return Check(title, True, words)
         if state == CircuitState.HALF_OPEN:
-            return Check(title, True, f"{words}: the next call tries it, at no cost of attempts")
+            only = ONLY_A_CALL.lstrip("; ") if row and ONLY_A_CALL in row["reason"] else ""
+            who = f"{only}, and a replay is one: it" if only else "the next call"
+            return Check(title, True, f"{words}: {who} tries it, at no cost of attempts")
         asked = self._asked.get(name)
         if state == CircuitState.OPEN and asked and asked.ok and dependencies.has_harmless_probe(name):
             return Check(

@@ -1,12 +1,16 @@
 """Reviewing a changelist again because a person asks: what the button does (specification 004, 6.2).
 
 The next version is requested through intake, as the API does it. The key is made of the changelist
-and the version, so that a form sent twice, or by two people at once, makes one review.
+and the version, so that a form sent twice, or by two people at once, makes one review, and of this
+installation's secret, so that nobody takes it through the API first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from django.db.models import QuerySet
+from django.utils.crypto import salted_hmac
 
 from reviews import config, intake
 from reviews.intake import IntakeOutcome, ReviewRequest
@@ -26,7 +30,8 @@ class Again:
 
 def key_of(changelist_id: str, version: int) -> str:
     """Return the idempotency key of a version that a person requests."""
-    return f"page:{changelist_id}:v{version}"
+    name = f"page:{changelist_id}:v{version}"
+    return f"{name}:{salted_hmac('reviews.pages.again', name, algorithm='sha256').hexdigest()[:16]}"
 
 
 def newer_than(job: ReviewJob) -> ReviewJob | None:
@@ -37,9 +42,14 @@ def newer_than(job: ReviewJob) -> ReviewJob | None:
     return newer.only("id", "review_version").first()
 
 
-def why_not(job: ReviewJob) -> str:
-    """Return why the job's changelist cannot be reviewed again from this version, or ""."""
+def why_not(job: ReviewJob, seen: QuerySet[ReviewJob]) -> str:
+    """Return why the job's changelist cannot be reviewed again from this version, or "".
+
+    `seen`: the jobs that whoever asks may see; others are not named.
+    """
     if newest := newer_than(job):
+        if not seen.filter(pk=newest.pk).exists():
+            return "A newer version of this changelist exists, which you do not see."
         version = newest.review_version
         return f"A newer version of this changelist exists: version {version}. Review that one again."
     if job.review_version >= LAST_VERSION:
@@ -61,11 +71,14 @@ def recipients_of(job: ReviewJob) -> tuple[str, ...]:
     return config.default_recipients() if finds_recipients(job) else tuple(job.recipients)
 
 
-def request(job: ReviewJob, actor: str) -> Again:
-    """Request the next version of the job's changelist; an older one still at work is superseded."""
+def request(job: ReviewJob, actor: str, seen: QuerySet[ReviewJob]) -> Again:
+    """Request the next version of the job's changelist; an older one still at work is superseded.
+
+    `seen`: the jobs that the actor may see; of others no version is named.
+    """
     version = job.review_version + 1
     if version > LAST_VERSION:
-        return Again(None, False, why_not(job))
+        return Again(None, False, why_not(job, seen))
     wanted = ReviewRequest(
         key_of(job.changelist_id, version),
         job.changelist_id,
@@ -79,7 +92,10 @@ def request(job: ReviewJob, actor: str) -> Again:
     if found.outcome is IntakeOutcome.CREATED:
         return Again(found.job_id, True, f"Version {version} was requested.")
     if found.outcome is IntakeOutcome.VERSION_CONFLICT:
-        return Again(None, False, f"Nothing was requested: version {found.newest_version} exists by now.")
+        newest = newer_than(job)
+        is_seen = newest is not None and seen.filter(pk=newest.pk).exists()
+        what = f"version {found.newest_version}" if is_seen else "a newer version"
+        return Again(None, False, f"Nothing was requested: {what} exists by now.")
     if not found.is_same_version:  # somebody posted another changelist under this key
         return Again(
             None,

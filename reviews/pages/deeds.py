@@ -37,7 +37,7 @@ class CancelForm(forms.Form):
 def offered(user: Any, job: ReviewJob) -> dict[str, bool]:
     """Say which deeds the page of a job offers to somebody."""
     return {
-        "may_review_again": user.has_perm(REQUEST) and not again.why_not(job),
+        "may_review_again": user.has_perm(REQUEST) and not again.why_not(job, scope_of(user).jobs()),
         "may_cancel": job.is_active and user.has_perm(CANCEL),
     }
 
@@ -70,14 +70,14 @@ def review_again(request: HttpRequest, job_id: int) -> HttpResponse:
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
     if request.method == "POST":
-        done = again.request(job, request.user.get_username())
+        done = again.request(job, request.user.get_username(), scope.jobs())
         level = messages.SUCCESS if done.is_new else messages.WARNING
         # Until its files are known, a review is hidden from those who do not see every file.
         can_see = done.job_id is not None and scope.jobs().filter(pk=done.job_id).exists()
         later = "" if can_see or done.job_id is None else " It appears here when its files are known."
         messages.add_message(request, level, done.said + later)
         return _to(done.job_id if can_see and done.job_id else job.pk)
-    if problem := again.why_not(job):
+    if problem := again.why_not(job, scope.jobs()):
         messages.warning(request, f"Nothing was requested. {problem}")
         return _to(job.pk)
     context = {

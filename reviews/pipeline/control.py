@@ -46,6 +46,8 @@ def replay(job_id: int, stage: Stage) -> bool:
         "SELECT id FROM stage_runs WHERE job_id = %(job)s AND stage = %(stage)s",
         {"job": job_id, "stage": stage.value},
     )
+    if stage is not Stage.NOTIFY:
+        sending.leave_digests(job_id)  # one that is due earlier would tell the review that is made anew
     sending.reset_failed(job_id)
     outbox.publish(AGGREGATE, first, MESSAGE, queue_of(stage))
     return True

@@ -107,17 +107,27 @@ def expire(job_ids: Collection[int]) -> int:
 
 
 # A worker that was sending when its job ended may have put the row back: nobody else would end it.
-_TIDY = """
-UPDATE deliveries d
-   SET status = CASE WHEN j.status = 'superseded' THEN 'superseded' ELSE 'cancelled' END, digest_id = NULL,
-       updated_at = now()
-  FROM jobs j
- WHERE j.id = d.job_id AND d.status = 'pending' AND j.status IN ('timed_out', 'cancelled', 'superseded')"""
+_LEFT = """
+SELECT DISTINCT d.job_id FROM deliveries d JOIN jobs j ON j.id = d.job_id
+ WHERE d.status = 'pending' AND j.status IN ('timed_out', 'cancelled', 'superseded') ORDER BY d.job_id"""
+_STILL_ENDED = """
+SELECT status FROM jobs WHERE id = %(job)s AND status IN ('timed_out', 'cancelled', 'superseded')
+   FOR NO KEY UPDATE SKIP LOCKED"""
+
+
+def _tidy() -> None:
+    for left in sql.rows(_LEFT):
+        with transaction.atomic():
+            status = sql.value(_STILL_ENDED, {"job": left["job_id"]})
+            if status == "superseded":
+                sending.supersede_unsent(left["job_id"])
+            elif status is not None:
+                sending.cancel_unsent(left["job_id"])
 
 
 def expire_overdue() -> int:
     """Time out every job that is past its deadline; return how many. Run by the maintenance."""
-    sql.rows(_TIDY)
+    _tidy()
     total = 0
     while True:
         overdue = sql.rows(

@@ -10,14 +10,23 @@ from __future__ import annotations
 
 import re
 
-# `[words](address)` with a scheme, and `![words](anything)`; `items[0](arg)` is code.
-_LINK = re.compile(
-    r"(!\[[^\]\n]{0,200}\](?=\()|\](?=\(\s{0,10}<?(?:[a-z][a-z0-9+.-]{0,30}:|//|www\.)))", re.IGNORECASE
+_BRACKET = re.compile(r"[\[\]]")
+# After `](`: an address that acts, or may once its entities and backslashes are read.
+_ACTING = re.compile(
+    r"\(\s*<?(?:[a-z][a-z0-9+.-]{0,30}\\?:|[/\\]{2}|www\.|[^\s<>]{0,200}?&(?:#\w{1,8}|\w{1,31});)",
+    re.IGNORECASE,
 )
+# `[label]: address` at the start of a line, of a quote or of an item: what `[words][label]` points to.
+_DEFINITION = re.compile(r"^([ \t>*+\d.)-]*\[(?:[^\[\]\\]|\\[\s\S]){1,999}\])(?=:)", re.MULTILINE)
+# `<scheme:address>`; `<std::string>` is code.
+_AUTOLINK = re.compile(r"(<[a-z][a-z0-9+.-]{1,31}):(?=[^:\s<>][^\s<>]*>)", re.IGNORECASE)
 _HOST = r"(?:(?!://)[^\s<>\"'`)/?#])*"
-# What mail programs make links of, each up to the end of its host.
+_DOTTED_HOST = r"(?=\w)[^\s<>\"'`()\[\]/\\?#.]+\.\w[^\s<>\"'`()\[\]/\\?#]*"
+# What mail programs and browsers make addresses of, each up to the end of its host.
 _ADDRESSES = (
     re.compile(rf"(?<=[a-z0-9+.-]):(?P<rest>//{_HOST})", re.IGNORECASE),
+    re.compile(rf"(?<=[a-z][a-z0-9+.-]):(?P<rest>[/\\]{{2,}}{_DOTTED_HOST})", re.IGNORECASE),
+    re.compile(rf"(?P<rest>(?<![\w:/\\])[/\\]{{2,}}{_DOTTED_HOST})", re.IGNORECASE),
     re.compile(rf"(?P<rest>(?<![a-z0-9])www\.{_HOST})", re.IGNORECASE),
     re.compile(r"(?<=(?<![a-z0-9])mailto):(?P<rest>(?=\S)[^\s:]*)", re.IGNORECASE),
 )
@@ -32,14 +41,35 @@ _UNSEEN = re.compile(
 def plain(text: str) -> str:
     """Return a model's text as plain text: every word of it, without a link or an unseen character.
 
-    `https://evil.example/x` becomes `https[:]//evil[.]example/x`, and a Markdown link
-    `[words] (address)`. Tags, comments and comparisons stay: who shows the text escapes it.
+    `https://evil.example/x` becomes `https[:]//evil[.]example/x`, a Markdown link `[words] (address)`,
+    the definition of one `[label] : address`. Tags, comments and comparisons stay, with what they do
+    where HTML acts: who shows the text escapes it.
     """
     text = _UNSEEN.sub("", _LINE_ENDS.sub("\n", text))
-    text = _LINK.sub(r"\1 ", text)
+    text = _without_links(text)
     for address in _ADDRESSES:
         text = address.sub(_broken, text)
-    return _LINK.sub(r"\1 ", text).strip()  # a bracket of ours may stand before a parenthesis
+    text = _AUTOLINK.sub(r"\1[:]", text)
+    return _without_links(text).strip()  # a bracket of ours may stand before a parenthesis
+
+
+def _without_links(text: str) -> str:
+    """Put a space into each `](` and `]:` that makes a link or an image; `items[0](argument)` is code."""
+    pieces, done = [], 0
+    opened: list[tuple[int, int]] = []  # where, and how many images are open with it
+    for bracket in _BRACKET.finditer(text):
+        at = bracket.start()
+        images = opened[-1][1] if opened else 0
+        if bracket.group() == "[":
+            opened.append((at, images + (text[at - 1 : at] == "!")))
+            continue
+        start = opened.pop()[0] if opened else 0
+        is_code = bool(start and not images and re.match(r"[\w)\]]", text[start - 1]))
+        if text[at + 1 : at + 2] == "(" and not (is_code and not _ACTING.match(text, at + 1)):
+            pieces.append(text[done : at + 1])
+            done = at + 1
+    text = " ".join([*pieces, text[done:]])
+    return _DEFINITION.sub(r"\1 ", text)
 
 
 def _broken(address: re.Match[str]) -> str:

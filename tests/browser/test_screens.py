@@ -38,6 +38,16 @@ def test_pictures_of_the_readme(visit: Visit, scheme: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures_of_the_desk_for_the_documentation(visit: Visit, scheme: str) -> None:
+    scenes.live_workers()
+    scenes.failures()
+    letter = DeadLetter.objects.get(status="remediated", error_class="AUTH_DENIED")
+    page = visit(f"/admin/deadletters/deadletter/{letter.pk}/change/", scenes.ann("operator"), scheme=scheme)
+    page.set_viewport_size({"width": 1280, "height": 1000})
+    page.screenshot(path=Path(DIRECTORY) / f"desk-{scheme}.png")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pictures_of_the_mail_for_the_documentation(visit: Visit, scheme: str) -> None:
     delivery = scenes.delivery_with_message()
     ann = scenes.ann(is_superuser=True)

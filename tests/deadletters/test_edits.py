@@ -19,7 +19,9 @@ from deadletters.states import BEFORE_REPLAY, BatchStatus, EditStatus, LetterSta
 from notifications import sending
 from notifications.models import Delivery, Digest
 from notifications.states import DeliveryStatus
+from reviews import audience
 from reviews.models import JobEvent, RecipientOrigin, RecipientsAre, ReviewJob
+from reviews.reports import report_of
 from tests import factories
 from tests.kernel.test_start import start
 
@@ -297,7 +299,8 @@ def test_the_job_has_its_new_recipients_and_its_history_says_who_decided(letter:
     )
     edits.approve(asked(letter).pk, actor="bob", reason="checked")
     job = ReviewJob.objects.get()
-    assert (job.recipients, job.recipient_origins) == ([ANN, CAROL], {ANN: "own"})
+    assert job.recipients == [ANN, CAROL]
+    assert job.recipient_origins == {ANN: "own", BOB: "perforce"}
     assert (job.status, job.recipients_are) == ("dead_lettered", "found")
     event = JobEvent.objects.get()
     assert event.actor == "bob"
@@ -305,6 +308,24 @@ def test_the_job_has_its_new_recipients_and_its_history_says_who_decided(letter:
     assert event.context["removed"] == [BOB]
     states = dict(Delivery.objects.values_list("recipient", "status"))
     assert states == {ANN: "sent", BOB: "superseded"}
+
+
+def test_who_is_removed_and_added_again_is_no_better_known_than_before(settings: Any) -> None:
+    settings.UNKNOWN_RECIPIENTS = "named"
+    letter = make_letter()
+    Delivery.objects.filter(recipient=BOB).delete()
+    ReviewJob.objects.update(
+        recipients_are=RecipientsAre.FOUND, recipient_origins={BOB: RecipientOrigin.PERFORCE}
+    )
+    assert edits.approve(asked(letter, [ANN, CAROL]).pk, actor="bob", reason="checked").ok
+    again = asked(letter.generations.get(), [ANN, BOB, CAROL])
+    assert edits.approve(again.pk, actor="bob", reason="checked").ok
+    job = ReviewJob.objects.get()
+    factories.FindingRowFactory(job=job, file="//depot/main/a.c")
+    factories.CoverageRowFactory(job=job, file="//depot/main/a.c")
+    shown = audience.reports_for(report_of(job), job.recipients, job.recipient_origins)
+    assert len(shown[CAROL].findings) == 1  # two operators vouch for her
+    assert len(shown[BOB].findings) == 0  # Perforce alone named him
 
 
 def test_nothing_makes_the_delivery_of_a_removed_recipient_due_again(letter: DeadLetter) -> None:

@@ -76,7 +76,8 @@ def test_ann_is_shown_who_is_told_and_requests_the_next_version(ann: Client) -> 
     assert (new.changelist_id, new.recipients, new.recipients_are) == (
         job.changelist_id, job.recipients, "given"
     )  # fmt: skip
-    assert (new.requested_by, new.idempotency_key) == ("ann", f"page:{job.changelist_id}:v2")
+    assert (new.requested_by, new.idempotency_key) == ("ann", again.key_of(job.changelist_id, 2))
+    assert new.idempotency_key.startswith(f"page:{job.changelist_id}:v2:")
     job.refresh_from_db()
     assert job.status == "succeeded"
 
@@ -95,7 +96,7 @@ def test_many_at_once_make_one_review() -> None:
 
     def ask(_: int) -> bool:
         try:
-            return again.request(ReviewJob.objects.get(pk=job.pk), "ann").is_new
+            return again.request(ReviewJob.objects.get(pk=job.pk), "ann", ReviewJob.objects.all()).is_new
         finally:
             connection.close()
 
@@ -154,6 +155,18 @@ def test_a_key_that_somebody_took_for_something_else_is_said(ann: Client) -> Non
     assert ReviewJob.objects.filter(changelist_id=job.changelist_id).count() == 1
 
 
+def test_a_key_that_can_be_guessed_blocks_nobody(ann: Client) -> None:
+    job = ended()
+    intake.request_review(ReviewRequest(f"page:{job.changelist_id}:v2", "99999"))
+    assert "Version 2 was requested." in said(post(ann, job, "again"))
+
+
+def test_the_key_depends_on_the_secret_of_the_installation(settings: Any) -> None:
+    here = again.key_of("12345", 2)
+    settings.SECRET_KEY = "of another installation"
+    assert again.key_of("12345", 2) != here
+
+
 def test_after_the_highest_version_there_is_none(ann: Client) -> None:
     job = ended(review_version=again.LAST_VERSION)
     assert "highest number" in page(ann, job, "again/")
@@ -169,9 +182,8 @@ def test_what_the_older_version_loses_is_said_first(ann: Client, status: JobStat
     assert "any more once version 2 exists" in page(ann, job, "again/")
 
 
-def test_somebody_who_sees_some_files_is_told_when_the_review_will_be_there() -> None:
-    job = ended()
-    factories.CoverageRowFactory(job=job, file="//depot/main/a.c")
+def reader_of_some_files() -> Client:
+    """Dave sees //depot/main/... and may request reviews."""
     user = factories.UserFactory(username="dave", reads=False)
     group = Group.objects.create(name="leads")
     group.permissions.set(factories.Permission.objects.filter(
@@ -181,6 +193,25 @@ def test_somebody_who_sees_some_files_is_told_when_the_review_will_be_there() ->
     user.groups.add(group)
     dave = Client()
     dave.force_login(user)
+    return dave
+
+
+def test_a_newer_version_that_somebody_does_not_see_is_not_named() -> None:
+    job = ended()
+    factories.CoverageRowFactory(job=job, file="//depot/main/a.c")
+    hidden = ended(changelist_id=job.changelist_id, review_version=7)
+    factories.CoverageRowFactory(job=hidden, file="//depot/secret/b.c")
+    dave = reader_of_some_files()
+    for answer in (page(dave, job, "again/"), said(post(dave, job, "again"))):
+        assert "Nothing was requested" in answer
+        assert "newer version" in answer
+        assert "version 7" not in answer
+
+
+def test_somebody_who_sees_some_files_is_told_when_the_review_will_be_there() -> None:
+    job = ended()
+    factories.CoverageRowFactory(job=job, file="//depot/main/a.c")
+    dave = reader_of_some_files()
     assert "mail:c…@example.com" in page(dave, job, "again/")
     answer = post(dave, job, "again")
     assert "It appears here when its files are known." in said(answer)

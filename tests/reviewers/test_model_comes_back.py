@@ -7,16 +7,20 @@ caretakers of the clusters call.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from criticizer import caretaker, circuit, dependencies, forcing, probes, sql
 from criticizer.broker import connect
-from criticizer.failures import Failure, Waiting
+from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure, Waiting
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage
 from criticizer.states import CircuitChange, CircuitState
+from reviews.context import stopped_dependencies
 from reviews.probes import model as ask_model
+from reviews.recovery import JobRecovery
+from tests import factories
 from tests.fakes.llm import FakeLlm
 
 LLM = "llm:openai"
@@ -233,3 +237,137 @@ def test_a_caretaker_asks_for_a_half_open_circuit_that_nobody_needs(settings: An
             keeper._probe(own)
     assert keeper._prober is None
     assert row().state == CircuitState.CLOSED
+
+
+# -- where harmless answers say nothing --------------------------------------------------------
+
+
+def refused() -> Failure:
+    return PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "HTTP 403")
+
+
+def broken(error_class: ErrorClass = ErrorClass.UPSTREAM_INTERNAL) -> Failure:
+    return RetryableFailure(error_class, Place.REVIEWER, "HTTP 500")
+
+
+def opened_by_refusals(settings: Any, server: FakeLlm) -> None:
+    """Completions are refused, the list of models is not."""
+    settings.LLM_BASE_URL = server.base_url
+    for _ in range(circuit.AUTH_FAILURES_IN_A_ROW):
+        dependencies.admit(LLM).report(refused())
+    time_passes()
+    assert probes.run_due() == 1
+
+
+def a_probe_failed(settings: Any, server: FakeLlm, failure: Callable[[], Failure] = broken) -> None:
+    """A real call fails while the list of models is answered."""
+    half_opened(settings, server)
+    dependencies.admit(LLM).report(failure())
+    time_passes()
+    assert probes.run_due() == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("stand", [opened_by_refusals, a_probe_failed])
+def test_what_the_question_does_not_find_out_its_answers_do_not_end(
+    settings: Any, stand: Callable[[Any, FakeLlm], None]
+) -> None:
+    with FakeLlm() as server:
+        stand(settings, server)
+        time_passes()
+        assert (probes.due(), probes.begin(LLM), probes.run_due()) == ([], None, 0)
+        assert row().state == CircuitState.HALF_OPEN
+        assert row().reason.endswith("; only a real call closes it")
+        assert circuit.needing_a_call() == {LLM}
+        # A replay is the probe: nobody is stuck. After it the question may be the second one.
+        dependencies.admit(LLM).report(None)
+        assert (row().state, circuit.needing_a_call()) == (CircuitState.HALF_OPEN, set())
+        time_passes()
+        assert probes.run_due() == 1
+    assert row().state == CircuitState.CLOSED
+
+
+@pytest.mark.django_db
+def test_refused_credentials_are_not_forgotten_when_the_next_probe_finds_nobody(settings: Any) -> None:
+    with FakeLlm() as server:
+        opened_by_refusals(settings, server)
+        dependencies.admit(LLM).report(broken(ErrorClass.NETWORK_UNREACHABLE))
+        time_passes()
+        assert probes.run_due() == 1
+        time_passes()
+        assert probes.run_due() == 0
+    assert row().reason == "a probe failed with NETWORK_UNREACHABLE; only a real call closes it"
+
+
+@pytest.mark.django_db
+def test_a_refused_probe_is_no_matter_of_the_question_either(settings: Any) -> None:
+    opened(settings)
+    sql.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")  # nobody asks harmlessly
+    dependencies.admit(LLM).report(refused())
+    assert row().reason == "a probe failed with AUTH_DENIED; only a real call closes it"
+
+
+@pytest.mark.django_db
+def test_a_server_that_goes_away_between_question_and_probe_comes_back_by_itself(settings: Any) -> None:
+    with FakeLlm() as server:
+        a_probe_failed(settings, server, lambda: broken(ErrorClass.NETWORK_UNREACHABLE))
+        for _ in range(circuit.PROBES_TO_CLOSE):
+            time_passes()
+            assert probes.run_due() == 1
+    assert row().state == CircuitState.CLOSED
+
+
+@pytest.mark.django_db
+def test_a_probe_that_fails_after_a_counted_answer_needs_a_call(settings: Any) -> None:
+    dependencies.check(LLM)
+    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    forcing.release(LLM, actor="ann", reason="INC-7 is over")
+    with FakeLlm() as server:
+        settings.LLM_BASE_URL = server.base_url
+        time_passes()
+        assert probes.run_due() == 1
+    dependencies.admit(LLM).report(broken())
+    assert row().reason == "a probe failed with UPSTREAM_INTERNAL; only a real call closes it"
+
+
+@pytest.mark.django_db
+def test_a_review_that_backs_off_is_work_that_waits(settings: Any) -> None:
+    job = factories.ReviewJobFactory(status="retryable_failed")
+    run = factories.StageRunFactory(job=job, stage="llm", status="retry_wait")
+    message = OutboxMessage.objects.create(
+        aggregate_type="stage_run", aggregate_id=run.pk, message_type="run_stage", queue="llm", retry_count=1
+    )
+    with FakeLlm() as server:
+        half_opened(settings, server)
+        time_passes()
+        assert (probes.due(), probes.run_due()) == ([], 0)
+        type(run).objects.update(stage="fetch")  # what backs off needs another server
+        assert probes.due() == [LLM]
+        type(run).objects.update(stage="llm")
+        message.delete()
+        assert probes.run_due() == 1
+
+
+@pytest.mark.django_db
+def test_what_cannot_be_asked_is_not_looked_for(settings: Any) -> None:
+    for name in ("provider:webhook:a.example.com", "llmx:openai", LLM):
+        circuit.create(name)
+    sql.rows("UPDATE circuits SET state = 'open', retry_at = now() - interval '1 second'")
+    assert probes.due() == [LLM]
+    settings.CIRCUIT_PROBES = {}
+    assert probes.due() == []
+
+
+@pytest.mark.django_db
+def test_pages_and_letters_say_whose_call_closes_it(settings: Any) -> None:
+    settings.LLM_REQUIRED = True
+    with FakeLlm() as server:
+        a_probe_failed(settings, server)
+    assert stopped_dependencies() == [
+        "The language model is being tried again with the next review or replay that needs it; reviews"
+        " wait and go on by themselves."
+    ]
+    assert JobRecovery()._circuits([LLM])[LLM].message == (
+        f"the circuit of {LLM} is half-open: only a real call closes it, and a replay is one: it tries it,"
+        " at no cost of attempts"
+    )

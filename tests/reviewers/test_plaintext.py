@@ -17,8 +17,10 @@ _UNSEEN = re.compile(
 # What acts somewhere: a scheme before an address, a Markdown link or image, www and mailto.
 _ACTS = re.compile(
     r"[a-z0-9+.-]://|\]\(\s*<?(?:[a-z][a-z0-9+.-]*:|//|www\.)|!\[[^\]\n]{0,200}\]\(|(?<![a-z0-9])www\."
-    r"|(?<![a-z0-9])mailto:\S",
-    re.IGNORECASE,
+    r"|(?<![a-z0-9])mailto:\S|(?<![\w:/\\])[/\\]{2,}[a-z0-9]+\.[a-z0-9]|file:[/\\]{2,}[a-z0-9]+\.[a-z0-9]"
+    r"|<[a-z][a-z0-9+.-]{1,31}:[^:\s<>][^\s<>]*>|^[ \t>]*\[[^\[\]\\]{1,200}\]:"
+    r"|(?<![\w)\]])\[[^\[\]!]*\]\(",
+    re.IGNORECASE | re.MULTILINE,
 )
 _PIECES = st.sampled_from(
     [
@@ -42,7 +44,16 @@ _PIECES = st.sampled_from(
         "www.",
         "mailto:",
         "javascript:",
+        "<javascript:",
         "data:",
+        "file:",
+        "evil.example",
+        "&#58;",
+        "\\\\",
+        "\\",
+        "]:",
+        "][1]",
+        "\n[1]: //evil.example",
         ":",
         "//",
         ".",
@@ -94,6 +105,11 @@ def test_nothing_in_it_acts_and_saying_it_twice_changes_nothing(text: str) -> No
         "std::map<b, i> m; table<p> t; x->y",
         "#include <string> and <a.h>",
         "call items[0](arg) then",
+        "a[i](x) and f(a)[0](&x); b[i][j](k)",
+        "x // comment",
+        "C:\\\\dir and \\\\n and C:\\\\dir\\\\a.txt and \\\\d+\\\\.\\\\d+",
+        "std::vector<std::string> v; d[key]: int = a[1:2]",
+        "the [note] and a//b.c",
         "the data:field and file:line of // a comment",
         "//depot/main/a.c and C:\\x\\y",
         "keep\ttabs\nand lines",
@@ -112,9 +128,9 @@ def test_code_and_markup_stay_as_they_were_written(text: str) -> None:
         ("[x](javascript:alert(1))", "[x] (javascript:alert(1))"),
         (
             "[![b](http://a.example/i.png)](//evil.example)",
-            "[![b] (http[:]//a[.]example/i.png)] (//evil.example)",
+            "[![b] (http[:]//a[.]example/i.png)] (//evil[.]example)",
         ),
-        ("[x]: https://evil.example", "[x]: https[:]//evil[.]example"),
+        ("[x]: https://evil.example", "[x] : https[:]//evil[.]example"),
         (
             "go to https://ann:pw@evil.example/login.php?x=1 now",
             "go to https[:]//ann:pw@evil[.]example/login.php?x=1 now",
@@ -123,6 +139,19 @@ def test_code_and_markup_stay_as_they_were_written(text: str) -> None:
         ("(www.evil.example)", "(www[.]evil[.]example)"),
         ("mailto:eve@evil.example", "mailto[:]eve@evil[.]example"),
         ("https:\u200b//evil.example", "https[:]//evil[.]example"),
+        ("[fix](https&#58;//evil.example/x)", "[fix] (https&#58;//evil[.]example/x)"),
+        ("see[fix](https&#58;//evil.example/x)", "see[fix] (https&#58;//evil[.]example/x)"),
+        ("see[fix](https\\://evil.example)", "see[fix] (https\\://evil.example)"),
+        ("![a [b]](https&#58;//evil.example/x.png)", "![a [b]] (https&#58;//evil[.]example/x.png)"),
+        ("[a](javascript&colon;alert(1))", "[a] (javascript&colon;alert(1))"),
+        ("<javascript:alert(1)>", "<javascript[:]alert(1)>"),
+        ("[a][1]\n\n[1]: //evil.example/x", "[a][1]\n\n[1] : //evil[.]example/x"),
+        ("> - [a\nb]: javascript&colon;alert(1)", "> - [a\nb] : javascript&colon;alert(1)"),
+        ("<img src=//evil.example/x.png>", "<img src=//evil[.]example/x.png>"),
+        ("<a href=//evil.example>", "<a href=//evil[.]example>"),
+        ("<a href=/\\evil.example>", "<a href=/\\evil[.]example>"),
+        ("file:\\\\evil.example\\x", "file[:]\\\\evil[.]example\\x"),
+        ("\\\\evil.example\\share", "\\\\evil[.]example\\share"),
     ],
 )
 def test_links_images_and_addresses_are_broken_and_lose_no_word(text: str, shown: str) -> None:
@@ -140,7 +169,27 @@ def test_what_nobody_sees_is_taken_out(text: str, shown: str) -> None:
     assert plain(text) == shown
 
 
-@pytest.mark.parametrize("piece", ["<", "![", "[](", "a:", "://", "www.", "mailto:", "](" + " " * 9, "\n!["])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<",
+        "![",
+        "[](",
+        "a:",
+        "://",
+        "www.",
+        "mailto:",
+        "](" + " " * 9,
+        "\n![",
+        "x[",
+        "x[](",
+        "[x",
+        "\n[1",
+        "//",
+        "\\\\a",
+        "<aa:",
+    ],
+)
 def test_hostile_text_takes_no_quadratic_time(piece: str) -> None:
     text = piece * (200_000 // len(piece))
     assert len(plain(text)) >= len(text.strip())

@@ -1,0 +1,441 @@
+"""Digests while several jobs, operators and the maintenance are at them at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from threading import Thread
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from criticizer import dependencies, sql
+from criticizer.failures import ErrorClass, PermanentFailure, RetryableFailure, Waiting
+from notifications import decisions, digests, ledger, sending
+from notifications.models import Delivery, DeliveryAttempt, Digest
+from notifications.providers.base import Capabilities, LookUpBy
+from notifications.states import DeliveryStatus
+from reviews import pipeline
+from reviews.models import ReviewJob
+from reviews.pipeline import control
+from reviews.states import Stage
+from tests.factories import StageRunFactory
+from tests.notifications.scripted import (
+    ANN,
+    ScriptedProvider,
+    crashed,
+    deliver,
+    not_sent,
+    outcomes,
+    refused,
+    unclear,
+)
+from tests.notifications.together import make_due, message_about, states, tell, waiting
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+D = DeliveryStatus
+
+
+_BLOCKED = """
+SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"""
+
+
+def elsewhere(work: Callable[[], Any]) -> Any:
+    """Do something on a connection of its own, to its end."""
+
+    def do() -> Any:
+        try:
+            return work()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(do).result()
+
+
+@contextmanager
+def meanwhile(work: Callable[[], Any], found: list[Any] | None = None) -> Iterator[list[Any]]:
+    """Begin something on another connection that has to wait for a lock of this one."""
+    is_within, found = found is not None, [] if found is None else found
+
+    def do() -> None:
+        try:
+            found.append(work())
+        except Exception as error:  # noqa: BLE001
+            found.append(error)
+        finally:
+            connection.close()
+
+    thread = Thread(target=do)
+    with transaction.atomic():
+        yield found
+        thread.start()
+        for _ in range(500):
+            if sql.value(_BLOCKED):
+                break
+            time.sleep(0.02)
+        else:
+            found.append("it did not wait")
+    if not is_within:
+        thread.join()
+
+
+# -- a review that is taken out ------------------------------------------------------------------
+
+
+def test_a_review_that_ends_after_proof_of_absence_is_not_told(asked: ScriptedProvider) -> None:
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    asked.script.extend([unclear(), not_sent()])
+    tell(jobs[:1], {"mail": asked})
+    tell(jobs[:1], {"mail": asked})
+    assert outcomes(rows[0]) == ["ambiguous", "absent", "not_sent"]
+    assert states(rows) == ["pending"] * 3
+    sending.cancel_unsent(jobs[1].pk)
+    make_due()
+    deliver(jobs[0], {"mail": asked})
+    assert asked.calls[-1].subject == "2 reviews: 2 high, 2 low (1, 3)"
+    sending.revive_cancelled(jobs[1].pk)
+    deliver(jobs[1], {"mail": asked})
+    assert states(rows) == ["sent"] * 3
+    assert asked.calls[-1].token == rows[1].token
+
+
+def test_what_an_ended_job_settles_as_absent_is_composed_without_it(asked: ScriptedProvider) -> None:
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    asked.script.append(unclear())
+    tell(jobs[:1], {"mail": asked})
+    assert sending.settle(jobs[0].pk, {"mail": asked}) == 0
+    sending.supersede_unsent(jobs[0].pk)
+    deliver(jobs[1], {"mail": asked})
+    assert states(rows) == ["superseded", "sent", "sent"]
+    assert asked.calls[-1].subject == "2 reviews: 2 high, 2 low (2, 3)"
+
+
+def taken_off(job: ReviewJob) -> None:
+    with transaction.atomic():
+        assert decisions.take_off(job.pk, removed=[ANN], added=[]) == ""
+
+
+def tidied(job: ReviewJob) -> None:
+    ReviewJob.objects.filter(pk=job.pk).update(status="cancelled", finished_at=Now())
+    pipeline.expire_overdue()
+
+
+def replayed(job: ReviewJob) -> None:
+    sending.leave_digests(job.pk)
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (lambda job: sending.cancel_unsent(job.pk), "cancelled"),
+        (taken_off, "superseded"),
+        (tidied, "cancelled"),
+        (replayed, "pending"),
+    ],
+)
+def test_what_an_operator_has_resent_leaves_out_what_was_taken_out(
+    end: Callable[[ReviewJob], object], status: str, mail: ScriptedProvider
+) -> None:
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    mail.script.append(unclear())
+    tell(jobs[:1], {"mail": mail})
+    assert sending.resend_uncertain(rows[0].pk, "ann", "not there")
+    assert Digest.objects.get().closed_at is not None, "it is resent as it was"
+    end(jobs[1])
+    deliver(jobs[0], {"mail": mail})
+    assert states(rows) == ["sent", status, "sent"]
+    assert mail.calls[-1].subject == "2 reviews: 2 high, 2 low (1, 3)"
+    assert mail.calls[-1].repeat_notice
+
+
+def test_a_digest_that_is_being_sent_is_not_opened(asked: ScriptedProvider) -> None:
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    crashed(rows[0], "maildir")
+    sending.cancel_unsent(jobs[1].pk)
+    sending.leave_digests(jobs[2].pk)
+    assert states(rows) == ["sending"] * 3
+    assert Digest.objects.get().carrier_id == rows[0].pk
+
+
+@pytest.mark.parametrize("stage", [Stage.FETCH, Stage.LLM, Stage.NOTIFY])
+def test_a_review_that_is_made_anew_is_not_told_as_it_was(stage: Stage, asked: ScriptedProvider) -> None:
+    jobs, rows = waiting("1", "2", "3", status="dead_lettered", finished_at=timezone.now())
+    with transaction.atomic():
+        StageRunFactory(job=jobs[1], stage=stage, status="succeeded")
+        assert control.replay(jobs[1].pk, stage)
+    make_due()
+    deliver(jobs[0], {"mail": asked})
+    if stage is Stage.NOTIFY:
+        assert states(rows) == ["sent"] * 3
+        return
+    assert states(rows) == ["sent", "pending", "sent"]
+    anew = message_about(jobs[1], ANN, "critical")
+    sending.prepare(jobs[1].pk, "2", jobs[1].review_version, {ANN: anew})
+    deliver(jobs[1], {"mail": asked})
+    assert asked.calls[-1] == anew
+    assert states(rows) == ["sent"] * 3
+
+
+# -- at once -------------------------------------------------------------------------------------
+
+
+def released(mail: ScriptedProvider) -> tuple[list[Any], list[Delivery]]:
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    mail.script.append(unclear())
+    tell(jobs[:1], {"mail": mail})
+    assert sending.resend_uncertain(rows[0].pk, "ann", "not there")
+    states(rows)
+    return jobs, rows
+
+
+def test_a_review_that_ends_while_its_digest_is_claimed_is_left_out(mail: ScriptedProvider) -> None:
+    jobs, rows = released(mail)
+    with meanwhile(lambda: deliver(jobs[0], {"mail": mail})) as found:
+        sending.cancel_unsent(jobs[1].pk)
+    assert found == [sending.Outcome(sent=1)]
+    assert states(rows) == ["sent", "cancelled", "sent"]
+    assert mail.calls[-1].subject == "2 reviews: 2 high, 2 low (1, 3)"
+
+
+def test_a_row_that_changed_by_other_means_does_not_move_with_the_carrier(mail: ScriptedProvider) -> None:
+    """Whatever holds no digest: the others are told, nobody's job fails."""
+    jobs, rows = released(mail)
+    with meanwhile(lambda: deliver(jobs[0], {"mail": mail})) as found:
+        Delivery.objects.filter(pk=rows[1].pk).update(status=D.CANCELLED, digest=None)
+    assert found == [sending.Outcome(sent=1)]
+    assert states(rows) == ["sent", "cancelled", "sent"]
+
+
+def test_what_is_proven_absent_while_it_is_claimed_waits_for_no_circle(asked: ScriptedProvider) -> None:
+    """Both hold the digest first: neither is the victim of a deadlock."""
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    asked.script.append(unclear())
+    tell(jobs[:1], {"mail": asked})
+    row = ledger.read(rows[0].pk)
+    real = digests.reopen
+    found: list[Any] = []
+
+    def reopen(*arguments: Any) -> None:
+        with meanwhile(lambda: ledger.claim(row, "maildir"), found):
+            pass
+        real(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digests, "reopen", reopen)
+        assert ledger.move(row, D.PENDING, clear_markers=True)
+    while not found:
+        time.sleep(0.02)
+    assert not isinstance(found[0], Exception)
+    assert found != ["it did not wait"]
+    assert len(set(states(rows))) == 1
+
+
+def test_a_refusal_of_all_is_seen_by_nobody_before_the_circuit_has_spoken(asked: ScriptedProvider) -> None:
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    seen: list[list[str]] = []
+    real = dependencies.Permit.report
+
+    def report(permit: dependencies.Permit, error: BaseException | None) -> Waiting | None:
+        seen.append(states(rows))
+        return real(permit, error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dependencies.Permit, "report", report)
+        asked.script.append(refused(ErrorClass.AUTH_DENIED))
+        (found,) = tell(jobs[:1], {"mail": asked})
+    assert isinstance(found, PermanentFailure)
+    assert seen == [["pending"] * 3]
+    assert states(rows) == ["failed", "pending", "pending"]
+
+
+def test_a_refused_probe_leaves_all_of_a_digest_as_it_was(asked: ScriptedProvider, settings: Any) -> None:
+    settings.CIRCUIT_PROBES = {}
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    dependencies.check("provider:maildir")
+    sql.rows("UPDATE circuits SET state = 'open', retry_at = now() - interval '1 hour'")
+    dependencies.forget()
+    asked.script.append(refused(ErrorClass.AUTH_DENIED))
+    (found,) = tell(jobs[:1], {"mail": asked})
+    assert isinstance(found, Waiting)
+    assert states(rows) == ["pending"] * 3
+    assert Digest.objects.get().closed_at is None
+
+
+def test_a_row_that_another_took_while_it_was_refused_is_not_failed(asked: ScriptedProvider) -> None:
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    real = dependencies.Permit.report
+
+    def report(permit: dependencies.Permit, error: BaseException | None) -> Waiting | None:
+        patch.setattr(dependencies.Permit, "report", real)
+        make_due()
+        assert elsewhere(lambda: ledger.claim(ledger.read(rows[1].pk), "maildir"))
+        return real(permit, error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dependencies.Permit, "report", report)
+        asked.script.append(refused(ErrorClass.AUTH_DENIED))
+        (found,) = tell(jobs[:1], {"mail": asked})
+    assert isinstance(found, Waiting)
+    assert states(rows) == ["sending"] * 3
+
+
+def test_after_a_failure_no_other_job_tries_at_once(asked: ScriptedProvider) -> None:
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    asked.script.append(not_sent(wait=60.0))
+    first, *others = tell(jobs, {"mail": asked})
+    assert isinstance(first, RetryableFailure)
+    assert all(isinstance(other, Waiting) and other.seconds > 50 for other in others)
+    assert len(asked.calls) == 1
+    assert [row.attempts for row in rows if states(rows)] == [1, 1, 1]
+    # What comes meanwhile is told by itself, or in another one.
+    _, (later,) = waiting("4")
+    assert later.digest_id != rows[0].digest_id
+
+
+def test_each_try_of_a_digest_waits_longer(asked: ScriptedProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+    monkeypatch.setattr(
+        digests, "BACKOFF", replace_delay(lambda attempt, retry_after: (tries.append(attempt), 60.0)[1])
+    )
+    jobs, _ = waiting("1", "2", "3")
+    for job in jobs:
+        make_due()
+        asked.script.append(not_sent())
+        tell([job], {"mail": asked})
+    assert tries == [1, 2, 3], "of the digest, whoever's job made it"
+
+
+def replace_delay(delay: Callable[[int, float | None], float]) -> Any:
+    class Recorded:
+        pass
+
+    found: Any = Recorded()
+    found.delay = delay
+    return found
+
+
+# -- finding out ---------------------------------------------------------------------------------
+
+
+def stale(rows: list[Delivery]) -> None:
+    pks = [row.pk for row in rows]
+    Delivery.objects.filter(pk__in=pks).update(
+        updated_at=Now() - timedelta(seconds=digests.STALE_SECONDS + 1)
+    )
+
+
+def test_jobs_that_take_over_at_once_look_once() -> None:
+    spaced = Capabilities(
+        key_window_seconds=0.0,
+        look_up=frozenset({LookUpBy.KEY}),
+        resends_after_absence=None,
+        looks=3,
+        look_spacing_seconds=405.0,
+    )
+    asked = ScriptedProvider("maildir", capabilities=spaced)
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    crashed(rows[0], "maildir")
+    stale(rows)
+    real = asked.look_up
+    others: list[object] = []
+    began: list[bool] = []
+
+    def look_up(question: Any) -> Any:
+        if not began:
+            began.append(True)
+            stale(rows)
+            others.extend(elsewhere(lambda: tell(jobs[1:], {"mail": asked})))
+        return real(question)
+
+    asked.look_up = look_up  # type: ignore[method-assign]
+    (found,) = tell(jobs[:1], {"mail": asked})
+    assert [type(other) for other in [found, *others]] == [Waiting] * 3
+    assert len(asked.looked_up) == 1
+    assert outcomes(rows[0]) == ["ambiguous", "absent"]
+    stale(rows)
+    assert [type(again) for again in tell(jobs, {"mail": asked})] == [Waiting] * 3
+    assert len(asked.looked_up) == 1, "the lock was given back, and the next look is not due"
+
+
+def test_two_jobs_that_doubt_one_carrier_cost_no_attempt(
+    asked: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    crashed(rows[0], "maildir")
+    stale(rows)
+    real = ledger.doubt
+
+    def doubt(row: Delivery) -> bool:
+        monkeypatch.setattr(ledger, "doubt", real)
+        assert elsewhere(lambda: real(row))
+        return real(row)
+
+    monkeypatch.setattr(ledger, "doubt", doubt)
+    (found,) = tell(jobs[1:2], {"mail": asked})
+    assert isinstance(found, Waiting)
+    assert deliver(jobs[0], {"mail": asked}).sent == 1
+    assert states(rows) == ["sent"] * 3
+
+
+def test_what_another_settled_before_the_lock_was_taken_is_read_anew(asked: ScriptedProvider) -> None:
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    crashed(rows[0], "maildir")
+    before = ledger.read(rows[0].pk)
+    assert deliver(jobs[0], {"mail": asked}).sent == 1
+    with pytest.raises(Waiting):
+        sending.reconcile.settle_row(before, asked)
+    assert states(rows) == ["sent"] * 3
+
+
+@pytest.mark.parametrize("status", [D.PENDING, D.SENDING])
+def test_the_others_of_a_carrier_that_is_gone_are_told(status: str, asked: ScriptedProvider) -> None:
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    crashed(rows[0], "maildir")
+    if status == D.PENDING:
+        ledger.move(ledger.read(rows[0].pk), D.UNCERTAIN)
+        assert sending.resend_uncertain(rows[0].pk, "ann", "not there")
+    DeliveryAttempt.objects.all().delete()
+    Digest.objects.update(carrier=None)
+    Delivery.objects.filter(pk=rows[0].pk).delete()
+    tell(jobs[1:], {"mail": asked})
+    assert states(rows[1:]) == ["sent", "sent"]
+    assert max(asked.arrived.values()) == 1
+
+
+def test_a_row_that_is_taken_while_it_is_found_unfit_is_not_failed(
+    asked: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, rows = waiting("1", "2", "3")
+    make_due()
+    failure = refused(ErrorClass.RECIPIENT_REJECTED)
+
+    def suppressed(recipient: str) -> None:
+        assert elsewhere(lambda: ledger.claim(ledger.read(rows[1].pk), "maildir"))
+        raise failure
+
+    monkeypatch.setattr("notifications.suppressions.refuse_suppressed", suppressed)
+    (found,) = tell(jobs[:1], {"mail": asked})
+    assert isinstance(found, Waiting)
+    assert states(rows) == ["sending"] * 3
