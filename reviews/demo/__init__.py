@@ -22,7 +22,7 @@ REPOSITORY = "demo"  # in GIT_REPOSITORIES
 START_SECONDS = 60.0
 REVIEW_SECONDS = 150.0
 RECIPIENT = "mail:demo@example.com"
-BASE_DIR = Path(__file__).resolve().parent.parent
+BASE_DIR = Path(__file__).resolve().parents[2]
 _FINAL = {"succeeded", "dead_lettered", "timed_out", "cancelled", "superseded"}
 
 
