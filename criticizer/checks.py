@@ -108,7 +108,7 @@ def perforce_server(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Ch
 @register(TAG)
 def configured_recipients(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """Look at the channels of recipients that the configuration names (criticizer.W005, W006)."""
-    needed = {"slack": ("SLACK_BOT_TOKEN",), "swarm": ("SWARM_URL",)}
+    needed = {"slack": "SLACK_BOT_TOKEN", "swarm": "SWARM_URL"}
     found: list[CheckMessage] = []
     for variable in ("DEFAULT_RECIPIENTS", "OPERATOR_ALERTS"):
         channels = {recipient.partition(":")[0].lower() for recipient in getattr(settings, variable)}
@@ -116,12 +116,12 @@ def configured_recipients(app_configs: Sequence[Any] | None, **kwargs: Any) -> l
             found.append(_unsigned(f"{variable} names webhooks, which go out unsigned", "criticizer.W005"))
         found += [
             checks.Warning(
-                f"{variable} names a recipient of {channel}, but {names[0]} is not set: it fails.",
-                hint=f"Set {names[0]}, or take the recipient out.",
+                f"{variable} names a recipient of {channel}, but {name} is not set: it fails.",
+                hint=f"Set {name}, or take the recipient out.",
                 id="criticizer.W006",
             )
-            for channel, names in needed.items()
-            if channel in channels and not all(getattr(settings, name) for name in names)
+            for channel, name in needed.items()
+            if channel in channels and not getattr(settings, name)
         ]
     return found
 

@@ -85,10 +85,9 @@ def words(data: Sequence[DataField], change: Change) -> str:
     """Return what a change does, in one line: `Recipients: mail:a@… added, mail:b@… removed`."""
     labels = {field.name: field.label for field in data}
     parts = []
-    for name, after in change.after.items():
-        before = change.before.get(name, ())
-        said = [f"{line} added" for line in after if line not in before]
-        said += [f"{line} removed" for line in before if line not in after]
+    for name in change.after:
+        said = [f"{line} added" for line in change.added(name)]
+        said += [f"{line} removed" for line in change.removed(name)]
         if said:
             parts.append(f"{labels.get(name, name)}: {', '.join(said)}")
     return "; ".join(parts) or "nothing changes"

@@ -139,6 +139,14 @@ class Change:
     before: Mapping[str, Sequence[str]]
     after: Mapping[str, Sequence[str]]
 
+    def added(self, field: str) -> list[str]:
+        """Return the lines that a field gets."""
+        return [line for line in self.after[field] if line not in self.before.get(field, ())]
+
+    def removed(self, field: str) -> list[str]:
+        """Return the lines that a field loses."""
+        return [line for line in self.before.get(field, ()) if line not in self.after[field]]
+
 
 class Recovery(Protocol):
     """The port to the room whose jobs fail (settings.DEADLETTER_RECOVERY).

@@ -44,8 +44,6 @@ FOLLOW_SECONDS = 3.0  # the others look so much later than the first, and so oft
 # Nobody has touched its carrier for so long: its worker, or its job, is gone. As in the audit.
 STALE_SECONDS = 300.0
 
-# Set by the first attempt that may have arrived: from then on its message stays as it is.
-DOUBTFUL = (SendOutcome.STARTED, SendOutcome.ACCEPTED, SendOutcome.AMBIGUOUS)
 _OPEN: dict[str, Any] = {
     "closed_at": None,
     "carrier": None,

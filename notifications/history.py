@@ -8,9 +8,8 @@ from django.utils import timezone
 from notifications.choices import Facts, Look
 from notifications.models import Delivery
 from notifications.providers.base import Evidence
-from notifications.states import SendOutcome
+from notifications.states import DOUBTFUL, SendOutcome
 
-_DOUBTFUL = {SendOutcome.STARTED, SendOutcome.ACCEPTED, SendOutcome.AMBIGUOUS}
 _LOOKS = {SendOutcome.ABSENT: Evidence.ABSENT, SendOutcome.UNKNOWN: Evidence.UNKNOWN}
 
 
@@ -29,7 +28,7 @@ def facts(row: Delivery) -> Facts:
             first, looks, resends = None, [], 0
         elif outcome in _LOOKS:
             looks.append(Look(_LOOKS[SendOutcome(outcome)], (finished_at or started_at).timestamp()))
-        elif outcome in _DOUBTFUL:
+        elif outcome in DOUBTFUL:
             resends += any(look.evidence is Evidence.ABSENT for look in looks)
             looks = []
             first = first or started_at

@@ -14,7 +14,7 @@ from notifications.frozen import token_for
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Message
 from notifications.recipients import split
-from notifications.states import DeliveryStatus
+from notifications.states import DOUBTFUL, DeliveryStatus
 
 
 def prepare(
@@ -43,7 +43,7 @@ def prepare(
     ]
     doubtful = DeliveryAttempt.objects.filter(
         delivery=OuterRef("pk"),
-        outcome__in=digests.DOUBTFUL,
+        outcome__in=DOUBTFUL,
     )
     with transaction.atomic():
         Delivery.objects.bulk_create(rows, ignore_conflicts=True)

@@ -61,6 +61,10 @@ class SendOutcome(models.TextChoices):
     ABANDONED = "abandoned", "Abandoned by an operator"
 
 
+# Of an attempt that may have reached the recipient.
+DOUBTFUL = (SendOutcome.STARTED, SendOutcome.ACCEPTED, SendOutcome.AMBIGUOUS)
+
+
 class DeliveryState(models.TextChoices):
     """What a mail service reported after it took a mail; no report changes a DeliveryStatus."""
 

@@ -83,7 +83,7 @@ def apply(job_id: int, change: Change, *, asked_by: str, approved_by: str, reaso
     if problem := _why_not(job, change):
         return problem
     assert job is not None
-    removed, added = _difference(change)
+    removed, added = change.removed(RECIPIENTS), change.added(RECIPIENTS)
     if problem := decisions.take_off(job_id, removed=removed, added=added):
         return problem
     updated = ReviewJob.objects.filter(pk=job_id, status=JobStatus.DEAD_LETTERED).update(
@@ -120,14 +120,5 @@ def _why_not(job: ReviewJob | None, change: Change) -> str:
         return "its recipients are not found yet"
     if list(change.before.get(RECIPIENTS, ())) != job.recipients:
         return "its recipients changed since the edit was asked for"
-    removed, added = _difference(change)
+    removed, added = change.removed(RECIPIENTS), change.added(RECIPIENTS)
     return decisions.why_not_taken_off(job.pk, removed=removed, added=added)
-
-
-def _difference(change: Change) -> tuple[list[str], list[str]]:
-    """Return who is removed and who is added."""
-    before, after = change.before[RECIPIENTS], change.after[RECIPIENTS]
-    return (
-        [recipient for recipient in before if recipient not in after],
-        [recipient for recipient in after if recipient not in before],
-    )

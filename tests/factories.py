@@ -14,7 +14,8 @@ from typing import Any
 
 import factory
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Permission
+from django.contrib.auth.models import Group, Permission
+from django.test import Client
 from factory.django import DjangoModelFactory
 
 from criticizer.failures import ErrorClass
@@ -74,6 +75,15 @@ class UserFactory(DjangoModelFactory[Any]):
             names = ("view_reviewjob", "view_all_files")
             found = Permission.objects.filter(content_type__app_label="reviews", codename__in=names)
             self.user_permissions.add(*found)  # type: ignore[attr-defined]
+
+
+def staff_client(name: str, role: str) -> Client:
+    """Return a client at which one of the staff, who has the role, is logged in."""
+    user = UserFactory(username=name, is_staff=True)
+    user.groups.add(Group.objects.get(name=role))
+    client = Client()
+    client.force_login(user)
+    return client
 
 
 class OutboxMessageFactory(_Row):

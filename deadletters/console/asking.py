@@ -27,6 +27,7 @@ from django.utils.safestring import SafeString
 
 from criticizer.keyset import BY, KeysetChangeList
 from deadletters.forms import Console
+from deadletters.results import Result
 
 MAX_CHOSEN = 10_000
 MAX_SHOWN = 50  # rows that a question lists by name
@@ -172,6 +173,19 @@ class AskingAdmin(admin.ModelAdmin[Any]):
 def linked(text: str, address: str, link: str) -> SafeString | str:
     """Return a message that ends with a link, when there is an address."""
     return format_html('{} <a href="{}">{}</a>.', text, address, link) if address else text
+
+
+def sentence(text: str) -> str:
+    """Return what the domain says as a sentence for people."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def say(
+    desk: admin.ModelAdmin[Any], request: HttpRequest, result: Result, refused: str = "Nothing was done"
+) -> None:
+    """Tell on the next page what a step came to."""
+    text = sentence(result.message) if result.ok else f"{refused}: {result.message.rstrip('.')}."
+    desk.message_user(request, text, messages.SUCCESS if result.ok else messages.WARNING)
 
 
 class PageAdmin(admin.ModelAdmin[Any]):

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
@@ -32,7 +32,7 @@ from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.reauth import is_recent
 from criticizer.search import SearchGrammar, age, exact
 from deadletters import batches
-from deadletters.console.asking import PageAdmin
+from deadletters.console.asking import PageAdmin, say
 from deadletters.console.batch_page import (
     chosen_by,
     dry_run_sentence,
@@ -161,11 +161,6 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     def _back(self, batch_id: int) -> HttpResponseRedirect:
         return HttpResponseRedirect(reverse("admin:deadletters_replaybatch_change", args=[batch_id]))
 
-    def _say(self, request: HttpRequest, result: Result) -> None:
-        text = result.message.rstrip(".")
-        said = f"{text[:1].upper()}{text[1:]}." if result.ok else f"Nothing was done: {text}."
-        self.message_user(request, said, messages.SUCCESS if result.ok else messages.WARNING)
-
     # -- the batch ----------------------------------------------------------------------------
 
     def row_page(self, request: HttpRequest, row: ReplayBatch) -> HttpResponse:
@@ -273,11 +268,11 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         actor = request.user.get_username()
         result = batches.configure(batch.pk, actor=actor, row_version=batch.row_version, **form.cleaned_data)
         if result.ok and request.POST.get("do") == "check":
-            self._say(request, Result(True, dry_run_sentence(batches.dry_run(batch.pk))))
+            say(self, request, Result(True, dry_run_sentence(batches.dry_run(batch.pk))))
         elif result.ok:
-            self._say(request, batches.submit(batch.pk, actor=actor))
+            say(self, request, batches.submit(batch.pk, actor=actor))
         else:
-            self._say(request, result)
+            say(self, request, result)
         return self._back(batch.pk)
 
     def dry_run_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
@@ -285,7 +280,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         if not self.may_replay(request):
             raise PermissionDenied
         if request.method == "POST" and ReplayBatch.objects.filter(pk=batch_id).exists():
-            self._say(request, Result(True, dry_run_sentence(batches.dry_run(batch_id))))
+            say(self, request, Result(True, dry_run_sentence(batches.dry_run(batch_id))))
         return self._back(batch_id)
 
     def pause_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
@@ -293,7 +288,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         if not self.may_replay(request):
             raise PermissionDenied
         if request.method == "POST" and ReplayBatch.objects.filter(pk=batch_id).exists():
-            self._say(request, batches.pause(batch_id, actor=request.user.get_username(), reason="by hand"))
+            say(self, request, batches.pause(batch_id, actor=request.user.get_username(), reason="by hand"))
         return self._back(batch_id)
 
     def pace_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
@@ -307,10 +302,10 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         if batch.status in _PACED and not form.is_valid():
             return self._page(request, batch, pace_form=form)
         if batch.status not in _PACED:
-            self._say(request, Result(False, f"the batch is {batch.get_status_display().lower()}"))
+            say(self, request, Result(False, f"the batch is {batch.get_status_display().lower()}"))
         else:
             actor = request.user.get_username()
-            self._say(request, batches.set_pace(batch.pk, actor=actor, **form.cleaned_data))
+            say(self, request, batches.set_pace(batch.pk, actor=actor, **form.cleaned_data))
         return self._back(batch.pk)
 
     def decide_view(self, request: HttpRequest, batch_id: int, name: str) -> HttpResponse:
@@ -322,7 +317,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         if batch is None or batch.status not in decision.offered:
             if batch is not None:
                 state = batch.get_status_display().lower()
-                self._say(request, Result(False, f"the batch is {state}"))
+                say(self, request, Result(False, f"the batch is {state}"))
             return self._back(batch_id)
         form = ReasonForm(request.POST or None)
         version = RowVersion(request.POST or None)
@@ -333,7 +328,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             if not is_seen:  # a running batch changes by itself all the time
                 return self._page(request, batch, is_changed=True)
             actor, reason = request.user.get_username(), form.cleaned_data["reason"]
-            self._say(request, decision.act(batch.pk, actor=actor, reason=reason))
+            say(self, request, decision.act(batch.pk, actor=actor, reason=reason))
             return self._back(batch.pk)
         context = {
             **self.admin_site.each_context(request),

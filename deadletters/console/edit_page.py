@@ -39,10 +39,9 @@ def difference(data: Sequence[DataField], change: Change) -> list[Difference]:
     labels = {field.name: field.label for field in data}
     found = []
     for name, after in change.after.items():
-        before = change.before.get(name, ())
-        kept = [Line(text, "kept") for text in before if text in after]
-        gone = [Line(text, "removed") for text in before if text not in after]
-        new = [Line(text, "added") for text in after if text not in before]
+        kept = [Line(text, "kept") for text in change.before.get(name, ()) if text in after]
+        gone = [Line(text, "removed") for text in change.removed(name)]
+        new = [Line(text, "added") for text in change.added(name)]
         label = labels.get(name, name.replace("_", " ").capitalize())
         found.append(Difference(label, [*gone, *new, *kept], len(new), len(gone)))
     return found

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
 from deadletters import edits, workflow
-from deadletters.console.asking import gone
+from deadletters.console.asking import gone, say, sentence
 from deadletters.console.edit_page import difference, digest
 from deadletters.forms import EditForm, RowVersion
 from deadletters.models import DeadLetter
-from deadletters.results import Change, FieldKind, WrongData
+from deadletters.results import Change, FieldKind, Result, WrongData
 from deadletters.states import Category
 
 
@@ -29,7 +28,7 @@ class EditRequests:
         if letter is None:
             return gone(request, "letter")
         if problem := edits.why_not(letter):
-            return _back(self, request, letter, f"Nothing was done: {problem}.", messages.WARNING)
+            return _back(self, request, letter, Result(False, problem))
         form = EditForm(request.POST or None, data=edits.fields(letter))
         version = RowVersion(request.POST or None)
         if request.method != "POST":
@@ -47,9 +46,7 @@ class EditRequests:
             reason=form.cleaned_data["reason"],
             row_version=letter.row_version,
         )
-        sentence = result.message.rstrip(".")
-        text = f"{sentence[:1].upper()}{sentence[1:]}." if result.ok else f"Nothing was done: {sentence}."
-        return _back(self, request, letter, text, messages.SUCCESS if result.ok else messages.WARNING)
+        return _back(self, request, letter, result)
 
 
 def _change(letter: DeadLetter, form: EditForm) -> Change | None:
@@ -63,13 +60,13 @@ def _change(letter: DeadLetter, form: EditForm) -> Change | None:
         form.add_error(None, "Nothing is changed yet.")
         return None
     if problem := workflow.recovery().why_not(letter.job_id, change):
-        form.add_error(None, f"{problem[:1].upper()}{problem[1:]}.")
+        form.add_error(None, sentence(problem))
         return None
     return change
 
 
-def _back(admin: Any, request: HttpRequest, letter: DeadLetter, text: str, level: int) -> HttpResponse:
-    admin.message_user(request, text, level)
+def _back(admin: Any, request: HttpRequest, letter: DeadLetter, result: Result) -> HttpResponse:
+    say(admin, request, result)
     return HttpResponseRedirect(admin.address_of(letter.pk))
 
 

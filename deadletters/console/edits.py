@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -24,7 +24,7 @@ from criticizer.admin import ReadOnlyAdmin, state_column, titled
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import SearchGrammar, age, exact, number
 from deadletters import edits
-from deadletters.console.asking import OpenFirst, PageAdmin
+from deadletters.console.asking import OpenFirst, PageAdmin, say
 from deadletters.console.edit_page import difference
 from deadletters.forms import ReasonForm
 from deadletters.models import DeadLetter, LetterEdit
@@ -188,9 +188,7 @@ class LetterEditAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         return HttpResponseRedirect(reverse("admin:deadletters_letteredit_change", args=[edit_id]))
 
     def _said(self, request: HttpRequest, edit: LetterEdit, result: Result) -> HttpResponseRedirect:
-        text = result.message.rstrip(".")
-        said = f"{text[:1].upper()}{text[1:]}." if result.ok else f"Nothing was changed: {text}."
-        self.message_user(request, said, messages.SUCCESS if result.ok else messages.WARNING)
+        say(self, request, result, "Nothing was changed")
         return self._back(edit.pk)
 
 

@@ -26,7 +26,7 @@ from criticizer.failures import ErrorClass, Severity
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import SearchGrammar, age, exact, flags, number
 from deadletters.console import letter_deeds as deeds
-from deadletters.console.asking import AskingAdmin, OpenFirst, PageAdmin, chip, linked
+from deadletters.console.asking import AskingAdmin, OpenFirst, PageAdmin, chip, linked, sentence
 from deadletters.console.edit_request import EditRequests
 from deadletters.console.letter_context import events_context, form_of, letter_context, step_context
 from deadletters.console.letter_page import (
@@ -205,15 +205,15 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
         self, request: HttpRequest, letter: DeadLetter, step: str, given: Mapping[str, Any]
     ) -> HttpResponse:
         is_done, text = deeds.take(step, letter, request.user.get_username(), given)
-        sentence = f"{text[:1].upper()}{text[1:].rstrip('.')}."
+        said = sentence(text)
         # The checks' sentence says by itself what was found; a refusal says that nothing changed.
         if not is_done and step not in {"validate", "verify"}:
-            sentence = f"Nothing was done: {text.rstrip('.')}."
+            said = f"Nothing was done: {text.rstrip('.')}."
         job = reverse("admin:reviews_reviewjob_change", args=[letter.job_id])
         is_replayed = is_done and step == "replay"
         self.message_user(
             request,
-            linked(sentence, job if is_replayed else "", "Follow the job"),
+            linked(said, job if is_replayed else "", "Follow the job"),
             messages.SUCCESS if is_done else messages.WARNING,
         )
         return HttpResponseRedirect(self.address_of(letter.pk))

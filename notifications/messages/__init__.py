@@ -13,6 +13,7 @@ from notifications.messages import markup
 from notifications.messages.payload import payload_of
 from notifications.messages.plaintext import plain_text
 from notifications.messages.report import (
+    MAX_SUBJECT,
     SEVERITIES,
     EarlierFinding,
     ExcerptLine,
@@ -45,8 +46,6 @@ __all__ = [
     "Since",
     "render",
 ]
-
-MAX_SUBJECT = 200
 
 
 def render(

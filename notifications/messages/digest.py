@@ -17,11 +17,12 @@ from uuid import UUID
 from django.template.loader import render_to_string
 from django.utils.html import escape
 
-from notifications.messages.columns import width, wrapped
-from notifications.messages.markup import look_of
-from notifications.messages.plaintext import foot
+from notifications.messages.columns import wrapped
+from notifications.messages.markup import chips, look_of
+from notifications.messages.plaintext import facts, foot, note, title
 from notifications.messages.report import (
     MAX_PATH,
+    MAX_SUBJECT,
     MAX_TEXT,
     SEVERITIES,
     ReportFinding,
@@ -29,10 +30,9 @@ from notifications.messages.report import (
     line,
     short_name,
 )
-from notifications.messages.summary import counted, in_words, severities_of
+from notifications.messages.summary import counted, in_words, newness, sentence, severities_of
 from notifications.providers.base import Message
 
-MAX_SUBJECT = 200
 MAX_LISTED = 5  # findings of one review
 # Bytes of HTML, below what Gmail shows: see `shown`.
 CARDS_BYTES = 48_000
@@ -254,7 +254,7 @@ def _subject(digest: Digest) -> str:
 def _text(
     digest: Digest, full: list[Review], brief: list[Review], listed: list[int], unsubscribe_url: str
 ) -> str:
-    parts = [f"{wrapped(digest.title)}\n{wrapped(_sentence(digest.headline))}"]
+    parts = [f"{wrapped(digest.title)}\n{wrapped(sentence(digest.headline))}"]
     for review, count in zip(full, listed, strict=True):
         parts += _told(review, count)
     if brief:
@@ -263,19 +263,17 @@ def _text(
             + (f"\n{_INDENT}{review.url}" if review.url else "")
             for review in brief
         ]
-        parts += [_title("MORE REVIEWS"), "\n".join(lines)]
+        parts += [title("MORE REVIEWS"), "\n".join(lines)]
     return "\n\n".join([*parts, foot(unsubscribe_url)]) + "\n"
 
 
 def _told(review: Review, listed: int) -> list[str]:
-    facts = [f"Changelist  {review.changelist_id}, version {review.version}"]
-    if review.author:
-        facts.append(f"Author      {review.author}")
-    if review.url:
-        facts.append(f"Review      {review.url}")
-    parts = [f"{_title(wrapped(review.heading))}\n{wrapped(_sentence(review.headline))}", "\n".join(facts)]
+    parts = [
+        f"{title(wrapped(review.heading))}\n{wrapped(sentence(review.headline))}",
+        facts(review.changelist_id, review.version, review.author, review.url),
+    ]
     if review.banner:
-        parts.append(wrapped(f"NOTE: {review.banner}", "      ", first=""))
+        parts.append(note(review.banner))
     lines = [_item(finding, link) for finding, link in review.findings[:listed]]
     if left_out := _left_out(review, listed):
         lines.append(wrapped(f"- … and {left_out}, not listed here", _INDENT, first=""))
@@ -283,17 +281,9 @@ def _told(review: Review, listed: int) -> list[str]:
 
 
 def _item(finding: ReportFinding, link: str) -> str:
-    newness = {True: ", new", False: ", still there", None: ""}[finding.is_new]
-    title = wrapped(f"- {finding.title} ({finding.severity}{newness})", _INDENT, first="")
-    return "\n".join(filter(None, [title, _INDENT + finding.place, link and _INDENT + link]))
-
-
-def _title(text: str) -> str:
-    return f"{text}\n{'-' * max(map(width, text.splitlines()))}"
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+    tags = ", ".join(filter(None, [finding.severity, newness(finding)]))
+    named = wrapped(f"- {finding.title} ({tags})", _INDENT, first="")
+    return "\n".join(filter(None, [named, _INDENT + finding.place, link and _INDENT + link]))
 
 
 def _html(
@@ -304,12 +294,12 @@ def _html(
         {
             "digest": digest,
             "preheader": f"{digest.headline}. " + "; ".join(review.heading for review in digest.reviews[:3]),
-            "chips": _chips(digest.severities),
+            "chips": chips(digest.severities),
             "cards": [
                 {
                     "review": review,
                     "look": look_of(next(iter(review.severities), "")),
-                    "chips": _chips(review.severities),
+                    "chips": chips(review.severities),
                     "findings": review.findings[:count],
                     "left_out": _left_out(review, count),
                 }
@@ -319,10 +309,6 @@ def _html(
             "unsubscribe_url": unsubscribe_url if is_web_link(unsubscribe_url) else "",
         },
     )
-
-
-def _chips(severities: Mapping[str, int]) -> list[tuple[int, object]]:
-    return [(count, look_of(severity)) for severity, count in severities.items()]
 
 
 def _payload(digest: Digest, created_at_epoch: int) -> dict[str, object]:

@@ -6,6 +6,7 @@ grounds are attributes of tables; the dark colours are in the frame's style shee
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +79,7 @@ def page(
         "shown": shown,
         "review_url": report.url if is_web_link(report.url) else "",
         "preheader": ". ".join(filter(None, [summary.changes, summary.headline])),
-        "chips": [(count, look_of(severity)) for severity, count in summary.severities.items()],
+        "chips": chips(summary.severities),
         "groups": [
             {
                 "severity": severity,
@@ -95,6 +96,11 @@ def page(
         "unsubscribe_url": unsubscribe_url if is_web_link(unsubscribe_url) else "",
     }
     return render_to_string("notifications/review.html", context)
+
+
+def chips(severities: Mapping[str, int]) -> list[tuple[int, Look]]:
+    """Return the counts by severity, each with its colours."""
+    return [(count, look_of(severity)) for severity, count in severities.items()]
 
 
 def look_of(severity: str) -> Look:

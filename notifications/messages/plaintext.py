@@ -11,7 +11,7 @@ from notifications.messages.blocks import blocks
 from notifications.messages.columns import indented, width, wrapped
 from notifications.messages.report import Report, ReportFinding, link_to
 from notifications.messages.shown import Shown
-from notifications.messages.summary import Summary, counted, fate_in_words, in_words, tags
+from notifications.messages.summary import Summary, counted, fate_in_words, in_words, sentence, tags
 
 _INDENT = "  "
 
@@ -30,20 +30,15 @@ def plain_text(report: Report, summary: Summary, shown: Shown, unsubscribe_url: 
 
 def _head(report: Report, summary: Summary) -> Iterator[str]:
     yield "\n".join(filter(None, [wrapped(summary.headline), wrapped(report.title) if report.title else ""]))
-    facts = [f"Changelist  {report.changelist_id}, version {report.review_version}"]
-    if report.author:
-        facts.append(f"Author      {report.author}")
-    if report.url:
-        facts.append(f"Review      {report.url}")
-    yield "\n".join(facts)
+    yield facts(report.changelist_id, report.review_version, report.author, report.url)
     if report.banner:
-        yield wrapped(f"NOTE: {report.banner}", "      ", first="")
+        yield note(report.banner)
 
 
 def _since(report: Report, summary: Summary, shown: Shown) -> Iterator[str]:
     if report.since is None:
         return
-    yield _title(f"SINCE VERSION {report.since.version}") + f"\n{wrapped(_sentence(summary.changes))}"
+    yield title(f"SINCE VERSION {report.since.version}") + f"\n{wrapped(sentence(summary.changes))}"
     lines = [_item(entry.finding, f"{fate_in_words(entry.fate)}: ") for entry in shown.earlier]
     if shown.earlier_left_out:
         lines.append(f"- … and {shown.earlier_left_out} more, not listed here")
@@ -52,17 +47,17 @@ def _since(report: Report, summary: Summary, shown: Shown) -> Iterator[str]:
 
 
 def _item(finding: ReportFinding, what: str = "") -> str:
-    title = wrapped(f"- {what}{finding.title} ({finding.severity})", _INDENT, first="")
-    return f"{title}\n{_INDENT}{finding.place}"
+    named = wrapped(f"- {what}{finding.title} ({finding.severity})", _INDENT, first="")
+    return f"{named}\n{_INDENT}{finding.place}"
 
 
 def _findings(report: Report, shown: Shown) -> Iterator[str]:
     for severity, findings in shown.groups:
-        yield _title(f"{severity.upper()} ({shown.counts[severity]})")
+        yield title(f"{severity.upper()} ({shown.counts[severity]})")
         for finding in findings:
             yield from _finding(report, finding)
     if shown.brief:
-        yield _title("MORE FINDINGS")
+        yield title("MORE FINDINGS")
         yield "\n".join(_item(finding) for finding in shown.brief)
     if shown.left_out:
         more = counted(sum(shown.left_out.values()), "more finding")
@@ -94,7 +89,7 @@ def _code_lines(finding: ReportFinding) -> Iterator[str]:
 
 
 def _coverage(report: Report, summary: Summary, shown: Shown) -> Iterator[str]:
-    lines = [_title("WHAT WAS READ"), wrapped(_sentence(summary.coverage))]
+    lines = [title("WHAT WAS READ"), wrapped(sentence(summary.coverage))]
     for file in shown.files:
         reason = f": {file.reason}" if file.reason else ""
         lines.append(f"- {file.file}\n{wrapped(f'{file.status}{reason}', _INDENT)}")
@@ -113,13 +108,25 @@ def foot(unsubscribe_url: str) -> str:
     return "\n".join(lines)
 
 
-def _title(text: str) -> str:
-    return f"{text}\n{'-' * width(text)}"
+def title(text: str) -> str:
+    """Return a heading of one line or more, underlined."""
+    return f"{text}\n{'-' * max(map(width, text.splitlines()))}"
+
+
+def facts(changelist_id: str, version: int, author: str, url: str) -> str:
+    """Return what names a review, one line each."""
+    lines = [f"Changelist  {changelist_id}, version {version}"]
+    if author:
+        lines.append(f"Author      {author}")
+    if url:
+        lines.append(f"Review      {url}")
+    return "\n".join(lines)
+
+
+def note(banner: str) -> str:
+    """Return what did not run, as a paragraph."""
+    return wrapped(f"NOTE: {banner}", "      ", first="")
 
 
 def _whole(report: Report) -> str:
     return f"\nAll of them: {report.url}" if report.url else ""
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."

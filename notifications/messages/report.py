@@ -17,6 +17,7 @@ MAX_LINE = 200
 MAX_TEXT = 2000
 MAX_PATH = 1024
 MAX_STATUS_LINES = 10
+MAX_SUBJECT = 200
 
 SEVERITIES = ("critical", "high", "medium", "low")
 

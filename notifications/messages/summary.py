@@ -114,10 +114,19 @@ def source_in_words(finding: ReportFinding) -> str:
     return f"found by the check for {name}" if finding.source.startswith("check:") else name
 
 
+def newness(finding: ReportFinding) -> str:
+    """Return `new` or `still there`, or nothing where no version was compared."""
+    return {True: "new", False: "still there", None: ""}[finding.is_new]
+
+
 def tags(finding: ReportFinding) -> list[str]:
     """Return the short facts beside a finding: new or not, category, who found it."""
-    newness = {True: "new", False: "still there", None: ""}[finding.is_new]
-    return [text for text in (newness, finding.category, source_in_words(finding)) if text]
+    return [text for text in (newness(finding), finding.category, source_in_words(finding)) if text]
+
+
+def sentence(text: str) -> str:
+    """Return words as a sentence."""
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def fate_in_words(fate: Fate) -> str:

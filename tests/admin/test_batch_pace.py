@@ -10,8 +10,9 @@ from django.test import Client
 
 from deadletters import batches
 from deadletters.models import ReplayBatch, ReplayItem
+from tests import factories
 from tests.admin.test_deadletters import messages_of
-from tests.admin.test_replay_batches import LIST, ann, client_of, drafted, page  # noqa: F401
+from tests.admin.test_replay_batches import LIST, ann, drafted, page  # noqa: F401
 
 pytestmark = pytest.mark.django_db
 
@@ -74,7 +75,7 @@ def test_only_a_batch_under_way_has_a_pace_to_change(ann: Client) -> None:  # no
 
 def test_a_reader_does_not_change_the_pace_and_looking_changes_nothing(ann: Client) -> None:  # noqa: F811
     batch = running(ann)
-    uma = client_of("uma", "auditor")
+    uma = factories.staff_client("uma", "auditor")
     assert "Change the pace" not in page(uma, batch)
     assert change(uma, batch).status_code == 403
     ann.get(f"{LIST}{batch.pk}/pace/", {"rate_per_minute": 120, "max_in_flight": 7})

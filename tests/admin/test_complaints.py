@@ -17,7 +17,7 @@ from reviews.models import ReviewJob
 from tests import factories
 from tests.admin.test_deadletters import LIST as LETTERS
 from tests.admin.test_deadletters import answer, make_letter, messages_of, step
-from tests.admin.test_replay_batches import GROUPS, client_of
+from tests.admin.test_replay_batches import GROUPS
 from tests.admin.test_replay_batches import LIST as BATCHES
 from tests.deadletters.conftest import Fail, Work, fail, look, work  # noqa: F401  fixtures
 from tests.deadletters.test_batches import Look, _run
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def ann() -> Client:
-    return client_of("ann", "operator")
+    return factories.staff_client("ann", "operator")
 
 
 def replayed_in_bulk(ann: Client, group: DeadLetterGroup) -> ReplayBatch:
@@ -176,7 +176,7 @@ def test_which_items_of_a_batch_failed_is_shown_and_exported(
 
 def test_everything_is_done_in_the_console_with_a_permission_and_a_record(ann: Client) -> None:
     letter = make_letter()
-    mallory = client_of("mallory", "reviewer")
+    mallory = factories.staff_client("mallory", "reviewer")
     for name in ("triage", "remediate", "validate", "replay", "verify", "resolve", "discard"):
         assert step(mallory, letter, name, reason="mine", category="data").status_code == 403
     step(ann, letter, "triage", category="transient")

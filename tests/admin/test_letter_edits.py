@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group
 from django.test import Client
 
 from criticizer import reauth
@@ -27,22 +26,14 @@ def _on(settings: Any) -> None:
     settings.DEADLETTER_EDIT = True
 
 
-def person(name: str, role: str) -> Client:
-    user = factories.UserFactory(username=name, is_staff=True)
-    user.groups.add(Group.objects.get(name=role))
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 @pytest.fixture
 def ann() -> Client:
-    return person("ann", "operator")
+    return factories.staff_client("ann", "operator")
 
 
 @pytest.fixture
 def bob() -> Client:
-    return person("bob", "approver")
+    return factories.staff_client("bob", "approver")
 
 
 @pytest.fixture

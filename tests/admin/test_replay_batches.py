@@ -8,7 +8,6 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group
 from django.test import Client
 
 from criticizer.models import OutboxMessage
@@ -23,22 +22,14 @@ LIST = "/admin/deadletters/replaybatch/"
 GROUPS = "/admin/deadletters/deadlettergroup/"
 
 
-def client_of(name: str, role: str) -> Client:
-    user = factories.UserFactory(username=name, is_staff=True)
-    user.groups.add(Group.objects.get(name=role))
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 @pytest.fixture
 def ann() -> Client:
-    return client_of("ann", "operator")
+    return factories.staff_client("ann", "operator")
 
 
 @pytest.fixture
 def carol() -> Client:
-    return client_of("carol", "approver")
+    return factories.staff_client("carol", "approver")
 
 
 def drafted(ann: Client, letters: int = 2, **settings: Any) -> ReplayBatch:
@@ -245,7 +236,7 @@ def test_reading_never_acts(ann: Client) -> None:
 
 def test_a_reader_reads_and_does_nothing(ann: Client) -> None:
     batch = drafted(ann)
-    uma = client_of("uma", "auditor")
+    uma = factories.staff_client("uma", "auditor")
     assert "takes the permission" in page(uma, batch)
     for name in ("submit", "dry_run", "pause", "approve", "resume", "cancel"):
         assert send(uma, batch, name, reason="because").status_code == 403
