@@ -18,10 +18,10 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.functional import cached_property
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django_q.models import Failure, Schedule, Success
 
+from criticizer.cells import fill
 from criticizer.health import BEAT_SECONDS
 from criticizer.models import SecurityEvent, WorkerCluster
 
@@ -127,8 +127,8 @@ def titled(field: str, title: str, css: str = "") -> Callable[[Any], Any]:
         value = label() if label else getattr(row, field)
         if isinstance(value, datetime):
             at = value.astimezone(UTC)
-            return format_html(_TIME, at.isoformat(timespec="seconds"), f"{at:{_SECOND}}", f"{at:{_MINUTE}}")
-        return format_html('<span class="{}">{}</span>', css, value) if css and value else value
+            return fill(_TIME, at.isoformat(timespec="seconds"), f"{at:{_SECOND}}", f"{at:{_MINUTE}}")
+        return fill('<span class="{}">{}</span>', css, value) if css and value else value
 
     column.__name__ = field  # the cell's class is made of it
     return column
@@ -141,7 +141,7 @@ def state_column(field: str, title: str = "state") -> Callable[[Any, Any], SafeS
     def column(self: Any, row: Any) -> SafeString:
         value = getattr(row, field)
         label = getattr(row, f"get_{field}_display", lambda: value)()
-        return format_html('<span class="state" data-state="{}">{}</span>', value, label)
+        return fill('<span class="state" data-state="{}">{}</span>', value, label)
 
     return column
 
@@ -186,7 +186,7 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
         value, label = ("silent", "Silent") if silent else ("alive", "Alive")
         if cluster.draining and not silent:
             value, label = "running", "Draining"
-        return format_html('<span class="state" data-state="{}">{}</span>', value, label)
+        return fill('<span class="state" data-state="{}">{}</span>', value, label)
 
 
 # Autodiscovery looks for this module only; it needs what is above.

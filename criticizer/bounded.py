@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -41,22 +41,25 @@ class TookTooLong(Exception):
     """The statement was cancelled at its time limit."""
 
 
+# A page wants the first rows in an order: workers beside the server's own process find thousands
+# that nobody asked for before they notice that there are enough.
+ALONE: Mapping[str, str] = {"max_parallel_workers_per_gather": "0"}
+
+
 @contextmanager
-def at_most(milliseconds: int, *switched_off: str) -> Iterator[None]:
+def at_most(milliseconds: int, planner: Mapping[str, str] = {}) -> Iterator[None]:
     """Cancel any statement inside that runs longer. Raises TookTooLong; nothing stays limited.
 
-    `switched_off`: settings of PostgreSQL's planner that are off inside, such as `enable_seqscan`.
+    `planner`: settings of PostgreSQL's planner that hold inside, such as `ALONE`.
     """
     is_inner = connection.in_atomic_block
-    limits = [f"SET LOCAL statement_timeout = {int(milliseconds)}"]
-    limits += [f"SET LOCAL {name} = off" for name in switched_off]
+    limits = {"statement_timeout": str(int(milliseconds)), **planner}
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("; ".join(limits))
+            cursor.execute("; ".join(f"SET LOCAL {name} = {value}" for name, value in limits.items()))
             yield
             if is_inner:  # they would outlive this block
-                names = ("statement_timeout", *switched_off)
-                cursor.execute("; ".join(f"SET LOCAL {name} TO DEFAULT" for name in names))
+                cursor.execute("; ".join(f"SET LOCAL {name} TO DEFAULT" for name in limits))
     except OperationalError as error:
         if sqlstate_of(error) != _CANCELLED:
             raise

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
-from django.db.models import Q, QuerySet
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.response import TemplateResponse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from criticizer import forcing
 from criticizer.admin import ReadOnlyAdmin, titled
+from criticizer.cells import fill
 from criticizer.full_text import Words
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage, Pace
@@ -143,15 +143,20 @@ class CircuitAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="state", ordering="state")
     def shown_state(self, circuit: Circuit) -> SafeString:
-        return format_html(
+        return fill(
             '<span class="state" data-state="{}">{}</span>',
             _LOOKS[CircuitState(circuit.state)],
             circuit.get_state_display(),
         )
 
     @admin.display(description="messages waiting")
-    def waiting(self, circuit: Circuit) -> int:
-        return OutboxMessage.objects.filter(waiting_for=circuit.name).count()
+    def waiting(self, circuit: Any) -> int:
+        return int(circuit.waiting or 0)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        waiting = OutboxMessage.objects.filter(waiting_for=OuterRef("name")).order_by().values("waiting_for")
+        found = super().get_queryset(request).annotate(waiting=Subquery(waiting.values(number=Count("pk"))))
+        return cast("QuerySet[Any]", found)
 
     def change_view(
         self,

@@ -36,10 +36,10 @@ from django.core.paginator import Paginator
 from django.db import models
 from django.db.models import F, Func, Model, Q, QuerySet, Value
 from django.http import HttpRequest, HttpResponse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from criticizer.bounded import Count, TookTooLong, at_most, bounded_count
+from criticizer.bounded import ALONE, Count, TookTooLong, at_most, bounded_count
+from criticizer.cells import fill
 from criticizer.saved_views import lasting, views_of
 
 log = structlog.get_logger(__name__)
@@ -208,7 +208,7 @@ class KeysetChangeList(ChangeList):
         found: list[Any] = []
         count = Count(0)
         try:
-            with at_most(self.model_admin.page_milliseconds):
+            with at_most(self.model_admin.page_milliseconds, ALONE):
                 found = self._page(request)
         except TookTooLong:
             self.is_cancelled = True
@@ -233,6 +233,8 @@ class KeysetChangeList(ChangeList):
         before = read_cursor(request.GET.get(BEFORE, ""), self.model, ordering)
         after = read_cursor(request.GET.get(AFTER, ""), self.model, ordering)
         rows: QuerySet[Any] = self.queryset
+        if self.model_admin.list_only:
+            rows = rows.only(*self.model_admin.list_only, *ordering.names)
         if before is not None:
             rows = rows.filter(beyond(self.model, ordering, before, backwards=True))
             found = list(rows.order_by(*ordering.reversed())[: size + 1])
@@ -259,6 +261,7 @@ class KeysetAdmin(admin.ModelAdmin[Any]):
     orderings: Mapping[str, Ordering]
     starting_views: Mapping[str, str] = {}  # title -> query string: offered beside the saved ones
     empty_text = ""  # what a list without any row says
+    list_only: tuple[str, ...] = ()  # the fields that a list shows, for tables with many or wide ones
     page_milliseconds = PAGE_MILLISECONDS
     change_list_template = "admin/keyset_change_list.html"
     sortable_by = ()
@@ -277,7 +280,7 @@ class KeysetAdmin(admin.ModelAdmin[Any]):
 
     def action_checkbox(self, obj: Model) -> SafeString:
         """Return the row's box for actions as Django's widget draws it, without a template a row."""
-        return format_html(
+        return fill(
             '<input type="checkbox" name="{}" value="{}" class="action-select" '
             'aria-label="Select this object for an action - {}">',
             ACTION_CHECKBOX_NAME,

@@ -10,10 +10,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from criticizer.admin import ReadOnlyAdmin, state_column, titled
+from criticizer.cells import fill
 from criticizer.keyset import KeysetAdmin
 from criticizer.search import SearchGrammar
 from notifications import decisions, digests
@@ -48,6 +48,10 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         "attempts",
         titled("notified_at", "sent"),
     )
+    list_only = (
+        "changelist_id", "review_version", "status", "error_class", "recipient", "provider", "attempts",
+        "notified_at",
+    )  # fmt: skip
     orderings = delivery_search.ORDERINGS
     search_keys = delivery_search.KEYS
     starting_views = delivery_search.VIEWS
@@ -61,7 +65,7 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         word = self.state(row)
         if not row.error_class:
             return word
-        return format_html('{}<br><span class="quiet">{}</span>', word, row.error_class)
+        return fill('{}<br><span class="quiet">{}</span>', word, row.error_class)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).defer("payload")

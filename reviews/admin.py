@@ -14,12 +14,12 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from criticizer.addresses import client_address
 from criticizer.admin import ReadOnlyAdmin, one_of, state_column, titled
+from criticizer.cells import fill
 from criticizer.keyset import KeysetAdmin
 from criticizer.search import SearchGrammar
 from deadletters.forms import ReasonForm
@@ -54,6 +54,9 @@ class ReviewJobAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         titled("author", "author", "words"),
         titled("created_at", "requested"),
     )
+    list_only = (
+        "changelist_id", "review_version", "status", "is_late", "title", "author", "created_at",
+    )  # fmt: skip
     orderings = job_lists.JOB_ORDERINGS
     search_keys = job_lists.JOB_KEYS
     search_words = JOB_WORDS
@@ -66,12 +69,12 @@ class ReviewJobAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="changelist", ordering="changelist_id")
     def changelist(self, job: ReviewJob) -> SafeString:
-        return format_html('<span class="path">{}</span>', job.changelist_id)
+        return fill('<span class="path">{}</span>', job.changelist_id)
 
     @admin.display(description="state")
     def state(self, job: ReviewJob) -> SafeString:
         word = self.status_word(job)
-        return format_html('{} <span class="quiet">late</span>', word) if job.is_late else word
+        return fill('{} <span class="quiet">late</span>', word) if job.is_late else word
 
     def view_on_site(self, job: ReviewJob) -> str:
         return reverse("reviews:detail", args=[job.pk])
@@ -294,7 +297,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     @admin.display(description="state")
     def state(self, key: ApiKey) -> SafeString:
         value, label = ("revoked", "Revoked") if key.revoked_at else ("alive", "Valid")
-        return format_html('<span class="state" data-state="{}">{}</span>', value, label)
+        return fill('<span class="state" data-state="{}">{}</span>', value, label)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("reviews.add_apikey"))

@@ -48,7 +48,7 @@ def _jobs_with(found: Q) -> list[int] | None:
     """Return the jobs of a condition on their words; None where they are many or take long to find."""
     ids: list[int] = []
     try:
-        with at_most(_MILLISECONDS, "enable_seqscan", "enable_indexscan"):
+        with at_most(_MILLISECONDS, {"enable_seqscan": "off", "enable_indexscan": "off"}):
             for part in (_ENDED, Q(status__in=ACTIVE_JOB)):  # an index each
                 jobs = ReviewJob.objects.filter(part, found).order_by().values_list("pk", flat=True)
                 ids += jobs[: MOST_RARE + 1]

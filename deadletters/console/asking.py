@@ -22,9 +22,9 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from criticizer.cells import fill
 from criticizer.keyset import BY, KeysetChangeList
 from deadletters.forms import Console
 from deadletters.results import Result
@@ -172,7 +172,7 @@ class AskingAdmin(admin.ModelAdmin[Any]):
 
 def linked(text: str, address: str, link: str) -> SafeString | str:
     """Return a message that ends with a link, when there is an address."""
-    return format_html('{} <a href="{}">{}</a>.', text, address, link) if address else text
+    return fill('{} <a href="{}">{}</a>.', text, address, link) if address else text
 
 
 def sentence(text: str) -> str:
@@ -218,7 +218,7 @@ def gone(request: HttpRequest, noun: str) -> HttpResponse:
 
 def chip(state: str, label: str) -> SafeString:
     """Return a state as a word with an icon (states.css)."""
-    return format_html('<span class="state" data-state="{}">{}</span>', state, label)
+    return fill('<span class="state" data-state="{}">{}</span>', state, label)
 
 
 def _frozen(chosen: QuerySet[Any]) -> list[int]:

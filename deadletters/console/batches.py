@@ -22,12 +22,12 @@ from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.dateparse import parse_datetime
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from criticizer import exports
 from criticizer.admin import ReadOnlyAdmin, state_column, titled
+from criticizer.cells import fill
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.reauth import is_recent
 from criticizer.search import SearchGrammar, age, exact
@@ -126,7 +126,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="what for")
     def what(self, batch: ReplayBatch) -> SafeString:
-        return format_html('<span class="cause">{}</span>', batch.reason[:160])
+        return fill('<span class="cause">{}</span>', batch.reason[:160])
 
     @admin.display(description="letters")
     def letters(self, batch: ReplayBatch) -> int:

@@ -17,10 +17,10 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from criticizer.admin import ReadOnlyAdmin, state_column, titled
+from criticizer.cells import fill
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import SearchGrammar, age, exact, number
 from deadletters import edits
@@ -112,7 +112,7 @@ class LetterEditAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="what for")
     def what(self, edit: LetterEdit) -> SafeString:
-        return format_html('<span class="cause">{}</span>', edit.reason[:160])
+        return fill('<span class="cause">{}</span>', edit.reason[:160])
 
     @admin.display(description="letter")
     def letter_number(self, edit: LetterEdit) -> int:

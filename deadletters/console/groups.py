@@ -18,11 +18,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from criticizer import sql
 from criticizer.admin import ReadOnlyAdmin
+from criticizer.cells import fill
 from criticizer.failures import ErrorClass, kind_with_code
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import Circuit
@@ -134,7 +135,7 @@ class DeadLetterGroupAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, R
         """Show the error as the link: what the newest letter says, and what all of them have in common."""
         own, common = group.__dict__.get("words", ""), group.normalized_message
         lines = [("own", own), ("quiet", common if common != own else "")]
-        return format_html(
+        return fill(
             '<span class="cause">{}</span>{}',
             group.error_class,
             format_html_join(
@@ -144,11 +145,11 @@ class DeadLetterGroupAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, R
 
     @admin.display(description="where")
     def where(self, group: DeadLetterGroup) -> SafeString:
-        return format_html('{}<br><span class="quiet path">{}</span>', group.stage, group.source)
+        return fill('{}<br><span class="quiet path">{}</span>', group.stage, group.source)
 
     @admin.display(description="open of all")
     def letters(self, group: DeadLetterGroup) -> SafeString:
-        return format_html(
+        return fill(
             '<span class="counts"><strong>{} open</strong> of {}</span>', group.open_count, group.total_count
         )
 
@@ -158,23 +159,21 @@ class DeadLetterGroupAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, R
 
     @admin.display(description="last seen, since")
     def seen(self, group: DeadLetterGroup) -> SafeString:
-        return format_html(
+        return fill(
             '{}<br><span class="quiet">since {}</span>', _when(group.last_seen), _when(group.first_seen)
         )
 
     @admin.display(description="owner")
     def owner_name(self, group: DeadLetterGroup) -> SafeString | str:
         runbook = safe_link(group.runbook_url)
-        link = (
-            format_html('<br><a href="{}" rel="noopener noreferrer">Runbook</a>', runbook) if runbook else ""
-        )
-        note = format_html('<br><span class="quiet">{}</span>', group.note[:80]) if group.note else ""
-        return format_html("{}{}{}", group.owner or "\u2013", link, note)
+        link = fill('<br><a href="{}" rel="noopener noreferrer">Runbook</a>', runbook) if runbook else ""
+        note = fill('<br><span class="quiet">{}</span>', group.note[:80]) if group.note else ""
+        return fill("{}{}{}", group.owner or "\u2013", link, note)
 
     @admin.display(description="status")
     def state(self, group: DeadLetterGroup) -> SafeString:
         snoozed = chip("snoozed", "Snoozed") if is_snoozed(group) else ""
-        return format_html("{} {}", chip(f"group-{group.status}", group.get_status_display()), snoozed)
+        return fill("{} {}", chip(f"group-{group.status}", group.get_status_display()), snoozed)
 
     # -- actions ------------------------------------------------------------------------------
 
@@ -282,7 +281,7 @@ def letters_address(query: str, *, by: str = "") -> str:
 
 
 def _when(moment: Any) -> SafeString:
-    return format_html(
+    return fill(
         '<time datetime="{}" title="{} UTC">{}</time>',
         moment.isoformat(timespec="seconds"),
         f"{moment:%Y-%m-%d %H:%M:%S}",

@@ -18,10 +18,10 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from criticizer.admin import ReadOnlyAdmin, state_column
+from criticizer.cells import fill
 from criticizer.failures import ErrorClass, Severity
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import SearchGrammar, age, exact, flags, number
@@ -59,6 +59,10 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
     )
     list_display = ("what", "changelist", "stage", "state", "severity_word", "failed")
     list_select_related = ("job",)
+    list_only = (
+        "error_class", "code", "detail", "stage", "status", "severity", "is_escalated",
+        "failed_replay_count", "last_failure_at", "job__changelist_id", "job__review_version",
+    )  # fmt: skip
     orderings = {
         "open": Ordering("Open, latest first", ("-last_failure_at", "-id"), Q(status__in=_OPEN)),
         "all": Ordering("All, latest first", ("-last_failure_at", "-id")),
@@ -95,7 +99,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
     @admin.display(description="error")
     def what(self, letter: DeadLetter) -> SafeString:
         """Show why, not just which: the error is the link."""
-        return format_html(
+        return fill(
             '{} <span class="quiet">{}</span><br><span class="quiet">{}</span>',
             letter.error_class,
             letter.code,
@@ -104,11 +108,11 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
 
     @admin.display(description="review")
     def changelist(self, letter: DeadLetter) -> SafeString:
-        return format_html('<span class="path">{}</span>', str(letter.job)[:80])
+        return fill('<span class="path">{}</span>', str(letter.job)[:80])
 
     @admin.display(description="severity")
     def severity_word(self, letter: DeadLetter) -> SafeString:
-        return format_html(
+        return fill(
             '<span class="severity" data-severity="{}">{}</span> {}',
             letter.severity,
             letter.severity,

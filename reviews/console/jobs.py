@@ -8,10 +8,10 @@ from django.contrib import admin
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from criticizer.admin import ReadOnlyAdmin, state_column, titled
+from criticizer.cells import fill
 from criticizer.failures import ErrorClass
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import Key, SearchGrammar, SearchProblem, age, exact, flags, number
@@ -91,6 +91,10 @@ class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     )
     list_display_links = ("number_of",)
     list_select_related = ("stage_run__job",)
+    list_only = (
+        "number", "outcome", "error_class", "detail", "worker", "started_at", "finished_at",
+        "stage_run__stage", "stage_run__job__changelist_id", "stage_run__job__review_version",
+    )  # fmt: skip
     orderings = {"newest": Ordering("Newest", ("-started_at", "-id"))}
     search_keys = {
         "error": exact("error_class", "The class of the failure", choices=ERROR_CLASSES),
@@ -108,11 +112,7 @@ class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     state = state_column("outcome", "outcome")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        # What a list shows; three whole rows a line would double its cost.
-        found = super().get_queryset(request).only(
-            "number", "outcome", "error_class", "detail", "worker", "started_at", "finished_at",
-            "stage_run__stage", "stage_run__job__changelist_id", "stage_run__job__review_version",
-        )  # fmt: skip
+        found = super().get_queryset(request)
         scope = scope_of(request.user)
         if scope.everything:
             return found
@@ -130,13 +130,13 @@ class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     def why(self, attempt: Attempt) -> SafeString | str:
         if not attempt.error_class:
             return ""
-        return format_html('{}<br><span class="quiet">{}</span>', attempt.error_class, attempt.detail[:140])
+        return fill('{}<br><span class="quiet">{}</span>', attempt.error_class, attempt.detail[:140])
 
     @admin.display(description="review")
     def job(self, attempt: Attempt) -> SafeString:
         job = attempt.stage_run.job
         address = reverse("admin:reviews_reviewjob_change", args=[job.pk])
-        return format_html('<a class="path" href="{}">{}</a>', address, str(job)[:80])
+        return fill('<a class="path" href="{}">{}</a>', address, str(job)[:80])
 
     @admin.display(description="took")
     def took(self, attempt: Attempt) -> str:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from django.db.models import Count, QuerySet
 
-from criticizer.bounded import TookTooLong, at_most
+from criticizer.bounded import ALONE, TookTooLong, at_most
 from reviews.audience.scopes import EVERYTHING, Scope
 from reviews.job_words import words_of_jobs
 from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
@@ -123,7 +123,7 @@ def list_page(
         jobs = jobs.filter(words_of_jobs(text.split()[:MAX_WORDS]))
     is_narrowed = changelist or status or text or not scope.everything
     try:
-        with at_most(PAGE_MILLISECONDS) if is_narrowed else nullcontext():
+        with at_most(PAGE_MILLISECONDS, ALONE) if is_narrowed else nullcontext():
             return _page(jobs, scope, after, before)
     except TookTooLong:
         log.warning("reviews_list_took_too_long", text=bool(text), status=status)
