@@ -13,7 +13,6 @@ from functools import cache
 
 from benchmarks.drill_schedule import SMTP_DOMAIN
 from notifications import config
-from notifications.providers import registry
 from notifications.providers.base import Provider
 from reviews.executor import Written
 from reviews.models import ReviewJob
@@ -33,8 +32,8 @@ def _built() -> Mapping[bool, Mapping[str, Provider]]:
     assert ours.smtp is not None
     smtp = replace(ours.smtp, read_timeout_seconds=PATIENCE_SECONDS, final_timeout_seconds=PATIENCE_SECONDS)
     return {
-        False: registry.build(replace(ours, webhook=webhook, smtp=None)),
-        True: registry.build(replace(ours, webhook=webhook, smtp=smtp)),
+        False: config.build(replace(ours, webhook=webhook, smtp=None))[0],
+        True: config.build(replace(ours, webhook=webhook, smtp=smtp))[0],
     }
 
 

@@ -8,7 +8,7 @@
 A probe is a real call. Where nobody calls for 15 s, and no work waits, it is the harmless
 question of `probes`, so that a circuit that nobody needs closes too. Not where its answers say
 nothing: after refused credentials, and after a real probe that failed while the question was
-answered. `reason` then ends with `ONLY_A_CALL`, until a real probe succeeds.
+answered. `needs_call` then holds until a real probe succeeds.
 
 Every change is one guarded statement on the database's clock. A call remembers the generation
 it began under; what it reports under another one changes nothing. `dependencies` is the door.
@@ -42,8 +42,6 @@ HARMLESS_GRACE_SECONDS = 60.0
 # Half-open: how long a real call is awaited before a harmless question may be the probe.
 QUIET_SECONDS = 15.0
 
-# What `reason` ends with where harmless answers do not close the circuit.
-ONLY_A_CALL = "; only a real call closes it"
 ANSWERED = "answered"  # `probe_detail` while the harmless question is answered
 
 NOW = "statement_timestamp()"
@@ -59,9 +57,7 @@ NOTE = """
   SELECT name, {change}, generation, actor, reason, retry_at FROM changed"""
 
 _NOT_CLOSED = "SELECT name, state FROM circuits WHERE state <> 'closed' ORDER BY name LIMIT 100"
-_NEED_A_CALL = f"""
-SELECT name FROM circuits
- WHERE state = 'half_open' AND strpos(reason, '{ONLY_A_CALL}') > 0 ORDER BY name LIMIT 100"""  # noqa: S608
+_NEED_A_CALL = "SELECT name FROM circuits WHERE state = 'half_open' AND needs_call ORDER BY name LIMIT 100"
 
 _COUNT_SUCCESS = f"""
 WITH c AS (SELECT name, state, generation FROM circuits WHERE name = %(name)s),
@@ -103,7 +99,7 @@ changed AS (
          retry_at = {NOW} + make_interval(secs => %(cool_down)s), auth_failures = 0, probe_detail = '',
          reason = format('%%s of %%s calls within a minute failed, the last with %%s',
                          total.failures, total.calls, %(error_class)s::text),
-         {NO_PROBE}
+         needs_call = false, {NO_PROBE}
     FROM total
    WHERE name = %(name)s AND state = 'closed' AND generation = %(generation)s
      AND total.calls >= {MIN_CALLS} AND 2 * total.failures > total.calls
@@ -129,9 +125,9 @@ refused AS (
          retry_at = CASE WHEN opens THEN {NOW} + make_interval(secs => %(cool_down)s) ELSE retry_at END,
          reason = CASE WHEN opens
                        THEN format('our credentials were refused %%s times in a row, the last with %%s',
-                                   auth_failures + 1, %(error_class)s::text) || '{ONLY_A_CALL}'
+                                   auth_failures + 1, %(error_class)s::text)
                        ELSE reason END,
-         actor = '', probe_detail = '', {NO_PROBE}
+         needs_call = opens, actor = '', probe_detail = '', {NO_PROBE}
     FROM judged WHERE name = %(name)s
   RETURNING circuits.*),
 changed AS (SELECT * FROM refused WHERE state = 'open'),
@@ -167,8 +163,8 @@ probed AS (
          generation = generation + closes::int,
          changed_at = CASE WHEN closes THEN {NOW} ELSE changed_at END,
          retry_at = CASE WHEN closes THEN NULL ELSE {NOW} + make_interval(secs => %(quiet)s) END,
-         reason = CASE WHEN closes THEN '' ELSE replace(reason, '{ONLY_A_CALL}', '') END,
-         auth_failures = 0,
+         reason = CASE WHEN closes THEN '' ELSE reason END,
+         needs_call = false, auth_failures = 0,
          probe_detail = CASE WHEN %(is_harmless)s THEN '{ANSWERED}' ELSE probe_detail END,
          probe_token = CASE WHEN probe_token = %(token)s OR closes THEN NULL ELSE probe_token END,
          probe_expires_at = CASE WHEN probe_token = %(token)s OR closes THEN NULL ELSE probe_expires_at END
@@ -183,9 +179,8 @@ WITH changed AS (
   UPDATE circuits
      SET state = 'open', generation = generation + 1, changed_at = {NOW}, actor = '',
          retry_at = {NOW} + make_interval(secs => %(cool_down)s),
-         reason = %(reason)s || CASE WHEN %(is_auth)s OR strpos(reason, '{ONLY_A_CALL}') > 0
-                                       OR %(is_deaf)s AND probe_detail = '{ANSWERED}'
-                                     THEN '{ONLY_A_CALL}' ELSE '' END,
+         reason = %(reason)s,
+         needs_call = needs_call OR %(is_auth)s OR %(is_deaf)s AND probe_detail = '{ANSWERED}',
          probe_detail = %(detail)s, {NO_PROBE}
    WHERE name = %(name)s AND state = 'half_open' AND generation = %(generation)s
   RETURNING circuits.*),

@@ -23,19 +23,12 @@ from criticizer.full_text import Words
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage, Pace
 from criticizer.search import Key, SearchGrammar, age, exact
-from criticizer.states import FORCED, CircuitState
+from criticizer.states import CIRCUIT_LOOKS, FORCED, CircuitState
 
 MAX_CIRCUITS = 100  # of one action
 MAX_EVENTS = 200
+_NEEDS_CALL = "only a real call closes it"
 _MAX_MINUTES = forcing.MAX_FORCED_SECONDS // 60
-# State -> the word of the stylesheet that it looks like.
-_LOOKS = {
-    CircuitState.CLOSED: "alive",
-    CircuitState.OPEN: "failed",
-    CircuitState.HALF_OPEN: "running",
-    CircuitState.FORCED_OPEN: "failed",
-    CircuitState.FORCED_CLOSED: "reconciling",
-}
 
 
 class ForceForm(forms.Form):
@@ -120,7 +113,7 @@ class CircuitAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     list_display = (
         titled("name", "name", "path"),
         "shown_state",
-        titled("reason", "reason"),
+        "why",
         titled("changed_at", "changed"),
         titled("retry_at", "until"),
         "waiting",
@@ -145,9 +138,13 @@ class CircuitAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     def shown_state(self, circuit: Circuit) -> SafeString:
         return fill(
             '<span class="state" data-state="{}">{}</span>',
-            _LOOKS[CircuitState(circuit.state)],
+            CIRCUIT_LOOKS[CircuitState(circuit.state)],
             circuit.get_state_display(),
         )
+
+    @admin.display(description="reason", empty_value="")
+    def why(self, circuit: Circuit) -> str:
+        return "; ".join(part for part in (circuit.reason, circuit.needs_call and _NEEDS_CALL) if part)
 
     @admin.display(description="messages waiting")
     def waiting(self, circuit: Any) -> int:
@@ -173,6 +170,7 @@ class CircuitAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
                 "subtitle": None,
                 "circuit": circuit,
                 "shown_state": self.shown_state(circuit),
+                "why": self.why(circuit),
                 "waiting": self.waiting(circuit),
                 "pace": Pace.objects.filter(pk=circuit.name).first(),
                 "events": CircuitEvent.objects.filter(name=circuit.name).order_by("-id")[:MAX_EVENTS],

@@ -1,4 +1,4 @@
-r"""The `.env` file beside `manage.py`, read as python-dotenv and Docker Compose read theirs.
+r"""The `.env` file beside `manage.py`, read as Docker Compose reads its own.
 
     NAME=value            # a comment begins at a blank and a hash
     NAME=pa#ss            a hash inside a word belongs to it
@@ -6,8 +6,9 @@ r"""The `.env` file beside `manage.py`, read as python-dotenv and Docker Compose
     NAME="a # \"b\""      with escapes: \\ \" \n \t
     export NAME=value     `export` is skipped, so that a shell may read the file as well
 
-What the environment holds already stays. A value that lies on several lines belongs into a
-file of its own (`NAME_FILE`).
+python-dotenv takes `NAME=  # note` for a value and passes over lines that it cannot read; a service
+should not start with either. What the environment holds already stays. A value that lies on
+several lines belongs into a file of its own (`NAME_FILE`).
 """
 
 from __future__ import annotations

@@ -129,6 +129,7 @@ class Circuit(models.Model):
     probe_expires_at = models.DateTimeField(null=True, blank=True)
     probe_successes = models.IntegerField(db_default=0)
     probe_detail = models.CharField(max_length=512, blank=True, db_default="")  # of the last harmless probe
+    needs_call = models.BooleanField(db_default=False)  # harmless answers say nothing: a real call closes it
 
     class Meta:
         db_table = "circuits"

@@ -4,7 +4,7 @@ Open: one that is answered lets the next real call be the probe that decides; on
 keeps the circuit open for another cool-down. Half-open, while nobody calls and no work waits,
 for the circuit or to be retried: it is the probe itself, leased and counted as a real call is,
 so that a circuit that nobody needs closes too. Not where only a real call closes it
-(`circuit.ONLY_A_CALL`): the next one, such as a replay, is the probe. A thread beside each
+(`needs_call`): the next one, such as a replay, is the probe. A thread beside each
 cluster's caretaker asks; the lease on the circuit's row sees to it that one asks at a time.
 """
 
@@ -20,7 +20,7 @@ from django.db import connection, transaction
 from django.utils.module_loading import import_string
 
 from criticizer import circuit, dependencies, forcing, outbox, sql
-from criticizer.circuit import ANSWERED, COOL_DOWN_SECONDS, NO_PROBE, NOTE, NOW, ONLY_A_CALL, PROBES_TO_CLOSE
+from criticizer.circuit import ANSWERED, COOL_DOWN_SECONDS, NO_PROBE, NOTE, NOW, PROBES_TO_CLOSE
 from criticizer.failures import Failure
 from criticizer.redaction import clean
 from criticizer.states import CircuitState
@@ -32,8 +32,7 @@ LEASE_SECONDS = 30.0  # above the strict limits of every harmless probe
 # Of a half-open circuit, work that waits makes the probe: what it needs is what must answer.
 _MAY_BE_ASKED = f"""
 coalesce(retry_at, changed_at) <= {NOW} AND (probe_expires_at IS NULL OR probe_expires_at <= {NOW})
-   AND (state = 'open' OR state = 'half_open'
-        AND strpos(reason, '{ONLY_A_CALL}') = 0
+   AND (state = 'open' OR state = 'half_open' AND NOT needs_call
         AND NOT EXISTS (SELECT FROM outbox_messages m WHERE m.waiting_for = circuits.name))"""
 
 DUE = f"""

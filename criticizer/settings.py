@@ -488,6 +488,7 @@ MAINTENANCE = [
     "reviews.ledger.delete_expired",
     "reviews.polling.ensure",
     "deadletters.batches.runs.ensure",
+    "deadletters.edits.refuse_stale",
     "deadletters.retention.maintain",
     "notifications.operators.ensure",
     "reviews.delivery_audit.ensure",

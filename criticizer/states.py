@@ -15,6 +15,14 @@ class CircuitState(models.TextChoices):
 
 _C = CircuitState
 FORCED = (_C.FORCED_OPEN, _C.FORCED_CLOSED)
+# State -> the word of states.css that it looks like.
+CIRCUIT_LOOKS = {
+    _C.CLOSED: "alive",
+    _C.OPEN: "failed",
+    _C.HALF_OPEN: "running",
+    _C.FORCED_OPEN: "failed",
+    _C.FORCED_CLOSED: "reconciling",
+}
 CIRCUIT_TRANSITIONS: tuple[tuple[CircuitState, CircuitState], ...] = (
     (_C.CLOSED, _C.OPEN),
     (_C.OPEN, _C.HALF_OPEN),

@@ -7,6 +7,7 @@
     fields(letter) -> [DataField] ; change_of(letter, values) -> Change ; why_not(letter) -> "" or why
     request(letter_id, *, actor, values, reason, row_version=None) -> Result
     approve, refuse, withdraw(edit_id, *, actor, reason) -> Result
+    refuse_stale() -> how many ; edits that nobody can approve any more
 
 An edit changes nothing before its approval. Then the job's data, the old letter's end and the new
 letter's beginning are one commit; the new letter has triage and remediation behind it, and takes
@@ -43,6 +44,7 @@ log = structlog.get_logger(__name__)
 
 OFF = "editing is switched off here: set DEADLETTER_EDIT=true to allow it"
 _MAX_REASON = 4000
+MAX_REFUSED = 200  # in one round of maintenance
 # Batches that have their letters in hand; a draft has not begun.
 _AT_IT = (BatchStatus.AWAITING, BatchStatus.RUNNING, BatchStatus.PAUSED, BatchStatus.STOPPED)
 _WORKED_ON = (
@@ -183,9 +185,7 @@ def approve(edit_id: int, *, actor: str, reason: str) -> Result:
                 reason=edit.reason,
             )
         if problem or letter is None:
-            _close(edit, EditStatus.REFUSED, SYSTEM, problem)
-            if letter is not None:
-                moves.note(letter.pk, LetterAction.EDIT_REFUSED, SYSTEM, problem, {"edit": edit.pk})
+            _refuse(edit, letter, problem)
             return Result(False, f"the edit is refused: {problem}")
         _close(edit, EditStatus.APPLIED, actor, reason)
         successor = _live_on(letter, edit, actor)
@@ -196,6 +196,22 @@ def approve(edit_id: int, *, actor: str, reason: str) -> Result:
 def refuse(edit_id: int, *, actor: str, reason: str) -> Result:
     """Refuse an edit that somebody else asked for: nothing changes."""
     return _end(edit_id, actor, reason, EditStatus.REFUSED, LetterAction.EDIT_REFUSED)
+
+
+def refuse_stale() -> int:
+    """Refuse the edits that nobody can approve any more, and return how many (maintenance).
+
+    Their letters were replayed since, or have ended. One that a batch has in hand may come back.
+    """
+    waiting = LetterEdit.objects.filter(status=EditStatus.REQUESTED).order_by("pk")
+    refused = 0
+    for edit_id in waiting.values_list("pk", flat=True)[:MAX_REFUSED]:
+        with transaction.atomic():
+            edit, letter = _held(edit_id)
+            if edit.status == EditStatus.REQUESTED and (problem := _why_over(edit, letter)):
+                _refuse(edit, letter, problem)
+                refused += 1
+    return refused
 
 
 def withdraw(edit_id: int, *, actor: str, reason: str) -> Result:
@@ -242,6 +258,12 @@ def _close(edit: LetterEdit, to: EditStatus, actor: str, reason: str) -> None:
         raise RuntimeError(f"a guarded update of an edit touched {updated} rows")
 
 
+def _refuse(edit: LetterEdit, letter: DeadLetter | None, problem: str) -> None:
+    _close(edit, EditStatus.REFUSED, SYSTEM, problem)
+    if letter is not None:
+        moves.note(letter.pk, LetterAction.EDIT_REFUSED, SYSTEM, problem, {"edit": edit.pk})
+
+
 def _decided(edit: LetterEdit) -> Result | None:
     if edit.status == EditStatus.REQUESTED:
         return None
@@ -250,18 +272,29 @@ def _decided(edit: LetterEdit) -> Result | None:
 
 
 def _why_stale(edit: LetterEdit, letter: DeadLetter | None) -> str:
+    return _why_over(edit, letter) or (_in_hand(letter) if letter else "")
+
+
+def _why_over(edit: LetterEdit, letter: DeadLetter | None) -> str:
+    """Return why an edit can never be approved, or an empty string."""
     if letter is None:
         return "the letter does not exist any more"
-    if problem := _why_not_now(letter):
+    if problem := _past(letter):
         return problem
     since = letter.events.filter(action__in=_WORKED_ON, created_at__gt=edit.requested_at)
     return "the letter was replayed since the edit was asked for" if since.exists() else ""
 
 
 def _why_not_now(letter: DeadLetter) -> str:
-    if letter.status not in BEFORE_REPLAY:
-        refused = moves.refusal(letter, BEFORE_REPLAY, None)
-        return f"the letter cannot be edited: {refused.message}" if refused else ""
+    return _past(letter) or _in_hand(letter)
+
+
+def _past(letter: DeadLetter) -> str:
+    refused = moves.refusal(letter, BEFORE_REPLAY, None)
+    return f"the letter cannot be edited: {refused.message}" if refused else ""
+
+
+def _in_hand(letter: DeadLetter) -> str:
     item = letter.replay_items.filter(status=ItemStatus.PENDING, batch__status__in=_AT_IT).first()
     return f"batch {item.batch_id} is going to replay the letter" if item else ""
 

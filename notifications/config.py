@@ -94,17 +94,20 @@ def providers() -> Mapping[str, Provider]:
     A channel whose provider cannot be made is missing, as one that is not configured is: its
     deliveries alone fail, with CONFIG_INVALID. `problems` says why.
     """
-    return _built(from_settings())[0]
+    return build(from_settings())[0]
 
 
 def problems() -> Mapping[str, str]:
     """Return channel -> why its provider cannot be made, in words that repeat no secret."""
-    return _built(from_settings())[1]
+    return build(from_settings())[1]
 
 
 @lru_cache(maxsize=4)
-def _built(current: ProvidersConfig) -> tuple[Mapping[str, Provider], Mapping[str, str]]:
-    """Make what can be made. A provider keeps what is expensive to make: once per configuration."""
+def build(current: ProvidersConfig) -> tuple[Mapping[str, Provider], Mapping[str, str]]:
+    """Return channel -> provider, and channel -> why there is none.
+
+    A provider keeps what is expensive to make: once per configuration.
+    """
     made: dict[str, Provider] = {}
     broken: dict[str, str] = {}
     for channel in registry.CHANNELS:

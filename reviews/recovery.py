@@ -13,7 +13,6 @@ from typing import Any
 from django.utils.module_loading import import_string
 
 from criticizer import dependencies, sql
-from criticizer.circuit import ONLY_A_CALL
 from criticizer.failures import Failure
 from criticizer.redaction import clean
 from criticizer.states import CircuitState
@@ -64,7 +63,7 @@ SELECT j.status,
                           AND t.outcome IN ('accepted', 'found', 'confirmed'))) AS proven
   FROM jobs j WHERE j.id = %(job)s"""
 
-_CIRCUITS = "SELECT name, state, reason FROM circuits WHERE name = ANY(%(names)s)"
+_CIRCUITS = "SELECT name, state, needs_call FROM circuits WHERE name = ANY(%(names)s)"
 
 
 class JobRecovery:
@@ -170,8 +169,8 @@ class JobRecovery:
         if state in {CircuitState.CLOSED, CircuitState.FORCED_CLOSED}:
             return Check(title, True, words)
         if state == CircuitState.HALF_OPEN:
-            only = ONLY_A_CALL.lstrip("; ") if row and ONLY_A_CALL in row["reason"] else ""
-            who = f"{only}, and a replay is one: it" if only else "the next call"
+            needs_call = row is not None and row["needs_call"]
+            who = "only a real call closes it, and a replay is one: it" if needs_call else "the next call"
             return Check(title, True, f"{words}: {who} tries it, at no cost of attempts")
         asked = self._asked.get(name)
         if state == CircuitState.OPEN and asked and asked.ok and dependencies.has_harmless_probe(name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,9 +69,3 @@ def make(channel: str, config: ProvidersConfig) -> Provider | None:
         if entry.channel == channel and (made := entry.make(config)) is not None:
             return made
     return None
-
-
-def build(config: ProvidersConfig) -> Mapping[str, Provider]:
-    """Return channel -> provider. Raises what `make` does."""
-    made = {channel: make(channel, config) for channel in CHANNELS}
-    return {channel: provider for channel, provider in made.items() if provider is not None}

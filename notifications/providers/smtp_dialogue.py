@@ -104,6 +104,8 @@ class Connections:
             )
         except UnicodeError:
             raise _misconfigured("SMTP_HOST is not a host name") from None
+        # The final dot goes out by itself: it must not wait until the text before it is acknowledged.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.sock = connection
         if config.security == "tls":
             client.sock = self._wrap(connection)

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from django.contrib.admin.utils import quote
+from django.urls import reverse
 from django.utils import timezone
 
 from criticizer import charts, circuit, sql
 from criticizer.bounded import MAX_COUNTED, Count
 from criticizer.charts import Bar, Chart
 from criticizer.health import workers_alive
+from criticizer.states import CIRCUIT_LOOKS, CircuitState
 from notifications.states import DeliveryStatus
 from reviews.dashboard import rollup
 from reviews.dashboard.past import (
@@ -69,6 +72,16 @@ class QueueLine:
 
 
 @dataclass(frozen=True, slots=True)
+class CircuitLine:
+    """A circuit that is not closed: its state in words, and the word of the style sheet for it."""
+
+    name: str
+    state: str
+    look: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
 class Present:
     """What is the case now."""
 
@@ -76,7 +89,9 @@ class Present:
     letters: Count
     deliveries: Mapping[DeliveryStatus, Count]
     queues: Sequence[QueueLine]
-    circuits: Sequence[tuple[str, str]]
+    circuits: Sequence[CircuitLine]
+    edits: Count
+    batches: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +110,7 @@ class Dashboard:
     deliveries_open: Sequence[Bar]
     deliveries_done: Sequence[Bar]
     queues: Sequence[QueueLine]
-    circuits: Sequence[tuple[str, str]]
+    circuits: Sequence[CircuitLine]
     links: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -146,6 +161,10 @@ SELECT 'active' AS kind, '' AS name, count(*) AS number, NULL::timestamptz AS ol
 UNION ALL
 SELECT 'letters', '', coalesce(sum(open_count), 0), NULL FROM dead_letter_groups WHERE open_count > 0
 UNION ALL
+SELECT 'edits', '', count(*), NULL FROM letter_edits WHERE status = 'requested'
+UNION ALL
+SELECT 'batches', '', count(*), NULL FROM replay_batches WHERE status = 'awaiting'
+UNION ALL
 SELECT 'delivery', status, count(*), NULL FROM (
   SELECT status FROM deliveries
    WHERE NOT (status IN ('sent', 'failed', 'superseded', 'cancelled', 'abandoned'))
@@ -175,8 +194,16 @@ def _present() -> Present:
         letters=numbers["letters", ""],
         deliveries=deliveries,
         queues=sorted(queues, key=lambda line: line.name),
-        circuits=sorted(circuit.not_closed().items()),
+        circuits=[_circuit_line(name, state) for name, state in sorted(circuit.not_closed().items())],
+        edits=numbers["edits", ""],
+        batches=numbers["batches", ""],
     )
+
+
+def _circuit_line(name: str, state: str) -> CircuitLine:
+    known = CircuitState(state)
+    href = reverse("admin:criticizer_circuit_change", args=[quote(name)])
+    return CircuitLine(name, str(known.label), CIRCUIT_LOOKS[known], href)
 
 
 def _open_deliveries(present: Present) -> list[Bar]:
@@ -196,7 +223,7 @@ def _tiles(window: Window, figures: Figures, present: Present, now: datetime) ->
     waiting, circuits = present.letters, present.circuits
     serving = sum(line.workers for line in present.queues)
     unserved = [line.name for line in present.queues if not line.workers]
-    return [
+    tiles = [
         Tile(
             "Reviews ended",
             charts.whole(ended),
@@ -227,6 +254,20 @@ def _tiles(window: Window, figures: Figures, present: Present, now: datetime) ->
             "some calls are held back" if circuits else "every dependency is called",
             "warn" if circuits else "ok",
         ),
+    ]
+    return [*tiles, *_approvals(present)]
+
+
+def _approvals(present: Present) -> list[Tile]:
+    """Return what waits for a second person; nothing where nothing does, as it is rare."""
+    kinds = [
+        ("Edits to approve", present.edits, "deadletters_letteredit", "state:requested"),
+        ("Batches to approve", present.batches, "deadletters_replaybatch", "state:awaiting"),
+    ]
+    return [
+        Tile(title, str(number), list_address(table, search), "wait for a second person", "warn")
+        for title, number, table, search in kinds
+        if number
     ]
 
 

@@ -14,6 +14,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from criticizer import charts
+from criticizer.models import Circuit
+from deadletters.models import LetterEdit, ReplayBatch
+from deadletters.states import BatchStatus
 from reviews.dashboard import dashboard, rollup
 from reviews.dashboard.past import WINDOWS, read
 from reviews.models import Rollup
@@ -141,7 +144,37 @@ def test_the_dashboard_says_how_it_goes(operator: Client) -> None:
     assert "RATE_LIMITED" in page
 
 
+def waits_for_approval() -> None:
+    letter = factories.DeadLetterFactory()
+    LetterEdit.objects.create(letter=letter, reason="gone", requested_by="ann", before={}, after={})
+    ReplayBatch.objects.create(
+        reason="again", requested_by="ann", item_count=1, status=BatchStatus.AWAITING, needs_approval=True
+    )
+
+
+def test_what_waits_for_a_second_person_has_a_tile_and_nothing_else_has(operator: Client) -> None:
+    assert not [tile.title for tile in dashboard("24h").tiles if "approve" in tile.title]
+    waits_for_approval()
+    tiles = [tile for tile in dashboard("24h").tiles if "approve" in tile.title]
+    assert [(tile.title, tile.number) for tile in tiles] == [
+        ("Edits to approve", "1"),
+        ("Batches to approve", "1"),
+    ]
+    for tile in tiles:
+        assert len(operator.get(tile.href).context["cl"].result_list) == 1
+
+
+def test_circuits_are_told_in_words_and_lead_to_their_page(operator: Client) -> None:
+    Circuit.objects.create(name="provider:mail", state="half_open")
+    page = operator.get("/admin/").content.decode()
+    assert '<span class="state" data-state="running">Half-open</span>' in page
+    assert "half_open" not in page
+    [line] = dashboard("24h").circuits
+    assert operator.get(line.href).context["circuit"].name == "provider:mail"
+
+
 def test_every_number_leads_to_the_rows_behind_it(operator: Client) -> None:
+    waits_for_approval()
     good, late = ended(JobStatus.SUCCEEDED, 20), ended(JobStatus.TIMED_OUT, 20)
     attempt = attempted("RATE_LIMITED")
     rollup.roll_up()

@@ -442,6 +442,31 @@ def test_an_edit_is_refused_when_something_changed_since_it_was_asked_for(
     assert DeadLetter.objects.count() == 1
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "refused"),
+    [
+        (_replayed, 1),
+        (_failed_again, 1),
+        (_discarded, 1),
+        (_validated, 0),
+        (_batched, 0),  # the batch may be cancelled
+        (_other_data, 0),  # it may be as it was again
+    ],
+)
+def test_what_nobody_can_approve_any_more_does_not_wait(
+    letter: DeadLetter, meanwhile: Callable[[DeadLetter], None], refused: int
+) -> None:
+    edit = LetterEdit.objects.create(
+        letter=letter, before={}, after={}, reason="OPS-1", requested_by="ann",
+        requested_at=timezone.now() - timedelta(hours=1),
+    )  # fmt: skip
+    assert edits.refuse_stale() == 0
+    meanwhile(letter)
+    assert (edits.refuse_stale(), edits.refuse_stale()) == (refused, 0)
+    assert status_of(edit) == ("refused" if refused else "requested")
+    assert letter.events.filter(action="edit_refused", actor="criticizer").count() == refused
+
+
 def test_steps_that_are_no_replay_do_not_stop_an_edit(letter: DeadLetter) -> None:
     edit = asked(letter)
     _validated(letter)

@@ -17,6 +17,7 @@ from criticizer.failures import (
     UncertainFailure,
 )
 from notifications.providers.smtp import Smtp, SmtpConfig
+from notifications.providers.smtp_dialogue import Connections
 from tests.fakes.smtp import SmtpServer, Switches
 from tests.notifications.samples import SENDER, message, tls_contexts
 
@@ -234,6 +235,17 @@ def test_connections_are_closed_after_success_and_failure() -> None:
             smtp(server).send(message())
         assert threading.active_count() == before
     # An unclosed socket would be a ResourceWarning, which is an error in this suite.
+
+
+@pytest.mark.parametrize("security", ["none", "starttls", "tls"])
+def test_the_final_dot_does_not_wait_until_the_text_is_acknowledged(security: str, tmp_path: Path) -> None:
+    server_tls, client_tls = tls_contexts(tmp_path)
+    how = {"starttls": {"starttls": server_tls}, "tls": {"tls": server_tls}}.get(security, {})
+    with SmtpServer(**how) as server:
+        config = SmtpConfig("127.0.0.1", server.port, SENDER, security=security, tls=client_tls)
+        with Connections(config).open() as client:
+            assert client.sock is not None
+            assert client.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_the_next_password_is_used_when_the_first_is_refused_and_remembered() -> None:

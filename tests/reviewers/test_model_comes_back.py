@@ -277,7 +277,7 @@ def test_what_the_question_does_not_find_out_its_answers_do_not_end(
         time_passes()
         assert (probes.due(), probes.begin(LLM), probes.run_due()) == ([], None, 0)
         assert row().state == CircuitState.HALF_OPEN
-        assert row().reason.endswith("; only a real call closes it")
+        assert row().needs_call
         assert circuit.needing_a_call() == {LLM}
         # A replay is the probe: nobody is stuck. After it the question may be the second one.
         dependencies.admit(LLM).report(None)
@@ -296,7 +296,7 @@ def test_refused_credentials_are_not_forgotten_when_the_next_probe_finds_nobody(
         assert probes.run_due() == 1
         time_passes()
         assert probes.run_due() == 0
-    assert row().reason == "a probe failed with NETWORK_UNREACHABLE; only a real call closes it"
+    assert (row().reason, row().needs_call) == ("a probe failed with NETWORK_UNREACHABLE", True)
 
 
 @pytest.mark.django_db
@@ -304,7 +304,7 @@ def test_a_refused_probe_is_no_matter_of_the_question_either(settings: Any) -> N
     opened(settings)
     sql.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")  # nobody asks harmlessly
     dependencies.admit(LLM).report(refused())
-    assert row().reason == "a probe failed with AUTH_DENIED; only a real call closes it"
+    assert (row().reason, row().needs_call) == ("a probe failed with AUTH_DENIED", True)
 
 
 @pytest.mark.django_db
@@ -327,7 +327,7 @@ def test_a_probe_that_fails_after_a_counted_answer_needs_a_call(settings: Any) -
         time_passes()
         assert probes.run_due() == 1
     dependencies.admit(LLM).report(broken())
-    assert row().reason == "a probe failed with UPSTREAM_INTERNAL; only a real call closes it"
+    assert (row().reason, row().needs_call) == ("a probe failed with UPSTREAM_INTERNAL", True)
 
 
 @pytest.mark.django_db
