@@ -77,9 +77,9 @@ class UserFactory(DjangoModelFactory[Any]):
             self.user_permissions.add(*found)  # type: ignore[attr-defined]
 
 
-def staff_client(name: str, role: str) -> Client:
+def staff_client(name: str, role: str, **fields: Any) -> Client:
     """Return a client at which one of the staff, who has the role, is logged in."""
-    user = UserFactory(username=name, is_staff=True)
+    user = UserFactory(username=name, **{"is_staff": True, **fields})
     user.groups.add(Group.objects.get(name=role))
     client = Client()
     client.force_login(user)

@@ -21,11 +21,8 @@ def _ceiling(settings: object) -> None:
 
 
 @pytest.fixture
-def ann(client: Client) -> Client:
-    user = factories.UserFactory(username="ann", is_staff=True)
-    user.groups.add(Group.objects.get(name="security admin"))
-    client.force_login(user)
-    return client
+def ann() -> Client:
+    return factories.staff_client("ann", "security admin")
 
 
 def add(client: Client, **changes: object) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.contrib.auth.models import Group
 from django.test import Client
 
 from reviews import keys
@@ -17,11 +16,8 @@ LIST = "/admin/reviews/apikey/"
 
 
 @pytest.fixture
-def ann(client: Client) -> Client:
-    user = factories.UserFactory(username="ann", is_staff=True)
-    user.groups.add(Group.objects.get(name="security admin"))
-    client.force_login(user)
-    return client
+def ann() -> Client:
+    return factories.staff_client("ann", "security admin")
 
 
 def test_a_new_key_is_shown_once_and_works(ann: Client) -> None:

@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 import pytest
 from django.contrib.admin.utils import quote as admin_quote
-from django.contrib.auth.models import Group
 from django.test import Client
 
 from criticizer import dependencies, forcing, sql
@@ -21,16 +20,9 @@ LIST = "/admin/criticizer/circuit/"
 LLM = "llm:openai"
 
 
-def member(client: Client, group: str, name: str) -> Client:
-    user = factories.UserFactory(username=name, is_staff=True)
-    user.groups.add(Group.objects.get(name=group))
-    client.force_login(user)
-    return client
-
-
 @pytest.fixture
-def ann(client: Client) -> Client:
-    return member(client, "operator", "ann")
+def ann() -> Client:
+    return factories.staff_client("ann", "operator")
 
 
 @pytest.fixture
@@ -115,8 +107,8 @@ def test_releasing_what_is_not_forced_says_so(ann: Client, circuit: Circuit) -> 
 
 
 @pytest.mark.parametrize("group", ["auditor", "reviewer"])
-def test_only_operators_force(client: Client, circuit: Circuit, group: str) -> None:
-    mallory = member(client, group, "mallory")
+def test_only_operators_force(circuit: Circuit, group: str) -> None:
+    mallory = factories.staff_client("mallory", group)
     act(mallory, "force_open", [LLM], confirmed="yes", reason="because", minutes=30)
     circuit.refresh_from_db()
     assert circuit.state == CircuitState.CLOSED

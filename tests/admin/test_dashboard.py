@@ -8,7 +8,6 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -32,11 +31,8 @@ def _short_past(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def operator(client: Client) -> Client:
-    ann = factories.UserFactory(is_staff=True, reads=False)
-    ann.groups.add(Group.objects.get(name="operator"))
-    client.force_login(ann)
-    return client
+def operator() -> Client:
+    return factories.staff_client("ola", "operator", reads=False)
 
 
 def ended(status: str, minutes_ago: float, took: float = 30) -> Any:

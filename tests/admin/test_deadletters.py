@@ -25,11 +25,8 @@ LIST = "/admin/deadletters/deadletter/"
 
 
 @pytest.fixture
-def ann(client: Client) -> Client:
-    user = factories.UserFactory(username="ann", is_staff=True)
-    user.groups.add(Group.objects.get(name="operator"))
-    client.force_login(user)
-    return client
+def ann() -> Client:
+    return factories.staff_client("ann", "operator")
 
 
 @pytest.fixture

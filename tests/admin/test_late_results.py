@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import Group
 from django.test import Client
 from django.utils import timezone
 
@@ -17,11 +16,7 @@ pytestmark = pytest.mark.django_db
 
 
 def _client(role: str, *, staff: bool = True) -> Client:
-    user = factories.UserFactory(username=role, is_staff=staff, is_superuser=False)
-    user.groups.add(Group.objects.get(name=role))
-    client = Client()
-    client.force_login(user)
-    return client
+    return factories.staff_client(role, role, is_superuser=False, is_staff=staff)
 
 
 @pytest.fixture

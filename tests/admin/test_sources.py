@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group
 from django.db import connection
 from django.test import Client
 
@@ -19,12 +18,9 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def ann(client: Client) -> Client:
+def ann() -> Client:
     """An operator."""
-    user = factories.UserFactory(is_staff=True)
-    user.groups.add(Group.objects.get(name="operator"))
-    client.force_login(user)
-    return client
+    return factories.staff_client("ola", "operator")
 
 
 def test_an_operator_reads_events_and_goes_to_their_reviews(ann: Client) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group
 from django.test import Client
 
 from notifications import preferences
@@ -22,11 +21,7 @@ ANN = "mail:ann@example.com"
 
 
 def staff(group: str, name: str = "oli") -> Client:
-    user = factories.UserFactory(username=name, is_staff=True, reads=False)
-    user.groups.add(Group.objects.get(name=group))
-    client = Client()
-    client.force_login(user)
-    return client
+    return factories.staff_client(name, group, reads=False)
 
 
 @pytest.fixture

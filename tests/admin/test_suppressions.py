@@ -8,15 +8,16 @@ import pytest
 from django.test import Client
 
 from notifications.models import Suppression
-from tests.admin.test_circuits import member, said
+from tests import factories
+from tests.admin.test_circuits import said
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/notifications/suppression/"
 
 
 @pytest.fixture
-def ann(client: Client) -> Client:
-    return member(client, "operator", "ann")
+def ann() -> Client:
+    return factories.staff_client("ann", "operator")
 
 
 @pytest.fixture
@@ -80,8 +81,8 @@ def test_the_list_tells_what_is_in_force_from_what_was_lifted(ann: Client, rows:
 
 
 @pytest.mark.parametrize("group", ["approver", "auditor"])
-def test_others_read_and_do_not_lift(client: Client, rows: list[Suppression], group: str) -> None:
-    reader = member(client, group, "bob")
+def test_others_read_and_do_not_lift(rows: list[Suppression], group: str) -> None:
+    reader = factories.staff_client("bob", group)
     assert reader.get(LIST).status_code == 200
     act(reader, rows, confirmed="yes", reason="the mailbox was mended")
     assert not Suppression.objects.filter(lifted_at__isnull=False).exists()

@@ -22,11 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def operator(name: str = "ann", *, is_staff: bool = True) -> Client:
-    user = factories.UserFactory(username=name, is_staff=is_staff)
-    user.groups.add(Group.objects.get(name="operator"))
-    client = Client()
-    client.force_login(user)
-    return client
+    return factories.staff_client(name, "operator", is_staff=is_staff)
 
 
 @pytest.fixture
