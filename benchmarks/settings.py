@@ -7,13 +7,13 @@ module whose functions replace the stages, all on the queue `stages`), BENCHMARK
 
 import os
 
-import environ
+from criticizer import dotenv
 
 # A .env of this checkout names somebody's real database and model.
-environ.Env.read_env = staticmethod(lambda *args, **options: None)
+os.environ[dotenv.IGNORED] = "1"
 
-from criticizer.embedded import OWNER  # noqa: E402
-from criticizer.settings import *  # noqa: E402, F403
+from criticizer.embedded import OWNER
+from criticizer.settings import *  # noqa: F403
 
 DATABASES["default"]["NAME"] = os.environ.get("BENCHMARK_DATABASE", "criticizer")  # noqa: F405
 

@@ -72,7 +72,7 @@ def bounded_count(rows: QuerySet[Any], limit: int = MAX_COUNTED, milliseconds: i
     What takes longer than settings.COUNT_MILLISECONDS is "many".
     """
     try:
-        with at_most(settings.COUNT_MILLISECONDS if milliseconds is None else milliseconds):
+        with at_most(settings.COUNT_MILLISECONDS if milliseconds is None else milliseconds, ALONE):
             number = rows.order_by().values("pk")[: limit + 1].count()
     except TookTooLong:
         return Count(limit, "many")

@@ -2,8 +2,9 @@
 
 It beats the cluster's heartbeat, ends the cluster when its parent is gone, finds a wedged
 cluster (django-q2's workers share one lock; SIGKILL of the worker that holds it silences
-the rest for ever), runs the sweep, and starts the harmless probes of open circuits. It stands
-outside every multiprocessing lock and has a database connection of its own.
+the rest for ever), and starts the sweep and the harmless probes of open circuits, each in a
+thread of its own, as both may wait for others while the heart must beat. It stands outside every
+multiprocessing lock and has a database connection of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from django.conf import settings
 from django.db import connections
 from django.utils.module_loading import import_string
 
-from criticizer import outbox, probes, sql
+from criticizer import locks, outbox, probes, sql
+from criticizer.locks import Lock
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +33,6 @@ BEAT_SECONDS = 3.0
 SWEEP_SECONDS = 30.0
 PROBE_SECONDS = 1.0
 TICK_SECONDS = 0.5
-_SWEEP_LOCK = 7_100_001
 
 # One identity for all processes of a cluster: set before the fork.
 CLUSTER_ID = uuid.uuid4()
@@ -67,6 +68,7 @@ class Caretaker:
         self._lock = threading.Lock()
         self._watched: dict[uuid.UUID, bool] = {}  # claimed by us -> seen started
         self._progress_at = time.monotonic()
+        self._sweeper: threading.Thread | None = None
         self._prober: threading.Thread | None = None
         self._due = {self._beat: 0.0, self._sweep: time.monotonic() + SWEEP_SECONDS / 2, self._probe: 0.0}
 
@@ -122,18 +124,13 @@ class Caretaker:
         )
 
     def _sweep(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
-        """Run the sweep in one cluster at a time; a lost message costs half a minute at most."""
+        """Start the sweep beside us unless the last one still runs; a lost message costs half a minute."""
         connection.execute(_FORGET_DEAD)
-        got = connection.execute("SELECT pg_try_advisory_lock(%s) AS got", [_SWEEP_LOCK]).fetchone()
-        if got and got["got"]:
-            try:
-                for path in settings.MAINTENANCE:
-                    import_string(path)()
-            except Exception:
-                log.exception("maintenance_failed")
-                connections["default"].close()  # this thread's own; the next round connects anew
-            finally:
-                connection.execute("SELECT pg_advisory_unlock(%s)", [_SWEEP_LOCK])
+        if self._sweeper is not None and self._sweeper.is_alive():
+            log.warning("sweep_still_runs", queue=self.queue)
+            return
+        self._sweeper = threading.Thread(target=sweep, args=(self._connect,), name="sweep", daemon=True)
+        self._sweeper.start()
 
     def _probe(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
         """Start the harmless probes that are due, in a thread of their own: they wait for others."""
@@ -176,6 +173,33 @@ class Caretaker:
         with self._lock:
             tokens = list(self._watched)
         connection.execute(outbox.RELEASE, {"tokens": tokens})
+
+
+def sweep(connect: Connect) -> None:
+    """Run settings.MAINTENANCE once, in one cluster at a time, and close what this thread has open.
+
+    The lock is held beside the connection of the functions: they may lose or close theirs.
+    """
+    try:
+        with connect() as own:
+            got = own.execute(locks.TRY, {"lock": Lock.SWEEP.value}).fetchone()
+            for path in settings.MAINTENANCE if got and got["got"] else ():
+                own.execute("SELECT 1")  # raises when the connection was lost, and with it the lock
+                _maintain(path)
+    except psycopg.Error as error:
+        log.warning("sweep_database", error=type(error).__name__)
+        sql.note_loss()
+    finally:
+        connections["default"].close()
+
+
+def _maintain(path: str) -> None:
+    """Call one function of the sweep; whatever is wrong with it is not wrong with the others."""
+    try:
+        import_string(path)()
+    except Exception:
+        log.exception("maintenance_failed", function=path)
+        connections["default"].close()  # this thread's own; the next function connects anew
 
 
 def worker_count(queue: str) -> int:

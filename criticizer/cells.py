@@ -57,7 +57,8 @@ class Column:
         text = _html(self.shown(row))
         if self.is_link:
             text = f'<a href="{address}">{text}</a>'
-        return f'<{self.tag} class="{self.css}">{text}</{self.tag}>'
+        scope = ' scope="row"' if self.tag == "th" else ""
+        return f'<{self.tag}{scope} class="{self.css}">{text}</{self.tag}>'
 
 
 def columns_of(changes: ChangeList) -> list[Column]:

@@ -59,6 +59,10 @@ NOTE = """
 _NOT_CLOSED = "SELECT name, state FROM circuits WHERE state <> 'closed' ORDER BY name LIMIT 100"
 _NEED_A_CALL = "SELECT name FROM circuits WHERE state = 'half_open' AND needs_call ORDER BY name LIMIT 100"
 
+_REFUSING = """
+SELECT name FROM circuits
+ WHERE state <> 'closed' AND error_class = ANY(%(classes)s) ORDER BY name LIMIT 100"""
+
 _COUNT_SUCCESS = f"""
 WITH c AS (SELECT name, state, generation FROM circuits WHERE name = %(name)s),
 counted AS (
@@ -99,7 +103,7 @@ changed AS (
          retry_at = {NOW} + make_interval(secs => %(cool_down)s), auth_failures = 0, probe_detail = '',
          reason = format('%%s of %%s calls within a minute failed, the last with %%s',
                          total.failures, total.calls, %(error_class)s::text),
-         needs_call = false, {NO_PROBE}
+         error_class = %(error_class)s, needs_call = false, {NO_PROBE}
     FROM total
    WHERE name = %(name)s AND state = 'closed' AND generation = %(generation)s
      AND total.calls >= {MIN_CALLS} AND 2 * total.failures > total.calls
@@ -127,6 +131,7 @@ refused AS (
                        THEN format('our credentials were refused %%s times in a row, the last with %%s',
                                    auth_failures + 1, %(error_class)s::text)
                        ELSE reason END,
+         error_class = CASE WHEN opens THEN %(error_class)s ELSE error_class END,
          needs_call = opens, actor = '', probe_detail = '', {NO_PROBE}
     FROM judged WHERE name = %(name)s
   RETURNING circuits.*),
@@ -164,6 +169,7 @@ probed AS (
          changed_at = CASE WHEN closes THEN {NOW} ELSE changed_at END,
          retry_at = CASE WHEN closes THEN NULL ELSE {NOW} + make_interval(secs => %(quiet)s) END,
          reason = CASE WHEN closes THEN '' ELSE reason END,
+         error_class = CASE WHEN closes THEN '' ELSE error_class END,
          needs_call = false, auth_failures = 0,
          probe_detail = CASE WHEN %(is_harmless)s THEN '{ANSWERED}' ELSE probe_detail END,
          probe_token = CASE WHEN probe_token = %(token)s OR closes THEN NULL ELSE probe_token END,
@@ -179,7 +185,7 @@ WITH changed AS (
   UPDATE circuits
      SET state = 'open', generation = generation + 1, changed_at = {NOW}, actor = '',
          retry_at = {NOW} + make_interval(secs => %(cool_down)s),
-         reason = %(reason)s,
+         reason = %(reason)s, error_class = %(error_class)s,
          needs_call = needs_call OR %(is_auth)s OR %(is_deaf)s AND probe_detail = '{ANSWERED}',
          probe_detail = %(detail)s, {NO_PROBE}
    WHERE name = %(name)s AND state = 'half_open' AND generation = %(generation)s
@@ -226,6 +232,11 @@ def not_closed() -> dict[str, str]:
 def needing_a_call() -> set[str]:
     """Return the half-open circuits that only a real call closes, a hundred at most."""
     return {str(row["name"]) for row in sql.rows(_NEED_A_CALL)}
+
+
+def refusing_credentials() -> set[str]:
+    """Return the circuits that refused credentials opened, a hundred at most."""
+    return {str(row["name"]) for row in sql.rows(_REFUSING, {"classes": sorted(AUTH)})}
 
 
 def count_success(name: str, generation: int, pace_generation: int) -> None:
@@ -307,6 +318,7 @@ def probe_failed(name: str, probe: Probe, error_class: str, *, harmless_detail: 
         {
             "name": name,
             "generation": probe.generation,
+            "error_class": error_class,
             "reason": f"a {'harmless ' if harmless_detail else ''}probe failed with {error_class}",
             "detail": harmless_detail,
             "is_auth": is_real and error_class in AUTH,

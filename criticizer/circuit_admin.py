@@ -27,7 +27,6 @@ from criticizer.states import CIRCUIT_LOOKS, FORCED, CircuitState
 
 MAX_CIRCUITS = 100  # of one action
 MAX_EVENTS = 200
-_NEEDS_CALL = "only a real call closes it"
 _MAX_MINUTES = forcing.MAX_FORCED_SECONDS // 60
 
 
@@ -144,7 +143,7 @@ class CircuitAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="reason", empty_value="")
     def why(self, circuit: Circuit) -> str:
-        return "; ".join(part for part in (circuit.reason, circuit.needs_call and _NEEDS_CALL) if part)
+        return circuit.why
 
     @admin.display(description="messages waiting")
     def waiting(self, circuit: Any) -> int:
@@ -170,7 +169,6 @@ class CircuitAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
                 "subtitle": None,
                 "circuit": circuit,
                 "shown_state": self.shown_state(circuit),
-                "why": self.why(circuit),
                 "waiting": self.waiting(circuit),
                 "pace": Pace.objects.filter(pk=circuit.name).first(),
                 "events": CircuitEvent.objects.filter(name=circuit.name).order_by("-id")[:MAX_EVENTS],

@@ -8,7 +8,8 @@ r"""The `.env` file beside `manage.py`, read as Docker Compose reads its own.
 
 python-dotenv takes `NAME=  # note` for a value and passes over lines that it cannot read; a service
 should not start with either. What the environment holds already stays. A value that lies on
-several lines belongs into a file of its own (`NAME_FILE`).
+several lines belongs into a file of its own (`NAME_FILE`). A process whose environment has IGNORED
+reads no file, and neither do those that it starts: tests and benchmarks.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
+IGNORED = "CRITICIZER_IGNORE_ENV_FILE"
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)")
 _COMMENT = re.compile(r"\s#.*")
 _QUOTED = {
@@ -34,8 +36,11 @@ _ESCAPES = {
 def load(path: Path, environment: MutableMapping[str, str]) -> None:
     """Put what the file at `path` says into `environment`, unless it is there; no file is no error.
 
+    Reads nothing when the environment has IGNORED.
     Raises ImproperlyConfigured for a file that cannot be read or a line that is no assignment.
     """
+    if environment.get(IGNORED):
+        return
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:

@@ -292,25 +292,35 @@ def generated_secret(directory: Path, name: str, make: Callable[[], str]) -> str
 
 _FILE_STORAGE = "django.core.files.storage.FileSystemStorage"
 _PRIVATE = {"file_permissions_mode": 0o600, "directory_permissions_mode": 0o700}
+_BUCKETS = {
+    "artifacts_raw": "ARTIFACT_S3_BUCKET_RAW",
+    "artifacts_redacted": "ARTIFACT_S3_BUCKET_REDACTED",
+    "letter_archive": "ARTIFACT_S3_BUCKET_LETTERS",
+}
 
 
 def artifact_storages(env: Environment, data_dir: Path) -> dict[str, dict[str, Any]]:
-    """Return the two STORAGES of artifacts: raw and redacted never share a place (001, 9.4).
+    """Return the STORAGES of raw and redacted artifacts and of removed dead letters.
 
-    `ARTIFACT_STORAGE=s3` keeps them in two buckets through django-storages (extra `s3`).
+    None shares the place of another (001, 9.4). `ARTIFACT_STORAGE=s3` keeps them in three buckets
+    through django-storages (extra `s3`).
     """
     if env.choice("ARTIFACT_STORAGE", "file", ("file", "s3")) == "file":
-        return {
-            f"artifacts_{space}": {
-                "BACKEND": _FILE_STORAGE,
-                "OPTIONS": {"location": data_dir / "artifacts" / space, **_PRIVATE},
-            }
-            for space in ("raw", "redacted")
+        places = {
+            "artifacts_raw": data_dir / "artifacts" / "raw",
+            "artifacts_redacted": data_dir / "artifacts" / "redacted",
+            "letter_archive": data_dir / "letters",
         }
-    names = ("ARTIFACT_S3_BUCKET_RAW", "ARTIFACT_S3_BUCKET_REDACTED")
-    buckets = [env.required(name, "the name of a bucket of its own") for name in names]
-    if buckets[0] == buckets[1]:
-        raise wrong(names[1], "is the bucket of raw artifacts", "another bucket: the two never share one")
+        return {
+            alias: {"BACKEND": _FILE_STORAGE, "OPTIONS": {"location": place, **_PRIVATE}}
+            for alias, place in places.items()
+        }
+    buckets: dict[str, str] = {}
+    for alias, name in _BUCKETS.items():
+        bucket = env.required(name, "the name of a bucket of its own")
+        if bucket in buckets.values():
+            raise wrong(name, "is the bucket of other files", "another bucket: no two share one")
+        buckets[alias] = bucket
     common = {
         "endpoint_url": env.url("ARTIFACT_S3_ENDPOINT", ("https", "http")) or None,
         "region_name": env.text("ARTIFACT_S3_REGION") or None,
@@ -322,11 +332,11 @@ def artifact_storages(env: Environment, data_dir: Path) -> dict[str, dict[str, A
         **_s3_client(),
     }
     return {
-        f"artifacts_{space}": {
+        alias: {
             "BACKEND": "storages.backends.s3.S3Storage",
             "OPTIONS": {**common, "bucket_name": bucket},
         }
-        for space, bucket in zip(("raw", "redacted"), buckets, strict=True)
+        for alias, bucket in buckets.items()
     }
 
 

@@ -19,7 +19,7 @@ WITH changed AS (
   UPDATE circuits
      SET state = %(state)s, generation = generation + 1, changed_at = {NOW}, actor = %(actor)s,
          reason = %(reason)s, retry_at = {NOW} + make_interval(secs => %(seconds)s), auth_failures = 0,
-         probe_detail = '', needs_call = false, {NO_PROBE}
+         probe_detail = '', error_class = '', needs_call = false, {NO_PROBE}
    WHERE name = %(name)s RETURNING circuits.*),
 noted AS ({NOTE.format(change="state")})
 SELECT name FROM changed"""  # noqa: S608
@@ -30,7 +30,7 @@ WITH changed AS (
      SET state = CASE state WHEN 'forced_open' THEN 'half_open' ELSE 'closed' END,
          generation = generation + 1, changed_at = {NOW}, actor = %(actor)s, reason = %(reason)s,
          retry_at = CASE state WHEN 'forced_open' THEN {NOW} + make_interval(secs => %(quiet)s) END,
-         needs_call = false, {NO_PROBE}
+         error_class = '', needs_call = false, {NO_PROBE}
    WHERE name = %(name)s AND state IN ('forced_open', 'forced_closed')
      AND (NOT %(expired)s OR retry_at <= {NOW})
   RETURNING circuits.*),

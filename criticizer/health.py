@@ -30,9 +30,10 @@ from django.db.models import Sum
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.template.loader import render_to_string
+from django.views.decorators.csrf import csrf_exempt
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.exposition import generate_latest
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.exceptions import APIException, AuthenticationFailed, NotAuthenticated, PermissionDenied
 from rest_framework.settings import api_settings
 
 from criticizer import circuit, sql
@@ -203,12 +204,18 @@ _PROXY_HEADERS = (
 )
 
 
+@csrf_exempt
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer Prometheus text to direct clients of this machine and to keys of operators."""
+    """Answer Prometheus text to direct clients of this machine and to keys of operators.
+
+    Others get what the API answers to those without a key (401) and without the role (403).
+    """
     if request.method not in {"GET", "HEAD"}:
         return HttpResponse(status=405, headers={"Allow": "GET, HEAD"})
-    if not _is_loopback(request) and not _has_operator_key(request):
-        return HttpResponse("Metrics are for clients on this machine and for operator keys.\n", status=403)
+    if not _is_loopback(request) and (refusal := _refusal(request)) is not None:
+        answer_to: Any = api_settings.EXCEPTION_HANDLER
+        answer = answer_to(refusal, {})
+        return JsonResponse(answer.data, status=answer.status_code)
     return HttpResponse(generate_latest(_registry), content_type=CONTENT_TYPE_LATEST)
 
 
@@ -222,14 +229,14 @@ def _is_loopback(request: HttpRequest) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
-def _has_operator_key(request: HttpRequest) -> bool:
+def _refusal(request: HttpRequest) -> APIException | None:
     """Ask the API's own authentication, named in settings: keys live in a room above this one."""
     classes: Any = api_settings.DEFAULT_AUTHENTICATION_CLASSES
     for authentication in classes:
         try:
             found = authentication().authenticate(request)
-        except AuthenticationFailed:
-            return False
+        except AuthenticationFailed as error:
+            return error
         if found is not None:
-            return bool(found[1].role == "operator")
-    return False
+            return None if found[1].role == "operator" else PermissionDenied()
+    return NotAuthenticated()

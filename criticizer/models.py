@@ -122,6 +122,7 @@ class Circuit(models.Model):
     changed_at = models.DateTimeField(db_default=Now())
     retry_at = models.DateTimeField(null=True, blank=True)
     reason = models.CharField(max_length=512, blank=True, db_default="")
+    error_class = models.CharField(max_length=32, blank=True, db_default="")  # of the failure that opened it
     actor = models.CharField(max_length=255, blank=True, db_default="")
     auth_failures = models.IntegerField(db_default=0)  # refused credentials in a row
     # The one probe that is out: harmless (open), a real call or, nobody calling, harmless (half-open).
@@ -144,6 +145,11 @@ class Circuit(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def why(self) -> str:
+        """Why it is as it is, and what it takes, for people; empty when there is nothing to say."""
+        return "; ".join(filter(None, (self.reason, "only a real call closes it" if self.needs_call else "")))
 
 
 class CircuitBucket(models.Model):

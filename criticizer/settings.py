@@ -211,15 +211,6 @@ STORAGES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     **artifact_storages(env, DATA_DIR),
-    # Removed dead letters, sealed with ARTIFACT_KEYS: deadletters.retention.
-    "letter_archive": {
-        "BACKEND": "django.core.files.storage.FileSystemStorage",
-        "OPTIONS": {
-            "location": DATA_DIR / "letters",
-            "file_permissions_mode": 0o600,
-            "directory_permissions_mode": 0o700,
-        },
-    },
 }
 WHITENOISE_USE_FINDERS = True  # no collectstatic step: one command starts everything
 

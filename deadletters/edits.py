@@ -23,12 +23,13 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from criticizer import sql
 from criticizer.redaction import clean
 from deadletters import alerts, moves, workflow
-from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterPayload, LetterEdit
+from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterEvent, DeadLetterPayload, LetterEdit
 from deadletters.results import SYSTEM, Change, DataField, FieldKind, Result, WrongData, recovery
 from deadletters.states import (
     BEFORE_REPLAY,
@@ -53,6 +54,8 @@ _WORKED_ON = (
     LetterAction.SUCCEEDED,
     LetterAction.FAILED_AGAIN,
 )
+# A batch that is cancelled gives its letters back.
+_MAY_COME_BACK = (*BEFORE_REPLAY, LetterStatus.REPLAY_PENDING)
 # What a generation has of the one before it: the same failure of the same stage.
 _SAME = (
     "job_id", "group_id", "stage", "error_class", "code", "severity", "retryable", "detail",
@@ -203,9 +206,14 @@ def refuse_stale() -> int:
 
     Their letters were replayed since, or have ended. One that a batch has in hand may come back.
     """
+    alive = DeadLetter.objects.filter(pk=OuterRef("letter_id"), status__in=_MAY_COME_BACK)
+    worked_on = DeadLetterEvent.objects.filter(
+        letter=OuterRef("letter_id"), action__in=_WORKED_ON, created_at__gt=OuterRef("requested_at")
+    )
     waiting = LetterEdit.objects.filter(status=EditStatus.REQUESTED).order_by("pk")
+    over = waiting.filter(~Exists(alive) | Exists(worked_on)).values_list("pk", flat=True)
     refused = 0
-    for edit_id in waiting.values_list("pk", flat=True)[:MAX_REFUSED]:
+    for edit_id in over[:MAX_REFUSED]:
         with transaction.atomic():
             edit, letter = _held(edit_id)
             if edit.status == EditStatus.REQUESTED and (problem := _why_over(edit, letter)):
@@ -272,15 +280,15 @@ def _decided(edit: LetterEdit) -> Result | None:
 
 
 def _why_stale(edit: LetterEdit, letter: DeadLetter | None) -> str:
-    return _why_over(edit, letter) or (_in_hand(letter) if letter else "")
+    return _why_over(edit, letter) or (_why_not_now(letter) if letter else "")
 
 
 def _why_over(edit: LetterEdit, letter: DeadLetter | None) -> str:
     """Return why an edit can never be approved, or an empty string."""
     if letter is None:
         return "the letter does not exist any more"
-    if problem := _past(letter):
-        return problem
+    if letter.status not in _MAY_COME_BACK:
+        return _past(letter)
     since = letter.events.filter(action__in=_WORKED_ON, created_at__gt=edit.requested_at)
     return "the letter was replayed since the edit was asked for" if since.exists() else ""
 

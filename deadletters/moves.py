@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Max
 from django.utils import timezone
 
 from criticizer.redaction import clean, clean_context
@@ -171,12 +170,6 @@ def refusal(letter: DeadLetter, allowed: Collection[LetterStatus], row_version: 
     return None
 
 
-def latest_event(letter_ids: Collection[int]) -> dict[int, int]:
-    """Return the id of the newest line of each letter's timeline."""
-    found = DeadLetterEvent.objects.filter(letter_id__in=letter_ids).values_list("letter_id")
-    return dict(found.annotate(newest=Max("id")))
-
-
 def _all_changes(to: LetterStatus, changes: Mapping[str, Any]) -> dict[str, Any]:
     closing = {"closed_at": timezone.now() if to in CLOSED_LETTER else None}
     return {**_FORGOTTEN.get(to, {}), **closing, **changes}
@@ -188,6 +181,10 @@ def _state_of(letter: DeadLetter) -> str:
     return f"{word} {now}{_by_whom(letter)}"
 
 
+# What changes nothing of the letter: it was somebody else who brought it where it is.
+_NO_STEP = (LetterAction.REFUSED, LetterAction.EDIT_REFUSED, LetterAction.EDIT_WITHDRAWN)
+
+
 def _by_whom(letter: DeadLetter) -> str:
-    last = letter.events.exclude(action=LetterAction.REFUSED).order_by("-id").first()
+    last = letter.events.exclude(action__in=_NO_STEP).order_by("-id").first()
     return f" by {last.actor} at {last.created_at:%Y-%m-%d %H:%M} UTC" if last else ""

@@ -110,7 +110,6 @@ class FieldKind(StrEnum):
 
     LOCKED = "locked"  # nobody: it names or deduplicates what was asked for
     SENSITIVE = "sensitive"  # a change decides who reads what: the password is asked for again
-    EDITABLE = "editable"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ A letter's age counts from its last failure, or from when it was closed. What so
 stays, whatever its age, and so does what waits for the approval of an edit. An edited letter is
 closed and goes by itself: its next generation keeps its number, and edits stay as timelines do. What
 nobody has touched is told of a day ahead and when it goes, and can be restored. A file of the archive
-is written, read back and compared before a row is deleted.
+is written, read back and compared before a row is deleted, and goes when no row is.
 
     one file = Vault(ARTIFACT_KEYS) of lines of JSON, each a letter: its row, payload and timeline
 """
@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -38,7 +40,10 @@ log = structlog.get_logger(__name__)
 IN_A_FILE = 500
 FILES_A_ROUND = 20  # the maintenance has other things to do; the next round goes on
 WARNED_AHEAD = timedelta(days=1)
+WALK_EVERY_SECONDS = 3_600
 _KEPT = [status.value for status in IN_WORK]
+_walked_at: float | None = None
+_resealed_to = 0  # the archive with which the last round ended
 
 # Somebody works on a letter whose edit waits for approval, although its state is that of a new one.
 _NO_EDIT = """
@@ -92,11 +97,15 @@ class Restored:
 
 
 def maintain() -> None:
-    """Do a round of everything here. Run by the maintenance, every half minute."""
+    """Do a round of everything here, the walk once an hour. Run by the maintenance, every half minute."""
+    global _walked_at
     now = timezone.now()
     tell(now)
     enforce(now)
     reseal()
+    if _walked_at is None or time.monotonic() - _walked_at >= WALK_EVERY_SECONDS:
+        _walked_at = time.monotonic()
+        remove_orphans(now)
 
 
 def storage() -> Storage:
@@ -170,12 +179,12 @@ def archive(letter_ids: Collection[int], now: datetime) -> int:
         return 0
     plain = "".join(f"{row['line']}\n" for row in found).encode()
     vault = Vault(settings.ARTIFACT_KEYS)
-    name = storage().save(
-        f"{now:%Y/%m}/{now:%Y%m%dT%H%M%S}-{uuid4().hex}.jsonl.sealed", ContentFile(vault.seal(plain))
-    )
-    if _opened(name) != plain:
-        raise ArchiveDamaged(f"{name} does not read as it was written: nothing was removed")
-    with transaction.atomic():
+    name = f"{now:%Y/%m}/{now:%Y%m%dT%H%M%S}-{uuid4().hex}.jsonl.sealed"
+    with _or_no_file(name):
+        storage().save(name, ContentFile(vault.seal(plain)))
+        if _opened(name) != plain:
+            raise ArchiveDamaged(f"{name} does not read as it was written: nothing was removed")
+    with transaction.atomic(), _or_no_file(name):
         held = sql.rows(
             _HELD,
             {
@@ -192,6 +201,16 @@ def archive(letter_ids: Collection[int], now: datetime) -> int:
         storage().delete(name)
     log.info("dead_letters_archived", letters=len(ids), untouched=len(untouched), archive=name)
     return len(ids)
+
+
+@contextmanager
+def _or_no_file(name: str) -> Iterator[None]:
+    """Delete a file when the block fails. Not for a commit, which may have been made all the same."""
+    try:
+        yield
+    except BaseException:
+        storage().delete(name)
+        raise
 
 
 def _remove(
@@ -266,21 +285,75 @@ def _why_not(error: IntegrityError) -> str:
 
 
 def reseal(limit: int = 5) -> int:
-    """Seal a few files with the newest key where an older one seals them; return how many."""
+    """Seal a few files with the newest key where an older one seals them; return how many.
+
+    A round goes on where the last one ended: a file that cannot be resealed keeps no other back.
+    """
+    global _resealed_to
     vault = Vault(settings.ARTIFACT_KEYS)
-    done = 0
-    for old in LetterArchive.objects.exclude(key_id=vault.newest).order_by("pk")[:limit]:
-        with storage().open(old.name) as file:
-            sealed = vault.reseal(file.read())
-        stem = old.name.removesuffix(".sealed").partition("~")[0]
-        name = storage().save(f"{stem}~{vault.newest}.sealed", ContentFile(sealed))
-        # Whole under its new name before the row points to it, and the old one goes last.
-        updated = LetterArchive.objects.filter(pk=old.pk, name=old.name).update(
-            name=name, key_id=vault.newest
+    old = LetterArchive.objects.exclude(key_id=vault.newest).order_by("pk")
+    part = list(old.filter(pk__gt=_resealed_to)[:limit])
+    _resealed_to = part[-1].pk if len(part) == limit else 0
+    return sum(_resealed(found, vault) for found in part)
+
+
+def _resealed(old: LetterArchive, vault: Vault) -> bool:
+    try:
+        return _reseal(old, vault)
+    except (FileNotFoundError, VaultError) as error:
+        why = "is gone" if isinstance(error, FileNotFoundError) else "opens with none of ARTIFACT_KEYS"
+        alerts.tell(
+            "archive_damaged",
+            key=f"archive-damaged:{old.pk}",
+            title="A file of removed dead letters is damaged",
+            text=f"{old.name}, with {old.letter_count} letters, {why}: restore the file from a backup.",
         )
-        storage().delete(old.name if updated else name)
-        done += updated
-    return done
+    except Exception:
+        log.exception("letter_archive_not_resealed", archive=old.name)
+    return False
+
+
+def _reseal(old: LetterArchive, vault: Vault) -> bool:
+    with storage().open(old.name) as file:
+        sealed = vault.reseal(file.read())
+    name = f"{_stem(old.name)}~{vault.newest}.sealed"
+    with _or_no_file(name):
+        name = storage().save(name, ContentFile(sealed))
+    # Whole under its new name before the row points to it, and the old one goes last.
+    updated = LetterArchive.objects.filter(pk=old.pk, name=old.name).update(name=name, key_id=vault.newest)
+    storage().delete(old.name if updated else name)
+    return updated == 1
+
+
+def remove_orphans(now: datetime) -> int:
+    """Delete the files, older than DLQ_MAX_AGE_DAYS, of whose letters no row speaks; return how many.
+
+    A process that was killed before its commit leaves one; its letters are in another file.
+    """
+    known = {_stem(name) for name in LetterArchive.objects.values_list("name", flat=True)}
+    before = now - timedelta(days=settings.DLQ_MAX_AGE_DAYS)
+    removed = 0
+    for name in _files_in(""):
+        if _stem(name) not in known and storage().get_modified_time(name) < before:
+            storage().delete(name)
+            removed += 1
+            log.warning("letter_archive_orphan_deleted", archive=name)
+    return removed
+
+
+def _files_in(directory: str) -> Iterator[str]:
+    try:
+        directories, names = storage().listdir(directory)
+    except FileNotFoundError:
+        return  # nothing was archived yet
+    yield from (f"{directory}{name}" for name in names)
+    for inner in directories:
+        yield from _files_in(f"{directory}{inner}/")
+
+
+def _stem(name: str) -> str:
+    """Return what a file keeps of its name under every key."""
+    return name.removesuffix(".sealed").partition("~")[0]
 
 
 def _opened(name: str) -> bytes:

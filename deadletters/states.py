@@ -132,6 +132,7 @@ BATCH_TRANSITIONS: tuple[tuple[BatchStatus, BatchStatus], ...] = (
     (_B.RUNNING, _B.PAUSED),
     (_B.PAUSED, _B.RUNNING),
     (_B.RUNNING, _B.STOPPED),
+    (_B.PAUSED, _B.STOPPED),  # a job at work when it was paused failed again
     (_B.STOPPED, _B.RUNNING),
     (_B.RUNNING, _B.FINISHED),
     *((status, _B.CANCELLED) for status in (_B.DRAFT, _B.AWAITING, _B.RUNNING, _B.PAUSED, _B.STOPPED)),
@@ -160,7 +161,6 @@ ITEM_TRANSITIONS: tuple[tuple[ItemStatus, ItemStatus], ...] = (
     *((status, _I.SKIPPED) for status in (_I.PENDING, _I.READY)),
     *((status, _I.CANCELLED) for status in (_I.PENDING, _I.READY)),
 )
-ITEM_DONE = (_I.SUCCEEDED, _I.FAILED, _I.ENDED, _I.SKIPPED, _I.CANCELLED)
 
 
 class EditStatus(models.TextChoices):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin, messages
@@ -28,12 +29,16 @@ MAX_AT_ONCE = 100
 MAX_ATTEMPTS = 200
 
 
-def _told_with(row: Delivery) -> list[Delivery]:
-    """Return the other deliveries that are, or are to be, told in one message with the row."""
-    if row.digest_id is None:
-        return []
-    others = Delivery.objects.filter(digest=row.digest_id, status=row.status).exclude(pk=row.pk)
-    return list(others.defer("payload").order_by("pk"))
+def _told_with(rows: Sequence[Delivery]) -> dict[int, list[Delivery]]:
+    """Return, by row, the other deliveries that are, or are to be, told in one message with it."""
+    digests_of = [row.digest_id for row in rows if row.digest_id is not None]
+    together: dict[tuple[int | None, str], list[Delivery]] = {}
+    for one in Delivery.objects.filter(digest__in=digests_of).defer("payload").order_by("pk"):
+        together.setdefault((one.digest_id, one.status), []).append(one)
+    return {
+        row.pk: [one for one in together.get((row.digest_id, row.status), []) if one.pk != row.pk]
+        for row in rows
+    }
 
 
 @admin.register(Delivery)
@@ -85,7 +90,7 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
                 "subtitle": None,
                 "delivery": delivery,
                 "history": digests.carrier_of(delivery).attempt_rows.order_by("-id")[:MAX_ATTEMPTS],
-                "told_with": _told_with(delivery),
+                "told_with": _told_with([delivery])[delivery.pk],
                 "may_decide": delivery.status == DeliveryStatus.UNCERTAIN
                 and self.has_decide_permission(request),
                 "may_read": request.user.has_perm("reviews.view_all_files"),
@@ -128,13 +133,14 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     def _question(
         self, request: HttpRequest, rows: list[Delivery], form: DecisionForm, *, skipped: int
     ) -> TemplateResponse:
+        told_with = _told_with(rows)
         context = {
             **self.admin_site.each_context(request),
             "title": "Decide about deliveries in doubt",
             "opts": self.opts,
             "form": form,
             "rows": rows,
-            "shared": [(row, others) for row in rows if (others := _told_with(row))],
+            "shared": [(row, told_with[row.pk]) for row in rows if told_with[row.pk]],
             "skipped": skipped,
         }
         return TemplateResponse(request, "admin/notifications/delivery/confirm.html", context)

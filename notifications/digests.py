@@ -25,8 +25,9 @@ from django.db import connection
 from django.db.models import DateTimeField, Exists, F, Func, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Least, Now
 
-from criticizer import outbox, sql
+from criticizer import locks, outbox, sql
 from criticizer.failures import Failure, PermanentFailure, Waiting
+from criticizer.locks import Lock
 from criticizer.retry import BACKOFF
 from notifications import frozen
 from notifications.job_port import jobs
@@ -52,11 +53,6 @@ _OPEN: dict[str, Any] = {
     "payload": {},
     "payload_sha256": "",
 }
-_LOCK = 7_100  # with the recipient's hash: two that join at once make one digest
-_LOCKED = "SELECT pg_advisory_xact_lock(%(lock)s, hashtext(%(recipient)s))"
-_ASKING = 7_101  # with the carrier's id: one job at a time asks about what its message became
-_ASKS = "SELECT pg_try_advisory_lock(%(lock)s, hashint8(%(carrier)s))"
-_ASKED = "SELECT pg_advisory_unlock(%(lock)s, hashint8(%(carrier)s))"
 # Not the time of the transaction, which may have waited for the lock.
 _CLOCK: Func = Func(function="clock_timestamp", output_field=DateTimeField())
 
@@ -77,7 +73,7 @@ def join(job_id: int, minutes: Mapping[str, int], not_after: datetime | None) ->
             digest__isnull=True,
         )
         row_id = row.values_list("id", flat=True).first()
-        sql.rows(_LOCKED, {"lock": _LOCK, "recipient": recipient})
+        locks.take(Lock.DIGEST_JOIN, recipient)
         due_at = _due_at(minutes[recipient], not_after)
         if row_id is not None and due_at is not None:
             row.update(digest=_open_digest(recipient, due_at), updated_at=Now())
@@ -168,17 +164,13 @@ def alone_with(row: Delivery) -> Iterator[None]:
 
     The jobs of all its reviews come at once, and looks at one moment prove no more than one look.
     """
-    key = {"lock": _ASKING, "carrier": carrier_id(row)}
-    if not sql.value(_ASKS, key):
-        raise is_taken()
-    try:
+    with locks.held(Lock.DIGEST_ASK, carrier_id(row)) as is_mine:
+        if not is_mine:
+            raise is_taken()
         now = Delivery.objects.get(pk=row.pk)
         if (now.status, now.attempts) != (row.status, row.attempts):
             raise is_taken()
         yield
-    finally:
-        # A connection that was lost has let go of it.
-        sql.value(_ASKED, key)
 
 
 def _as_it_is(delivery_id: int) -> tuple[Delivery, datetime, int | None]:

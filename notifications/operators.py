@@ -6,6 +6,7 @@ so that a provider that deduplicates shows it once. Who has it is written down a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID, uuid5
 
 import structlog
@@ -26,9 +27,10 @@ from notifications.recipients import normalise, split
 
 log = structlog.get_logger(__name__)
 
+LEASE_SECONDS = 180.0  # above the longest call of a provider; taken anew for each recipient
 _NAMESPACE = UUID("5b0f8f0e-6c4f-5e9e-9d38-1d2f7f0b7a11")  # fixed for ever, as that of deliveries
 
-_BEGIN = """
+_HOLD = """
 UPDATE outbox_messages SET started_at = now(), available_at = now() + make_interval(secs => %(lease)s)
  WHERE id = %(id)s AND lease_token = %(token)s RETURNING id"""
 _AGAIN = """
@@ -39,17 +41,26 @@ UPDATE outbox_messages
 _GONE = "DELETE FROM outbox_messages WHERE id = %(id)s AND lease_token = %(token)s"
 
 
+class _Lost(Exception):
+    """Another worker has the message: it knows from `sent_to` who has the alert."""
+
+
 def run_message(outbox_id: int, alert_id: int, token: str) -> None:
     """Send one alert to whoever has it not yet. The django-q2 task: never raises."""
     lease = {"id": outbox_id, "token": UUID(token)}
+
+    def hold() -> None:
+        if not sql.row(_HOLD, {**lease, "lease": outbox.scaled(LEASE_SECONDS)}):
+            raise _Lost
+
     try:
-        if not sql.row(_BEGIN, {**lease, "lease": outbox.scaled(outbox.LEASE_SECONDS)}):
-            return
-        seconds = send(alert_id)
+        seconds = send(alert_id, hold)
         if seconds is None:
             sql.rows(_GONE, lease)
         else:
             sql.rows(_AGAIN, {**lease, "seconds": outbox.scaled(seconds)})
+    except _Lost:
+        log.info("operator_alert_taken", alert=alert_id)
     except Exception:
         # The lease runs out and the rest of the recipients get it then.
         log.exception("operator_alert_failed", alert=alert_id)
@@ -65,8 +76,12 @@ def ensure() -> None:
         outbox.publish(alerts.AGGREGATE, row["id"], alerts.MESSAGE, alerts.QUEUE)
 
 
-def send(alert_id: int) -> float | None:
-    """Send an alert once to each recipient who has it not; return the seconds until a repetition, or None."""
+def send(alert_id: int, hold: Callable[[], None] = lambda: None) -> float | None:
+    """Send an alert once to each recipient who has it not; return the seconds until a repetition, or None.
+
+    `hold` is called before each send and raises when the alert is somebody else's.
+    """
+    hold()
     OperatorAlert.objects.filter(pk=alert_id).update(attempts=F("attempts") + 1)
     alert = OperatorAlert.objects.filter(pk=alert_id, sent_at=None).first()
     if alert is None:
@@ -76,6 +91,7 @@ def send(alert_id: int) -> float | None:
     for recipient in map(normalise, settings.OPERATOR_ALERTS):
         if recipient in alert.sent_to:
             continue
+        hold()
         try:
             _send_to(recipient, alert)
         except Exception as error:  # noqa: BLE001  one recipient's trouble must not cost the others theirs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 from django.db import transaction
@@ -78,17 +78,3 @@ def _row(job_id: int, changelist_id: str, review_version: int, recipient: str, m
         payload=payload,
         payload_sha256=digest,
     )
-
-
-def unnotified(changelist_id: str, review_version: int, recipients: Collection[str]) -> list[str]:
-    """Return the recipients without a sent delivery: a job succeeds only with none (004, 6.5).
-
-    Not required any more, and so left out, is who an operator has given up.
-    """
-    settled = dict(
-        Delivery.objects.filter(changelist_id=changelist_id, review_version=review_version).values_list(
-            "recipient", "status"
-        )
-    )
-    done = {DeliveryStatus.SENT, DeliveryStatus.ABANDONED}
-    return [recipient for recipient in recipients if settled.get(recipient) not in done]

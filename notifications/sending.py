@@ -41,7 +41,7 @@ from notifications.decisions import (
 )
 from notifications.frozen import token_for
 from notifications.models import Delivery
-from notifications.preparing import prepare, unnotified
+from notifications.preparing import prepare
 from notifications.providers.base import ABOUT_RECIPIENT, Message, Provider, capabilities_for
 from notifications.recipients import split, without_provider
 from notifications.reconcile import Audit, Finding, ask_again, audit_sent, settle
@@ -65,7 +65,6 @@ __all__ = [
     "settle",
     "supersede_unsent",
     "token_for",
-    "unnotified",
 ]
 
 log = structlog.get_logger(__name__)

@@ -116,7 +116,7 @@ class ReviewJobAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         """Ask why, then have the late result of a timed-out review delivered (003, 4.3)."""
         if not request.user.has_perm("reviews.accept_late"):
             raise PermissionDenied
-        job = get_object_or_404(ReviewJob, pk=job_id)
+        job = get_object_or_404(self.get_queryset(request), pk=job_id)
         address = reverse("admin:reviews_reviewjob_change", args=[job_id])
         if problem := pipeline.why_not_acceptable(job_id):
             self.message_user(request, f"Nothing was accepted: {problem}.", messages.WARNING)
@@ -225,6 +225,11 @@ class ArtifactAdmin(ReadOnlyAdmin):
         "job", "kind", "is_raw", "name", "size_bytes", "created_at", "expires_at", "deleted_at",
         "key_id", "checked_at", "fault",
     )  # fmt: skip
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return those of the reviews within their viewing scope: a row names its changelist."""
+        scope, found = scope_of(request.user), super().get_queryset(request)
+        return found if scope.everything else found.filter(job__in=scope.jobs())
 
     @admin.display(description="contents")
     def contents(self, artifact: Artifact) -> str:

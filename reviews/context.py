@@ -60,13 +60,20 @@ def stopped_dependencies() -> list[str]:
     sentences = []
     for name, (place, meanwhile) in known.items():
         if states.get(name) == CircuitState.OPEN:
-            sentences.append(f"{place} is not answering; {meanwhile}")
+            sentences.append(f"{place} {_why_open(name)}; {meanwhile}")
         elif states.get(name) == CircuitState.HALF_OPEN:
             how = _ONLY_A_CALL if name in circuit.needing_a_call() else ""
-            sentences.append(f"{place} is being tried again{how}; {meanwhile}")
+            was = "refused our credentials and is" if name in circuit.refusing_credentials() else "is being"
+            sentences.append(f"{place} {was} tried again{how}; {meanwhile}")
         elif states.get(name) == CircuitState.FORCED_OPEN:
             sentences.append(f"{place} is not called for now, on an operator's word; {meanwhile}")
     return sentences
+
+
+def _why_open(name: str) -> str:
+    if name in circuit.refusing_credentials():
+        return "refuses our credentials, and an operator must renew them"
+    return "is not answering"
 
 
 def circuits(request: HttpRequest) -> dict[str, object]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import structlog
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.utils import timezone
 
 from criticizer.failures import ErrorClass
 from criticizer.periodic import Clock
 from criticizer.redaction import clean
 from deadletters import workflow
-from deadletters.models import DeadLetter
-from deadletters.states import BEFORE_REPLAY, LetterStatus
+from deadletters.models import DeadLetter, DeadLetterEvent
+from deadletters.states import BEFORE_REPLAY, LetterAction
 from notifications.states import DeliveryStatus
 from reviews.models import JobEvent, ReviewJob
 from reviews.states import JobStatus, Stage
@@ -18,6 +22,13 @@ log = structlog.get_logger(__name__)
 
 AUDIT_CLOCK = Clock("delivery_audit", "audit_deliveries")
 _AT_ONCE = 100
+_WORDS = "deliveries decided: "  # what the steps taken here begin their notes with
+# Whoever decided may still be walking the letter through its steps: that takes seconds.
+_GRACE = timedelta(minutes=5)
+_ASK_AGAIN = timedelta(hours=1)  # after checks that failed
+_NO_STEPS = (
+    LetterAction.VALIDATED, LetterAction.NOT_VALIDATED, LetterAction.STALE, LetterAction.REFUSED,
+)  # fmt: skip
 
 _NOTHING_MORE = {
     JobStatus.SUPERSEDED: "a newer version of this review was requested: nothing more is sent for this one",
@@ -57,19 +68,37 @@ class DeliveryJobs:
 def go_on_all() -> int:
     """Put every job to work whose deliveries are decided and whose letter nobody has touched since.
 
-    Return how many there were. Run by the audit: a web process may die between the two.
+    Return how many there were. Run by the audit: a web process may die on the way, and a check that
+    fails now, because a circuit is open, may pass later.
     """
-    letters = DeadLetter.objects.filter(
-        stage=Stage.NOTIFY, error_class=ErrorClass.DELIVERY_UNCERTAIN, status=LetterStatus.NEW
-    ).exclude(job__deliveries__status=DeliveryStatus.UNCERTAIN)
-    decided = 0
-    for letter in letters.order_by("id")[:_AT_ONCE]:
-        events = JobEvent.objects.filter(job_id=letter.job_id, kind=JobEvent.Kind.DELIVERY_DECIDED)
-        last = events.order_by("-id").first()
-        if last is not None and last.created_at > letter.last_failure_at:
-            go_on(letter.job_id, actor=last.actor, reason=last.reason)
-            decided += 1
-    return decided
+    events = JobEvent.objects.filter(kind=JobEvent.Kind.DELIVERY_DECIDED)
+    letters = list(_stranded().order_by("id")[:_AT_ONCE])
+    for letter in letters:
+        last = events.filter(job=letter.job_id).latest("id")
+        go_on(letter.job_id, actor=last.actor, reason=last.reason)
+    return len(letters)
+
+
+def _stranded() -> QuerySet[DeadLetter]:
+    """Return the letters whose deliveries were decided after the failure and that nobody walks on.
+
+    What no reason overrules, a newer version for instance, is left to an operator.
+    """
+    now = timezone.now()
+    decisions = JobEvent.objects.filter(job=OuterRef("job"), kind=JobEvent.Kind.DELIVERY_DECIDED)
+    touched = DeadLetterEvent.objects.filter(letter=OuterRef("pk"), created_at__gt=OuterRef("decided_at"))
+    return (
+        DeadLetter.objects.filter(
+            stage=Stage.NOTIFY, error_class=ErrorClass.DELIVERY_UNCERTAIN, status__in=BEFORE_REPLAY
+        )
+        .exclude(job__deliveries__status=DeliveryStatus.UNCERTAIN)
+        .annotate(decided_at=Subquery(decisions.order_by("-id").values("created_at")[:1]))
+        .filter(decided_at__gt=F("last_failure_at"))
+        .exclude(Exists(touched.exclude(Q(action__in=_NO_STEPS) | Q(reason__startswith=_WORDS))))
+        .exclude(triaged_at__gt=now - _GRACE)
+        .exclude(validation_ok=False, validated_at__gt=now - _ASK_AGAIN)
+        .exclude(validation__contains=[{"ok": False, "is_hard": True}])
+    )
 
 
 def go_on(job_id: int, *, actor: str, reason: str) -> str:
@@ -89,23 +118,26 @@ def go_on(job_id: int, *, actor: str, reason: str) -> str:
         return ""
     if letter.error_class != ErrorClass.DELIVERY_UNCERTAIN:
         return f"Its review waits for dead letter {letter.pk} ({letter.error_class})."
-    words = f"deliveries decided: {reason}"
-    problem = _walk(letter.pk, actor, words)
+    problem = _walk(letter, actor, f"{_WORDS}{reason}")
     log.info("deliveries_decided", job=job_id, letter=letter.pk, actor=actor, problem=problem)
     return f"Its review stays where it is: {problem}" if problem else "Its review goes on."
 
 
-def _walk(letter_id: int, actor: str, words: str) -> str:
-    """Triage, remediate, validate and replay; return what stands in the way, or an empty string."""
-    category = workflow.suggested_category(ErrorClass.DELIVERY_UNCERTAIN)
-    done = workflow.triage(letter_id, actor=actor, category=category, note=words)
-    if not done.ok:
-        return done.message
-    done = workflow.remediate(letter_id, actor=actor, evidence_note=words)
-    if not done.ok:
-        return done.message
-    validation = workflow.validate(letter_id, actor=actor)
+def _walk(letter: DeadLetter, actor: str, words: str) -> str:
+    """Triage, remediate, validate and replay; return what stands in the way, or an empty string.
+
+    A letter that came as far as its remedy here goes on from there.
+    """
+    if not letter.evidence_note.startswith(_WORDS):
+        category = workflow.suggested_category(ErrorClass.DELIVERY_UNCERTAIN)
+        done = workflow.triage(letter.pk, actor=actor, category=category, note=words)
+        if not done.ok:
+            return done.message
+        done = workflow.remediate(letter.pk, actor=actor, evidence_note=words)
+        if not done.ok:
+            return done.message
+    validation = workflow.validate(letter.pk, actor=actor)
     if not validation.ok:
         return "; ".join(check.message for check in validation.checks if not check.ok)
-    replayed = workflow.replay(letter_id, actor=actor, reason=words)
+    replayed = workflow.replay(letter.pk, actor=actor, reason=words)
     return "" if replayed.ok else replayed.message

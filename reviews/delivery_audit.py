@@ -23,8 +23,9 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 
-from criticizer import outbox, sql
+from criticizer import locks, outbox, sql
 from criticizer.failures import Failure, Waiting
+from criticizer.locks import Lock
 from notifications import config, sampling, sending
 from notifications.providers.base import Evidence, Provider
 from reviews import decided
@@ -40,7 +41,6 @@ SAMPLE = 20
 # A worker whose job was ended under it may still be sending: no provider's call lasts as long.
 GRACE_SECONDS = 300.0
 _AT_ONCE = 200
-_LOCK = 7_100_003
 _ASK_AGAIN_FOR = timedelta(days=1)
 _LATELY = timedelta(days=7)
 
@@ -87,14 +87,11 @@ def run(*, is_whole: bool = True) -> Report | None:
 
     Not `is_whole`: rows that say sent are looked through for a week back only.
     """
-    if not sql.value("SELECT pg_try_advisory_lock(%(lock)s)", {"lock": _LOCK}):
-        log.info("delivery_audit_runs_elsewhere")
-        return None
-    try:
-        return _audit(config.providers(), is_whole=is_whole)
-    finally:
-        # A connection that was lost has let go of it.
-        sql.value("SELECT pg_advisory_unlock(%(lock)s)", {"lock": _LOCK})
+    with locks.held(Lock.DELIVERY_AUDIT) as is_mine:
+        if is_mine:
+            return _audit(config.providers(), is_whole=is_whole)
+    log.info("delivery_audit_runs_elsewhere")
+    return None
 
 
 def _audit(providers: Mapping[str, Provider], *, is_whole: bool) -> Report:

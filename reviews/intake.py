@@ -82,7 +82,7 @@ WITH job AS (
   INSERT INTO jobs (idempotency_key, request_sha256, changelist_id, review_version, recipients,
                     recipients_are, requested_by, deadline_at)
   SELECT %(key)s, %(sha256)s, %(changelist)s::varchar, %(version)s, %(recipients)s,
-         %(recipients_are)s, %(requested_by)s, now() + make_interval(secs => %(sla)s)
+         %(recipients_are)s, %(requested_by)s, statement_timestamp() + make_interval(secs => %(sla)s)
    WHERE %(rerun)s OR NOT EXISTS (SELECT 1 FROM jobs WHERE changelist_id = %(changelist)s::varchar)
   ON CONFLICT DO NOTHING RETURNING id),
 runs AS (

@@ -8,6 +8,11 @@ import os
 import tempfile
 from pathlib import Path
 
+from criticizer import dotenv
+
+# A .env of this checkout names somebody's real database, mail server and model.
+os.environ[dotenv.IGNORED] = "1"
+
 _database_name = os.environ.get("CRITICIZER_TEST_DATABASE")
 if not _database_name:
     _FIXED = {
@@ -59,3 +64,5 @@ if _database_name:
         }
     if _stages := os.environ.get("TEST_STAGES"):
         STAGES = {stage: (f"{_stages}.{stage}", queue) for stage, (_, queue) in STAGES.items()}  # noqa: F405
+    if _maintenance := os.environ.get("TEST_MAINTENANCE"):
+        MAINTENANCE = _maintenance.split(",")

@@ -1,7 +1,7 @@
 """Replay batches, as operators see them: a frozen selection, a dry run, a second pair of eyes.
 
     draft ─► (dry_run) ─► submit ─► [awaiting ─► approve] ─► running ─► finished
-                                         running ◄─► paused, running ─► stopped ─► running
+                                         running ◄─► paused ─► stopped, running ◄─► stopped
                                          any of them ─► cancelled
 
     draft(*, filter, ids, actor, reason, **settings) -> ReplayBatch
@@ -10,7 +10,7 @@
     submit, approve, pause, resume, cancel(batch_id, *, actor, reason="") -> Result
     progress(batch_id) -> Progress ; csv_rows(batch_id) -> rows
 
-The worker's half is `batch_runs`. Only these two write states of batches and items.
+The worker's half is `runs`. Only these two write states of batches and items.
 """
 
 from __future__ import annotations
@@ -348,25 +348,20 @@ def progress(batch_id: int) -> Progress:
 
 
 def csv_rows(batch_id: int) -> Iterator[list[str]]:
-    """Yield the head and then one row an item: what became of every letter."""
+    """Yield the head and then one row an item: what became of every letter (for `exports.table`)."""
     yield ["letter", "job", "lane", "canary", "outcome", "verdict", "detail", "started_at", "finished_at"]
     for item in ReplayItem.objects.filter(batch_id=batch_id).order_by("id").iterator(2_000):
         yield [
             str(item.letter_id),
             str(item.job_id),
-            _cell(item.lane),
+            item.lane,
             "yes" if item.is_canary else "",
             item.status,
             item.verdict,
-            _cell(item.detail),
+            item.detail,
             item.started_at.isoformat() if item.started_at else "",
             item.finished_at.isoformat() if item.finished_at else "",
         ]
-
-
-def _cell(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
 
 
 # -- shared with the runs ----------------------------------------------------------------------

@@ -98,17 +98,13 @@ def _end(outbox_id: int, batch_id: int, token: UUID, seconds: float) -> None:
 def look(batch_id: int, renew: Callable[[], object] = bool) -> float:
     """Do what is due now; return the seconds until there may be more. `renew` holds the lease or raises."""
     port = recovery()
-    recurred = _settle(batch_id, renew)
-    if recurred and _stop(batch_id, recurred):
-        return LOOK_SECONDS
+    _settle(batch_id, renew)
     batch = ReplayBatch.objects.get(pk=batch_id)
     if batch.status != BatchStatus.RUNNING:
         return LOOK_SECONDS
-    if (reason := _circuit_open(batch, port)) and _stop(batch_id, reason):
-        return LOOK_SECONDS
-    if reason := _prepare(batch, port, renew):
-        _stop(batch_id, reason)
-        return LOOK_SECONDS
+    if reason := _circuit_open(batch, port) or _prepare(batch, port, renew):
+        with transaction.atomic():
+            _stop(batches.locked(batch_id), reason)
     for _ in range(ITEMS_A_LOOK):
         renew()
         seconds = _replay_next(batch_id, port)
@@ -120,25 +116,36 @@ def look(batch_id: int, renew: Callable[[], object] = bool) -> float:
 # -- what has ended ----------------------------------------------------------------------------
 
 
-def _settle(batch_id: int, renew: Callable[[], object]) -> str:
-    """Write down the outcomes of jobs that ended; return why that must stop the batch, or ""."""
-    reasons: list[str] = []
+def _settle(batch_id: int, renew: Callable[[], object]) -> None:
+    """Write down the outcomes of jobs that ended; stop the batch where one of them must."""
     items = list(ReplayItem.objects.filter(batch_id=batch_id, status=_I.REPLAYING).order_by("id"))
     if not items:
-        return ""
+        return
     ends = _ends_of(items)
     ended = [item for item in items if item.pk in ends]
     for start in range(0, len(ended), SETTLED_AT_ONCE):
         renew()
+        part = [(item, *_outcome(item, ends[item.pk])) for item in ended[start : start + SETTLED_AT_ONCE]]
+        # A failure and the stop that it asks for, or neither: a pause or the end of this process
+        # may come before or after, and the reason is not lost.
         with transaction.atomic():
-            for item in ended[start : start + SETTLED_AT_ONCE]:
-                outcome, detail = _outcome(item, ends[item.pk])
-                _write(item, outcome, detail)
-                if outcome == _I.FAILED and item.is_canary:
-                    reasons.append(f"letter {item.letter_id} of those that went first failed again: {detail}")
-                elif outcome == _I.FAILED and ends[item.pk].context.get("group") == item.group_id:
-                    reasons.append(f"the same failure came back: letter {item.letter_id}, {detail}")
-    return reasons[0] if reasons else ""
+            batch = batches.locked(batch_id)
+            reasons = [
+                _why_stop(item, ends[item.pk], detail)
+                for item, outcome, detail in part
+                if _write(item, outcome, detail) and outcome == _I.FAILED
+            ]
+            if reason := next(filter(None, reasons), ""):
+                _stop(batch, reason)
+
+
+def _why_stop(item: ReplayItem, end: DeadLetterEvent, detail: str) -> str:
+    """Return why the batch must stop when this item failed again, or ""."""
+    if item.is_canary:
+        return f"letter {item.letter_id} of those that went first failed again: {detail}"
+    if end.context.get("group") == item.group_id:
+        return f"the same failure came back: letter {item.letter_id}, {detail}"
+    return ""
 
 
 def _ends_of(items: Sequence[ReplayItem]) -> dict[int, DeadLetterEvent]:
@@ -161,8 +168,7 @@ def _outcome(item: ReplayItem, end: DeadLetterEvent) -> tuple[ItemStatus, str]:
     if end.context.get("later_stage"):
         return _I.FAILED, end.reason
     try:
-        with transaction.atomic():
-            checked = workflow.verify(item.letter_id, actor=f"batch {item.batch_id}")
+        checked = workflow.verify(item.letter_id, actor=f"batch {item.batch_id}")
     except Exception as error:
         log.exception("replay_batch_verification_failed", letter=item.letter_id)
         return _I.FAILED, f"the verification itself failed: {type(error).__name__}"
@@ -174,33 +180,32 @@ def _outcome(item: ReplayItem, end: DeadLetterEvent) -> tuple[ItemStatus, str]:
     return _I.FAILED, checked.message
 
 
-def _write(item: ReplayItem, outcome: ItemStatus, detail: str) -> None:
-    # A look that lost its lease may have been here: its outcome is the same one.
-    ReplayItem.objects.filter(pk=item.pk, status=_I.REPLAYING).update(
+def _write(item: ReplayItem, outcome: ItemStatus, detail: str) -> bool:
+    """Say whether this is news: another look may have been here, with the same outcome."""
+    updated = ReplayItem.objects.filter(pk=item.pk, status=_I.REPLAYING).update(
         status=outcome, detail=clean(detail, 1000), finished_at=timezone.now()
     )
+    return updated == 1
 
 
 # -- what stops it -----------------------------------------------------------------------------
 
 
-def _stop(batch_id: int, reason: str) -> bool:
-    with transaction.atomic():
-        batch = batches.locked(batch_id)
-        if batch.status != BatchStatus.RUNNING:
-            return True
-        if not batch.items.filter(status__in=(_I.PENDING, _I.READY)).exists():
-            return False  # nothing is left that could be held back
-        batches.set_status(batch, BatchStatus.STOPPED, SYSTEM, reason)
-        batches.let_go(batch, SYSTEM, f"batch {batch_id} stopped")
-        alerts.tell(
-            "batch_stopped",
-            key=f"batch-stopped:{batch_id}:{batch.row_version}",
-            title=f"Replay batch {batch_id} stopped",
-            text=reason,
-            path=f"/admin/deadletters/replaybatch/{batch_id}/change/",
-        )
-    return True
+def _stop(batch: ReplayBatch, reason: str) -> None:
+    """Stop a locked batch that runs or is paused, if anything is left that could be held back."""
+    if batch.status not in {BatchStatus.RUNNING, BatchStatus.PAUSED}:
+        return
+    if not batch.items.filter(status__in=(_I.PENDING, _I.READY)).exists():
+        return
+    batches.set_status(batch, BatchStatus.STOPPED, SYSTEM, reason)
+    batches.let_go(batch, SYSTEM, f"batch {batch.pk} stopped")
+    alerts.tell(
+        "batch_stopped",
+        key=f"batch-stopped:{batch.pk}:{batch.row_version}",
+        title=f"Replay batch {batch.pk} stopped",
+        text=reason,
+        path=f"/admin/deadletters/replaybatch/{batch.pk}/change/",
+    )
 
 
 def _circuit_open(batch: ReplayBatch, port: Recovery) -> str:
@@ -244,7 +249,8 @@ def _canaries(batch: ReplayBatch) -> QuerySet[ReplayItem] | None:
     if canaries.filter(status=_I.SUCCEEDED).exists() or not batch.items.filter(status=_I.PENDING).exists():
         return None
     with transaction.atomic():
-        batches.choose_canaries(batches.locked(batch.pk))  # all were skipped: others go first
+        # None of them succeeded, and one that failed stopped the batch, which somebody resumed.
+        batches.choose_canaries(batches.locked(batch.pk))
     return canaries.filter(status=_I.PENDING)
 
 

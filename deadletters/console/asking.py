@@ -8,14 +8,15 @@ filter decides what is acted on.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
+from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
@@ -25,7 +26,6 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from criticizer.cells import fill
-from criticizer.keyset import BY, KeysetChangeList
 from deadletters.forms import Console
 from deadletters.results import Result
 
@@ -33,19 +33,6 @@ MAX_CHOSEN = 10_000
 MAX_SHOWN = 50  # rows that a question lists by name
 _ANSWER_WITHIN_SECONDS = 3600
 _SALT = "deadletters.selection"
-
-
-_STATE = re.compile(r"(?:^|\s)-?state:", re.IGNORECASE)
-
-
-class OpenFirst(KeysetChangeList):
-    """A list that opens with what is open ("open") and whose search for a state looks at all ("all")."""
-
-    def get_filters(self, request: HttpRequest) -> Any:
-        found = super().get_filters(request)
-        if BY not in request.GET and _STATE.search(request.GET.get("q", "")):
-            self.ordering_name = "all"
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +63,8 @@ def summed(results: Sequence[tuple[bool, str]]) -> Sum:
 class Deed:
     """An action: what the button, the question and the answer say, and what it calls.
 
-    `act(ids, actor, cleaned form data)` returns a `Sum`.
+    `act(ids, actor, cleaned form data)` returns a `Sum`. `refused(ids)` returns why rows are known to be
+    left alone before anybody is asked for a reason: row -> reason. `{what}` in `press` is "2 letters".
     """
 
     name: str
@@ -86,6 +74,12 @@ class Deed:
     form: type[Console]
     act: Callable[[Sequence[int], str, Mapping[str, Any]], Sum]
     is_final: bool = False  # cannot be taken back: the button says so by its colour
+    press: str = ""  # what the confirming button says, when it is not the name of the action
+    refused: Callable[[Sequence[int]], Mapping[int, str]] = lambda _: {}
+
+    def label(self, what: str) -> str:
+        """Return what the confirming button says."""
+        return self.press.format(what=what) if self.press else f"{self.button}: {what}"
 
 
 class AskingAdmin(admin.ModelAdmin[Any]):
@@ -131,6 +125,8 @@ class AskingAdmin(admin.ModelAdmin[Any]):
             self.message_user(request, f"There are no {self.nouns[1]} to act on.", messages.WARNING)
             return None
         form = deed.form(request.POST if is_answer else None)
+        if not is_answer and len(refused := deed.refused(ids)) == len(ids):
+            return self._refuse(deed, request, ids, refused)
         if not is_answer or not form.is_valid():
             return self._question(deed, request, ids, seen, form)
         changed = self.changed_since(ids, seen)
@@ -147,10 +143,21 @@ class AskingAdmin(admin.ModelAdmin[Any]):
         level = messages.SUCCESS if not outcome.skipped else messages.WARNING
         self.message_user(request, linked(outcome.sentence(deed.done), outcome.address, outcome.link), level)
 
+    def _refuse(
+        self, deed: Deed, request: HttpRequest, ids: Sequence[int], refused: Mapping[int, str]
+    ) -> HttpResponse | None:
+        """Say at once that nothing can be done, and why, without asking for a reason first."""
+        reasons = "; ".join(f"{count} {self.nouns[count != 1]}: {why}" for why, count in _tally(refused))
+        said = next(iter(refused.values())) if len(ids) == 1 else reasons
+        text = f"{deed.button} is not possible yet: {said}."
+        self.message_user(request, text, messages.WARNING)
+        return HttpResponseRedirect(self.address_of(ids[0])) if len(ids) == 1 else None
+
     def _question(
         self, deed: Deed, request: HttpRequest, ids: Sequence[int], seen: int, form: Console
     ) -> TemplateResponse:
         number = len(ids)
+        noun = self.nouns[number != 1]
         is_everything = request.POST.get("select_across") == "1"
         context = {
             **self.admin_site.each_context(request),
@@ -161,7 +168,9 @@ class AskingAdmin(admin.ModelAdmin[Any]):
             "rows": self.rows_to_show(ids),
             "number": number,
             "hidden_rows": max(0, number - MAX_SHOWN),
-            "noun": self.nouns[number != 1],
+            "noun": noun,
+            "press": deed.label(f"{number} {noun}"),
+            "refused": [(count, self.nouns[count != 1], why) for why, count in _tally(deed.refused(ids))],
             "is_everything": is_everything,
             "filter": self.describe_filter(request) if is_everything else "",
             "selection": signing.dumps([seen, *ids], salt=_SALT, compress=True),
@@ -191,6 +200,8 @@ def say(
 class PageAdmin(admin.ModelAdmin[Any]):
     """Mixin: a row has a page of its own, which is read here and changed by steps and actions."""
 
+    gone_text = ""  # what else is said of a row that is not there
+
     def change_view(
         self,
         request: HttpRequest,
@@ -202,7 +213,7 @@ class PageAdmin(admin.ModelAdmin[Any]):
         if request.method not in {"GET", "HEAD"} or not self.has_view_permission(request, row):
             raise PermissionDenied
         if row is None:
-            return gone(request, str(self.opts.verbose_name))
+            return gone(request, str(self.opts.verbose_name), self.gone_text)
         return self.row_page(request, row)
 
     def row_page(self, request: HttpRequest, row: Any) -> HttpResponse:
@@ -210,15 +221,29 @@ class PageAdmin(admin.ModelAdmin[Any]):
         raise NotImplementedError
 
 
-def gone(request: HttpRequest, noun: str) -> HttpResponse:
+def gone(request: HttpRequest, noun: str, more: str = "") -> HttpResponse:
     """Send somebody back who asks for a row that is not there, or not any more."""
-    messages.warning(request, f"That {noun} does not exist any more.")
+    messages.warning(request, f"That {noun} does not exist any more. {more}".strip())
     return HttpResponseRedirect(reverse("admin:index"))
 
 
 def chip(state: str, label: str) -> SafeString:
     """Return a state as a word with an icon (states.css)."""
     return fill('<span class="state" data-state="{}">{}</span>', state, label)
+
+
+def when(moment: datetime) -> SafeString:
+    """Return how long ago it was, with the exact moment in UTC in the tooltip."""
+    return fill(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        moment.isoformat(timespec="seconds"),
+        f"{moment:%Y-%m-%d %H:%M:%S}",
+        naturaltime(moment),
+    )
+
+
+def _tally(reasons: Mapping[int, str]) -> list[tuple[str, int]]:
+    return list(Counter(reasons.values()).items())
 
 
 def _frozen(chosen: QuerySet[Any]) -> list[int]:

@@ -7,16 +7,18 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 from django.urls import reverse
 
 from deadletters import batches
+from deadletters.console.letter_page import safe_link
 from deadletters.forms import BatchSettingsForm
-from deadletters.models import ReplayBatch, ReplayBatchEvent, ReplayItem
-from deadletters.states import ItemStatus
+from deadletters.models import DeadLetter, ReplayBatch, ReplayBatchEvent, ReplayItem
+from deadletters.states import BatchStatus, ItemStatus
 
 ITEMS_PER_PAGE = 100
 EVENTS_SHOWN = 50
+FAILURES_SHOWN = 10
 
 # Verdict of the dry run -> what people read, what it means, how it looks.
 _VERDICTS: Mapping[str, tuple[str, str, str]] = {
@@ -81,6 +83,32 @@ def submit_help(batch: ReplayBatch) -> str:
         "Letters that are not triaged or remediated yet take these steps with what you write here, each is "
         f"validated by itself, and a few go first. {approval}."
     )
+
+
+def approval_of(batch: ReplayBatch) -> str:
+    """Say who approved a batch, or whether anybody has to; a draft is asked by its settings of now."""
+    if batch.approved_by:
+        return batch.approved_by
+    if batch.status == BatchStatus.DRAFT:
+        return "needed once it is submitted" if batches.needs_approval(batch) else "not needed"
+    return "nobody yet" if batch.needs_approval and batch.started_at is None else "not needed"
+
+
+def failures_of(batch: ReplayBatch) -> list[dict[str, Any]]:
+    """Return how many of a batch's letters failed at which stage with which error, most first."""
+    letters = DeadLetter.objects.filter(pk__in=batch.items.values("letter_id")).order_by()
+    counted = letters.values("error_class", "stage").annotate(count=Count("pk"))
+    return [dict(row) for row in counted.order_by("-count", "error_class", "stage")[:FAILURES_SHOWN]]
+
+
+def facts_of(batch: ReplayBatch) -> dict[str, Any]:
+    """Return what the list of a batch's facts shows (replaybatch/_facts.html)."""
+    return {
+        "chosen_by": chosen_by(batch),
+        "evidence_link": safe_link(batch.evidence_link),
+        "approval": approval_of(batch),
+        "failures": failures_of(batch),
+    }
 
 
 def chosen_by(batch: ReplayBatch) -> str:

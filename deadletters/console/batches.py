@@ -34,9 +34,10 @@ from criticizer.search import SearchGrammar, age, exact
 from deadletters import batches
 from deadletters.console.asking import PageAdmin, say
 from deadletters.console.batch_page import (
-    chosen_by,
+    approval_of,
     dry_run_sentence,
     events_of,
+    facts_of,
     items_page,
     pace_of,
     progress_context,
@@ -44,7 +45,6 @@ from deadletters.console.batch_page import (
     submit_help,
     verdict_rows,
 )
-from deadletters.console.letter_page import safe_link
 from deadletters.forms import BatchSettingsForm, PaceForm, ReasonForm, RowVersion
 from deadletters.models import ReplayBatch
 from deadletters.results import Result
@@ -134,7 +134,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="approved by")
     def approval(self, batch: ReplayBatch) -> str:
-        return batch.approved_by or ("nobody yet" if batch.needs_approval else "not needed")
+        return approval_of(batch)
 
     # -- addresses ----------------------------------------------------------------------------
 
@@ -192,8 +192,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "verdicts": verdict_rows(batch),
             "checked_at": parse_datetime(str(batch.report.get("checked_at", ""))) if batch.report else None,
             "may_check": self.may_replay(request) and batch.status in {_S.DRAFT, _S.AWAITING, _S.PAUSED},
-            "chosen_by": chosen_by(batch),
-            "evidence_link": safe_link(batch.evidence_link),
+            **facts_of(batch),
             "events": events_of(batch),
             "pace_form": (pace_form or PaceForm(initial=pace_of(batch))) if is_paced else None,
             "live_have": _digest(_live_html(request, live)),
@@ -340,6 +339,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "button": decision.label,
             "is_final": decision.is_final,
             "verdicts": verdict_rows(batch),
+            **facts_of(batch),
         }
         return TemplateResponse(request, "admin/deadletters/replaybatch/act.html", context)
 

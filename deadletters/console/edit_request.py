@@ -26,7 +26,7 @@ class EditRequests:
             raise PermissionDenied
         letter = DeadLetter.objects.select_related("job").filter(pk=letter_id).first()
         if letter is None:
-            return gone(request, "letter")
+            return gone(request, "letter", self.gone_text)
         if problem := edits.why_not(letter):
             return _back(self, request, letter, Result(False, problem))
         form = EditForm(request.POST or None, data=edits.fields(letter))

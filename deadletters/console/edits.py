@@ -24,8 +24,9 @@ from criticizer.cells import fill
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import SearchGrammar, age, exact, number
 from deadletters import edits
-from deadletters.console.asking import OpenFirst, PageAdmin, say
+from deadletters.console.asking import PageAdmin, say
 from deadletters.console.edit_page import difference
+from deadletters.console.open_first import OpenFirst
 from deadletters.forms import ReasonForm
 from deadletters.models import DeadLetter, LetterEdit
 from deadletters.results import Result
@@ -86,6 +87,7 @@ class LetterEditAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         "No edit waits. Where DEADLETTER_EDIT allows it, “Edit the data” on a letter's page asks for one, "
         "and somebody else decides about it here."
     )
+    none_open = "None waits for approval."
     list_display = (
         "what",
         "state",

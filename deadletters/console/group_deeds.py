@@ -36,6 +36,14 @@ def _snooze(group_id: int, *, actor: str, hours: int, reason: str) -> Result:
     return groups.snooze(group_id, actor=actor, until=timezone.now() + timedelta(hours=hours), reason=reason)
 
 
+def _with_open_letters(ids: Sequence[int]) -> dict[int, str]:
+    found = DeadLetterGroup.objects.filter(pk__in=ids, open_count__gt=0)
+    return {
+        pk: f"{count} of its letters {'are' if count != 1 else 'is'} still open"
+        for pk, count in found.values_list("pk", "open_count")
+    }
+
+
 ACKNOWLEDGE = Deed(
     "acknowledge",
     "Acknowledge",
@@ -51,6 +59,7 @@ RESOLVE = Deed(
     "resolved",
     GroupReasonForm,
     _each(groups.resolve_group),
+    refused=_with_open_letters,
 )
 IGNORE = Deed(
     "ignore",

@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -29,9 +28,10 @@ from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import Circuit
 from criticizer.search import SearchGrammar, age, exact, flags, full_text, number
 from deadletters.console import group_deeds as deeds
-from deadletters.console.asking import AskingAdmin, OpenFirst, PageAdmin, chip
+from deadletters.console.asking import AskingAdmin, PageAdmin, chip, when
 from deadletters.console.letter_deeds import BATCH_OF_GROUPS
 from deadletters.console.letter_page import safe_link
+from deadletters.console.open_first import OpenFirst
 from deadletters.console.sparkline import DAYS, counts_by_day, sentence, sparkline
 from deadletters.models import DeadLetter, DeadLetterGroup, DeadLetterGroupDay, DeadLetterGroupEvent
 from deadletters.results import SYSTEM
@@ -85,6 +85,7 @@ class DeadLetterGroupAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, R
         "Nothing is broken. Jobs that fail for good stand here, grouped by what went wrong, with how often "
         "it happened and who looks after it."
     )
+    none_open = "None needs attention."
     list_display = ("cause", "where", "letters", "days", "seen", "owner_name", "state")
     orderings = {
         "open": Ordering("Needs attention, latest first", ("-last_seen", "-id"), _ATTENTION),
@@ -160,7 +161,7 @@ class DeadLetterGroupAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, R
     @admin.display(description="last seen, since")
     def seen(self, group: DeadLetterGroup) -> SafeString:
         return fill(
-            '{}<br><span class="quiet">since {}</span>', _when(group.last_seen), _when(group.first_seen)
+            '{}<br><span class="quiet">since {}</span>', when(group.last_seen), when(group.first_seen)
         )
 
     @admin.display(description="owner")
@@ -278,15 +279,6 @@ def newest_words(group_ids: Sequence[int]) -> dict[int, str]:
 def letters_address(query: str, *, by: str = "") -> str:
     """Return the query string of the letters' list for a search."""
     return urlencode({"q": query, **({"by": by} if by else {})})
-
-
-def _when(moment: Any) -> SafeString:
-    return fill(
-        '<time datetime="{}" title="{} UTC">{}</time>',
-        moment.isoformat(timespec="seconds"),
-        f"{moment:%Y-%m-%d %H:%M:%S}",
-        naturaltime(moment),
-    )
 
 
 def _group_context(group: DeadLetterGroup) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from criticizer.failures import kind_with_code
 from criticizer.reauth import is_recent
 from deadletters import workflow
 from deadletters.console.edit_page import lineage
-from deadletters.console.letter_page import HELP, STEPS, current, facts_of, kept, steps_of
+from deadletters.console.letter_page import HELP, STEPS, closed, current, facts_of, kept, steps_of
 from deadletters.forms import Console, OverrideForm, RemediateForm, ReplayForm, ResolveForm, TriageForm
 from deadletters.models import DeadLetter
 from deadletters.states import BEFORE_REPLAY, LetterStatus
@@ -103,6 +103,7 @@ def letter_context(letter: DeadLetter) -> dict[str, Any]:
         "steps": steps_of(letter),
         "facts": facts_of(letter),
         "kept": kept(letter),
+        "closed": closed(letter),
         "last_stack": letter.last_stack,
         "attempt_rows": [
             row for run in runs for row in run.attempt_rows.order_by("-id")[:MAX_ATTEMPTS_SHOWN]

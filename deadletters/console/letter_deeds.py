@@ -164,7 +164,15 @@ def batch(query: str) -> Deed:
     def make(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
         return _draft(ids, {"q": query}, actor, given)
 
-    return Deed("replay_batch", "Replay", _BATCH_QUESTION, "put into a batch", BatchForm, make)
+    return Deed(
+        "replay_batch",
+        "Replay",
+        _BATCH_QUESTION,
+        "put into a batch",
+        BatchForm,
+        make,
+        press="Make a draft of {what}",
+    )
 
 
 def _of_groups(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
@@ -183,6 +191,7 @@ BATCH_OF_GROUPS = Deed(
     "put into a batch",
     BatchForm,
     _of_groups,
+    press="Make a draft of the open letters of {what}",
 )
 
 

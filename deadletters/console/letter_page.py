@@ -82,6 +82,15 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class Closed:
+    """How a letter ended; `actor` and `reason` are empty where the timeline does not say."""
+
+    actor: str
+    at: datetime | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """Until when a letter stays in the console."""
 
@@ -165,6 +174,16 @@ def facts_of(letter: DeadLetter) -> list[Fact]:
     return facts
 
 
+def closed(letter: DeadLetter) -> Closed | None:
+    """Return who closed a letter, when and why; None while it is open."""
+    if letter.status not in CLOSED_LETTER:
+        return None
+    # The actions that close a letter are called as the states to which they lead.
+    event = letter.events.filter(action=letter.status).order_by("-id").first()
+    actor = event.actor if event else letter.resolved_by
+    return Closed(actor, letter.closed_at, letter.resolution or (event.reason if event else ""))
+
+
 def kept(letter: DeadLetter) -> Kept:
     """Return the countdown of the retention (003, 3.2)."""
     until = letter.expires_at
@@ -173,9 +192,11 @@ def kept(letter: DeadLetter) -> Kept:
     if letter.edits.filter(status=EditStatus.REQUESTED).exists():
         return Kept(None, "An edit of it waits for approval, so it stays.")
     if letter.status in CLOSED_LETTER:
-        what = "It is archived then and can be restored."
+        what = "It is archived then; manage.py restore_letters brings it back."
     else:
-        what = "Nobody works on it. It is archived then, with an alert, and can be restored."
+        what = (
+            "Nobody works on it. It is archived then, with an alert; manage.py restore_letters restores it."
+        )
     return Kept(until, what, is_soon=letter.status in OPEN_LETTER and until - timezone.now() < SOON)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
-from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
@@ -26,7 +25,7 @@ from criticizer.failures import ErrorClass, Severity
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import SearchGrammar, age, exact, flags, number
 from deadletters.console import letter_deeds as deeds
-from deadletters.console.asking import AskingAdmin, OpenFirst, PageAdmin, chip, linked, sentence
+from deadletters.console.asking import AskingAdmin, PageAdmin, chip, linked, sentence, when
 from deadletters.console.edit_request import EditRequests
 from deadletters.console.letter_context import events_context, form_of, letter_context, step_context
 from deadletters.console.letter_page import (
@@ -34,6 +33,7 @@ from deadletters.console.letter_page import (
     awaited,
     redone,
 )
+from deadletters.console.open_first import CHANGELISTS, LetterChangeList
 from deadletters.forms import (
     Console,
     ReasonForm,
@@ -57,6 +57,8 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
         "No job has failed for good. When one does, it waits here until somebody has found out why, "
         "mended it, and replayed it."
     )
+    none_open = "None open."
+    gone_text = "If it was archived, manage.py restore_letters brings it back."
     list_display = ("what", "changelist", "stage", "state", "severity_word", "failed")
     list_select_related = ("job",)
     list_only = (
@@ -74,6 +76,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
         "code": exact("code", "The failure code", example="CRITICIZER_E101"),
         "cl": exact("job__changelist_id", "The changelist", example="12345"),
         "job": number("job_id", "The job's number", example="17"),
+        "letter": number("pk", "The letter's number", example="2976"),
         "group": number("group_id", "The group's number", example="3"),
         "severity": exact("severity", "How grave it is", choices=[(s.value, s.value) for s in Severity]),
         "category": exact("category", "What triage said", choices=Category.choices),
@@ -83,6 +86,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
             {"open": Q(status__in=_OPEN), "escalated": Q(is_escalated=True)}, "Open ones; escalated ones"
         ),
     }
+    search_words = CHANGELISTS
     starting_views = {
         "Not looked at yet": "q=state%3Anew",
         "Escalated": "q=is%3Aescalated",
@@ -92,7 +96,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
     state = state_column("status")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return OpenFirst
+        return LetterChangeList
 
     # -- columns ------------------------------------------------------------------------------
 
@@ -120,10 +124,10 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
         )
 
     @admin.display(description="failed")
-    def failed(self, letter: DeadLetter) -> str:
+    def failed(self, letter: DeadLetter) -> SafeString:
         replays = letter.failed_replay_count
         again = f", {replays} failed replay{'s' if replays != 1 else ''}" if replays else ""
-        return f"{naturaltime(letter.last_failure_at)}{again}"
+        return fill("{}{}", when(letter.last_failure_at), again)
 
     # -- set actions --------------------------------------------------------------------------
 
@@ -272,7 +276,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
             form = wanted  # what was filled in belongs to another step
         context = {
             **self.admin_site.each_context(request),
-            "title": f"{letter.error_class} in stage {letter.stage}",
+            "title": f"Letter {letter.pk}: {letter.error_class} in stage {letter.stage}",
             "opts": self.opts,
             "original": letter,
             "may_act": self.has_replay_permission(request),

@@ -104,9 +104,9 @@ class Connections:
             )
         except UnicodeError:
             raise _misconfigured("SMTP_HOST is not a host name") from None
+        client.sock = connection
         # The final dot goes out by itself: it must not wait until the text before it is acknowledged.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client.sock = connection
         if config.security == "tls":
             client.sock = self._wrap(connection)
         client.sock.settimeout(config.read_timeout_seconds)

@@ -111,6 +111,7 @@ class ReviewRequestSerializer(StrictSerializer):
 
     idempotency_key = Text(
         max_length=255, required=False,
+        error_messages={"required": "This field is required, here or as the header Idempotency-Key."},
         help_text="Your name for this request: repeating it makes one review. Here or as the header"
         " Idempotency-Key; if both, the same.",
     )  # fmt: skip

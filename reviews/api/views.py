@@ -177,12 +177,9 @@ def _review_request(request: Request) -> ReviewRequest:
             )
         body = {**body, "idempotency_key": header}
     form = forms.ReviewRequestSerializer(data=body)
+    form.fields["idempotency_key"].required = True  # the header stands in the body by now
     form.is_valid(raise_exception=True)
     values = form.validated_data
-    if "idempotency_key" not in values:
-        raise ValidationError(
-            {"idempotency_key": ["This field is required, here or as the header Idempotency-Key."]}
-        )
     return ReviewRequest(
         idempotency_key=values["idempotency_key"],
         changelist_id=values["changelist_id"],

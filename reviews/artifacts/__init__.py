@@ -19,13 +19,16 @@ from django.core.files.storage import Storage, storages
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, classify
+from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure, classify
 from criticizer.vault import Vault, VaultError
 from reviews.models import Artifact, JobEvent
 from reviews.pipeline import StageClaim
 from reviews.states import JobStatus
 
 log = structlog.get_logger(__name__)
+
+# So many files without an answer in one round: their storage is away, and each costs a timeout.
+AWAY_AFTER = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def store(claim: StageClaim, kind: Artifact.Kind, data: bytes) -> Stored:
     """
     name = f"{claim.job_id}/{kind.value}-{claim.token}.bin"
     vault = Vault(settings.ARTIFACT_KEYS)
-    with _classified():
+    with classified():
         saved = storage(is_raw=kind == Artifact.Kind.CHANGE).save(name, ContentFile(vault.seal(data)))
     return Stored(claim.job_id, kind, saved, hashlib.sha256(data).hexdigest(), len(data), vault.newest)
 
@@ -130,12 +133,12 @@ def _read(artifact: Artifact) -> bytes:
 
 
 def _bytes_of(name: str, *, is_raw: bool) -> bytes:
-    with _classified(), storage(is_raw=is_raw).open(name) as file:
+    with classified(), storage(is_raw=is_raw).open(name) as file:
         return bytes(file.read())
 
 
 @contextmanager
-def _classified() -> Iterator[None]:
+def classified() -> Iterator[None]:
     """Turn what a storage raises, a missing file apart, into a `Failure`."""
     try:
         yield
@@ -150,16 +153,19 @@ def reseal(artifact: Artifact, vault: Vault) -> bool:
 
     The new file is written whole under a new name before the row points to it, and the old
     one goes last: a crash leaves a file without a row, never a row without its content.
-    Raises VaultError, and FileNotFoundError when the file is gone although the row is not.
+    Raises VaultError, FileNotFoundError when the file is gone although the row is not, and what
+    `store` raises.
     """
     sealed = vault.reseal(_read(artifact))
     namespace = storage(is_raw=artifact.is_raw)
     stem = artifact.name.rpartition(".")[0].partition("~")[0]
-    saved = namespace.save(f"{stem}~{vault.newest}.bin", ContentFile(sealed))
+    with classified():
+        saved = namespace.save(f"{stem}~{vault.newest}.bin", ContentFile(sealed))
     updated = Artifact.objects.filter(pk=artifact.pk, name=artifact.name, deleted_at=None).update(
         name=saved, key_id=vault.newest
     )
-    namespace.delete(artifact.name if updated else saved)
+    with classified():
+        namespace.delete(artifact.name if updated else saved)
     return updated == 1
 
 
@@ -170,13 +176,17 @@ def delete_expired(limit: int = 200) -> int:
     A crash between file and row repeats the deletion, which then finds no file.
     """
     due = Artifact.objects.filter(deleted_at=None, expires_at__lte=Now()).select_related("job")
-    deleted = 0
+    deleted = unanswered = 0
     for artifact in due.order_by("expires_at")[:limit]:
         try:
-            storage(is_raw=artifact.is_raw).delete(artifact.name)
-        except OSError as error:
+            with classified():
+                storage(is_raw=artifact.is_raw).delete(artifact.name)
+        except Failure as failure:
             # One file that cannot go must not keep the others; the verification reports it as overdue.
-            log.error("artifact_not_deleted", artifact=artifact.pk, error=type(error).__name__)
+            log.error("artifact_not_deleted", artifact=artifact.pk, error_class=str(failure.error_class))
+            unanswered += isinstance(failure, RetryableFailure)
+            if unanswered == AWAY_AFTER:
+                break
             continue
         deleted += Artifact.objects.filter(pk=artifact.pk, deleted_at=None).update(deleted_at=Now())
         if artifact.kind == Artifact.Kind.CHANGE and artifact.job.status == JobStatus.DEAD_LETTERED:

@@ -18,7 +18,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from criticizer.failures import ErrorClass, PermanentFailure
+from criticizer.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
 from criticizer.models import SecurityEvent
 from criticizer.vault import Vault, VaultError
 from reviews import artifacts
@@ -70,19 +70,24 @@ class Rotated:
 def verify_round() -> None:
     """Verify a little (settings.MAINTENANCE): due artifacts each time, the files every 15 minutes."""
     global _walked_at
-    verify(ROUND)
-    now = time.monotonic()
-    if _walked_at is None or now - _walked_at >= WALK_EVERY_SECONDS:
-        _walked_at = now
-        find_orphans()
+    try:
+        verify(ROUND)
+        now = time.monotonic()
+        if _walked_at is None or now - _walked_at >= WALK_EVERY_SECONDS:
+            _walked_at = now
+            find_orphans()
+    except Failure as failure:
+        log.error("artifacts_not_verified", error_class=str(failure.error_class), detail=failure.detail)
 
 
 def verify(limit: int, *, all_now: bool = False) -> Verified:
     """Open at most `limit` artifacts, those looked at longest ago first, and look for overdue ones.
 
     `all_now` opens also those that were looked at within `CHECK_EVERY_HOURS`.
+
+    Raises RetryableFailure, at the end, when their storage did not answer about some: these stay due.
     """
-    seen = Verified()
+    seen, unanswered = Verified(), list[RetryableFailure]()
     present = Artifact.objects.filter(deleted_at=None)
     late = timezone.now() - timedelta(minutes=OVERDUE_GRACE_MINUTES)
     for artifact in present.filter(expires_at__lt=late).exclude(fault=Artifact.Fault.OVERDUE)[:limit]:
@@ -92,18 +97,26 @@ def verify(limit: int, *, all_now: bool = False) -> Verified:
         before = timezone.now() - timedelta(hours=CHECK_EVERY_HOURS)
         due = due.filter(Q(checked_at=None) | Q(checked_at__lt=before))
     for artifact in due.order_by(F("checked_at").asc(nulls_first=True))[:limit]:
+        try:
+            fault = _fault_of(artifact)
+        except RetryableFailure as failure:
+            unanswered.append(failure)
+            if len(unanswered) == artifacts.AWAY_AFTER:
+                break
+            continue
         seen.opened += 1
-        seen.broken += _note(artifact, _fault_of(artifact))
+        seen.broken += _note(artifact, fault)
+    if unanswered:
+        raise unanswered[0]
     return seen
 
 
 def _fault_of(artifact: Artifact) -> str:
+    """Open it; return what is wrong, or "". Raises RetryableFailure when nobody can say now."""
     try:
         artifacts.content_of(artifact)
     except PermanentFailure as failure:
         return _FAULT_OF.get(failure.error_class, Artifact.Fault.UNREADABLE)
-    except OSError:
-        return Artifact.Fault.MISSING
     return ""
 
 
@@ -120,7 +133,10 @@ def _note(artifact: Artifact, fault: str) -> int:
 
 
 def find_orphans(max_files: int = MAX_WALKED) -> Verified:
-    """Look for files that no row names. Past the time of their namespace they are deleted."""
+    """Look for files that no row names. Past the time of their namespace they are deleted.
+
+    Raises what `artifacts.store` raises, when the storage cannot be looked through.
+    """
     seen = Verified()
     for is_raw, days in (
         (True, settings.ARTIFACT_RAW_TTL_DAYS),
@@ -146,14 +162,16 @@ def find_orphans(max_files: int = MAX_WALKED) -> Verified:
 def _directories(namespace: Storage) -> Iterator[tuple[str, list[str]]]:
     """Yield each job's directory with the names of its files."""
     try:
-        directories, stray = namespace.listdir("")
+        with artifacts.classified():
+            directories, stray = namespace.listdir("")
     except FileNotFoundError:
         return  # nothing was stored yet
     if stray:
         yield "", list(stray)
     for directory in directories:
         try:
-            _, names = namespace.listdir(directory)
+            with artifacts.classified():
+                _, names = namespace.listdir(directory)
         except FileNotFoundError:
             continue
         yield directory, [f"{directory}/{name}" for name in names]
@@ -161,7 +179,8 @@ def _directories(namespace: Storage) -> Iterator[tuple[str, list[str]]]:
 
 def _orphan(namespace: Storage, name: str, *, is_raw: bool, days: int) -> int:
     try:
-        age = timezone.now() - namespace.get_modified_time(name)
+        with artifacts.classified():
+            age = timezone.now() - namespace.get_modified_time(name)
     except FileNotFoundError:
         return 0
     if age < timedelta(hours=YOUNG_HOURS):
@@ -169,14 +188,23 @@ def _orphan(namespace: Storage, name: str, *, is_raw: bool, days: int) -> int:
     recent = timezone.now() - timedelta(days=_REPORT_AGAIN_DAYS)
     kind = SecurityEvent.Kind.ARTIFACT_FAULT
     known = SecurityEvent.objects.filter(kind=kind, path=name[:2048], created_at__gte=recent).exists()
-    if age > timedelta(days=days):
-        namespace.delete(name)
+    if age > timedelta(days=days) and _is_deleted(namespace, name):
         _report("A file without a row was older than its time and is deleted", name, is_raw, {})
         return 1
     if known:
         return 0
     _report("A file that no row names", name, is_raw, {})
     return 1
+
+
+def _is_deleted(namespace: Storage, name: str) -> bool:
+    try:
+        with artifacts.classified():
+            namespace.delete(name)
+    except Failure as failure:
+        log.error("artifact_not_deleted", name=name, error_class=str(failure.error_class))
+        return False
+    return True
 
 
 def _report(reason: str, name: str, is_raw: bool, ids: dict[str, int]) -> None:
@@ -213,7 +241,7 @@ def rotate_keys(limit: int | None = None, batch: int = 100) -> Rotated:
                     done.resealed += 1
                 else:
                     done.skipped += 1
-            except (VaultError, OSError) as error:
+            except (VaultError, Failure, OSError) as error:
                 done.failed += 1
                 log.error("artifact_not_resealed", artifact=artifact.pk, error=type(error).__name__)
     done.left = old.count()

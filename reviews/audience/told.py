@@ -7,6 +7,7 @@ from collections.abc import Collection
 from reviews.models import RecipientsAre
 from reviews.states import ACTIVE_JOB, JobStatus
 
+AS_THEY_WISH = "Nobody was told, as its recipients wish"
 _WHY = {
     RecipientsAre.GIVEN: "The request named none, and DEFAULT_RECIPIENTS is empty.",
     RecipientsAre.FOUND: "No subscription covers its files, and DEFAULT_RECIPIENTS is empty.",
@@ -22,5 +23,5 @@ def nobody(status: str, recipients: Collection[str], recipients_are: str, delive
         said = "will be told" if is_active else "was told"
         return f"Nobody {said}: no recipients. {_WHY[RecipientsAre(recipients_are)]}"
     if status == JobStatus.SUCCEEDED:
-        return "Nobody was told, as its recipients wish: they are muted, or asked for worse findings only."
+        return f"{AS_THEY_WISH}: they are muted, or asked for worse findings only."
     return ""

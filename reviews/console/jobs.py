@@ -119,14 +119,14 @@ class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         return found.filter(stage_run__job__in=ReviewJob.objects.filter(scope.of_jobs()))
 
     @admin.display(description="attempt")
-    def number_of(self, attempt: Attempt) -> str:
-        return f"Attempt {attempt.number}"
+    def number_of(self, attempt: Attempt) -> int:
+        return attempt.number
 
     @admin.display(description="stage")
     def stage(self, attempt: Attempt) -> str:
         return attempt.stage_run.stage
 
-    @admin.display(description="error")
+    @admin.display(description="error", empty_value="")
     def why(self, attempt: Attempt) -> SafeString | str:
         if not attempt.error_class:
             return ""
@@ -138,7 +138,7 @@ class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         address = reverse("admin:reviews_reviewjob_change", args=[job.pk])
         return fill('<a class="path" href="{}">{}</a>', address, str(job)[:80])
 
-    @admin.display(description="took")
+    @admin.display(description="took", empty_value="")
     def took(self, attempt: Attempt) -> str:
         if attempt.finished_at is None:
             return ""

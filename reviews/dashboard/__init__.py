@@ -92,6 +92,7 @@ class Present:
     circuits: Sequence[CircuitLine]
     edits: Count
     batches: Count
+    waiting: Count  # messages whose dependency is not called for now
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,8 @@ def dashboard(window_name: str) -> Dashboard:
 # -- what is the case -------------------------------------------------------------------------
 
 
-# One question: each count has its partial index and its bound. The words are those of the indexes.
+# One question: each count has its bound and its partial index (batches are few). The words are those
+# of the indexes.
 _NOW = f"""
 SELECT 'active' AS kind, '' AS name, count(*) AS number, NULL::timestamptz AS oldest FROM (
   SELECT 1 FROM jobs WHERE status IN ('queued', 'in_progress', 'retryable_failed')
@@ -161,9 +163,14 @@ SELECT 'active' AS kind, '' AS name, count(*) AS number, NULL::timestamptz AS ol
 UNION ALL
 SELECT 'letters', '', coalesce(sum(open_count), 0), NULL FROM dead_letter_groups WHERE open_count > 0
 UNION ALL
-SELECT 'edits', '', count(*), NULL FROM letter_edits WHERE status = 'requested'
+SELECT 'edits', '', count(*), NULL FROM (
+  SELECT 1 FROM letter_edits WHERE status = 'requested' LIMIT {MAX_COUNTED + 1}) e
 UNION ALL
-SELECT 'batches', '', count(*), NULL FROM replay_batches WHERE status = 'awaiting'
+SELECT 'batches', '', count(*), NULL FROM (
+  SELECT 1 FROM replay_batches WHERE status = 'awaiting' LIMIT {MAX_COUNTED + 1}) b
+UNION ALL
+SELECT 'waiting', '', count(*), NULL FROM (
+  SELECT 1 FROM outbox_messages WHERE waiting_for <> '' LIMIT {MAX_COUNTED + 1}) w
 UNION ALL
 SELECT 'delivery', status, count(*), NULL FROM (
   SELECT status FROM deliveries
@@ -197,6 +204,7 @@ def _present() -> Present:
         circuits=[_circuit_line(name, state) for name, state in sorted(circuit.not_closed().items())],
         edits=numbers["edits", ""],
         batches=numbers["batches", ""],
+        waiting=numbers["waiting", ""],
     )
 
 
@@ -232,7 +240,7 @@ def _tiles(window: Window, figures: Figures, present: Present, now: datetime) ->
         ),
         _rate_tile(window, good, bad),
         Tile("At work", str(present.active), list_address("reviews_reviewjob", "is:active"), "now"),
-        _queue_tile(present.queues, now),
+        _queue_tile(present, now),
         Tile(
             "Open dead letters",
             str(waiting),
@@ -282,12 +290,17 @@ def _rate_tile(window: Window, good: int, bad: int) -> Tile:
     return Tile("Success rate", f"{text} %", href, f"{charts.whole(bad)} failed", tone)
 
 
-def _queue_tile(queues: Sequence[QueueLine], now: datetime) -> Tile:
+def _queue_tile(present: Present, now: datetime) -> Tile:
+    queues = present.queues
     oldest = min((line.oldest for line in queues if line.oldest), default=None)
     number = sum(line.due for line in queues)
     exact = all(line.due.is_exact for line in queues)
     href = list_address("criticizer_outboxmessage", "is:due")
     text = charts.whole(number) + ("" if exact else "+")
+    if oldest is None and present.waiting:
+        href = list_address("criticizer_outboxmessage", "is:waiting")
+        wait = "waits" if present.waiting == 1 else "wait"
+        return Tile("Due in the queue", text, href, f"{present.waiting} {wait} for a dependency", "warn")
     if oldest is None:
         return Tile("Due in the queue", text, href, "nothing waits", "ok")
     waits = max((now - oldest).total_seconds(), 0)

@@ -14,8 +14,9 @@ import structlog
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
-from criticizer import sql
+from criticizer import locks, sql
 from criticizer.bounded import TookTooLong, at_most
+from criticizer.locks import Lock
 
 log = structlog.get_logger(__name__)
 
@@ -27,7 +28,6 @@ MOST_AT_ONCE = 4
 BACKFILL = timedelta(days=7)
 KEPT = {FINE: timedelta(days=3), COARSE: timedelta(days=100)}
 LIMIT_MILLISECONDS = 20_000
-_LOCK = 7_100_003
 _STEPS_PER_DOUBLING = 4
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -91,7 +91,7 @@ def brought_up_to_date_at() -> datetime | None:
 def _stretch() -> bool:
     """Count what is due; return whether there is more."""
     with at_most(LIMIT_MILLISECONDS), transaction.atomic():
-        if not sql.value("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK]):
+        if not locks.take_now(Lock.ROLL_UP):
             return False
         now = timezone.now()
         mark = sql.row("SELECT started_at, number FROM rollups WHERE seconds = 0 AND kind = 'mark'")

@@ -41,27 +41,27 @@ SELECT run.job_id, due.id AS outbox_id, due.aggregate_id AS stage_run_id, (SELEC
 
 # Succeeded only when every recipient's delivery row has notified_at (004, 6.5). Nobody requires
 # those that an operator has given up, or those of recipients that an edit has taken off.
-_SUCCEED = """
+UNTOLD = "d.job_id = %(job)s AND d.notified_at IS NULL AND d.status NOT IN ('abandoned', 'superseded')"
+
+_SUCCEED = f"""
 UPDATE jobs SET status = 'succeeded', finished_at = now(), status_reason = ''
  WHERE id = %(job)s AND status = 'in_progress'
-   AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.job_id = %(job)s
-                      AND d.notified_at IS NULL AND d.status NOT IN ('abandoned', 'superseded'))
+   AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE {UNTOLD})
 RETURNING EXISTS (SELECT 1 FROM dead_letters l
-                   WHERE l.job_id = %(job)s AND l.status = 'replaying') AS replayed"""
+                   WHERE l.job_id = %(job)s AND l.status = 'replaying') AS replayed"""  # noqa: S608
 
 # The plain end of a job in one statement: nothing unsent, no letter to resolve. The job is locked
 # before the stage, in the order in which a cancellation locks them. No row means: look closer.
-_FINISH = """
+_FINISH = f"""
 WITH held AS (
   SELECT id FROM jobs WHERE id = %(job)s AND status = 'in_progress' FOR NO KEY UPDATE),
 run AS (
   UPDATE stage_runs SET status = 'succeeded', lease_token = NULL, lease_expires_at = NULL,
-         finished_at = now(), error_class = '', progress = '{}'
+         finished_at = now(), error_class = '', progress = '{{}}'
     FROM held
    WHERE stage_runs.id = %(stage_run)s AND stage_runs.job_id = held.id
      AND lease_token = %(token)s AND status = 'running'
-     AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.job_id = %(job)s
-                      AND d.notified_at IS NULL AND d.status NOT IN ('abandoned', 'superseded'))
+     AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE {UNTOLD})
      AND NOT EXISTS (SELECT 1 FROM dead_letters l WHERE l.job_id = %(job)s AND l.status = 'replaying')
   RETURNING stage_runs.job_id),
 attempt AS (
@@ -70,7 +70,7 @@ gone AS (DELETE FROM outbox_messages USING run WHERE outbox_messages.id = %(outb
 job AS (
   UPDATE jobs SET status = 'succeeded', finished_at = now(), status_reason = ''
     FROM run WHERE jobs.id = run.job_id)
-SELECT job_id FROM run"""
+SELECT job_id FROM run"""  # noqa: S608
 
 
 def record(claim: StageClaim, write: Callable[[], None] | None = None, *, inline: bool = False) -> Due | None:

@@ -20,8 +20,9 @@ from django.conf import settings
 from django.db import transaction
 from psycopg.types.json import Jsonb
 
-from criticizer import dependencies, sql
+from criticizer import dependencies, locks, sql
 from criticizer.failures import Failure, Waiting
+from criticizer.locks import Lock
 from criticizer.periodic import Clock
 from criticizer.redaction import clean
 from reviews import intake, ledger
@@ -33,7 +34,6 @@ from reviews.polling.streams import Position, Step, Stream
 log = structlog.get_logger(__name__)
 
 CLOCK = Clock("source_poll", "poll_sources")
-_LOCK = 7_100_002
 RUN_SECONDS = 300.0  # then the next run goes on; django-q2 ends a task after twice that
 _AGAIN_SECONDS = 1.0  # after a run that did not see the end
 
@@ -104,15 +104,12 @@ def run(*, dry: bool = False) -> list[Report] | None:
 
     Trouble with a source is in its report. Lets database errors through.
     """
-    if not sql.value("SELECT pg_try_advisory_lock(%(lock)s)", {"lock": _LOCK}):
-        log.info("poll_runs_elsewhere")
-        return None
-    try:
-        until = time.monotonic() + RUN_SECONDS
-        return [_poll(stream, until, dry=dry) for stream in watching.streams()]
-    finally:
-        # A connection that was lost has let go of it.
-        sql.value("SELECT pg_advisory_unlock(%(lock)s)", {"lock": _LOCK})
+    with locks.held(Lock.SOURCE_POLL) as is_mine:
+        if is_mine:
+            until = time.monotonic() + RUN_SECONDS
+            return [_poll(stream, until, dry=dry) for stream in watching.streams()]
+    log.info("poll_runs_elsewhere")
+    return None
 
 
 def _poll(stream: Stream, until: float, *, dry: bool) -> Report:

@@ -110,6 +110,8 @@ def parse_answer(text: str, max_findings: int) -> dict[str, Any]:
     cost more than they are worth. Raises UnusableAnswer for anything else the schema refuses.
     """
     answer = _json_object(text)
+    # Nothing rests on it: which files were read is counted, and a model that leaves it out is believed.
+    answer.setdefault("files_read", [])
     _shorten(answer, max_findings)
     errors = islice(_validator(max_findings).iter_errors(answer), _MOST)
     # What is missing first: a field that should not be there is often it, misspelt.

@@ -9,6 +9,7 @@ from functools import partial
 import structlog
 from django.core.serializers.json import DjangoJSONEncoder
 
+from criticizer.failures import Failure, classify
 from notifications import config, digests, preferences, sending
 from notifications.messages import Report
 from notifications.models import Delivery
@@ -110,7 +111,8 @@ def _mail_kept(claim: StageClaim) -> Written:
     try:
         data = json.dumps(kept, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1).encode()
         return artifacts.store(claim, Artifact.Kind.MAIL, data).save
-    except OSError as error:
+    except (Failure, OSError) as error:
         # Everybody has been told: a full disk must not end the job as a failure.
-        log.error("mail_metadata_not_kept", job=claim.job_id, error=type(error).__name__)
+        error_class = str(classify(error).error_class)
+        log.error("mail_metadata_not_kept", job=claim.job_id, error_class=error_class)
         return None

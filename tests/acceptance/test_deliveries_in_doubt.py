@@ -9,9 +9,11 @@ import pytest
 from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
+from django.utils import timezone
 
 from criticizer import outbox, sql
 from criticizer.failures import ErrorClass
+from deadletters import workflow
 from deadletters.models import DeadLetter
 from notifications import config, ledger, sending
 from notifications.decisions import REPEAT_NOTICE
@@ -136,6 +138,77 @@ def test_a_decision_whose_web_process_died_is_taken_up_by_the_audit(
     delivery_audit.run()
     world.settle()
     assert world.status(job) == "succeeded"
+
+
+def later(hours: float) -> None:
+    """Let so much time pass since the steps of all letters; nobody is at them any more."""
+    DeadLetter.objects.update(triaged_at=timezone.now() - timedelta(hours=hours))
+    DeadLetter.objects.exclude(validated_at=None).update(validated_at=timezone.now() - timedelta(hours=hours))
+
+
+@pytest.mark.parametrize("step", ["remediate", "validate", "replay"])
+def test_a_web_process_that_died_between_the_steps_strands_no_review(
+    world: World, server: SmtpServer, decide: Decide, step: str
+) -> None:
+    job, row = held(world, server, MAIL)
+
+    def die(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    with world.monkeypatch.context() as patch:
+        patch.setattr(workflow, step, die)
+        with pytest.raises(KeyboardInterrupt):
+            decide("confirm", row)
+    delivery_audit.run()
+    assert world.status(job) == "dead_lettered"  # who decided may still be at it
+    later(hours=0.2)
+    delivery_audit.run()
+    world.settle()
+    assert world.status(job) == "succeeded"
+    assert world.letter(job).replayed_by == "ann"
+
+
+@pytest.fixture
+def unchecked(world: World, server: SmtpServer, decide: Decide) -> int:
+    """Return a decided review whose mail server did not answer its validation, and does now."""
+    job, row = held(world, server, MAIL)
+    world.settings.SMTP_PORT = world.lines(server.port, "refuse").port
+    assert "Its review stays where it is" in decide("resend", row)
+    world.settings.SMTP_PORT = server.port
+    return job
+
+
+def test_a_check_that_failed_at_the_decision_is_made_again_later(world: World, unchecked: int) -> None:
+    letter = world.letter(unchecked)
+    assert (letter.status, letter.validation_ok) == ("remediated", False)
+    later(hours=0.5)
+    assert decided.go_on_all() == 0  # asked not long ago
+    later(hours=2)
+    assert decided.go_on_all() == 1
+    world.settle()
+    assert world.status(unchecked) == "succeeded"
+    actions = list(letter.events.order_by("id").values_list("action", flat=True))
+    assert [actions.count(one) for one in ("triaged", "remediated", "not_validated")] == [1, 1, 1]
+
+
+def test_a_letter_that_an_operator_took_up_since_is_left_alone(world: World, unchecked: int) -> None:
+    letter = world.letter(unchecked)
+    assert workflow.triage(letter.pk, actor="bob", category="data", note="asking the recipient first").ok
+    later(hours=2)
+    assert decided.go_on_all() == 0
+    letter.refresh_from_db()
+    assert (letter.status, letter.triaged_by) == ("triaged", "bob")
+
+
+def test_what_no_reason_overrules_is_not_checked_again(
+    world: World, server: SmtpServer, decide: Decide
+) -> None:
+    job, row = held(world, server, MAIL)
+    world.job(world.commit, MAIL, key="k-2", version=2, rerun=True)
+    assert "newer version exists" in decide("abandon", row)
+    later(hours=2)
+    assert decided.go_on_all() == 0
+    assert world.letter(job).status == "remediated"
 
 
 # -- the audit ---------------------------------------------------------------------------------

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.core.files.storage import FileSystemStorage
 from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
+from criticizer.failures import ErrorClass, Place, RetryableFailure
 from notifications import config, ledger, sending
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus as D
 from reviews.intake import IntakeOutcome
-from reviews.models import ReviewJob
+from reviews.models import Artifact, ReviewJob
 from tests.acceptance import troubles
 from tests.acceptance.world import MAIL, World
 from tests.fakes.smtp import SmtpServer
@@ -367,3 +371,33 @@ def test_a_version_that_is_superseded_sends_nothing_further(world: World) -> Non
     assert world.delivery(first, MAIL).status == D.SENT
     assert world.delivery(first, world.hook).status != D.SENT
     assert dict(world.receiver.processed) == {str(sending.token_for(world.commit, world.hook, 2)): 1}
+
+
+# -- what is kept of it ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.INTERNAL, "the storage of artifacts failed"),
+    ],
+    ids=["full disk", "bucket away"],
+)
+def test_a_storage_that_fails_after_everybody_was_told_makes_no_dead_letter(
+    world: World, error: Exception
+) -> None:
+    save = FileSystemStorage._save
+
+    def fails_for_mail(storage: FileSystemStorage, name: str, content: Any) -> str:
+        if "/mail-" in name:
+            raise error
+        return save(storage, name, content)
+
+    world.monkeypatch.setattr(FileSystemStorage, "_save", fails_for_mail)
+    job = world.job(world.commit, MAIL)
+    world.settle()
+    assert world.delivery(job, MAIL).status == D.SENT
+    assert world.status(job) == "succeeded"
+    assert len(world.attempts(job, "notify")) == 1
+    assert not Artifact.objects.filter(job_id=job, kind=Artifact.Kind.MAIL).exists()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group
 
+from deadletters import workflow
 from notifications import preferences
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus as D
@@ -150,6 +151,20 @@ def test_a_job_whose_recipients_all_decline_succeeds_untold_and_says_so(world: W
     assert JobEvent.objects.filter(job_id=job, kind="not_told").exists()
     shown: dict[str, Any] = world.api.get(f"/api/v1/reviews/{job}/").json()
     assert shown["deliveries"] == []
+
+
+def test_a_replay_that_tells_nobody_because_its_recipient_mutes_is_verified(world: World) -> None:
+    world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
+    world.depot.misbehave("describe", messages=["no_permission"])
+    job = world.job(world.change(), MAIL)
+    world.settle()
+    assert world.status(job) == "dead_lettered"
+    preferences.mute(MAIL, None, "unsubscribe link")
+    world.replay(job)
+    world.settle()
+    verified = workflow.verify(world.letter(job).pk, actor="ann")
+    assert verified.ok, verified
+    assert "nobody was told, as its recipients wish" in [check.message.lower() for check in verified.checks]
 
 
 # -- required recipients (004, 6.5 and 8.1) --------------------------------------------------------

@@ -161,6 +161,18 @@ def test_without_a_scope_even_the_security_admin_reads_nothing(client: Client) -
     assert trace() == [("artifact_refused", "sam", True)]
 
 
+def test_the_list_names_reviews_within_the_viewing_scope_only(client: Client) -> None:
+    inside = of_files(stored(K.PROMPT, b"x"), "//depot/main/a.c")
+    outside = of_files(stored(K.PROMPT, b"x"), "//depot/secret/plan.txt")
+    scoped(client, "//depot/main/...")
+    Group.objects.get(name="some readers").permissions.add(Permission.objects.get(codename="view_artifact"))
+    base = "/admin/reviews/artifact/"
+    page = client.get(base).content.decode()
+    assert [f"{base}{one.pk}/change/" in page for one in (inside, outside)] == [True, False]
+    codes = [client.get(f"{base}{one.pk}/change/").status_code for one in (inside, outside)]
+    assert codes == [200, 302]  # as for a row that is not there
+
+
 def test_an_old_password_is_asked_for_before_the_content_is_shown(client: Client) -> None:
     artifact = stored(K.PROMPT, b"the content")
     login(client, "read_artifact")

@@ -1,4 +1,7 @@
-"""The rows of the console's lists: the same HTML as Django's own, for every list, whatever the rows hold."""
+"""The rows of the console's lists: Django's own HTML for every list, whatever the rows hold.
+
+But for one attribute: here a row's heading says that it is one.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 import pytest
 from django.contrib import admin
 from django.contrib.admin.templatetags.admin_list import items_for_result
+from django.contrib.admin.views.main import ChangeList
 from django.db import connection
 from django.db.models import Model
 from django.test import Client
@@ -116,14 +120,21 @@ def list_of(root: Client, model: type[Model]) -> Any:
     return response
 
 
+def stock_row(changes: ChangeList, row: Model) -> str:
+    """Return the row as Django draws it, with the scope that Django does not give its heading."""
+    cells = "".join(items_for_result(changes, row, None))
+    return "<tr>" + cells.replace("<th class=", '<th scope="row" class=') + "</tr>"
+
+
 @pytest.mark.parametrize("model", ROWS, ids=lambda model: model.__name__)
 def test_rows_are_drawn_as_django_draws_them(root: Client, model: type[Model]) -> None:
     ROWS[model]()
     response = list_of(root, model)
     changes = response.context["cl"]
     assert len(changes.result_list) >= 2
-    stock = [f"<tr>{''.join(items_for_result(changes, row, None))}</tr>" for row in changes.result_list]
+    stock = [stock_row(changes, row) for row in changes.result_list]
     assert body(changes).splitlines() == stock
+    assert all(line.count('<th scope="row" class="field-') == 1 for line in stock)
     assert stock[0] in response.content.decode()
     assert "<script>" not in body(changes)
 
@@ -185,10 +196,10 @@ def test_all_kinds_of_columns_are_as_djangos(root: Client, rf: Any) -> None:
     request = rf.get("/")
     request.user = factories.UserFactory(is_staff=True, is_superuser=True)
     changes = _Other(ReviewJob, admin.site).get_changelist_instance(request)
-    stock = ["".join(items_for_result(changes, row, None)) for row in changes.result_list]
-    # The one difference: Django keeps a moment that a method returns in one line.
+    stock = [stock_row(changes, row) for row in changes.result_list]
+    # One more difference: Django keeps a moment that a method returns in one line.
     stock = [line.replace('class="field-day nowrap"', 'class="field-day"') for line in stock]
-    assert body(changes).splitlines() == [f"<tr>{line}</tr>" for line in stock]
+    assert body(changes).splitlines() == stock
     assert [column.css for column in columns_of(changes) if column.tag == "th"] == ["field-created_at nowrap"]
 
 

@@ -123,6 +123,92 @@ def test_the_list_opens_with_what_is_open(ann: Client, letter: DeadLetter) -> No
 
 
 @pytest.mark.parametrize(
+    ("search", "shown"),
+    [
+        ("cl:109", 2),
+        ("109", 2),
+        ("job:{job}", 2),
+        ("letter:{letter}", 1),
+        ("cl:109 is:open", 1),
+        ("group:{group}", 1),  # as the group's page leads to its open ones
+        ("-cl:110", 1),
+        ("error:NETWORK_TIMEOUT", 1),
+        ("cl:109&by=open", 1),
+    ],
+)
+def test_a_search_that_names_a_letter_finds_it_closed_or_not(ann: Client, search: str, shown: int) -> None:
+    job = factories.ReviewJobFactory(changelist_id="109", status="dead_lettered")
+    opened = make_letter(job=job)
+    closed = make_letter(job=job, status="discarded", stage="llm", group=opened.group)
+    query = search.format(job=job.pk, letter=closed.pk, group=opened.group_id)
+    assert len(ann.get(f"{LIST}?q={query}").context["cl"].result_list) == shown
+
+
+def test_a_search_among_the_open_ones_leads_to_the_closed_ones(ann: Client) -> None:
+    closed = make_letter(status="discarded")
+    page = ann.get(f"{LIST}?q=group:{closed.group_id}").content.decode()
+    (link,) = re.findall(r'None open. <a href="([^"]*)">Look among the closed ones too</a>', page)
+    found = ann.get(LIST + link.replace("&amp;", "&")).context["cl"].result_list
+    assert [row.pk for row in found] == [closed.pk]
+    assert 'None open. <a href="?by=all">Show all</a>' in ann.get(LIST).content.decode()
+    for query in ("?q=stat:new", "?q=cl:1", "?by=all&q=code:x"):  # unreadable, or among all already
+        assert "None open" not in ann.get(LIST + query).content.decode()
+
+
+def test_the_order_of_a_search_by_name_leads_back_to_the_open_ones(ann: Client, letter: DeadLetter) -> None:
+    orders = ann.get(f"{LIST}?q=state:discarded").context["cl"].orders
+    (back,) = [address for title, address, _ in orders if title.startswith("Open")]
+    assert ann.get(LIST + back).context["cl"].ordering_name == "open"
+
+
+def test_a_word_is_no_letter(ann: Client, letter: DeadLetter) -> None:
+    response = ann.get(f"{LIST}?q=timeout")
+    assert "A number alone is a changelist" in messages_of(response)[0]
+    assert not response.context["cl"].result_list
+
+
+def test_a_letter_has_a_number_in_its_name_and_says_of_which_review_it_is(
+    ann: Client, letter: DeadLetter
+) -> None:
+    text = page(ann, letter)
+    assert f"<h1>Letter {letter.pk}: NETWORK_TIMEOUT in stage fetch</h1>" in text
+    assert f"<title>Letter {letter.pk}: NETWORK_TIMEOUT in stage fetch" in text
+    assert f'Review <a class="path" href="/reviews/{letter.job_id}/">{letter.job}</a>' in text
+
+
+def test_the_list_has_the_exact_moment_of_the_failure(ann: Client) -> None:
+    letter = make_letter(failed_replay_count=2)
+    moment = f"{letter.last_failure_at:%Y-%m-%d %H:%M:%S}"
+    assert re.search(f'title="{moment} UTC">[^<]*</time>, 2 failed replays', ann.get(LIST).content.decode())
+
+
+def test_a_discarded_letter_says_so_first_and_advises_nothing(ann: Client, letter: DeadLetter) -> None:
+    assert "Check the load of the version control server" in page(ann, letter)
+    workflow.discard(letter.pk, actor="ann", reason="OPS-9: the branch is gone")
+    text = re.sub("<[^>]*>", "", page(ann, letter))
+    assert re.search(r"Discarded by ann\s+\d+ s ago: OPS-9: the branch is gone", text)
+    assert text.index("OPS-9: the branch is gone") < text.index("The version control server did not answer")
+    assert "Check the load of the version control server" not in text
+    assert "manage.py restore_letters brings it back" in text
+
+
+def test_a_resolved_letter_says_how_it_ended(ann: Client) -> None:
+    letter = make_letter(status="resolved", is_escalated=True)
+    text = re.sub("<[^>]*>", "", page(ann, letter))
+    assert f"Resolved by {letter.resolved_by}" in text
+    assert f": {letter.resolution}" in text
+    assert "before replaying once more" not in text
+
+
+def test_who_looks_for_an_archived_letter_is_told_of_the_archive(ann: Client) -> None:
+    response = ann.get(f"{LIST}987654/change/", follow=True)
+    assert messages_of(response) == [
+        "That dead letter does not exist any more. If it was archived, manage.py restore_letters brings it "
+        "back."
+    ]
+
+
+@pytest.mark.parametrize(
     ("status", "now", "done"),
     [
         ("new", "triage", 0),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import Group, Permission
 from django.test import Client
 from django.utils import timezone
 
 from criticizer.models import OutboxMessage
-from reviews.models import JobEvent, ReviewJob
+from reviews.models import JobEvent, ReviewJob, ViewerScope
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -76,6 +77,26 @@ def test_reviewers_see_the_late_result_and_cannot_accept_it(late: ReviewJob) -> 
     assert client.post(_address(late), {"reason": "please"}).status_code == 403
     late.refresh_from_db()
     assert late.status == "timed_out"
+
+
+@pytest.mark.parametrize(
+    ("file", "status", "job_status"),
+    [("//depot/main/a.c", 302, "queued"), ("//depot/secret/a.c", 404, "timed_out")],
+)
+def test_a_late_result_is_accepted_within_the_viewing_scope_only(
+    late: ReviewJob, file: str, status: int, job_status: str
+) -> None:
+    factories.CoverageRowFactory(job=late, file=file)
+    group = Group.objects.create(name="release desk")
+    group.permissions.add(Permission.objects.get(codename="accept_late"))
+    ViewerScope.objects.create(group=group, prefix="//depot/main/...", reason="theirs")
+    sam = factories.UserFactory(username="sam", is_staff=True, reads=False)
+    sam.groups.add(group)
+    client = Client()
+    client.force_login(sam)
+    assert client.post(_address(late), {"reason": "still wanted"}).status_code == status
+    late.refresh_from_db()
+    assert late.status == job_status
 
 
 def test_the_page_offers_the_acceptance_to_operators_only(late: ReviewJob) -> None:

@@ -103,7 +103,7 @@ def test_the_trend_costs_one_query_however_many_groups(
 ) -> None:
     for error_class in ("AUTH_DENIED", "NOT_FOUND", "RATE_LIMITED", "INTERNAL_BUG", "PATH_DENIED"):
         factories.DeadLetterFactory(error_class=error_class)
-    with django_assert_max_num_queries(14) as queries:
+    with django_assert_max_num_queries(15) as queries:
         ann.get(LIST)
     trends = [query["sql"] for query in queries.captured_queries if "dead_letter_group_days" in query["sql"]]
     assert len(trends) == 1
@@ -191,9 +191,34 @@ def test_acknowledge_resolve_ignore_and_reopen(ann: Client, group: DeadLetterGro
     ]
 
 
-def test_a_group_with_open_letters_is_not_resolved_and_says_why(ann: Client, group: DeadLetterGroup) -> None:
-    response = answer(ann, ask(ann, "resolve", [group.pk]), reason="over")
-    assert messages_of(response) == ["0 resolved, 1 skipped: 1 of its letters are still open."]
+def test_a_group_with_open_letters_is_not_resolved_and_says_why_before_it_asks(
+    ann: Client, group: DeadLetterGroup
+) -> None:
+    response = ask(ann, "resolve", [group.pk])
+    assert response.redirect_chain == [(f"{LIST}{group.pk}/change/", 302)]
+    assert messages_of(response) == ["Resolve is not possible yet: 1 of its letters is still open."]
+    assert not group.events.exists()
+
+
+def test_only_the_groups_that_can_be_resolved_are_and_the_question_says_which_are_not(
+    ann: Client, group: DeadLetterGroup
+) -> None:
+    over = factories.DeadLetterFactory(status="discarded", error_class="NOT_FOUND").group
+    question = ask(ann, "resolve", [group.pk, over.pk])
+    assert "Left alone: 1 group, 1 of its letters is still open." in question.content.decode()
+    response = answer(ann, question, reason="over")
+    assert messages_of(response) == ["1 resolved, 1 skipped: 1 of its letters are still open."]
+    statuses = dict(DeadLetterGroup.objects.values_list("pk", "status"))
+    assert statuses == {group.pk: "open", over.pk: "resolved"}
+
+
+def test_the_list_says_that_none_needs_attention_and_leads_to_the_others(
+    ann: Client, group: DeadLetterGroup
+) -> None:
+    DeadLetterGroup.objects.update(status="resolved")
+    text = ann.get(LIST).content.decode()
+    assert 'None needs attention. <a href="?by=all">Show all</a>' in text
+    assert "Nothing is broken." not in text
 
 
 def test_assign_snooze_and_note(ann: Client, group: DeadLetterGroup) -> None:

@@ -171,6 +171,9 @@ def test_no_list_counts_without_a_bound(
     assert counts
     assert all("LIMIT 10001" in sql for sql in counts)
     assert not any("OFFSET" in query["sql"] for query in queries.captured_queries)
+    # Neither the page nor its count fans out over the database's processors.
+    alone = [q["sql"] for q in queries.captured_queries if "max_parallel_workers_per_gather = 0" in q["sql"]]
+    assert len(alone) == 2
 
 
 def test_a_page_that_takes_too_long_says_so(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:

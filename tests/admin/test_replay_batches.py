@@ -155,6 +155,34 @@ def test_a_large_batch_waits_for_somebody_else(ann: Client, carol: Client, setti
     assert (batch.status, batch.requested_by, batch.approved_by) == ("running", "ann", "carol")
 
 
+def test_who_approves_sees_what_makes_the_batch_dangerous(ann: Client, carol: Client) -> None:
+    batch = drafted(ann)
+    override = {"override_reason": "the check knows the old host", "is_restart": "on"}
+    submit(ann, batch, **override)
+    text = carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
+    for part in (
+        "<dd>the first stage</dd>",
+        "the check knows the old host",
+        "the server is back",
+        "600 a minute, at most 5 at once",
+        "<dt>First a few</dt><dd>1</dd>",
+        "picked from the list",
+        "2 NETWORK_TIMEOUT in stage fetch",
+    ):
+        assert part in text, part
+
+
+def test_a_draft_says_whether_it_will_need_an_approval(ann: Client, settings: Any) -> None:
+    batch = drafted(ann)
+    for above, said in ((1, "needed once it is submitted"), (2, "not needed")):
+        settings.REPLAY_APPROVAL_ABOVE = above
+        assert f"<dt>Approved by</dt><dd>{said}</dd>" in page(ann, batch)
+        assert said in ann.get(LIST).content.decode()
+    settings.REPLAY_APPROVAL_ABOVE = 1
+    submit(ann, batch)
+    assert "<dt>Approved by</dt><dd>nobody yet</dd>" in page(ann, batch)
+
+
 def test_who_asked_cannot_approve_even_with_the_permission(client: Client, settings: Any) -> None:
     settings.REPLAY_APPROVAL_ABOVE = 0
     root = factories.UserFactory(username="root", is_staff=True, is_superuser=True)

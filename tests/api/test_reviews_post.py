@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
-from criticizer import sql
 from reviews.api.parsers import MAX_BODY_BYTES
 from reviews.models import ReviewJob
 from reviews.states import JobStatus
@@ -49,20 +47,16 @@ def test_a_request_becomes_a_queued_job(trigger: ApiClient, settings: Any) -> No
     assert row.requested_by == "key:the trigger"
 
 
-def test_a_request_costs_three_statements(trigger: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_costs_three_statements(trigger: ApiClient, django_assert_num_queries: Any) -> None:
     trigger.post_json(URL, review(idempotency_key="warm", changelist_id="1"))
-    statements: list[str] = []
-    execute = sql._execute
-
-    def counted(statement: str, *rest: Any) -> list[Any]:
-        statements.append(statement)
-        return execute(statement, *rest)
-
-    monkeypatch.setattr(sql, "_execute", counted)
-    with CaptureQueriesContext(connection) as by_django:
+    with django_assert_num_queries(3):  # the key, the intake, the answer
         assert trigger.post_json(URL, review()).status_code == 201
-    assert len(statements) == 3  # the key, the intake, the answer
-    assert list(by_django.captured_queries) == []
+
+
+def test_the_deadline_counts_from_the_creation(trigger: ApiClient, settings: Any) -> None:
+    job = trigger.post_json(URL, review()).json()
+    begun, ends = (datetime.fromisoformat(job[name]) for name in ("created_at", "deadline_at"))
+    assert ends - begun == timedelta(seconds=settings.REVIEW_SLA_SECONDS)
 
 
 def test_version_defaults_to_one_and_rerun_to_false(trigger: ApiClient) -> None:
@@ -324,6 +318,11 @@ def test_null_is_no_value(trigger: ApiClient, field: str) -> None:
     assert list(assert_error(response, 400, "SCHEMA_INVALID")) == [field]
 
 
+def test_a_body_without_anything_is_told_all_that_is_missing(trigger: ApiClient) -> None:
+    details = assert_error(trigger.post_json(URL, {}), 400, "SCHEMA_INVALID")
+    assert set(details) == {"idempotency_key", "changelist_id"}
+
+
 def test_the_greatest_version_is_taken(trigger: ApiClient) -> None:
     assert trigger.post_json(URL, review(review_version=2_147_483_647)).status_code == 201
 
@@ -331,7 +330,7 @@ def test_the_greatest_version_is_taken(trigger: ApiClient) -> None:
 def test_everything_that_is_wrong_is_said_at_once(trigger: ApiClient) -> None:
     body = {"changelist_id": "x", "review_version": 0, "colour": "blue", "<b>": 1}
     details = assert_error(trigger.post_json(URL, body), 400, "SCHEMA_INVALID")
-    assert set(details) == {"changelist_id", "review_version", "colour", "<b>"}
+    assert set(details) == {"idempotency_key", "changelist_id", "review_version", "colour", "<b>"}
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,9 @@ def test_the_dead_letter_fits_a_telephone_and_a_desk(visit: Visit, width: int) -
     letter = scenes.open_letter()
     ann = scenes.ann("operator")
     page = visit(reverse("admin:deadletters_deadletter_change", args=[letter.pk]), ann, width=width)
-    expect(page.get_by_role("heading", level=1)).to_have_text("NETWORK_TIMEOUT in stage fetch")
+    expect(page.get_by_role("heading", level=1)).to_have_text(
+        f"Letter {letter.pk}: NETWORK_TIMEOUT in stage fetch"
+    )
     expect(page.get_by_text("Check the load of the version control server")).to_be_visible()
     assert not is_too_wide(page)
     page.goto(reverse("admin:reviews_reviewjob_change", args=[letter.job_id]))
@@ -84,3 +86,4 @@ def test_ann_discards_a_letter_with_a_reason(visit: Visit) -> None:
     expect(page.locator(".messagelist")).to_be_focused()
     expect(page.locator(".events")).to_contain_text("the branch was deleted")
     expect(page.get_by_role("link", name="Discard")).to_have_count(0)
+    expect(page.get_by_text("Check the load of the version control server")).to_have_count(0)

@@ -90,6 +90,16 @@ def test_one_asks_and_another_approves_by_hand(visit: Visit) -> None:
     picture(page, "10-new")
 
 
+def test_the_reader_begins_at_what_is_wrong_not_at_a_notice_above_it(visit: Visit) -> None:
+    letter = factories.DeadLetterFactory(error_class="AUTH_DENIED", stage="fetch")
+    page = visit(f"{BASE}/deadletter/{letter.pk}/edit/", scenes.ann("operator"))
+    expect(page.locator(".changed")).to_contain_text("AUTH_DENIED is rarely a matter of data")
+    expect(page.locator(".changed")).not_to_be_focused()  # it stands there from the beginning
+    page.get_by_role("button", name="Look at the difference").click()
+    expect(page.locator(".changed")).to_be_visible()
+    expect(page.locator(".error-summary")).to_be_focused()
+
+
 def picture_of_list(page: Page, name: str) -> None:
     """Django's own lists name their rows otherwise than `structure` wants."""
     for width in (1280, 390):

@@ -72,6 +72,24 @@ def test_who_could_not_be_told_is_told_later_under_the_same_key(providers: dict[
     assert OperatorAlert.objects.get().sent_at is not None
 
 
+def test_whoever_lost_the_message_sends_no_more_of_it(providers: dict[str, Provider]) -> None:
+    def taken(message: Message) -> str:
+        """Answer late: meanwhile the lease ran out and another worker has the message."""
+        sql.rows("UPDATE outbox_messages SET lease_token = gen_random_uuid()")
+        providers["mail"].sent.append(message)
+        return "id"
+
+    providers["mail"].send = taken  # type: ignore[method-assign]
+    _tell()
+    _work()
+    assert (len(providers["mail"].sent), len(providers["webhook"].sent)) == (1, 0)
+    assert OperatorAlert.objects.get().sent_to == ["mail:ops@example.com"]
+    assert sql.value("SELECT count(*) FROM outbox_messages WHERE lease_token IS NOT NULL") == 1
+    sql.rows("UPDATE outbox_messages SET lease_token = NULL, started_at = NULL")
+    _work()
+    assert (len(providers["mail"].sent), len(providers["webhook"].sent)) == (1, 1)
+
+
 def test_a_refusal_is_written_down_and_ends_it(providers: dict[str, Provider]) -> None:
     providers["mail"].failures.append(
         PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, "no such mailbox")

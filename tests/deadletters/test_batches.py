@@ -137,6 +137,92 @@ def test_a_failing_canary_stops_the_batch_before_the_rest(fail: Fail, look: Look
     assert sorted(_outcomes(batch)) == ["failed", *["succeeded"] * 4]
 
 
+def test_a_canary_that_fails_while_the_batch_is_paused_stops_it(fail: Fail, look: Look, work: Work) -> None:
+    letters = [fail(str(number)) for number in range(5)]
+    batch = _drafted(letters, canary_size=2)
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    batches.pause(batch.pk, actor="bob", reason="lunch")
+    scripted.SCRIPT["llm"].extend([denied(), denied()])
+    work()
+    look(batch.pk)
+    batch.refresh_from_db()
+    assert (batch.status, "failed again" in batch.status_reason) == ("stopped", True)
+    assert OperatorAlert.objects.filter(kind="batch_stopped").count() == 1
+    look(batch.pk)
+    assert sorted(_outcomes(batch)) == ["failed", "failed", "pending", "pending", "pending"]
+    # Who resumes it has read why it stopped: others go first, and these show that it works.
+    assert batches.resume(batch.pk, actor="bob", reason="mended now").ok
+    look(batch.pk)
+    assert sorted(_outcomes(batch)) == ["failed", "failed", "pending", "replaying", "replaying"]
+    assert _run(batch, look, work).status == BatchStatus.FINISHED
+    assert sorted(_outcomes(batch)) == ["failed", "failed", "succeeded", "succeeded", "succeeded"]
+
+
+def test_the_same_failure_coming_back_while_paused_stops_the_batch(
+    fail: Fail, look: Look, work: Work
+) -> None:
+    batch = _drafted([fail(str(number)) for number in range(3)], max_in_flight=1)
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    batches.pause(batch.pk, actor="bob", reason="lunch")
+    scripted.SCRIPT["llm"].append(denied())
+    work()
+    look(batch.pk)
+    batch.refresh_from_db()
+    assert (batch.status, _outcomes(batch)) == ("stopped", ["failed", "pending", "pending"])
+    assert "the same failure came back" in batch.status_reason
+    assert not DeadLetter.objects.filter(status=LetterStatus.REPLAY_PENDING).exists()
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, batch_runs._Lost])
+def test_a_look_that_ends_between_two_commits_has_stopped_the_batch(
+    fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
+) -> None:
+    monkeypatch.setattr(batch_runs, "SETTLED_AT_ONCE", 1)
+    batch = _drafted([fail(str(number)) for number in range(5)], canary_size=2)
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    scripted.SCRIPT["llm"].extend([denied(), None])
+    work()
+    renewed: list[int] = []
+
+    def ends_behind_the_first_commit() -> None:
+        renewed.append(1)
+        if len(renewed) == 2:
+            raise end
+
+    with pytest.raises(end):
+        batch_runs.look(batch.pk, ends_behind_the_first_commit)
+    batch.refresh_from_db()
+    assert batch.status == "stopped"
+    look(batch.pk)
+    assert _outcomes(batch) == ["failed", "succeeded", "pending", "pending", "pending"]
+
+
+def test_a_late_look_does_not_stop_what_was_resumed_meanwhile(
+    fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = _drafted([fail(str(number)) for number in range(4)], canary_size=1)
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    scripted.SCRIPT["llm"].append(denied())
+    work()
+    whole = batch_runs._outcome
+
+    def overtaken(item: ReplayItem, end: Any) -> Any:
+        monkeypatch.setattr(batch_runs, "_outcome", whole)
+        look(batch.pk)  # another worker's, which stops the batch
+        assert batches.resume(batch.pk, actor="bob", reason="mended now").ok
+        return whole(item, end)
+
+    monkeypatch.setattr(batch_runs, "_outcome", overtaken)
+    look(batch.pk)
+    batch.refresh_from_db()
+    assert batch.status == "running"
+    assert batch.events.filter(action="stopped").count() == 1
+
+
 def test_canaries_go_first_and_of_different_groups(fail: Fail, look: Look, work: Work) -> None:
     letters = [fail(str(number)) for number in range(3)] + [fail("9", failure=denied("else"))]
     batch = _drafted(letters, canary_size=2)
@@ -345,9 +431,3 @@ def test_a_look_without_its_lease_does_nothing(fail: Fail) -> None:
     batches.submit(batch.pk, actor="ann")
     batch_runs.run_message(1, batch.pk, "00000000-0000-4000-8000-000000000000")
     assert _outcomes(batch) == ["pending"]
-
-
-def test_cells_are_no_formulas(fail: Fail) -> None:
-    batch = _drafted([fail()])
-    ReplayItem.objects.update(detail="=cmd()")
-    assert list(batches.csv_rows(batch.pk))[1][6] == "'=cmd()"

@@ -401,6 +401,13 @@ def _batched(letter: DeadLetter) -> None:
     assert batches.submit(batch.pk, actor="dora").ok
 
 
+def _queued(letter: DeadLetter) -> None:
+    _validated(letter)
+    DeadLetter.objects.filter(pk=letter.pk).update(
+        status="replay_pending", replay_reason="OPS-1", replayed_by="dora", replayed_at=timezone.now()
+    )
+
+
 def _told_meanwhile(letter: DeadLetter) -> None:
     Delivery.objects.filter(recipient=BOB).update(status=DeliveryStatus.PENDING)
     Delivery.objects.filter(recipient=BOB).update(status=DeliveryStatus.SENDING)
@@ -450,6 +457,7 @@ def test_an_edit_is_refused_when_something_changed_since_it_was_asked_for(
         (_discarded, 1),
         (_validated, 0),
         (_batched, 0),  # the batch may be cancelled
+        (_queued, 0),
         (_other_data, 0),  # it may be as it was again
     ],
 )
@@ -462,9 +470,13 @@ def test_what_nobody_can_approve_any_more_does_not_wait(
     )  # fmt: skip
     assert edits.refuse_stale() == 0
     meanwhile(letter)
+    state = DeadLetter.objects.get().status
     assert (edits.refuse_stale(), edits.refuse_stale()) == (refused, 0)
+    assert DeadLetter.objects.get().status == state
     assert status_of(edit) == ("refused" if refused else "requested")
     assert letter.events.filter(action="edit_refused", actor="criticizer").count() == refused
+    # Who brought the letter where it is stays who it was.
+    assert "by criticizer" not in workflow.discard(letter.pk, actor="eve", reason="OPS-9").message
 
 
 def test_steps_that_are_no_replay_do_not_stop_an_edit(letter: DeadLetter) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
+from django.core.files.base import ContentFile
+from django.core.files.storage import FileSystemStorage
 from django.core.management import CommandError, call_command
+from django.db import DatabaseError
 
 from criticizer import sql
 from deadletters import retention
@@ -30,6 +35,8 @@ def _frozen(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> N
             return NOW
 
     monkeypatch.setattr(retention, "timezone", Clock)
+    monkeypatch.setattr(retention, "_resealed_to", 0, raising=False)
+    monkeypatch.setattr(retention, "_walked_at", None, raising=False)
     storages = {**settings.STORAGES}
     storages["letter_archive"] = {
         **storages["letter_archive"],
@@ -166,6 +173,94 @@ def test_keys_can_be_rotated_under_the_archive(settings: Any) -> None:
     archive = LetterArchive.objects.get()
     assert len(list(retention.read(archive))) == 1
     assert not retention.storage().exists(old_name)
+
+
+def _files() -> set[str]:
+    root = Path(retention.storage().path(""))
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+def _archived(monkeypatch: pytest.MonkeyPatch, files: int) -> list[LetterArchive]:
+    with monkeypatch.context() as patch:
+        patch.setattr(retention, "IN_A_FILE", 1)
+        for _ in range(files):
+            _letter(8)
+        retention.enforce(NOW)
+    return list(LetterArchive.objects.order_by("pk"))
+
+
+def test_a_lost_or_broken_file_keeps_no_other_under_the_old_key(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    lost, broken, refused, *whole = _archived(monkeypatch, 5)
+    Path(retention.storage().path(lost.name)).unlink()
+    Path(retention.storage().path(broken.name)).write_bytes(b"no token")
+    path = Path(retention.storage().path(refused.name))
+    path.unlink()
+    path.mkdir()  # an error of the file system, which may pass
+    settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
+    for _ in range(4):
+        retention.reseal(2)
+    settings.ARTIFACT_KEYS = settings.ARTIFACT_KEYS[:1]
+    for found in LetterArchive.objects.filter(pk__in=[archive.pk for archive in whole]):
+        assert len(list(retention.read(found))) == 1
+    assert LetterArchive.objects.filter(name__in=[lost.name, broken.name, refused.name]).count() == 3
+
+
+def test_a_damaged_file_is_told_once(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    (lost,) = _archived(monkeypatch, 1)
+    Path(retention.storage().path(lost.name)).unlink()
+    settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
+    for _ in range(3):
+        assert retention.reseal() == 0
+    (alert,) = OperatorAlert.objects.filter(kind="archive_damaged")
+    assert lost.name in alert.text
+
+
+def test_a_file_that_does_not_read_back_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    _letter(8)
+    monkeypatch.setattr(retention, "_opened", lambda name: b"something else")
+    for _ in range(2):
+        with pytest.raises(retention.ArchiveDamaged):
+            retention.enforce(NOW)
+    assert _files() == set()
+
+
+def test_a_file_whose_commit_fails_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    letter = _letter(8)
+    with monkeypatch.context() as patch:
+        patch.setattr(retention, "_DELETE", "SELECT 1/0")
+        with pytest.raises(DatabaseError):
+            retention.enforce(NOW)
+    assert (_files(), _left()) == (set(), {letter.pk})
+    assert retention.enforce(NOW) == 1
+    assert len(_files()) == 1
+
+
+def test_a_file_that_is_not_written_whole_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    _letter(8)
+    whole = FileSystemStorage.save
+
+    def full(self: FileSystemStorage, name: str, content: Any) -> str:
+        whole(self, name, content)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FileSystemStorage, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        retention.enforce(NOW)
+    assert _files() == set()
+
+
+def test_files_without_a_row_go_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is killed before the commit leaves one."""
+    (kept,) = _archived(monkeypatch, 1)
+    young, old = (retention.storage().save(f"2026/02/{name}", ContentFile(b"x")) for name in ("young", "old"))
+    for name, days in ((kept.name, 300), (young, 6.9), (old, 7.1)):
+        at = (NOW - timedelta(days=days)).timestamp()
+        os.utime(retention.storage().path(name), (at, at))
+    retention.maintain()
+    assert _files() == {kept.name, young}
+    assert list(retention.read(kept))
 
 
 def test_operators_are_told_ahead_when_it_happens_and_of_too_many(settings: Any) -> None:

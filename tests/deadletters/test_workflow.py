@@ -15,7 +15,7 @@ from deadletters.categories import checklist, suggested_category
 from deadletters.models import DeadLetter, OperatorAlert
 from deadletters.states import Category, LetterAction, LetterStatus
 from notifications.states import DeliveryStatus
-from reviews.models import Artifact, ReviewJob
+from reviews.models import Artifact, JobEvent, ReviewJob
 from reviews.states import JobStatus
 from tests import factories, scripted
 from tests.deadletters.conftest import Fail, Work, denied
@@ -333,6 +333,29 @@ def test_a_delivery_counts_only_with_its_providers_evidence(fail: Fail, work: Wo
     work()
     assert workflow.verify(other.pk, actor="ann").ok
     assert delivery.pk != proven.pk
+
+
+@pytest.mark.parametrize(
+    ("declined", "says"),
+    [
+        (("ann", "bob"), "verified: the effect is there"),
+        (("ann",), "the effect is missing: nobody was told, and there are recipients"),
+        ((), "the effect is missing: nobody was told, and there are recipients"),
+    ],
+)
+def test_who_wanted_no_message_needs_no_delivery(
+    fail: Fail, work: Work, declined: tuple[str, ...], says: str
+) -> None:
+    letter = fail(stage="notify", failure=denied())
+    ReviewJob.objects.update(recipients=["mail:ann@example.com", "mail:bob@example.com"])
+    walk_and_replay(letter.pk)
+    work()
+    if declined:
+        wishes = {f"mail:{name}@example.com": "muted" for name in declined}
+        JobEvent.objects.create(
+            job=letter.job, kind=JobEvent.Kind.NOT_TOLD, actor="criticizer", context={"recipients": wishes}
+        )
+    assert workflow.verify(letter.pk, actor="ann").message == says
 
 
 # -- sets --------------------------------------------------------------------------------------

@@ -87,6 +87,49 @@ def test_what_is_set_already_stays_and_no_file_is_no_error(tmp_path: Path) -> No
         dotenv.load(tmp_path / ".env", environment)
 
 
+# A `.env` beside `manage.py`, without writing one over somebody's own.
+_WITH_A_FILE = """
+import sys
+from importlib import import_module
+from pathlib import Path
+read = Path.read_text
+text = "SMTP_HOST=real.example.com\\nMAIL_FROM=real@example.com\\nSLACK_BOT_TOKEN=xoxb-real\\n"
+Path.read_text = lambda path, *a, **k: text if path.name == ".env" else read(path, *a, **k)
+module = import_module(sys.argv[1])
+print(repr(module.SMTP_HOST), module.MAIL_FROM, module.os.environ.get("SLACK_BOT_TOKEN"))
+"""
+
+
+def with_a_file(module: str, place: Path) -> str:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "CRITICIZER_DATA_DIR": str(place),
+        "DEPOT_ALLOW_LIST": "//depot/main/...",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _WITH_A_FILE, module], cwd=settings.BASE_DIR, env=environment,
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["tests.settings", "benchmarks.settings"])
+def test_tests_and_benchmarks_read_no_file_of_the_checkout(module: str, tmp_path: Path) -> None:
+    """It names somebody's real mail server, database and model."""
+    assert with_a_file("criticizer.settings", tmp_path) == "'real.example.com' real@example.com xoxb-real"
+    assert with_a_file(module, tmp_path) == "'' criticizer@localhost None"
+
+
+def test_a_process_that_is_told_so_reads_no_file(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("A=file\n")
+    environment = {dotenv.IGNORED: "1"}
+    dotenv.load(tmp_path / ".env", environment)
+    assert environment == {dotenv.IGNORED: "1"}
+    environment = {dotenv.IGNORED: ""}
+    dotenv.load(tmp_path / ".env", environment)
+    assert environment == {dotenv.IGNORED: "", "A": "file"}
+
+
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the program, with a place for a `.env` of its own."""

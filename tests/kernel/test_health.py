@@ -220,7 +220,13 @@ def test_metrics_say_that_the_database_is_away(client: Client, outage: None) -> 
     ],
 )
 def test_metrics_are_not_for_strangers(client: Client, extra: dict[str, str]) -> None:
-    assert client.get("/metrics", **extra).status_code == 403
+    refused = client.get("/metrics", **extra)
+    assert (refused.status_code, refused.json()["error"]) == (401, "AUTH_DENIED")
+    assert client.get("/metrics", **extra, HTTP_AUTHORIZATION="Bearer no").status_code == 401
+    reader = {"HTTP_AUTHORIZATION": f"Bearer {keys.create('bob', 'reviewer')}"}
+    refused = client.get("/metrics", **extra, **reader)
+    assert (refused.status_code, refused.json()["error"]) == (403, "PERMISSION_DENIED")
+    assert Client(enforce_csrf_checks=True).post("/metrics", **extra).status_code == 405
     operator = {"HTTP_AUTHORIZATION": f"Bearer {keys.create('ann', 'operator')}"}
     assert client.get("/metrics", **extra, **operator).status_code == 200
 
@@ -230,7 +236,7 @@ def test_metrics_are_not_for_strangers(client: Client, extra: dict[str, str]) ->
 def test_metrics_need_the_operator_role(client: Client, role: str) -> None:
     stranger = {"REMOTE_ADDR": "192.0.2.7", "HTTP_AUTHORIZATION": f"Bearer {keys.create('bob', role)}"}
     assert client.get("/metrics", **stranger).status_code == 403
-    assert client.get("/metrics", **{**stranger, "HTTP_AUTHORIZATION": "Bearer crz_x"}).status_code == 403
+    assert client.get("/metrics", **{**stranger, "HTTP_AUTHORIZATION": "Bearer crz_x"}).status_code == 401
 
 
 @pytest.mark.django_db

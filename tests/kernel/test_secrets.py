@@ -264,20 +264,24 @@ def test_a_malformed_secret_stops_the_start_without_being_repeated(tmp_path: Pat
 # -- storages and owners -------------------------------------------------------------------------
 
 
-def test_artifacts_in_s3_lie_in_two_buckets(tmp_path: Path) -> None:
+def test_artifacts_and_removed_letters_in_s3_lie_in_a_bucket_each(tmp_path: Path) -> None:
     values = {
         "ARTIFACT_STORAGE": "s3",
         "ARTIFACT_S3_BUCKET_RAW": "raw",
         "ARTIFACT_S3_BUCKET_REDACTED": "redacted",
+        "ARTIFACT_S3_BUCKET_LETTERS": "letters",
         "ARTIFACT_S3_ENDPOINT": "https://s3.example.com",
     }
     made = artifact_storages(Environment(values), tmp_path)
-    assert [made[f"artifacts_{space}"]["OPTIONS"]["bucket_name"] for space in ("raw", "redacted")] == [
-        "raw",
-        "redacted",
-    ]
-    with pytest.raises(ImproperlyConfigured, match="ARTIFACT_S3_BUCKET_REDACTED"):
-        artifact_storages(Environment({**values, "ARTIFACT_S3_BUCKET_REDACTED": "raw"}), tmp_path)
+    assert {alias: storage["OPTIONS"]["bucket_name"] for alias, storage in made.items()} == {
+        "artifacts_raw": "raw",
+        "artifacts_redacted": "redacted",
+        "letter_archive": "letters",
+    }
+    assert {storage["BACKEND"] for storage in made.values()} == {"storages.backends.s3.S3Storage"}
+    for name, taken in (("ARTIFACT_S3_BUCKET_REDACTED", "raw"), ("ARTIFACT_S3_BUCKET_LETTERS", "redacted")):
+        with pytest.raises(ImproperlyConfigured, match=name):
+            artifact_storages(Environment({**values, name: taken}), tmp_path)
     with pytest.raises(ImproperlyConfigured, match="ARTIFACT_S3_BUCKET_RAW: is not set"):
         artifact_storages(Environment({"ARTIFACT_STORAGE": "s3"}), tmp_path)
 

@@ -1,4 +1,4 @@
-"""`manage.py up` says why it cannot listen before it says where it runs."""
+"""`manage.py up` says why it cannot listen, or reach its database, before it says where it runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.db import connection
 
-from criticizer.management.commands.up import port_problem
+from criticizer.management.commands.up import database_problem, port_problem
 from criticizer.supervisor import clusters, web
 
 
@@ -71,3 +72,17 @@ def test_an_ipv6_address_stands_in_brackets_before_its_port() -> None:
 def test_what_up_has_checked_its_workers_do_not_say_again() -> None:
     for child in clusters(["llm", "stages"], {}):
         assert "--skip-checks" in child.command
+
+
+@pytest.mark.django_db
+def test_a_database_that_is_not_there_is_named_with_what_to_do() -> None:
+    assert database_problem(connection) == ""
+    away = connection.copy()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        away.settings_dict |= {"HOST": "127.0.0.1", "PORT": taken.getsockname()[1], "PASSWORD": "hunter2pw"}
+        said = database_problem(away)
+    assert said.startswith("DATABASE_URL: ")
+    assert "Connection refused" in said
+    assert said.endswith("Start that PostgreSQL, or correct host, port, name and login.")
+    assert "hunter2pw" not in said

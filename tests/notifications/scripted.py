@@ -12,6 +12,7 @@ from datetime import datetime
 from math import inf
 from uuid import UUID
 
+from criticizer import sql
 from criticizer.failures import (
     ErrorClass,
     PermanentFailure,
@@ -25,6 +26,7 @@ from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpB
 from notifications.recipients import split
 from notifications.states import SendOutcome
 from reviews.models import ReviewJob
+from reviews.pipeline.records import UNTOLD
 from tests.notifications.samples import message
 
 ANN = "mail:ann@example.com"
@@ -44,6 +46,12 @@ def refused(error_class: ErrorClass = ErrorClass.RECIPIENT_REJECTED) -> Permanen
 
 def unclear(error_class: ErrorClass = ErrorClass.DELIVERY_UNCERTAIN) -> UncertainFailure:
     return UncertainFailure(error_class, Place.PROVIDER, "scripted")
+
+
+def untold(job: ReviewJob) -> list[str]:
+    """Return who keeps the job from its end, as the pipeline asks (004, 6.5)."""
+    rows = sql.rows(f"SELECT recipient FROM deliveries d WHERE {UNTOLD} ORDER BY id", {"job": job.pk})
+    return [row["recipient"] for row in rows]
 
 
 class ScriptedProvider:

@@ -15,7 +15,16 @@ from notifications.models import Delivery, Suppression
 from notifications.states import DeliveryState, DeliveryStatus, SendOutcome
 from notifications.suppressions import Recorded, Report
 from reviews.models import ReviewJob
-from tests.notifications.scripted import ANN, BOB, ScriptedProvider, crashed, deliver, outcomes, prepare
+from tests.notifications.scripted import (
+    ANN,
+    BOB,
+    ScriptedProvider,
+    crashed,
+    deliver,
+    outcomes,
+    prepare,
+    untold,
+)
 
 D, S, REASON = DeliveryStatus, DeliveryState, Suppression.Reason
 
@@ -69,7 +78,7 @@ def test_a_late_bounce_is_noted_suppresses_the_address_and_leaves_the_delivery_s
     assert row.delivery_state_at is not None
     found = Suppression.objects.get()
     assert (found.address, found.reason, found.event_id) == ("ann@example.com", "bounced", "event-1")
-    assert sending.unnotified(job.changelist_id, job.review_version, [ANN]) == []
+    assert untold(job) == []
 
 
 def test_the_same_event_twice_is_one_suppression(job: ReviewJob, resend: ScriptedProvider) -> None:

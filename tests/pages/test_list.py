@@ -147,7 +147,8 @@ def test_the_number_of_queries_does_not_grow_with_the_rows(
         job = factories.job_with_stages()
         factories.FindingRowFactory(job=job)
         factories.CoverageRowFactory(job=job)
-    with django_assert_max_num_queries(9):  # session, user, jobs, findings, coverage, stages, workers
+    # Session, user, rights, jobs, findings, coverage, stages, workers, circuits.
+    with django_assert_max_num_queries(10):
         bob.get("/")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,10 +13,11 @@ from uuid import uuid4
 
 import pytest
 from cryptography.fernet import Fernet
-from django.core.files.storage import storages
+from django.core.files.storage import FileSystemStorage, storages
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from criticizer.failures import ErrorClass, Place, RetryableFailure
 from criticizer.models import SecurityEvent
 from criticizer.vault import Vault, key_id
 from deadletters.results import Failed
@@ -54,6 +56,27 @@ def files() -> list[str]:
 def faults() -> list[tuple[str, str]]:
     events = SecurityEvent.objects.filter(kind=SecurityEvent.Kind.ARTIFACT_FAULT).order_by("id")
     return [(event.reason, event.path) for event in events]
+
+
+class RefusedError(Exception):
+    """What a bucket's client raises is no OSError."""
+
+
+AWAY = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.INTERNAL, "the storage of artifacts failed")
+
+
+def fails(patch: pytest.MonkeyPatch, method: str, error: Exception, times: int = 1) -> list[str]:
+    """Let a method of the storage fail so many times; return the names it was called with, as it is."""
+    works, called = getattr(FileSystemStorage, method), list[str]()
+
+    def either(storage: FileSystemStorage, name: str, *args: Any) -> Any:
+        called.append(name)
+        if len(called) <= times:
+            raise error
+        return works(storage, name, *args)
+
+    patch.setattr(FileSystemStorage, method, either)
+    return called
 
 
 # -- rotation ------------------------------------------------------------------------------------
@@ -126,6 +149,24 @@ def test_an_artifact_that_no_key_opens_is_reported_and_holds_up_no_other(setting
         call_command("rotate_artifact_keys", stdout=StringIO())
 
 
+@pytest.mark.parametrize("method", ["_open", "_save", "delete"])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "I/O error"), RefusedError("no"), AWAY], ids=repr)
+def test_a_file_that_its_storage_fails_for_holds_up_no_other(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception
+) -> None:
+    made = [stored(), stored()]
+    settings.ARTIFACT_KEYS = [NEW, OLD]
+    with monkeypatch.context() as patch:
+        fails(patch, method, error)
+        done = artifact_care.rotate_keys()
+    assert (done.resealed, done.failed) == (1, 1)
+    artifact_care.rotate_keys()
+    settings.ARTIFACT_KEYS = [NEW]
+    for artifact in made:
+        artifact.refresh_from_db()
+        assert artifacts.content_of(artifact) == b"content"
+
+
 # -- verification --------------------------------------------------------------------------------
 
 
@@ -192,6 +233,66 @@ def test_what_the_deletion_job_left_behind_is_reported(monkeypatch: pytest.Monke
     assert faults() == [("Kept longer than its time", artifact.name)]
     assert artifacts.delete_expired() == 1  # the disk is writable again
     assert files() == []
+
+
+@pytest.mark.parametrize("error", [RefusedError("AccessDenied"), AWAY], ids=repr)
+def test_a_file_that_cannot_be_deleted_keeps_no_other(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    stored(), stored()
+    Artifact.objects.update(expires_at=timezone.now() - timedelta(hours=1))
+    fails(monkeypatch, "delete", error)
+    assert [artifacts.delete_expired() for _ in range(3)] == [1, 1, 0]
+    assert files() == []
+
+
+def test_a_storage_that_does_not_answer_is_not_asked_about_every_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for _ in range(5):
+        stored()
+    with monkeypatch.context() as patch:
+        opened = fails(patch, "_open", AWAY, times=5)
+        artifact_care.verify_round()
+        assert len(opened) == 3
+    assert artifact_care.verify(10).opened == 5
+    Artifact.objects.update(expires_at=timezone.now() - timedelta(hours=1))
+    asked = fails(monkeypatch, "delete", AWAY, times=3)
+    assert artifacts.delete_expired() == 0
+    assert len(asked) == 3
+    assert artifacts.delete_expired() == 5
+
+
+def test_what_nobody_can_say_now_is_no_fault_and_keeps_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(), stored()
+    fails(monkeypatch, "_open", AWAY)
+    with pytest.raises(RetryableFailure):
+        artifact_care.verify(10)
+    assert Artifact.objects.filter(checked_at=None).count() == 1
+    assert artifact_care.verify(10).opened == 1
+    assert faults() == []
+
+
+def test_files_without_a_row_that_cannot_be_deleted_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = (timezone.now() - timedelta(days=8)).timestamp()
+    for artifact in (stored(), stored()):
+        os.utime(file_of(artifact), (old, old))
+    Artifact.objects.all().delete()
+    with monkeypatch.context() as patch:
+        fails(patch, "delete", RefusedError("AccessDenied"))
+        assert artifact_care.find_orphans().orphaned == 2
+    assert len(files()) == 1
+    assert {reason for reason, _ in faults()} == {
+        "A file that no row names",
+        "A file without a row was older than its time and is deleted",
+    }
+
+
+def test_a_storage_that_lists_nothing_ends_no_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifact_care, "_walked_at", None)
+    listed = fails(monkeypatch, "listdir", RefusedError("AccessDenied"))
+    artifact_care.verify_round()
+    assert listed == [""]
 
 
 def test_a_file_without_a_row_is_reported_and_deleted_when_its_time_is_up() -> None:

@@ -12,15 +12,19 @@ from uuid import uuid4
 
 import pytest
 from cryptography.fernet import Fernet
+from django.core.files.base import ContentFile
 from django.utils import timezone
 
 from criticizer.env import Environment, artifact_storages
 from criticizer.failures import ErrorClass, PermanentFailure, RetryableFailure
 from criticizer.vault import Vault
+from deadletters import retention
+from deadletters.models import DeadLetter, LetterArchive
 from reviews import artifacts
 from reviews.models import Artifact
 from reviews.pipeline import StageClaim
 from reviews.states import Stage
+from tests import factories
 
 moto_server = pytest.importorskip("moto.server", reason="needs moto[server]")
 boto3 = pytest.importorskip("boto3", reason="needs the extra s3")
@@ -42,12 +46,13 @@ def server(settings: Any, tmp_path: Any) -> Iterator[Any]:
         aws_access_key_id="test",
         aws_secret_access_key="test",
     )
-    for bucket in ("raw", "redacted"):
+    for bucket in ("raw", "redacted", "letters"):
         client.create_bucket(Bucket=bucket)
     values = {
         "ARTIFACT_STORAGE": "s3",
         "ARTIFACT_S3_BUCKET_RAW": "raw",
         "ARTIFACT_S3_BUCKET_REDACTED": "redacted",
+        "ARTIFACT_S3_BUCKET_LETTERS": "letters",
         "ARTIFACT_S3_ENDPOINT": address,
         "ARTIFACT_S3_REGION": "us-east-1",
         "ARTIFACT_S3_ACCESS_KEY": "test",
@@ -100,3 +105,29 @@ def test_a_lost_object_and_a_lost_storage_are_told_apart(server: Any, post: Call
     with pytest.raises(RetryableFailure) as away:
         artifacts.store(_claim(job_id), Artifact.Kind.CHANGE, b"x")
     assert away.value.error_class is ErrorClass.UPSTREAM_UNAVAILABLE
+
+
+def test_removed_dead_letters_lie_in_a_bucket_of_their_own(server: Any, settings: Any) -> None:
+    _, client = server
+    letter = factories.DeadLetterFactory()
+    long_ago = timezone.now() - timedelta(days=8)
+    DeadLetter.objects.update(first_failure_at=long_ago, last_failure_at=long_ago)
+    retention.maintain()
+    archive = LetterArchive.objects.get()
+    assert [stored["Key"] for stored in client.list_objects_v2(Bucket="letters")["Contents"]] == [
+        archive.name
+    ]
+    assert all("Contents" not in client.list_objects_v2(Bucket=bucket) for bucket in ("raw", "redacted"))
+
+    settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
+    assert retention.reseal() == 1
+    stray = retention.storage().save("2026/02/stray.jsonl.sealed", ContentFile(b"x"))
+    assert retention.remove_orphans(timezone.now()) == 0
+    assert retention.remove_orphans(timezone.now() + timedelta(days=8)) == 1
+    assert not retention.storage().exists(stray)
+    archive.refresh_from_db()
+    assert retention.restore(archive, actor="ann", reason="OPS-1").letters == [letter.pk]
+
+    client.delete_object(Bucket="letters", Key=archive.name)
+    with pytest.raises(retention.ArchiveDamaged):
+        list(retention.read(archive))

@@ -11,9 +11,10 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection
 from structlog.testing import capture_logs
 
-from criticizer import dependencies, outbox, sql
+from criticizer import dependencies, locks, outbox, sql
 from criticizer.broker import OutboxBroker
 from criticizer.failures import Waiting
+from criticizer.locks import Lock
 from criticizer.models import OutboxMessage
 from reviews import executor, ledger, polling, tasks
 from reviews.ledger import Event, Kind, Outcome
@@ -197,12 +198,10 @@ def test_a_run_that_dies_between_two_steps_loses_and_repeats_nothing(
 
 def test_two_runs_at_once_are_one(depot: FakeDepot) -> None:
     submit(depot, "a")
-    sql.value("SELECT pg_advisory_lock(%(lock)s)", {"lock": polling._LOCK})
-    try:
+    with locks.held(Lock.SOURCE_POLL) as is_mine:
+        assert is_mine
         other = Beside(polling.run)
         other.join()
-    finally:
-        sql.value("SELECT pg_advisory_unlock(%(lock)s)", {"lock": polling._LOCK})
     assert other.result is None
     assert not ReviewJob.objects.exists()
     assert len(poll()[SUBMITTED].missing) == 1
@@ -217,7 +216,7 @@ def test_a_run_whose_lock_was_lost_with_its_connection_records_nothing_twice(
     def overtaken(stream: Any, steps: Any) -> Any:
         step = next_step(stream, steps)
         if step is not None and step.events and not others:
-            sql.value("SELECT pg_advisory_unlock(%(lock)s)", {"lock": polling._LOCK})
+            sql.value("SELECT pg_advisory_unlock(%(lock)s)", {"lock": Lock.SOURCE_POLL.value})
             others.append(Beside(polling.run))
             others[0].join()
         return step

@@ -92,7 +92,7 @@ def test_an_object_is_found_in_what_surrounds_it(text: str) -> None:
         ("x" * 500_000, "too long"),
         ("```" + "\n" * 390_000, "not a JSON object"),
         ("```{" * 90_000, "not a JSON object"),
-        ('{"findings": []}', "^the answer lacks files_read$"),
+        ('{"files_read": []}', "^the answer lacks findings$"),
         ('{"findings": {}, "files_read": []}', "^findings is not of type array$"),
         ('{"findings": [7], "files_read": []}', "^findings/0 is not of type object$"),
         (
@@ -128,6 +128,10 @@ def test_a_finding_against_the_schema_is_refused_without_quoting_it(
     with pytest.raises(UnusableAnswer) as raised:
         parsed(answer_of(raw_finding(**fields)))
     assert str(raised.value) == rule
+
+
+def test_an_answer_without_the_files_read_is_taken() -> None:
+    assert parsed({"findings": []}) == {"findings": [], "files_read": []}
 
 
 def test_text_that_is_too_long_is_cut_and_not_asked_for_again() -> None:

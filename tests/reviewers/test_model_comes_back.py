@@ -288,6 +288,30 @@ def test_what_the_question_does_not_find_out_its_answers_do_not_end(
 
 
 @pytest.mark.django_db
+def test_pages_tell_refused_credentials_from_silence(settings: Any) -> None:
+    settings.LLM_REQUIRED = True
+    for _ in range(circuit.AUTH_FAILURES_IN_A_ROW):
+        dependencies.admit(LLM).report(refused())
+    assert row().error_class == "AUTH_DENIED"
+    assert stopped_dependencies() == [
+        "The language model refuses our credentials, and an operator must renew them; reviews wait and go on"
+        " by themselves."
+    ]
+    with FakeLlm() as server:
+        settings.LLM_BASE_URL = server.base_url
+        time_passes()
+        assert probes.run_due() == 1
+    assert stopped_dependencies() == [
+        "The language model refused our credentials and is tried again with the next review or replay that"
+        " needs it; reviews wait and go on by themselves."
+    ]
+    dependencies.admit(LLM).report(broken())  # the new key is taken, and then it breaks
+    assert (row().error_class, circuit.refusing_credentials()) == ("UPSTREAM_INTERNAL", set())
+    forcing.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-7", seconds=60)
+    assert row().error_class == ""
+
+
+@pytest.mark.django_db
 def test_refused_credentials_are_not_forgotten_when_the_next_probe_finds_nobody(settings: Any) -> None:
     with FakeLlm() as server:
         opened_by_refusals(settings, server)

@@ -52,7 +52,9 @@ TABLES = {
     "reviews_subscriptionevent": read_only("OUSX"),
     "notifications_recipientpreference": read_only("OUSX"),
     "notifications_recipientpreferenceevent": read_only("OUSX"),
-    "reviews_artifact": {**read_only("OUSX"), "content": "X"},  # raw, outside every scope
+    "reviews_artifact": {  # raw, outside every scope
+        **read_only("OUX"), "changelist": "OUSX", "content": "X",
+    },
     "reviews_apikey": {**read_only(SECURITY), "add": "SX"},
     "reviews_attempt": read_only("ROAUX"),
     "reviews_sourceevent": read_only(TROUBLE),

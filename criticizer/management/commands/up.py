@@ -14,10 +14,12 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connections
+from django.db import OperationalError, connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from criticizer import start_checks  # noqa: F401  registers them
 from criticizer.embedded import EmbeddedError, EmbeddedServer
+from criticizer.redaction import clean
 from criticizer.supervisor import Supervisor, clusters, url_host, web
 
 log = structlog.get_logger(__name__)
@@ -34,7 +36,7 @@ class Command(BaseCommand):
     def handle(self, *, host: str, port: int, no_web: bool, **options: object) -> None:
         problem = "" if no_web else port_problem(host, port)
         if not settings.EMBEDDED_DATABASE:
-            if problem:
+            if problem := problem or database_problem(connection):
                 raise CommandError(problem)
             self._up(None, host, port, no_web=no_web)
             return
@@ -62,7 +64,9 @@ class Command(BaseCommand):
         if not no_web:
             children.insert(0, web(host, port, environment))
             address = (environment.get("BASE_URL") or settings.BASE_URL).rstrip("/")
-            self.stdout.write(f"Criticizer runs at {address}/   (Ctrl-C stops it)")
+            bound = f"http://{url_host(host)}:{port}"
+            served = "" if address == bound else f", served on {bound}"
+            self.stdout.write(f"Criticizer runs at {address}/{served}   (Ctrl-C stops it)")
         connections.close_all()
         self._run(Supervisor(children), server)
 
@@ -101,6 +105,16 @@ class Command(BaseCommand):
         password = secrets.token_urlsafe(15)
         users.objects.create_superuser("admin", password=password)
         self.stdout.write(f"First login: admin / {password}   (shown once; change it in the admin)")
+
+
+def database_problem(database: BaseDatabaseWrapper) -> str:
+    """Return why the configured database cannot be used and what to do; empty when it can."""
+    try:
+        database.ensure_connection()
+    except OperationalError as error:
+        why = clean(" ".join(str(error).split()), 300)
+        return f"DATABASE_URL: {why}. Start that PostgreSQL, or correct host, port, name and login."
+    return ""
 
 
 def port_problem(host: str, port: int) -> str:

@@ -1,0 +1,82 @@
+"""Lists that open with what is open, and look at everything where a search names what it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from django.db.models import Q
+from django.http import HttpRequest
+
+from criticizer.full_text import Words
+from criticizer.keyset import BY, KeysetChangeList
+from criticizer.search import SearchProblem, parse
+
+OPEN, ALL = "open", "all"
+
+
+class OpenFirst(KeysetChangeList):
+    """A list that opens with what is open ("open") and whose searches by name look at all ("all").
+
+    Who searches for a changelist wants what became of it, closed or not; who searches for a kind
+    of failure wants what is left to do. The list's model says of the latter with `none_open` that
+    there is nothing left, and leads to the closed ones.
+    """
+
+    # Keys of the search that say which rows are meant; "" stands for words without a key.
+    named_by: ClassVar[frozenset[str]] = frozenset({"state", "cl", "job", "letter"})
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        found = super().get_filters(request)
+        if BY not in request.GET and self._names_rows(request.GET.get("q", "")):
+            self.ordering_name = ALL
+        return found
+
+    def _names_rows(self, search: str) -> bool:
+        try:
+            terms = parse(search)
+        except SearchProblem:
+            return False
+        # Without closed ones is without some state; without one changelist is still what is open.
+        return any(
+            term.key in self.named_by and (not term.is_negated or term.key == "state") for term in terms
+        )
+
+    @property
+    def orders(self) -> list[tuple[str, str, bool]]:
+        """Return (title, address, is this one); the open ones by name, since a search may choose all."""
+        return [
+            (ordering.title, self.get_query_string({BY: name}), name == self.ordering_name)
+            for name, ordering in self.model_admin.orderings.items()
+        ]
+
+    @property
+    def wider_url(self) -> str:
+        """Return where the closed ones of this search are; "" when it looked at all, or cannot be read."""
+        is_narrow = bool(self.ordering.where) and not self.queryset.query.is_empty()
+        # Without a search it is quick to say whether there is anything at all.
+        if not is_narrow or not (self.query or self.root_queryset.exists()):
+            return ""
+        return self.get_query_string({BY: ALL})
+
+
+class LetterChangeList(OpenFirst):
+    """The letters: a word is a changelist here, which names its letters."""
+
+    named_by: ClassVar[frozenset[str]] = OpenFirst.named_by | {""}
+
+
+def _of_changelists(words: Sequence[str]) -> Q:
+    """Return the condition "the changelist has this number". Raises SearchProblem for other words."""
+    found = Q()
+    for word in words:
+        if not (word.isascii() and word.isdigit()):
+            raise SearchProblem(
+                f"Words such as \u201c{word}\u201d are not searched here. A number alone is a changelist; "
+                "the rest goes by key, such as error:AUTH_DENIED."
+            )
+        found &= Q(job__changelist_id=word)
+    return found
+
+
+CHANGELISTS = Words(_of_changelists, "the changelist: a number alone means cl:")

@@ -1,0 +1,127 @@
+"""What the console's pages look like between a telephone and a wide screen, measured in a browser."""
+
+from __future__ import annotations
+
+import pytest
+from django.urls import reverse
+from playwright.sync_api import Page, expect
+
+from criticizer.models import Circuit
+from reviews.models import Attempt, ReviewJob
+from tests import factories
+from tests.browser import scenes
+from tests.browser.conftest import Visit
+from tests.browser.test_lists import LISTS, one_row_of_each
+from tests.browser.test_pages import is_too_wide
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+WIDTHS = (390, 600, 700, 768, 960, 1024, 1100, 1200)
+_HIDDEN = """(box) => box.scrollWidth - box.clientWidth"""
+_WORDS = """(cell) => getComputedStyle(cell, "::before").content"""
+_BORDER = """(box) => getComputedStyle(box).borderLeftColor"""
+
+
+def at(page: Page, width: int) -> Page:
+    page.set_viewport_size({"width": width, "height": 900})
+    return page
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_no_column_is_out_of_sight_between_a_telephone_and_a_wide_screen(visit: Visit, name: str) -> None:
+    one_row_of_each()
+    page = visit(f"/admin/{name}/", scenes.ann(is_superuser=True))
+    for width in WIDTHS:
+        at(page, width)
+        assert not is_too_wide(page), width
+        assert (width, page.locator("#changelist-form .results").evaluate(_HIDDEN)) == (width, 0)
+        expect(page.locator("#result_list tbody").locator(LISTS[name]).first).to_be_in_viewport(ratio=1)
+
+
+def test_what_a_search_found_stands_in_one_line_at_every_width(visit: Visit) -> None:
+    factories.ReviewJobFactory(changelist_id="5001")
+    page = visit("/admin/reviews/reviewjob/?q=cl:5001", scenes.ann(is_superuser=True))
+    card = page.locator("#changelist")
+    for width in WIDTHS:
+        found, outer = at(page, width).locator("#search-found").bounding_box(), card.bounding_box()
+        assert found is not None
+        assert outer is not None
+        assert (width, found["height"] < 30, found["width"] > 100) == (width, True, True)
+        assert found["x"] + found["width"] <= outer["x"] + outer["width"]
+
+
+def test_actions_keep_their_distance_from_the_edge_of_the_list(visit: Visit) -> None:
+    one_row_of_each()
+    page = visit("/admin/deadletters/deadletter/", scenes.ann(is_superuser=True))
+    for width in WIDTHS:
+        label = at(page, width).locator("#changelist .actions label").first.bounding_box()
+        card = page.locator("#changelist").bounding_box()
+        assert label is not None
+        assert card is not None
+        assert (width, label["x"] - card["x"] >= 8) == (width, True)
+
+
+def test_the_words_of_cards_stand_on_lists_alone(visit: Visit) -> None:
+    attempt = factories.AttemptFactory()
+    ann = scenes.ann(is_superuser=True)
+    listed = visit("/admin/reviews/attempt/", ann, width=390).locator("#result_list .field-worker")
+    assert listed.evaluate(_WORDS) == '"Worker "'
+    page = visit(reverse("admin:reviews_attempt_change", args=[attempt.pk]), ann, width=390)
+    assert page.locator(".field-worker").count() == 1
+    assert page.locator("[class*=field-]").evaluate_all(f"(rows) => rows.map({_WORDS})") == ["none"] * (
+        page.locator("[class*=field-]").count()
+    )
+
+
+def test_an_attempt_is_told_in_one_line(visit: Visit) -> None:
+    one_row_of_each()
+    assert Attempt.objects.exists()
+    page = visit("/admin/reviews/attempt/", scenes.ann(is_superuser=True))
+    expect(page.locator("#result_list tbody th").first).to_have_text("1")
+    for name in ("number_of", "took"):
+        heights = page.locator(f"#result_list tbody .field-{name}").evaluate_all(
+            "(cells) => cells.map((cell) => { const range = document.createRange();"
+            " range.selectNodeContents(cell); return range.getBoundingClientRect().height; })"
+        )
+        assert [height for height in heights if height > 24] == [], name
+
+
+@pytest.mark.parametrize("width", [390, 960, 1280])
+def test_each_fact_stands_beside_its_name(visit: Visit, width: int) -> None:
+    scenes.finished_review()
+    job = ReviewJob.objects.get(review_version=2)
+    page = visit(f"/admin/reviews/reviewjob/{job.pk}/change/", scenes.ann(is_superuser=True), width=width)
+    apart = page.locator(".facts dt").evaluate_all(
+        "(names) => names.filter((name) => {"
+        " const [one, other] = [name, name.nextElementSibling].map((box) => box.getBoundingClientRect());"
+        " return Math.abs(one.top - other.top) > 4 || other.left < one.right; })"
+        ".map((name) => name.textContent)"
+    )
+    assert page.locator(".facts dt").count() > 8
+    assert apart == []
+
+
+def test_only_a_circuit_that_holds_calls_back_has_the_border_of_an_alarm(visit: Visit) -> None:
+    ann = scenes.ann(is_superuser=True)
+    borders = {}
+    for state in ("closed", "open"):
+        Circuit.objects.create(name=f"llm:{state}", state=state)
+        page = visit(reverse("admin:criticizer_circuit_change", args=[f"llm_3A{state}"]), ann)
+        borders[state] = page.locator(".lead").evaluate(_BORDER)
+        page.evaluate("document.body.append(document.createElement('hr'))")
+        page.locator("body > hr").evaluate("(line) => { line.style.borderLeft = '1px solid var(--danger)'; }")
+        alarm = page.locator("body > hr").evaluate(_BORDER)
+    assert borders["open"] == alarm
+    assert borders["closed"] != alarm
+
+
+@pytest.mark.parametrize("width", [390, 768, 960, 1280, 1600])
+def test_no_tile_of_the_dashboard_is_left_alone(visit: Visit, width: int) -> None:
+    page = visit("/admin/", scenes.ann("operator"), width=width)
+    tiles = page.locator(".tile").evaluate_all(
+        "(tiles) => tiles.map((tile) => { const box = tile.getBoundingClientRect();"
+        " return [Math.round(box.top), Math.round(box.width)]; })"
+    )
+    last = [wide for top, wide in tiles if top == tiles[-1][0]]
+    assert len(tiles) >= 7
+    assert len(last) > 1 or last[0] > 2 * tiles[0][1]
+    assert not is_too_wide(page)

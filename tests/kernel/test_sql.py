@@ -1,0 +1,53 @@
+"""Statements of `sql` are in the log that Django keeps of its own while somebody counts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import ProgrammingError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from criticizer import sql
+
+pytestmark = pytest.mark.django_db
+
+PREPARED = "SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELECT 7 AS number, $1::int'"
+
+
+def seven() -> Any:
+    return sql.row("SELECT 7 AS number, %(other)s::int", {"other": 8})
+
+
+def test_a_statement_is_counted_and_answers_as_ever(django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(3) as queries:
+        assert sql.rows("SELECT 7 AS number") == [{"number": 7}]
+        assert seven() == {"number": 7, "int4": 8}
+        assert sql.value("SELECT %s::text", ["x"]) == "x"
+    assert [query["sql"][:8] for query in queries.captured_queries] == ["SELECT 7", "SELECT 7", "SELECT %"]
+
+
+def test_a_statement_that_fails_is_counted_and_raises_what_django_raises() -> None:
+    with (
+        CaptureQueriesContext(connection) as seen,
+        pytest.raises(ProgrammingError, match="no_such_table"),
+        transaction.atomic(),
+    ):
+        sql.rows("SELECT * FROM no_such_table")
+    assert any("no_such_table" in query["sql"] for query in seen.captured_queries)
+
+
+def test_a_statement_is_prepared_whether_somebody_looks_or_not() -> None:
+    seven()
+    assert sql.value(PREPARED) == 1
+    sql.value("DEALLOCATE ALL")
+    connection.connection._prepared.clear()
+    with CaptureQueriesContext(connection):
+        seven()
+    assert sql.value(PREPARED) == 1
+
+
+def test_nothing_is_kept_when_nobody_looks() -> None:
+    connection.queries_log.clear()
+    seven()
+    assert list(connection.queries_log) == []
