@@ -213,11 +213,11 @@ def test_a_review_without_one_usable_answer_fails_for_good(reply: Reply, error_c
 
 
 def test_an_unusable_answer_names_the_field_and_shows_its_form(llm: FakeLlm) -> None:
-    llm.script(Reply(answer={"findings": [], "files": ["a secret text of the change"]}, repeat=2))
+    llm.script(Reply(answer={"files_read": [], "files": ["a secret text of the change"]}, repeat=2))
     with pytest.raises(PermanentFailure) as raised:
         review(llm, ONE)
-    assert raised.value.detail == "two answers could not be used: the answer lacks files_read"
-    assert raised.value.context["answer"] == '{"findings": [], "files": ["… 27 characters"]}'
+    assert raised.value.detail == "two answers could not be used: the answer lacks findings"
+    assert raised.value.context["answer"] == '{"files_read": [], "files": ["… 27 characters"]}'
     assert raised.value.context["finish_reason"] == "stop"
     assert "two answers could not be used" in clean(raised.value.detail)
     assert clean_context(raised.value.context) == raised.value.context
