@@ -21,7 +21,7 @@ from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
 from django_q.models import Failure, Schedule, Success
 
-from criticizer.cells import fill
+from criticizer.cells import chip, fill
 from criticizer.health import BEAT_SECONDS
 from criticizer.models import SecurityEvent, WorkerCluster
 
@@ -141,7 +141,7 @@ def state_column(field: str, title: str = "state") -> Callable[[Any, Any], SafeS
     def column(self: Any, row: Any) -> SafeString:
         value = getattr(row, field)
         label = getattr(row, f"get_{field}_display", lambda: value)()
-        return fill('<span class="state" data-state="{}">{}</span>', value, label)
+        return chip(value, label)
 
     return column
 
@@ -186,7 +186,7 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
         value, label = ("silent", "Silent") if silent else ("alive", "Alive")
         if cluster.draining and not silent:
             value, label = "running", "Draining"
-        return fill('<span class="state" data-state="{}">{}</span>', value, label)
+        return chip(value, label)
 
 
 # Autodiscovery looks for this module only; it needs what is above.

@@ -32,6 +32,11 @@ def fill(pattern: str, *values: object) -> SafeString:
     return SafeString(pattern.format(*[_html(value) for value in values]))
 
 
+def chip(state: str, label: object) -> SafeString:
+    """Return a state as a word with an icon; `state` is its name in states.css."""
+    return fill('<span class="state" data-state="{}">{}</span>', state, label)
+
+
 def body(changes: ChangeList) -> SafeString:
     """Return the rows of a list as they stand in the body of its table."""
     columns = columns_of(changes)

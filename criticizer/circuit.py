@@ -56,12 +56,8 @@ NOTE = """
   INSERT INTO circuit_events (name, change, generation, actor, reason, until)
   SELECT name, {change}, generation, actor, reason, retry_at FROM changed"""
 
-_NOT_CLOSED = "SELECT name, state FROM circuits WHERE state <> 'closed' ORDER BY name LIMIT 100"
-_NEED_A_CALL = "SELECT name FROM circuits WHERE state = 'half_open' AND needs_call ORDER BY name LIMIT 100"
-
-_REFUSING = """
-SELECT name FROM circuits
- WHERE state <> 'closed' AND error_class = ANY(%(classes)s) ORDER BY name LIMIT 100"""
+_NOT_CLOSED = """
+SELECT name, state, needs_call, error_class FROM circuits WHERE state <> 'closed' ORDER BY name LIMIT 100"""
 
 _COUNT_SUCCESS = f"""
 WITH c AS (SELECT name, state, generation FROM circuits WHERE name = %(name)s),
@@ -208,6 +204,18 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """A circuit that is not closed.
+
+    `needs_call`: only a real call closes it. `is_refused`: our credentials were, and that opened it.
+    """
+
+    state: CircuitState
+    needs_call: bool
+    is_refused: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
     """What became of a failure's report.
 
@@ -224,19 +232,12 @@ def create(name: str) -> None:
     sql.rows(_CREATE, {"name": name})
 
 
-def not_closed() -> dict[str, str]:
-    """Return name -> state of the circuits that are not closed, a hundred at most."""
-    return {str(row["name"]): str(row["state"]) for row in sql.rows(_NOT_CLOSED)}
-
-
-def needing_a_call() -> set[str]:
-    """Return the half-open circuits that only a real call closes, a hundred at most."""
-    return {str(row["name"]) for row in sql.rows(_NEED_A_CALL)}
-
-
-def refusing_credentials() -> set[str]:
-    """Return the circuits that refused credentials opened, a hundred at most."""
-    return {str(row["name"]) for row in sql.rows(_REFUSING, {"classes": sorted(AUTH)})}
+def not_closed() -> dict[str, Stopped]:
+    """Return name -> what holds it of the circuits that are not closed, a hundred at most."""
+    return {
+        str(row["name"]): Stopped(CircuitState(row["state"]), row["needs_call"], row["error_class"] in AUTH)
+        for row in sql.rows(_NOT_CLOSED)
+    }
 
 
 def count_success(name: str, generation: int, pace_generation: int) -> None:

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 
 from criticizer import forcing
 from criticizer.admin import ReadOnlyAdmin, titled
-from criticizer.cells import fill
+from criticizer.cells import chip
 from criticizer.full_text import Words
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage, Pace
@@ -135,11 +135,7 @@ class CircuitAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="state", ordering="state")
     def shown_state(self, circuit: Circuit) -> SafeString:
-        return fill(
-            '<span class="state" data-state="{}">{}</span>',
-            CIRCUIT_LOOKS[CircuitState(circuit.state)],
-            circuit.get_state_display(),
-        )
+        return chip(CIRCUIT_LOOKS[CircuitState(circuit.state)], circuit.get_state_display())
 
     @admin.display(description="reason", empty_value="")
     def why(self, circuit: Circuit) -> str:

@@ -97,7 +97,7 @@ def _circuits(*, with_hosts: bool) -> dict[str, str]:
     try:
         with transaction.atomic():
             bound_queries()
-            found = circuit.not_closed()
+            found = {name: stopped.state.value for name, stopped in circuit.not_closed().items()}
     except (DatabaseError, InterfaceError):
         return {}
     if with_hosts:

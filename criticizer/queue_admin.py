@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from django.utils.safestring import SafeString
 
 from criticizer.admin import ReadOnlyAdmin, titled
-from criticizer.cells import fill
+from criticizer.cells import chip
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import OutboxMessage
 from criticizer.search import SearchGrammar, age, exact, flags, number
@@ -69,4 +69,4 @@ class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             value, label = "retry_wait", "Waits"
         else:
             value, label = "queued", "In line"
-        return fill('<span class="state" data-state="{}">{}</span>', value, label)
+        return chip(value, label)

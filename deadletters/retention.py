@@ -179,7 +179,7 @@ def archive(letter_ids: Collection[int], now: datetime) -> int:
         return 0
     plain = "".join(f"{row['line']}\n" for row in found).encode()
     vault = Vault(settings.ARTIFACT_KEYS)
-    name = f"{now:%Y/%m}/{now:%Y%m%dT%H%M%S}-{uuid4().hex}.jsonl.sealed"
+    name = _new_name(now)
     with _or_no_file(name):
         storage().save(name, ContentFile(vault.seal(plain)))
         if _opened(name) != plain:
@@ -201,6 +201,11 @@ def archive(letter_ids: Collection[int], now: datetime) -> int:
         storage().delete(name)
     log.info("dead_letters_archived", letters=len(ids), untouched=len(untouched), archive=name)
     return len(ids)
+
+
+def _new_name(now: datetime) -> str:
+    # Without a capital: what mixes cases reads as a secret, and alerts and logs would hide the name.
+    return f"{now:%Y/%m}/{now:%Y%m%d-%H%M%S}-{uuid4().hex}.jsonl.sealed"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from django.views.decorators.cache import never_cache
 
 from criticizer.addresses import client_address
 from criticizer.admin import ReadOnlyAdmin, one_of, state_column, titled
-from criticizer.cells import fill
+from criticizer.cells import chip, fill
 from criticizer.keyset import KeysetAdmin
 from criticizer.search import SearchGrammar
 from deadletters.forms import ReasonForm
@@ -302,7 +302,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     @admin.display(description="state")
     def state(self, key: ApiKey) -> SafeString:
         value, label = ("revoked", "Revoked") if key.revoked_at else ("alive", "Valid")
-        return fill('<span class="state" data-state="{}">{}</span>', value, label)
+        return chip(value, label)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("reviews.add_apikey"))

@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from criticizer import circuit
+from criticizer.circuit import Stopped
 from criticizer.health import workers_alive
 from criticizer.states import CircuitState
 from reviews import config
@@ -57,23 +58,26 @@ def stopped_dependencies() -> list[str]:
         ),
         "provider:mail": ("The mail server", "mails wait and go out by themselves."),
     }
-    sentences = []
-    for name, (place, meanwhile) in known.items():
-        if states.get(name) == CircuitState.OPEN:
-            sentences.append(f"{place} {_why_open(name)}; {meanwhile}")
-        elif states.get(name) == CircuitState.HALF_OPEN:
-            how = _ONLY_A_CALL if name in circuit.needing_a_call() else ""
-            was = "refused our credentials and is" if name in circuit.refusing_credentials() else "is being"
-            sentences.append(f"{place} {was} tried again{how}; {meanwhile}")
-        elif states.get(name) == CircuitState.FORCED_OPEN:
-            sentences.append(f"{place} is not called for now, on an operator's word; {meanwhile}")
-    return sentences
+    found = [(known[name], states[name]) for name in known if name in states]
+    return [
+        f"{place} {what}; {meanwhile}" for (place, meanwhile), stopped in found if (what := _held(stopped))
+    ]
 
 
-def _why_open(name: str) -> str:
-    if name in circuit.refusing_credentials():
-        return "refuses our credentials, and an operator must renew them"
-    return "is not answering"
+def _held(stopped: Stopped) -> str:
+    """Say what holds a dependency's circuit; empty for one that an operator forced closed."""
+    if stopped.state == CircuitState.OPEN:
+        return (
+            "refuses our credentials, and an operator must renew them"
+            if stopped.is_refused
+            else "is not answering"
+        )
+    if stopped.state == CircuitState.HALF_OPEN:
+        was = "refused our credentials and is" if stopped.is_refused else "is being"
+        return f"{was} tried again{_ONLY_A_CALL if stopped.needs_call else ''}"
+    if stopped.state == CircuitState.FORCED_OPEN:
+        return "is not called for now, on an operator's word"
+    return ""
 
 
 def circuits(request: HttpRequest) -> dict[str, object]:

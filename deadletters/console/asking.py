@@ -227,11 +227,6 @@ def gone(request: HttpRequest, noun: str, more: str = "") -> HttpResponse:
     return HttpResponseRedirect(reverse("admin:index"))
 
 
-def chip(state: str, label: str) -> SafeString:
-    """Return a state as a word with an icon (states.css)."""
-    return fill('<span class="state" data-state="{}">{}</span>', state, label)
-
-
 def when(moment: datetime) -> SafeString:
     """Return how long ago it was, with the exact moment in UTC in the tooltip."""
     return fill(

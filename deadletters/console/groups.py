@@ -22,13 +22,13 @@ from django.utils.safestring import SafeString
 
 from criticizer import sql
 from criticizer.admin import ReadOnlyAdmin
-from criticizer.cells import fill
+from criticizer.cells import chip, fill
 from criticizer.failures import ErrorClass, kind_with_code
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import Circuit
 from criticizer.search import SearchGrammar, age, exact, flags, full_text, number
 from deadletters.console import group_deeds as deeds
-from deadletters.console.asking import AskingAdmin, PageAdmin, chip, when
+from deadletters.console.asking import AskingAdmin, PageAdmin, when
 from deadletters.console.letter_deeds import BATCH_OF_GROUPS
 from deadletters.console.letter_page import safe_link
 from deadletters.console.open_first import OpenFirst

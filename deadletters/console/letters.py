@@ -20,12 +20,12 @@ from django.urls import path, reverse
 from django.utils.safestring import SafeString
 
 from criticizer.admin import ReadOnlyAdmin, state_column
-from criticizer.cells import fill
+from criticizer.cells import chip, fill
 from criticizer.failures import ErrorClass, Severity
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import SearchGrammar, age, exact, flags, number
 from deadletters.console import letter_deeds as deeds
-from deadletters.console.asking import AskingAdmin, PageAdmin, chip, linked, sentence, when
+from deadletters.console.asking import AskingAdmin, PageAdmin, linked, sentence, when
 from deadletters.console.edit_request import EditRequests
 from deadletters.console.letter_context import events_context, form_of, letter_context, step_context
 from deadletters.console.letter_page import (

@@ -10,6 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from criticizer.admin import ReadOnlyAdmin, one_of, titled
+from criticizer.cells import chip
 from reviews.models import SourceEvent, SourcePosition
 
 # Outcome -> the look of a state that means as much (states.css).
@@ -55,7 +56,7 @@ class SourceEventAdmin(ReadOnlyAdmin):
     def state(self, row: Any) -> SafeString:
         look = _LOOKS[SourceEvent.Outcome(row.outcome)]
         label = row.get_outcome_display()
-        return format_html('<span class="state" data-state="{}">{}</span>', look, label)
+        return chip(look, label)
 
     @admin.display(description="review")
     def review(self, row: Any) -> SafeString | str:

@@ -201,17 +201,16 @@ def _present() -> Present:
         letters=numbers["letters", ""],
         deliveries=deliveries,
         queues=sorted(queues, key=lambda line: line.name),
-        circuits=[_circuit_line(name, state) for name, state in sorted(circuit.not_closed().items())],
+        circuits=[_circuit_line(name, found.state) for name, found in sorted(circuit.not_closed().items())],
         edits=numbers["edits", ""],
         batches=numbers["batches", ""],
         waiting=numbers["waiting", ""],
     )
 
 
-def _circuit_line(name: str, state: str) -> CircuitLine:
-    known = CircuitState(state)
+def _circuit_line(name: str, state: CircuitState) -> CircuitLine:
     href = reverse("admin:criticizer_circuit_change", args=[quote(name)])
-    return CircuitLine(name, str(known.label), CIRCUIT_LOOKS[known], href)
+    return CircuitLine(name, str(state.label), CIRCUIT_LOOKS[state], href)
 
 
 def _open_deliveries(present: Present) -> list[Bar]:

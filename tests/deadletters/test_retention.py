@@ -18,6 +18,7 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError
 
 from criticizer import sql
+from criticizer.redaction import clean
 from deadletters import retention
 from deadletters.models import DeadLetter, DeadLetterGroup, LetterArchive, OperatorAlert
 from deadletters.states import IN_WORK, LetterStatus
@@ -205,6 +206,13 @@ def test_a_lost_or_broken_file_keeps_no_other_under_the_old_key(
     for found in LetterArchive.objects.filter(pk__in=[archive.pk for archive in whole]):
         assert len(list(retention.read(found))) == 1
     assert LetterArchive.objects.filter(name__in=[lost.name, broken.name, refused.name]).count() == 3
+
+
+def test_no_name_of_a_file_reads_as_a_secret() -> None:
+    """An operator who is told that a file is damaged must be able to find it."""
+    for seconds in range(500):
+        text = f"{retention._new_name(NOW + timedelta(seconds=seconds))}, with 1 letters, is gone"
+        assert clean(text) == text
 
 
 def test_a_damaged_file_is_told_once(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:

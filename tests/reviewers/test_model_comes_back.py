@@ -278,10 +278,11 @@ def test_what_the_question_does_not_find_out_its_answers_do_not_end(
         assert (probes.due(), probes.begin(LLM), probes.run_due()) == ([], None, 0)
         assert row().state == CircuitState.HALF_OPEN
         assert row().needs_call
-        assert circuit.needing_a_call() == {LLM}
+        assert {name for name, found in circuit.not_closed().items() if found.needs_call} == {LLM}
         # A replay is the probe: nobody is stuck. After it the question may be the second one.
         dependencies.admit(LLM).report(None)
-        assert (row().state, circuit.needing_a_call()) == (CircuitState.HALF_OPEN, set())
+        assert row().state == CircuitState.HALF_OPEN
+        assert not circuit.not_closed()[LLM].needs_call
         time_passes()
         assert probes.run_due() == 1
     assert row().state == CircuitState.CLOSED
@@ -306,7 +307,7 @@ def test_pages_tell_refused_credentials_from_silence(settings: Any) -> None:
         " needs it; reviews wait and go on by themselves."
     ]
     dependencies.admit(LLM).report(broken())  # the new key is taken, and then it breaks
-    assert (row().error_class, circuit.refusing_credentials()) == ("UPSTREAM_INTERNAL", set())
+    assert (row().error_class, circuit.not_closed()[LLM].is_refused) == ("UPSTREAM_INTERNAL", False)
     forcing.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-7", seconds=60)
     assert row().error_class == ""
 
