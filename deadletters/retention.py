@@ -3,34 +3,24 @@
 A letter's age counts from its last failure, or from when it was closed. What somebody works on
 stays, whatever its age, and so does what waits for the approval of an edit. An edited letter is
 closed and goes by itself: its next generation keeps its number, and edits stay as timelines do. What
-nobody has touched is told of a day ahead and when it goes, and can be restored. A file of the archive
-is written, read back and compared before a row is deleted, and goes when no row is.
-
-    one file = Vault(ARTIFACT_KEYS) of lines of JSON, each a letter: its row, payload and timeline
+nobody has touched is told of a day ahead and when it goes, and can be restored (`letter_archive`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 import structlog
 from django.conf import settings
-from django.core.files.base import ContentFile
-from django.core.files.storage import Storage, storages
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from criticizer import sql
-from criticizer.vault import Vault, VaultError
-from deadletters import alerts, moves
+from deadletters import alerts, letter_archive, moves
+from deadletters.letter_archive import ArchiveFile
 from deadletters.models import LetterArchive
 from deadletters.results import SYSTEM
 from deadletters.states import IN_WORK, LetterAction
@@ -43,7 +33,6 @@ WARNED_AHEAD = timedelta(days=1)
 WALK_EVERY_SECONDS = 3_600
 _KEPT = [status.value for status in IN_WORK]
 _walked_at: float | None = None
-_resealed_to = 0  # the archive with which the last round ended
 
 # Somebody works on a letter whose edit waits for approval, although its state is that of a new one.
 _NO_EDIT = """
@@ -74,26 +63,10 @@ SELECT id, status FROM dead_letters
    AND NOT (status = ANY(%(kept)s)){_NO_EDIT} ORDER BY id FOR UPDATE"""  # noqa: S608
 _DELETE_PAYLOADS = "DELETE FROM dead_letter_payloads WHERE letter_id = ANY(%(ids)s)"
 _DELETE = "DELETE FROM dead_letters WHERE id = ANY(%(ids)s) RETURNING id"
-_RESTORE = "INSERT INTO dead_letters SELECT * FROM jsonb_populate_record(NULL::dead_letters, %(row)s::jsonb)"
-_RESTORE_PAYLOAD = """
-INSERT INTO dead_letter_payloads
-SELECT * FROM jsonb_populate_record(NULL::dead_letter_payloads, %(row)s::jsonb)"""
 _TODAY = "SELECT coalesce(sum(count), 0) FROM dead_letter_group_days WHERE day = %(day)s"
 _EXPIRING = f"""
 SELECT count(*) FROM dead_letters
  WHERE status = 'new' AND last_failure_at < %(soon)s AND last_failure_at >= %(before)s{_NO_EDIT}"""  # noqa: S608
-
-
-class ArchiveDamaged(Exception):
-    """A file of the archive is gone, does not open, or is not what was written."""
-
-
-@dataclass(slots=True)
-class Restored:
-    """What came back, and why the others did not: letter -> reason."""
-
-    letters: list[int] = field(default_factory=list)
-    skipped: dict[int, str] = field(default_factory=dict)
 
 
 def maintain() -> None:
@@ -102,15 +75,10 @@ def maintain() -> None:
     now = timezone.now()
     tell(now)
     enforce(now)
-    reseal()
+    letter_archive.reseal()
     if _walked_at is None or time.monotonic() - _walked_at >= WALK_EVERY_SECONDS:
         _walked_at = time.monotonic()
-        remove_orphans(now)
-
-
-def storage() -> Storage:
-    """Return where the archive lies (settings.STORAGES["letter_archive"])."""
-    return storages["letter_archive"]
+        letter_archive.remove_orphans(now)
 
 
 # -- what is told ------------------------------------------------------------------------------
@@ -178,13 +146,8 @@ def archive(letter_ids: Collection[int], now: datetime) -> int:
     if not found:
         return 0
     plain = "".join(f"{row['line']}\n" for row in found).encode()
-    vault = Vault(settings.ARTIFACT_KEYS)
-    name = _new_name(now)
-    with _or_no_file(name):
-        storage().save(name, ContentFile(vault.seal(plain)))
-        if _opened(name) != plain:
-            raise ArchiveDamaged(f"{name} does not read as it was written: nothing was removed")
-    with transaction.atomic(), _or_no_file(name):
+    file = letter_archive.write(plain, now)
+    with transaction.atomic(), letter_archive.or_no_file(file.name):
         held = sql.rows(
             _HELD,
             {
@@ -196,35 +159,18 @@ def archive(letter_ids: Collection[int], now: datetime) -> int:
         ids = [int(row["id"]) for row in held]
         untouched = [int(row["id"]) for row in held if row["status"] == "new"]
         if ids:
-            _remove(ids, untouched, name, plain, vault.newest, now)
+            _remove(ids, untouched, file, now)
     if not ids:
-        storage().delete(name)
-    log.info("dead_letters_archived", letters=len(ids), untouched=len(untouched), archive=name)
+        letter_archive.storage().delete(file.name)
+    log.info("dead_letters_archived", letters=len(ids), untouched=len(untouched), archive=file.name)
     return len(ids)
 
 
-def _new_name(now: datetime) -> str:
-    # Without a capital: what mixes cases reads as a secret, and alerts and logs would hide the name.
-    return f"{now:%Y/%m}/{now:%Y%m%d-%H%M%S}-{uuid4().hex}.jsonl.sealed"
-
-
-@contextmanager
-def _or_no_file(name: str) -> Iterator[None]:
-    """Delete a file when the block fails. Not for a commit, which may have been made all the same."""
-    try:
-        yield
-    except BaseException:
-        storage().delete(name)
-        raise
-
-
-def _remove(
-    ids: list[int], untouched: list[int], name: str, plain: bytes, key_id: str, now: datetime
-) -> None:
+def _remove(ids: list[int], untouched: list[int], file: ArchiveFile, now: datetime) -> None:
     LetterArchive.objects.create(
-        name=name,
-        sha256=hashlib.sha256(plain).hexdigest(),
-        key_id=key_id,
+        name=file.name,
+        sha256=file.sha256,
+        key_id=file.key_id,
         letter_count=len(ids),
         first_letter=ids[0],
         last_letter=ids[-1],
@@ -233,7 +179,7 @@ def _remove(
     gone = sql.rows(_DELETE, {"ids": ids})
     if len(gone) != len(ids):
         raise RuntimeError(f"{len(ids)} locked letters, {len(gone)} removed")
-    moves.note_many(ids, LetterAction.ARCHIVED, SYSTEM, name)
+    moves.note_many(ids, LetterAction.ARCHIVED, SYSTEM, file.name)
     if untouched:
         alerts.tell(
             "expired",
@@ -242,128 +188,3 @@ def _remove(
             text=f"{len(untouched)} or more. `manage.py restore_letters` brings them back.",
             path="/admin/deadletters/deadlettergroup/",
         )
-
-
-# -- the archive -------------------------------------------------------------------------------
-
-
-def read(found: LetterArchive) -> Iterator[dict[str, Any]]:
-    """Yield the letters of a file: `{"letter": …, "payload": …, "events": […]}`. Raises ArchiveDamaged."""
-    plain = _opened(found.name)
-    if hashlib.sha256(plain).hexdigest() != found.sha256:
-        raise ArchiveDamaged(f"{found.name} does not match its digest")
-    for line in plain.splitlines():
-        yield json.loads(line)
-
-
-def restore(found: LetterArchive, *, actor: str, reason: str, letters: Sequence[int] = ()) -> Restored:
-    """Put letters of a file back as they were, all of them or those named.
-
-    A letter that is there is skipped, and so is one whose job has another open letter of the
-    stage. What is back stays for another DLQ_MAX_AGE_DAYS. Raises ArchiveDamaged.
-    """
-    until = timezone.now() + timedelta(days=settings.DLQ_MAX_AGE_DAYS)
-    back = Restored()
-    for entry in read(found):
-        letter_id = int(entry["letter"]["id"])
-        if letters and letter_id not in letters:
-            continue
-        try:
-            with transaction.atomic():
-                sql.rows(_RESTORE, {"row": json.dumps({**entry["letter"], "kept_until": until.isoformat()})})
-                if entry["payload"] is not None:
-                    sql.rows(_RESTORE_PAYLOAD, {"row": json.dumps(entry["payload"])})
-                moves.note(letter_id, LetterAction.RESTORED, actor, reason, {"archive": found.name})
-        except IntegrityError as error:
-            back.skipped[letter_id] = _why_not(error)
-        else:
-            back.letters.append(letter_id)
-    log.info("dead_letters_restored", letters=len(back.letters), archive=found.name, actor=actor)
-    return back
-
-
-def _why_not(error: IntegrityError) -> str:
-    text = str(error)
-    if "one_open_per_stage" in text:
-        return "its job has another open letter of this stage"
-    return "it is there already" if "pkey" in text else "its job or its group is gone"
-
-
-def reseal(limit: int = 5) -> int:
-    """Seal a few files with the newest key where an older one seals them; return how many.
-
-    A round goes on where the last one ended: a file that cannot be resealed keeps no other back.
-    """
-    global _resealed_to
-    vault = Vault(settings.ARTIFACT_KEYS)
-    old = LetterArchive.objects.exclude(key_id=vault.newest).order_by("pk")
-    part = list(old.filter(pk__gt=_resealed_to)[:limit])
-    _resealed_to = part[-1].pk if len(part) == limit else 0
-    return sum(_resealed(found, vault) for found in part)
-
-
-def _resealed(old: LetterArchive, vault: Vault) -> bool:
-    try:
-        return _reseal(old, vault)
-    except (FileNotFoundError, VaultError) as error:
-        why = "is gone" if isinstance(error, FileNotFoundError) else "opens with none of ARTIFACT_KEYS"
-        alerts.tell(
-            "archive_damaged",
-            key=f"archive-damaged:{old.pk}",
-            title="A file of removed dead letters is damaged",
-            text=f"{old.name}, with {old.letter_count} letters, {why}: restore the file from a backup.",
-        )
-    except Exception:
-        log.exception("letter_archive_not_resealed", archive=old.name)
-    return False
-
-
-def _reseal(old: LetterArchive, vault: Vault) -> bool:
-    with storage().open(old.name) as file:
-        sealed = vault.reseal(file.read())
-    name = f"{_stem(old.name)}~{vault.newest}.sealed"
-    with _or_no_file(name):
-        name = storage().save(name, ContentFile(sealed))
-    # Whole under its new name before the row points to it, and the old one goes last.
-    updated = LetterArchive.objects.filter(pk=old.pk, name=old.name).update(name=name, key_id=vault.newest)
-    storage().delete(old.name if updated else name)
-    return updated == 1
-
-
-def remove_orphans(now: datetime) -> int:
-    """Delete the files, older than DLQ_MAX_AGE_DAYS, of whose letters no row speaks; return how many.
-
-    A process that was killed before its commit leaves one; its letters are in another file.
-    """
-    known = {_stem(name) for name in LetterArchive.objects.values_list("name", flat=True)}
-    before = now - timedelta(days=settings.DLQ_MAX_AGE_DAYS)
-    removed = 0
-    for name in _files_in(""):
-        if _stem(name) not in known and storage().get_modified_time(name) < before:
-            storage().delete(name)
-            removed += 1
-            log.warning("letter_archive_orphan_deleted", archive=name)
-    return removed
-
-
-def _files_in(directory: str) -> Iterator[str]:
-    try:
-        directories, names = storage().listdir(directory)
-    except FileNotFoundError:
-        return  # nothing was archived yet
-    yield from (f"{directory}{name}" for name in names)
-    for inner in directories:
-        yield from _files_in(f"{directory}{inner}/")
-
-
-def _stem(name: str) -> str:
-    """Return what a file keeps of its name under every key."""
-    return name.removesuffix(".sealed").partition("~")[0]
-
-
-def _opened(name: str) -> bytes:
-    try:
-        with storage().open(name) as file:
-            return Vault(settings.ARTIFACT_KEYS).open(file.read())
-    except (FileNotFoundError, VaultError) as error:
-        raise ArchiveDamaged(f"{name}: {error}") from error

@@ -11,7 +11,7 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.utils import timezone
 
-from deadletters import batches, edits, groups, retention, workflow
+from deadletters import batches, edits, groups, letter_archive, retention, workflow
 from deadletters.failing import open_letter
 from deadletters.models import DeadLetter, DeadLetterGroupDay, LetterArchive, LetterEdit, OperatorAlert
 from deadletters.results import FieldKind, LetterDraft, WrongData
@@ -516,7 +516,7 @@ def test_a_letter_whose_edit_waits_is_kept_and_an_edited_one_goes_by_itself(sett
     new.refresh_from_db()
     assert (new.parent_id, new.status) == (letter.pk, "remediated")  # keeps the number of the one before
     assert LetterEdit.objects.get(pk=edit.pk).letter_id == letter.pk
-    back = retention.restore(LetterArchive.objects.order_by("-pk")[0], actor="ann", reason="OPS-1")
+    back = letter_archive.restore(LetterArchive.objects.order_by("-pk")[0], actor="ann", reason="OPS-1")
     assert back.letters == [letter.pk]
     assert new.parent is not None
 

@@ -19,7 +19,7 @@ from django.db import DatabaseError
 
 from criticizer import sql
 from criticizer.redaction import clean
-from deadletters import retention
+from deadletters import letter_archive, retention
 from deadletters.models import DeadLetter, DeadLetterGroup, LetterArchive, OperatorAlert
 from deadletters.states import IN_WORK, LetterStatus
 from tests import factories
@@ -35,8 +35,9 @@ def _frozen(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> N
         def now() -> datetime:
             return NOW
 
-    monkeypatch.setattr(retention, "timezone", Clock)
-    monkeypatch.setattr(retention, "_resealed_to", 0, raising=False)
+    for module in (retention, letter_archive):
+        monkeypatch.setattr(module, "timezone", Clock)
+    monkeypatch.setattr(letter_archive, "_resealed_to", 0, raising=False)
     monkeypatch.setattr(retention, "_walked_at", None, raising=False)
     storages = {**settings.STORAGES}
     storages["letter_archive"] = {
@@ -114,7 +115,7 @@ def test_everything_removed_is_restored_byte_for_byte() -> None:
     retention.maintain()
     assert _rows() == []
     for archive in LetterArchive.objects.all():
-        back = retention.restore(archive, actor="ann", reason="OPS-1: asked for")
+        back = letter_archive.restore(archive, actor="ann", reason="OPS-1: asked for")
         assert (len(back.letters), back.skipped) == (3, {})
     assert _rows() == before
     assert DeadLetterGroup.objects.get().open_count == open_before == 1
@@ -122,7 +123,7 @@ def test_everything_removed_is_restored_byte_for_byte() -> None:
     assert _rows() == before  # what came back stays for another seven days
     letter = DeadLetter.objects.order_by("pk")[0]
     assert [event.action for event in letter.events.all()] == ["archived", "restored"]
-    again = retention.restore(LetterArchive.objects.get(), actor="ann", reason="twice")
+    again = letter_archive.restore(LetterArchive.objects.get(), actor="ann", reason="twice")
     assert set(again.skipped.values()) == {"it is there already"}
 
 
@@ -130,26 +131,26 @@ def test_the_archive_is_sealed_and_a_changed_file_is_noticed() -> None:
     letter = _letter(8, detail="the word platypus")
     retention.maintain()
     archive = LetterArchive.objects.get()
-    path = Path(retention.storage().path(archive.name))
+    path = Path(letter_archive.storage().path(archive.name))
     assert b"platypus" not in path.read_bytes()
     assert path.stat().st_mode & 0o077 == 0
-    assert next(retention.read(archive))["letter"]["id"] == letter.pk
+    assert next(letter_archive.read(archive))["letter"]["id"] == letter.pk
     path.write_bytes(path.read_bytes()[:-9] + b"tampered=")
-    with pytest.raises(retention.ArchiveDamaged):
-        list(retention.read(archive))
+    with pytest.raises(letter_archive.ArchiveDamaged):
+        list(letter_archive.read(archive))
 
 
 def test_nothing_is_removed_when_the_file_does_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     _letter(8)
-    monkeypatch.setattr(retention, "_opened", lambda name: b"something else")
-    with pytest.raises(retention.ArchiveDamaged):
+    monkeypatch.setattr(letter_archive, "_opened", lambda name: b"something else")
+    with pytest.raises(letter_archive.ArchiveDamaged):
         retention.maintain()
     assert len(_left()) == 1
 
 
 def test_a_letter_taken_up_while_it_is_being_archived_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     letter, other = _letter(8), _letter(8)
-    whole = retention._opened
+    whole = letter_archive._opened
 
     def taken_up(name: str) -> bytes:
         from deadletters import workflow
@@ -157,7 +158,7 @@ def test_a_letter_taken_up_while_it_is_being_archived_stays(monkeypatch: pytest.
         workflow.triage(letter.pk, actor="ann", category="data")
         return whole(name)
 
-    monkeypatch.setattr(retention, "_opened", taken_up)
+    monkeypatch.setattr(letter_archive, "_opened", taken_up)
     assert retention.enforce(NOW) == 1
     assert _left() == {letter.pk}
     assert LetterArchive.objects.get().letter_count == 1
@@ -172,12 +173,12 @@ def test_keys_can_be_rotated_under_the_archive(settings: Any) -> None:
     retention.maintain()
     settings.ARTIFACT_KEYS = settings.ARTIFACT_KEYS[:1]
     archive = LetterArchive.objects.get()
-    assert len(list(retention.read(archive))) == 1
-    assert not retention.storage().exists(old_name)
+    assert len(list(letter_archive.read(archive))) == 1
+    assert not letter_archive.storage().exists(old_name)
 
 
 def _files() -> set[str]:
-    root = Path(retention.storage().path(""))
+    root = Path(letter_archive.storage().path(""))
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
 
@@ -194,42 +195,42 @@ def test_a_lost_or_broken_file_keeps_no_other_under_the_old_key(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     lost, broken, refused, *whole = _archived(monkeypatch, 5)
-    Path(retention.storage().path(lost.name)).unlink()
-    Path(retention.storage().path(broken.name)).write_bytes(b"no token")
-    path = Path(retention.storage().path(refused.name))
+    Path(letter_archive.storage().path(lost.name)).unlink()
+    Path(letter_archive.storage().path(broken.name)).write_bytes(b"no token")
+    path = Path(letter_archive.storage().path(refused.name))
     path.unlink()
     path.mkdir()  # an error of the file system, which may pass
     settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
     for _ in range(4):
-        retention.reseal(2)
+        letter_archive.reseal(2)
     settings.ARTIFACT_KEYS = settings.ARTIFACT_KEYS[:1]
     for found in LetterArchive.objects.filter(pk__in=[archive.pk for archive in whole]):
-        assert len(list(retention.read(found))) == 1
+        assert len(list(letter_archive.read(found))) == 1
     assert LetterArchive.objects.filter(name__in=[lost.name, broken.name, refused.name]).count() == 3
 
 
 def test_no_name_of_a_file_reads_as_a_secret() -> None:
     """An operator who is told that a file is damaged must be able to find it."""
     for seconds in range(500):
-        text = f"{retention._new_name(NOW + timedelta(seconds=seconds))}, with 1 letters, is gone"
+        text = f"{letter_archive._new_name(NOW + timedelta(seconds=seconds))}, with 1 letters, is gone"
         assert clean(text) == text
 
 
 def test_a_damaged_file_is_told_once(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     (lost,) = _archived(monkeypatch, 1)
-    Path(retention.storage().path(lost.name)).unlink()
+    Path(letter_archive.storage().path(lost.name)).unlink()
     settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
     for _ in range(3):
-        assert retention.reseal() == 0
+        assert letter_archive.reseal() == 0
     (alert,) = OperatorAlert.objects.filter(kind="archive_damaged")
     assert lost.name in alert.text
 
 
 def test_a_file_that_does_not_read_back_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     _letter(8)
-    monkeypatch.setattr(retention, "_opened", lambda name: b"something else")
+    monkeypatch.setattr(letter_archive, "_opened", lambda name: b"something else")
     for _ in range(2):
-        with pytest.raises(retention.ArchiveDamaged):
+        with pytest.raises(letter_archive.ArchiveDamaged):
             retention.enforce(NOW)
     assert _files() == set()
 
@@ -262,13 +263,15 @@ def test_a_file_that_is_not_written_whole_does_not_stay(monkeypatch: pytest.Monk
 def test_files_without_a_row_go_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is killed before the commit leaves one."""
     (kept,) = _archived(monkeypatch, 1)
-    young, old = (retention.storage().save(f"2026/02/{name}", ContentFile(b"x")) for name in ("young", "old"))
+    young, old = (
+        letter_archive.storage().save(f"2026/02/{name}", ContentFile(b"x")) for name in ("young", "old")
+    )
     for name, days in ((kept.name, 300), (young, 6.9), (old, 7.1)):
         at = (NOW - timedelta(days=days)).timestamp()
-        os.utime(retention.storage().path(name), (at, at))
+        os.utime(letter_archive.storage().path(name), (at, at))
     retention.maintain()
     assert _files() == {kept.name, young}
-    assert list(retention.read(kept))
+    assert list(letter_archive.read(kept))
 
 
 def test_operators_are_told_ahead_when_it_happens_and_of_too_many(settings: Any) -> None:

@@ -18,7 +18,7 @@ from django.utils import timezone
 from criticizer.env import Environment, artifact_storages
 from criticizer.failures import ErrorClass, PermanentFailure, RetryableFailure
 from criticizer.vault import Vault
-from deadletters import retention
+from deadletters import letter_archive, retention
 from deadletters.models import DeadLetter, LetterArchive
 from reviews import artifacts
 from reviews.models import Artifact
@@ -120,14 +120,14 @@ def test_removed_dead_letters_lie_in_a_bucket_of_their_own(server: Any, settings
     assert all("Contents" not in client.list_objects_v2(Bucket=bucket) for bucket in ("raw", "redacted"))
 
     settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
-    assert retention.reseal() == 1
-    stray = retention.storage().save("2026/02/stray.jsonl.sealed", ContentFile(b"x"))
-    assert retention.remove_orphans(timezone.now()) == 0
-    assert retention.remove_orphans(timezone.now() + timedelta(days=8)) == 1
-    assert not retention.storage().exists(stray)
+    assert letter_archive.reseal() == 1
+    stray = letter_archive.storage().save("2026/02/stray.jsonl.sealed", ContentFile(b"x"))
+    assert letter_archive.remove_orphans(timezone.now()) == 0
+    assert letter_archive.remove_orphans(timezone.now() + timedelta(days=8)) == 1
+    assert not letter_archive.storage().exists(stray)
     archive.refresh_from_db()
-    assert retention.restore(archive, actor="ann", reason="OPS-1").letters == [letter.pk]
+    assert letter_archive.restore(archive, actor="ann", reason="OPS-1").letters == [letter.pk]
 
     client.delete_object(Bucket="letters", Key=archive.name)
-    with pytest.raises(retention.ArchiveDamaged):
-        list(retention.read(archive))
+    with pytest.raises(letter_archive.ArchiveDamaged):
+        list(letter_archive.read(archive))

@@ -6,8 +6,8 @@ import json
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from deadletters.letter_archive import ArchiveDamaged, read
 from deadletters.models import LetterArchive
-from deadletters.retention import ArchiveDamaged, read
 
 
 class Command(BaseCommand):

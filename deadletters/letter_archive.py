@@ -1,0 +1,213 @@
+"""The files of removed dead letters: written whole, read, restored, resealed (specification 003, 3.2).
+
+    one file = Vault(ARTIFACT_KEYS) of lines of JSON, each a letter: its row, payload and timeline
+
+A file is written, read back and compared before a row is deleted, and goes when no row is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import structlog
+from django.conf import settings
+from django.core.files.base import ContentFile
+from django.core.files.storage import Storage, storages
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from criticizer import sql
+from criticizer.vault import Vault, VaultError
+from deadletters import alerts, moves
+from deadletters.models import LetterArchive
+from deadletters.states import LetterAction
+
+log = structlog.get_logger(__name__)
+
+_resealed_to = 0  # the archive with which the last round ended
+
+_RESTORE = "INSERT INTO dead_letters SELECT * FROM jsonb_populate_record(NULL::dead_letters, %(row)s::jsonb)"
+_RESTORE_PAYLOAD = """
+INSERT INTO dead_letter_payloads
+SELECT * FROM jsonb_populate_record(NULL::dead_letter_payloads, %(row)s::jsonb)"""
+
+
+class ArchiveDamaged(Exception):
+    """A file of the archive is gone, does not open, or is not what was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFile:
+    """A file that was written: its name in the storage, the digest of its lines, the key that seals it."""
+
+    name: str
+    sha256: str
+    key_id: str
+
+
+@dataclass(slots=True)
+class Restored:
+    """What came back, and why the others did not: letter -> reason."""
+
+    letters: list[int] = field(default_factory=list)
+    skipped: dict[int, str] = field(default_factory=dict)
+
+
+def storage() -> Storage:
+    """Return where the archive lies (settings.STORAGES["letter_archive"])."""
+    return storages["letter_archive"]
+
+
+def write(plain: bytes, now: datetime) -> ArchiveFile:
+    """Seal lines into a new file that reads back as written. Raises ArchiveDamaged; no file is left then."""
+    vault = Vault(settings.ARTIFACT_KEYS)
+    name = _new_name(now)
+    with or_no_file(name):
+        storage().save(name, ContentFile(vault.seal(plain)))
+        if _opened(name) != plain:
+            raise ArchiveDamaged(f"{name} does not read as it was written: nothing was removed")
+    return ArchiveFile(name, hashlib.sha256(plain).hexdigest(), vault.newest)
+
+
+def _new_name(now: datetime) -> str:
+    # Without a capital: what mixes cases reads as a secret, and alerts and logs would hide the name.
+    return f"{now:%Y/%m}/{now:%Y%m%d-%H%M%S}-{uuid4().hex}.jsonl.sealed"
+
+
+@contextmanager
+def or_no_file(name: str) -> Iterator[None]:
+    """Delete a file when the block fails. Not for a commit, which may have been made all the same."""
+    try:
+        yield
+    except BaseException:
+        storage().delete(name)
+        raise
+
+
+def read(found: LetterArchive) -> Iterator[dict[str, Any]]:
+    """Yield the letters of a file: `{"letter": …, "payload": …, "events": […]}`. Raises ArchiveDamaged."""
+    plain = _opened(found.name)
+    if hashlib.sha256(plain).hexdigest() != found.sha256:
+        raise ArchiveDamaged(f"{found.name} does not match its digest")
+    for line in plain.splitlines():
+        yield json.loads(line)
+
+
+def restore(found: LetterArchive, *, actor: str, reason: str, letters: Sequence[int] = ()) -> Restored:
+    """Put letters of a file back as they were, all of them or those named.
+
+    A letter that is there is skipped, and so is one whose job has another open letter of the
+    stage. What is back stays for another DLQ_MAX_AGE_DAYS. Raises ArchiveDamaged.
+    """
+    until = timezone.now() + timedelta(days=settings.DLQ_MAX_AGE_DAYS)
+    back = Restored()
+    for entry in read(found):
+        letter_id = int(entry["letter"]["id"])
+        if letters and letter_id not in letters:
+            continue
+        try:
+            with transaction.atomic():
+                sql.rows(_RESTORE, {"row": json.dumps({**entry["letter"], "kept_until": until.isoformat()})})
+                if entry["payload"] is not None:
+                    sql.rows(_RESTORE_PAYLOAD, {"row": json.dumps(entry["payload"])})
+                moves.note(letter_id, LetterAction.RESTORED, actor, reason, {"archive": found.name})
+        except IntegrityError as error:
+            back.skipped[letter_id] = _why_not(error)
+        else:
+            back.letters.append(letter_id)
+    log.info("dead_letters_restored", letters=len(back.letters), archive=found.name, actor=actor)
+    return back
+
+
+def _why_not(error: IntegrityError) -> str:
+    text = str(error)
+    if "one_open_per_stage" in text:
+        return "its job has another open letter of this stage"
+    return "it is there already" if "pkey" in text else "its job or its group is gone"
+
+
+def reseal(limit: int = 5) -> int:
+    """Seal a few files with the newest key where an older one seals them; return how many.
+
+    A round goes on where the last one ended: a file that cannot be resealed keeps no other back.
+    """
+    global _resealed_to
+    vault = Vault(settings.ARTIFACT_KEYS)
+    old = LetterArchive.objects.exclude(key_id=vault.newest).order_by("pk")
+    part = list(old.filter(pk__gt=_resealed_to)[:limit])
+    _resealed_to = part[-1].pk if len(part) == limit else 0
+    return sum(_resealed(found, vault) for found in part)
+
+
+def _resealed(old: LetterArchive, vault: Vault) -> bool:
+    try:
+        return _reseal(old, vault)
+    except (FileNotFoundError, VaultError) as error:
+        why = "is gone" if isinstance(error, FileNotFoundError) else "opens with none of ARTIFACT_KEYS"
+        alerts.tell(
+            "archive_damaged",
+            key=f"archive-damaged:{old.pk}",
+            title="A file of removed dead letters is damaged",
+            text=f"{old.name}, with {old.letter_count} letters, {why}: restore the file from a backup.",
+        )
+    except Exception:
+        log.exception("letter_archive_not_resealed", archive=old.name)
+    return False
+
+
+def _reseal(old: LetterArchive, vault: Vault) -> bool:
+    with storage().open(old.name) as file:
+        sealed = vault.reseal(file.read())
+    name = f"{_stem(old.name)}~{vault.newest}.sealed"
+    with or_no_file(name):
+        name = storage().save(name, ContentFile(sealed))
+    # Whole under its new name before the row points to it, and the old one goes last.
+    updated = LetterArchive.objects.filter(pk=old.pk, name=old.name).update(name=name, key_id=vault.newest)
+    storage().delete(old.name if updated else name)
+    return updated == 1
+
+
+def remove_orphans(now: datetime) -> int:
+    """Delete the files, older than DLQ_MAX_AGE_DAYS, of whose letters no row speaks; return how many.
+
+    A process that was killed before its commit leaves one; its letters are in another file.
+    """
+    known = {_stem(name) for name in LetterArchive.objects.values_list("name", flat=True)}
+    before = now - timedelta(days=settings.DLQ_MAX_AGE_DAYS)
+    removed = 0
+    for name in _files_in(""):
+        if _stem(name) not in known and storage().get_modified_time(name) < before:
+            storage().delete(name)
+            removed += 1
+            log.warning("letter_archive_orphan_deleted", archive=name)
+    return removed
+
+
+def _files_in(directory: str) -> Iterator[str]:
+    try:
+        directories, names = storage().listdir(directory)
+    except FileNotFoundError:
+        return  # nothing was archived yet
+    yield from (f"{directory}{name}" for name in names)
+    for inner in directories:
+        yield from _files_in(f"{directory}{inner}/")
+
+
+def _stem(name: str) -> str:
+    """Return what a file keeps of its name under every key."""
+    return name.removesuffix(".sealed").partition("~")[0]
+
+
+def _opened(name: str) -> bytes:
+    try:
+        with storage().open(name) as file:
+            return Vault(settings.ARTIFACT_KEYS).open(file.read())
+    except (FileNotFoundError, VaultError) as error:
+        raise ArchiveDamaged(f"{name}: {error}") from error
