@@ -3,7 +3,7 @@
 `redact` and `Redactor` are the only makers of `RedactedText`, `guard` is the only way from it
 to a string that may be sent, and `clean*` serve logs, stacks and error contexts.
 
-    text in ─► views (diff sides, decoded lines) ─► rules ─► spans ─► placeholders
+    text in ─► views (diff sides, decoded lines, lines put together) ─► rules ─► spans ─► placeholders
             ─► second pass finds nothing ─► RedactedText (sealed) ─► guard ─► str to send
 
 Line count never changes, placeholders read `<REDACTED:kind:n>`, and whatever is doubtful

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import re2
 
-from criticizer.redaction.assignments import Span, usable
+from criticizer.redaction.literals import Span, usable
 from criticizer.redaction.values import is_code, judge, looks_random
 
 WINDOW: Final = 2048
@@ -150,7 +150,7 @@ _FLAGS: Final[dict[bytes, Any]] = {
     b"htpasswd": _HTPASSWD,
     b"net use ": _NET_USE,
     b"net user": _NET_USER,
-    b"openssl": _flags(rb"-k|-passin[ \t]+pass:|-passout[ \t]+pass:|-pass[ \t]+pass:"),
+    b"openssl": _flags(rb"-k[ \t]+|-pass(?:in|out)?[ \t]+pass:", b""),
     b"lftp": _flags(rb"-u[ \t]*[^,\s]+,", b""),
     b"redis-cli": _flags(rb"-a|--pass"),
     b"smbclient": _flags(rb"-U[ \t]*[^%\s\"']+%", b""),

@@ -12,7 +12,7 @@ from typing import Any, Final
 import re2
 
 from criticizer.redaction import commands
-from criticizer.redaction.assignments import Span, usable
+from criticizer.redaction.literals import Span, usable
 from criticizer.redaction.values import is_code, is_dummy, is_slug, is_template, judge, kinds, looks_random
 from criticizer.redaction.views import character_start
 
@@ -282,8 +282,16 @@ def connection(text: bytes, start: int, end: int) -> list[Span]:
     return [(*match.span(1), "connection-string")] if good else []
 
 
+def is_continued(text: bytes, end: int) -> bool:
+    """Return whether a line goes on below: it ends in a backslash, or only signs stand behind the word."""
+    rest = text[end : window_end(text, end)].rstrip()
+    return rest.endswith(b"\\") or not rest.strip(b"\"': =,([")
+
+
 # These read their whole window: what else of their kind stands in it is dealt with.
 READ_ALL: Final = frozenset((cookie, perforce, *commands.READ_ALL))
+# What these look for may stand on the lines below.
+CONTINUED: Final = frozenset((header, *commands.HANDLERS.values()))
 Handler = Callable[[bytes, int, int], list[Span]]
 HANDLERS: Final[dict[bytes, Handler]] = {
     **commands.HANDLERS,

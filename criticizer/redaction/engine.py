@@ -238,7 +238,7 @@ def _per_line(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
 def merge(finds: list[Find]) -> list[Find]:
     """Return the finds in order, overlapping ones joined under the more specific kind."""
     merged: list[Find] = []
-    for find in sorted(finds, key=lambda f: (f.start, -f.end, f.kind)):
+    for find in sorted(finds, key=lambda f: (f.start, -f.end, f.kind, f.group is None)):
         if not merged or find.start >= merged[-1].end:
             merged.append(find)
             continue

@@ -5,36 +5,29 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from functools import partial
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import ahocorasick_rs
 import re2
 
-from criticizer.redaction import contexts, pem, tokens
-from criticizer.redaction.assignments import Assignments, Span
+from criticizer.redaction import concatenation, contexts, joined, kubernetes, pem, tokens
+from criticizer.redaction.assignments import Assignments
+from criticizer.redaction.literals import Span
 from criticizer.redaction.names import WORDS
 from criticizer.redaction.own import OwnSecrets
 from criticizer.redaction.policy import Policy
 from criticizer.redaction.rules import TOKEN_RULES, TokenRule
 from criticizer.redaction.sealed import RedactionBlocked
+from criticizer.redaction.shadows import Shadow, shadows
 from criticizer.redaction.values import is_dummy, kinds, looks_random
-from criticizer.redaction.views import MASK, Document, Shadow, shadows
+from criticizer.redaction.views import Document, character_start
 
 _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _TOKEN_WINDOW: Final = 1_024
 _JUDGED: Final = 256  # bytes of a token that say whether it is one
+_BEFORE: Final = 300  # bytes before a word that are read with the lines below it
 _REST = re2.compile(rb"[A-Za-z0-9_.=%+/~-]*")
-_CONTINUED = re2.compile(rb"(?m)\\?[\"'`][ \t]*[+.&]{0,2}[ \t]*\\?[ \t\r]*$")
-_CONTINUED_HERE = re2.compile(rb"[\"'`][ \t]*[+.&]{0,2}[ \t]*[\"'`]([A-Za-z0-9+/_=.%~-]{4,})[\"'`]")
-_CONTINUATION = re2.compile(rb"[ \t]*[+.&]{0,2}[ \t]*[bru]?[\"'`]([A-Za-z0-9+/_=.%~-]{4,})[\"'`]")
-_SECRET_KIND = re2.compile(rb"(?i)^[ \t+-]*[\"']?kind[\"']?:[ \t]*[\"']?Secret\b")
-_SECRET_KINDS: Final = (b"kind: secret", b'kind": "secret', b'kind: "secret', b"kind: 'secret")
-_SECRET_DATA = re2.compile(rb"([ \t]*)[\"']?(data|stringData)[\"']?:[ \t\r]*$")
-_SECRET_ENTRY = re2.compile(
-    rb"([ \t]*)[\"']?[\w.-]+[\"']?:[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s#\"'|>][^\s#]*))"
-)
-_MAX_CONTINUATIONS: Final = 64
 
 # Words of the prefilter. "kind: secret" is here, PEM marks are found by plain search.
 _WORDS: Final = tuple(WORDS)
@@ -107,17 +100,17 @@ def scan(document: Document, policy: Policy, own: OwnSecrets, deadline: float = 
         work.spend(16)
         found += _shadow(document, shadow, policy, own, work)
     if (b"--" in text and (b"BEGIN " in text or b"END " in text)) or b"PuTTY-User" in text:
-        found += _blocks(document, pem.blocks(document, public=policy.public_pem))
+        found += _blocks(document.raw, pem.blocks(document, public=policy.public_pem))
     if key_lines:
-        found += _blocks(document, pem.orphans(document))
+        found += _blocks(document.raw, pem.orphans(document))
     # A span never swallows what is masked at its very ends (our own placeholders).
     return [find for find in found if find.end > find.start]
 
 
-def _blocks(document: Document, blocks: Iterator[pem.Block]) -> Iterator[Find]:
+def _blocks(text: bytes, blocks: Iterator[pem.Block]) -> Iterator[Find]:
     for block in blocks:
         spans = [span for span in block.spans if span[1] > span[0]]
-        group = b"\n".join(document.raw[start:end] for start, end in spans)
+        group = b"".join(text[start:end] for start, end in spans)
         for start, end in spans:
             yield Find(start, end, block.kind, group)
 
@@ -125,16 +118,38 @@ def _blocks(document: Document, blocks: Iterator[pem.Block]) -> Iterator[Find]:
 def _lines(document: Document | None, text: bytes, work: Work) -> list[Find]:
     """Run the rules that need no more than a line (and the lines below, when there is a document)."""
     lowered = text.lower()
+    places: list[tuple[int, int]] = []  # where a line begins, and where it may go on below
     spans = _tokens(text, work)
+    spans += _words(document, text, lowered, work, places)
+    spans += _contexts(text, lowered, work, places)
+    found = [*_blocks(text, concatenation.blocks(text, spans)), *(Find(*span) for span in spans)]
+    if document is not None:
+        found += _joined(document, found, places, work)
+        found += (Find(*span) for span in kubernetes.spans(document, lowered))
+    return found
+
+
+def _words(
+    document: Document | None, text: bytes, lowered: bytes, work: Work, places: list[tuple[int, int]]
+) -> list[Span]:
+    """Find values by the names beside them, and note which may stand below."""
     assignments = Assignments(text, work.spend)
+    values = assignments.values
     done = 0
     for index, start, end in _hits(_WORD_AUTOMATON, lowered, work, overlapping=False):
         if start < done:
             continue
         done = assignments.word(start, end, _WORDS[index])
+        if assignments.opens or values.goes_on:
+            places.append((start, end))
         if assignments.ends_line and document is not None:
-            assignments.pair_below(start, end, _WORDS[index], partial(document.following, start, 5))
-    spans += assignments.spans
+            assignments.pair_below(start, end, _WORDS[index], document)
+    return values.spans
+
+
+def _contexts(text: bytes, lowered: bytes, work: Work, places: list[tuple[int, int]]) -> list[Span]:
+    """Find values by the syntax round them, and note which may stand below."""
+    spans: list[Span] = []
     reach: dict[Any, int] = {}
     for index, start, end in _hits(_CONTEXT_AUTOMATON, lowered, work, overlapping=True):
         handler = contexts.HANDLERS[_CONTEXT_WORDS[index]]
@@ -147,11 +162,9 @@ def _lines(document: Document | None, text: bytes, work: Work) -> list[Find]:
             spans += more
         if handler in contexts.READ_ALL:
             reach[handler] = max(reach.get(handler, 0), contexts.window_end(text, end))
-    if document is not None:
-        spans += _continued(document, text, spans)
-        if any(kind in lowered for kind in _SECRET_KINDS):
-            spans += _kubernetes(document, text)
-    return [Find(*span) for span in spans]
+        if handler in contexts.CONTINUED and contexts.is_continued(text, end):
+            places.append((start, end))
+    return spans
 
 
 def _hits(automaton: Any, data: bytes, work: Work, *, overlapping: bool) -> list[tuple[int, int, int]]:
@@ -237,70 +250,24 @@ def _is_jose(token: bytes) -> bool:
     return len(head) >= 12 and (kinds(head) == (True, True, True) or token.count(b".") >= 2)
 
 
-def _continued(document: Document, text: bytes, spans: list[Span]) -> list[Span]:
-    """Follow a quoted value over string concatenation, on the line and down the lines of its side."""
-    more: list[Span] = []
-    for _, end, kind in spans:
-        if text[end : end + 1] not in (b'"', b"'", b"`", b"\\"):
-            continue
-        at = end
-        match = _CONTINUED_HERE.match(text, at, at + 400)
-        for _ in range(_MAX_CONTINUATIONS):
-            if match is None:
-                break
-            more.append((*match.span(1), kind))
-            at = match.end(1)
-            match = _CONTINUED_HERE.match(text, at, at + 400)
-        more += _below(document, text, at, kind)
-    return more
-
-
-def _below(document: Document, text: bytes, at: int, kind: str) -> list[Span]:
-    stop = text.find(b"\n", at, at + 64)
-    if stop < 0 or _CONTINUED.match(text, at, stop) is None:
-        return []
-    found: list[Span] = []
-    for line in document.following(at, _MAX_CONTINUATIONS):
-        match = _CONTINUATION.match(text, line.start, line.end)
-        if match is None:
-            break
-        found.append((*match.span(1), kind))
-        if _CONTINUED.match(text, match.end(1), line.end) is None:
-            break
-    return found
-
-
-def _kubernetes(document: Document, text: bytes) -> list[Span]:
-    """Take every value out of the data of a `kind: Secret`."""
-    found: list[Span] = []
-    secret = False
-    indent = -1
-    for line in document.all_lines():
-        body = text[line.start : line.end]
-        if body.startswith(b"---") or line.side == 0:
-            secret, indent = False, -1
-            continue
-        if b"kind" in body and _SECRET_KIND.search(body):
-            secret = True
-        elif secret and (head := _SECRET_DATA.match(body)) is not None:
-            indent = len(head.group(1))
-        elif secret and indent >= 0:
-            entry = _SECRET_ENTRY.match(body)
-            if entry is None or len(entry.group(1)) <= indent:
-                indent = -1 if body.strip() else indent
-                continue
-            index = entry.lastindex
-            first, last = entry.span(index)
-            value = body[first:last].rstrip()
-            if (
-                len(value) >= 4
-                and not is_dummy(value)
-                and MASK not in value
-                and b"{{" not in value
-                and b"$" not in value[:1]
-            ):
-                found.append((line.start + first, line.start + first + len(value), "secret"))
-    return found
+def _joined(
+    document: Document, found: list[Find], places: list[tuple[int, int]], work: Work
+) -> Iterator[Find]:
+    """Run the line rules over lines that go on below: at `places`, and behind values in strings."""
+    text = document.text
+    places += ((find.start, find.end) for find in found if concatenation.goes_on(text, find.end))
+    done: dict[int, int] = {}
+    for start, offset in sorted(places, key=itemgetter(1)):
+        work.spend(8)
+        begin = character_start(text, max(start - _BEFORE, 0))
+        for line in joined.lines(document, begin, offset, done):
+            work.spend(len(line.text))
+            below = line.pieces[1][0]
+            for find in _lines(None, line.text, work):
+                if find.end > below or find.group:
+                    group = find.group or line.text[find.start : find.end]
+                    for first, last in line.back(find.start, find.end):
+                        yield Find(first, last, find.kind, group)
 
 
 def _shadow(
@@ -315,7 +282,7 @@ def _shadow(
     found += (Find(*span) for span in random)
     for find in found:
         start, end = shadow.origin[find.start], shadow.origin[find.end]
-        yield Find(start, _whole(document.raw, end), find.kind)
+        yield Find(start, _whole(document.raw, end), find.kind, find.group)
 
 
 def _whole(raw: bytes, at: int) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 
 import re2
 
-from criticizer.redaction.assignments import Span
+from criticizer.redaction.literals import Span
 from criticizer.redaction.values import digit_groups, kinds, looks_random, transitions
 from criticizer.redaction.views import Document
 

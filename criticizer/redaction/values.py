@@ -178,7 +178,9 @@ def is_code(value: bytes) -> bool:
 
 
 def _is_reference(value: bytes) -> bool:
-    """Return whether it names something: a file, an address, a version, a constant."""
+    """Return whether it names something: a file, an address, a version, a constant, a regular expression."""
+    if b"(?" in value:
+        return True
     if (b":" in value or value[:2] == b"//" or value[:1] == b"w") and _URL.fullmatch(value):
         return True
     if b"." in value and _FILE.fullmatch(value):

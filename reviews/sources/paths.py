@@ -1,7 +1,7 @@
 """Depot paths as Perforce stores them: four characters are encoded, the rest is literal.
 
 `p4` prints encoded paths and takes them back unchanged. Encoding one again, or decoding it
-before use, makes it another path; decoding is for people's eyes only.
+before use, makes it another path, so nothing here decodes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ MAX_PATH_CHARACTERS = 1024
 # `%` first: it is what the others become.
 _ENCODED = {"%": "%25", "*": "%2A", "#": "%23", "@": "%40"}
 _ENCODE = re.compile(r"[%*#@]")
-_DECODED = {"40": "@", "23": "#", "2A": "*", "25": "%"}
-_DECODE = re.compile(r"%(40|23|2[Aa]|25)")
+_ESCAPE = re.compile(r"%(?:40|23|2[Aa]|25)")
 _BAD_PERCENT = re.compile(r"%(?!40|23|2[Aa]|25)")
 _DEPOT = re.compile(r"[A-Za-z0-9._-]+")
 # Overrides and isolates make a path read as another one on a page.
@@ -25,12 +24,6 @@ _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 def encode_path(raw: str) -> str:
     """Return a raw name as a depot path: `a@b` becomes `a%40b`."""
     return _ENCODE.sub(lambda found: _ENCODED[found[0]], raw)
-
-
-def decode_path(encoded: str) -> str:
-    """Return a depot path for display: `a%40b` becomes `a@b`. Inverse of `encode_path`."""
-    # One pass: what a decoded `%` and its neighbours happen to spell is not decoded again.
-    return _DECODE.sub(lambda found: _DECODED[found[1].upper()], encoded)
 
 
 def path_fault(path: object, *, literal_names: bool = False) -> str | None:
@@ -86,7 +79,7 @@ def _is_control(character: str) -> bool:
 
 def canonical_case(path: str, *, case_sensitive: bool) -> str:
     """Return the form in which paths are compared: `%2a` is `%2A`, and case folded if it means nothing."""
-    upper = _DECODE.sub(lambda found: found[0].upper(), path)
+    upper = _ESCAPE.sub(lambda found: found[0].upper(), path)
     return upper if case_sensitive else upper.casefold()
 
 

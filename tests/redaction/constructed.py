@@ -576,6 +576,33 @@ FRAMES_OF_PASSWORDS = {
     "ja": "パスワード\uff1a{s}",
 }
 
+# Values below their names, and in two pieces: `a` and `b` are the halves of `s`.
+FRAMES_OF_LINES = {
+    "py": 'password = (\n    "{s}"\n)',
+    "py2": "    db_password=(\n        '{s}'\n    ),",
+    "py3": 'PASSWORD = os.environ.get(\n    "PW", "{s}"\n)',
+    "js": 'const dbPassword =\n  "{s}";',
+    "java": 'private static final String DB_PASSWORD =\n        "{s}";',
+    "json": '"password":\n  "{s}"',
+    "arm": '"adminPassword": {{\n  "value": "{s}"\n}}',
+    "yaml": "password:\n  {s}",
+    "yaml2": "db:\n  password: |\n    {s}\n  port: 5432",
+    "yaml3": "smtp_password: >-\n  {s}",
+    "yaml4": "password:\n  '{s}'",
+    "xml": "<password>\n  {s}\n</password>",
+    "xml2": "    <dbPassword>\n      {s}\n    </dbPassword>",
+    "sh": "export DB_PASSWORD=\\\n'{s}'",
+    "sh2": "tool --user bob \\\n  --password \\\n  '{s}'",
+    "sh3": "curl \\\n  -u 'bob:{s}' \\\n  https://x",
+    "sh4": "mysql -h db \\\n  -p'{s}' shop",
+    "plus": 'password = "{a}" + "{b}"',
+    "plus2": 'String password = "{a}"\n    + "{b}";',
+    "dot": "$db_pass = '{a}' . '{b}';",
+    "and": 'strPassword = "{a}" & "{b}"',
+    "next": 'password = (\n    "{a}"\n    "{b}"\n)',
+    "dict": '"password": "{a}" \\\n    "{b}",',
+}
+
 
 def marked(seed: int) -> Iterator[Row]:
     """Yield tokens with an issuer's mark, bare and in a line."""
@@ -602,6 +629,15 @@ def passwords() -> Iterator[Row]:
             escaped = quote(password, safe="")
             secret = escaped if "{u}" in frame else password
             yield Row("password", name, frame.format(s=password, u=escaped), secret)
+
+
+def lines() -> Iterator[Row]:
+    """Yield passwords below their names and in two pieces; of those the second is looked for."""
+    for name, frame in FRAMES_OF_LINES.items():
+        for password in PASSWORDS:
+            half = len(password) // 2
+            text = frame.format(s=password, a=password[:half], b=password[half:])
+            yield Row("lines", name, text, password[half:] if "{b}" in frame else password)
 
 
 def wrapped(seed: int) -> Iterator[Row]:

@@ -32,10 +32,12 @@ def missed(rows: Iterable[Row], prefix: str = "") -> tuple[list[Row], int]:
 @pytest.mark.parametrize("prefix", ["", "+", "-"])
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    ("group", "floor"), [("marked", 0.99), ("keyed", 0.98), ("passwords", 0.97), ("wrapped", 0.99)]
+    ("group", "floor"),
+    [("marked", 0.99), ("keyed", 0.98), ("passwords", 0.97), ("lines", 0.97), ("wrapped", 0.99)],
 )
 def test_recall_keeps_its_floor(group: str, floor: float, seed: int, prefix: str) -> None:
-    rows = constructed.passwords() if group == "passwords" else getattr(constructed, group)(seed)
+    drawn = group in ("marked", "keyed", "wrapped")
+    rows = getattr(constructed, group)(*[seed] * drawn)
     left, total = missed(rows, prefix)
     assert 1 - len(left) / total >= floor, sorted({row.frame for row in left})
 

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from criticizer.redaction import RedactionBlocked, guard, redact, scan
+from criticizer.redaction import RedactionBlocked, concatenation, guard, joined, redact, scan, views
 from criticizer.redaction.own import OwnSecrets
 from criticizer.redaction.policy import parse
 from criticizer.redaction.views import read
@@ -20,6 +23,8 @@ UNITS = [
     "- name: DB_PASSWORD\n", "kind: Secret\ndata:\n", "@@ -1 +1 @@\n+a\n", "--- a\n+++ b\n@@ -1 +1 @@\n", "GIT binary patch\n",
     begin() + "\n", begin(), end() + "\n", pem_lines()[0] + "\n", pem_lines()[0] + "\n" + end() + "\n", "0123456789abcdef",
     'x = "ghp_abcdefgh12345678" + ', 'x = "ghp_abcdefgh12345678" \\\n', "password='\\'", "machine a login b password ",
+    "password = (\n", "password:\n", 'password = "a" +\n', '"a" +\n', 'token = "a" "b" ', "password: |\n  a\n", "tool --password \\\n", "curl \\\n",
+    "<password>\n", "login(\n", 'x = "ghp_abcdefgh12345678"\n"b"\n', "@@ -1 +1 @@\n+password =\n", "password=\\\n",
     "A1b2C3d4E5f6G7h8I9j0", "aaa8Q~", "key_", "xoxp-xoxe-", "live_?code=passw", "\u5bc6\u7801", "htpasswd1|", "secret 0 ", "echo a | sudo -s ",
 ]  # fmt: skip
 
@@ -53,6 +58,60 @@ def test_work_grows_no_faster_than_the_text(unit: str, monkeypatch: pytest.Monke
         text = (unit * (size // len(unit) + 1))[:size]
         scan.scan(read(text.encode()), parse(POLICY), OwnSecrets())
     assert spent[1] <= 2.5 * spent[0] + 200
+
+
+# For each way in which lines are put together a text of nothing else; "+" and "-" make it a diff.
+JOINED = {
+    "literal below its name": ' password = (\n+    "a"\n-    "b"\n',
+    "word below its name": "+password:\n-  x\n",
+    "block": "password: |\n  a\n",
+    "element": "<password>\n  a\n",
+    "value of a pair": '"password": {\n  "value": 1\n',
+    "name of a pair": " - name: PASSWORD\n-x\n+x\n",
+    "call": '+login(\n-  "a",\n',
+    "strings on a line": 'password = "a" + "b" + ',
+    "strings on many lines": ' "ghp_abcdefgh12345678" +\n',
+    "string that is not closed": 'token = "a\\\n',
+    "command": "curl --password \\\n",
+    "many hunks": "@@ -1 +1 @@\n+password = (\n",
+}
+MIB = 1 << 20
+
+
+def _steps(text: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how often the line rules looked at something while the text was scanned."""
+    count = 0
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            nonlocal count
+            count += 1
+            return function(*args)
+
+        return call
+
+    def spend(self: scan.Work, amount: int) -> None:
+        nonlocal count
+        count += amount
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scan.Work, "spend", spend)
+        patch.setattr(views, "_side_of", counted(views._side_of))
+        patch.setattr(joined, "_step", counted(joined._step))
+        patch.setattr(concatenation, "may_follow", counted(concatenation.may_follow))
+        scan.scan(read(text.encode()), parse({}), OwnSecrets())
+    return count
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_lines_are_put_together_in_work_that_grows_with_the_text(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted, not timed: work that grew with the square of the text would be 64 times as much."""
+    unit = JOINED[name]
+    head = "@@ -1 +1 @@\n" if "\n" in unit and unit[0] in " +-" else ""
+    large, small = (head + unit * (size // len(unit)) for size in (MIB, MIB // 8))
+    assert _steps(large, monkeypatch) <= 8.5 * _steps(small, monkeypatch)
 
 
 def test_honest_dense_text_stays_far_from_the_budget() -> None:

@@ -7,7 +7,7 @@ import base64
 
 import pytest
 
-from criticizer.redaction import redact
+from criticizer.redaction import guard, redact
 from criticizer.redaction.rules import KINDS, TOKEN_RULES, TokenRule
 from tests.redaction import samples
 from tests.redaction.fakes import ALNUM, HEX, diff, draw, password
@@ -164,7 +164,7 @@ KEPT = [
     "int d2i_ECPrivateKey_bio(BIO *bp, EC_KEY **eckey);", "scale3d_moz_transform_origin_25_percent_width", 'ALPHABET = "' + ALNUM + '+/"',
     "class AbstractSingletonBeanFactory2ConfigurationProviderTest:", 'public_key = "' + draw(43) + '"',
     "token_endpoint_url='https://example.com/oauth/token',", 'MODEL_SECRET_NAME = "TEAM-MODEL2-KEY"', "server.keystore.file=conf/web.p12",
-    'if text.startswith("-----BEGIN PRIVATE KEY-----"):', "mail ann@example.com about it", "listen 127.0.0.1:8443 or 10.1.2.3", "",
+    'if text.startswith("-----BEGIN PRIVATE KEY-----"):', "openssl req -x509 -nodes -keyout key.pem -out cert.pem", "mail ann@example.com about it", "listen 127.0.0.1:8443 or 10.1.2.3", "",
 ]  # fmt: skip
 
 
@@ -216,6 +216,34 @@ def test_token_cut_short_by_truncation_is_still_taken_out(prefix: str) -> None:
     )
     text = f'token = "{prefix}{body}\n...[truncated]'
     assert body not in redact(text).text
+
+
+SEQUENCE = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "length"), [("npm_", 36), ("ghp_", 36), ("hf_", 34), ("gsk_", 52), ("pplx-", 48), ("r8_", 37)]
+)
+def test_token_of_its_issuers_form_is_taken_out_whatever_its_letters_are(prefix: str, length: int) -> None:
+    token = prefix + (SEQUENCE * 2)[:length]
+    for text in (
+        token,
+        f'token = "{token}"',
+        f"//registry.example.com/:_authToken={token}",
+        diff(f"+{token}"),
+    ):
+        result = redact(text)
+        assert token[len(prefix) :] not in result.text
+        assert guard(result) == result.text
+
+
+def test_words_behind_an_issuers_mark_stay() -> None:
+    for text in (
+        "npm_config_registry_of_a_long_name_2",
+        "npm_lifecycleEventName",
+        "hf_transformers_pipeline_v2",
+    ):
+        assert redact(text).text == text
 
 
 def test_only_the_value_goes_and_the_structure_stays() -> None:
