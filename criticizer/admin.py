@@ -6,16 +6,17 @@ table, filters never ask for distinct values, and what nobody may edit has no fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import django_q.admin  # noqa: F401  registers its tables, see below
 from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import FieldDoesNotExist
 from django.core.paginator import Paginator
-from django.db.models import Model, QuerySet
+from django.db.models import DateTimeField, Model, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
@@ -24,6 +25,7 @@ from django_q.models import Failure, Schedule, Success
 from criticizer.cells import chip, fill
 from criticizer.health import BEAT_SECONDS
 from criticizer.models import SecurityEvent, WorkerCluster
+from criticizer.moments import NEVER, exactly, when
 
 admin.site.site_header = "Criticizer"
 admin.site.site_title = "Criticizer"
@@ -34,8 +36,6 @@ admin.site.index_title = "Console"
 admin.site.unregister([Failure, Schedule, Success])
 
 MAX_COUNTED = 10_000
-_SECOND, _MINUTE = "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"
-_TIME = '<time class="moment" datetime="{}" title="{} UTC">{}</time>'
 
 
 class BoundedPaginator(Paginator[Any]):
@@ -57,6 +57,7 @@ class ReadOnlyAdmin(admin.ModelAdmin[Any]):
     show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
     list_max_show_all = 0
+    empty_value_display = NEVER
     change_form_template = "admin/readonly_change_form.html"
 
     def changelist_view(
@@ -65,6 +66,40 @@ class ReadOnlyAdmin(admin.ModelAdmin[Any]):
         plural = str(self.opts.verbose_name_plural)
         title = plural[:1].upper() + plural[1:]
         return super().changelist_view(request, {"title": title, **(extra_context or {})})
+
+    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Return what the page of a row shows besides its fields: `title`, for instance."""
+        return {}
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        if obj is not None:
+            shown = self.page_context(request, obj)
+            context = {**context, **({"subtitle": None} if "title" in shown else {}), **shown}
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        """Return the groups of the page, with every moment written exactly."""
+        groups = super().get_fieldsets(request, obj)
+        if obj is None:
+            return groups
+        return [
+            (name, {**group, "fields": [self._fact(f) for f in group["fields"]]}) for name, group in groups
+        ]
+
+    def _fact(self, field: Any) -> Any:
+        try:
+            column = self.opts.get_field(field) if isinstance(field, str) else None
+        except FieldDoesNotExist:
+            return field
+        return fact(field, str(column.verbose_name)) if isinstance(column, DateTimeField) else field
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -93,45 +128,43 @@ def one_of(title: str, field: str, choices: Iterable[tuple[str, str]]) -> type[a
     return OneOf
 
 
-def opens_with(title: str, field: str, choices: Iterable[tuple[str, str]], first: str) -> type[Any]:
-    """Return a filter as `one_of` does, that is set to `first` until something else is chosen."""
-    base = one_of(title, field, choices)
-
-    class OpensWith(base):  # type: ignore[misc, valid-type]
-        def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-            value = self.value() or first
-            return queryset if value == "all" else queryset.filter(**{field: value})
-
-        def choices(self, changelist: ChangeList) -> Iterable[dict[str, Any]]:
-            for value, label in [*self.lookup_choices, ("all", "All")]:
-                yield {
-                    "selected": (self.value() or first) == value,
-                    "query_string": changelist.get_query_string({self.parameter_name: value}),
-                    "display": label,
-                }
-
-    OpensWith.title = title
-    return OpensWith
-
-
 def titled(field: str, title: str, css: str = "") -> Callable[[Any], Any]:
     """Return a list column that shows a field under a heading of its own.
 
     `css` is the class of what it shows: "path" for names that may have to be broken into lines.
-    Times are UTC, to the minute; the second is in the tooltip.
+    A moment is shown by how long ago it was.
     """
+    return _shown(field, title, css, when, "")
 
-    @admin.display(description=title, ordering=field, empty_value="")
-    def column(row: Any) -> Any:
+
+def fact(field: str, title: str, css: str = "") -> Any:
+    """Return a line of a read-only page, as `titled` does for a list; a moment is shown exactly.
+
+    `css` is "whole" for what may be long and takes a line of its own, or "whole path".
+    """
+    return _shown(field, title, css, exactly, NEVER)
+
+
+def _shown(
+    field: str, title: str, css: str, moment: Callable[[datetime], Any], empty: str
+) -> Callable[[Any], Any]:
+    @admin.display(description=title, ordering=field, empty_value=empty)
+    def shown(row: Any) -> Any:
         label = getattr(row, f"get_{field}_display", None)
         value = label() if label else getattr(row, field)
         if isinstance(value, datetime):
-            at = value.astimezone(UTC)
-            return fill(_TIME, at.isoformat(timespec="seconds"), f"{at:{_SECOND}}", f"{at:{_MINUTE}}")
-        return fill('<span class="{}">{}</span>', css, value) if css and value else value
+            return moment(value)
+        if value is None or value == "":
+            return empty
+        return fill('<span class="{}">{}</span>', css, value) if css else value
 
-    column.__name__ = field  # the cell's class is made of it
-    return column
+    shown.__name__ = field  # the cell's class is made of it
+    return shown
+
+
+def named_values(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return what was kept with an event or a failure, as pages list it."""
+    return sorted((str(name), value) for name, value in context.items())
 
 
 def state_column(field: str, title: str = "state") -> Callable[[Any, Any], SafeString]:
@@ -160,7 +193,13 @@ class SecurityEventAdmin(ReadOnlyAdmin):
     search_fields = ("changelist_id__exact", "actor__exact", "path__startswith")
     search_help_text = "A changelist or an actor, exactly; or the beginning of a path."
     ordering = ("-created_at", "-id")
-    fields = ("created_at", "kind", "changelist_id", "path", "reason", "actor", "context")
+    fields = (
+        fact("created_at", "when"), fact("kind", "event"), fact("changelist_id", "changelist", "path"),
+        fact("actor", "who"), fact("path", "path", "whole path"), fact("reason", "reason", "whole"),
+    )  # fmt: skip
+
+    def page_context(self, request: HttpRequest, row: SecurityEvent) -> dict[str, Any]:
+        return {"title": row.get_kind_display(), "context_facts": named_values(row.context)}
 
 
 @admin.register(WorkerCluster)
@@ -176,8 +215,16 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
     )
     list_filter = (one_of("queue", "queue", [("stages", "stages"), ("llm", "llm")]),)
     ordering = ("queue", "-beat_at")
-    fields = ("id", "queue", "state", "host", "pid", "workers", "started_at", "beat_at", "draining")
-    readonly_fields = ("state",)
+    fieldsets = (
+        ("Cluster", {"fields": (
+            "state", "serves", fact("host", "machine", "path"), fact("pid", "process"),
+            fact("workers", "worker processes"), fact("started_at", "started"), fact("beat_at", "last beat"),
+            fact("id", "key", "whole path"),
+        )}),
+    )  # fmt: skip
+
+    def page_context(self, request: HttpRequest, row: WorkerCluster) -> dict[str, Any]:
+        return {"title": f"Workers of {row.queue} on {row.host}"}
 
     @admin.display(description="state")
     def state(self, cluster: WorkerCluster) -> SafeString:
@@ -187,6 +234,17 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
         if cluster.draining and not silent:
             value, label = "running", "Draining"
         return chip(value, label)
+
+    @admin.display(description="queue")
+    def serves(self, cluster: WorkerCluster) -> SafeString:
+        """Lead to what the queue holds."""
+        return queue_link(cluster.queue)
+
+
+def queue_link(queue: str) -> SafeString:
+    """Return a link to the messages of a queue."""
+    address = reverse("admin:criticizer_outboxmessage_changelist", query={"q": f"queue:{queue}"})
+    return fill('<a href="{}">{}</a>', address, queue)
 
 
 # Autodiscovery looks for this module only; it needs what is above.

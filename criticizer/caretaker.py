@@ -2,7 +2,7 @@
 
 It beats the cluster's heartbeat, ends the cluster when its parent is gone, finds a wedged
 cluster (django-q2's workers share one lock; SIGKILL of the worker that holds it silences
-the rest for ever), and starts the sweep and the harmless probes of open circuits, each in a
+the rest for ever), and starts the maintenance and the harmless probes of open circuits, each in a
 thread of its own, as both may wait for others while the heart must beat. It stands outside every
 multiprocessing lock and has a database connection of its own.
 """
@@ -15,17 +15,16 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import psycopg
 import structlog
 from django.conf import settings
-from django.db import connections
-from django.utils.module_loading import import_string
+from psycopg.types.json import Jsonb
 
-from criticizer import locks, outbox, probes, sql
-from criticizer.locks import Lock
+from criticizer import outbox, probes, sql
+from criticizer.maintenance import Connect, Maintenance
 
 log = structlog.get_logger(__name__)
 
@@ -38,9 +37,9 @@ TICK_SECONDS = 0.5
 CLUSTER_ID = uuid.uuid4()
 
 _BEAT = """
-INSERT INTO worker_clusters (id, queue, host, pid, workers)
-VALUES (%(id)s, %(queue)s, %(host)s, %(pid)s, %(workers)s)
-ON CONFLICT (id) DO UPDATE SET beat_at = now()"""
+INSERT INTO worker_clusters (id, queue, host, pid, workers, hanging)
+VALUES (%(id)s, %(queue)s, %(host)s, %(pid)s, %(workers)s, %(hanging)s)
+ON CONFLICT (id) DO UPDATE SET beat_at = now(), hanging = excluded.hanging"""
 _FORGET_DEAD = "DELETE FROM worker_clusters WHERE beat_at < now() - interval '1 hour'"
 _WATCHED = """
 SELECT lease_token, started_at IS NOT NULL AS started
@@ -52,8 +51,6 @@ SELECT EXISTS (SELECT 1 FROM outbox_messages WHERE queue = %(queue)s
                   AND available_at <= now() - make_interval(secs => %(stall)s))
    AND NOT EXISTS (SELECT 1 FROM outbox_messages WHERE queue = %(queue)s
                   AND started_at IS NOT NULL AND available_at > now()) AS stalled"""
-
-Connect = Callable[[], psycopg.Connection[dict[str, Any]]]
 
 
 class Caretaker:
@@ -68,7 +65,7 @@ class Caretaker:
         self._lock = threading.Lock()
         self._watched: dict[uuid.UUID, bool] = {}  # claimed by us -> seen started
         self._progress_at = time.monotonic()
-        self._sweeper: threading.Thread | None = None
+        self._maintenance = Maintenance(queue, connect)
         self._prober: threading.Thread | None = None
         self._due = {self._beat: 0.0, self._sweep: time.monotonic() + SWEEP_SECONDS / 2, self._probe: 0.0}
 
@@ -120,17 +117,14 @@ class Caretaker:
                 "host": socket.gethostname()[:255],
                 "pid": self._parent,
                 "workers": self.workers,
+                "hanging": Jsonb(self._maintenance.left_out()),
             },
         )
 
     def _sweep(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
-        """Start the sweep beside us unless the last one still runs; a lost message costs half a minute."""
+        """Start the maintenance beside us; a lost message costs half a minute."""
         connection.execute(_FORGET_DEAD)
-        if self._sweeper is not None and self._sweeper.is_alive():
-            log.warning("sweep_still_runs", queue=self.queue)
-            return
-        self._sweeper = threading.Thread(target=sweep, args=(self._connect,), name="sweep", daemon=True)
-        self._sweeper.start()
+        self._maintenance.tend(connection)
 
     def _probe(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
         """Start the harmless probes that are due, in a thread of their own: they wait for others."""
@@ -173,33 +167,6 @@ class Caretaker:
         with self._lock:
             tokens = list(self._watched)
         connection.execute(outbox.RELEASE, {"tokens": tokens})
-
-
-def sweep(connect: Connect) -> None:
-    """Run settings.MAINTENANCE once, in one cluster at a time, and close what this thread has open.
-
-    The lock is held beside the connection of the functions: they may lose or close theirs.
-    """
-    try:
-        with connect() as own:
-            got = own.execute(locks.TRY, {"lock": Lock.SWEEP.value}).fetchone()
-            for path in settings.MAINTENANCE if got and got["got"] else ():
-                own.execute("SELECT 1")  # raises when the connection was lost, and with it the lock
-                _maintain(path)
-    except psycopg.Error as error:
-        log.warning("sweep_database", error=type(error).__name__)
-        sql.note_loss()
-    finally:
-        connections["default"].close()
-
-
-def _maintain(path: str) -> None:
-    """Call one function of the sweep; whatever is wrong with it is not wrong with the others."""
-    try:
-        import_string(path)()
-    except Exception:
-        log.exception("maintenance_failed", function=path)
-        connections["default"].close()  # this thread's own; the next function connects anew
 
 
 def worker_count(queue: str) -> int:

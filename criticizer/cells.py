@@ -20,6 +20,9 @@ from django.core.exceptions import FieldDoesNotExist
 from django.db.models import DateField, Field, ForeignKey, Model, TimeField
 from django.utils.safestring import SafeString
 
+from criticizer.models import Circuit
+from criticizer.states import CIRCUIT_LOOKS, CircuitState
+
 _CHECKBOX = "action_checkbox"
 Shown = Callable[[Any], object]  # row -> what its cell says: text, safe or to be escaped
 
@@ -35,6 +38,11 @@ def fill(pattern: str, *values: object) -> SafeString:
 def chip(state: str, label: object) -> SafeString:
     """Return a state as a word with an icon; `state` is its name in states.css."""
     return fill('<span class="state" data-state="{}">{}</span>', state, label)
+
+
+def circuit_chip(circuit: Circuit) -> SafeString:
+    """Return the state of a circuit: the same word and look wherever circuits are shown."""
+    return chip(CIRCUIT_LOOKS[CircuitState(circuit.state)], circuit.get_state_display())
 
 
 def body(changes: ChangeList) -> SafeString:

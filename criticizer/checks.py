@@ -15,7 +15,10 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, register
+from django.core.checks.security.base import check_secret_key
 from django.utils.module_loading import import_string
+
+from criticizer import mail
 
 TAG = "criticizer"
 
@@ -86,6 +89,20 @@ def time_scale(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMe
             f"RETRY_TIME_SCALE is {settings.RETRY_TIME_SCALE}: waits are not the documented ones.",
             hint="Leave it unset outside drills and tests.",
             id="criticizer.W001",
+        )
+    ]
+
+
+@register(TAG)
+def secret_key(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Warn about a SECRET_KEY that can be guessed, by Django's own measure (criticizer.W008)."""
+    if settings.DEBUG or not check_secret_key(None):
+        return []
+    return [
+        checks.Warning(
+            "SECRET_KEY is short or plain: who guesses it signs sessions, links and audit seals.",
+            hint="Set it to 50 random characters or more, made with: openssl rand -base64 48",
+            id="criticizer.W008",
         )
     ]
 
@@ -188,7 +205,7 @@ def _is_here(host: str) -> bool:
 @register(TAG, deploy=True)
 def mail_leaves(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """Say when mail stays in the data directory, or comes from nowhere (criticizer.I013, W014)."""
-    if (settings.MAIL_PROVIDER or ("smtp" if settings.SMTP_HOST else "maildir")) == "maildir":
+    if mail.provider() == mail.MAILDIR:
         return [
             checks.Info(
                 "No mail server is set: mail to people is only written to the data directory.",

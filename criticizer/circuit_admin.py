@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
 from django import forms
-from django.contrib import admin, messages
-from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.utils import unquote
+from django.contrib import admin
+from django.contrib.admin.utils import quote
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from criticizer import forcing
 from criticizer.admin import ReadOnlyAdmin, titled
-from criticizer.cells import chip
+from criticizer.asking import AskingAdmin, Console, Deed, Sum, reason_field, summed
+from criticizer.cells import circuit_chip
 from criticizer.full_text import Words
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage, Pace
 from criticizer.search import Key, SearchGrammar, age, exact
-from criticizer.states import CIRCUIT_LOOKS, FORCED, CircuitState
+from criticizer.states import FORCED, CircuitState
 
-MAX_CIRCUITS = 100  # of one action
 MAX_EVENTS = 200
 _MAX_MINUTES = forcing.MAX_FORCED_SECONDS // 60
 
 
-class ForceForm(forms.Form):
+class ReleaseForm(Console):
+    """Why a circuit is released."""
+
+    reason = reason_field(
+        help_text="A ticket, an incident or a sentence. It becomes part of the circuit's history."
+    )
+
+
+class ForceForm(ReleaseForm):
     """Why a circuit is forced, and for how long."""
 
-    reason = forms.CharField(
-        min_length=3,
-        max_length=500,
-        strip=True,
-        widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="A ticket, an incident or a sentence. It becomes part of the circuit's history.",
-    )
     minutes = forms.IntegerField(
         min_value=1,
         max_value=_MAX_MINUTES,
@@ -48,24 +47,15 @@ class ForceForm(forms.Form):
     )
 
 
-class ReleaseForm(forms.Form):
-    """Why a circuit is released."""
+def _each(act: Callable[..., bool]) -> Callable[[Sequence[str], str, Mapping[str, Any]], Sum]:
+    """Return what does `act` to one circuit after another."""
 
-    reason = forms.CharField(
-        min_length=3, max_length=500, strip=True, widget=forms.Textarea(attrs={"rows": 3})
-    )
+    def acting(names: Sequence[str], actor: str, given: Mapping[str, Any]) -> Sum:
+        span = {"seconds": given["minutes"] * 60} if "minutes" in given else {}
+        why_not = "not forced, or not there any more"
+        return summed([(act(name, actor=actor, reason=given["reason"], **span), why_not) for name in names])
 
-
-@dataclass(frozen=True, slots=True)
-class Deed:
-    """An action on circuits: what the button, the question and the answer say, and what it calls."""
-
-    name: str
-    button: str
-    question: str
-    done: str
-    form: type[forms.Form]
-    act: Callable[..., bool]
+    return acting
 
 
 FORCE_OPEN = Deed(
@@ -74,7 +64,7 @@ FORCE_OPEN = Deed(
     "Nothing is called until the time is over. Work that needs it waits and uses no attempts.",
     "forced open",
     ForceForm,
-    partial(forcing.force, state=CircuitState.FORCED_OPEN),
+    _each(partial(forcing.force, state=CircuitState.FORCED_OPEN)),
 )
 FORCE_CLOSED = Deed(
     "force_closed",
@@ -82,7 +72,7 @@ FORCE_CLOSED = Deed(
     "Every call is let through until the time is over, however many fail. Failures cost attempts.",
     "forced closed",
     ForceForm,
-    partial(forcing.force, state=CircuitState.FORCED_CLOSED),
+    _each(partial(forcing.force, state=CircuitState.FORCED_CLOSED)),
 )
 RELEASE = Deed(
     "release",
@@ -90,7 +80,7 @@ RELEASE = Deed(
     "The breaker decides again. What was forced open is tried with one call first.",
     "released",
     ReleaseForm,
-    forcing.release,
+    _each(forcing.release),
 )
 
 
@@ -107,8 +97,11 @@ def _named(words: Sequence[str]) -> Q:
 
 
 @admin.register(Circuit)
-class CircuitAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class CircuitAdmin(AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     change_form_template = "admin/criticizer/circuit/change_form.html"
+    confirm_template = "admin/criticizer/circuit/confirm.html"
+    nouns = ("circuit", "circuits")
+    max_chosen = 100
     list_display = (
         titled("name", "name", "path"),
         "shown_state",
@@ -135,7 +128,7 @@ class CircuitAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="state", ordering="state")
     def shown_state(self, circuit: Circuit) -> SafeString:
-        return chip(CIRCUIT_LOOKS[CircuitState(circuit.state)], circuit.get_state_display())
+        return circuit_chip(circuit)
 
     @admin.display(description="reason", empty_value="")
     def why(self, circuit: Circuit) -> str:
@@ -150,87 +143,39 @@ class CircuitAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         found = super().get_queryset(request).annotate(waiting=Subquery(waiting.values(number=Count("pk"))))
         return cast("QuerySet[Any]", found)
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        circuit = self.get_object(request, unquote(object_id))  # names hold colons
-        shown: dict[str, Any] = {}
-        if isinstance(circuit, Circuit):
-            shown = {
-                "title": circuit.name,
-                "subtitle": None,
-                "circuit": circuit,
-                "shown_state": self.shown_state(circuit),
-                "waiting": self.waiting(circuit),
-                "pace": Pace.objects.filter(pk=circuit.name).first(),
-                "events": CircuitEvent.objects.filter(name=circuit.name).order_by("-id")[:MAX_EVENTS],
-                "deeds": _deeds(circuit) if self.has_force_permission(request) else (),
-            }
-        return super().change_view(request, object_id, form_url, {**shown, **(extra_context or {})})
+    def page_context(self, request: HttpRequest, row: Circuit) -> dict[str, Any]:
+        return {
+            "title": row.name,
+            "circuit": row,
+            "shown_state": self.shown_state(row),
+            "waiting": self.waiting(row),
+            "pace": Pace.objects.filter(pk=row.name).first(),
+            "events": CircuitEvent.objects.filter(name=row.name).order_by("-id")[:MAX_EVENTS],
+            "deeds": _deeds(row) if self.has_force_permission(request) else (),
+        }
 
     # -- actions ------------------------------------------------------------------------------
+
+    def address_of(self, pk: str) -> str:
+        return reverse("admin:criticizer_circuit_change", args=[quote(pk)])
+
+    def rows_to_show(self, ids: Sequence[str]) -> Any:
+        return [(circuit, self.shown_state(circuit)) for circuit in super().rows_to_show(ids)]
 
     def has_force_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("criticizer.force_circuit"))
 
     @admin.action(description=f"{FORCE_OPEN.button}\u2026", permissions=["force"])
     def force_open(self, request: HttpRequest, queryset: QuerySet[Circuit]) -> HttpResponseBase | None:
-        return self._ask_then(FORCE_OPEN, request, queryset)
+        return self.ask(FORCE_OPEN, request, queryset)
 
     @admin.action(description=f"{FORCE_CLOSED.button}\u2026", permissions=["force"])
     def force_closed(self, request: HttpRequest, queryset: QuerySet[Circuit]) -> HttpResponseBase | None:
-        return self._ask_then(FORCE_CLOSED, request, queryset)
+        return self.ask(FORCE_CLOSED, request, queryset)
 
     @admin.action(description=f"{RELEASE.button}\u2026", permissions=["force"])
     def release(self, request: HttpRequest, queryset: QuerySet[Circuit]) -> HttpResponseBase | None:
-        return self._ask_then(RELEASE, request, queryset)
-
-    def _ask_then(
-        self, deed: Deed, request: HttpRequest, chosen: QuerySet[Circuit]
-    ) -> HttpResponseBase | None:
-        """Ask why and how long; with an answer, act on exactly the circuits that the question listed."""
-        is_answer = "confirmed" in request.POST
-        form = deed.form(request.POST if is_answer else None)
-        names = (
-            request.POST.getlist(ACTION_CHECKBOX_NAME)
-            if is_answer
-            else list(chosen.values_list("pk", flat=True)[: MAX_CIRCUITS + 1])
-        )
-        if len(names) > MAX_CIRCUITS:
-            self.message_user(request, f"Choose at most {MAX_CIRCUITS} circuits at a time.", messages.ERROR)
-            return None
-        if not form.is_valid():
-            return self._question(deed, request, names, form)
-        given = {"actor": request.user.get_username(), "reason": form.cleaned_data["reason"]}
-        if "minutes" in form.cleaned_data:
-            given["seconds"] = form.cleaned_data["minutes"] * 60
-        done = [name for name in names if deed.act(name, **given)]
-        skipped = len(names) - len(done)
-        text = f"{len(done)} {deed.done}: {', '.join(done)}" if done else f"0 {deed.done}"
-        if skipped:
-            text += f"; {skipped} skipped: not forced, or not there any more"
-        self.message_user(request, f"{text}.", messages.WARNING if skipped else messages.SUCCESS)
-        return None
-
-    def _question(
-        self, deed: Deed, request: HttpRequest, names: Sequence[str], form: forms.Form
-    ) -> TemplateResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "title": deed.button,
-            "opts": self.opts,
-            "deed": deed,
-            "form": form,
-            "circuits": [
-                (circuit, self.shown_state(circuit))
-                for circuit in Circuit.objects.filter(pk__in=names).order_by("name")
-            ],
-        }
-        return TemplateResponse(request, "admin/criticizer/circuit/confirm.html", context)
+        return self.ask(RELEASE, request, queryset)
 
 
 def _deeds(circuit: Circuit) -> tuple[Deed, ...]:

@@ -95,7 +95,7 @@ _ROWS: tuple[tuple[ErrorClass, tuple[Place, ...], Severity, bool, str, str], ...
      "The request is not valid. See details for the fields to correct.",
      "Correct the request or the payload, then post or replay it."),
     (_E.PATH_DENIED, (Place.INTERNAL,), Severity.HIGH, False,
-     "The changelist touches a path outside the allow-list, so nothing was fetched.",
+     "The changelist touches a path outside the allow-list, so nothing of it is read or sent.",
      "See the security event for the path; widen the allow-list only if the path is in scope."),
     (_E.POLICY_REJECTED, (Place.INTERNAL,), Severity.HIGH, False,
      "A policy of this installation refused the review.",

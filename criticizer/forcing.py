@@ -13,6 +13,7 @@ from criticizer.states import FORCED, CircuitState
 log = structlog.get_logger(__name__)
 
 MAX_FORCED_SECONDS = 24 * 3600
+_FORCED = sql.one_of(FORCED)
 
 _FORCE = f"""
 WITH changed AS (
@@ -31,14 +32,14 @@ WITH changed AS (
          generation = generation + 1, changed_at = {NOW}, actor = %(actor)s, reason = %(reason)s,
          retry_at = CASE state WHEN 'forced_open' THEN {NOW} + make_interval(secs => %(quiet)s) END,
          error_class = '', needs_call = false, {NO_PROBE}
-   WHERE name = %(name)s AND state IN ('forced_open', 'forced_closed')
+   WHERE name = %(name)s AND state IN {_FORCED}
      AND (NOT %(expired)s OR retry_at <= {NOW})
   RETURNING circuits.*),
 noted AS ({NOTE.format(change="'released'")})
 SELECT state FROM changed"""  # noqa: S608
 
 _EXPIRED = f"""
-SELECT name FROM circuits WHERE state IN ('forced_open', 'forced_closed') AND retry_at <= {NOW}
+SELECT name FROM circuits WHERE state IN {_FORCED} AND retry_at <= {NOW}
  ORDER BY name LIMIT 100"""  # noqa: S608
 
 

@@ -26,7 +26,7 @@ from django.db import (
     transaction,
 )
 from django.db.migrations.executor import MigrationExecutor
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.template.loader import render_to_string
@@ -55,19 +55,22 @@ _migrated = False
 # -- workers and readiness --------------------------------------------------------------------
 
 
+def _beating() -> QuerySet[WorkerCluster]:
+    silence = timedelta(seconds=BEAT_SECONDS * max(1.0, settings.RETRY_TIME_SCALE))
+    return WorkerCluster.objects.filter(beat_at__gt=Now() - silence)
+
+
 def workers_alive() -> dict[str, int]:
     """Return the number of workers per queue of `settings.STAGES`, 0 where there is none.
 
     Counts clusters that beat in the last 15 s (times RETRY_TIME_SCALE where that is above 1)
     and are not draining: a draining cluster takes nothing new. Raises Django's database errors.
     """
-    silence = timedelta(seconds=BEAT_SECONDS * max(1.0, settings.RETRY_TIME_SCALE))
-    beating = WorkerCluster.objects.filter(beat_at__gt=Now() - silence, draining=False)
-    found = dict(beating.values_list("queue").annotate(Sum("workers")))
+    found = dict(_beating().filter(draining=False).values_list("queue").annotate(Sum("workers")))
     return {queue: found.get(queue, 0) for queue in sorted({queue for _, queue in settings.STAGES.values()})}
 
 
-def _is_migrated() -> bool:
+def is_migrated() -> bool:
     """Say whether every migration is applied. "Yes" is remembered: the code of a process is fixed."""
     global _migrated
     if not _migrated:
@@ -81,7 +84,7 @@ def not_ready_reason() -> str | None:
     try:
         with transaction.atomic():
             bound_queries()
-            if not _is_migrated():
+            if not is_migrated():
                 return "migrations_missing"
             return None if all(workers_alive().values()) else "workers_missing"
     except ProgrammingError:
@@ -92,17 +95,23 @@ def not_ready_reason() -> str | None:
         return "database_unavailable"
 
 
-def _circuits(*, with_hosts: bool) -> dict[str, str]:
-    """Return the circuits that are not closed; strangers are not told our servers' and receivers' names."""
+def _troubles(*, with_hosts: bool) -> dict[str, object]:
+    """Return the circuits that are not closed and the maintenance's functions that hang, as far as any.
+
+    Strangers are not told our servers' and receivers' names.
+    """
     try:
         with transaction.atomic():
             bound_queries()
-            found = {name: stopped.state.value for name, stopped in circuit.not_closed().items()}
+            circuits = {name: stopped.state.value for name, stopped in circuit.not_closed().items()}
+            hanging = sorted(
+                {name for names in _beating().values_list("hanging", flat=True) for name in names}
+            )
     except (DatabaseError, InterfaceError):
         return {}
-    if with_hosts:
-        return found
-    return {_KINDS_WITH_HOSTS.sub(r"\1", name): state for name, state in found.items()}
+    if not with_hosts:
+        circuits = {_KINDS_WITH_HOSTS.sub(r"\1", name): state for name, state in circuits.items()}
+    return {name: found for name, found in (("circuits", circuits), ("hanging", hanging)) if found}
 
 
 # -- middleware -------------------------------------------------------------------------------
@@ -181,8 +190,8 @@ def _probe(request: HttpRequest) -> HttpResponse:
     reason = not_ready_reason() if is_readiness else None
     body: dict[str, Any] = {"status": "ok"} if reason is None else {"status": "degraded", "reason": reason}
     # Told, and no reason for 503: restarting us does not bring a dependency back.
-    if is_readiness and (circuits := _circuits(with_hosts=_is_loopback(request))):
-        body["circuits"] = circuits
+    if is_readiness:
+        body |= _troubles(with_hosts=_is_loopback(request))
     response = JsonResponse(body, status=200 if reason is None else 503)
     response.headers["Cache-Control"] = "no-store"
     if reason is not None:

@@ -72,6 +72,10 @@ _GAUGES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
      "SELECT stream, extract(epoch FROM now() - polled_at) FROM source_positions"),
     ("criticizer_poll_stopped", "1 while the last poll could not ask to the end.", ("stream",),
      "SELECT stream, (problem <> '')::int FROM source_positions"),
+    ("criticizer_maintenance_hanging", "Clusters that leave a function of the maintenance out, as it hung.",
+     ("function",),
+     """SELECT name, count(*) FROM worker_clusters, jsonb_array_elements_text(hanging) name
+         WHERE beat_at > now() - interval '15 seconds' GROUP BY 1"""),
     # PostgreSQL's own statistics: constant cost. Rolled-back inserts are included.
     ("criticizer_rows_inserted", "Rows ever inserted, from pg_stat_user_tables.", ("table",),
      """SELECT relname, n_tup_ins FROM pg_stat_user_tables

@@ -67,6 +67,8 @@ class WorkerCluster(models.Model):
     started_at = models.DateTimeField(db_default=Now())
     beat_at = models.DateTimeField(db_default=Now())
     draining = models.BooleanField(db_default=False)  # finishes what it has, takes nothing new
+    # Functions of the maintenance that hung here and are left out for now (`maintenance`).
+    hanging = models.JSONField(db_default=[], blank=True)
 
     class Meta:
         db_table = "worker_clusters"

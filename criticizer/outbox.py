@@ -4,6 +4,9 @@ A piece of work becomes due in the commit that makes it necessary (`publish`), i
 a worker cluster (`claim`), renewed while it runs (`heartbeat`) and deleted in the commit that records its
 result. "Lease" and "visible at" are one column: a lease that runs
 out needs no sweeper.
+
+Whoever works on a leased message says so (`hold`) and ends with it there again (`put_back`) or gone
+(`done`); the pipeline does the same inside its own statements, together with the stage's row.
 """
 
 from __future__ import annotations
@@ -81,6 +84,21 @@ RELEASE = """
 UPDATE outbox_messages SET available_at = now(), lease_token = NULL
  WHERE lease_token = ANY(%(tokens)s) AND started_at IS NULL"""
 
+# Of a leased message: `token` is the fence, so that who lost the lease changes nothing.
+_HOLD = """
+UPDATE outbox_messages
+   SET started_at = coalesce(started_at, now()), waiting_for = '',
+       available_at = now() + make_interval(secs => %(lease)s)
+ WHERE id = %(id)s AND lease_token = %(token)s RETURNING id"""
+
+_PUT_BACK = """
+UPDATE outbox_messages
+   SET available_at = now() + make_interval(secs => %(seconds)s), lease_token = NULL, started_at = NULL,
+       waiting_for = %(waiting_for)s, retry_count = retry_count + %(failed)s
+ WHERE id = %(id)s AND lease_token = %(token)s RETURNING id"""
+
+_DONE = "DELETE FROM outbox_messages WHERE id = %(id)s AND lease_token = %(token)s RETURNING id"
+
 _PUBLISH = """
 WITH made AS (
   INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, available_at)
@@ -138,6 +156,40 @@ def wake(dependency: str, per_second: float = WAKE_PER_SECOND, *, limit: int | N
         {"dependency": dependency, "rate": per_second / settings.RETRY_TIME_SCALE, "limit": limit},
     )
     return sum(int(row["woken"]) for row in found)
+
+
+def hold(message_id: int, token: UUID, *, seconds: float = LEASE_SECONDS) -> bool:
+    """Begin with a leased message, or renew its lease: nobody else gets it for `seconds` (scaled here).
+
+    It waits for no dependency any more. False, with nothing changed, when the lease is somebody else's.
+    """
+    return sql.row(_HOLD, {"id": message_id, "token": token, "lease": scaled(seconds)}) is not None
+
+
+def put_back(
+    message_id: int, token: UUID, *, seconds: float, waiting_for: str = "", has_failed: bool = False
+) -> bool:
+    """Give a leased message up: due again in `seconds`, or once the dependency it waits for is free (`wake`).
+
+    `has_failed` counts one more in `retry_count`. Part of the caller's transaction. False, with nothing
+    changed, when the lease is somebody else's.
+    """
+    parameters = {
+        "id": message_id,
+        "token": token,
+        "seconds": seconds,
+        "waiting_for": waiting_for,
+        "failed": int(has_failed),
+    }
+    return sql.row(_PUT_BACK, parameters) is not None
+
+
+def done(message_id: int, token: UUID) -> bool:
+    """Delete a leased message: its work is done. Part of the caller's transaction.
+
+    False, with nothing changed, when the lease is somebody else's.
+    """
+    return sql.row(_DONE, {"id": message_id, "token": token}) is not None
 
 
 def release(tokens: Iterable[UUID]) -> None:

@@ -8,7 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+import structlog
+
 from criticizer import outbox, sql
+
+log = structlog.get_logger(__name__)
 
 _CLOCK = 0  # the one row's aggregate_id
 
@@ -44,26 +48,12 @@ class Clock:
 
     def begin(self, outbox_id: int, token: UUID) -> bool:
         """Take up a leased message; False when the lease is lost."""
-        return bool(
-            sql.row(
-                """
-                UPDATE outbox_messages SET started_at = now(),
-                       available_at = now() + make_interval(secs => %(lease)s), waiting_for = ''
-                 WHERE id = %(id)s AND lease_token = %(token)s RETURNING id""",
-                {"id": outbox_id, "token": token, "lease": outbox.scaled(outbox.LEASE_SECONDS)},
-            )
-        )
+        return outbox.hold(outbox_id, token)
 
     def end(self, outbox_id: int, token: UUID, *, seconds: float, waiting_for: str = "") -> None:
         """Let the message be due again in `seconds`, or as soon as a dependency is free that it waits for.
 
-        Without the lease it is somebody else's already.
+        Without the lease it is somebody else's already, who ends the run that counts.
         """
-        sql.rows(
-            """
-            UPDATE outbox_messages
-               SET available_at = now() + make_interval(secs => %(seconds)s), lease_token = NULL,
-                   started_at = NULL, waiting_for = %(waiting_for)s
-             WHERE id = %(id)s AND lease_token = %(token)s""",
-            {"id": outbox_id, "token": token, "seconds": seconds, "waiting_for": waiting_for},
-        )
+        if not outbox.put_back(outbox_id, token, seconds=seconds, waiting_for=waiting_for):
+            log.info("periodic_run_taken", message=self.message)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.utils import quote
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from criticizer.admin import ReadOnlyAdmin, titled
-from criticizer.cells import chip
+from criticizer.admin import ReadOnlyAdmin, fact, queue_link, titled
+from criticizer.cells import chip, fill
 from criticizer.keyset import KeysetAdmin, Ordering
-from criticizer.models import OutboxMessage
+from criticizer.models import Circuit, OutboxMessage
 from criticizer.search import SearchGrammar, age, exact, flags, number
 
 _LEASED = Q(lease_token__isnull=False)
@@ -52,14 +55,33 @@ class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     }
     starting_views = {"Due": "q=is%3Adue", "At work": "q=is%3Aleased", "Waiting": "q=is%3Awaiting"}
     empty_text = "The queue is empty: all work is done."
-    fields = readonly_fields = (
-        "message", "queue", "state", "available_at", "started_at", "retry_count", "error_message",
-        "waiting_for", "created_at",
+    change_form_template = "admin/criticizer/outboxmessage/change_form.html"
+    fieldsets = (
+        ("Message", {"fields": (
+            "state", "kept_in", fact("available_at", "due, or taken until"), fact("started_at", "begun"),
+            fact("retry_count", "retries"), fact("created_at", "written"), "dependency",
+            "message", fact("error_message", "last error", "whole"),
+        )}),
     )  # fmt: skip
+
+    def page_context(self, request: HttpRequest, row: OutboxMessage) -> dict[str, Any]:
+        return {"title": f"Message {row.pk}: {row.message_type}"}
 
     @admin.display(description="message")
     def message(self, row: OutboxMessage) -> str:
         return f"{row.message_type} {row.aggregate_type} {row.aggregate_id}"
+
+    @admin.display(description="queue")
+    def kept_in(self, row: OutboxMessage) -> SafeString:
+        return queue_link(row.queue)
+
+    @admin.display(description="waits for")
+    def dependency(self, row: OutboxMessage) -> SafeString | str:
+        """Lead to the circuit of what the work needs."""
+        if not Circuit.objects.filter(pk=row.waiting_for).exists():
+            return row.waiting_for or "nothing"
+        address = reverse("admin:criticizer_circuit_change", args=[quote(row.waiting_for)])
+        return fill('<a class="path" href="{}">{}</a>', address, row.waiting_for)
 
     @admin.display(description="state")
     def state(self, row: Any) -> SafeString:

@@ -31,6 +31,7 @@ MAX_TERMS = 20
 _TERM = re.compile(r'\s*(-)?(?:([A-Za-z_]+):)?(?:"((?:[^"\\]|\\.)*)"|([^\s"]+))')
 _AGE = re.compile(r"([<>]?)(\d{1,6})([smhdw])", re.IGNORECASE)
 _NUMBER = re.compile(r"(<=|>=|<|>|)(-?\d{1,18})")
+_NUMBERS = re.compile(r"\d{1,18}(?:,\d{1,18})+", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _LOOKUPS = {"": "exact", "<": "lt", ">": "gt", "<=": "lte", ">=": "gte"}
 
@@ -83,9 +84,11 @@ def starts(field: str, meaning: str, *, example: str) -> Key:
 
 
 def number(field: str, meaning: str, *, example: str = ">3") -> Key:
-    """Return a key for whole numbers: `7`, `>3`, `<=5`."""
+    """Return a key for whole numbers: `7`, `7,9`, `>3`, `<=5`."""
 
     def condition(text: str) -> Q:
+        if _NUMBERS.fullmatch(text):
+            return Q(**{f"{field}__in": [int(part) for part in text.split(",")]})
         if (found := _NUMBER.fullmatch(text)) is None:
             raise SearchProblem(f"\u201c{text}\u201d is no number such as 7, >3 or <=5")
         return Q(**{f"{field}__{_LOOKUPS[found[1]]}": int(found[2])})
@@ -141,7 +144,7 @@ def parse(text: str) -> list[Term]:
 
 def condition_of(text: str, keys: Mapping[str, Key], words: Words | None) -> Q:
     """Return the condition that a search asks for. Raises SearchProblem when it cannot be read."""
-    wanted, free = Q(), []
+    wanted, free, signs = Q(), [], ""
     for term in parse(text):
         key, value = term.key, term.value
         if not key and value.endswith(":") and value[:-1].lower() in keys:
@@ -163,6 +166,7 @@ def condition_of(text: str, keys: Mapping[str, Key], words: Words | None) -> Q:
             raise SearchProblem(f"Words are not searched here. Use {', '.join(f'{name}:' for name in keys)}.")
         else:
             parts = [part for part in value.split() if any(map(str.isalnum, part))]
+            signs = signs if parts else value
             if not term.is_negated:
                 free += parts  # looked for all at once: together they are rare
             if not term.is_negated or not parts:
@@ -171,6 +175,8 @@ def condition_of(text: str, keys: Mapping[str, Key], words: Words | None) -> Q:
         wanted &= ~condition if term.is_negated else condition
     if free and words is not None:
         wanted &= words.condition(free)
+    if signs and not wanted:
+        raise SearchProblem(f"There is no letter and no digit to look for in \u201c{signs}\u201d.")
     return wanted
 
 

@@ -1,10 +1,12 @@
-"""Composition root: settings from the environment (contract: Environment)."""
+"""Composition root: settings from the environment (contract: Environment).
+
+What no variable changes is in `fixed_settings`.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +26,8 @@ from criticizer.env import (
     rate_limits,
     wrong,
 )
+from criticizer.fixed_settings import *  # noqa: F403
+from criticizer.fixed_settings import BASE_DIR
 from criticizer.redaction import RedactionBlocked
 from criticizer.redaction.policy import parse as parse_policy
 from notifications.providers.archive import ArchiveConfig
@@ -34,7 +38,6 @@ from reviews.sources.p4client import validate_port
 
 django_stubs_ext.monkeypatch()
 
-BASE_DIR = Path(__file__).resolve().parent.parent
 dotenv.load(BASE_DIR / ".env", os.environ)  # does not override what is already set
 env = Environment(os.environ)
 
@@ -56,7 +59,9 @@ else:
     _database = variables.database(env, "DATABASE_URL")
     # The role that owns the tables and migrates; web and workers then own nothing (docs/rotation.md).
     DATABASE_OWNER = variables.owner_of_tables(env)
-    SECRET_KEY = env.required("SECRET_KEY", "a random text of at least 50 characters")
+    SECRET_KEY = env.required(
+        "SECRET_KEY", "a random text of at least 50 characters, such as openssl rand -base64 48 makes"
+    )
     ARTIFACT_KEYS = env.words("ARTIFACT_KEYS")
     if not ARTIFACT_KEYS:
         raise wrong(
@@ -82,7 +87,6 @@ DATABASES = {
 }
 # What `migrate` grants the rights of web and workers to.
 APPLICATION_ROLE = embedded.ROLE if EMBEDDED_DATABASE else DATABASES["default"]["USER"]
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 BROKER_URL = env.choice("BROKER_URL", "postgres", ("postgres",))
 
@@ -95,116 +99,6 @@ ALLOWED_HOSTS = variables.allowed_hosts(env, "ALLOWED_HOSTS", f"localhost,127.0.
 CSRF_TRUSTED_ORIGINS = variables.origins(env, "CSRF_TRUSTED_ORIGINS")
 BEHIND_TLS = _base.scheme == "https"
 
-INSTALLED_APPS = [
-    "criticizer",
-    "reviews",
-    "notifications",
-    "deadletters",
-    "django.contrib.admin",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
-    "django.contrib.humanize",
-    "django.contrib.sessions",
-    "django.contrib.messages",
-    "django.contrib.staticfiles",
-    "django_q",
-    "django_filters",
-    "django_structlog",
-    "drf_spectacular",
-    "drf_spectacular_sidecar",
-    "pghistory",
-    "pgtrigger",
-    "rest_framework",
-]
-
-MIDDLEWARE = [
-    "criticizer.hardening.HardeningMiddleware",
-    "criticizer.health.HealthMiddleware",
-    "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
-    "csp.middleware.CSPMiddleware",
-    "criticizer.outage.DatabaseMiddleware",
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.common.CommonMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
-    "criticizer.reauth.ReauthMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "django_structlog.middlewares.RequestMiddleware",
-    "pghistory.middleware.HistoryMiddleware",
-]
-
-ROOT_URLCONF = "criticizer.urls"
-WSGI_APPLICATION = "criticizer.wsgi.application"
-TEMPLATES = [
-    {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
-        "APP_DIRS": True,
-        "OPTIONS": {
-            "context_processors": [
-                "django.template.context_processors.request",
-                "django.contrib.auth.context_processors.auth",
-                "django.contrib.messages.context_processors.messages",
-                "reviews.context.workers",
-                "reviews.context.circuits",
-            ]
-        },
-    }
-]
-AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
-    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
-    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
-]
-AUTHENTICATION_BACKENDS = ["criticizer.throttle.ThrottledBackend"]
-# Views that ask for the password again, and when: criticizer.reauth.
-REAUTH_VIEWS = {
-    **{
-        f"admin:{table}_{view}": "any"
-        for table in (
-            "reviews_allowlistentry",
-            "reviews_viewerscope",
-            "reviews_subscription",
-            "reviews_apikey",
-            "auth_user",
-            "auth_group",
-        )
-        for view in ("add", "change", "delete")
-    },
-    "admin:auth_user_password_change": "any",
-    "admin:reviews_reviewjob_accept_late": "any",
-    "admin:reviews_artifact_content": "any",
-    # Lists with actions: replay, discard, revoke, force, decide.
-    "admin:deadletters_deadletter_changelist": "post",
-    "admin:deadletters_deadletter_change": "post",
-    "admin:deadletters_deadletter_replay": "post",
-    "admin:deadletters_deadletter_discard": "any",
-    "admin:deadletters_deadletter_edit": "any",
-    "admin:deadletters_letteredit_approve": "any",
-    "admin:deadletters_replaybatch_submit": "post",
-    "admin:deadletters_replaybatch_approve": "any",
-    "admin:deadletters_replaybatch_resume": "any",
-    "admin:deadletters_replaybatch_cancel": "any",
-    "admin:reviews_apikey_changelist": "post",
-    "admin:notifications_delivery_changelist": "post",
-    "admin:criticizer_circuit_changelist": "post",
-    "admin:notifications_suppression_changelist": "post",
-    "admin:criticizer_circuit_change": "post",
-    "admin:auth_user_changelist": "post",
-    "admin:auth_group_changelist": "post",
-}
-LOGIN_URL = "login"
-LOGIN_REDIRECT_URL = "reviews:list"
-LOGOUT_REDIRECT_URL = "login"
-
-LANGUAGE_CODE = "en"
-TIME_ZONE = "UTC"
-USE_TZ = True
-USE_I18N = False
-
-STATIC_URL = "static/"
 STATIC_ROOT = DATA_DIR / "static"
 STATIC_ROOT.mkdir(exist_ok=True)  # WhiteNoise warns where it is missing
 STORAGES: dict[str, dict[str, Any]] = {
@@ -212,37 +106,16 @@ STORAGES: dict[str, dict[str, Any]] = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     **artifact_storages(env, DATA_DIR),
 }
-WHITENOISE_USE_FINDERS = True  # no collectstatic step: one command starts everything
 
-SECURE_CONTENT_TYPE_NOSNIFF = True
-SECURE_REFERRER_POLICY = "same-origin"
-SECURE_SSL_REDIRECT = False  # TLS ends at the proxy in front
 SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = BEHIND_TLS
 if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
-SESSION_COOKIE_HTTPONLY = True
-SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_AGE = 12 * 3600
-CSRF_COOKIE_HTTPONLY = True  # forms carry the token; no script of ours reads it
 if BEHIND_TLS:
     # Browsers accept these names from this very host over TLS only.
     SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "__Host-criticizer-session", "__Host-criticizer-csrf"
-SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 TRUSTED_PROXIES = networks(env, "TRUSTED_PROXIES")  # whose X-Forwarded-For is believed
-X_FRAME_OPTIONS = "DENY"
-DATA_UPLOAD_MAX_MEMORY_SIZE = 1_048_576
-CONTENT_SECURITY_POLICY = {
-    "DIRECTIVES": {
-        "default-src": ["'self'"],
-        "img-src": ["'self'", "data:"],
-        "object-src": ["'none'"],
-        "base-uri": ["'none'"],
-        "form-action": ["'self'"],
-        "frame-ancestors": ["'none'"],
-    }
-}
 # Behind plain HTTP on a trusted network these checks would only repeat what BASE_URL says.
 SILENCED_SYSTEM_CHECKS = [] if BEHIND_TLS else ["security.W004", "security.W012", "security.W016"]
 SILENCED_SYSTEM_CHECKS += ["security.W008"]  # SECURE_SSL_REDIRECT: the proxy in front redirects
@@ -259,24 +132,6 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "reviews.api.errors.handle",
     "PAGE_SIZE": 50,
     "UNAUTHENTICATED_USER": None,
-}
-SPECTACULAR_SETTINGS = {
-    "TITLE": "Criticizer",
-    "DESCRIPTION": "Self-hosted review of Perforce changelists and git commits.",
-    "VERSION": "1",
-    "SERVE_PERMISSIONS": [],
-    "SERVE_AUTHENTICATION": [],
-    "SWAGGER_UI_DIST": "SIDECAR",
-    # Fields with their descriptions at once, rather than an example of their types.
-    "SWAGGER_UI_SETTINGS": {
-        "deepLinking": True,
-        "defaultModelRendering": "model",
-        "defaultModelExpandDepth": 2,
-        "defaultModelsExpandDepth": 0,
-    },
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
-    "COMPONENT_SPLIT_REQUEST": True,
 }
 
 # -- sources ----------------------------------------------------------------------------------
@@ -349,7 +204,7 @@ SMTP_PASSWORD = env.text("SMTP_PASSWORD")
 SMTP_PASSWORD_NEXT = env.text("SMTP_PASSWORD_NEXT")  # tried when the first is refused
 MAIL_FROM = variables.mail_address(env, "MAIL_FROM", "criticizer@localhost", display_name=True)
 MAILDIR = DATA_DIR / "mail"
-# Unset: SMTP where SMTP_HOST is set, else the maildir.
+# What it is where it is unset: criticizer.mail.
 MAIL_PROVIDER = env.choice("MAIL_PROVIDER", "", ("", "smtp", "maildir", "resend", "postmark"))
 IMAP_ARCHIVE_URL = env.text("IMAP_ARCHIVE_URL")  # the mailbox that answers for what SMTP sent
 IMAP_ARCHIVE_ADDRESS = variables.mail_address(env, "IMAP_ARCHIVE_ADDRESS")  # delivers into that mailbox
@@ -430,61 +285,13 @@ env.checked(
 REPLAY_APPROVAL_ABOVE = env.integer("REPLAY_APPROVAL_ABOVE", 100, minimum=0, maximum=1_000_000)
 # Operators may change a dead letter's data before its replay, with a second person's approval.
 DEADLETTER_EDIT = env.flag("DEADLETTER_EDIT", default=False)
-COUNT_MILLISECONDS = 25  # of the console's lists: a count that takes longer is not worth waiting for
 RETRY_TIME_SCALE = env.number("RETRY_TIME_SCALE", 1, minimum=0.001, maximum=10, whole=False)
 # Calls a second, and calls at once, by dependency or by the beginning of its name up to a colon.
 RATE_LIMITS = rate_limits(env, "RATE_LIMITS")
 CONCURRENCY_LIMITS = concurrency_limits(env, "CONCURRENCY_LIMITS")
 CALL_SECONDS = max(LLM_TIMEOUT_SECONDS, 120) + 30  # when a call in flight counts as lost with its worker
-# Harmless questions that find out whether a dependency answers again, by the beginning of its name.
-CIRCUIT_PROBES = {
-    "p4": "reviews.probes.perforce",
-    "llm": "reviews.probes.model",
-    "provider:mail": "notifications.probes.mail",
-    "provider:slack": "notifications.probes.slack",
-    "provider:swarm": "notifications.probes.swarm",
-}
-CIRCUIT_RETRIES = "reviews.retries.dependencies_to_retry"  # what failed work is going to call again
-CIRCUIT_CACHE_SECONDS = 0.5  # how long a process takes a closed circuit for closed
 
 # -- work -------------------------------------------------------------------------------------
-
-# Stage name -> (function, queue). Import-checked at start (criticizer.E002).
-STAGES = {
-    "fetch": ("reviews.stages.fetch.run", "stages"),
-    "llm": ("reviews.stages.llm.run", "llm"),
-    "notify": ("reviews.stages.notify.run", "stages"),
-}
-# What django-q2 calls for a message of each type, and the driver that claims for itself.
-TASKS = {
-    "run_stage": "reviews.tasks.run_stage",
-    "drive": "reviews.tasks.drive",
-    "poll_sources": "reviews.tasks.poll_sources",
-    "replay_batch": "deadletters.batches.runs.run_message",
-    "operator_alert": "notifications.operators.run_message",
-    "audit_deliveries": "reviews.tasks.audit_deliveries",
-}
-DRIVEN_QUEUES = {"llm"}  # one worker drives many stages at once with asyncio
-DEADLETTER_RECOVERY = "reviews.recovery.JobRecovery"
-DELIVERY_JOBS = "reviews.decided.DeliveryJobs"
-SWEEP = "reviews.pipeline.sweep"
-# Every 30 s in one cluster at a time: find lost work, delete what has expired.
-MAINTENANCE = [
-    SWEEP,
-    "reviews.pipeline.expire_overdue",
-    "criticizer.probes.maintain",
-    "reviews.artifacts.delete_expired",
-    "reviews.artifacts.care.verify_round",
-    "reviews.seals.seal_all",
-    "reviews.ledger.delete_expired",
-    "reviews.polling.ensure",
-    "deadletters.batches.runs.ensure",
-    "deadletters.edits.refuse_stale",
-    "deadletters.retention.maintain",
-    "notifications.operators.ensure",
-    "reviews.delivery_audit.ensure",
-    "reviews.dashboard.rollup.roll_up",
-]
 
 _WORKERS = env.integer("WORKERS", 2, minimum=1, maximum=256)
 CLAIM_BATCH = 2 * _WORKERS  # rows leased by one claim
@@ -541,5 +348,3 @@ SECRET_SOURCES = [
 ]
 
 LOGGING = logs.django_logging(env.choice("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")))
-LOGGING_CONFIG = "criticizer.logs.configure"
-DEFAULT_EXCEPTION_REPORTER = "criticizer.error_reports.MaskingReporter"

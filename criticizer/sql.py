@@ -73,6 +73,18 @@ def value(sql: str, parameters: Parameters = ()) -> Any:
     return found[0][0] if found else None
 
 
+def one_of(words: Iterable[str]) -> str:
+    """Return words of ours, such as states, as the list behind an SQL text's IN: "('queued', 'running')".
+
+    Part of the text on purpose: a parameter would keep the planner from a partial index. Raises
+    ValueError for what is no plain word, and for none at all.
+    """
+    listed = [str(word) for word in words]
+    if not listed or not all(word.isascii() and word.isidentifier() for word in listed):
+        raise ValueError(f"not a list of plain words: {listed}")
+    return "(" + ", ".join(f"'{word}'" for word in listed) + ")"
+
+
 def reconnecting(
     work: Callable[[], T], *, waits: Iterable[float], sleep: Callable[[float], None] = time.sleep
 ) -> T:

@@ -1,12 +1,13 @@
-"""The dead-letter console: groups of the same failure, their letters, and replays of many.
+"""The dead-letter console: groups of the same failure, their letters, replays of many, the archive.
 
 Autodiscovery looks for this module only. Nothing in the console writes a state: `workflow`,
 `groups`, `batches` and `edits` do.
 """
 
+from deadletters.console import archives as admin_archives
 from deadletters.console import batches as admin_batches
 from deadletters.console import edits as admin_edits
 from deadletters.console import groups as admin_groups
 from deadletters.console import letters as admin_letters
 
-__all__ = ["admin_batches", "admin_edits", "admin_groups", "admin_letters"]
+__all__ = ["admin_archives", "admin_batches", "admin_edits", "admin_groups", "admin_letters"]

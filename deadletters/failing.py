@@ -53,7 +53,7 @@ def await_verification(job_id: int) -> None:
 
 
 def abandon_replayed(job_id: int, reason: str) -> None:
-    """Close the letters of a replayed job that was cancelled, superseded or timed out."""
+    """Close the letters of a replayed job that was cancelled or superseded."""
     for letter in _locked_of(job_id, _S.REPLAYING):
         moves.move(letter, _S.DISCARDED, LetterAction.DISCARDED, SYSTEM, reason)
 

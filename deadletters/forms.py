@@ -13,6 +13,8 @@ from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator, URLValidator
 from django.utils import timezone
 
+from criticizer.asking import Console as Console
+from criticizer.asking import reason_field
 from deadletters.results import DataField, FieldKind
 
 MAX_TEXT = 2000
@@ -28,24 +30,9 @@ CATEGORIES = (
 )
 
 
-class Console(forms.Form):
-    """A form of the console: labels without colons, and the version of the row that was looked at."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"label_suffix": "", **kwargs})
-
-
 def _reason(**kwargs: Any) -> forms.CharField:
-    given = {
-        "min_length": 3,
-        "max_length": MAX_TEXT,
-        "strip": True,
-        "widget": forms.Textarea(attrs={"rows": 3}),
-        "help_text": "A ticket, an incident or a sentence. It becomes part of the letter's history.",
-        "error_messages": {"required": "Say why first."},
-        **kwargs,
-    }
-    return forms.CharField(**given)
+    words = "A ticket, an incident or a sentence. It becomes part of the letter's history."
+    return reason_field(**{"max_length": MAX_TEXT, "help_text": words, **kwargs})
 
 
 def _evidence_link() -> forms.CharField:
@@ -252,7 +239,7 @@ class SnoozeForm(Console):
         initial=24,
         validators=[MinValueValidator(1), MaxValueValidator(MAX_SNOOZE_HOURS)],
         widget=forms.NumberInput(attrs={"min": 1, "max": MAX_SNOOZE_HOURS}),
-        help_text=f"Up to {MAX_SNOOZE_HOURS}, two weeks. The group is back at the top of the list then.",
+        help_text=f"Up to {MAX_SNOOZE_HOURS}, two weeks. The group is back in the list then.",
     )
     reason = _reason(help_text="A ticket, an incident or a sentence. It becomes part of the group's history.")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,22 +21,26 @@ from django.conf import settings
 from django.core.files.base import ContentFile
 from django.core.files.storage import Storage, storages
 from django.db import IntegrityError, transaction
+from django.db.models import F, Q
 from django.utils import timezone
 
 from criticizer import sql
 from criticizer.vault import Vault, VaultError
 from deadletters import alerts, moves
-from deadletters.models import LetterArchive
+from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterEvent, LetterArchive
 from deadletters.states import LetterAction
+from deadletters.workflow.reopening import open_groups_of
 
 log = structlog.get_logger(__name__)
 
 _resealed_to = 0  # the archive with which the last round ended
 
-_RESTORE = "INSERT INTO dead_letters SELECT * FROM jsonb_populate_record(NULL::dead_letters, %(row)s::jsonb)"
-_RESTORE_PAYLOAD = """
+_RESTORE = """
+INSERT INTO dead_letters SELECT * FROM jsonb_populate_recordset(NULL::dead_letters, %(rows)s::jsonb)"""
+_RESTORE_PAYLOADS = """
 INSERT INTO dead_letter_payloads
-SELECT * FROM jsonb_populate_record(NULL::dead_letter_payloads, %(row)s::jsonb)"""
+SELECT * FROM jsonb_populate_recordset(NULL::dead_letter_payloads, %(rows)s::jsonb)"""
+_THERE = "it is there already"
 
 
 class ArchiveDamaged(Exception):
@@ -95,42 +99,94 @@ def read(found: LetterArchive) -> Iterator[dict[str, Any]]:
     """Yield the letters of a file: `{"letter": …, "payload": …, "events": […]}`. Raises ArchiveDamaged."""
     plain = _opened(found.name)
     if hashlib.sha256(plain).hexdigest() != found.sha256:
-        raise ArchiveDamaged(f"{found.name} does not match its digest")
+        raise ArchiveDamaged(f"{found.name} is not what was written: its digest is another one")
     for line in plain.splitlines():
         yield json.loads(line)
+
+
+def holding(letter_id: int) -> Q:
+    """Return the condition on files "holds this letter", as its timeline says.
+
+    Where the timeline names no file that there is, it is "may hold it, by its number".
+    """
+    return named(letter_id) or Q(first_letter__lte=letter_id, last_letter__gte=letter_id)
+
+
+def named(letter_id: int) -> Q:
+    """Return the condition on files "the letter's timeline names it"; empty where it names none."""
+    gone = DeadLetterEvent.objects.filter(letter_id=letter_id, action=LetterAction.ARCHIVED)
+    condition = Q()
+    for reason, context in gone.values_list("reason", "context"):
+        by_number = Q(pk=context["archive_id"]) if "archive_id" in context else Q()
+        condition |= by_number or Q(name__startswith=_stem(reason))
+    found = list(LetterArchive.objects.filter(condition).values_list("pk", flat=True)) if condition else []
+    return Q(pk__in=found) if found else Q()
 
 
 def restore(found: LetterArchive, *, actor: str, reason: str, letters: Sequence[int] = ()) -> Restored:
     """Put letters of a file back as they were, all of them or those named.
 
     A letter that is there is skipped, and so is one whose job has another open letter of the
-    stage. What is back stays for another DLQ_MAX_AGE_DAYS. Raises ArchiveDamaged.
+    stage. What is back stays for another DLQ_MAX_AGE_DAYS; a resolved group opens with a letter
+    that is open. Raises ArchiveDamaged, and ValueError without a reason.
     """
-    until = timezone.now() + timedelta(days=settings.DLQ_MAX_AGE_DAYS)
+    if len(reason.strip()) < MIN_WORDS:
+        raise ValueError("Say why: a ticket, an incident or a sentence.")
+    wanted = {
+        int(entry["letter"]["id"]): entry
+        for entry in read(found)
+        if not letters or entry["letter"]["id"] in letters
+    }
     back = Restored()
-    for entry in read(found):
-        letter_id = int(entry["letter"]["id"])
-        if letters and letter_id not in letters:
-            continue
-        try:
-            with transaction.atomic():
-                sql.rows(_RESTORE, {"row": json.dumps({**entry["letter"], "kept_until": until.isoformat()})})
-                if entry["payload"] is not None:
-                    sql.rows(_RESTORE_PAYLOAD, {"row": json.dumps(entry["payload"])})
-                moves.note(letter_id, LetterAction.RESTORED, actor, reason, {"archive": found.name})
-        except IntegrityError as error:
-            back.skipped[letter_id] = _why_not(error)
-        else:
-            back.letters.append(letter_id)
+    for letter_id in DeadLetter.objects.filter(pk__in=wanted).values_list("pk", flat=True):
+        back.skipped[letter_id] = _THERE
+    going = [entry for letter_id, entry in wanted.items() if letter_id not in back.skipped]
+    if going and _put_back(found, going, actor, reason):
+        # One of them cannot come back: by itself, each shows whether it is that one.
+        for entry in going:
+            if why := _put_back(found, [entry], actor, reason):
+                back.skipped[int(entry["letter"]["id"])] = why
+    back.letters = [letter_id for letter_id in wanted if letter_id not in back.skipped]
     log.info("dead_letters_restored", letters=len(back.letters), archive=found.name, actor=actor)
     return back
+
+
+def _put_back(found: LetterArchive, entries: Sequence[Mapping[str, Any]], actor: str, reason: str) -> str:
+    """Put all of these letters back or none of them; return why not, or ""."""
+    until = (timezone.now() + timedelta(days=settings.DLQ_MAX_AGE_DAYS)).isoformat()
+    rows = [{**entry["letter"], "kept_until": until} for entry in entries]
+    payloads = [entry["payload"] for entry in entries if entry["payload"] is not None]
+    ids = [int(row["id"]) for row in rows]
+    back = f"letter {ids[0]} is" if len(ids) == 1 else f"{len(ids)} letters are"
+    try:
+        with transaction.atomic():
+            sql.rows(_RESTORE, {"rows": json.dumps(rows)})
+            sql.rows(_RESTORE_PAYLOADS, {"rows": json.dumps(payloads)})
+            _count_back(found, ids)
+            facts = {"archive": found.name, "archive_id": found.pk}
+            moves.note_many(ids, LetterAction.RESTORED, actor, reason, facts)
+            open_groups_of(ids, actor=actor, reason=f"{back} back from the archive: {reason}")
+    except IntegrityError as error:
+        return _why_not(error)
+    return ""
+
+
+def _count_back(found: LetterArchive, ids: Sequence[int]) -> None:
+    """Count letters among those of their file that came back, each once."""
+    before = DeadLetterEvent.objects.filter(
+        letter_id__in=ids, action=LetterAction.RESTORED, context__archive_id=found.pk
+    )
+    count = len(set(ids) - set(before.values_list("letter_id", flat=True)))
+    LetterArchive.objects.filter(pk=found.pk).update(restored_count=F("restored_count") + count)
 
 
 def _why_not(error: IntegrityError) -> str:
     text = str(error)
     if "one_open_per_stage" in text:
         return "its job has another open letter of this stage"
-    return "it is there already" if "pkey" in text else "its job or its group is gone"
+    if "one_successor" in text:
+        return "another letter is the next generation of the one before it"
+    return _THERE if "pkey" in text else "its job or its group is gone"
 
 
 def reseal(limit: int = 5) -> int:
@@ -209,5 +265,7 @@ def _opened(name: str) -> bytes:
     try:
         with storage().open(name) as file:
             return Vault(settings.ARTIFACT_KEYS).open(file.read())
-    except (FileNotFoundError, VaultError) as error:
-        raise ArchiveDamaged(f"{name}: {error}") from error
+    except FileNotFoundError as error:
+        raise ArchiveDamaged(f"{name} is gone") from error
+    except VaultError as error:
+        raise ArchiveDamaged(f"{name} opens with none of ARTIFACT_KEYS") from error

@@ -27,6 +27,7 @@ class Check:
     """One question and its answer. `message` is one sentence for people, already redacted.
 
     `is_hard`: no reason overrules it; the replay could not work. `is_waiting`: not an answer yet.
+    `is_waited_for`: it ends by itself, and a replay waits for that at no cost of attempts.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Check:
     message: str
     is_hard: bool = False
     is_waiting: bool = False
+    is_waited_for: bool = False
 
     def stored(self) -> dict[str, Any]:
         return asdict(self)
@@ -169,22 +171,22 @@ class Recovery(Protocol):
         """
         ...
 
-    def answers(self, failed: Sequence[Failed]) -> dict[int, list[Check]]:
+    def answers(self, failed: Sequence[Failed], *, restart: bool | None) -> dict[int, list[Check]]:
         """Return, by job, what harmless questions to its dependencies say; each is asked once.
 
         Takes seconds; call it in no transaction.
         """
         ...
 
-    def probe(self, failed: Failed) -> list[Check]:
+    def probe(self, failed: Failed, *, restart: bool | None) -> list[Check]:
         """Return what can be asked harmlessly about this very job: its artifact, its paths.
 
         Takes seconds; call it in no transaction.
         """
         ...
 
-    def circuits(self, failed: Sequence[Failed]) -> list[Check]:
-        """Return whether the circuits that the failed stages need let calls pass."""
+    def circuits(self, failed: Sequence[Failed], *, restart: bool | None) -> list[Check]:
+        """Return whether the circuits that a replay needs let calls pass."""
         ...
 
     def replay(self, job_id: int, stage: str, *, restart: bool) -> bool:

@@ -1,17 +1,18 @@
 """How long dead letters stay: 7 days, 10,000 of them, archived before they go (specification 003, 3.2).
 
 A letter's age counts from its last failure, or from when it was closed. What somebody works on
-stays, whatever its age, and so does what waits for the approval of an edit. An edited letter is
-closed and goes by itself: its next generation keeps its number, and edits stay as timelines do. What
-nobody has touched is told of a day ahead and when it goes, and can be restored (`letter_archive`).
+stays, whatever its age, and so does what waits for the approval of an edit or belongs to a batch
+that is going to replay it. A batch that nobody runs holds its letters for DLQ_MAX_AGE_DAYS since
+something was done with it. An edited letter is closed and goes by itself: its next generation keeps
+its number, and edits stay as timelines do. What nobody has touched is told of a day ahead and when
+it goes, and can be restored (`letter_archive`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 import structlog
 from django.conf import settings
@@ -23,7 +24,7 @@ from deadletters import alerts, letter_archive, moves
 from deadletters.letter_archive import ArchiveFile
 from deadletters.models import LetterArchive
 from deadletters.results import SYSTEM
-from deadletters.states import IN_WORK, LetterAction
+from deadletters.states import CLOSED_LETTER, BatchStatus, ItemStatus, LetterAction, LetterStatus
 
 log = structlog.get_logger(__name__)
 
@@ -31,23 +32,45 @@ IN_A_FILE = 500
 FILES_A_ROUND = 20  # the maintenance has other things to do; the next round goes on
 WARNED_AHEAD = timedelta(days=1)
 WALK_EVERY_SECONDS = 3_600
-_KEPT = [status.value for status in IN_WORK]
+_FOR_EVER = datetime.max.replace(tzinfo=UTC)
+ARCHIVE_PATH = "/admin/deadletters/letterarchive/"
+_BEFORE_OR_STOPPED = (BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.PAUSED, BatchStatus.STOPPED)
+_NEW, _CLOSED = sql.one_of([LetterStatus.NEW]), sql.one_of(CLOSED_LETTER)
 _walked_at: float | None = None
 
-# Somebody works on a letter whose edit waits for approval, although its state is that of a new one.
-_NO_EDIT = """
+# A batch has its letters in hand while a worker goes through it. Before that, or stopped, it does
+# for as long as anybody does something with it.
+_IN_HAND = f"""
+SELECT b.id FROM replay_items i JOIN replay_batches b ON b.id = i.batch_id
+ WHERE i.letter_id = dead_letters.id AND i.status IN {sql.one_of([ItemStatus.PENDING, ItemStatus.READY])}
+   AND (b.status = 'running'
+        OR b.status IN {sql.one_of(_BEFORE_OR_STOPPED)}
+           AND (b.requested_at >= %(since)s
+                OR EXISTS (SELECT FROM replay_batch_events e
+                            WHERE e.batch_id = b.id AND e.created_at >= %(since)s)))"""  # noqa: S608
+# Somebody works on a letter that has an edit or a batch, although its state is that of a new one.
+_SPARED = f"""
    AND NOT EXISTS (SELECT FROM letter_edits e
-                    WHERE e.letter_id = dead_letters.id AND e.status = 'requested')"""
-_OVER_AGE = f"""
-SELECT id FROM dead_letters
- WHERE NOT (status = ANY(%(kept)s)) AND coalesce(closed_at, last_failure_at) < %(before)s
-   AND (kept_until IS NULL OR kept_until < %(now)s){_NO_EDIT}
- ORDER BY coalesce(closed_at, last_failure_at), id LIMIT %(limit)s"""  # noqa: S608
-# Those that are closed go first, then those that nobody has touched, oldest first.
-_OVER_SIZE = f"""
-SELECT id FROM dead_letters WHERE NOT (status = ANY(%(kept)s)){_NO_EDIT}
- ORDER BY kept_until > %(now)s, closed_at IS NULL, coalesce(closed_at, last_failure_at), id
- LIMIT %(limit)s"""  # noqa: S608
+                    WHERE e.letter_id = dead_letters.id AND e.status = 'requested')
+   AND NOT EXISTS ({_IN_HAND})"""
+_NOT_BACK = "(kept_until IS NULL OR kept_until < %(now)s)"  # restored or reopened of late
+
+
+def _oldest(which: str) -> str:
+    """Return the query for the oldest letters from `before`: closed ones, then those nobody has touched.
+
+    Each half walks along its own index: dead_letters_closed, dead_letters_open.
+    """
+    halves = [
+        f"""(SELECT {turn} AS turn, id, {at} AS at FROM dead_letters
+              WHERE status IN {statuses} AND {at} < %(before)s AND {which}{_SPARED}
+              ORDER BY {at}, id LIMIT %(limit)s)"""  # noqa: S608
+        for turn, statuses, at in ((1, _CLOSED, "closed_at"), (2, _NEW, "last_failure_at"))
+    ]
+    return f"SELECT id FROM ({' UNION ALL '.join(halves)}) due ORDER BY turn, at, id LIMIT %(limit)s"  # noqa: S608
+
+
+_OLDEST, _OLDEST_AND_BACK = _oldest(_NOT_BACK), _oldest("true")
 _EXCESS = "SELECT count(*) FROM dead_letters"
 _LINES = """
 SELECT l.id, l.row_version, l.status,
@@ -60,13 +83,18 @@ SELECT l.id, l.row_version, l.status,
 _HELD = f"""
 SELECT id, status FROM dead_letters
  WHERE (id, row_version) IN (SELECT * FROM unnest(%(ids)s::bigint[], %(versions)s::int[]))
-   AND NOT (status = ANY(%(kept)s)){_NO_EDIT} ORDER BY id FOR UPDATE"""  # noqa: S608
+   AND (status IN {_NEW} OR status IN {_CLOSED}){_SPARED} ORDER BY id FOR UPDATE"""  # noqa: S608
 _DELETE_PAYLOADS = "DELETE FROM dead_letter_payloads WHERE letter_id = ANY(%(ids)s)"
 _DELETE = "DELETE FROM dead_letters WHERE id = ANY(%(ids)s) RETURNING id"
 _TODAY = "SELECT coalesce(sum(count), 0) FROM dead_letter_group_days WHERE day = %(day)s"
 _EXPIRING = f"""
 SELECT count(*) FROM dead_letters
- WHERE status = 'new' AND last_failure_at < %(soon)s AND last_failure_at >= %(before)s{_NO_EDIT}"""  # noqa: S608
+ WHERE status IN {_NEW} AND last_failure_at < %(soon)s
+   AND (last_failure_at >= %(since)s OR kept_until >= %(now)s)
+   AND (kept_until IS NULL OR kept_until < %(now)s + %(ahead)s){_SPARED}"""  # noqa: S608
+_UNTOUCHED = """
+SELECT coalesce(sum(untouched_count), 0) FROM letter_archives
+ WHERE created_at >= %(day)s AND created_at < %(day)s + interval '1 day'"""
 
 
 def maintain() -> None:
@@ -96,8 +124,9 @@ def tell(now: datetime) -> None:
             text=f"{today} failures ended as dead letters on {day} so far.",
             path="/admin/deadletters/deadlettergroup/",
         )
-    before = now - timedelta(days=settings.DLQ_MAX_AGE_DAYS)
-    expiring = int(sql.value(_EXPIRING, {"soon": before + WARNED_AHEAD, "before": before}))
+    since = _since(now)
+    soon = {"soon": since + WARNED_AHEAD, "since": since, "now": now, "ahead": WARNED_AHEAD}
+    expiring = int(sql.value(_EXPIRING, soon))
     if expiring:
         alerts.tell(
             "expiring",
@@ -117,24 +146,42 @@ def enforce(now: datetime) -> int:
     A round is bounded: what is left goes in the next one.
     """
     removed = 0
-    before = now - timedelta(days=settings.DLQ_MAX_AGE_DAYS)
-    for _ in range(FILES_A_ROUND):
-        due = _ids(_OVER_AGE, IN_A_FILE, before=before, now=now)
-        if not due:
-            excess = int(sql.value(_EXCESS)) - settings.DLQ_MAX_SIZE
-            due = _ids(_OVER_SIZE, min(excess, IN_A_FILE), now=now) if excess > 0 else []
-        if not due:
-            break
-        gone = archive(due, now)
-        removed += gone
-        if not gone:
-            break  # somebody works on them this moment
+    for find in (_over_age, _over_size):
+        due = find(now, IN_A_FILE * FILES_A_ROUND - removed)
+        for start in range(0, len(due), IN_A_FILE):
+            gone = archive(due[start : start + IN_A_FILE], now)
+            removed += gone
+            if not gone:
+                return removed  # somebody works on them this moment
     return removed
 
 
-def _ids(query: str, limit: int, **parameters: Any) -> list[int]:
-    found = sql.rows(query, {"kept": _KEPT, "limit": limit, **parameters})
-    return [int(row["id"]) for row in found]
+def _over_age(now: datetime, limit: int) -> list[int]:
+    return _ids(_OLDEST, limit, now, before=_since(now))
+
+
+def _over_size(now: datetime, limit: int) -> list[int]:
+    size = min(limit, int(sql.value(_EXCESS)) - settings.DLQ_MAX_SIZE)
+    if size <= 0:
+        return []
+    return _ids(_OLDEST, size, now) or _ids(_OLDEST_AND_BACK, size, now)
+
+
+def batch_in_hand(letter_id: int) -> int | None:
+    """Return the batch for whose sake a letter stays, if there is one."""
+    asked = {"letter": letter_id, "since": _since(timezone.now())}
+    found = sql.value(f"SELECT ({_IN_HAND} LIMIT 1) FROM dead_letters WHERE id = %(letter)s", asked)  # noqa: S608
+    return int(found) if found is not None else None
+
+
+def _since(now: datetime) -> datetime:
+    """Return before when a letter, or a batch that nobody runs, is too old."""
+    return now - timedelta(days=settings.DLQ_MAX_AGE_DAYS)
+
+
+def _ids(query: str, limit: int, now: datetime, before: datetime = _FOR_EVER) -> list[int]:
+    asked = {"limit": limit, "now": now, "before": before, "since": _since(now)}
+    return [int(row["id"]) for row in sql.rows(query, asked)]
 
 
 def archive(letter_ids: Collection[int], now: datetime) -> int:
@@ -153,7 +200,7 @@ def archive(letter_ids: Collection[int], now: datetime) -> int:
             {
                 "ids": [row["id"] for row in found],
                 "versions": [row["row_version"] for row in found],
-                "kept": _KEPT,
+                "since": _since(now),
             },
         )
         ids = [int(row["id"]) for row in held]
@@ -167,24 +214,33 @@ def archive(letter_ids: Collection[int], now: datetime) -> int:
 
 
 def _remove(ids: list[int], untouched: list[int], file: ArchiveFile, now: datetime) -> None:
-    LetterArchive.objects.create(
+    archived = LetterArchive.objects.create(
         name=file.name,
         sha256=file.sha256,
         key_id=file.key_id,
         letter_count=len(ids),
+        untouched_count=len(untouched),
         first_letter=ids[0],
         last_letter=ids[-1],
+        created_at=now,
     )
     sql.rows(_DELETE_PAYLOADS, {"ids": ids})
     gone = sql.rows(_DELETE, {"ids": ids})
     if len(gone) != len(ids):
         raise RuntimeError(f"{len(ids)} locked letters, {len(gone)} removed")
-    moves.note_many(ids, LetterAction.ARCHIVED, SYSTEM, file.name)
+    moves.note_many(ids, LetterAction.ARCHIVED, SYSTEM, file.name, {"archive_id": archived.pk})
     if untouched:
-        alerts.tell(
-            "expired",
-            key=f"expired:{now:%Y-%m-%d}",
-            title="Dead letters that nobody has looked at were archived",
-            text=f"{len(untouched)} or more. `manage.py restore_letters` brings them back.",
-            path="/admin/deadletters/deadlettergroup/",
-        )
+        _tell_untouched(now)
+
+
+def _tell_untouched(now: datetime) -> None:
+    """Alert of the day's first letter that nobody had looked at, of the tenth, the hundredth and so on."""
+    day = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    count = int(sql.value(_UNTOUCHED, {"day": day}))
+    alerts.tell(
+        "expired",
+        key=f"expired:{day:%Y-%m-%d}:{10 ** (len(str(count)) - 1)}",
+        title="Dead letters that nobody has looked at were archived",
+        text=f"{count} on {day:%Y-%m-%d} so far. The archive's page brings them back.",
+        path=ARCHIVE_PATH,
+    )

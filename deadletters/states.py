@@ -15,7 +15,8 @@ from django.db import models
 
 
 class LetterStatus(models.TextChoices):
-    NEW = "new", "New"  # the commit that ended the job; a replay that failed again; an effect is missing
+    # the commit that ended the job; a replay that failed again; an effect is missing; reopened
+    NEW = "new", "New"
     TRIAGED = "triaged", "Triaged"  # an operator said what kind of failure it is
     REMEDIATED = "remediated", "Remediated"  # something was done, with evidence; a validation went stale
     VALIDATED = "validated", "Validated"  # the checks passed or were overridden; a batch let it go
@@ -53,6 +54,7 @@ LETTER_TRANSITIONS: tuple[tuple[LetterStatus, LetterStatus], ...] = (
     (_L.VERIFYING, _L.NEW),  # the effect is missing
     # given up
     *((status, _L.DISCARDED) for status in (*BEFORE_REPLAY, _L.REPLAYING)),
+    (_L.DISCARDED, _L.NEW),  # taken back: reopened
 )
 
 
@@ -86,6 +88,7 @@ class LetterAction(models.TextChoices):
     NOT_VERIFIED = "not_verified", "Verification failed"
     RESOLVED = "resolved", "Resolved"
     DISCARDED = "discarded", "Discarded"
+    REOPENED = "reopened", "Reopened"
     REFUSED = "refused", "Refused"
     EDIT_REQUESTED = "edit_requested", "Edit requested"
     EDIT_REFUSED = "edit_refused", "Edit refused"
@@ -100,6 +103,15 @@ class GroupStatus(models.TextChoices):
     ACKNOWLEDGED = "acknowledged", "Acknowledged"  # an operator looks after it
     RESOLVED = "resolved", "Resolved"  # an operator says it is over; it reopens when it is not
     IGNORED = "ignored", "Ignored"  # an operator does not want to hear of it; it never reopens by itself
+
+
+_G = GroupStatus
+GROUP_TRANSITIONS: tuple[tuple[GroupStatus, GroupStatus], ...] = (
+    (_G.OPEN, _G.ACKNOWLEDGED),
+    *((status, _G.RESOLVED) for status in (_G.OPEN, _G.ACKNOWLEDGED, _G.IGNORED)),
+    *((status, _G.IGNORED) for status in (_G.OPEN, _G.ACKNOWLEDGED, _G.RESOLVED)),
+    *((status, _G.OPEN) for status in (_G.ACKNOWLEDGED, _G.RESOLVED, _G.IGNORED)),
+)
 
 
 class GroupAction(models.TextChoices):

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
@@ -75,27 +75,15 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).defer("payload")
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        delivery = self.get_object(request, object_id)
-        shown: dict[str, Any] = {}
-        if isinstance(delivery, Delivery):
-            shown = {
-                "title": f"{delivery.changelist_id[:80]}, version {delivery.review_version}",
-                "subtitle": None,
-                "delivery": delivery,
-                "history": digests.carrier_of(delivery).attempt_rows.order_by("-id")[:MAX_ATTEMPTS],
-                "told_with": _told_with([delivery])[delivery.pk],
-                "may_decide": delivery.status == DeliveryStatus.UNCERTAIN
-                and self.has_decide_permission(request),
-                "may_read": request.user.has_perm("reviews.view_all_files"),
-            }
-        return super().change_view(request, object_id, form_url, {**shown, **(extra_context or {})})
+    def page_context(self, request: HttpRequest, row: Delivery) -> dict[str, Any]:
+        return {
+            "title": f"{row.changelist_id[:80]}, version {row.review_version}",
+            "delivery": row,
+            "history": digests.carrier_of(row).attempt_rows.order_by("-id")[:MAX_ATTEMPTS],
+            "told_with": _told_with([row])[row.pk],
+            "may_decide": row.status == DeliveryStatus.UNCERTAIN and self.has_decide_permission(request),
+            "may_read": request.user.has_perm("reviews.view_all_files"),
+        }
 
     def has_decide_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("notifications.decide_delivery"))

@@ -9,6 +9,7 @@ from functools import lru_cache
 import structlog
 from django.conf import settings
 
+from criticizer import mail
 from criticizer.outbox import scaled
 from notifications.providers import registry
 from notifications.providers.archive import ArchiveConfig
@@ -31,7 +32,7 @@ _UNARCHIVED = UnarchivedMails()
 def from_settings() -> ProvidersConfig:
     """Return the providers' configuration as the settings have it now."""
     smtp = resend = postmark = None
-    provider = settings.MAIL_PROVIDER or ("smtp" if settings.SMTP_HOST else "maildir")
+    provider = mail.provider()
     if provider == "resend":
         resend = ResendConfig(
             settings.MAIL_FROM,

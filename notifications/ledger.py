@@ -27,7 +27,7 @@ from notifications import digests
 from notifications.digests import Closing
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Evidence
-from notifications.states import DeliveryStatus, SendOutcome
+from notifications.states import DOUBTFUL_DELIVERY, DeliveryStatus, SendOutcome
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ def read(delivery_id: int) -> Delivery:
 def may_have_happened(row: Delivery) -> bool:
     """Say whether an earlier attempt could have reached the recipient (004, 6.4)."""
     return (
-        row.status in {DeliveryStatus.SENDING, DeliveryStatus.RECONCILING}
+        row.status in DOUBTFUL_DELIVERY
         or bool(row.notification_id)
         or row.notified_at is not None
         or _attempts(row).filter(outcome__in=_OPEN_OUTCOMES).exists()

@@ -30,16 +30,6 @@ log = structlog.get_logger(__name__)
 LEASE_SECONDS = 180.0  # above the longest call of a provider; taken anew for each recipient
 _NAMESPACE = UUID("5b0f8f0e-6c4f-5e9e-9d38-1d2f7f0b7a11")  # fixed for ever, as that of deliveries
 
-_HOLD = """
-UPDATE outbox_messages SET started_at = now(), available_at = now() + make_interval(secs => %(lease)s)
- WHERE id = %(id)s AND lease_token = %(token)s RETURNING id"""
-_AGAIN = """
-UPDATE outbox_messages
-   SET available_at = now() + make_interval(secs => %(seconds)s), lease_token = NULL, started_at = NULL,
-       retry_count = retry_count + 1
- WHERE id = %(id)s AND lease_token = %(token)s"""
-_GONE = "DELETE FROM outbox_messages WHERE id = %(id)s AND lease_token = %(token)s"
-
 
 class _Lost(Exception):
     """Another worker has the message: it knows from `sent_to` who has the alert."""
@@ -47,23 +37,27 @@ class _Lost(Exception):
 
 def run_message(outbox_id: int, alert_id: int, token: str) -> None:
     """Send one alert to whoever has it not yet. The django-q2 task: never raises."""
-    lease = {"id": outbox_id, "token": UUID(token)}
+    lease = UUID(token)
 
     def hold() -> None:
-        if not sql.row(_HOLD, {**lease, "lease": outbox.scaled(LEASE_SECONDS)}):
-            raise _Lost
+        _kept(outbox.hold(outbox_id, lease, seconds=LEASE_SECONDS))
 
     try:
         seconds = send(alert_id, hold)
         if seconds is None:
-            sql.rows(_GONE, lease)
+            _kept(outbox.done(outbox_id, lease))
         else:
-            sql.rows(_AGAIN, {**lease, "seconds": outbox.scaled(seconds)})
+            _kept(outbox.put_back(outbox_id, lease, seconds=outbox.scaled(seconds), has_failed=True))
     except _Lost:
         log.info("operator_alert_taken", alert=alert_id)
     except Exception:
         # The lease runs out and the rest of the recipients get it then.
         log.exception("operator_alert_failed", alert=alert_id)
+
+
+def _kept(has_lease: bool) -> None:
+    if not has_lease:
+        raise _Lost
 
 
 def ensure() -> None:

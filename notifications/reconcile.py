@@ -31,11 +31,15 @@ from notifications.circuits import dependency_of
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Evidence, Provider, Question, capabilities_for
 from notifications.recipients import CHANNELS, split
-from notifications.states import DeliveryStatus, SendOutcome
+from notifications.states import (
+    DOUBTFUL_DELIVERY,
+    EVIDENCE,
+    UNSENT_DELIVERY,
+    DeliveryStatus,
+    SendOutcome,
+)
 
 log = structlog.get_logger(__name__)
-
-_EVIDENCE = (SendOutcome.ACCEPTED, SendOutcome.FOUND, SendOutcome.CONFIRMED)
 
 
 class Finding(Enum):
@@ -124,9 +128,7 @@ def settle(job_id: int, providers: Mapping[str, Provider], *, may_go_on: bool = 
     What is told in another job's message is decided with that.
     """
     left = 0
-    rows = Delivery.objects.filter(
-        job_id=job_id, status__in=[DeliveryStatus.SENDING, DeliveryStatus.RECONCILING]
-    )
+    rows = Delivery.objects.filter(job_id=job_id, status__in=DOUBTFUL_DELIVERY)
     for row in digests.carriers(rows):
         try:
             finding = settle_row(row, providers.get(split(row.recipient)[0]))
@@ -221,15 +223,12 @@ def audit_sent(
 
 
 def _without_evidence() -> QuerySet[Delivery]:
-    evidence = DeliveryAttempt.objects.filter(delivery=digests.evidence_key(), outcome__in=_EVIDENCE)
+    evidence = DeliveryAttempt.objects.filter(delivery=digests.evidence_key(), outcome__in=EVIDENCE)
     # The carrier is gone with its job: that is no sign of anything.
     is_lost = Q(digest__closed_at__isnull=False, digest__carrier__isnull=True)
     return Delivery.objects.exclude(is_lost).filter(
         Q(status=DeliveryStatus.SENT) & ~Exists(evidence)
-        | Q(
-            status__in=[DeliveryStatus.PENDING, DeliveryStatus.SENDING, DeliveryStatus.RECONCILING],
-            notified_at__isnull=False,
-        )
+        | Q(status__in=UNSENT_DELIVERY, notified_at__isnull=False)
     )
 
 

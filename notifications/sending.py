@@ -45,7 +45,7 @@ from notifications.preparing import prepare
 from notifications.providers.base import ABOUT_RECIPIENT, Message, Provider, capabilities_for
 from notifications.recipients import split, without_provider
 from notifications.reconcile import Audit, Finding, ask_again, audit_sent, settle
-from notifications.states import DeliveryStatus, SendOutcome
+from notifications.states import GIVEN_UP_DELIVERY, DeliveryStatus, SendOutcome
 from notifications.tally import Outcome, Step, Tally
 
 __all__ = [
@@ -70,7 +70,6 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 _MAX_ID = 512  # of the column
-_GIVEN_UP = (DeliveryStatus.SUPERSEDED, DeliveryStatus.CANCELLED, DeliveryStatus.ABANDONED)
 
 
 def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Callable[[], bool]) -> Outcome:
@@ -129,7 +128,7 @@ def _deliver_row(
         row = digests.turn(row)
     if row.status == DeliveryStatus.SENT:
         return Step.ALREADY_SENT
-    if row.status in _GIVEN_UP:
+    if row.status in GIVEN_UP_DELIVERY:
         return Step.GIVEN_UP
     if row.status == DeliveryStatus.FAILED:
         error_class = ErrorClass(row.error_class or ErrorClass.RECIPIENT_REJECTED)

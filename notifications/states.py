@@ -17,9 +17,13 @@ class DeliveryStatus(models.TextChoices):
     ABANDONED = "abandoned", "Abandoned"  # an operator gave it up; whether it arrived nobody knows
 
 
-UNSENT_DELIVERY = (DeliveryStatus.PENDING, DeliveryStatus.SENDING, DeliveryStatus.RECONCILING)
-
 _D = DeliveryStatus
+UNSENT_DELIVERY = (_D.PENDING, _D.SENDING, _D.RECONCILING)
+DOUBTFUL_DELIVERY = (_D.SENDING, _D.RECONCILING)  # an attempt of it may be out
+GIVEN_UP_DELIVERY = (_D.SUPERSEDED, _D.CANCELLED, _D.ABANDONED)
+# Nobody is at it any more: the partial index `deliveries_open` leaves these out.
+SETTLED_DELIVERY = (_D.SENT, _D.FAILED, *GIVEN_UP_DELIVERY)
+NOT_REQUIRED_DELIVERY = (_D.ABANDONED, _D.SUPERSEDED)  # its job succeeds without it
 DELIVERY_TRANSITIONS: tuple[tuple[DeliveryStatus, DeliveryStatus], ...] = (
     (_D.PENDING, _D.SENDING),
     (_D.SENDING, _D.SENT),
@@ -61,6 +65,7 @@ class SendOutcome(models.TextChoices):
     ABANDONED = "abandoned", "Abandoned by an operator"
 
 
+EVIDENCE = (SendOutcome.ACCEPTED, SendOutcome.FOUND, SendOutcome.CONFIRMED)  # of a message that arrived
 # Of an attempt that may have reached the recipient.
 DOUBTFUL = (SendOutcome.STARTED, SendOutcome.ACCEPTED, SendOutcome.AMBIGUOUS)
 

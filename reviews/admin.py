@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from criticizer.addresses import client_address
-from criticizer.admin import ReadOnlyAdmin, one_of, state_column, titled
+from criticizer.admin import ReadOnlyAdmin, fact, one_of, state_column, titled
 from criticizer.cells import chip, fill
 from criticizer.keyset import KeysetAdmin
 from criticizer.search import SearchGrammar
@@ -79,31 +79,20 @@ class ReviewJobAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     def view_on_site(self, job: ReviewJob) -> str:
         return reverse("reviews:detail", args=[job.pk])
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        """Show the job with its stages, attempts, findings, coverage and deliveries, each bounded."""
-        job = self.get_object(request, object_id)
-        if isinstance(job, ReviewJob):
-            scope = scope_of(request.user)
-            extra_context = {
-                "title": f"Review of {job.changelist_id[:80]}, version {job.review_version}",
-                "subtitle": None,
-                "job": job,
-                "stages": stages_of(job, scope),
-                "results": results_of(job, scope),
-                "letters": job.dead_letters.order_by("-id")[:20],
-                "events": job.events.order_by("-id")[:50],
-                "may_read_message": message_preview.may_read(request.user),
-                "may_accept_late": request.user.has_perm("reviews.accept_late")
-                and not pipeline.why_not_acceptable(job.pk),
-                **(extra_context or {}),
-            }
-        return super().change_view(request, object_id, form_url, extra_context)
+    def page_context(self, request: HttpRequest, row: ReviewJob) -> dict[str, Any]:
+        """Return the job with its stages, attempts, findings, coverage and deliveries, each bounded."""
+        scope = scope_of(request.user)
+        return {
+            "title": f"Review of {row.changelist_id[:80]}, version {row.review_version}",
+            "job": row,
+            "stages": stages_of(row, scope),
+            "results": results_of(row, scope),
+            "letters": row.dead_letters.order_by("-id")[:20],
+            "events": row.events.order_by("-id")[:50],
+            "may_read_message": message_preview.may_read(request.user),
+            "may_accept_late": request.user.has_perm("reviews.accept_late")
+            and not pipeline.why_not_acceptable(row.pk),
+        }
 
     def get_urls(self) -> list[Any]:
         accept = self.admin_site.admin_view(self.accept_late_view)
@@ -222,8 +211,9 @@ class ArtifactAdmin(ReadOnlyAdmin):
     search_help_text = "A changelist, exactly."
     ordering = ("-id",)
     fields = readonly_fields = (
-        "job", "kind", "is_raw", "name", "size_bytes", "created_at", "expires_at", "deleted_at",
-        "key_id", "checked_at", "fault",
+        "job", "kind", "contents", fact("size_bytes", "bytes"), fact("created_at", "written"),
+        fact("expires_at", "kept until"), fact("checked_at", "checked"), fact("deleted_at", "deleted"),
+        "fault", fact("key_id", "key"), fact("name", "name", "whole path"),
     )  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -240,20 +230,10 @@ class ArtifactAdmin(ReadOnlyAdmin):
         view = never_cache(self.content_view)
         return [path("<int:pk>/content/", view, name="reviews_artifact_content"), *super().get_urls()]
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        artifact = self.get_object(request, object_id)
-        address = ""
-        if isinstance(artifact, Artifact) and artifact_reading.may_read(artifact, request.user):
-            address = reverse("admin:reviews_artifact_content", args=[artifact.pk])
-        return super().change_view(
-            request, object_id, form_url, {"content_address": address, **(extra_context or {})}
-        )
+    def page_context(self, request: HttpRequest, row: Artifact) -> dict[str, Any]:
+        may_read = artifact_reading.may_read(row, request.user)
+        address = reverse("admin:reviews_artifact_content", args=[row.pk]) if may_read else ""
+        return {"content_address": address}
 
     def content_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Show an artifact's text to those who may read it; both outcomes leave an audit row."""
@@ -296,7 +276,10 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     search_fields = ("name",)
     ordering = ("name",)
     actions = ("revoke",)
-    fields = ("name", "role", "prefixes", "prefix", "state", "created_at", "last_used_at", "revoked_at")
+    fields = (
+        "name", "state", "role", fact("prefix", "begins with", "path"), fact("created_at", "made"),
+        fact("last_used_at", "last used"), fact("revoked_at", "revoked"), "prefixes",
+    )  # fmt: skip
     readonly_fields = ("state",)
 
     @admin.display(description="state")

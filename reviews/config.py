@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from django.conf import settings
@@ -14,7 +15,7 @@ from notifications.recipients import normalise
 from reviews.models import AllowListEntry
 from reviews.reviewers.model import LlmConfig
 from reviews.sources.allowlist import AllowList, effective
-from reviews.sources.fetcher import SecurityViolation
+from reviews.sources.enforcement import SecurityViolation
 from reviews.sources.p4client import PerforceConfig
 from reviews.sources.registry import SourcesConfig
 
@@ -55,16 +56,22 @@ def allow_list() -> AllowList:
 
     Raises PermanentFailure CONFIG_INVALID when a stored row is no valid line: fail closed.
     """
-    rows = [
+    rows = tuple(
         ("-" if entry.kind == AllowListEntry.Kind.EXCLUDE else "") + entry.pattern
         for entry in AllowListEntry.objects.order_by("position", "id")
-    ]
+    )
     try:
-        return effective(AllowList(settings.DEPOT_ALLOW_LIST), rows)
+        return _parsed(tuple(settings.DEPOT_ALLOW_LIST), rows)
     except ValueError as error:
         raise PermanentFailure(
             ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, f"an allow-list entry is not valid: {error}"
         ) from error
+
+
+@lru_cache(maxsize=8)
+def _parsed(ceiling: tuple[str, ...], rows: tuple[str, ...]) -> AllowList:
+    """Return the same object for the same lines: they are read each time, and parsed once."""
+    return effective(AllowList(ceiling), rows)
 
 
 def default_recipients() -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from criticizer.failures import Failure, Waiting
 from criticizer.locks import Lock
 from notifications import config, sampling, sending
 from notifications.providers.base import Evidence, Provider
+from notifications.states import DOUBTFUL_DELIVERY, SETTLED_DELIVERY
 from reviews import decided
 from reviews.executor import HEARTBEAT
 from reviews.pipeline.base import ACTIVE
@@ -121,16 +122,17 @@ def _audit(providers: Mapping[str, Provider], *, is_whole: bool) -> Report:
 
 # Jobs that have ended and whose deliveries have not. In random order: rows that cannot be settled
 # now must not keep the others waiting. What a dead-lettered job has not begun waits for its replay.
+_SETTLED, _DOUBTFUL = sql.one_of(SETTLED_DELIVERY), sql.one_of(DOUBTFUL_DELIVERY)
 _LEFT_OPEN = f"""
 SELECT * FROM (
   SELECT DISTINCT d.job_id, j.status,
          NOT EXISTS (SELECT 1 FROM jobs n WHERE n.changelist_id = j.changelist_id
                         AND n.review_version > j.review_version) AS newest
     FROM deliveries d JOIN jobs j ON j.id = d.job_id
-   WHERE NOT (d.status IN ('sent', 'failed', 'superseded', 'cancelled', 'abandoned'))
+   WHERE NOT (d.status IN {_SETTLED})
      AND d.status <> 'uncertain' AND j.status NOT IN {ACTIVE}
      AND (j.status = 'succeeded'
-          OR d.status IN ('sending', 'reconciling')
+          OR d.status IN {_DOUBTFUL}
              AND d.updated_at < now() - make_interval(secs => %(grace)s))) open
  ORDER BY random() LIMIT %(limit)s"""  # noqa: S608
 

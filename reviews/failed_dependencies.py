@@ -1,36 +1,47 @@
-"""What a failed stage of a job needs from outside, by the names that circuits have."""
+"""What a replay of a job needs from outside, by the names that circuits have."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from criticizer import sql
+from criticizer import mail, sql
 from criticizer.dependencies import name_of
 from deadletters.results import Failed
 from notifications import config as notification_config
 from notifications.recipients import CHANNELS, without_provider
+from notifications.states import GIVEN_UP_DELIVERY, DeliveryStatus
 from reviews import config
 from reviews.states import Stage
 
 MAX_NAMES = 20  # of one job: it may have hundreds of recipients
 
-_UNSENT = """
+_UNSENT = f"""
 SELECT job_id, recipient FROM deliveries
- WHERE job_id = ANY(%(jobs)s) AND status NOT IN ('sent', 'superseded', 'cancelled', 'abandoned')
- ORDER BY job_id, id"""
+ WHERE job_id = ANY(%(jobs)s) AND status NOT IN {sql.one_of((DeliveryStatus.SENT, *GIVEN_UP_DELIVERY))}
+ ORDER BY job_id, id"""  # noqa: S608
 
 
-def dependencies_of(failed: Sequence[Failed]) -> dict[int, list[str]]:
-    """Return, by job, the dependencies of its failed stage, without repetition."""
+# Of a whole run: also those who have no delivery yet.
+_UNTOLD = f"""
+SELECT j.id AS job_id, r.recipient
+  FROM jobs j, jsonb_array_elements_text(j.recipients) WITH ORDINALITY AS r (recipient, place)
+ WHERE j.id = ANY(%(jobs)s) AND NOT EXISTS (
+         SELECT FROM deliveries d WHERE d.job_id = j.id AND d.recipient = r.recipient
+            AND d.status IN {sql.one_of((DeliveryStatus.SENT, *GIVEN_UP_DELIVERY))})
+ ORDER BY j.id, r.place"""  # noqa: S608
+
+
+def dependencies_of(failed: Sequence[Failed], *, restarted: Collection[int] = ()) -> dict[int, list[str]]:
+    """Return, by job, the dependencies of its failed stage, without repetition.
+
+    Of the jobs in `restarted` those of all stages: they begin with the fetch.
+    """
     names: dict[int, list[str]] = {one.job_id: [] for one in failed}
-    fetching = [one.job_id for one in failed if one.stage == Stage.FETCH]
-    telling = [one.job_id for one in failed if one.stage == Stage.NOTIFY]
-    for one in failed:
-        if one.stage == Stage.LLM and settings.LLM_PROVIDER != "none":
-            names[one.job_id].append(config.model_dependency())
+    fetching = [one.job_id for one in failed if one.stage == Stage.FETCH or one.job_id in restarted]
+    reviewing = [one.job_id for one in failed if one.stage == Stage.LLM or one.job_id in restarted]
     if fetching:
         # git is local: nothing to protect, and nothing to ask.
         for row in sql.rows(
@@ -38,8 +49,12 @@ def dependencies_of(failed: Sequence[Failed]) -> dict[int, list[str]]:
             {"jobs": fetching},
         ):
             names[row["id"]].append(config.perforce_dependency())
-    if telling:
-        for row in sql.rows(_UNSENT, {"jobs": telling}):
+    if settings.LLM_PROVIDER != "none":
+        for job_id in reviewing:
+            names[job_id].append(config.model_dependency())
+    telling = [one.job_id for one in failed if one.stage == Stage.NOTIFY and one.job_id not in restarted]
+    for query, jobs in ((_UNSENT, telling), (_UNTOLD, list(restarted))):
+        for row in sql.rows(query, {"jobs": jobs}) if jobs else ():
             name = of_recipient(row["recipient"])
             known = names[row["job_id"]]
             if name not in known and len(known) < MAX_NAMES:
@@ -69,7 +84,7 @@ def source_of(job_id: int, stage: str, changelist_id: str, delivery_id: object =
 def why_not_configured(name: str) -> str:
     """Return what to set, where a channel's dependency has no provider to be reached by; "" when it has."""
     kind, _, rest = name.partition(":")
-    channel = {"maildir": "mail"}.get(rest, rest.partition(":")[0])
+    channel = {mail.MAILDIR: "mail"}.get(rest, rest.partition(":")[0])
     if kind != "provider" or channel not in CHANNELS or channel in notification_config.providers():
         return ""
     return without_provider(channel, notification_config.problems().get(channel, ""))
@@ -80,9 +95,6 @@ def of_recipient(recipient: str) -> str:
     channel, _, address = recipient.partition(":")
     if channel == "webhook":
         return name_of("provider", channel, urlsplit(address).netloc)
-    if (
-        channel == "mail"
-        and (settings.MAIL_PROVIDER or ("smtp" if settings.SMTP_HOST else "maildir")) == "maildir"
-    ):
-        return name_of("provider", "maildir")
+    if channel == "mail" and mail.provider() == mail.MAILDIR:
+        return name_of("provider", mail.MAILDIR)
     return name_of("provider", channel)

@@ -26,7 +26,7 @@ from criticizer import outbox, sql
 from reviews import intake
 from reviews.intake import IntakeOutcome, ReviewRequest
 from reviews.models import SourceEvent
-from reviews.pipeline.base import ACTIVE
+from reviews.pipeline.base import ACTIVE, WAITING
 
 log = structlog.get_logger(__name__)
 
@@ -227,8 +227,8 @@ def _has_not_begun_to_read(job_id: int) -> bool:
         sql.row(
             f"""
             SELECT s.id FROM stage_runs s JOIN jobs j ON j.id = s.job_id
-             WHERE s.job_id = %(job)s AND s.stage = 'fetch' AND s.status IN ('pending', 'retry_wait')
-               AND j.status IN {ACTIVE} FOR UPDATE OF s""",  # noqa: S608  the state list only
+             WHERE s.job_id = %(job)s AND s.stage = 'fetch' AND s.status IN {WAITING}
+               AND j.status IN {ACTIVE} FOR UPDATE OF s""",  # noqa: S608  state lists only
             {"job": job_id},
         )
     )

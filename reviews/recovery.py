@@ -14,18 +14,16 @@ from django.utils.module_loading import import_string
 
 from criticizer import dependencies, sql
 from criticizer.failures import Failure
-from criticizer.redaction import clean
 from criticizer.states import CircuitState
 from deadletters.results import Change, Check, DataField, Failed
-from reviews import artifacts, changes, config, editing, pipeline
+from notifications.states import DOUBTFUL_DELIVERY, EVIDENCE
+from reviews import allowed, config, editing, pipeline, probing
 from reviews.audience import told
 from reviews.failed_dependencies import dependencies_of, why_not_configured
 from reviews.models import Artifact, ReviewJob
-from reviews.sources.fetcher import ChangeFetcher, SecurityViolation
-from reviews.sources.registry import source_for
 from reviews.states import ACTIVE_JOB, Stage
 
-_FACTS = """
+_FACTS = f"""
 SELECT j.id, j.changelist_id, j.review_version, j.status, n.version AS newer, n.active AS newer_active,
        a.artifact, coalesce(d.sent, 0) AS sent, coalesce(d.unsent, 0) AS unsent,
        coalesce(d.uncertain, 0) AS uncertain, coalesce(d.in_doubt, 0) AS in_doubt
@@ -41,12 +39,12 @@ SELECT j.id, j.changelist_id, j.review_version, j.status, n.version AS newer, n.
     SELECT count(*) FILTER (WHERE e.status = 'sent') AS sent,
            count(*) FILTER (WHERE e.status IN ('pending', 'failed')) AS unsent,
            count(*) FILTER (WHERE e.status = 'uncertain') AS uncertain,
-           count(*) FILTER (WHERE e.status IN ('sending', 'reconciling')) AS in_doubt
+           count(*) FILTER (WHERE e.status IN {sql.one_of(DOUBTFUL_DELIVERY)}) AS in_doubt
       FROM deliveries e WHERE e.job_id = j.id) d ON true
- WHERE j.id = ANY(%(jobs)s)"""
+ WHERE j.id = ANY(%(jobs)s)"""  # noqa: S608
 
 # Who does not want a message has no delivery: events of the job say who, the others are `wanting` one.
-_EFFECTS = """
+_EFFECTS = f"""
 SELECT j.status,
        (SELECT s.status FROM stage_runs s WHERE s.job_id = j.id AND s.stage = 'fetch') AS fetch,
        (SELECT s.status FROM stage_runs s WHERE s.job_id = j.id AND s.stage = 'llm') AS llm,
@@ -65,8 +63,8 @@ SELECT j.status,
            AND EXISTS (SELECT FROM delivery_attempts t
                         WHERE t.delivery_id = coalesce(
                                 (SELECT g.carrier_id FROM digests g WHERE g.id = d.digest_id), d.id)
-                          AND t.outcome IN ('accepted', 'found', 'confirmed'))) AS proven
-  FROM jobs j WHERE j.id = %(job)s"""
+                          AND t.outcome IN {sql.one_of(EVIDENCE)})) AS proven
+  FROM jobs j WHERE j.id = %(job)s"""  # noqa: S608
 
 _CIRCUITS = "SELECT name, state, needs_call FROM circuits WHERE name = ANY(%(names)s)"
 
@@ -90,40 +88,33 @@ class JobRecovery:
         """Return, by job, what the rows alone say about a replay now; None: from where is not decided."""
         stages = {one.job_id: one.stage for one in failed}
         found = sql.rows(_FACTS, {"jobs": list(stages), "active": [status.value for status in ACTIVE_JOB]})
-        needed = dependencies_of(failed)
+        restarted = _restarted(failed, restart)
+        needed = dependencies_of(failed, restarted=restarted)
         circuits = self._circuits({name for names in needed.values() for name in names})
-        checks = {
-            job["id"]: [
-                *_of_job(job),
-                _of_artifact(job, stages[job["id"]], restart=restart),
-                _of_deliveries(job),
-                *(_advised(circuits[name]) for name in needed[job["id"]]),
-            ]
-            for job in found
-        }
+        checks = {}
+        for job in found:
+            source = self._source(job, circuits) if job["id"] in restarted else None
+            artifact = _of_artifact(job, stages[job["id"]], source, is_decided=restart is not None)
+            others = [_of_deliveries(job), *(_advised(circuits[name]) for name in needed[job["id"]])]
+            # A circuit that it depends on says more.
+            rest = [artifact, *others] if artifact.ok or artifact.is_hard else [*others, artifact]
+            checks[job["id"]] = [*_of_job(job), *rest]
         gone = Check("job", False, "the job does not exist any more", is_hard=True)
         return {job_id: checks.get(job_id, [gone]) for job_id in stages}
 
-    def circuits(self, failed: Sequence[Failed]) -> list[Check]:
-        """Return whether the circuits that the failed stages need let calls pass."""
-        needed = dependencies_of(failed)
+    def circuits(self, failed: Sequence[Failed], *, restart: bool | None) -> list[Check]:
+        """Return whether the circuits that a replay needs let calls pass."""
+        needed = dependencies_of(failed, restarted=_restarted(failed, restart))
         return list(self._circuits({name for names in needed.values() for name in names}).values())
 
-    def answers(self, failed: Sequence[Failed]) -> dict[int, list[Check]]:
+    def answers(self, failed: Sequence[Failed], *, restart: bool | None) -> dict[int, list[Check]]:
         """Return, by job, what harmless questions to its dependencies say; each is asked once."""
-        needed = dependencies_of(failed)
+        needed = dependencies_of(failed, restarted=_restarted(failed, restart))
         return {job_id: [self._answers(name) for name in names] for job_id, names in needed.items()}
 
-    def probe(self, failed: Failed) -> list[Check]:
+    def probe(self, failed: Failed, *, restart: bool | None) -> list[Check]:
         """Return what can be asked harmlessly about this very job: its artifact, its paths."""
-        if failed.stage == Stage.FETCH:
-            return [self._allowed(failed.job_id)]
-        if failed.stage == Stage.LLM:
-            trouble = artifacts.trouble(failed.job_id, Artifact.Kind.CHANGE)
-            opens = "the change artifact opens" if not trouble else f"{trouble}: restart from the first stage"
-            # It can be fetched again: whoever replays chooses a restart then.
-            return [Check("artifact opens", True, opens)]
-        return []
+        return probing.probe(failed, restart=restart)
 
     def replay(self, job_id: int, stage: str, *, restart: bool) -> bool:
         """Put the job back to work inside the caller's transaction; False when it cannot be."""
@@ -182,7 +173,7 @@ class JobRecovery:
             return Check(
                 title, True, f"{words}, but {name} answers: a replay waits its turn at no cost of attempts"
             )
-        return Check(title, False, words)
+        return Check(title, False, words, is_waited_for=state == CircuitState.OPEN)
 
     def _answers(self, name: str) -> Check:
         """Ask a dependency harmlessly, where there is a way to, once."""
@@ -190,18 +181,22 @@ class JobRecovery:
             self._asked[name] = _ask(name)
         return self._asked[name]
 
-    def _allowed(self, job_id: int) -> Check:
-        """List the change, reading no content, and look at each path with the allow-list as it is now."""
-        changelist_id = ReviewJob.objects.values_list("changelist_id", flat=True).get(pk=job_id)
-        denied: list[SecurityViolation] = []
-        try:
-            source = source_for(changelist_id, config.sources())
-            files = ChangeFetcher(source, config.allow_list(), denied.append).look(changelist_id)
-        except Failure as failure:
-            return Check("allow-list", False, _words(failure))
-        return Check(
-            "allow-list", True, f"all {files} paths of the change are allowed, and listed by its source"
-        )
+    def _source(self, job: Mapping[str, Any], circuits: Mapping[str, Check]) -> Check:
+        """Return whether a change can be fetched, as far as its source's circuit and answers tell."""
+        if job["changelist_id"].startswith("git:"):
+            return Check("source", True, "its repository is local")
+        name = config.perforce_dependency()
+        asked = self._asked.get(name)
+        return circuits[name] if asked is None or not circuits[name].ok else asked
+
+
+def _restarted(failed: Sequence[Failed], restart: bool | None) -> set[int]:
+    """Return the jobs whose replay begins with the fetch: as chosen, or as nothing else can work."""
+    if restart is not None:
+        return {one.job_id for one in failed} if restart else set()
+    reviewing = {one.job_id for one in failed if one.stage == Stage.LLM}
+    kept = Artifact.objects.filter(job_id__in=reviewing, kind=Artifact.Kind.CHANGE, deleted_at=None)
+    return reviewing - set(kept.values_list("job_id", flat=True))
 
 
 def _of_job(job: dict[str, Any]) -> list[Check]:
@@ -222,14 +217,29 @@ def _of_job(job: dict[str, Any]) -> list[Check]:
     return [*checks, Check("version", True, "no newer version exists")]
 
 
-def _of_artifact(job: dict[str, Any], stage: str, *, restart: bool | None) -> Check:
-    if stage != Stage.LLM or restart:
-        return Check("artifact", True, "the change is read from its source, or not needed any more")
-    if job["artifact"]:
-        return Check("artifact", True, "the fetched change is still there")
-    words = "the change artifact has expired; restart from the first stage instead"
-    # Where nobody has decided yet: it can be fetched again.
-    return Check("artifact", restart is None, words, is_hard=True)
+def _of_artifact(job: dict[str, Any], stage: str, source: Check | None, *, is_decided: bool) -> Check:
+    """Return whether the replay will have its change. `source`: where it is fetched again from."""
+    if source is None:
+        if stage != Stage.LLM:
+            is_read = stage == Stage.FETCH
+            words = "the change is read from its source" if is_read else "the fetched change is not needed"
+            return Check("artifact", True, words)
+        if job["artifact"]:
+            return Check("artifact", True, "the fetched change is still there")
+        words = "the change artifact has expired; restart from the first stage instead"
+        return Check("artifact", False, words, is_hard=True)
+    if job["artifact"] or stage == Stage.FETCH:
+        return Check("artifact", True, "the change is fetched again")
+    if not source.ok:
+        words = f"the change artifact has expired, and cannot be fetched again now: {source.message}"
+        return Check("artifact", False, words, is_waited_for=source.is_waited_for)
+    words = "the change artifact has expired and will be fetched again"
+    if not is_decided:
+        words = (
+            "the change artifact has expired: only a restart from the first stage can work,"
+            " which fetches it again"
+        )
+    return Check("artifact", True, f"{words}: {source.message}")
 
 
 def _of_deliveries(job: dict[str, Any]) -> Check:
@@ -271,12 +281,8 @@ def _ask(name: str) -> Check:
     try:
         probe(name)
     except Failure as failure:
-        return Check(title, False, f"{name}: {_words(failure)}")
+        return Check(title, False, f"{name}: {probing.words_of(failure)}")
     return Check(title, True, f"{name} answers, and takes our credentials")
-
-
-def _words(failure: Failure) -> str:
-    return clean(failure.detail or str(failure.error_class), 300)
 
 
 def _of_stage(facts: dict[str, Any], stage: str) -> Check:
@@ -305,7 +311,7 @@ def _reviewed(facts: dict[str, Any]) -> Check:
 def _files_of(job_id: int) -> int | None:
     """Return how many files the fetched change has, None when it cannot be read any more."""
     try:
-        return len(changes.from_json(artifacts.load(job_id, Artifact.Kind.CHANGE)).files)
+        return len(allowed.fetched(job_id).files)
     except Failure:
         return None
 

@@ -30,9 +30,9 @@ class JobStatus(models.TextChoices):
 
 
 ACTIVE_JOB = (JobStatus.QUEUED, JobStatus.IN_PROGRESS, JobStatus.RETRYABLE_FAILED)
-FINAL_JOB = tuple(status for status in JobStatus if status not in ACTIVE_JOB)
+# Ended from outside the workers, one of which may still be at it (`pipeline.endings`).
+ENDED_JOB = (JobStatus.TIMED_OUT, JobStatus.CANCELLED, JobStatus.SUPERSEDED)
 
-_ENDINGS = (JobStatus.DEAD_LETTERED, JobStatus.TIMED_OUT, JobStatus.CANCELLED, JobStatus.SUPERSEDED)
 JOB_TRANSITIONS: tuple[tuple[JobStatus, JobStatus], ...] = (
     (JobStatus.QUEUED, JobStatus.IN_PROGRESS),
     (JobStatus.IN_PROGRESS, JobStatus.RETRYABLE_FAILED),
@@ -40,7 +40,7 @@ JOB_TRANSITIONS: tuple[tuple[JobStatus, JobStatus], ...] = (
     (JobStatus.IN_PROGRESS, JobStatus.SUCCEEDED),
     (JobStatus.DEAD_LETTERED, JobStatus.QUEUED),
     (JobStatus.TIMED_OUT, JobStatus.QUEUED),  # an operator accepts its late result
-    *((before, after) for before in ACTIVE_JOB for after in _ENDINGS),
+    *((before, after) for before in ACTIVE_JOB for after in (JobStatus.DEAD_LETTERED, *ENDED_JOB)),
 )
 
 
@@ -49,9 +49,12 @@ class StageStatus(models.TextChoices):
     RUNNING = "running", "Running"  # claimed under a lease
     RETRY_WAIT = "retry_wait", "Waiting to retry"  # failed, due again at next_attempt_at
     SUCCEEDED = "succeeded", "Succeeded"  # its result is recorded
-    FAILED = "failed", "Failed"  # not retryable, or the budget is gone
+    FAILED = "failed", "Failed"  # not retryable, the budget is gone, or a replay missed its deadline
     CANCELLED = "cancelled", "Cancelled"  # its job ended first
 
+
+WAITING_STAGE = (StageStatus.PENDING, StageStatus.RETRY_WAIT)  # for a worker
+UNFINISHED_STAGE = (StageStatus.PENDING, StageStatus.RUNNING, StageStatus.RETRY_WAIT)
 
 STAGE_TRANSITIONS: tuple[tuple[StageStatus, StageStatus], ...] = (
     (StageStatus.PENDING, StageStatus.RUNNING),
@@ -59,15 +62,14 @@ STAGE_TRANSITIONS: tuple[tuple[StageStatus, StageStatus], ...] = (
     (StageStatus.RUNNING, StageStatus.SUCCEEDED),
     (StageStatus.RUNNING, StageStatus.RETRY_WAIT),
     (StageStatus.RUNNING, StageStatus.FAILED),
+    (StageStatus.PENDING, StageStatus.FAILED),  # its replay missed the deadline
+    (StageStatus.RETRY_WAIT, StageStatus.FAILED),
     (StageStatus.RUNNING, StageStatus.PENDING),
     (StageStatus.FAILED, StageStatus.PENDING),
     (StageStatus.SUCCEEDED, StageStatus.PENDING),
     (StageStatus.CANCELLED, StageStatus.PENDING),
     (StageStatus.CANCELLED, StageStatus.SUCCEEDED),  # its late result was accepted
-    *(
-        (before, StageStatus.CANCELLED)
-        for before in (StageStatus.PENDING, StageStatus.RUNNING, StageStatus.RETRY_WAIT)
-    ),
+    *((before, StageStatus.CANCELLED) for before in UNFINISHED_STAGE),
 )
 
 

@@ -24,6 +24,7 @@ from deadletters.models import DeadLetter, DeadLetterEvent, DeadLetterGroup, Dea
 from deadletters.states import OPEN_LETTER, Category, LetterAction, LetterStatus
 from notifications.models import Delivery, DeliveryAttempt, Suppression
 from notifications.states import DeliveryStatus
+from reviews import artifacts, changes
 from reviews.models import (
     AllowListEntry,
     ApiKey,
@@ -34,6 +35,8 @@ from reviews.models import (
     ReviewJob,
     StageRun,
 )
+from reviews.pipeline import StageClaim
+from reviews.sources.base import Action, Change, ChangeStatus, FileChange
 from reviews.states import ACTIVE_JOB, STAGE_ORDER, AttemptOutcome, JobStatus, Stage, StageStatus
 
 PASSWORD = "correct horse battery staple"
@@ -198,6 +201,15 @@ class ArtifactFactory(_Row):
     sha256 = "0" * 64
     size_bytes = 1
     expires_at = factory.LazyFunction(lambda: _now() + timedelta(days=7))
+
+
+def stored_change(job: ReviewJob, *paths: str) -> Artifact:
+    """Keep a fetched change that adds these files, as the stage fetch does; one file by default."""
+    files = tuple(FileChange(path, Action.ADD, new_text="text\n") for path in paths or ("//depot/main/a.py",))
+    made = Change(job.changelist_id, "perforce", "ann", "", ChangeStatus.SUBMITTED, 0, "", files)
+    claim = StageClaim(1, uuid.uuid4(), 1, Stage.FETCH, 1, 5, 1, job.pk, job.changelist_id, 1)
+    artifacts.store(claim, Artifact.Kind.CHANGE, changes.to_json(made)).save()
+    return Artifact.objects.filter(job=job).latest("id")
 
 
 class ApiKeyFactory(_Row):

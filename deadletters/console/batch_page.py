@@ -104,7 +104,9 @@ def failures_of(batch: ReplayBatch) -> list[dict[str, Any]]:
 def facts_of(batch: ReplayBatch) -> dict[str, Any]:
     """Return what the list of a batch's facts shows (replaybatch/_facts.html)."""
     return {
+        "makers": ", ".join(name for name in batches.makers(batch) if name != batch.requested_by),
         "chosen_by": chosen_by(batch),
+        "chosen_address": chosen_address(batch),
         "evidence_link": safe_link(batch.evidence_link),
         "approval": approval_of(batch),
         "failures": failures_of(batch),
@@ -116,9 +118,21 @@ def chosen_by(batch: ReplayBatch) -> str:
     if groups := batch.filter.get("groups"):
         numbers = ", ".join(str(number) for number in list(groups)[:20])
         return f"all open letters of group{'s' if len(groups) != 1 else ''} {numbers}"
-    if query := str(batch.filter.get("q", "")):
-        return query
-    return "picked from the list"
+    query, picked = str(batch.filter.get("q", "")), batch.filter.get("picked")
+    if picked:
+        letters = f"{picked} letter{'s' if picked != 1 else ''}"
+        return f"{letters} picked by hand from {f'the list of {query}' if query else 'the list'}"
+    return query or ("every letter of the list" if picked == 0 else "picked from the list")
+
+
+def chosen_address(batch: ReplayBatch) -> str:
+    """Return where the list shows what was searched for, closed letters as well; "" where nothing was."""
+    query = str(batch.filter.get("q", ""))
+    if groups := batch.filter.get("groups"):
+        query = f"group:{','.join(str(number) for number in list(groups)[:20])}"
+    if not query:
+        return ""
+    return reverse("admin:deadletters_deadletter_changelist", query={"q": query, "by": "all"})
 
 
 def label_of(verdict: str) -> str:

@@ -6,8 +6,6 @@ survives a reload, and shows what became of every letter. `batches` writes the s
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +14,9 @@ from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.dateparse import parse_datetime
@@ -32,6 +30,7 @@ from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.reauth import is_recent
 from criticizer.search import SearchGrammar, age, exact
 from deadletters import batches
+from deadletters.console import live
 from deadletters.console.asking import PageAdmin, say
 from deadletters.console.batch_page import (
     approval_of,
@@ -50,7 +49,6 @@ from deadletters.models import ReplayBatch
 from deadletters.results import Result
 from deadletters.states import BatchStatus
 
-LIVE_SECONDS = 2
 _S = BatchStatus
 
 
@@ -175,7 +173,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         pace_form: PaceForm | None = None,
         is_changed: bool = False,
     ) -> HttpResponse:
-        live = self._live_context(request, batch)
+        parts = self._live_context(request, batch)
         is_paced = self.may_replay(request) and batch.status in _PACED
         here = reverse("admin:deadletters_replaybatch_change", args=[batch.pk])
         context = {
@@ -195,10 +193,10 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             **facts_of(batch),
             "events": events_of(batch),
             "pace_form": (pace_form or PaceForm(initial=pace_of(batch))) if is_paced else None,
-            "live_have": _digest(_live_html(request, live)),
+            "live_have": live.digest(live.drawn(request, _LIVE, parts)),
             "live_query": urlencode({name: request.GET.get(name, "") for name in ("outcome", "after")}),
-            "live_seconds": LIVE_SECONDS if batch.status == _S.RUNNING else 0,
-            **live,
+            "live_seconds": live.LIVE_SECONDS if batch.status == _S.RUNNING else 0,
+            **parts,
         }
         template = "admin/deadletters/replaybatch/change_form.html"
         return TemplateResponse(request, template, context, status=409 if is_changed else 200)
@@ -221,7 +219,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             for decision in DECISIONS.values()
             if batch.status in decision.offered
             and request.user.has_perm(decision.permission)
-            and not (decision.name == "approve" and batch.requested_by == request.user.get_username())
+            and not _why_not(request, batch, decision)
         ]
 
     def live_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
@@ -232,13 +230,8 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         batch = get_object_or_404(ReplayBatch, pk=batch_id)
-        html = _live_html(request, self._live_context(request, batch))
-        have = _digest(html)
-        answer = HttpResponse(status=204) if request.GET.get("have") == have else HttpResponse(html)
-        answer["X-Live-Have"] = have
-        if batch.status == _S.RUNNING:
-            answer["X-Live-Next"] = str(LIVE_SECONDS)
-        return answer
+        html = live.drawn(request, _LIVE, self._live_context(request, batch))
+        return live.answer(request, html, goes_on=batch.status == _S.RUNNING)
 
     def csv_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
         """Return what became of every letter as a table (RFC 4180), safe for spreadsheets."""
@@ -264,14 +257,15 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             return self._page(request, batch, form, is_changed=True)
         if not form.is_valid():
             return self._page(request, batch, form)
-        actor = request.user.get_username()
-        result = batches.configure(batch.pk, actor=actor, row_version=batch.row_version, **form.cleaned_data)
-        if result.ok and request.POST.get("do") == "check":
-            say(self, request, Result(True, dry_run_sentence(batches.dry_run(batch.pk))))
-        elif result.ok:
-            say(self, request, batches.submit(batch.pk, actor=actor))
-        else:
-            say(self, request, result)
+        actor, is_check = request.user.get_username(), request.POST.get("do") == "check"
+        given = {"row_version": batch.row_version, **form.cleaned_data}
+        with transaction.atomic():  # nobody else's settings come between those of the form and the submission
+            result = batches.configure(batch.pk, actor=actor, **given)
+            if result.ok and not is_check:
+                result = batches.submit(batch.pk, actor=actor)
+        if result.ok and is_check:
+            result = Result(True, dry_run_sentence(batches.dry_run(batch.pk)))
+        say(self, request, result)
         return self._back(batch.pk)
 
     def dry_run_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
@@ -318,6 +312,9 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
                 state = batch.get_status_display().lower()
                 say(self, request, Result(False, f"the batch is {state}"))
             return self._back(batch_id)
+        if problem := _why_not(request, batch, decision):
+            say(self, request, Result(False, problem))
+            return self._back(batch_id)
         form = ReasonForm(request.POST or None)
         version = RowVersion(request.POST or None)
         if request.method == "POST" and form.is_valid():
@@ -338,22 +335,17 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "question": decision.question,
             "button": decision.label,
             "is_final": decision.is_final,
+            "is_approval": decision.name == "approve",
             "verdicts": verdict_rows(batch),
             **facts_of(batch),
         }
         return TemplateResponse(request, "admin/deadletters/replaybatch/act.html", context)
 
 
+def _why_not(request: HttpRequest, batch: ReplayBatch, decision: Decision) -> str:
+    """Return why this person cannot decide so about a batch, or an empty string."""
+    return batches.why_not_approve(batch, request.user.get_username()) if decision.name == "approve" else ""
+
+
 _LIVE = ("admin/deadletters/replaybatch/_progress.html", "admin/deadletters/replaybatch/_items.html")
 _PACED = (_S.RUNNING, _S.PAUSED, _S.STOPPED)  # a draft has its settings, an ended batch no pace
-_AGO = re.compile(r"(<time [^>]*>)[^<]*")
-
-
-def _live_html(request: HttpRequest, context: dict[str, Any]) -> str:
-    return "".join(render_to_string(template, context, request) for template in _LIVE)
-
-
-def _digest(html: str) -> str:
-    # The form's token is new in every answer, and the page itself keeps "3 s ago" true.
-    seen = [_AGO.sub(r"\1", line) for line in html.splitlines() if "csrfmiddlewaretoken" not in line]
-    return hashlib.sha256("\n".join(seen).encode()).hexdigest()[:16]

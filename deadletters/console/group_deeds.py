@@ -8,8 +8,8 @@ from typing import Any
 
 from django.utils import timezone
 
+from criticizer.asking import Deed, Sum, summed
 from deadletters import groups
-from deadletters.console.asking import Deed, Sum, summed
 from deadletters.forms import AssignForm, GroupReasonForm, NoteForm, SnoozeForm
 from deadletters.models import DeadLetterGroup
 from deadletters.results import Result

@@ -22,13 +22,15 @@ from django.utils.safestring import SafeString
 
 from criticizer import sql
 from criticizer.admin import ReadOnlyAdmin
+from criticizer.asking import AskingAdmin
 from criticizer.cells import chip, fill
 from criticizer.failures import ErrorClass, kind_with_code
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import Circuit
-from criticizer.search import SearchGrammar, age, exact, flags, full_text, number
+from criticizer.moments import when
+from criticizer.search import SearchGrammar, Term, age, exact, flags, full_text, number
 from deadletters.console import group_deeds as deeds
-from deadletters.console.asking import AskingAdmin, PageAdmin, when
+from deadletters.console.asking import PageAdmin
 from deadletters.console.letter_deeds import BATCH_OF_GROUPS
 from deadletters.console.letter_page import safe_link
 from deadletters.console.open_first import OpenFirst
@@ -40,7 +42,10 @@ from deadletters.states import OPEN_LETTER, GroupStatus, LetterStatus
 LETTERS_SHOWN = 25
 EVENTS_SHOWN = 50
 MAX_STATES_COUNTED = 10_000
-_ATTENTION = Q(status__in=[GroupStatus.OPEN.value, GroupStatus.ACKNOWLEDGED.value])
+# Who is snoozed asks for nothing until then.
+_ATTENTION = Q(status__in=[GroupStatus.OPEN.value, GroupStatus.ACKNOWLEDGED.value]) & (
+    Q(snooze_until=None) | Q(snooze_until__lte=Now())
+)
 # State of letters -> the action that takes them one step on, and what its button says.
 _NEXT = {
     LetterStatus.NEW: ("triage", "Triage"),
@@ -64,6 +69,10 @@ _NOTES = {
 
 class GroupChangeList(OpenFirst):
     """A page of groups with their last days and their newest letters' words, in two queries more."""
+
+    def _names(self, term: Term) -> bool:
+        is_asked_for = (term.key, term.value, term.is_negated) == ("is", "snoozed", False)
+        return is_asked_for or super()._names(term)
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -99,6 +108,7 @@ class DeadLetterGroupAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, R
         "owner": exact("owner", "Who looks after it", example="ann"),
         "age": age("last_seen", "How long ago it happened last"),
         "since": age("first_seen", "How long ago it happened first"),
+        "group": number("pk", "The group's number", example="3"),
         "open": number("open_count", "How many letters are open", example=">0"),
         "is": flags(
             {
@@ -111,7 +121,7 @@ class DeadLetterGroupAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, R
     }
     search_words = full_text("normalized_message")
     starting_views = {
-        "Awake": "q=-is%3Asnoozed",
+        "Snoozed": "q=is%3Asnoozed",
         "Nobody's": "q=is%3Aunowned",
         "With open letters": "q=is%3Aopen",
     }
@@ -186,6 +196,10 @@ class DeadLetterGroupAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, R
 
     def address_of(self, pk: int) -> str:
         return reverse("admin:deadletters_deadlettergroup_change", args=[pk])
+
+    def address_of_set(self, ids: Sequence[int]) -> str:
+        query = {"q": f"group:{','.join(map(str, ids))}", "by": "all"}
+        return reverse("admin:deadletters_deadlettergroup_changelist", query=query)
 
     def describe_filter(self, request: HttpRequest) -> str:
         return request.GET.get("q", "")

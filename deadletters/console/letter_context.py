@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest
 from django.urls import reverse
 
+from criticizer.admin import named_values
 from criticizer.failures import kind_with_code
 from criticizer.reauth import is_recent
 from deadletters import workflow
@@ -99,6 +100,7 @@ def letter_context(letter: DeadLetter) -> dict[str, Any]:
     return {
         "letter": letter,
         "may_discard": letter.status in BEFORE_REPLAY,
+        **_reopening(letter),
         "kind": kind_with_code(letter.code),
         "steps": steps_of(letter),
         "facts": facts_of(letter),
@@ -108,11 +110,18 @@ def letter_context(letter: DeadLetter) -> dict[str, Any]:
         "attempt_rows": [
             row for run in runs for row in run.attempt_rows.order_by("-id")[:MAX_ATTEMPTS_SHOWN]
         ],
-        "context_facts": sorted((str(name), value) for name, value in letter.sanitized_context.items()),
+        "context_facts": named_values(letter.sanitized_context),
         "job_address": reverse("admin:reviews_reviewjob_change", args=[letter.job_id]),
         "review_address": reverse("reviews:detail", args=[letter.job_id]),
         **lineage(letter),
     }
+
+
+def _reopening(letter: DeadLetter) -> dict[str, Any]:
+    if letter.status != LetterStatus.DISCARDED:
+        return {"may_reopen": False, "why_not_reopened": ""}
+    problem = workflow.why_not_reopened([letter.pk]).get(letter.pk, "")
+    return {"may_reopen": not problem, "why_not_reopened": problem}
 
 
 def events_context(letter: DeadLetter, before: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.urls import reverse
 
+from criticizer.asking import Deed, Sum
 from deadletters import batches, workflow
-from deadletters.console.asking import Deed, Sum
 from deadletters.forms import (
     BatchForm,
     ManyValidateForm,
@@ -102,6 +102,10 @@ def _discard(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
     return _sum(workflow.discard_many(ids, actor=actor, reason=given["reason"]))
 
 
+def _reopen(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+    return _sum(workflow.reopen_many(ids, actor=actor, reason=given["reason"]))
+
+
 TRIAGE = Deed(
     "triage",
     "Triage",
@@ -146,11 +150,21 @@ RESOLVE = Deed(
 DISCARD = Deed(
     "discard",
     "Discard",
-    "The letters are closed without another try. Their jobs stay dead-lettered and readable.",
+    "The letters are closed without another try. Their jobs stay dead-lettered and readable. Reopen takes "
+    "this back for as long as the letters are kept.",
     "discarded",
     ReasonForm,
     _discard,
-    is_final=True,
+)
+REOPEN = Deed(
+    "reopen",
+    "Reopen",
+    "The discard is taken back: the letters are new again, and their steps begin anew. A letter whose job is "
+    "not dead-lettered any more, or failed later elsewhere, stays closed.",
+    "reopened",
+    ReasonForm,
+    _reopen,
+    refused=workflow.why_not_reopened,
 )
 _BATCH_QUESTION = (
     "This makes a draft with exactly these letters; nothing is replayed yet. The draft says of each letter "
@@ -158,11 +172,11 @@ _BATCH_QUESTION = (
 )
 
 
-def batch(query: str) -> Deed:
-    """Return the action that makes the draft of a replay of many letters, chosen by a search."""
+def batch(query: str, *, is_everything: bool) -> Deed:
+    """Return the action that makes the draft of a replay of all that a search finds, or of some of it."""
 
     def make(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
-        return _draft(ids, {"q": query}, actor, given)
+        return _draft(ids, {"q": query, "picked": 0 if is_everything else len(ids)}, actor, given)
 
     return Deed(
         "replay_batch",
@@ -183,7 +197,7 @@ def _of_groups(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
     return _draft(found, {"groups": list(ids)}, actor, given)
 
 
-BATCH = batch("")
+BATCH = batch("", is_everything=False)
 BATCH_OF_GROUPS = Deed(
     "replay_all",
     "Replay all open letters",

@@ -10,6 +10,7 @@ from typing import Any
 from django.utils import timezone
 
 from deadletters.models import DeadLetter
+from deadletters.retention import batch_in_hand
 from deadletters.states import CLOSED_LETTER, OPEN_LETTER, EditStatus, LetterStatus
 
 STEPS = {
@@ -44,7 +45,7 @@ _NOW: Mapping[str, str] = {
     LetterStatus.REPLAYING: "replay",
     LetterStatus.VERIFYING: "verify",
 }
-_AT_WORK = (LetterStatus.REPLAY_PENDING, LetterStatus.REPLAYING)
+AT_WORK = (LetterStatus.REPLAY_PENDING, LetterStatus.REPLAYING)
 # Steps that may be taken again, which takes the letter back to them, and from which states.
 _AGAIN: Mapping[str, tuple[str, ...]] = {
     "triage": (LetterStatus.TRIAGED, LetterStatus.REMEDIATED, LetterStatus.VALIDATED),
@@ -107,7 +108,7 @@ def current(letter: DeadLetter) -> str:
 
 def awaited(letter: DeadLetter) -> str:
     """Return the step that an operator takes now; empty while the job works, and when it is closed."""
-    return "" if letter.status in _AT_WORK else current(letter)
+    return "" if letter.status in AT_WORK else current(letter)
 
 
 def redone(letter: DeadLetter, step: str) -> str:
@@ -191,12 +192,12 @@ def kept(letter: DeadLetter) -> Kept:
         return Kept(None, "Somebody works on it, so it stays.")
     if letter.edits.filter(status=EditStatus.REQUESTED).exists():
         return Kept(None, "An edit of it waits for approval, so it stays.")
+    if batch := batch_in_hand(letter.pk):
+        return Kept(None, f"Batch {batch} has it in hand, so it stays.")
     if letter.status in CLOSED_LETTER:
-        what = "It is archived then; manage.py restore_letters brings it back."
+        what = "It is archived then; the archive brings it back."
     else:
-        what = (
-            "Nobody works on it. It is archived then, with an alert; manage.py restore_letters restores it."
-        )
+        what = "Nobody works on it. It is archived then, with an alert; the archive brings it back."
     return Kept(until, what, is_soon=letter.status in OPEN_LETTER and until - timezone.now() < SOON)
 
 

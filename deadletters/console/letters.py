@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin, messages
@@ -15,25 +16,32 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.safestring import SafeString
+from django.views.decorators.cache import never_cache
 
 from criticizer.admin import ReadOnlyAdmin, state_column
+from criticizer.asking import AskingAdmin, linked
 from criticizer.cells import chip, fill
 from criticizer.failures import ErrorClass, Severity
 from criticizer.keyset import KeysetAdmin, Ordering
+from criticizer.moments import when
 from criticizer.search import SearchGrammar, age, exact, flags, number
 from deadletters.console import letter_deeds as deeds
-from deadletters.console.asking import AskingAdmin, PageAdmin, linked, sentence, when
+from deadletters.console import live
+from deadletters.console.archived import address_of_letter
+from deadletters.console.asking import PageAdmin, sentence
 from deadletters.console.edit_request import EditRequests
 from deadletters.console.letter_context import events_context, form_of, letter_context, step_context
 from deadletters.console.letter_page import (
+    AT_WORK,
     STEPS,
     awaited,
     redone,
 )
-from deadletters.console.open_first import CHANGELISTS, LetterChangeList
+from deadletters.console.open_first import LETTERS, LetterChangeList
 from deadletters.forms import (
     Console,
     ReasonForm,
@@ -43,6 +51,7 @@ from deadletters.models import DeadLetter
 from deadletters.states import BEFORE_REPLAY, OPEN_LETTER, Category, LetterStatus
 
 MAX_CHANGES_SHOWN = 10
+_LIVE = ("admin/deadletters/deadletter/_letter.html",)
 _OPEN = [status.value for status in OPEN_LETTER]
 
 
@@ -58,7 +67,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
         "mended it, and replayed it."
     )
     none_open = "None open."
-    gone_text = "If it was archived, manage.py restore_letters brings it back."
+    gone_text = "The archive does not name it either."
     list_display = ("what", "changelist", "stage", "state", "severity_word", "failed")
     list_select_related = ("job",)
     list_only = (
@@ -86,13 +95,13 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
             {"open": Q(status__in=_OPEN), "escalated": Q(is_escalated=True)}, "Open ones; escalated ones"
         ),
     }
-    search_words = CHANGELISTS
+    search_words = LETTERS
     starting_views = {
         "Not looked at yet": "q=state%3Anew",
         "Escalated": "q=is%3Aescalated",
         "To be verified": "q=state%3Averifying",
     }
-    actions = ("triage", "remediate", "validate", "replay_batch", "verify", "resolve", "discard")
+    actions = ("triage", "remediate", "validate", "replay_batch", "verify", "resolve", "discard", "reopen")
     state = state_column("status")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -137,6 +146,10 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
     def address_of(self, pk: int) -> str:
         return reverse("admin:deadletters_deadletter_change", args=[pk])
 
+    def address_of_set(self, ids: Sequence[int]) -> str:
+        query = {"q": f"letter:{','.join(map(str, ids))}", "by": "all"}
+        return reverse("admin:deadletters_deadletter_changelist", query=query)
+
     def rows_to_show(self, ids: Sequence[int]) -> Any:
         return super().rows_to_show(ids).select_related("job")
 
@@ -157,7 +170,9 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
 
     @admin.action(description=f"{deeds.BATCH.button}\u2026", permissions=["replay"])
     def replay_batch(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponseBase | None:
-        return self.ask(deeds.batch(request.GET.get("q", "")), request, queryset)
+        is_everything = request.POST.get("select_across") == "1"
+        deed = deeds.batch(request.GET.get("q", ""), is_everything=is_everything)
+        return self.ask(deed, request, queryset)
 
     @admin.action(description=f"{deeds.VERIFY.button}\u2026", permissions=["replay"])
     def verify(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponseBase | None:
@@ -170,6 +185,10 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
     @admin.action(description=f"{deeds.DISCARD.button}\u2026", permissions=["replay"])
     def discard(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponseBase | None:
         return self.ask(deeds.DISCARD, request, queryset)
+
+    @admin.action(description=f"{deeds.REOPEN.button}\u2026", permissions=["replay"])
+    def reopen(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponseBase | None:
+        return self.ask(deeds.REOPEN, request, queryset)
 
     # -- the letter ---------------------------------------------------------------------------
 
@@ -184,12 +203,19 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
         ]
         discard = self.admin_site.admin_view(self.discard_view)
         edit = self.admin_site.admin_view(self.edit_view)
+        follow = self.admin_site.admin_view(never_cache(self.live_view))
         return [
             *steps,
             path("<int:letter_id>/discard/", discard, name="deadletters_deadletter_discard"),
             path("<int:letter_id>/edit/", edit, name="deadletters_deadletter_edit"),
+            path("<int:letter_id>/live/", follow, name="deadletters_deadletter_live"),
             *super().get_urls(),
         ]
+
+    def row_gone(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Lead to the letter in the archive, where it is there."""
+        address = address_of_letter(object_id)
+        return HttpResponseRedirect(address) if address else super().row_gone(request, object_id)
 
     def row_page(self, request: HttpRequest, row: DeadLetter) -> HttpResponse:
         return self._page(request, row)
@@ -248,6 +274,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
             "title": "Discard the letter",
             "opts": self.opts,
             "letter": letter,
+            "days": settings.DLQ_MAX_AGE_DAYS,
             "form": form,
         }
         return TemplateResponse(request, "admin/deadletters/deadletter/discard.html", context)
@@ -270,20 +297,45 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
         changed: Sequence[Any] | None = None,
         status: int = 200,
     ) -> HttpResponse:
-        step = redone(letter, at or request.GET.get("redo", "")) or awaited(letter)
-        wanted = form_of(step, letter, None) if step else None
-        if form is None or not isinstance(form, type(wanted)):
-            form = wanted  # what was filled in belongs to another step
+        parts = self._parts(request, letter, form, at)
         context = {
             **self.admin_site.each_context(request),
             "title": f"Letter {letter.pk}: {letter.error_class} in stage {letter.stage}",
             "opts": self.opts,
             "original": letter,
-            "may_act": self.has_replay_permission(request),
             "changed": changed,
+            **parts,
+        }
+        if letter.status in AT_WORK:
+            context["live_seconds"] = live.LIVE_SECONDS
+            context["live_have"] = live.digest(live.drawn(request, _LIVE, parts))
+            context["live_query"] = urlencode({"events_before": request.GET.get("events_before", "")})
+        template = "admin/deadletters/deadletter/change_form.html"
+        return TemplateResponse(request, template, context, status=status)
+
+    def _parts(
+        self, request: HttpRequest, letter: DeadLetter, form: Console | None = None, at: str = ""
+    ) -> dict[str, Any]:
+        """Return what the page says of the letter, all of which may change while its job works."""
+        step = redone(letter, at or request.GET.get("redo", "")) or awaited(letter)
+        wanted = form_of(step, letter, None) if step else None
+        if form is None or not isinstance(form, type(wanted)):
+            form = wanted  # what was filled in belongs to another step
+        return {
+            "may_act": self.has_replay_permission(request),
             **letter_context(letter),
             **events_context(letter, request.GET.get("events_before", "")),
             **step_context(request, letter, step, form),
         }
-        template = "admin/deadletters/deadletter/change_form.html"
-        return TemplateResponse(request, template, context, status=status)
+
+    def live_view(self, request: HttpRequest, letter_id: int) -> HttpResponse:
+        """Return the letter as it is now while its job works; 204 when nothing has changed.
+
+        The page asks no more once somebody has to do something: no form that is being filled in is
+        replaced.
+        """
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        letter = get_object_or_404(DeadLetter.objects.select_related("job"), pk=letter_id)
+        html = live.drawn(request, _LIVE, self._parts(request, letter))
+        return live.answer(request, html, goes_on=letter.status in AT_WORK)

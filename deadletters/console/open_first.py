@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 from django.db.models import Q
 from django.http import HttpRequest
 
-from criticizer.full_text import Words
+from criticizer.full_text import Words, match
 from criticizer.keyset import BY, KeysetChangeList
-from criticizer.search import SearchProblem, parse
+from criticizer.search import SearchProblem, Term, parse
+from deadletters.models import DeadLetterGroup
 
 OPEN, ALL = "open", "all"
+MOST_GROUPS = 200  # that the words of a search for letters may mean
 
 
 class OpenFirst(KeysetChangeList):
@@ -38,9 +40,10 @@ class OpenFirst(KeysetChangeList):
         except SearchProblem:
             return False
         # Without closed ones is without some state; without one changelist is still what is open.
-        return any(
-            term.key in self.named_by and (not term.is_negated or term.key == "state") for term in terms
-        )
+        return any(self._names(term) for term in terms)
+
+    def _names(self, term: Term) -> bool:
+        return term.key in self.named_by and (not term.is_negated or term.key == "state")
 
     @property
     def orders(self) -> list[tuple[str, str, bool]]:
@@ -61,22 +64,35 @@ class OpenFirst(KeysetChangeList):
 
 
 class LetterChangeList(OpenFirst):
-    """The letters: a word is a changelist here, which names its letters."""
+    """The letters: a number is a changelist here, which names its letters."""
 
-    named_by: ClassVar[frozenset[str]] = OpenFirst.named_by | {""}
+    def _names(self, term: Term) -> bool:
+        return super()._names(term) or (not term.key and _is_number(term.value))
 
 
-def _of_changelists(words: Sequence[str]) -> Q:
-    """Return the condition "the changelist has this number". Raises SearchProblem for other words."""
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdigit()
+
+
+def _of_letters(words: Sequence[str]) -> Q:
+    """Return the condition "the changelist has this number, and the failure says these words".
+
+    Raises SearchProblem when too many kinds of failure say them.
+    """
     found = Q()
-    for word in words:
-        if not (word.isascii() and word.isdigit()):
+    for number in filter(_is_number, words):
+        found &= Q(job__changelist_id=number)
+    said = [word for word in words if not _is_number(word)]
+    if said:
+        groups = DeadLetterGroup.objects.filter(match(("normalized_message",), said))
+        # Their numbers, not a subquery: PostgreSQL knows how many letters each group has.
+        ids = list(groups.order_by("pk").values_list("pk", flat=True)[: MOST_GROUPS + 1])
+        if len(ids) > MOST_GROUPS:
             raise SearchProblem(
-                f"Words such as \u201c{word}\u201d are not searched here. A number alone is a changelist; "
-                "the rest goes by key, such as error:AUTH_DENIED."
+                f"More than {MOST_GROUPS} groups of failures say that: add a word, or search the groups."
             )
-        found &= Q(job__changelist_id=word)
+        found &= Q(group_id__in=ids)
     return found
 
 
-CHANGELISTS = Words(_of_changelists, "the changelist: a number alone means cl:")
+LETTERS = Words(_of_letters, "what the failure says; a number alone means cl:")

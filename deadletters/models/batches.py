@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
+import pgtrigger
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -16,6 +20,66 @@ from deadletters.states import (
     Category,
     ItemStatus,
 )
+
+# The lines of a batch's timeline by whose actors nobody of them may approve it.
+MAKING = ("drafted", "configured", BatchStatus.AWAITING.value)
+# What is attested to, and approved, is what was submitted.
+_SUBMITTED = (
+    "filter", "item_count", "reason", "category", "evidence_link", "evidence_note", "override_reason",
+    "is_restart", "needs_approval", "canary_size", "requested_by", "requested_at",
+)  # fmt: skip
+
+
+def _changes(*fields: str) -> pgtrigger.Q:
+    return reduce(or_, (pgtrigger.Q(**{f"old__{name}__df": pgtrigger.F(f"new__{name}")}) for name in fields))
+
+
+def _decided_by_two() -> list[pgtrigger.Trigger]:
+    """Return the triggers that keep what a batch does as it was submitted and, where needed, approved."""
+    update, was_draft = pgtrigger.Update, pgtrigger.Q(old__status=BatchStatus.DRAFT.value)
+    starts = pgtrigger.Q(old__status=BatchStatus.AWAITING.value, new__status=BatchStatus.RUNNING.value)
+    makers = ", ".join(f"'{action}'" for action in MAKING)
+    return [
+        pgtrigger.Protect(
+            name="born_a_draft",
+            operation=pgtrigger.Insert,
+            condition=~pgtrigger.Q(new__status=BatchStatus.DRAFT.value) | ~pgtrigger.Q(new__approved_by=""),
+        ),
+        pgtrigger.Protect(
+            name="as_submitted", operation=update, condition=~was_draft & _changes(*_SUBMITTED)
+        ),
+        pgtrigger.Protect(
+            name="approval_stays_needed",
+            operation=update,
+            condition=pgtrigger.Q(old__needs_approval=True, new__needs_approval=False),
+        ),
+        pgtrigger.Protect(
+            name="approved_once", operation=update, condition=~starts & _changes("approved_by", "approved_at")
+        ),
+        pgtrigger.Trigger(
+            name="other_eyes",
+            when=pgtrigger.Before,
+            operation=update,
+            condition=_changes("approved_by"),
+            func=f"""
+                IF EXISTS (SELECT FROM public.replay_batch_events e WHERE e.batch_id = NEW.id
+                              AND e.actor = NEW.approved_by AND e.action IN ({makers})) THEN
+                  RAISE EXCEPTION 'replay batch %: who made it cannot approve it', NEW.id;
+                END IF;
+                RETURN NEW;""",
+        ),
+        pgtrigger.Protect(name="stays", operation=pgtrigger.Delete),
+    ]
+
+
+# Once a statement: a draft of thousands of letters costs one look. The lock keeps a submit apart.
+_OF_A_DRAFT = """
+    PERFORM 1 FROM public.replay_batches WHERE id IN (SELECT batch_id FROM new_rows) ORDER BY id FOR SHARE;
+    IF EXISTS (SELECT FROM public.replay_batches b
+                JOIN new_rows n ON n.batch_id = b.id WHERE b.status <> 'draft') THEN
+      RAISE EXCEPTION 'letters join a replay batch only while it is a draft';
+    END IF;
+    RETURN NULL;"""
 
 
 class ReplayBatch(models.Model):
@@ -55,9 +119,13 @@ class ReplayBatch(models.Model):
             ),
             models.CheckConstraint(
                 condition=one_of(BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.CANCELLED)
-                | Q(needs_approval=False)
+                | Q(needs_approval=False, is_restart=False, override_reason="")
                 | ~Q(approved_by="") & Q(approved_at__isnull=False),
                 name="replay_batches_approved",
+            ),
+            models.CheckConstraint(
+                condition=~one_of(BatchStatus.AWAITING) | Q(needs_approval=True),
+                name="replay_batches_awaiting",
             ),
             models.CheckConstraint(condition=said("reason"), name="replay_batches_reason"),
             models.CheckConstraint(
@@ -73,7 +141,11 @@ class ReplayBatch(models.Model):
                 name="replay_batches_live",
             )
         ]
-        triggers = [fsm(BATCH_TRANSITIONS), counted("status", "approved_by", "rate_per_minute")]
+        triggers = [
+            fsm(BATCH_TRANSITIONS),
+            counted("status", "approved_by", "rate_per_minute"),
+            *_decided_by_two(),
+        ]
         permissions = [("approve_replaybatch", "Can approve replay batches")]
 
     def __str__(self) -> str:
@@ -133,7 +205,19 @@ class ReplayItem(models.Model):
             ),
         ]
         indexes = [models.Index(fields=["batch", "status", "id"], name="replay_items_next")]
-        triggers = [fsm(ITEM_TRANSITIONS)]
+        triggers = [
+            fsm(ITEM_TRANSITIONS),
+            pgtrigger.ReadOnly(name="as_frozen", fields=["batch", "letter", "job_id", "group_id", "lane"]),
+            pgtrigger.Trigger(
+                name="of_a_draft",
+                level=pgtrigger.Statement,
+                when=pgtrigger.After,
+                operation=pgtrigger.Insert,
+                referencing=pgtrigger.Referencing(new="new_rows"),  # type: ignore[no-untyped-call]
+                func=_OF_A_DRAFT,
+            ),
+            pgtrigger.Protect(name="stays", operation=pgtrigger.Delete),
+        ]
 
     def __str__(self) -> str:
         return f"letter {self.letter_id} of batch {self.batch_id}"

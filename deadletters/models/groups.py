@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pgtrigger
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
 from criticizer.triggers import append_only
-from deadletters.models.rules import counted
+from deadletters.models.rules import counted, fsm
 from deadletters.states import (
+    GROUP_TRANSITIONS,
     GroupAction,
     GroupStatus,
 )
@@ -57,7 +59,11 @@ class DeadLetterGroup(models.Model):
                 condition=Q(open_count__gte=0, total_count__gte=0), name="letter_groups_count_up"
             ),
         ]
-        triggers = [counted("status", "owner", "note", "runbook_url", "snooze_until")]
+        triggers = [
+            # Of moves alone: every failure of a group counts in its row.
+            fsm(GROUP_TRANSITIONS, condition=pgtrigger.Q(old__status__df=pgtrigger.F("new__status"))),
+            counted("status", "owner", "note", "runbook_url", "snooze_until"),
+        ]
         permissions = [("work_deadlettergroup", "Can acknowledge, resolve, ignore and annotate groups")]
 
     def __str__(self) -> str:

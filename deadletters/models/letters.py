@@ -100,7 +100,7 @@ class DeadLetter(models.Model):
     is_escalated = models.BooleanField(db_default=False)
     created_at = models.DateTimeField(db_default=Now())
     closed_at = models.DateTimeField(null=True, blank=True)
-    kept_until = models.DateTimeField(null=True, blank=True)  # restored from the archive: stays so long
+    kept_until = models.DateTimeField(null=True, blank=True)  # restored or reopened: stays so long
     row_version = models.IntegerField(db_default=0)
     # A letter whose data was edited lives on as a new generation of it.
     generation = models.IntegerField(db_default=1)
@@ -159,6 +159,9 @@ class DeadLetter(models.Model):
                 condition=Q(generation=1, parent__isnull=True) | Q(generation__gt=1, parent__isnull=False),
                 name="dead_letters_generation",
             ),
+            models.CheckConstraint(
+                condition=Q(failed_replay_count__gte=0), name="dead_letters_replays_counted_up"
+            ),
             models.CheckConstraint(condition=one_of(*LetterStatus), name="dead_letters_known_status"),
             models.CheckConstraint(
                 condition=one_of(*CLOSED_LETTER) & Q(closed_at__isnull=False)
@@ -199,11 +202,15 @@ class DeadLetter(models.Model):
             ),
         ]
         indexes = [
-            # The list of open letters, and the retention's look for the oldest.
+            # The list of open letters, and the retention's look for the oldest that nobody touched.
             models.Index(
                 fields=["-last_failure_at", "-id"], condition=one_of(*OPEN_LETTER), name="dead_letters_open"
             ),
             models.Index(fields=["-last_failure_at", "-id"], name="dead_letters_latest"),
+            # The retention's look for those that were closed first.
+            models.Index(
+                fields=["closed_at", "id"], condition=one_of(*CLOSED_LETTER), name="dead_letters_closed"
+            ),
             # A group's letters: the open ones, and all.
             models.Index(
                 fields=["group", "-last_failure_at", "-id"],
@@ -216,6 +223,8 @@ class DeadLetter(models.Model):
             fsm(LETTER_TRANSITIONS),
             counted(),
             *_counts_open(),
+            # The stage is not among these: a restarted job may fail earlier, as the same letter.
+            pgtrigger.ReadOnly(name="as_it_began", fields=["job", "parent", "generation", "created_at"]),
             pgtrigger.Protect(
                 name="work_stays",
                 operation=pgtrigger.Delete,
@@ -269,6 +278,8 @@ class DeadLetterPayload(models.Model):
 
     class Meta:
         db_table = "dead_letter_payloads"
+        # The rest changes when a replay fails again.
+        triggers = [pgtrigger.ReadOnly(name="of_its_letter", fields=["letter"])]
 
     def __str__(self) -> str:
         return f"payload of letter {self.letter_id}"

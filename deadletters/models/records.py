@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pgtrigger
 from django.db import models
 from django.db.models.functions import Now
 
@@ -13,6 +14,8 @@ class LetterArchive(models.Model):
     sha256 = models.CharField(max_length=64)  # of the plain lines
     key_id = models.CharField(max_length=12)  # `vault.key_id` of what seals it
     letter_count = models.IntegerField()
+    untouched_count = models.IntegerField(null=True)  # of them; null: it was not counted then
+    restored_count = models.IntegerField(db_default=0)  # of them: that came back at least once
     first_letter = models.BigIntegerField()
     last_letter = models.BigIntegerField()
     created_at = models.DateTimeField(db_default=Now())
@@ -20,6 +23,16 @@ class LetterArchive(models.Model):
     class Meta:
         db_table = "letter_archives"
         ordering = ["-id"]
+        verbose_name = "archived file"
+        indexes = [models.Index(fields=["created_at"], name="letter_archives_today")]  # the alert's sum
+        permissions = [("restore_letterarchive", "Can restore dead letters from the archive")]
+        triggers = [
+            # A file that is sealed anew has another name and another key, and the same letters.
+            pgtrigger.ReadOnly(
+                name="as_written",
+                fields=["sha256", "letter_count", "first_letter", "last_letter", "created_at"],
+            )
+        ]
 
     def __str__(self) -> str:
         return self.name

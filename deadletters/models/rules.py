@@ -22,9 +22,12 @@ def one_of(*statuses: models.TextChoices) -> Q:
     return Q(status__in=[status.value for status in statuses])
 
 
-def fsm(transitions: tuple[tuple[Any, Any], ...]) -> pgtrigger.FSM:
+def fsm(transitions: tuple[tuple[Any, Any], ...], condition: pgtrigger.Q | None = None) -> pgtrigger.FSM:
     return pgtrigger.FSM(
-        name="status_fsm", field="status", transitions=[(a.value, b.value) for a, b in transitions]
+        name="status_fsm",
+        field="status",
+        transitions=[(a.value, b.value) for a, b in transitions],
+        condition=condition,
     )
 
 

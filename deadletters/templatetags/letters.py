@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import template
 
-from deadletters.models import LetterEdit
-from deadletters.states import EditStatus
+from criticizer import sql
 
 register = template.Library()
 
+_WAITING = """
+SELECT (SELECT count(*) FROM replay_batches WHERE status = 'awaiting') AS batches,
+       (SELECT count(*) FROM letter_edits WHERE status = 'requested') AS edits"""
+
 
 @register.simple_tag
-def edits_waiting() -> int:
-    """Return how many edits wait for somebody's approval."""
-    return LetterEdit.objects.filter(status=EditStatus.REQUESTED).count()
+def approvals_waiting() -> dict[str, Any] | None:
+    """Return how many batches and edits wait for somebody's approval: `{"batches": 1, "edits": 0}`."""
+    return sql.row(_WAITING)

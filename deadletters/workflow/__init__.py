@@ -2,6 +2,7 @@
 
     triage ─► remediate ─► validate ─► replay ─► (the job works) ─► verify ─► resolve
     discard, at any time before a replay
+    reopen, which takes a discard back
 
 Each step takes `actor`, is refused when it is not the letter's turn, and leaves a line in the
 timeline whether it was taken or refused. `row_version`, where given, is the version of the letter
@@ -14,7 +15,9 @@ that the operator looked at: a step on a letter that changed meanwhile is refuse
     verify(id, *, actor)                                             -> Validation
     resolve(id, *, actor, resolution)                                -> Result
     discard(id, *, actor, reason)                                    -> Result
-    triage_many, remediate_many, validate_many, verify_many, resolve_many, discard_many -> Tally
+    reopen(id, *, actor, reason)                                     -> Result
+    triage_many, remediate_many, validate_many, verify_many, resolve_many, discard_many, reopen_many -> Tally
+    why_not_reopened(ids)                                            -> {id: reason}
 
 A letter's job and how it goes back to work, this room does not know: it asks the port
 `settings.DEADLETTER_RECOVERY` (`results.Recovery`). What jobs tell is in `failing`.
@@ -24,6 +27,7 @@ from deadletters.categories import checklist, suggested_category
 from deadletters.results import SYSTEM, Check, LetterDraft, Recovery, Result, Tally, Validation, recovery
 from deadletters.workflow.ending import discard, discard_many, resolve, resolve_many
 from deadletters.workflow.remediation import remediate, remediate_many
+from deadletters.workflow.reopening import reopen, reopen_many, why_not_reopened
 from deadletters.workflow.replay import VALID_FOR, replay, replay_from
 from deadletters.workflow.triage import triage, triage_many
 from deadletters.workflow.validation import validate, validate_many
@@ -44,6 +48,8 @@ __all__ = [
     "recovery",
     "remediate",
     "remediate_many",
+    "reopen",
+    "reopen_many",
     "replay",
     "replay_from",
     "resolve",
@@ -55,4 +61,5 @@ __all__ = [
     "validate_many",
     "verify",
     "verify_many",
+    "why_not_reopened",
 ]

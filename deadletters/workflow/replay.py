@@ -13,6 +13,7 @@ from deadletters import moves
 from deadletters.models import MIN_WORDS, DeadLetter
 from deadletters.results import (
     SYSTEM,
+    Check,
     Failed,
     Recovery,
     Result,
@@ -55,9 +56,13 @@ def replay_from(
     try:
         with transaction.atomic():
             letter = moves.locked(letter_id)
-            refused = moves.refusal(letter, (start,), row_version) or _why_not_now(letter, port, restart)
-            if refused:
+            if refused := moves.refusal(letter, (start,), row_version) or _why_too_late(letter):
                 return refuse(letter, actor, refused)
+            failed = [check for check in _survey(letter, port, restart) if not check.ok]
+            # What opened since the validation, or answered it while still open, is waited for.
+            for check in failed:
+                if check.is_hard or not (letter.override_reason or check.is_waited_for):
+                    return refuse(letter, actor, Result(False, check.message))
             # The letter is being replayed and the job is at work, or neither.
             if not port.replay(letter.job_id, letter.stage, restart=restart):
                 raise _CannotReplay
@@ -77,23 +82,23 @@ def replay_from(
         return Result(False, "the job is no longer dead-lettered, or another version is being worked on")
     log.info("dead_letter_replayed", letter=letter_id, actor=actor, restart=restart)
     place = "the first stage" if restart else f"stage {letter.stage}"
-    return Result(True, f"replayed from {place}")
+    awaited = [check.name for check in failed if check.is_waited_for]
+    waits = "".join(f"; it waits for {name} to close" for name in awaited if name.startswith("circuit"))
+    return Result(True, f"replayed from {place}{waits}")
 
 
 class _CannotReplay(Exception):
     pass
 
 
-def _why_not_now(letter: DeadLetter, port: Recovery, restart: bool) -> Result | None:
-    if letter.validated_at is None or letter.validated_at < timezone.now() - VALID_FOR:
-        minutes = int(VALID_FOR.total_seconds() // 60)
-        if letter.status == _S.VALIDATED:
-            moves.move(letter, _S.REMEDIATED, LetterAction.STALE, SYSTEM, f"older than {minutes} minutes")
-        return Result(False, f"the validation is older than {minutes} minutes: validate again")
-    failed = Failed(letter.job_id, letter.stage)
-    for check in port.survey([failed], restart=restart)[letter.job_id]:
-        # What opened since the validation, or answered it while still open, is waited for at no cost.
-        is_waited_for = check.name.startswith("circuit")
-        if not check.ok and (check.is_hard or not (letter.override_reason or is_waited_for)):
-            return Result(False, check.message)
-    return None
+def _why_too_late(letter: DeadLetter) -> Result | None:
+    if letter.validated_at is not None and letter.validated_at >= timezone.now() - VALID_FOR:
+        return None
+    minutes = int(VALID_FOR.total_seconds() // 60)
+    if letter.status == _S.VALIDATED:
+        moves.move(letter, _S.REMEDIATED, LetterAction.STALE, SYSTEM, f"older than {minutes} minutes")
+    return Result(False, f"the validation is older than {minutes} minutes: validate again")
+
+
+def _survey(letter: DeadLetter, port: Recovery, restart: bool) -> list[Check]:
+    return port.survey([Failed(letter.job_id, letter.stage)], restart=restart)[letter.job_id]

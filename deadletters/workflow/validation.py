@@ -43,14 +43,15 @@ def validate(
         return Validation(False, refuse(letter, actor, refused).message)
     port, failed = recovery(), Failed(letter.job_id, letter.stage)
     # First: what answers now says what an open circuit means for a replay.
-    answered = port.answers([failed])[letter.job_id]
-    checks = [*port.survey([failed], restart=None)[letter.job_id], *answered, *port.probe(failed)]
+    answered = port.answers([failed], restart=None)[letter.job_id]
+    surveyed = port.survey([failed], restart=None)[letter.job_id]
+    checks = [*surveyed, *answered, *port.probe(failed, restart=None)]
     with transaction.atomic():
         held = moves.locked(letter_id)
         refused = moves.refusal(held, _VALIDATABLE, letter.row_version)
         if refused:
             return Validation(False, refuse(held, actor, refused).message, tuple(checks))
-        return _validated(held, actor, tuple(checks), override_reason)
+        return _validated(held, actor, tuple(checks), override_reason, restart=None)
 
 
 def validate_many(
@@ -73,25 +74,31 @@ def validate_many(
         part = wanted[start : start + moves.AT_ONCE]
         letters = list(DeadLetter.objects.filter(pk__in=part).order_by("pk"))
         failed = {letter.pk: Failed(letter.job_id, letter.stage) for letter in letters}
-        answered = port.answers(list(failed.values()))
+        answered = port.answers(list(failed.values()), restart=restart)
         said = port.survey(list(failed.values()), restart=restart)
         with transaction.atomic():  # one commit for all: each by itself would cost a flush
             for letter in letters:
                 checks = (*said[letter.job_id], *answered[letter.job_id])
-                _tally_validation(tally, letter, actor, checks, override_reason)
+                _tally_validation(tally, letter, actor, checks, override_reason, restart=restart)
         for missing in set(part) - failed.keys():
             tally.skip(missing, "it does not exist any more")
     return tally
 
 
 def _tally_validation(
-    tally: Tally, letter: DeadLetter, actor: str, checks: tuple[Check, ...], override_reason: str
+    tally: Tally,
+    letter: DeadLetter,
+    actor: str,
+    checks: tuple[Check, ...],
+    override_reason: str,
+    *,
+    restart: bool,
 ) -> None:
     held = moves.locked(letter.pk)
     if refused := moves.refusal(held, _VALIDATABLE, letter.row_version):
         tally.skip(letter.pk, refused.message)
         return
-    outcome = _validated(held, actor, checks, override_reason)
+    outcome = _validated(held, actor, checks, override_reason, restart=restart)
     if outcome.ok:
         tally.done += 1
         tally.done_ids.append(letter.pk)
@@ -99,8 +106,13 @@ def _tally_validation(
         tally.skip(letter.pk, next(check.message for check in outcome.failed))
 
 
-def _validated(letter: DeadLetter, actor: str, checks: tuple[Check, ...], override_reason: str) -> Validation:
-    """Record the checks on a locked letter, and move it when they allow it."""
+def _validated(
+    letter: DeadLetter, actor: str, checks: tuple[Check, ...], override_reason: str, *, restart: bool | None
+) -> Validation:
+    """Record the checks on a locked letter, and move it when they allow it.
+
+    `restart` is what they were asked for, None where that is not decided; the timeline keeps it.
+    """
     failed = tuple(check for check in checks if not check.ok)
     is_hard = any(check.is_hard for check in failed)
     overrules = bool(failed) and not is_hard and len(override_reason.strip()) >= MIN_WORDS
@@ -111,7 +123,7 @@ def _validated(letter: DeadLetter, actor: str, checks: tuple[Check, ...], overri
         "validated_at": timezone.now(),
         "override_reason": clean(override_reason.strip(), MAX_TEXT) if overrules else "",
     }
-    names = {"failed": [check.name for check in failed]}
+    names = {"failed": [check.name for check in failed], "restart": restart}
     words = "; ".join(check.message for check in failed)
     if failed and not overrules:
         moves.move(letter, _S.REMEDIATED, LetterAction.NOT_VALIDATED, actor, words, context=names, **found)

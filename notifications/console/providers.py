@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from math import inf
 
 from django.db.models import Max, Q
+from django.utils.safestring import SafeString
 
+from criticizer.cells import circuit_chip
 from criticizer.models import Circuit
 from notifications import config
 from notifications.choices import is_hopeless
@@ -42,7 +44,7 @@ class ProviderView:
     facts: Sequence[tuple[str, str]] | None
     to_set: str
     example: str
-    circuits: Sequence[Circuit]
+    circuits: Sequence[tuple[Circuit, SafeString]]  # each with its state as people see it
     hidden_circuits: int
     last_error: DeliveryAttempt | None
 
@@ -73,7 +75,7 @@ def views() -> list[ProviderView]:
                 facts=facts_of(provider.capabilities) if provider else None,
                 to_set=_SETTINGS.get(channel, ""),
                 example=_EXAMPLES.get(channel, ""),
-                circuits=listed[:MAX_CIRCUITS],
+                circuits=[(circuit, circuit_chip(circuit)) for circuit in listed[:MAX_CIRCUITS]],
                 hidden_circuits=max(len(listed) - MAX_CIRCUITS, 0),
                 last_error=_last_error(channel),
             )

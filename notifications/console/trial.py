@@ -107,10 +107,6 @@ def _tried(recipient: str, actor: str) -> list[Step]:
     return steps
 
 
-def _not_set_up(text: str) -> Step:
-    return Step("Configuration", is_ok=False, text=text, advice="Correct the settings, and restart.")
-
-
 def _diagnosis(name: str, failure: Failure) -> Step:
     kind = failure.kind
     text = _sentence(clean(failure.detail)) or kind.message

@@ -9,7 +9,13 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from notifications.states import DELIVERY_TRANSITIONS, DeliveryState, DeliveryStatus, SendOutcome
+from notifications.states import (
+    DELIVERY_TRANSITIONS,
+    SETTLED_DELIVERY,
+    DeliveryState,
+    DeliveryStatus,
+    SendOutcome,
+)
 
 
 class Delivery(models.Model):
@@ -70,7 +76,7 @@ class Delivery(models.Model):
         indexes = [
             models.Index(
                 fields=["updated_at"],
-                condition=~Q(status__in=["sent", "failed", "superseded", "cancelled", "abandoned"]),
+                condition=~Q(status__in=[status.value for status in SETTLED_DELIVERY]),
                 name="deliveries_open",
             ),
             models.Index(fields=["digest"], condition=Q(digest__isnull=False), name="deliveries_of_digest"),

@@ -78,15 +78,6 @@ def store(claim: StageClaim, kind: Artifact.Kind, data: bytes) -> Stored:
     return Stored(claim.job_id, kind, saved, hashlib.sha256(data).hexdigest(), len(data), vault.newest)
 
 
-def trouble(job_id: int, kind: Artifact.Kind) -> str:
-    """Return why the newest artifact of the kind cannot be read, or "" when it can."""
-    try:
-        load(job_id, kind)
-    except Failure as failure:
-        return failure.detail.removesuffix("; restart from fetch")
-    return ""
-
-
 def load(job_id: int, kind: Artifact.Kind) -> bytes:
     """Return the newest artifact of the kind.
 

@@ -7,8 +7,9 @@ event and an error in the log once, not once a round.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import structlog
@@ -59,12 +60,24 @@ class Verified:
 
 @dataclass(slots=True)
 class Rotated:
-    """What a rotation did. `left` says how many artifacts are still sealed with an older key."""
+    """What a rotation did. `left` says how many artifacts are still sealed with an older key.
+
+    `reasons` counts, in words, why artifacts failed; `is_cut`: their storage is away, the rest were left.
+    """
 
     resealed: int = 0
     skipped: int = 0
-    failed: int = 0
     left: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    is_cut: bool = False
+
+    @property
+    def failed(self) -> int:
+        return self.reasons.total()
+
+    @property
+    def seen(self) -> int:
+        return self.resealed + self.skipped + self.failed
 
 
 def verify_round() -> None:
@@ -223,14 +236,14 @@ def rotate_keys(limit: int | None = None, batch: int = 100) -> Rotated:
     """Seal artifacts with the newest of ARTIFACT_KEYS, at most `limit` of them.
 
     May be stopped and started at any moment: each artifact is whole under one key or the
-    other, and what is done is not done again.
+    other, and what is done is not done again. Stops by itself when their storage does not answer.
     """
     vault = Vault(settings.ARTIFACT_KEYS)
-    done = Rotated()
+    done, unanswered = Rotated(), 0
     old = Artifact.objects.filter(deleted_at=None).exclude(key_id=vault.newest)
     after = 0
-    while limit is None or done.resealed + done.skipped + done.failed < limit:
-        size = batch if limit is None else min(batch, limit - done.resealed - done.skipped - done.failed)
+    while not done.is_cut and (limit is None or done.seen < limit):
+        size = batch if limit is None else min(batch, limit - done.seen)
         found = list(old.filter(pk__gt=after).order_by("pk")[:size])
         if not found:
             break
@@ -241,8 +254,21 @@ def rotate_keys(limit: int | None = None, batch: int = 100) -> Rotated:
                     done.resealed += 1
                 else:
                     done.skipped += 1
-            except (VaultError, Failure, OSError) as error:
-                done.failed += 1
-                log.error("artifact_not_resealed", artifact=artifact.pk, error=type(error).__name__)
+            except (VaultError, Failure, FileNotFoundError) as error:
+                reason = _why_not_resealed(error)
+                done.reasons[reason] += 1
+                log.error("artifact_not_resealed", artifact=artifact.pk, reason=reason)
+                unanswered += isinstance(error, RetryableFailure)
+                if unanswered == artifacts.AWAY_AFTER:
+                    done.is_cut = True
+                    break
     done.left = old.count()
     return done
+
+
+def _why_not_resealed(error: VaultError | Failure | FileNotFoundError) -> str:
+    if isinstance(error, Failure):
+        return error.detail or str(error.error_class)
+    if isinstance(error, FileNotFoundError):
+        return "the artifact's file is gone"
+    return str(error)

@@ -10,9 +10,9 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from criticizer.admin import ReadOnlyAdmin, state_column, titled
-from criticizer.cells import fill
-from criticizer.failures import ErrorClass
+from criticizer.admin import ReadOnlyAdmin, fact, named_values, state_column, titled
+from criticizer.cells import chip, fill
+from criticizer.failures import ErrorClass, kind_with_code
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import Key, SearchGrammar, SearchProblem, age, exact, flags, number
 from reviews.audience.scopes import scope_of
@@ -105,9 +105,12 @@ class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         "number": number("number", "Which attempt of its stage it was", example=">1"),
     }
     starting_views = {"Failed today": "q=outcome%3Afailed+age%3A%3C1d"}
-    fields = readonly_fields = (
-        "job", "stage", "number", "state", "error_class", "code", "detail", "context", "worker",
-        "started_at", "finished_at", "retry_delay_seconds",
+    change_form_template = "admin/reviews/attempt/change_form.html"
+    fieldsets = (
+        ("Attempt", {"fields": (
+            "state", "which", "job", "stage_attempts", "letter", fact("started_at", "started"),
+            fact("finished_at", "ended"), "took", "tried_again", fact("worker", "worker", "path"),
+        )}),
     )  # fmt: skip
     state = state_column("outcome", "outcome")
 
@@ -117,6 +120,13 @@ class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         if scope.everything:
             return found
         return found.filter(stage_run__job__in=ReviewJob.objects.filter(scope.of_jobs()))
+
+    def page_context(self, request: HttpRequest, row: Attempt) -> dict[str, Any]:
+        return {
+            "title": f"Attempt {row.number} at stage {row.stage_run.stage}",
+            "kind": kind_with_code(row.code),
+            "context_facts": named_values(row.context),
+        }
 
     @admin.display(description="attempt")
     def number_of(self, attempt: Attempt) -> int:
@@ -143,3 +153,33 @@ class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         if attempt.finished_at is None:
             return ""
         return f"{(attempt.finished_at - attempt.started_at).total_seconds():.1f} s"
+
+    # -- lines of the page --------------------------------------------------------------------
+
+    @admin.display(description="attempt")
+    def which(self, attempt: Attempt) -> str:
+        return f"{attempt.number} of {attempt.stage_run.max_attempts}"
+
+    @admin.display(description="stage")
+    def stage_attempts(self, attempt: Attempt) -> SafeString:
+        """Show the stage as it is now, with the way to all of its attempts."""
+        run = attempt.stage_run
+        search = f'cl:"{run.job.changelist_id}" stage:{run.stage}'
+        address = reverse("admin:reviews_attempt_changelist", query={"q": search})
+        state = chip(run.status, run.get_status_display())
+        return fill('{} {} <a href="{}">all its attempts</a>', run.get_stage_display(), state, address)
+
+    @admin.display(description="dead letter")
+    def letter(self, attempt: Attempt) -> SafeString | str:
+        run = attempt.stage_run
+        letter = run.job.dead_letters.filter(stage=run.stage).order_by("-id").first()
+        if letter is None:
+            return "none"
+        address = reverse("admin:deadletters_deadletter_change", args=[letter.pk])
+        state = chip(letter.status, letter.get_status_display())
+        return fill('<a href="{}">Letter {}</a> {}', address, letter.pk, state)
+
+    @admin.display(description="tried again after")
+    def tried_again(self, attempt: Attempt) -> str:
+        delay = attempt.retry_delay_seconds
+        return "" if delay is None else f"{delay:.1f} s"

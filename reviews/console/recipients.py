@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
 from criticizer.admin import ReadOnlyAdmin, one_of, titled
+from criticizer.asking import AskingAdmin, Console, Deed, Sum, reason_field, summed
+from criticizer.moments import when
 from notifications import preferences
 from notifications.models import RecipientPreference
 from notifications.recipients import normalise
 from reviews.audience.subscriptions import check_pattern
 from reviews.audit import PreferenceEvent, SubscriptionEvent, history_of
 from reviews.console.audited import AuditedAdmin, EditsAdmin
-from reviews.forms import DeletionForm, ReasonedEdit
+from reviews.forms import ReasonedEdit
 from reviews.models import Subscription
-
-MAX_CHOSEN = 100
 
 
 class SubscriptionForm(ReasonedEdit[Subscription]):
@@ -97,7 +99,21 @@ class SubscriptionEditAdmin(EditsAdmin):
     search_fields = ("pattern__startswith", "recipient__exact")
 
 
-class DigestForm(DeletionForm):
+@admin.display(description="muted until", ordering="muted_until", empty_value="")
+def _muted(self: Any, row: Any) -> SafeString | str:
+    """Say when a recipient is told again, of a preference or of an edit of one."""
+    if row.muted_until is None:
+        return ""
+    return "for ever" if row.muted_until >= preferences.FOR_EVER else when(row.muted_until)
+
+
+class UnmuteForm(Console):
+    """Why recipients are told again."""
+
+    reason = reason_field(max_length=255, help_text="A ticket, an incident or a sentence.")
+
+
+class DigestForm(UnmuteForm):
     """For how long the reviews of recipients are kept for one mail, and why."""
 
     minutes = forms.TypedChoiceField(
@@ -106,15 +122,60 @@ class DigestForm(DeletionForm):
     field_order = ("minutes", "reason")
 
 
+def _unmute(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+    results = []
+    for row in RecipientPreference.objects.filter(pk__in=ids):
+        is_muted = row.muted_until is not None and row.muted_until > timezone.now()
+        if is_muted:
+            preferences.unmute(row.recipient, actor, given["reason"])
+        results.append((is_muted, "not muted"))
+    return summed(results)
+
+
+def _set_digest(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+    results = []
+    for recipient in RecipientPreference.objects.filter(pk__in=ids).values_list("recipient", flat=True):
+        try:
+            preferences.set_digest(recipient, given["minutes"], actor, given["reason"])
+            results.append((True, ""))
+        except ValueError as error:
+            results.append((False, f"{recipient}: {error}"))
+    return summed(results)
+
+
+UNMUTE = Deed(
+    "unmute",
+    "Unmute",
+    "Tell these recipients again? They muted Criticizer themselves, or somebody did so for them: unmute "
+    "them only if they want it.",
+    "unmuted",
+    UnmuteForm,
+    _unmute,
+)
+SET_DIGEST = Deed(
+    "set_digest",
+    "Set the digest",
+    "Reviews that end within the time are told to a recipient in one mail. What waits already is told as it "
+    "was promised. Only mail has digests.",
+    "set",
+    DigestForm,
+    _set_digest,
+)
+
+
 @admin.register(RecipientPreference)
-class RecipientPreferenceAdmin(ReadOnlyAdmin):
+class RecipientPreferenceAdmin(AskingAdmin, ReadOnlyAdmin):
     """What recipients want. They decide it themselves; an operator may unmute and set their digest."""
 
+    confirm_template = "admin/notifications/recipientpreference/confirm.html"
+    nouns = ("recipient", "recipients")
+    max_chosen = 100
+    muted = _muted
     list_display = (
         titled("recipient", "recipient", "path"),
         titled("threshold", "told of"),
         titled("digest_minutes", "digest"),
-        "muted_until",
+        "muted",
         titled("actor", "changed by"),
         titled("updated_at", "changed"),
     )
@@ -123,7 +184,7 @@ class RecipientPreferenceAdmin(ReadOnlyAdmin):
     search_help_text = "A recipient, exactly."
     ordering = ("recipient",)
     actions = ("unmute", "set_digest")
-    fields = ("recipient", "threshold", "digest_minutes", "muted_until", "actor", "reason", "updated_at")
+    fields = ("recipient", "threshold", "digest_minutes", "muted", "actor", "reason", "updated_at")
     object_history_template = "admin/reviews/allowlistentry/object_history.html"
 
     def has_unmute_permission(self, request: HttpRequest) -> bool:
@@ -135,70 +196,30 @@ class RecipientPreferenceAdmin(ReadOnlyAdmin):
         edits = history_of(int(object_id), PreferenceEvent) if object_id.isdecimal() else []
         return super().history_view(request, object_id, {"edits": edits, **(extra_context or {})})
 
+    def address_of(self, pk: int) -> str:
+        return reverse("admin:notifications_recipientpreference_change", args=[pk])
+
+    def rows_to_show(self, ids: Sequence[int]) -> Any:
+        return [(row, self.muted(row)) for row in super().rows_to_show(ids)]
+
     @admin.action(description="Unmute\u2026", permissions=["unmute"])
     def unmute(
         self, request: HttpRequest, queryset: QuerySet[RecipientPreference]
-    ) -> TemplateResponse | None:
-        """Ask why, then tell the chosen recipients again."""
-        form = DeletionForm(request.POST if "confirmed" in request.POST else None)
-        if not form.is_valid():
-            return self._question(request, "unmute", "Unmute recipients", form, queryset)
-        chosen = list(queryset.values_list("recipient", "muted_until")[:MAX_CHOSEN])
-        muted = [recipient for recipient, until in chosen if until is not None and until > timezone.now()]
-        for recipient in muted:
-            preferences.unmute(recipient, request.user.get_username(), form.cleaned_data["reason"])
-        skipped = len(chosen) - len(muted)
-        text = f"{len(muted)} unmuted" + (f", {skipped} skipped: not muted" if skipped else "") + "."
-        self.message_user(request, text, messages.WARNING if skipped else messages.SUCCESS)
-        return None
+    ) -> HttpResponseBase | None:
+        return self.ask(UNMUTE, request, queryset)
 
     @admin.action(description="Set the digest\u2026", permissions=["unmute"])
     def set_digest(
         self, request: HttpRequest, queryset: QuerySet[RecipientPreference]
-    ) -> TemplateResponse | None:
-        """Ask for how long and why, then keep the chosen recipients' reviews for one mail, or no more."""
-        form = DigestForm(request.POST if "confirmed" in request.POST else None)
-        if not form.is_valid():
-            return self._question(request, "set_digest", "Set the digest of recipients", form, queryset)
-        done, skipped = 0, set()
-        for recipient in queryset.values_list("recipient", flat=True)[:MAX_CHOSEN]:
-            try:
-                preferences.set_digest(
-                    recipient,
-                    form.cleaned_data["minutes"],
-                    request.user.get_username(),
-                    form.cleaned_data["reason"],
-                )
-                done += 1
-            except ValueError as error:
-                skipped.add(f"{recipient}: {error}")
-        text = " ".join([f"{done} set.", *sorted(skipped)])
-        self.message_user(request, text, messages.WARNING if skipped else messages.SUCCESS)
-        return None
-
-    def _question(
-        self,
-        request: HttpRequest,
-        action: str,
-        title: str,
-        form: forms.Form,
-        queryset: QuerySet[RecipientPreference],
-    ) -> TemplateResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "opts": self.opts,
-            "form": form,
-            "asked": action,
-            "chosen": queryset[:MAX_CHOSEN],
-        }
-        return TemplateResponse(request, "admin/notifications/recipientpreference/confirm.html", context)
+    ) -> HttpResponseBase | None:
+        return self.ask(SET_DIGEST, request, queryset)
 
 
 @admin.register(PreferenceEvent)
 class PreferenceEditAdmin(EditsAdmin):
     """Every edit of what recipients want."""
 
+    muted = _muted
     list_display = (
         titled("pgh_created_at", "when"),
         titled("actor", "who"),
@@ -206,7 +227,7 @@ class PreferenceEditAdmin(EditsAdmin):
         titled("recipient", "recipient", "path"),
         titled("threshold", "told of"),
         titled("digest_minutes", "digest"),
-        "muted_until",
+        "muted",
         "reason",
         "where",
     )

@@ -8,12 +8,18 @@ from uuid import UUID
 
 from django.conf import settings
 
-from reviews.states import ACTIVE_JOB, Stage
+from criticizer import sql
+from reviews.states import ACTIVE_JOB, ENDED_JOB, UNFINISHED_STAGE, WAITING_STAGE, Stage
 
 AGGREGATE = "stage_run"
 MESSAGE = "run_stage"
-# For SQL: jobs that are still at work.
-ACTIVE = "(" + ", ".join(f"'{status.value}'" for status in ACTIVE_JOB) + ")"
+# For SQL texts, as `status IN {ACTIVE}`.
+ACTIVE = sql.one_of(ACTIVE_JOB)
+ENDED = sql.one_of(ENDED_JOB)
+UNFINISHED = sql.one_of(UNFINISHED_STAGE)
+WAITING = sql.one_of(WAITING_STAGE)
+# When work is due again, of a job `j`: by its deadline at the latest, for whoever claims it then ends it.
+BEFORE_DEADLINE = "least(now() + make_interval(secs => %(delay)s), j.deadline_at)"
 
 
 class LostLease(Exception):

@@ -15,9 +15,9 @@ from criticizer.failures import ErrorClass, Failure, Place, Waiting
 from criticizer.redaction import clean
 from deadletters import failing
 from reviews.pipeline import letters
-from reviews.pipeline.base import ACTIVE, Due, LostLease, StageClaim, queue_of
+from reviews.pipeline.base import ACTIVE, BEFORE_DEADLINE, WAITING, Due, LostLease, StageClaim, queue_of
 from reviews.pipeline.endings import expire
-from reviews.states import Stage
+from reviews.states import UNFINISHED_STAGE, Stage
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ run AS (
     FROM leased, jobs j
    WHERE s.id = %(stage_run)s AND j.id = s.job_id AND j.status IN {ACTIVE} AND j.deadline_at > now()
      AND s.attempts < s.max_attempts
-     AND (s.status IN ('pending', 'retry_wait') OR (s.status = 'running' AND s.lease_expires_at <= now()))
+     AND (s.status IN {WAITING} OR (s.status = 'running' AND s.lease_expires_at <= now()))
   RETURNING s.id, s.job_id, s.stage, s.attempts, s.max_attempts, j.status AS job_status,
             j.changelist_id, j.review_version),
 lost AS (
@@ -47,7 +47,7 @@ job AS (
    WHERE jobs.id = run.job_id AND run.job_status <> 'in_progress')
 SELECT run.id AS stage_run_id, run.job_id, run.stage, run.attempts AS attempt, run.max_attempts,
        begun.id AS attempt_id, run.changelist_id, run.review_version
-  FROM run, begun"""  # noqa: S608  the only interpolation is the state list above
+  FROM run, begun"""  # noqa: S608  the only interpolations are state lists
 
 
 def claim(due: Due, worker: str) -> StageClaim | None:
@@ -85,16 +85,14 @@ def _is_awaited_no_more(due: Due) -> bool:
 
     Without an attempt: a long outage must not fill the history.
     """
-    leased = {"outbox": due.outbox_id, "token": due.token}
-    dependency = sql.value(
-        "SELECT waiting_for FROM outbox_messages WHERE id = %(outbox)s AND lease_token = %(token)s", leased
-    )
+    leased = {"outbox": due.outbox_id, "token": due.token, "stage_run": due.stage_run_id}
+    dependency = sql.value(_AWAITED, leased)
     if not dependency:
         return False
     try:
         dependencies.check(dependency)
     except Waiting as waiting:
-        sql.rows(_POSTPONE, {**leased, "delay": waiting.seconds, "stage_run": due.stage_run_id})
+        sql.rows(_POSTPONE, {**leased, "delay": waiting.seconds})
         return False
     sql.rows(
         "UPDATE outbox_messages SET waiting_for = '' WHERE id = %(outbox)s AND lease_token = %(token)s",
@@ -103,13 +101,19 @@ def _is_awaited_no_more(due: Due) -> bool:
     return True
 
 
-_POSTPONE = """
+# Not of a job that is past its deadline: it is to be ended, not to wait on.
+_AWAITED = """
+SELECT o.waiting_for FROM outbox_messages o, stage_runs s JOIN jobs j ON j.id = s.job_id
+ WHERE o.id = %(outbox)s AND o.lease_token = %(token)s AND s.id = %(stage_run)s AND j.deadline_at > now()"""
+
+_POSTPONE = f"""
 WITH message AS (
-  UPDATE outbox_messages
-     SET available_at = now() + make_interval(secs => %(delay)s), lease_token = NULL, started_at = NULL
-   WHERE id = %(outbox)s AND lease_token = %(token)s RETURNING available_at)
+  UPDATE outbox_messages o
+     SET available_at = {BEFORE_DEADLINE}, lease_token = NULL, started_at = NULL
+    FROM stage_runs s JOIN jobs j ON j.id = s.job_id
+   WHERE o.id = %(outbox)s AND o.lease_token = %(token)s AND s.id = %(stage_run)s RETURNING o.available_at)
 UPDATE stage_runs SET next_attempt_at = message.available_at FROM message
- WHERE stage_runs.id = %(stage_run)s AND stage_runs.status IN ('pending', 'retry_wait')"""
+ WHERE stage_runs.id = %(stage_run)s AND stage_runs.status IN {WAITING}"""  # noqa: S608
 
 
 def _refused(due: Due) -> None:
@@ -127,7 +131,7 @@ def _refused(due: Due) -> None:
         log.info("claim_refused", stage_run=due.stage_run_id, reason=held["status"] if held else "not_leased")
         if held is None:
             return
-        if not held["active"] or held["status"] in {"succeeded", "failed", "cancelled"}:
+        if not held["active"] or held["status"] not in UNFINISHED_STAGE:
             sql.rows("DELETE FROM outbox_messages WHERE id = %(outbox)s", {"outbox": due.outbox_id})
         elif held["overdue"]:
             expire([held["job_id"]])
@@ -204,20 +208,23 @@ def wait(claim: StageClaim, waiting: Waiting) -> None:
     `outbox.wake` makes it due earlier. Raises LostLease, having changed nothing.
     """
     done = sql.row(
-        """
+        f"""
         WITH run AS (
           UPDATE stage_runs SET status = 'pending', attempts = attempts - 1, lease_token = NULL,
-                 lease_expires_at = NULL, next_attempt_at = now() + make_interval(secs => %(delay)s)
-           WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' RETURNING id),
+                 lease_expires_at = NULL, next_attempt_at = {BEFORE_DEADLINE}
+            FROM jobs j
+           WHERE stage_runs.id = %(run)s AND lease_token = %(token)s AND stage_runs.status = 'running'
+             AND j.id = stage_runs.job_id
+          RETURNING stage_runs.id, stage_runs.next_attempt_at),
         attempt AS (
           UPDATE attempts SET outcome = 'given_back', finished_at = now(), detail = %(detail)s FROM run
            WHERE attempts.id = %(attempt)s),
         again AS (
           UPDATE outbox_messages
-             SET available_at = now() + make_interval(secs => %(delay)s), lease_token = NULL,
+             SET available_at = run.next_attempt_at, lease_token = NULL,
                  started_at = NULL, waiting_for = %(dependency)s
             FROM run WHERE outbox_messages.id = %(outbox)s)
-        SELECT run.id, pg_notify(%(channel)s, '') FROM run""",
+        SELECT run.id, pg_notify(%(channel)s, '') FROM run""",  # noqa: S608
         {
             "run": claim.stage_run_id,
             "token": claim.token,

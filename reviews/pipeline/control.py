@@ -30,7 +30,7 @@ def replay(job_id: int, stage: Stage) -> bool:
           RETURNING id)
         UPDATE stage_runs s
            SET status = 'pending', attempts = 0, lease_token = NULL, lease_expires_at = NULL,
-               finished_at = NULL, next_attempt_at = NULL, first_failure_at = NULL,
+               started_at = NULL, finished_at = NULL, next_attempt_at = NULL, first_failure_at = NULL,
                last_failure_at = NULL, error_class = '', ended_token = NULL
           FROM job WHERE s.job_id = job.id AND s.stage = ANY(%(stages)s)
         RETURNING s.id, s.stage""",  # noqa: S608

@@ -17,7 +17,8 @@ from criticizer import outbox, sql
 from criticizer.redaction import clean
 from deadletters import failing
 from notifications import sending
-from reviews.pipeline.base import ACTIVE, AGGREGATE, MESSAGE, StageClaim, queue_of
+from reviews.pipeline.base import ACTIVE, AGGREGATE, ENDED, MESSAGE, UNFINISHED, StageClaim, queue_of
+from reviews.pipeline.overdue import fail_replay
 from reviews.states import Stage
 
 log = structlog.get_logger(__name__)
@@ -38,7 +39,7 @@ runs AS (
      SET status = 'cancelled', ended_token = s.lease_token, lease_token = NULL, lease_expires_at = NULL,
          attempts = s.attempts - (s.status = 'running' AND %(status)s::varchar <> 'timed_out')::int,
          finished_at = now(), next_attempt_at = NULL
-    FROM job WHERE s.job_id = job.id AND s.status IN ('pending', 'running', 'retry_wait') RETURNING s.id),
+    FROM job WHERE s.job_id = job.id AND s.status IN {UNFINISHED} RETURNING s.id),
 unfinished AS (
   UPDATE attempts a SET finished_at = now(), detail = %(reason)s::varchar, error_class = %(error_class)s,
          outcome = CASE WHEN %(status)s::varchar = 'timed_out' THEN 'failed' ELSE 'given_back' END
@@ -89,30 +90,38 @@ def supersede(job_ids: list[int], by_version: int) -> None:
 
 
 def expire(job_ids: Collection[int]) -> int:
-    """Time out those of the jobs that are past their deadline (003, 4.2); return how many."""
+    """End those of the jobs that are past their deadline (003, 4.2); return how many.
+
+    They are timed out; a job that is being replayed is a dead letter again.
+    """
     with transaction.atomic():
         overdue = sql.rows(
             f"""
-            SELECT id FROM jobs WHERE id = ANY(%(jobs)s) AND status IN {ACTIVE} AND deadline_at <= now()
+            SELECT id, EXISTS (SELECT 1 FROM dead_letters l
+                                WHERE l.job_id = jobs.id AND l.status = 'replaying') AS replayed
+              FROM jobs WHERE id = ANY(%(jobs)s) AND status IN {ACTIVE} AND deadline_at <= now()
              ORDER BY id FOR UPDATE SKIP LOCKED""",  # noqa: S608
             {"jobs": list(job_ids)},
         )
         reason = "DEADLINE_EXCEEDED: the review was not finished before its deadline"
-        ended = _end([row["id"] for row in overdue], "timed_out", SYSTEM, reason)
+        ended = _end([row["id"] for row in overdue if not row["replayed"]], "timed_out", SYSTEM, reason)
         for job in ended:
             sending.cancel_unsent(job)
+        for row in overdue:
+            if row["replayed"]:
+                fail_replay(row["id"])
     for job in ended:
         log.warning("job_timed_out", job=job, error_class="DEADLINE_EXCEEDED")
-    return len(ended)
+    return len(overdue)
 
 
 # A worker that was sending when its job ended may have put the row back: nobody else would end it.
-_LEFT = """
+_LEFT = f"""
 SELECT DISTINCT d.job_id FROM deliveries d JOIN jobs j ON j.id = d.job_id
- WHERE d.status = 'pending' AND j.status IN ('timed_out', 'cancelled', 'superseded') ORDER BY d.job_id"""
-_STILL_ENDED = """
-SELECT status FROM jobs WHERE id = %(job)s AND status IN ('timed_out', 'cancelled', 'superseded')
-   FOR NO KEY UPDATE SKIP LOCKED"""
+ WHERE d.status = 'pending' AND j.status IN {ENDED} ORDER BY d.job_id"""  # noqa: S608
+_STILL_ENDED = f"""
+SELECT status FROM jobs WHERE id = %(job)s AND status IN {ENDED}
+   FOR NO KEY UPDATE SKIP LOCKED"""  # noqa: S608
 
 
 def _tidy() -> None:
@@ -141,11 +150,11 @@ def expire_overdue() -> int:
             return total
 
 
-_AFTER_END = """
+_AFTER_END = f"""
 WITH run AS (
   UPDATE stage_runs s SET ended_token = NULL FROM jobs j
    WHERE s.id = %(stage_run)s AND s.ended_token = %(token)s AND j.id = s.job_id
-     AND j.status IN ('timed_out', 'cancelled', 'superseded')
+     AND j.status IN {ENDED}
   RETURNING s.job_id, s.stage, j.status),
 late AS (
   UPDATE jobs SET is_late = true FROM run
@@ -153,7 +162,7 @@ late AS (
 noted AS (
   INSERT INTO job_events (job_id, kind, actor, reason)
   SELECT id, 'late_stored', 'criticizer', 'a worker finished the review after the deadline' FROM late)
-SELECT job_id FROM run"""
+SELECT job_id FROM run"""  # noqa: S608
 
 
 def record_after_end(claim: StageClaim, write: Callable[[], None] | None) -> bool:
@@ -207,8 +216,8 @@ noted AS (
   INSERT INTO job_events (job_id, kind, actor, reason)
   SELECT id, 'late_accepted', %(actor)s, %(reason)s::varchar FROM job)
 UPDATE stage_runs s
-   SET status = 'pending', attempts = 0, finished_at = NULL, next_attempt_at = NULL, ended_token = NULL,
-       first_failure_at = NULL, last_failure_at = NULL, error_class = ''
+   SET status = 'pending', attempts = 0, started_at = NULL, finished_at = NULL, next_attempt_at = NULL,
+       ended_token = NULL, first_failure_at = NULL, last_failure_at = NULL, error_class = ''
   FROM job WHERE s.job_id = job.id AND s.stage = 'notify' RETURNING s.id"""
 
 

@@ -14,8 +14,9 @@ from criticizer.failures import Failure
 from criticizer.redaction import clean, clean_context
 from criticizer.retry import BACKOFF
 from deadletters import failing
+from notifications.states import NOT_REQUIRED_DELIVERY
 from reviews.pipeline import letters
-from reviews.pipeline.base import Due, LostLease, StageClaim, queue_of
+from reviews.pipeline.base import BEFORE_DEADLINE, Due, LostLease, StageClaim, queue_of
 from reviews.states import STAGE_ORDER
 
 log = structlog.get_logger(__name__)
@@ -41,7 +42,9 @@ SELECT run.job_id, due.id AS outbox_id, due.aggregate_id AS stage_run_id, (SELEC
 
 # Succeeded only when every recipient's delivery row has notified_at (004, 6.5). Nobody requires
 # those that an operator has given up, or those of recipients that an edit has taken off.
-UNTOLD = "d.job_id = %(job)s AND d.notified_at IS NULL AND d.status NOT IN ('abandoned', 'superseded')"
+UNTOLD = (
+    f"d.job_id = %(job)s AND d.notified_at IS NULL AND d.status NOT IN {sql.one_of(NOT_REQUIRED_DELIVERY)}"
+)
 
 _SUCCEED = f"""
 UPDATE jobs SET status = 'succeeded', finished_at = now(), status_reason = ''
@@ -146,12 +149,15 @@ def _log_success(claim: StageClaim) -> None:
     log.info("job_succeeded", job=claim.job_id, changelist=claim.changelist_id, version=claim.review_version)
 
 
-_RETRY = """
+_RETRY = f"""
 WITH run AS (
   UPDATE stage_runs SET status = 'retry_wait', lease_token = NULL, lease_expires_at = NULL,
-         next_attempt_at = now() + make_interval(secs => %(delay)s), error_class = %(error_class)s,
+         next_attempt_at = {BEFORE_DEADLINE}, error_class = %(error_class)s,
          first_failure_at = coalesce(first_failure_at, now()), last_failure_at = now()
-   WHERE id = %(stage_run)s AND lease_token = %(token)s AND status = 'running' RETURNING job_id),
+    FROM jobs j
+   WHERE stage_runs.id = %(stage_run)s AND lease_token = %(token)s AND stage_runs.status = 'running'
+     AND j.id = stage_runs.job_id
+  RETURNING stage_runs.job_id, stage_runs.next_attempt_at),
 attempt AS (
   UPDATE attempts SET outcome = 'failed', finished_at = now(), error_class = %(error_class)s, code = %(code)s,
          detail = %(detail)s, context = %(context)s, retry_delay_seconds = %(delay)s
@@ -161,10 +167,10 @@ job AS (
     FROM run WHERE jobs.id = run.job_id),
 again AS (
   UPDATE outbox_messages
-     SET available_at = now() + make_interval(secs => %(delay)s), lease_token = NULL,
+     SET available_at = run.next_attempt_at, lease_token = NULL,
          started_at = NULL, retry_count = retry_count + 1, error_message = %(error_class)s
     FROM run WHERE outbox_messages.id = %(outbox)s)
-SELECT run.job_id, pg_notify(%(channel)s, '') FROM run"""
+SELECT run.job_id, pg_notify(%(channel)s, '') FROM run"""  # noqa: S608
 
 _BURY = """
 WITH run AS (

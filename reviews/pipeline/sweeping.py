@@ -6,7 +6,7 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from criticizer import sql
-from reviews.pipeline.base import ACTIVE, queue_of
+from reviews.pipeline.base import ACTIVE, UNFINISHED, queue_of
 from reviews.states import STAGE_ORDER
 
 log = structlog.get_logger(__name__)
@@ -15,7 +15,7 @@ _SWEEP = f"""
 WITH current AS (
   SELECT DISTINCT ON (s.job_id) s.id, s.stage, s.status, s.next_attempt_at, s.lease_expires_at
     FROM stage_runs s JOIN jobs j ON j.id = s.job_id
-   WHERE j.status IN {ACTIVE} AND s.status IN ('pending', 'running', 'retry_wait')
+   WHERE j.status IN {ACTIVE} AND s.status IN {UNFINISHED}
    ORDER BY s.job_id, array_position(%(order)s::text[], s.stage::text)),
 made AS (
   INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, available_at)

@@ -79,6 +79,7 @@ class AllowList:
         self.lines = tuple(line.strip() for line in lines)
         self.case_sensitive = case_sensitive
         self.ceiling = ceiling.with_case(case_sensitive) if ceiling else None
+        self._other_case: AllowList | None = None  # parsed once, when asked for
         self._parsed = tuple(parse_line(line, case_sensitive) for line in self.lines)
         includes = any(line.include for line in self._parsed)
         if not includes and ceiling is None:
@@ -129,7 +130,9 @@ class AllowList:
         """Return the same list for a server that compares names this way."""
         if case_sensitive == self.case_sensitive:
             return self
-        return AllowList(self.lines, case_sensitive, self.ceiling)
+        if self._other_case is None:
+            self._other_case = AllowList(self.lines, case_sensitive, self.ceiling)
+        return self._other_case
 
     def within(self, ceiling: AllowList) -> AllowList:
         """Return the list that allows what both this list and the ceiling allow."""

@@ -7,8 +7,7 @@ outside the allow-list, no content of that change is read at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import structlog
 
@@ -25,7 +24,8 @@ from reviews.sources.base import (
     Source,
 )
 from reviews.sources.content import skipped
-from reviews.sources.paths import printable, storable
+from reviews.sources.enforcement import CheckedAt, SecurityViolation, denied, refuse
+from reviews.sources.paths import storable
 from reviews.sources.registry import depot_prefix, validate_changelist_id
 
 log = structlog.get_logger()
@@ -34,24 +34,10 @@ MAX_FILE_BYTES = 1_000_000  # per side
 MAX_CHANGE_BYTES = 20_000_000  # both sides of all files
 MAX_FILES = 2_000
 MAX_DESCRIPTION_CHARACTERS = 64_000
-MAX_REPORTED_VIOLATIONS = 20
 SHELF_RESTARTS = 2
 # A batch is what is in memory at once before it counts against the budget.
 _BATCH_FILES = 64
 _BATCH_BYTES = 8_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class SecurityViolation:
-    """A path that the allow-list denied. `path` is bounded and safe to show.
-
-    `stage`: `query` before anything was read, `file` at the check of a single file.
-    """
-
-    changelist_id: str
-    path: str
-    reason: str
-    stage: Literal["query", "file"]
 
 
 class ChangeFetcher:
@@ -112,7 +98,8 @@ class ChangeFetcher:
             raise PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE, str(error)) from error
         prefix = depot_prefix(changelist_id)
         if prefix is not None and not self._allow_list.may_touch(prefix):
-            self._deny(changelist_id, [(prefix, "nothing below it is in the allow-list")], "query")
+            outside = [(prefix, "nothing below it is in the allow-list")]
+            refuse(changelist_id, outside, "query", self._on_violation)
         # The list is written by people, the server decides whether case distinguishes names.
         return changelist_id, self._allow_list.with_case(self._source.case_sensitive)
 
@@ -195,43 +182,13 @@ class ChangeFetcher:
             )
 
     def _check(
-        self,
-        changelist_id: str,
-        paths: Iterable[str],
-        allow_list: AllowList,
-        stage: Literal["query", "file"],
+        self, changelist_id: str, paths: Iterable[str], allow_list: AllowList, stage: CheckedAt
     ) -> None:
-        denied = []
-        for path in paths:
-            decision = allow_list.decide(path, literal_names=self._source.literal_names)
-            if not decision.allowed:
-                denied.append((path, decision.reason))
-        if denied:
-            self._deny(changelist_id, denied, stage)
+        if outside := denied(paths, allow_list, literal_names=self._source.literal_names):
+            refuse(changelist_id, outside, stage, self._on_violation)
 
     def _allows(self, path: str, allow_list: AllowList) -> bool:
         return allow_list.decide(path, literal_names=self._source.literal_names).allowed
-
-    def _deny(
-        self, changelist_id: str, denied: Sequence[tuple[str, str]], stage: Literal["query", "file"]
-    ) -> None:
-        for path, reason in denied[:MAX_REPORTED_VIOLATIONS]:
-            violation = SecurityViolation(changelist_id, printable(path), printable(reason), stage)
-            log.warning(
-                "security_event",
-                kind="path_denied",
-                changelist=changelist_id,
-                path=violation.path,
-                reason=violation.reason,
-                stage=stage,
-            )
-            self._on_violation(violation)
-        raise PermanentFailure(
-            ErrorClass.PATH_DENIED,
-            Place.INTERNAL,
-            "the changelist touches paths outside the allow-list",
-            context={"denied_paths": len(denied), "check": stage},
-        )
 
 
 def _paths_of(files: Iterable[ListedFile] | Iterable[FileChange]) -> Iterator[str]:

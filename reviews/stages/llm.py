@@ -15,7 +15,7 @@ from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, Wa
 from criticizer.models import Circuit
 from criticizer.redaction import Redactor, clean
 from criticizer.states import CircuitState
-from reviews import artifacts, changes, config, pipeline
+from reviews import allowed, artifacts, config, pipeline
 from reviews.driver import in_thread
 from reviews.executor import Written, patiently
 from reviews.models import Artifact, CoverageRow, FindingRow, JobEvent, ReviewJob
@@ -24,6 +24,7 @@ from reviews.reviewers.asking import Surroundings
 from reviews.reviewers.preparation import Prepared, ReviewLimits, prepare
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared, review_without_model
 from reviews.reviewers.wording import ALERT_ABOVE, alert_text, stopped_banner
+from reviews.sources.allowlist import AllowList
 from reviews.stages.model_calls import Model, ProgressKeeper, is_short, open_model
 
 log = structlog.get_logger(__name__)
@@ -45,8 +46,9 @@ async def run(claim: StageClaim) -> Written:
 
     Raises the failures of `review_prepared`, and Waiting while the model must not be called;
     either way the answers already paid for are kept. Raises PermanentFailure CONFIG_INVALID
-    when a model is required and none is configured, and REDACTION_BLOCKED, which leaves a
-    security event, when redaction or its guard does not vouch for what would be sent.
+    when a model is required and none is configured; and, with a security event, REDACTION_BLOCKED
+    when redaction or its guard does not vouch for what would be sent, and PATH_DENIED when the
+    allow-list does not allow the change any more: nothing is sent from then on.
     """
     try:
         return await _run(claim)
@@ -81,9 +83,13 @@ async def _run(claim: StageClaim) -> Written:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A review that can begin; `away` says that its model must not be called."""
+    """A review that can begin; `away` says that its model must not be called.
+
+    `allow_list` is no newer than the one that allowed it.
+    """
 
     prepared: Prepared
+    allow_list: AllowList
     progress: dict[str, str]
     away: Waiting | None
 
@@ -98,11 +104,14 @@ def _ready(claim: StageClaim, name: str) -> _Ready:
             if not _why_without(claim, name, waiting):
                 raise
             away = waiting
-    return _Ready(_prepare(claim), patiently(lambda: pipeline.progress_of(claim)), away)
+    allow_list = patiently(config.allow_list)
+    return _Ready(_prepare(claim), allow_list, patiently(lambda: pipeline.progress_of(claim)), away)
 
 
 def _prepare(claim: StageClaim) -> Prepared:
-    change = changes.from_json(patiently(lambda: artifacts.load(claim.job_id, Artifact.Kind.CHANGE)))
+    fetched = patiently(lambda: allowed.fetched(claim.job_id))
+    # The list may have been edited since the fetch, which may be days ago.
+    change = patiently(lambda: allowed.still_allowed(fetched, "llm"))
     return prepare(change, Redactor(settings.REDACTION_POLICY), _limits())
 
 
@@ -112,7 +121,7 @@ def _limits() -> ReviewLimits:
 
 async def _review(claim: StageClaim, model: Model, ready: _Ready, keeper: ProgressKeeper) -> ReviewOutcome:
     async def may_continue() -> bool:
-        return await in_thread(lambda: _is_wanted(claim))
+        return await in_thread(lambda: _is_wanted(claim, ready))
 
     around = Surroundings(
         slots=model.slots,
@@ -134,9 +143,13 @@ async def _review(claim: StageClaim, model: Model, ready: _Ready, keeper: Progre
     return review_without_model(ready.prepared, model.client, _limits(), ready.progress, why)
 
 
-def _is_wanted(claim: StageClaim) -> bool:
+def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:
+    """Say whether the review goes on. Raises when the allow-list has changed and does not allow it."""
     try:
-        return pipeline.still_ours(claim)
+        if not pipeline.still_ours(claim):
+            return False
+        allowed.refuse_outside(claim.changelist_id, ready.prepared.paths, "llm", seen=ready.allow_list)
+        return True
     except (DatabaseError, InterfaceError):
         return True  # what is recorded in the end is fenced; until then nobody can say
 

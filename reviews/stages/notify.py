@@ -14,7 +14,8 @@ from notifications import config, digests, preferences, sending
 from notifications.messages import Report
 from notifications.models import Delivery
 from notifications.preferences import Wishes
-from reviews import artifacts, audience, pipeline
+from notifications.states import DeliveryStatus
+from reviews import allowed, artifacts, audience, pipeline
 from reviews.executor import Written
 from reviews.models import Artifact, JobEvent, ReviewJob
 from reviews.pipeline import LostLease, StageClaim
@@ -30,11 +31,14 @@ def run(claim: StageClaim) -> Written:
     review does not reach, has no message and is not required for the job's success. What is kept for
     a digest makes the stage wait until it is due, after everybody else was told.
 
-    Raises LostLease as soon as the job is no longer ours to tell about, and the failures of
-    `sending.deliver`.
+    Raises LostLease as soon as the job is no longer ours to tell about, the failures of
+    `sending.deliver`, and PermanentFailure PATH_DENIED, with a security event, while somebody is
+    still to be told and the allow-list does not allow the change any more: findings quote it.
     """
     job = ReviewJob.objects.get(pk=claim.job_id)
     if job.recipients:
+        if _is_to_tell(job):
+            allowed.refuse_outside(job.changelist_id, allowed.paths_told(job.pk), "notify")
         reports = audience.reports_for(report_of(job), job.recipients, job.recipient_origins)
         wishes = _wishes(job, reports)
         declined = wishes.unwanted
@@ -57,6 +61,11 @@ def run(claim: StageClaim) -> Written:
             raise LostLease
         return _told(claim, declined)
     return None
+
+
+def _is_to_tell(job: ReviewJob) -> bool:
+    told = job.deliveries.filter(status=DeliveryStatus.SENT).values_list("recipient", flat=True)
+    return not set(job.recipients) <= set(told)
 
 
 def _wishes(job: ReviewJob, reports: Mapping[str, Report]) -> Wishes:

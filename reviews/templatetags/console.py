@@ -1,4 +1,4 @@
-"""What the console's first page shows besides its tables."""
+"""What pages of the console show that belong to rooms below this one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from typing import Any
 
 from django import template
 
+from criticizer.models import OutboxMessage
 from reviews import dashboard as figures
+from reviews.audience.scopes import scope_of
 from reviews.dashboard.past import WINDOWS
+from reviews.models import StageRun
+from reviews.pipeline import AGGREGATE
 
 register = template.Library()
 
@@ -20,3 +24,12 @@ def show_dashboard(context: dict[str, Any]) -> dict[str, Any]:
         return {}
     shown = figures.dashboard(request.GET.get("window", ""))
     return {"dashboard": shown, "windows": WINDOWS, "next_seconds": figures.REFRESH_SECONDS}
+
+
+@register.simple_tag(takes_context=True)
+def stage_of(context: dict[str, Any], message: OutboxMessage) -> StageRun | None:
+    """Return the stage that a message of the outbox is about; None outside the reader's viewing scope."""
+    if message.aggregate_type != AGGREGATE:
+        return None
+    runs = StageRun.objects.select_related("job").filter(pk=message.aggregate_id)
+    return runs.filter(job__in=scope_of(context["request"].user).jobs()).first()

@@ -6,10 +6,10 @@ import re
 from datetime import datetime
 
 from django import template
-from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from criticizer import moments
 from reviews import words
 from reviews.pages.highlight import visible as show_hidden
 
@@ -17,30 +17,9 @@ register = template.Library()
 
 _SHA = re.compile(r"(git:[^@]+@[0-9a-f]{12})[0-9a-f]{28}")
 _CODE = re.compile(r"`([^`\n]{1,400})`")
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
-
-def _distance(seconds: int) -> str:
-    """Return a span of time in its largest unit. static/reviews/times.js says the same."""
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return "0 s"
-
-
-@register.filter
-def when(moment: datetime | None) -> str:
-    """Show a moment relative to now, with the exact time in the tooltip."""
-    if moment is None:
-        return "\N{EN DASH}"
-    seconds = round((timezone.now() - moment).total_seconds())
-    text = f"{_distance(seconds)} ago" if seconds >= 0 else f"in {_distance(-seconds)}"
-    return format_html(
-        '<time datetime="{}" title="{} UTC" data-relative>{}</time>',
-        moment.isoformat(timespec="milliseconds"),
-        f"{moment:%Y-%m-%d %H:%M:%S}",
-        text,
-    )
+register.filter(moments.when)
+register.filter(moments.exactly)
 
 
 @register.filter

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from django.utils import timezone
 
+from criticizer import circuit, forcing
 from criticizer.models import SecurityEvent
+from criticizer.states import CircuitState
+from deadletters import workflow
+from deadletters.results import Failed, recovery
 from deadletters.states import LetterStatus
-from reviews.models import AllowListEntry
+from reviews import config
+from reviews.models import AllowListEntry, Artifact
+from reviews.pipeline import LostLease, StageClaim
+from reviews.stages import notify
+from reviews.states import Stage
+from tests.acceptance import stages
 from tests.acceptance.world import AFTER, BEFORE, MAIL, World
-from tests.fakes.p4.server import added, edited, moved
+from tests.fakes.llm import error
+from tests.fakes.p4.server import FakeDepot, added, edited, moved
 
 IN_SCOPE = edited("//depot/main/a.c", BEFORE, AFTER)
 DENIED = "//depot/secret/b.c"
@@ -149,3 +161,215 @@ def test_a_row_that_is_no_valid_line_lets_nothing_through(world: World) -> None:
     world.replay(job)
     world.settle()
     assert world.status(job) == "succeeded"
+
+
+# -- an edit after the fetch --------------------------------------------------------------------
+
+
+def exclude(pattern: str = "//depot/main/a.c") -> AllowListEntry:
+    return AllowListEntry.objects.create(
+        kind=AllowListEntry.Kind.EXCLUDE, pattern=pattern, reason="OPS-5: not for models"
+    )
+
+
+def assert_refused(world: World, job: int, stage: str) -> None:
+    """Check that a stage ended the job as the fetch does, and that nobody saw any of it."""
+    assert world.status(job) == "dead_lettered"
+    letter = world.letter(job)
+    assert (letter.stage, letter.error_class, letter.code, letter.severity) == (
+        stage, "PATH_DENIED", "CRITICIZER_E402", "high",
+    )  # fmt: skip
+    event = SecurityEvent.objects.latest("id")
+    assert (event.kind, event.path, event.context) == ("path_denied", "//depot/main/a.c", {"stage": stage})
+    assert event.reason == "excluded by the line -//depot/main/a.c"
+    assert not world.mails()
+
+
+@pytest.mark.parametrize("provider", ["openai", "none"])
+def test_an_edit_between_fetch_and_llm_counts_at_once(world: World, provider: str) -> None:
+    world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = provider, provider != "none"
+    stages.BEFORE["llm"] = exclude
+    job = world.job(world.depot.submit(IN_SCOPE, added("//depot/main/b.c", AFTER)), MAIL)
+    world.settle()
+    assert_refused(world, job, "llm")
+    assert not world.llm.requests
+
+    stages.reset()
+    AllowListEntry.objects.all().delete()
+    world.replay(job)
+    world.settle()
+    assert world.status(job) == "succeeded"
+    assert len(world.mails()) == 1
+
+
+def test_an_edit_before_anybody_is_told_counts_too(world: World) -> None:
+    stages.BEFORE["notify"] = exclude
+    job = world.job(world.change(), MAIL)
+    world.settle()
+    assert_refused(world, job, "notify")
+    assert world.llm.requests
+
+    stages.reset()
+    AllowListEntry.objects.all().delete()
+    world.replay(job)
+    world.settle()
+    assert len(world.mails()) == 1
+
+
+def test_whoever_was_told_before_the_edit_keeps_the_job_from_failing(world: World) -> None:
+    job = world.job(world.change(), MAIL)
+    world.settle()
+    exclude()
+    claim = StageClaim(1, uuid4(), 1, Stage.NOTIFY, 1, 5, 1, job, "1", 1)
+    with pytest.raises(LostLease):  # past the allow-list: there is nobody to tell
+        notify.run(claim)
+    assert len(world.mails()) == 1
+
+
+def test_a_replay_from_llm_is_refused_by_the_validation_and_by_the_stage(world: World) -> None:
+    world.llm.script(error(401, "x"))
+    job = world.job(world.change(), MAIL)
+    world.settle()
+    letter = world.letter(job)
+    assert (letter.stage, letter.error_class) == ("llm", "AUTH_DENIED")
+    asked = len(world.llm.requests)
+    workflow.triage(letter.pk, actor="ann", category="transient")
+    workflow.remediate(letter.pk, actor="ann", evidence_note="OPS-1: mended")
+
+    row = exclude()
+    refused = workflow.validate(letter.pk, actor="ann", override_reason="all the same")
+    assert not refused.ok
+    assert [(check.name, check.message, check.is_hard) for check in refused.failed] == [
+        (
+            "allow-list",
+            "the allow-list does not allow 1 of the 1 paths of the change any more:"
+            " nothing of it may be sent",
+            True,
+        )
+    ]
+    assert not SecurityEvent.objects.exists()  # nobody was to be shown it yet
+
+    row.delete()
+    assert workflow.validate(letter.pk, actor="ann").ok
+    exclude()  # after the validation: the stage looks for itself
+    assert workflow.replay(letter.pk, actor="ann", reason="OPS-1: mended").ok
+    world.settle()
+    assert_refused(world, job, "llm")
+    assert len(world.llm.requests) == asked
+
+
+def test_a_letter_of_notify_is_validated_against_the_list_as_it_is_now(world: World) -> None:
+    job = world.job(world.change(), "slack:C0123ABCD")  # nobody serves it
+    world.settle()
+    assert world.letter(job).stage == "notify"
+    (allowed,) = recovery().probe(Failed(job, "notify"), restart=None)
+    assert (allowed.name, allowed.ok, allowed.message) == (
+        "allow-list", True, "all 1 paths of the change are allowed",
+    )  # fmt: skip
+    exclude()
+    (denied,) = recovery().probe(Failed(job, "notify"), restart=None)
+    assert (denied.ok, denied.is_hard) == (False, True)
+
+
+def test_where_a_moved_file_came_from_is_not_sent_any_more(world: World) -> None:
+    was, now = "int answer_of_the_old_place(void) { return 1; }\n", "int here(void) { return 2; }\n"
+    stages.BEFORE["llm"] = lambda: exclude("//depot/main/old/...")
+    job = world.job(world.depot.submit(moved("//depot/main/old/a.c", "//depot/main/b.c", was, now)), MAIL)
+    world.settle()
+    assert world.status(job) == "succeeded"
+    sent = "".join(str(request.body) for request in world.llm.requests)
+    assert "here(void)" in sent
+    assert "old_place" not in sent
+    assert "main/old" not in sent
+    assert not SecurityEvent.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("case_handling", "status"), [("sensitive", "succeeded"), ("insensitive", "dead_lettered")]
+)
+def test_the_server_says_whether_case_distinguishes_names(
+    world: World, case_handling: str, status: str
+) -> None:
+    world.depot = FakeDepot(world.files / "other", case_handling=case_handling)
+    world.settings.P4_EXECUTABLE = str(world.depot.executable)
+    stages.BEFORE["llm"] = lambda: exclude("//depot/MAIN/A.c")
+    job = world.job(world.change(), MAIL)
+    world.settle()
+    assert world.status(job) == status
+
+
+def test_the_list_is_read_each_time_and_parsed_once(world: World) -> None:
+    before = config.allow_list()
+    assert config.allow_list() is before
+    row = exclude()
+    assert not config.allow_list().decide("//depot/main/a.c").allowed
+    row.delete()
+    assert config.allow_list() is before
+
+
+# -- a restart reads the source again -------------------------------------------------------------
+
+
+def test_a_change_that_is_gone_is_fetched_again_only_where_its_source_answers(world: World) -> None:
+    world.llm.script(error(401, "x"))
+    job = world.job(world.change(), MAIL)
+    world.settle()
+    letter = world.letter(job)
+    Artifact.objects.update(deleted_at=timezone.now())
+    workflow.triage(letter.pk, actor="ann", category="transient")
+    workflow.remediate(letter.pk, actor="ann", evidence_note="OPS-1: mended")
+    p4 = config.perforce_dependency()
+
+    def said() -> dict[str, str]:
+        return {check.name: check.message for check in workflow.validate(letter.pk, actor="ann").checks}
+
+    circuit.create(p4)
+    forcing.force(p4, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    refused = workflow.validate(letter.pk, actor="ann")
+    assert not refused.ok
+    assert [check.name for check in refused.failed] == [f"circuit {p4}", "artifact"]
+    assert said()["artifact"] == (
+        "the change artifact has expired, and cannot be fetched again now:"
+        f" the circuit of {p4} is forced open"
+    )
+    forcing.release(p4, actor="ann", reason="INC-7 is over")
+
+    world.settings.P4_EXECUTABLE = str(world.files / "nowhere")
+    silent = workflow.validate(letter.pk, actor="ann")
+    assert {f"answers {p4}", "artifact", "artifact or source"} <= {check.name for check in silent.failed}
+    world.settings.P4_EXECUTABLE = str(world.depot.executable)
+
+    assert workflow.validate(letter.pk, actor="ann").ok
+    assert said()["artifact"] == (
+        "the change artifact has expired: only a restart from the first stage can work,"
+        f" which fetches it again: {p4} answers, and takes our credentials"
+    )
+    assert said()["artifact or source"] == (
+        "the change artifact has expired: restart from the first stage;"
+        " all 1 paths of the change are allowed, and listed by its source"
+    )
+    refused_replay = workflow.replay(letter.pk, actor="ann", reason="OPS-1: mended")
+    assert refused_replay.message == "the change artifact has expired; restart from the first stage instead"
+    assert workflow.replay(letter.pk, actor="ann", reason="OPS-1: mended", restart=True).ok
+    world.settle()
+    assert world.status(job) == "succeeded"
+
+
+def test_an_artifact_that_does_not_open_stops_a_replay_that_needs_it(world: World) -> None:
+    world.llm.script(error(401, "x"))
+    job = world.job(world.change(), MAIL)
+    world.settle()
+    failed = Failed(job, "llm")
+    assert [check.name for check in recovery().probe(failed, restart=False)] == [
+        "artifact opens",
+        "allow-list",
+    ]
+    for file in world.files.rglob("*.bin"):
+        file.unlink()
+    (gone,) = recovery().probe(failed, restart=False)
+    assert (gone.name, gone.ok, gone.is_hard, gone.message) == (
+        "artifact opens", False, True,
+        "the file of the change artifact is gone: restart from the first stage",
+    )  # fmt: skip
+    (listed,) = recovery().probe(failed, restart=True)
+    assert (listed.name, listed.ok) == ("allow-list", True)

@@ -128,8 +128,8 @@ def test_only_the_rows_of_the_page_that_is_looked_at_are_sent(
 
 
 def test_that_time_passes_is_no_reason_to_send_the_rows_again(ann: Client) -> None:  # noqa: F811
-    from deadletters.console.batches import _digest
+    from deadletters.console.live import digest
 
     row = '<td><time datetime="2026-01-01T00:00:00Z" title="x" data-relative>{}</time></td>'
-    assert _digest(row.format("3 s ago")) == _digest(row.format("4 s ago"))
-    assert _digest(row.format("3 s ago")) != _digest(row.format("3 s ago").replace("00Z", "01Z"))
+    assert digest(row.format("3 s ago")) == digest(row.format("4 s ago"))
+    assert digest(row.format("3 s ago")) != digest(row.format("3 s ago").replace("00Z", "01Z"))

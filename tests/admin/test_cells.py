@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,6 +34,12 @@ from tests import factories
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>\"&'{}{0} {x} %s ü"
+
+
+@pytest.fixture(autouse=True)
+def _time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = timezone.now()
+    monkeypatch.setattr("criticizer.moments.timezone", SimpleNamespace(now=lambda: moment))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from criticizer import dependencies, forcing, sql
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage
 from criticizer.states import CircuitChange, CircuitState
 from tests import factories
+from tests.admin.test_deadletters import answer
 from tests.kernel.test_circuit import calls, parked
 
 pytestmark = pytest.mark.django_db
@@ -33,7 +34,9 @@ def circuit(settings: Any) -> Circuit:
 
 
 def act(client: Client, action: str, names: list[str], **fields: object) -> Any:
-    return client.post(LIST, {"action": action, "_selected_action": names, **fields}, follow=True)
+    """Ask for an action; with `fields`, answer its question."""
+    question = client.post(LIST, {"action": action, "_selected_action": names}, follow=True)
+    return answer(client, question, **fields) if fields else question
 
 
 def said(answer: Any) -> list[str]:
@@ -57,8 +60,8 @@ def test_the_circuit_shows_its_history(ann: Client, circuit: Circuit) -> None:
 
 
 def test_forcing_asks_why_and_how_long_first(ann: Client, circuit: Circuit) -> None:
-    answer = act(ann, "force_open", [LLM])
-    assert "Nothing is called until the time is over." in answer.content.decode()
+    shown = act(ann, "force_open", [LLM])
+    assert "Nothing is called until the time is over." in shown.content.decode()
     assert not CircuitEvent.objects.exists()
 
 
@@ -74,19 +77,19 @@ def test_forcing_asks_why_and_how_long_first(ann: Client, circuit: Circuit) -> N
 def test_without_reason_or_end_nothing_is_forced(
     ann: Client, circuit: Circuit, fields: dict[str, object]
 ) -> None:
-    answer = act(ann, "force_open", [LLM], confirmed="yes", **fields)
-    assert "Say why, and for how many minutes" in answer.content.decode()
+    shown = act(ann, "force_open", [LLM], **fields)
+    assert "Nothing was done yet: correct this first." in shown.content.decode()
     circuit.refresh_from_db()
     assert circuit.state == CircuitState.CLOSED
 
 
 def test_forced_open_and_released_with_actor_reason_and_end(ann: Client, circuit: Circuit) -> None:
-    answer = act(ann, "force_open", [LLM], confirmed="yes", reason="INC-7", minutes=30)
-    assert said(answer) == ["1 forced open: llm:openai."]
+    shown = act(ann, "force_open", [LLM], reason="INC-7", minutes=30)
+    assert said(shown) == ["1 forced open."]
     circuit.refresh_from_db()
     assert (circuit.state, circuit.actor, circuit.reason) == (CircuitState.FORCED_OPEN, "ann", "INC-7")
-    answer = act(ann, "release", [LLM], confirmed="yes", reason="over")
-    assert said(answer) == ["1 released: llm:openai."]
+    shown = act(ann, "release", [LLM], reason="over")
+    assert said(shown) == ["1 released."]
     events = CircuitEvent.objects.order_by("id").values_list("change", "actor", "reason")
     assert list(events) == [
         (CircuitChange.FORCED_OPEN, "ann", "INC-7"),
@@ -97,19 +100,21 @@ def test_forced_open_and_released_with_actor_reason_and_end(ann: Client, circuit
 def test_forced_closed_lets_what_waits_go(ann: Client, circuit: Circuit) -> None:
     calls(0, 10)
     parked(2)
-    act(ann, "force_closed", [LLM], confirmed="yes", reason="the breaker is wrong", minutes=5)
+    act(ann, "force_closed", [LLM], reason="the breaker is wrong", minutes=5)
     assert not OutboxMessage.objects.exclude(waiting_for="").exists()
 
 
 def test_releasing_what_is_not_forced_says_so(ann: Client, circuit: Circuit) -> None:
-    answer = act(ann, "release", [LLM], confirmed="yes", reason="why not")
-    assert said(answer) == ["0 released; 1 skipped: not forced, or not there any more."]
+    shown = act(ann, "release", [LLM], reason="why not")
+    assert said(shown) == ["0 released, 1 skipped: not forced, or not there any more."]
 
 
 @pytest.mark.parametrize("group", ["auditor", "reviewer"])
-def test_only_operators_force(circuit: Circuit, group: str) -> None:
+def test_only_operators_force(ann: Client, circuit: Circuit, group: str) -> None:
     mallory = factories.staff_client("mallory", group)
-    act(mallory, "force_open", [LLM], confirmed="yes", reason="because", minutes=30)
+    question = act(ann, "force_open", [LLM])
+    assert "Force open: 1 circuit" in question.content.decode()
+    answer(mallory, question, reason="because", minutes=30)
     circuit.refresh_from_db()
     assert circuit.state == CircuitState.CLOSED
 

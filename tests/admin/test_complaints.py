@@ -207,3 +207,49 @@ def test_nothing_is_given_up_without_a_question_and_it_stays_readable(ann: Clien
     step(ann, letter, "discard", reason="the branch is gone")
     assert "the branch is gone" in ann.get(f"{LETTERS}{letter.pk}/change/").content.decode()
     assert ann.post(f"{LETTERS}{letter.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_after_an_action_on_many_the_same_letters_are_one_click_away(ann: Client) -> None:
+    """They do not match the search any more: what is triaged is not new."""
+    ids = [make_letter().pk for _ in range(3)]
+    make_letter(error_class="NOT_FOUND")
+    address = f"{LETTERS}?q=state:new"
+    question = ann.post(address, {"action": "triage", "_selected_action": ids})
+    done = answer(ann, question, category="transient")
+    assert (done.request["PATH_INFO"], done.request["QUERY_STRING"]) == (LETTERS, "q=state%3Anew")
+    assert {row.pk for row in done.context["cl"].result_list}.isdisjoint(ids)
+    (message,) = done.context["messages"]
+    (link,) = re.findall(r'<a href="([^"]*)">Show these 3 letters</a>', str(message))
+    found = ann.get(link.replace("&amp;", "&")).context["cl"].result_list
+    assert {row.pk for row in found} == set(ids)
+
+
+def test_the_way_back_to_very_many_letters_leads_to_the_first_of_them(
+    ann: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("criticizer.asking.MAX_NAMED", 2)
+    ids = [make_letter().pk for _ in range(3)]
+    question = ann.post(LETTERS, {"action": "discard", "_selected_action": ids})
+    (message,) = answer(ann, question, reason="the branch is gone").context["messages"]
+    (link,) = re.findall(r'<a href="([^"]*)">Show the first 2 letters</a>', str(message))
+    found = ann.get(link.replace("&amp;", "&")).context["cl"].result_list
+    assert len(found) == 2
+    assert {row.pk for row in found} < set(ids)
+
+
+def test_a_batch_leads_back_to_what_it_was_chosen_by(ann: Client) -> None:
+    letter = make_letter(error_class="AUTH_DENIED")
+    address = f"{LETTERS}?q=error:AUTH_DENIED"
+    body = {"action": "replay_batch", "_selected_action": [letter.pk], "select_across": "1"}
+    text = answer(ann, ann.post(address, body), reason="the key was rotated").content.decode()
+    assert f'<a href="{LETTERS}?q=error%3AAUTH_DENIED&amp;by=all">error:AUTH_DENIED</a>' in text
+
+
+def test_the_answer_to_another_lists_question_does_nothing(ann: Client) -> None:
+    letter = make_letter()
+    question = ann.post(GROUPS, {"action": "acknowledge", "_selected_action": [letter.group_id]})
+    (selection,) = re.findall(r'name="selection" value="([^"]*)"', question.content.decode())
+    body = {"action": "discard", "_selected_action": "0", "selection": selection, "reason": "not mine"}
+    done = ann.post(LETTERS, body, follow=True)
+    assert messages_of(done) == ["That question is an hour old or was changed. Choose again."]
+    assert not DeadLetter.objects.exclude(status="new").exists()

@@ -145,9 +145,8 @@ def test_the_dashboard_says_how_it_goes(operator: Client) -> None:
 def waits_for_approval() -> None:
     letter = factories.DeadLetterFactory()
     LetterEdit.objects.create(letter=letter, reason="gone", requested_by="ann", before={}, after={})
-    ReplayBatch.objects.create(
-        reason="again", requested_by="ann", item_count=1, status=BatchStatus.AWAITING, needs_approval=True
-    )
+    ReplayBatch.objects.create(reason="again", requested_by="ann", item_count=1)
+    ReplayBatch.objects.update(status=BatchStatus.AWAITING, needs_approval=True)
 
 
 def test_what_waits_for_a_second_person_has_a_tile_and_nothing_else_has(operator: Client) -> None:

@@ -15,6 +15,7 @@ from django.utils import timezone
 from criticizer import reauth
 from criticizer.models import OutboxMessage
 from deadletters import workflow
+from deadletters.console import open_first
 from deadletters.models import DeadLetter
 from deadletters.states import LetterStatus
 from reviews.models import ReviewJob
@@ -161,9 +162,28 @@ def test_the_order_of_a_search_by_name_leads_back_to_the_open_ones(ann: Client, 
     assert ann.get(LIST + back).context["cl"].ordering_name == "open"
 
 
-def test_a_word_is_no_letter(ann: Client, letter: DeadLetter) -> None:
-    response = ann.get(f"{LIST}?q=timeout")
-    assert "A number alone is a changelist" in messages_of(response)[0]
+def test_words_find_letters_by_what_their_failure_says(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = factories.DeadLetterGroupFactory(
+        error_class="AUTH_DENIED", normalized_message="the model refused the key"
+    )
+    letter = make_letter(group=refused, job=factories.ReviewJobFactory(changelist_id="777"))
+    other = make_letter(
+        group=factories.DeadLetterGroupFactory(
+            error_class="NOT_FOUND", normalized_message="the key of the door"
+        )
+    )
+
+    def found(search: str) -> list[int]:
+        return sorted(row.pk for row in ann.get(f"{LIST}?q={search}").context["cl"].result_list)
+
+    assert found("refused") == found('"model" refus') == [letter.pk]
+    assert found("key") == [letter.pk, other.pk]
+    assert found("-refused") == [other.pk]
+    assert found("key 777") == [letter.pk]
+    assert found("nothing") == []
+    monkeypatch.setattr(open_first, "MOST_GROUPS", 1)
+    response = ann.get(f"{LIST}?q=key")
+    assert "More than 1 groups of failures say that" in messages_of(response)[0]
     assert not response.context["cl"].result_list
 
 
@@ -179,7 +199,9 @@ def test_a_letter_has_a_number_in_its_name_and_says_of_which_review_it_is(
 def test_the_list_has_the_exact_moment_of_the_failure(ann: Client) -> None:
     letter = make_letter(failed_replay_count=2)
     moment = f"{letter.last_failure_at:%Y-%m-%d %H:%M:%S}"
-    assert re.search(f'title="{moment} UTC">[^<]*</time>, 2 failed replays', ann.get(LIST).content.decode())
+    assert re.search(
+        f'title="{moment} UTC" data-relative>[^<]*</time>, 2 failed replays', ann.get(LIST).content.decode()
+    )
 
 
 def test_a_discarded_letter_says_so_first_and_advises_nothing(ann: Client, letter: DeadLetter) -> None:
@@ -189,7 +211,7 @@ def test_a_discarded_letter_says_so_first_and_advises_nothing(ann: Client, lette
     assert re.search(r"Discarded by ann\s+\d+ s ago: OPS-9: the branch is gone", text)
     assert text.index("OPS-9: the branch is gone") < text.index("The version control server did not answer")
     assert "Check the load of the version control server" not in text
-    assert "manage.py restore_letters brings it back" in text
+    assert "It is archived then; the archive brings it back." in text
 
 
 def test_a_resolved_letter_says_how_it_ended(ann: Client) -> None:
@@ -200,11 +222,10 @@ def test_a_resolved_letter_says_how_it_ended(ann: Client) -> None:
     assert "before replaying once more" not in text
 
 
-def test_who_looks_for_an_archived_letter_is_told_of_the_archive(ann: Client) -> None:
+def test_who_looks_for_a_letter_that_never_was_is_told_so(ann: Client) -> None:
     response = ann.get(f"{LIST}987654/change/", follow=True)
     assert messages_of(response) == [
-        "That dead letter does not exist any more. If it was archived, manage.py restore_letters brings it "
-        "back."
+        "That dead letter does not exist any more. The archive does not name it either."
     ]
 
 
@@ -456,7 +477,7 @@ def test_a_set_of_letters_gets_one_sum_of_results(ann: Client, letter: DeadLette
 def test_many_are_triaged_each_by_its_own_class(ann: Client, letter: DeadLetter) -> None:
     other = make_letter(error_class="AUTH_DENIED")
     response = answer(ann, ask(ann, "triage", [letter.pk, other.pk]), category="")
-    assert messages_of(response) == ["2 triaged."]
+    assert messages_of(response) == ["2 triaged. Show these 2 letters."]
     found = DeadLetter.objects.order_by("pk").values_list("category", flat=True)
     assert list(found) == ["transient", "auth_config"]
 
@@ -466,7 +487,7 @@ def test_many_go_through_the_steps_together(ann: Client) -> None:
     answer(ann, ask(ann, "triage", ids), category="transient")
     answer(ann, ask(ann, "remediate", ids), evidence_note="the server is back")
     response = answer(ann, ask(ann, "validate", ids), override_reason="asked by hand")
-    assert messages_of(response) == ["3 validated."]
+    assert messages_of(response) == ["3 validated. Show these 3 letters."]
     assert set(DeadLetter.objects.values_list("status", flat=True)) == {"validated"}
 
 

@@ -166,9 +166,12 @@ def test_only_what_needs_attention_is_listed_first(ann: Client, group: DeadLette
 
 def test_snoozed_groups_are_told_apart(ann: Client, group: DeadLetterGroup) -> None:
     groups.snooze(group.pk, actor="ann", until=timezone.now() + timedelta(hours=1))
-    assert "Snoozed" in ann.get(LIST).content.decode()
+    assert listed(ann) == []
     assert listed(ann, "?q=-is:snoozed") == []
     assert listed(ann, "?q=is:snoozed") == [group.pk]
+    assert "Snoozed" in ann.get(f"{LIST}?q=is:snoozed").content.decode()
+    DeadLetterGroup.objects.update(snooze_until=timezone.now() - timedelta(seconds=1))
+    assert listed(ann) == [group.pk]
 
 
 def test_an_empty_list_teaches_what_stands_here(ann: Client) -> None:
@@ -207,7 +210,9 @@ def test_only_the_groups_that_can_be_resolved_are_and_the_question_says_which_ar
     question = ask(ann, "resolve", [group.pk, over.pk])
     assert "Left alone: 1 group, 1 of its letters is still open." in question.content.decode()
     response = answer(ann, question, reason="over")
-    assert messages_of(response) == ["1 resolved, 1 skipped: 1 of its letters are still open."]
+    assert messages_of(response) == [
+        "1 resolved, 1 skipped: 1 of its letters are still open. Show these 2 groups."
+    ]
     statuses = dict(DeadLetterGroup.objects.values_list("pk", "status"))
     assert statuses == {group.pk: "open", over.pk: "resolved"}
 
@@ -253,7 +258,7 @@ def test_several_groups_are_decided_about_together(ann: Client, group: DeadLette
     other = factories.DeadLetterFactory(error_class="NOT_FOUND").group
     groups.acknowledge(other.pk, actor="bob")
     response = answer(ann, ask(ann, "acknowledge", [group.pk, other.pk]), reason="mine")
-    assert messages_of(response) == ["1 acknowledged, 1 skipped: already acknowledged."]
+    assert messages_of(response) == ["1 acknowledged, 1 skipped: already acknowledged. Show these 2 groups."]
 
 
 def test_a_group_that_somebody_decided_about_meanwhile_is_left_alone(

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from criticizer.models import OutboxMessage
@@ -166,7 +167,7 @@ def test_who_approves_sees_what_makes_the_batch_dangerous(ann: Client, carol: Cl
         "the server is back",
         "600 a minute, at most 5 at once",
         "<dt>First a few</dt><dd>1</dd>",
-        "picked from the list",
+        "2 letters picked by hand from the list",
         "2 NETWORK_TIMEOUT in stage fetch",
     ):
         assert part in text, part
@@ -193,6 +194,77 @@ def test_who_asked_cannot_approve_even_with_the_permission(client: Client, setti
     (said,) = messages_of(send(client, batch, "approve", reason="it is fine"))
     assert said == "Nothing was done: who asked for a batch cannot approve it."
     assert status_of(batch) == "awaiting"
+
+
+def both_roles() -> Client:
+    client = factories.staff_client("both", "operator")
+    User.objects.get(username="both").groups.add(Group.objects.get(name="approver"))
+    return client
+
+
+def test_one_person_with_both_roles_does_not_approve_what_they_submitted(ann: Client, carol: Client) -> None:
+    both = both_roles()
+    batch = drafted(ann)
+    submit(both, batch, override_reason="the check knows the old host", is_restart="on")
+    batch.refresh_from_db()
+    assert (batch.status, batch.requested_by) == ("awaiting", "both")
+    assert f"{LIST}{batch.pk}/approve/" not in page(both, batch)
+    (said,) = messages_of(send(both, batch, "approve", reason="it is fine"))
+    assert said == "Nothing was done: who asked for a batch cannot approve it."
+    assert "both; drafted or configured by ann" in carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
+    assert messages_of(send(carol, batch, "approve", reason="read it")) == ["Approved and started."]
+
+
+def test_who_configured_a_batch_is_told_why_they_cannot_approve_it(ann: Client) -> None:
+    both = both_roles()
+    batch = drafted(ann)
+    submit(both, batch, do="check", is_restart="on")
+    submit(ann, batch, is_restart="on")
+    assert f"{LIST}{batch.pk}/approve/" not in page(both, batch)
+    (said,) = messages_of(both.get(f"{LIST}{batch.pk}/approve/", follow=True))
+    assert said == "Nothing was done: who drafted or configured a batch cannot approve it."
+    text = page(both, batch)
+    assert "begins at the first stage: yes" in text
+    assert status_of(batch) == "awaiting"
+
+
+def test_who_approves_reads_no_verdicts_of_other_settings(ann: Client, carol: Client) -> None:
+    batch = drafted(ann)
+    submit(ann, batch, do="check")
+    assert "Can be replayed" in page(ann, batch)
+    submit(ann, batch, is_restart="on")
+    none = "No dry run was made with these settings."
+    assert none in carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
+    text = page(carol, batch)
+    assert "Not checked with these settings." in text
+    assert "Can be replayed" not in text
+    send(ann, batch, "dry_run")
+    text = carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
+    assert "Can be replayed" in text
+    assert none not in text
+    assert none not in ann.get(f"{LIST}{batch.pk}/cancel/").content.decode()
+
+
+def test_how_many_batches_wait_stands_on_every_list_of_dead_letters(ann: Client) -> None:
+    batch = drafted(ann)
+    submit(ann, batch, is_restart="on")
+    assert '<strong class="waiting">1 to approve</strong>' in ann.get(LETTERS).content.decode()
+    batches.cancel(batch.pk, actor="ann")
+    assert "to approve</strong>" not in ann.get(LETTERS).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("across", "said"),
+    [("0", "2 letters picked by hand from the list of state:new"), ("1", "state:new")],
+)
+def test_a_batch_says_whether_its_letters_were_all_that_matched(ann: Client, across: str, said: str) -> None:
+    ids = [make_letter().pk for _ in range(3)]
+    body = {"action": "replay_batch", "_selected_action": ids[:2], "select_across": across}
+    question = ann.post(f"{LETTERS}?q=state:new", body)
+    answer(ann, question, reason="OPS-7: the server is back")
+    batch = ReplayBatch.objects.get()
+    assert batch.item_count == (3 if across == "1" else 2)
+    assert f">{said}</a>" in page(ann, batch)
 
 
 def test_pause_resume_and_cancel(ann: Client) -> None:

@@ -11,6 +11,7 @@ from notifications import preferences
 from reviews.audit import PreferenceEvent, SubscriptionEvent
 from reviews.models import Subscription
 from tests import factories
+from tests.admin.test_deadletters import answer
 
 pytestmark = pytest.mark.django_db
 
@@ -106,10 +107,13 @@ def test_unmuting_asks_why_and_says_what_happened_to_each(oli: Client) -> None:
     preferences.set_threshold("mail:bob@example.com", "high", "bob")
     rows = {row.recipient: row.pk for row in preferences.RecipientPreference.objects.all()}
     body = {"action": "unmute", "_selected_action": list(rows.values())}
-    assert "Tell these recipients again?" in said(oli.post(WISHES, body))
-    assert "Say why first" in said(oli.post(WISHES, {**body, "confirmed": "yes"}))
+    question = oli.post(WISHES, body)
+    assert "Tell these recipients again?" in said(question)
+    assert "<td>for ever</td>" in said(question)
+    assert "for ever</td>" in said(oli.get(WISHES))
+    assert "Say why first" in said(answer(oli, question, reason=""))
     assert preferences.preference_of(ANN).is_muted_for_ever
-    done = oli.post(WISHES, {**body, "confirmed": "yes", "reason": "she asked in OPS-7"}, follow=True)
+    done = answer(oli, question, reason="she asked in OPS-7")
     assert "1 unmuted, 1 skipped: not muted." in said(done)
     assert preferences.preference_of(ANN).muted_until is None
     newest = PreferenceEvent.objects.latest("pgh_id")

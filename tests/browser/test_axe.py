@@ -7,9 +7,11 @@ from urllib.parse import urlsplit
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from criticizer.models import Circuit
 from deadletters import batches
 from deadletters.models import DeadLetter
 from notifications.preferences import unsubscribe
+from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 
@@ -17,12 +19,14 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 BOTH = pytest.mark.parametrize("scheme", ["light", "dark"])
 
 
-def violations(visit: Visit, paths: list[str], scheme: str, who: object) -> dict[str, list[str]]:
+def violations(
+    visit: Visit, paths: list[str], scheme: str, who: object, width: int = 1280
+) -> dict[str, list[str]]:
     """Return what axe says against each page: the rule and where it does not hold."""
     found = {}
     for path in paths:
         # axe styles its measurements inline, which the policy of the pages refuses.
-        page = visit(path, who, scheme=scheme, expects="inline")
+        page = visit(path, who, scheme=scheme, width=width, expects="inline")
         results = Axe().run(page, options={"resultTypes": ["violations"], "preload": False}).response
         said = [
             f"{rule['id']}: {node['target']} {node['any'][0]['message'] if node['any'] else ''}"
@@ -70,3 +74,26 @@ def test_the_operators_desk_breaks_no_rule(visit: Visit, scheme: str) -> None:
         "/admin/reviews/allowlistentry/add/",
     ]
     assert violations(visit, paths, scheme, scenes.ann(is_superuser=True)) == {}
+
+
+def test_the_desk_on_a_telephone_breaks_no_rule(visit: Visit) -> None:
+    """What scrolls sideways there is reached by keyboard, and links are told by more than colour."""
+    scenes.live_workers()
+    letter, delivery = scenes.open_letter(), scenes.delivery_with_message()
+    Circuit.objects.create(name="llm:openai", state="open", reason="10 of 10 calls failed")
+    run = letter.job.stages.get(stage="fetch")
+    message = factories.OutboxMessageFactory(
+        aggregate_type="stage_run", aggregate_id=run.pk, waiting_for="llm:openai"
+    )
+    paths = [
+        f"/admin/deadletters/deadletter/{letter.pk}/change/",
+        f"/admin/deadletters/deadletter/?q=letter:{letter.pk}",
+        f"/admin/reviews/reviewjob/{delivery.job_id}/change/",
+        f"/admin/reviews/attempt/{run.attempt_rows.order_by('id')[0].pk}/change/",
+        f"/admin/criticizer/outboxmessage/{message.pk}/change/",
+        "/admin/criticizer/circuit/llm_3Aopenai/change/",
+        f"/admin/notifications/delivery/{delivery.pk}/change/",
+        "/admin/providers/",
+        "/admin/failure-codes/",
+    ]
+    assert violations(visit, paths, "light", scenes.ann(is_superuser=True), 390) == {}

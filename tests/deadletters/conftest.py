@@ -43,14 +43,14 @@ def work() -> Work:
 
 @pytest.fixture
 def fail(work: Work) -> Fail:
-    """Make a job fail and return its letter; the change artifact's row is there."""
+    """Make a job fail and return its letter; the change artifact is there."""
 
     def run(changelist: str = "12345", stage: str = "llm", failure: Failure | None = None) -> DeadLetter:
         scripted.SCRIPT[stage].append(failure or denied())
         made = intake.request_review(intake.ReviewRequest(f"failing-{changelist}", changelist, 1))
         work()
         letter = DeadLetter.objects.get(job_id=made.job_id)
-        factories.ArtifactFactory(job=letter.job)
+        factories.stored_change(letter.job)
         factories.CoverageRowFactory(job=letter.job)
         return letter
 

@@ -12,9 +12,11 @@ from criticizer.circuit import create
 from criticizer.failures import ErrorClass, PermanentFailure, Place
 from deadletters import batches, workflow
 from deadletters.batches import runs as batch_runs
+from deadletters.batches import settling
 from deadletters.models import DeadLetter, OperatorAlert, ReplayBatch, ReplayItem
 from deadletters.states import BatchStatus, ItemStatus, LetterStatus
 from reviews.models import ReviewJob
+from reviews.recovery import JobRecovery
 from reviews.states import JobStatus
 from tests import factories, scripted
 from tests.deadletters.conftest import Fail, Work, denied
@@ -91,7 +93,6 @@ def test_the_dry_run_says_of_each_letter_what_stands_in_its_way(fail: Fail, sett
 def test_the_selection_is_frozen_and_newcomers_are_counted_apart(fail: Fail) -> None:
     batch = _drafted([fail("1")])
     ReplayBatch.objects.update(requested_at="2020-01-01T00:00:00Z")
-    DeadLetter.objects.update(created_at="2019-01-01T00:00:00Z")
     fail("2")
     seen = batches.progress(batch.pk)
     assert (seen.total, seen.done, seen.newer) == (1, 0, 1)
@@ -179,7 +180,7 @@ def test_the_same_failure_coming_back_while_paused_stops_the_batch(
 def test_a_look_that_ends_between_two_commits_has_stopped_the_batch(
     fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
 ) -> None:
-    monkeypatch.setattr(batch_runs, "SETTLED_AT_ONCE", 1)
+    monkeypatch.setattr(settling, "SETTLED_AT_ONCE", 1)
     batch = _drafted([fail(str(number)) for number in range(5)], canary_size=2)
     batches.submit(batch.pk, actor="ann")
     look(batch.pk)
@@ -208,15 +209,15 @@ def test_a_late_look_does_not_stop_what_was_resumed_meanwhile(
     look(batch.pk)
     scripted.SCRIPT["llm"].append(denied())
     work()
-    whole = batch_runs._outcome
+    whole = settling._outcome
 
     def overtaken(item: ReplayItem, end: Any) -> Any:
-        monkeypatch.setattr(batch_runs, "_outcome", whole)
+        monkeypatch.setattr(settling, "_outcome", whole)
         look(batch.pk)  # another worker's, which stops the batch
         assert batches.resume(batch.pk, actor="bob", reason="mended now").ok
         return whole(item, end)
 
-    monkeypatch.setattr(batch_runs, "_outcome", overtaken)
+    monkeypatch.setattr(settling, "_outcome", overtaken)
     look(batch.pk)
     batch.refresh_from_db()
     assert batch.status == "running"
@@ -339,10 +340,12 @@ def test_two_looks_at_once_replay_nothing_twice(fail: Fail, look: Look, work: Wo
     assert replays == 1
 
 
-def test_one_letter_of_a_changelist_at_a_time(fail: Fail, look: Look, work: Work) -> None:
+def test_one_letter_of_a_changelist_at_a_time(
+    fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, other = fail("1"), fail("2")
+    monkeypatch.setattr(JobRecovery, "lanes", lambda self, jobs: dict.fromkeys(jobs, "same"))
     batch = _drafted([first, other])
-    ReplayItem.objects.update(lane="same")
     batches.submit(batch.pk, actor="ann")
     look(batch.pk)
     look(batch.pk)

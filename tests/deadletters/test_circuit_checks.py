@@ -6,15 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from criticizer import forcing, sql
 from criticizer.circuit import create
 from criticizer.models import Circuit
 from criticizer.states import CircuitState
-from deadletters import workflow
+from deadletters import batches, workflow
 from deadletters.models import DeadLetter
+from deadletters.results import Check, Failed, recovery
 from notifications.recipients import without_provider
-from reviews.failed_dependencies import why_not_configured
+from reviews import config
+from reviews.failed_dependencies import dependencies_of, why_not_configured
+from reviews.models import Artifact, ReviewJob
 from reviews.recovery import _reviewed
 from tests import factories
 from tests.deadletters.test_workflow import Fail, denied
@@ -110,6 +114,71 @@ def test_where_there_is_no_question_an_open_circuit_is_no_answer(letter: DeadLet
     passed, said = validated(letter)
     assert not passed
     assert said[f"answers {LLM}"] == f"{LLM} has no harmless question: the first call will tell"
+
+
+# -- a restart needs what all stages need -------------------------------------------------------
+
+
+@pytest.fixture
+def p4(settings: Any) -> str:
+    """Return the name of a Perforce server whose circuit has a row."""
+    settings.P4PORT = "perforce.example.com:1666"
+    name = config.perforce_dependency()
+    create(name)
+    return name
+
+
+def test_a_restart_needs_the_source_the_model_and_the_channels(letter: DeadLetter, p4: str) -> None:
+    failed = Failed(letter.job_id, "llm")
+    ReviewJob.objects.filter(pk=letter.job_id).update(
+        recipients=["mail:ann@example.com", "slack:C0123ABCD", "webhook:https://told.example.com/x"]
+    )
+    factories.DeliveryFactory(
+        job=letter.job, recipient="webhook:https://told.example.com/x", status="abandoned"
+    )
+    assert dependencies_of([failed]) == {letter.job_id: [LLM]}
+    assert dependencies_of([failed], restarted=[letter.job_id]) == {
+        letter.job_id: [p4, LLM, "provider:maildir", "provider:slack"]
+    }
+    other = factories.ReviewJobFactory(changelist_id=f"git:demo@{'a' * 40}", recipients=[]).pk
+    assert dependencies_of([Failed(other, "notify")], restarted=[other]) == {other: [LLM]}
+
+
+@pytest.mark.parametrize(("restart", "verdict"), [(True, "circuit_open"), (False, "eligible")])
+def test_the_dry_run_of_a_restart_looks_at_the_source(
+    letter: DeadLetter, p4: str, restart: bool, verdict: str
+) -> None:
+    forcing.force(p4, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    batch = batches.draft(
+        filter={}, ids=[letter.pk], actor="ann", reason="OPS-1", evidence_note="OPS-1", is_restart=restart
+    )
+    assert batches.dry_run(batch.pk)["verdicts"] == {verdict: 1}
+
+
+def test_a_restart_of_what_is_gone_passes_on_the_word_of_its_source(letter: DeadLetter, p4: str) -> None:
+    Artifact.objects.update(deleted_at=timezone.now())
+    failed = Failed(letter.job_id, "llm")
+
+    def artifact(restart: bool) -> Check:
+        checks = recovery().survey([failed], restart=restart)[letter.job_id]
+        return next(check for check in checks if check.name == "artifact")
+
+    passed, refused = artifact(True), artifact(False)
+    assert (passed.ok, passed.message) == (
+        True,
+        f"the change artifact has expired and will be fetched again: the circuit of {p4} is closed",
+    )
+    assert (refused.ok, refused.is_hard) == (False, True)
+    assert refused.message == "the change artifact has expired; restart from the first stage instead"
+    forcing.force(p4, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    stopped = artifact(True)
+    assert (stopped.ok, stopped.is_hard) == (False, False)
+    assert stopped.message.endswith(f"cannot be fetched again now: the circuit of {p4} is forced open")
+    # Nobody decided yet: only a restart can work, so that its source is asked as well.
+    assert [check.name for check in recovery().circuits([failed], restart=None)] == [
+        f"circuit {LLM}",
+        f"circuit {p4}",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,8 @@ def test_only_letters_before_their_replay_are_edited(status: LetterStatus) -> No
 def test_a_letter_in_the_hands_of_a_batch_is_not_edited(letter: DeadLetter, status: BatchStatus) -> None:
     batch = batches.draft(filter={}, ids=[letter.pk], actor="ann", reason="OPS-1")
     type(batch).objects.filter(pk=batch.pk).update(
-        status=BatchStatus.RUNNING if status == BatchStatus.PAUSED else status
+        status=BatchStatus.RUNNING if status == BatchStatus.PAUSED else status,
+        needs_approval=status == BatchStatus.AWAITING,
     )
     type(batch).objects.filter(pk=batch.pk).update(status=status)
     assert ask(letter).message == f"batch {batch.pk} is going to replay the letter"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import getpass
 import io
 import json
 import os
@@ -15,13 +16,20 @@ from cryptography.fernet import Fernet
 from django.core.files.base import ContentFile
 from django.core.files.storage import FileSystemStorage
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 
 from criticizer import sql
 from criticizer.redaction import clean
-from deadletters import letter_archive, retention
-from deadletters.models import DeadLetter, DeadLetterGroup, LetterArchive, OperatorAlert
-from deadletters.states import IN_WORK, LetterStatus
+from deadletters import batches, groups, letter_archive, retention
+from deadletters.models import (
+    DeadLetter,
+    DeadLetterGroup,
+    LetterArchive,
+    OperatorAlert,
+    ReplayBatch,
+    ReplayItem,
+)
+from deadletters.states import IN_WORK, BatchStatus, GroupStatus, ItemStatus, LetterStatus
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -91,6 +99,110 @@ def test_what_is_over_size_goes_closed_ones_first_then_the_oldest(settings: Any)
     assert not {oldest.pk, closed.pk} & _left()
 
 
+def test_what_came_back_goes_last_when_there_are_too_many(settings: Any) -> None:
+    settings.DLQ_MAX_SIZE = 1
+    back = _letter(20, kept_until=NOW + timedelta(days=3))
+    for days in (5, 4):
+        _letter(days)
+    retention.maintain()
+    assert _left() == {back.pk}
+    settings.DLQ_MAX_SIZE = 0
+    retention.maintain()
+    assert _left() == set()
+
+
+def _batch(status: BatchStatus, letters: list[DeadLetter], days: float = 0.0, touched: float = -1.0) -> int:
+    """Put letters into a batch that was asked for so many days ago, and touched last so many ago."""
+    batch = batches.draft(filter={}, ids=[letter.pk for letter in letters], actor="ann", reason="OPS-1")
+    at = NOW - timedelta(days=days)
+    with connection.cursor() as cursor:
+        # What was done, and when it was asked for, cannot be changed otherwise.
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(
+            "UPDATE replay_batches SET status = %s, requested_at = %s, needs_approval = %s WHERE id = %s",
+            [status.value, at, status == BatchStatus.AWAITING, batch.pk],
+        )
+        seen = at if touched < 0 else NOW - timedelta(days=touched)
+        cursor.execute("UPDATE replay_batch_events SET created_at = %s WHERE batch_id = %s", [seen, batch.pk])
+        cursor.execute("SET LOCAL session_replication_role = origin")
+    return batch.pk
+
+
+LIVE = (BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.RUNNING, BatchStatus.PAUSED, BatchStatus.STOPPED)
+
+
+@pytest.mark.parametrize("status", list(BatchStatus))
+def test_what_a_batch_is_going_to_replay_stays(status: BatchStatus, settings: Any) -> None:
+    held, also_held, free = _letter(8), _letter(30), _letter(8)
+    batch = _batch(status, [held, also_held], days=2)
+    ReplayItem.objects.filter(batch=batch, letter=also_held).update(status=ItemStatus.READY)
+    retention.maintain()
+    assert _left() == ({held.pk, also_held.pk} if status in LIVE else set())
+    assert retention.batch_in_hand(held.pk) == (batch if status in LIVE else None)
+    settings.DLQ_MAX_SIZE = 0
+    retention.maintain()
+    assert _left() == ({held.pk, also_held.pk} if status in LIVE else set())
+    assert free.pk not in _left()
+
+
+def test_what_a_batch_is_through_with_goes() -> None:
+    letter = _letter(8)
+    batch = _batch(BatchStatus.RUNNING, [letter])
+    ReplayItem.objects.filter(batch=batch).update(status=ItemStatus.SKIPPED, finished_at=NOW)
+    retention.maintain()
+    assert _left() == set()
+
+
+@pytest.mark.parametrize("status", LIVE)
+@pytest.mark.parametrize(("asked", "touched", "holds"), [(30, 6.9, True), (30, 7.1, False), (6.9, 6.9, True)])
+def test_a_batch_that_nobody_touches_holds_no_letter_for_ever(
+    status: BatchStatus, asked: float, touched: float, holds: bool
+) -> None:
+    letter = _letter(40)
+    _batch(status, [letter], days=asked, touched=touched)
+    retention.maintain()
+    # One that runs is touched by its worker.
+    assert bool(_left()) == (holds or status == BatchStatus.RUNNING)
+
+
+def test_a_letter_put_into_a_batch_while_it_is_being_archived_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    letter = _letter(8)
+    whole = letter_archive._opened
+
+    def drafted(name: str) -> bytes:
+        if not ReplayBatch.objects.exists():
+            batches.draft(filter={}, ids=[letter.pk], actor="ann", reason="OPS-1")
+        return whole(name)
+
+    monkeypatch.setattr(letter_archive, "_opened", drafted)
+    assert retention.enforce(NOW) == 0
+    assert (_left(), _files()) == ({letter.pk}, set())
+
+
+def test_nobody_is_warned_of_what_a_batch_or_a_restore_keeps() -> None:
+    _batch(BatchStatus.DRAFT, [_letter(6.5)])
+    _letter(6.5, kept_until=NOW + timedelta(days=3))
+    retention.maintain()
+    assert not OperatorAlert.objects.exists()
+    _letter(30, kept_until=NOW + timedelta(hours=20))
+    retention.maintain()
+    assert OperatorAlert.objects.get().title.startswith("1 dead letters")
+
+
+def test_the_looks_for_old_letters_walk_along_their_indexes() -> None:
+    """At two hundred thousand letters that takes milliseconds, and a look at all of them does not."""
+    for _ in range(3):
+        _letter(8)
+    asked = {"limit": 500, "now": NOW, "before": NOW, "since": NOW}
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off")
+        cursor.execute(f"EXPLAIN {retention._OLDEST}", asked)
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "using dead_letters_closed" in plan
+    assert "using dead_letters_open" in plan
+    assert "Seq Scan on dead_letters" not in plan
+
+
 def test_more_than_a_round_holds_goes_in_the_next_ones(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
@@ -125,6 +237,71 @@ def test_everything_removed_is_restored_byte_for_byte() -> None:
     assert [event.action for event in letter.events.all()] == ["archived", "restored"]
     again = letter_archive.restore(LetterArchive.objects.get(), actor="ann", reason="twice")
     assert set(again.skipped.values()) == {"it is there already"}
+
+
+@pytest.mark.parametrize(
+    ("status", "letter_is", "afterwards"),
+    [
+        (GroupStatus.RESOLVED, LetterStatus.NEW, GroupStatus.OPEN),
+        (GroupStatus.RESOLVED, LetterStatus.DISCARDED, GroupStatus.RESOLVED),
+        (GroupStatus.IGNORED, LetterStatus.NEW, GroupStatus.IGNORED),
+        (GroupStatus.ACKNOWLEDGED, LetterStatus.NEW, GroupStatus.ACKNOWLEDGED),
+    ],
+)
+def test_an_open_letter_that_comes_back_opens_its_resolved_group(
+    status: GroupStatus, letter_is: LetterStatus, afterwards: GroupStatus
+) -> None:
+    letter = _letter(8, status=letter_is)
+    retention.maintain()
+    if status == GroupStatus.RESOLVED:
+        assert groups.resolve_group(letter.group_id, actor="ann", reason="it is over").ok
+    else:
+        DeadLetterGroup.objects.update(status=status)
+    letter_archive.restore(LetterArchive.objects.get(), actor="bob", reason="OPS-1: asked for")
+    group = DeadLetterGroup.objects.get()
+    assert (group.status, group.open_count) == (afterwards, int(letter_is == LetterStatus.NEW))
+    reopened = [(event.actor, event.reason) for event in group.events.filter(action="reopened")]
+    back = [("bob", f"letter {letter.pk} is back from the archive: OPS-1: asked for")]
+    assert reopened == (back if status != afterwards else [])
+
+
+def test_a_file_counts_its_letters_that_came_back_each_once() -> None:
+    letter, other = _letter(8), _letter(8)
+    retention.maintain()
+    archive = LetterArchive.objects.get()
+
+    def restored(*letters: int) -> int:
+        letter_archive.restore(archive, actor="ann", reason="OPS-1", letters=letters)
+        return LetterArchive.objects.get(pk=archive.pk).restored_count
+
+    assert restored(letter.pk) == 1
+    retention.enforce(NOW + timedelta(days=8))
+    assert LetterArchive.objects.count() == 2
+    assert restored(letter.pk) == 1  # once more from the first file
+    assert restored() == 2
+    assert _left() == {letter.pk, other.pk}
+    with pytest.raises(ValueError, match="Say why"):
+        letter_archive.restore(archive, actor="ann", reason=" ")
+
+
+def test_the_file_of_a_letter_is_found_also_under_another_key(settings: Any) -> None:
+    letter = _letter(8)
+    retention.enforce(NOW)
+    other = _letter(8)
+    retention.enforce(NOW)
+    first, second = LetterArchive.objects.order_by("pk")
+    settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
+    letter_archive.reseal()
+    for number, file in ((letter.pk, first), (other.pk, second)):
+        assert LetterArchive.objects.get(letter_archive.named(number)).pk == file.pk
+        # As files were named in timelines before: by their names alone.
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL session_replication_role = replica")
+            cursor.execute("UPDATE dead_letter_events SET context = '{}'")
+            cursor.execute("SET LOCAL session_replication_role = origin")
+        assert LetterArchive.objects.get(letter_archive.named(number)).pk == file.pk
+    assert not letter_archive.named(987_654)
+    assert not LetterArchive.objects.filter(letter_archive.holding(987_654)).exists()
 
 
 def test_the_archive_is_sealed_and_a_changed_file_is_noticed() -> None:
@@ -286,6 +463,35 @@ def test_operators_are_told_ahead_when_it_happens_and_of_too_many(settings: Any)
     assert kinds == ["expired", "expiring", "too_many"]
 
 
+def test_of_untouched_letters_that_went_the_true_number_is_told_at_each_power_of_ten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def told() -> list[str]:
+        found = OperatorAlert.objects.filter(kind="expired").order_by("pk")
+        return [alert.text.split(" so far")[0] for alert in found]
+
+    monkeypatch.setattr(retention, "IN_A_FILE", 3)
+    for _ in range(3):
+        _letter(8)
+    _letter(8, status=LetterStatus.DISCARDED)  # somebody has looked at that one
+    retention.maintain()
+    assert told() == ["2 on 2026-03-01"]  # the discarded one goes first, in the file of two others
+    for _ in range(6):
+        _letter(8)
+    retention.maintain()
+    assert told() == ["2 on 2026-03-01"]
+    for _ in range(4):
+        _letter(8)
+    retention.maintain()
+    assert told() == ["2 on 2026-03-01", "12 on 2026-03-01"]
+    assert [archive.untouched_count for archive in LetterArchive.objects.order_by("pk")][:2] == [2, 1]
+    alert = OperatorAlert.objects.filter(kind="expired").latest("pk")
+    assert alert.path == "/admin/deadletters/letterarchive/"
+    _letter(8)
+    retention.enforce(NOW + timedelta(days=1))
+    assert told()[-1] == "1 on 2026-03-02"
+
+
 def test_a_quiet_day_tells_nobody() -> None:
     _letter(1)
     retention.maintain()
@@ -306,5 +512,9 @@ def test_the_commands_list_print_and_restore() -> None:
     call_command("restore_letters", name, letter=[other.pk], reason="OPS-1", actor="ann", stdout=out)
     assert "1 restored, 0 skipped" in out.getvalue()
     assert _left() == {other.pk}
+    # Who says to be somebody else stands beside the account of the machine.
+    assert other.events.get(action="restored").actor == f"ann (restore_letters, account {getpass.getuser()})"
+    with pytest.raises(CommandError, match="Say why"):
+        call_command("restore_letters", name, reason="x")
     with pytest.raises(CommandError, match="not in the archive"):
         call_command("restore_letters", "nowhere", reason="OPS-1")

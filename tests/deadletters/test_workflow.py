@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from django.utils import timezone
 
 from criticizer.circuit import create
 from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
-from deadletters import workflow
+from deadletters import groups, moves, retention, workflow
 from deadletters.categories import checklist, suggested_category
 from deadletters.models import DeadLetter, OperatorAlert
 from deadletters.states import Category, LetterAction, LetterStatus
@@ -36,6 +37,7 @@ STEPS: dict[str, Any] = {
     "verify": lambda pk: workflow.verify(pk, actor="ann"),
     "resolve": lambda pk: workflow.resolve(pk, actor="ann", resolution="OPS-1"),
     "discard": lambda pk: workflow.discard(pk, actor="ann", reason="OPS-1"),
+    "reopen": lambda pk: workflow.reopen(pk, actor="ann", reason="OPS-1"),
 }
 _L = LetterStatus
 _BEFORE = {_L.NEW, _L.TRIAGED, _L.REMEDIATED, _L.VALIDATED}
@@ -47,6 +49,7 @@ ALLOWED = {
     "verify": {_L.VERIFYING},
     "resolve": {_L.VERIFYING},
     "discard": _BEFORE,
+    "reopen": {_L.DISCARDED},
 }
 
 
@@ -177,7 +180,9 @@ def test_a_delivery_in_doubt_must_be_decided_first(fail: Fail) -> None:
 def test_without_its_artifact_only_a_restart_is_possible(fail: Fail, work: Work) -> None:
     letter = _remediated(fail)
     Artifact.objects.update(deleted_at=timezone.now())
-    assert workflow.validate(letter.pk, actor="ann").ok  # it can be fetched again
+    # It can be fetched again, which nobody can vouch for here: no source is configured.
+    assert not workflow.validate(letter.pk, actor="ann").ok
+    assert workflow.validate(letter.pk, actor="ann", override_reason="it is mended").ok
     refused = workflow.replay(letter.pk, actor="ann", reason="OPS-1")
     assert not refused.ok
     assert "restart from the first stage" in refused.message
@@ -268,7 +273,7 @@ def make_spent(work: Work) -> Any:
             intake.request_review(intake.ReviewRequest("k", "7", 1))
             self.again(failure)
             letter = DeadLetter.objects.get()
-            factories.ArtifactFactory(job=letter.job)
+            factories.stored_change(letter.job)
             return letter
 
         def again(self, failure: RetryableFailure) -> None:
@@ -359,6 +364,133 @@ def test_who_wanted_no_message_needs_no_delivery(
 
 
 # -- sets --------------------------------------------------------------------------------------
+
+
+# -- taking a discard back --------------------------------------------------------------------
+
+
+def _discarded(fail: Fail, **given: Any) -> DeadLetter:
+    letter = fail(**given)
+    assert workflow.triage(letter.pk, actor="ann", category="data").ok
+    assert workflow.discard(letter.pk, actor="ann", reason="OPS-1: by mistake").ok
+    return letter
+
+
+def test_a_discard_can_be_taken_back_and_the_letter_begins_anew(fail: Fail, work: Work) -> None:
+    letter = _discarded(fail)
+    assert groups.resolve_group(letter.group_id, actor="ann", reason="it is over").ok
+    assert workflow.reopen(letter.pk, actor="bob", reason="OPS-2: it was the wrong one").ok
+    letter.refresh_from_db()
+    assert (letter.status, letter.category, letter.closed_at) == ("new", "", None)
+    last = letter.events.latest("pk")
+    assert (last.action, last.actor, last.reason) == ("reopened", "bob", "OPS-2: it was the wrong one")
+    group = letter.group
+    assert (group.status, group.open_count) == ("open", 1)
+    told = group.events.get(action="reopened")
+    assert (told.actor, told.reason) == (
+        "bob", f"letter {letter.pk} was reopened: OPS-2: it was the wrong one"
+    )  # fmt: skip
+    # It goes on as any new letter does.
+    assert walk_and_replay(letter.pk).ok
+    work()
+    letter.refresh_from_db()
+    assert letter.status == LetterStatus.VERIFYING
+
+
+def test_a_discard_is_taken_back_for_a_reason(fail: Fail) -> None:
+    letter = _discarded(fail)
+    for call in (workflow.reopen, lambda pk, **given: workflow.reopen_many([pk], **given)):
+        with pytest.raises(ValueError, match="Say why"):
+            call(letter.pk, actor="ann", reason="  ")
+    version = DeadLetter.objects.get(pk=letter.pk).row_version
+    refused = workflow.reopen(letter.pk, actor="ann", reason="OPS-1", row_version=version - 1)
+    assert "changed meanwhile" in refused.message
+
+
+def test_a_reopened_letter_of_long_ago_is_not_archived_at_once(fail: Fail) -> None:
+    letter = _discarded(fail)
+    long_ago = timezone.now() - timedelta(days=20)
+    DeadLetter.objects.update(first_failure_at=long_ago, last_failure_at=long_ago)
+    assert workflow.reopen(letter.pk, actor="ann", reason="OPS-1").ok
+    assert retention.enforce(timezone.now()) == 0
+    letter.refresh_from_db()
+    assert letter.expires_at is not None
+    assert letter.expires_at > timezone.now() + timedelta(days=6)
+
+
+def _superseded(letter: DeadLetter) -> str:
+    factories.ReviewJobFactory(changelist_id=letter.job.changelist_id, review_version=7, status="succeeded")
+    return "newer version exists: 7"
+
+
+def _cancelled(letter: DeadLetter) -> str:
+    ReviewJob.objects.filter(pk=letter.job_id).update(status=JobStatus.QUEUED, finished_at=None)
+    ReviewJob.objects.filter(pk=letter.job_id).update(status=JobStatus.CANCELLED, finished_at=timezone.now())
+    return "the job is cancelled, not dead-lettered"
+
+
+def _open_already(letter: DeadLetter) -> str:
+    other = factories.DeadLetterFactory(job=letter.job, stage=letter.stage, group=letter.group)
+    return f"letter {other.pk} of the same job and stage is open"
+
+
+def _failed_later(letter: DeadLetter) -> str:
+    other = factories.DeadLetterFactory(job=letter.job, stage="notify")
+    return f"its job failed later, in notify: see letter {other.pk}"
+
+
+def _edited(letter: DeadLetter) -> str:
+    moves.note(letter.pk, LetterAction.EDITED, "bob", "recipients", {"edit": 1, "successor": 4711})
+    return "its data was edited: it lives on as letter 4711"
+
+
+@pytest.mark.parametrize("happens", [_superseded, _cancelled, _open_already, _failed_later, _edited])
+def test_a_discard_cannot_be_taken_back_where_the_letter_stands_for_nothing(
+    happens: Callable[[DeadLetter], str], fail: Fail
+) -> None:
+    letter = _discarded(fail)
+    assert workflow.why_not_reopened([letter.pk]) == {}
+    why = happens(letter)
+    assert workflow.why_not_reopened([letter.pk]) == {letter.pk: why}
+    refused = workflow.reopen(letter.pk, actor="ann", reason="OPS-1")
+    assert (refused.ok, refused.message) == (False, why)
+    assert _actions(letter)[-1] == "refused"
+    tally = workflow.reopen_many([letter.pk], actor="ann", reason="OPS-1")
+    assert (tally.done, tally.skipped) == (0, {why: 1})
+    letter.refresh_from_db()
+    assert letter.status == LetterStatus.DISCARDED
+
+
+def test_many_discards_are_taken_back_and_the_others_say_why_not(fail: Fail) -> None:
+    back = [_discarded(fail, changelist=str(number)) for number in (101, 102)]
+    stays = _discarded(fail, changelist="103")
+    why = _superseded(stays)
+    opened = fail("104")
+    assert groups.ignore(back[0].group_id, actor="ann", reason="not of interest").ok
+    ids = [*(letter.pk for letter in back), stays.pk, opened.pk, 987_654]
+    assert set(workflow.why_not_reopened(ids)) == {stays.pk, opened.pk}
+    tally = workflow.reopen_many(ids, actor="ann", reason="OPS-2")
+    assert tally.done_ids == [letter.pk for letter in back]
+    assert tally.skipped_ids[stays.pk] == why
+    assert tally.skipped_ids[opened.pk].startswith("it is new by ")
+    assert tally.skipped_ids[987_654] == "it does not exist any more"
+    group = back[0].group
+    group.refresh_from_db()
+    assert (group.open_count, group.status) == (3, "ignored")  # that one is an operator's word
+
+
+def test_a_failure_that_is_faster_than_a_set_keeps_only_its_own_letter_closed(
+    fail: Fail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look and the deed: the database says which one it is, and the others are reopened."""
+    back, taken = _discarded(fail, changelist="101"), _discarded(fail, changelist="102")
+    _open_already(taken)
+    monkeypatch.setattr("deadletters.workflow.reopening._why_not", lambda part: {})
+    tally = workflow.reopen_many([back.pk, taken.pk], actor="ann", reason="OPS-2")
+    assert tally.done_ids == [back.pk]
+    assert tally.skipped_ids == {taken.pk: "another letter of its job and stage is open"}
+    refused = workflow.reopen(taken.pk, actor="ann", reason="OPS-2")
+    assert refused.message == "another letter of its job and stage is open"
 
 
 def test_sets_say_how_many_and_why_not_the_others(fail: Fail, work: Work) -> None:

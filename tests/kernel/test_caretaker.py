@@ -1,9 +1,14 @@
-"""The caretaker's sweep: beside the heartbeat, one at a time, and no function of it stops another."""
+"""The caretaker's sweep: beside the heartbeat, one at a time, and no function of it stops another.
+
+One that hangs loses its statement, then the lock of all, and is left out for a while.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -49,6 +54,12 @@ def waits() -> None:
     inside.release()
     released.wait(20)
     calls.append("has waited")
+
+
+def sleeps_in_the_database() -> None:
+    calls.append("sleeps")
+    sql.value("SELECT pg_sleep(600)")
+    calls.append("has slept")
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +137,7 @@ def test_one_sweep_runs_at_a_time(settings: Any, keeper: Caretaker) -> None:
         assert [entry["event"] for entry in logs] == ["sweep_still_runs"]
         Caretaker("llm", connect)._sweep(own)  # another one
         for thread in threading.enumerate():
-            if thread.name == "sweep" and thread is not keeper._sweeper:
+            if thread.name == "sweep" and thread is not keeper._maintenance._round:
                 thread.join(20)
         assert calls == ["waits"]
         released.set()
@@ -154,3 +165,124 @@ def test_a_sweep_whose_lock_was_lost_goes_no_further(settings: Any) -> None:
     maintenance(settings, works)
     swept()
     assert calls == ["takes", "works"]
+
+
+# -- a function that hangs ------------------------------------------------------------------------
+
+HELD = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+
+
+def look(keeper: Caretaker) -> list[str]:
+    """Have the caretaker look once more; return what it said, without what the sweep says meanwhile."""
+    with connect() as own, capture_logs() as logs:
+        keeper._sweep(own)
+    its_own = {"sweep_still_runs", "maintenance_hangs", "maintenance_abandoned"}
+    return [entry["event"] for entry in logs if entry["event"] in its_own]
+
+
+def until(is_so: Callable[[], object]) -> None:
+    """Wait for what another thread or session is about to do."""
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ended(keeper: Caretaker) -> None:
+    """Wait for its newest round, not for those that were abandoned."""
+    assert keeper._maintenance._round is not None
+    keeper._maintenance._round.join(20)
+    assert not keeper._maintenance._round.is_alive()
+
+
+def is_asleep() -> bool:
+    found = sql.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+    return bool(found)
+
+
+def beaten() -> list[str]:
+    found: list[str] = WorkerCluster.objects.values_list("hanging", flat=True).get()
+    return found
+
+
+def test_a_statement_that_hangs_fails_and_the_round_goes_on(settings: Any, keeper: Caretaker) -> None:
+    maintenance(settings, sleeps_in_the_database, works)
+    assert look(keeper) == []
+    until(is_asleep)
+    assert look(keeper) == ["sweep_still_runs"]  # it has time yet
+    settings.MAINTENANCE_SECONDS = 0
+    assert look(keeper) == ["sweep_still_runs", "maintenance_hangs"]
+    join()
+    assert calls == ["sleeps", "works"]  # under the same lock, which nobody had to give up
+    assert sql.value(HELD) == 0
+
+
+def test_a_function_that_was_cut_short_is_left_out_for_as_long_again(
+    settings: Any, keeper: Caretaker
+) -> None:
+    maintenance(settings, sleeps_in_the_database, works)
+    settings.MAINTENANCE_SECONDS = 0.2
+    look(keeper)
+    until(is_asleep)
+    until(lambda: "maintenance_hangs" in look(keeper))
+    keeper._maintenance._paused = dict.fromkeys(keeper._maintenance._paused, math.inf)
+    join()
+    calls.clear()
+    look(keeper)
+    join()
+    assert calls == ["works"]
+    due(keeper, keeper._beat)
+    keeper._tick()
+    assert beaten() == [f"{__name__}.sleeps_in_the_database"]
+    keeper._maintenance._paused = dict.fromkeys(keeper._maintenance._paused, 0.0)  # its time is over
+    due(keeper, keeper._beat)
+    keeper._tick()
+    assert beaten() == []
+    look(keeper)
+    until(is_asleep)
+    assert calls == ["works", "sleeps"]
+    sql.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+    join()
+
+
+def test_a_thread_that_hangs_in_python_keeps_the_lock_from_nobody(settings: Any, keeper: Caretaker) -> None:
+    maintenance(settings, waits, works)
+    look(keeper)
+    assert inside.acquire(timeout=20)
+    settings.MAINTENANCE_SECONDS = 0
+    assert look(keeper) == ["sweep_still_runs", "maintenance_hangs"]
+    assert sql.value(HELD) == 1  # it may come out by itself
+    assert look(keeper) == ["sweep_still_runs", "maintenance_abandoned"]
+    settings.MAINTENANCE_SECONDS = 600
+    until(lambda: (look(keeper), "works" in calls)[1])  # what is behind it, by another thread
+    ended(keeper)
+    until(lambda: sql.value(HELD) == 0)
+    assert [one.is_alive() for one in keeper._maintenance._abandoned] == [True]
+    # And whoever else is there can have the lock.
+    maintenance(settings, works)
+    calls.clear()
+    look(other := Caretaker("llm", connect))
+    ended(other)
+    assert calls == ["works"]
+
+
+def test_what_hangs_is_left_out_while_its_thread_lives(settings: Any, keeper: Caretaker) -> None:
+    maintenance(settings, waits, works)
+    settings.MAINTENANCE_SECONDS = 0
+    look(keeper)
+    assert inside.acquire(timeout=20)
+    look(keeper), look(keeper)
+    settings.MAINTENANCE_SECONDS = 600
+    due(keeper, keeper._beat)
+    keeper._tick()
+    assert beaten() == [f"{__name__}.waits"]
+    until(lambda: (look(keeper), "works" in calls)[1])
+    assert calls.count("waits") == 1
+    # It goes on after all: its lock is gone, so it does nothing more, and has its turn again.
+    released.set()
+    join()
+    calls.clear()
+    look(keeper)
+    join()
+    assert calls == ["waits", "has waited", "works"]
+    assert sql.value(HELD) == 0

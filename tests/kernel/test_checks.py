@@ -129,6 +129,29 @@ def test_check_and_up_are_satisfied_with_a_real_repository(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
 
 
+# -- SECRET_KEY -----------------------------------------------------------------------------------
+
+LONG = "".join(chr(33 + (7 * n) % 90) for n in range(50))
+
+
+@pytest.mark.parametrize(
+    ("key", "warnings"),
+    [(LONG, []), (LONG[:-1], ["W008"]), ("abcd" * 20, ["W008"]), ("django-insecure-" + LONG, ["W008"])],
+)
+def test_a_key_that_can_be_guessed_is_a_warning(settings: Any, key: str, warnings: list[str]) -> None:
+    settings.SECRET_KEY = key
+    assert ids(checks.secret_key(None)) == warnings
+    settings.DEBUG = True
+    assert checks.secret_key(None) == []
+
+
+def test_a_service_with_a_short_key_starts_all_the_same_and_says_so(tmp_path: Path) -> None:
+    done = run(tmp_path, "check", CHANGE_SOURCES="perforce", SECRET_KEY="short")
+    assert done.returncode == 0
+    assert "criticizer.W008" in done.stderr
+    assert "short " not in done.stderr.replace("is short", "")
+
+
 # -- recipients -----------------------------------------------------------------------------------
 
 

@@ -138,6 +138,16 @@ def test_unapplied_migrations_are_named(client: Client, monkeypatch: pytest.Monk
     assert client.get("/readyz").json() == {"status": "ok"}
 
 
+def test_readiness_names_what_hangs_in_the_maintenance_and_stays_ready(client: Client, workers: None) -> None:
+    """Restarting the web does not end it; a cluster that is gone has nothing that hangs."""
+    WorkerCluster.objects.filter(queue="llm").update(hanging=["reviews.seals.seal_all"])
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["hanging"]) == (200, ["reviews.seals.seal_all"])
+    assert samples(client)["criticizer_maintenance_hanging", "reviews.seals.seal_all"] == 1
+    WorkerCluster.objects.filter(queue="llm").update(beat_at=timezone.now() - timedelta(minutes=1))
+    assert "hanging" not in client.get("/readyz").json()
+
+
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
 def test_a_probe_is_only_read(client: Client, workers: None, path: str) -> None:
     response = client.post(path)

@@ -150,6 +150,42 @@ def test_an_edit_of_the_allow_list_past_the_console_leaves_its_trace(psql: Any, 
     assert not AllowListEntry.objects.exists()
 
 
+APPROVED = "UPDATE replay_batches SET status = 'running', approved_by = '{}', approved_at = now()"
+AROUND_APPROVAL = [
+    "UPDATE replay_batches SET status = 'running'",
+    "UPDATE replay_batches SET status = 'running', needs_approval = false, is_restart = false",
+    "UPDATE replay_batches SET is_restart = false",
+    "UPDATE replay_batches SET requested_by = 'mallory'",
+    "INSERT INTO replay_batches (reason, requested_by, status) VALUES ('OPS-1', 'mallory', 'running')",
+    "DELETE FROM replay_batches",
+    "DELETE FROM replay_items",
+    "UPDATE replay_items SET letter_id = 0",
+    "INSERT INTO replay_items (batch_id, letter_id, job_id, group_id, lane)"
+    " SELECT batch_id, 0, job_id, group_id, lane FROM replay_items",
+    "UPDATE dead_letters SET created_at = now() - interval '1 year'",
+    APPROVED.format("ann"),
+    APPROVED.format("mallory"),
+]
+
+
+def test_no_statement_of_the_applications_role_walks_around_an_approval(psql: Any) -> None:
+    batch = batches.draft(
+        filter={}, ids=[factories.DeadLetterFactory().pk], actor="ann", reason="OPS-1", is_restart=True
+    )
+    batches.configure(batch.pk, actor="mallory", evidence_note="OPS-1")
+    batches.submit(batch.pk, actor="ann")
+    names = psql.execute("SELECT string_agg(tgname, ',') FROM pg_trigger WHERE NOT tgisinternal").fetchone()
+    psql.execute("SELECT set_config('pgtrigger.ignore', %s, false)", [f"{{{names[0]}}}"])
+    for table in ("replay_batch_events", "replay_batches"):  # to be looked at instead
+        psql.execute(f"CREATE TEMP TABLE {table}_of_mine (LIKE {table} INCLUDING DEFAULTS)")
+        psql.execute(f"ALTER TABLE {table}_of_mine RENAME TO {table}")
+    aimed = {statement: statement.replace(" replay_", " public.replay_") for statement in AROUND_APPROVAL}
+    for statement in aimed.values():
+        with pytest.raises(psycopg.Error, match=r"pgtrigger|replay batch|violates"):
+            psql.execute(statement)
+    psql.execute(APPROVED.format("carol").replace(" replay_", " public.replay_"))
+
+
 def test_the_role_still_does_the_applications_work(psql: Any) -> None:
     psql.execute(
         "INSERT INTO security_events (kind, changelist_id, path, reason, actor) VALUES ('x','','','','')"

@@ -54,11 +54,12 @@ def test_a_search_is_split_into_terms(text: str, terms: list[Term]) -> None:
         ("path://depot/a", Q(path__startswith="//depot/a")),
         ("n:3", Q(attempts__exact=3)),
         ("n:>=3", Q(attempts__gte=3)),
+        ("n:3,5", Q(attempts__in=[3, 5])),
         ("is:late", Q(is_late=True)),
         ("stage:llm n:<2", Q(stage="llm") & Q(attempts__lt=2)),
         ("one", Q(title="one")),
         ('-"one two"', ~Q(title="one two")),
-        ("- …", Q()),  # nothing in it that could be looked for
+        ("one - …", Q(title="one")),  # signs cannot be looked for
     ],
 )
 def test_terms_become_conditions(text: str, condition: Q) -> None:
@@ -87,6 +88,8 @@ def test_ages_are_moments(text: str) -> None:
         ("n:" + "9" * 19, "is no number"),
         ("is:early", "“early” is none of late"),
         ('"open', "A quote is not closed."),
+        ("- …", "There is no letter and no digit to look for in “…”."),
+        ("\0", "There is no letter and no digit"),
         ("a " * 21, "at most 20 terms"),
         ("a" * 501, "at most 500 characters"),
     ],

@@ -9,6 +9,7 @@ from django.db import ProgrammingError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from criticizer import sql
+from reviews.states import ACTIVE_JOB
 
 pytestmark = pytest.mark.django_db
 
@@ -51,3 +52,20 @@ def test_nothing_is_kept_when_nobody_looks() -> None:
     connection.queries_log.clear()
     seven()
     assert list(connection.queries_log) == []
+
+
+def test_a_list_of_states_becomes_text_so_that_a_partial_index_serves_it() -> None:
+    assert sql.one_of(ACTIVE_JOB) == "('queued', 'in_progress', 'retryable_failed')"
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(
+            f"EXPLAIN SELECT id FROM jobs WHERE status IN {sql.one_of(ACTIVE_JOB)}"
+            " ORDER BY deadline_at LIMIT 1"
+        )
+        assert "jobs_active" in str(cursor.fetchall())
+
+
+@pytest.mark.parametrize("words", [[], [""], ["queued'"], ["two words"], ["queued", "a;b"]])
+def test_only_plain_words_become_text(words: list[str]) -> None:
+    with pytest.raises(ValueError, match="plain words"):
+        sql.one_of(words)

@@ -18,7 +18,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from criticizer.failures import ErrorClass, Place, RetryableFailure
-from criticizer.models import SecurityEvent
+from criticizer.models import Circuit, SecurityEvent
 from criticizer.vault import Vault, key_id
 from deadletters.results import Failed
 from reviews import artifacts, recovery
@@ -145,8 +145,39 @@ def test_an_artifact_that_no_key_opens_is_reported_and_holds_up_no_other(setting
     settings.ARTIFACT_KEYS = [NEW, OLD]
     done = artifact_care.rotate_keys()
     assert (done.resealed, done.failed, done.left) == (1, 1, 1)
-    with pytest.raises(CommandError, match="open with no key"):
+    with pytest.raises(CommandError, match=r"the artifact does not open with any of ARTIFACT_KEYS \(1\)"):
         call_command("rotate_artifact_keys", stdout=StringIO())
+
+
+def test_a_rotation_says_why_an_artifact_was_not_resealed(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_of(stored()).unlink()
+    file_of(stored()).unlink()
+    stored()
+    settings.ARTIFACT_KEYS = [NEW, OLD]
+    fails(monkeypatch, "_save", OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(CommandError) as refused:
+        call_command("rotate_artifact_keys", stdout=StringIO())
+    assert str(refused.value) == (
+        "Not resealed: the artifact's file is gone (2); the data directory cannot be used: No space left on"
+        " device (1). Which ones: artifact_not_resealed in the log."
+    )
+
+
+def test_a_rotation_stops_when_its_bucket_is_away(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each artifact would cost a timeout."""
+    for _ in range(5):
+        stored()
+    settings.ARTIFACT_KEYS = [NEW, OLD]
+    out = StringIO()
+    with monkeypatch.context() as patch:
+        asked = fails(patch, "_open", AWAY, times=99)
+        with pytest.raises(CommandError, match=r"the storage of artifacts failed \(3\)\. Stopped, as"):
+            call_command("rotate_artifact_keys", stdout=out)
+    assert len(asked) == artifacts.AWAY_AFTER
+    assert "0 resealed, 0 changed meanwhile, 3 failed, 5 left under older keys." in out.getvalue()
+    assert artifact_care.rotate_keys().resealed == 5
 
 
 @pytest.mark.parametrize("method", ["_open", "_save", "delete"])
@@ -342,6 +373,10 @@ def test_an_expiry_under_an_open_dead_letter_is_said_on_the_job_and_at_validatio
     assert "expired" in problem
     assert "restart from the first stage" in problem
     assert problems(job, restart=True) == []  # it is fetched again
+    Circuit.objects.create(name="p4:unset", state="open")
+    assert problems(job, restart=True)[-1] == (
+        "the change artifact has expired, and cannot be fetched again now: the circuit of p4:unset is open"
+    )
     event = JobEvent.objects.get(job=job)
     assert (event.kind, event.reason) == (
         "alert",
@@ -353,6 +388,7 @@ def test_a_change_that_no_key_opens_is_said_at_validation(settings: Any) -> None
     job = factories.ReviewJobFactory(status=JobStatus.DEAD_LETTERED)
     stored(job=job)
     settings.ARTIFACT_KEYS = [NEW]
-    (opens,) = recovery.JobRecovery().probe(Failed(job.pk, "llm"))
-    problem = opens.message
-    assert "restart from the first stage" in problem
+    for restart in (False, None):  # no source is configured either
+        (opens,) = recovery.JobRecovery().probe(Failed(job.pk, "llm"), restart=restart)
+        assert not opens.ok
+        assert "restart from the first stage" in opens.message

@@ -51,7 +51,6 @@ def test_an_expired_artifact_is_deleted_and_replay_says_so(post: Callable[..., A
     assert artifacts.delete_expired() == 1
     assert artifacts.delete_expired() == 0
     assert not storages["artifacts_raw"].exists(artifact.name)
-    assert artifacts.trouble(job_id, Artifact.Kind.CHANGE)
     with pytest.raises(PermanentFailure, match="restart from fetch") as failed:
         artifacts.load(job_id, Artifact.Kind.CHANGE)
     assert failed.value.error_class is ErrorClass.NOT_FOUND

@@ -309,7 +309,7 @@ def _dead(post: Post, work: Work, stage: str = "llm", failure: Exception | None 
     post()
     work()
     letter = DeadLetter.objects.get()
-    factories.ArtifactFactory(job=letter.job, kind="change", is_raw=True)
+    factories.stored_change(letter.job)
     return letter
 
 
@@ -326,6 +326,18 @@ def test_replay_starts_at_the_failed_stage_with_a_fresh_budget(post: Post, work:
     actions = [event.action for event in letter.events.all()]
     assert actions == ["created", "triaged", "remediated", "validated", "replayed", "succeeded"]
     assert letter.events.get(action="replayed").actor == "ann"
+
+
+def test_a_replayed_stage_took_the_time_of_its_last_run(post: Post, work: Work) -> None:
+    letter = _dead(post, work)
+    sql.rows("UPDATE stage_runs SET started_at = now() - interval '3 days'")
+    began = sql.value("SELECT now()")
+    assert walk_and_replay(letter.pk).ok
+    assert StageRun.objects.get(stage="llm").started_at is None
+    work()
+    for run in StageRun.objects.filter(stage__in=("llm", "notify")):
+        assert run.started_at is not None
+        assert began <= run.started_at <= run.finished_at
 
 
 def test_restart_runs_every_stage_again(post: Post, work: Work) -> None:

@@ -18,13 +18,22 @@ from django.db import OperationalError, connection
 from criticizer import circuit, dependencies, outbox, sql
 from criticizer.failures import ErrorClass, Waiting
 from criticizer.heartbeat import Heartbeat
-from criticizer.models import Circuit, OutboxMessage
+from criticizer.models import Circuit, OutboxMessage, SecurityEvent
 from criticizer.states import CircuitState
 from deadletters.models import DeadLetter
 from notifications.messages import render
 from notifications.sending import token_for
 from reviews import artifacts, changes, driver, executor, pipeline
-from reviews.models import Artifact, Attempt, CoverageRow, FindingRow, JobEvent, ReviewJob, StageRun
+from reviews.models import (
+    AllowListEntry,
+    Artifact,
+    Attempt,
+    CoverageRow,
+    FindingRow,
+    JobEvent,
+    ReviewJob,
+    StageRun,
+)
 from reviews.pipeline import Due, StageClaim
 from reviews.reviewers import asking
 from reviews.reviewers.leaks import marks_of
@@ -35,7 +44,7 @@ from reviews.stages import llm as stage
 from reviews.stages import model_calls
 from reviews.stages.notify import report_of
 from reviews.states import JobStatus
-from tests import scripted
+from tests import factories, scripted
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
 from tests.reviewers.test_answer import answer_of, raw_finding
 from tests.reviewers.test_review import BAD, FINDING, ONE, D, big, failing_on, holds
@@ -108,6 +117,7 @@ def bench(
         settings.LLM_PROVIDER, settings.LLM_REQUIRED, settings.LLM_MODEL = "openai", True, "m"
         settings.LLM_BASE_URL, settings.LLM_API_KEYS = llm.base_url, []
         settings.LLM_MAX_INPUT_TOKENS = 8_000
+        settings.DEPOT_ALLOW_LIST = [f"{D}..."]
         yield Bench(llm, settings, post, work, make_due, monkeypatch)
     pool.submit(lambda: connection.close()).result()
     pool.shutdown()
@@ -393,6 +403,35 @@ def test_many_short_waits_end_like_a_long_one(bench: Bench) -> None:
 
 
 # -- ends in the middle of a review --------------------------------------------------------------
+
+
+# -- the allow-list ----------------------------------------------------------------------------
+
+
+def test_no_call_begins_after_an_edit_of_the_allow_list(bench: Bench) -> None:
+    bench.one_by_one()
+
+    def respond(request: Recorded) -> Reply | None:
+        if holds(2) in request.body["messages"][1]["content"]:
+            elsewhere(lambda: factories.AllowListEntryFactory(kind="exclude", pattern=f"{D}f3.py"))
+        return None
+
+    bench.llm.server.respond = respond
+    job = bench.job(big(4))
+    bench.work()
+    assert len(bench.llm.requests) == 2
+    assert (job_of(job).status, run_of(job).error_class) == (JobStatus.DEAD_LETTERED, "PATH_DENIED")
+    assert SecurityEvent.objects.get().path == f"{D}f3.py"
+
+
+def test_an_edit_that_allows_the_change_stops_nothing(bench: Bench) -> None:
+    bench.one_by_one()
+    bench.llm.server.respond = lambda _: elsewhere(  # type: ignore[func-returns-value]
+        lambda: AllowListEntry.objects.get_or_create(kind="exclude", pattern="//depot/other/...")
+    )
+    job = bench.job(big(3))
+    bench.work()
+    assert (job_of(job).status, len(bench.llm.requests)) == (JobStatus.SUCCEEDED, 3)
 
 
 def elsewhere(work: Callable[[], object]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from criticizer import dependencies, outbox, sql
 from criticizer.failures import ErrorClass, Place, RetryableFailure, Waiting
@@ -20,6 +22,10 @@ Post = Callable[..., Any]
 Work = Callable[[], int]
 
 AWAY = Waiting("llm:openai", 30.0, "its circuit is open")
+
+
+def still_away(name: str) -> None:
+    raise Waiting(name, 30.0)
 
 
 def test_a_stage_that_waits_gives_its_attempt_back(post: Post, work: Work) -> None:
@@ -54,9 +60,6 @@ def test_work_that_waited_goes_on_with_its_whole_budget(
 def test_a_long_outage_leaves_one_attempt_in_the_history(
     post: Post, work: Work, make_due: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def still_away(name: str) -> None:
-        raise Waiting(name, 30.0)
-
     post()
     scripted.SCRIPT["llm"].append(AWAY)
     work()
@@ -111,3 +114,49 @@ def test_a_stage_whose_job_ended_does_not_wait(post: Post, work: Work) -> None:
     work()
     assert ReviewJob.objects.get().status == JobStatus.CANCELLED
     assert not OutboxMessage.objects.exists()
+
+
+# -- not beyond the deadline ----------------------------------------------------------------------
+
+FAILED = RetryableFailure(ErrorClass.RATE_LIMITED, Place.REVIEWER, "429", retry_after_seconds=250.0)
+FROM_DEADLINE = """
+SELECT extract(epoch FROM o.available_at - j.deadline_at)::int AS message,
+       extract(epoch FROM s.next_attempt_at - j.deadline_at)::int AS stage
+  FROM outbox_messages o JOIN stage_runs s ON s.id = o.aggregate_id JOIN jobs j ON j.id = s.job_id"""
+
+
+def deadline_in(seconds: int) -> None:
+    ReviewJob.objects.update(deadline_at=Now() + timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize("trouble", [AWAY, FAILED], ids=["waits", "failed"])
+def test_work_is_due_at_its_deadline_at_the_latest_and_ends_there_without_a_sweep(
+    post: Post, work: Work, make_due: Callable[[], None], monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    post()
+    deadline_in(20)
+    scripted.SCRIPT["llm"].append(trouble)
+    work()
+    assert sql.row(FROM_DEADLINE) == {"message": 0, "stage": 0}
+    deadline_in(0)
+    make_due()
+    monkeypatch.setattr(dependencies, "check", still_away)
+    work()
+    assert ReviewJob.objects.get().status == JobStatus.TIMED_OUT
+    assert not OutboxMessage.objects.exists()
+    assert StageRun.objects.get(stage="llm").attempts == (trouble is FAILED)
+
+
+def test_what_waits_on_is_postponed_to_its_deadline_at_most(
+    post: Post, work: Work, make_due: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post()
+    scripted.SCRIPT["llm"].append(AWAY)
+    work()
+    assert sql.row(FROM_DEADLINE) == {"message": 30 - 1200, "stage": 30 - 1200}
+    monkeypatch.setattr(dependencies, "check", still_away)
+    deadline_in(20)
+    make_due()
+    work()
+    assert sql.row(FROM_DEADLINE) == {"message": 0, "stage": 0}
+    assert OutboxMessage.objects.get().waiting_for == "llm:openai"

@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group
 from django.test import Client
 
 from criticizer.models import Circuit
-from deadletters.models import LetterEdit, ReplayBatch
+from deadletters.models import LetterArchive, LetterEdit, ReplayBatch
 from notifications import preferences
 from notifications.models import RecipientPreference
 from reviews import keys
@@ -89,6 +89,9 @@ class World:
             "deadletters_deadlettergroup": letter.group_id,
             "deadletters_replaybatch": ReplayBatch.objects.create(
                 reason="the server is back", requested_by="ann"
+            ).pk,
+            "deadletters_letterarchive": LetterArchive.objects.create(
+                name="lost", sha256="0" * 64, letter_count=1, first_letter=1, last_letter=1
             ).pk,
             "deadletters_letteredit": LetterEdit.objects.create(
                 letter=letter, before={}, after={}, reason="the address is wrong", requested_by="ann"

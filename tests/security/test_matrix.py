@@ -13,6 +13,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
+from deadletters import workflow
 from deadletters.models import DeadLetterGroup
 from notifications import frozen
 from notifications.console import preview
@@ -66,8 +67,9 @@ TABLES = {
     "deadletters_deadlettergroup": read_only(TROUBLE),
     "deadletters_deadletter": {
         **read_only(TROUBLE), "triage": "OX", "remediate": "OX", "validate": "OX", "replay": "OX",
-        "verify": "OX", "resolve": "OX", "discard": "OX", "edit": "OX",
+        "verify": "OX", "resolve": "OX", "discard": "OX", "edit": "OX", "live": TROUBLE,
     },
+    "deadletters_letterarchive": {**read_only(TROUBLE), "restore": "OX"},
     "deadletters_letteredit": {
         **read_only(TROUBLE), "approve": "AX", "refuse": "AX", "withdraw": "OX",
     },
@@ -136,7 +138,16 @@ UNNAMED = {"<path:object_id>/", "(?P<url>.*)$"}
 ACTIONS = {
     **{
         ("deadletters_deadletter", name): "OX"
-        for name in ("triage", "remediate", "validate", "replay_batch", "verify", "resolve", "discard")
+        for name in (
+            "triage",
+            "remediate",
+            "validate",
+            "replay_batch",
+            "verify",
+            "resolve",
+            "discard",
+            "reopen",
+        )
     },
     **{
         ("deadletters_deadlettergroup", name): "OX"
@@ -261,6 +272,9 @@ def test_admin_actions(table: str, action: str, world: World, people: People) ->
     form = {"action": action, "_selected_action": [str(world.ids[table])]}
     if (table, action) == ("deadletters_deadlettergroup", "resolve"):
         DeadLetterGroup.objects.update(open_count=0)  # with open letters nobody is asked
+    if (table, action) == ("deadletters_deadletter", "reopen"):
+        workflow.discard(world.ids[table], actor="ann", reason="by mistake")  # of open ones nobody is asked
+        address += "?by=all"
     for letter, client in people.clients.items():
         ApiKey.objects.filter(pk=world.ids["reviews_apikey"]).update(revoked_at=None)
         response = client.post(address, form)

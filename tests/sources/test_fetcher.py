@@ -18,7 +18,8 @@ from reviews.sources.base import (
     ListedFile,
     SkipReason,
 )
-from reviews.sources.fetcher import MAX_REPORTED_VIOLATIONS, ChangeFetcher, SecurityViolation
+from reviews.sources.enforcement import MAX_REPORTED_VIOLATIONS, SecurityViolation
+from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.git import GitSource
 from reviews.sources.perforce import PerforceSource
 from tests.fakes.p4.server import FakeDepot, added, deleted, edited, moved

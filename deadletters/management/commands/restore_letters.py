@@ -17,15 +17,17 @@ class Command(BaseCommand):
         parser.add_argument("name", help="the file, as read_letter_archive lists it")
         parser.add_argument("--letter", type=int, action="append", default=[], help="only this letter")
         parser.add_argument("--reason", required=True, help="a ticket or a sentence, for the timelines")
-        parser.add_argument("--actor", default="", help="who restores; default: the account of this machine")
+        parser.add_argument("--actor", default="", help="who asked for it, beside this account")
 
     def handle(self, *, name: str, letter: list[int], reason: str, actor: str, **options: object) -> None:
         found = LetterArchive.objects.filter(name=name).first()
         if found is None:
             raise CommandError(f"not in the archive: {name}")
+        account = getpass.getuser()
+        by = f"{actor} (restore_letters, account {account})" if actor else f"{account} (restore_letters)"
         try:
-            back = restore(found, actor=actor or getpass.getuser(), reason=reason, letters=letter)
-        except ArchiveDamaged as error:
+            back = restore(found, actor=by, reason=reason, letters=letter)
+        except (ArchiveDamaged, ValueError) as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"{len(back.letters)} restored, {len(back.skipped)} skipped.")
         for letter_id, why in sorted(back.skipped.items()):

@@ -25,6 +25,10 @@ class Command(BaseCommand):
             f"{done.left} left under older keys."
         )
         if done.failed:
-            raise CommandError("Some artifacts open with no key: see artifact_not_resealed in the log.")
+            reasons = "; ".join(f"{reason} ({number})" for reason, number in done.reasons.most_common())
+            rest = " Stopped, as their storage is away: run it again." if done.is_cut else ""
+            raise CommandError(
+                f"Not resealed: {reasons}.{rest} Which ones: artifact_not_resealed in the log."
+            )
         if done.left == 0:
             self.stdout.write("The older keys may be taken out of ARTIFACT_KEYS.")

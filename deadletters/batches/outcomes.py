@@ -1,0 +1,54 @@
+"""What became of a batch: its progress, and a table of every item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from django.db.models import Count
+
+from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
+from deadletters.states import BEFORE_REPLAY, ItemStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a batch is. `newer`: letters that joined its groups since it was drafted."""
+
+    by_status: Mapping[str, int]
+    total: int
+    done: int
+    newer: int
+
+
+def progress(batch_id: int) -> Progress:
+    """Return the items by status, and how many letters joined their groups since the draft."""
+    batch = ReplayBatch.objects.get(pk=batch_id)
+    found = dict(batch.items.order_by().values_list("status").annotate(n=Count("pk")))
+    total = sum(found.values())
+    waiting = sum(found.get(name, 0) for name in (ItemStatus.PENDING, ItemStatus.READY, ItemStatus.REPLAYING))
+    groups = batch.items.order_by().values("group_id").distinct()
+    newer = DeadLetter.objects.filter(
+        group_id__in=groups,
+        status__in=BEFORE_REPLAY,
+        created_at__gt=batch.requested_at,
+        generation=1,  # an edited letter is no new failure
+    )
+    return Progress(found, total, total - waiting, newer.exclude(replay_items__batch=batch_id).count())
+
+
+def csv_rows(batch_id: int) -> Iterator[list[str]]:
+    """Yield the head and then one row an item: what became of every letter (for `exports.table`)."""
+    yield ["letter", "job", "lane", "canary", "outcome", "verdict", "detail", "started_at", "finished_at"]
+    for item in ReplayItem.objects.filter(batch_id=batch_id).order_by("id").iterator(2_000):
+        yield [
+            str(item.letter_id),
+            str(item.job_id),
+            item.lane,
+            "yes" if item.is_canary else "",
+            item.status,
+            item.verdict,
+            item.detail,
+            item.started_at.isoformat() if item.started_at else "",
+            item.finished_at.isoformat() if item.finished_at else "",
+        ]

@@ -1,0 +1,96 @@
+"""The archive of dead letters in a browser: its rules, its width, and one letter's way back."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from deadletters import retention, workflow
+from deadletters.models import DeadLetter, LetterArchive
+from tests.browser import scenes
+from tests.browser.conftest import Visit
+from tests.browser.test_axe import BOTH, violations
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+BASE = "/admin/deadletters"
+PICTURES = os.environ.get("CRITICIZER_SCREENSHOTS", "")
+
+
+@pytest.fixture(autouse=True)
+def _own_files(settings: Any, tmp_path: Path) -> None:
+    storages = {**settings.STORAGES}
+    storages["letter_archive"] = {
+        **storages["letter_archive"],
+        "OPTIONS": {**storages["letter_archive"]["OPTIONS"], "location": tmp_path / "letters"},
+    }
+    settings.STORAGES = storages
+
+
+def archived() -> tuple[DeadLetter, LetterArchive]:
+    """Let retention remove the letters of a busy week; return one of them and its file."""
+    scenes.failures()
+    letter = scenes.open_letter()
+    old = timezone.now() - timedelta(days=8)
+    DeadLetter.objects.filter(status="new").update(first_failure_at=old, last_failure_at=old)
+    assert retention.enforce(timezone.now())
+    return letter, LetterArchive.objects.get()
+
+
+@BOTH
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_archive_breaks_no_rule(visit: Visit, scheme: str, width: int) -> None:
+    letter, archive = archived()
+    lost = LetterArchive.objects.create(
+        name="2026/11/20261101-120000-0123456789abcdef0123456789abcdef.jsonl.sealed",
+        sha256="0" * 64,
+        letter_count=3,
+        first_letter=1,
+        last_letter=9,
+    )
+    discarded = DeadLetter.objects.filter(status="triaged").first()
+    assert discarded is not None
+    assert workflow.discard(discarded.pk, actor="ann", reason="OPS-3: by mistake").ok
+    paths = {
+        "list": f"{BASE}/letterarchive/",
+        "file": f"{BASE}/letterarchive/{archive.pk}/change/",
+        "letter": f"{BASE}/letterarchive/{archive.pk}/change/?letter={letter.pk}",
+        "restore": f"{BASE}/letterarchive/{archive.pk}/restore/",
+        "damaged": f"{BASE}/letterarchive/{lost.pk}/change/",
+        "discarded": f"{BASE}/deadletter/{discarded.pk}/change/",
+    }
+    ann = scenes.ann(is_superuser=True)
+    assert violations(visit, list(paths.values()), scheme, ann, width=width) == {}
+    for name, path in paths.items():
+        page = visit(path, ann, width=width, scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        if PICTURES:
+            page.screenshot(path=Path(PICTURES) / f"archive-{name}-{width}-{scheme}.png", full_page=True)
+
+
+def test_a_letter_comes_back_by_hand(visit: Visit) -> None:
+    letter, _ = archived()
+    page = visit(f"{BASE}/deadletter/{letter.pk}/change/", scenes.ann("operator"))
+    assert "Letter" in page.inner_text("h1")
+    page.get_by_role("link", name="Restore this letter").click()
+    page.get_by_label("Reason").fill("OPS-4: still needed")
+    page.get_by_role("button", name=f"Restore letter {letter.pk}").click()
+    page.get_by_role("link", name="Open it").click()
+    assert page.url.endswith(f"{BASE}/deadletter/{letter.pk}/change/")
+    assert "Restored from the archive by" in page.inner_text("#letter-history")
+
+
+def test_a_discard_is_taken_back_by_hand(visit: Visit) -> None:
+    letter = scenes.open_letter()
+    page = visit(f"{BASE}/deadletter/{letter.pk}/discard/", scenes.ann("operator"))
+    page.get_by_label("Reason").fill("OPS-3: the wrong one")
+    page.get_by_role("button", name="Discard the letter").click()
+    page.get_by_role("button", name="Reopen").click()
+    page.get_by_label("Reason").fill("OPS-3: it was needed")
+    page.get_by_role("button", name="Reopen: 1 letter").click()
+    assert "Now: Triage" in page.inner_text("#letter-now")
+    assert DeadLetter.objects.get().status == "new"

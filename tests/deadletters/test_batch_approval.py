@@ -1,0 +1,217 @@
+"""Who answers for a batch: who drafted, configured and submitted it, and who may approve it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from criticizer import sql
+from deadletters import batches, workflow
+from deadletters.batches import verdicts
+from deadletters.models import DeadLetter, OperatorAlert, ReplayItem
+from deadletters.states import BatchStatus
+from tests.deadletters.conftest import Fail, Work
+from tests.deadletters.test_batches import Look, _drafted, _outcomes, _run
+
+pytestmark = pytest.mark.django_db
+
+
+# -- four eyes ---------------------------------------------------------------------------------
+
+
+def test_who_submits_a_batch_asks_for_it_and_acts_in_it(fail: Fail, look: Look) -> None:
+    batch = _drafted([fail()], is_restart=True)
+    assert batches.submit(batch.pk, actor="both").ok
+    batch.refresh_from_db()
+    assert (batch.requested_by, batch.status) == ("both", "awaiting")
+    assert batches.approve(batch.pk, actor="both").message == "who asked for a batch cannot approve it"
+    refused = batches.approve(batch.pk, actor="ann")
+    assert refused.message == "who drafted or configured a batch cannot approve it"
+    assert batches.approve(batch.pk, actor="carol").ok
+    look(batch.pk)
+    actors = DeadLetter.objects.get().events.filter(action__in=("remediated", "restarted"))
+    assert {event.actor for event in actors} == {f"both (batch {batch.pk})"}
+
+
+def test_who_submits_a_batch_that_needs_no_approval_asks_for_it_too(fail: Fail) -> None:
+    batch = _drafted([fail()])
+    assert batches.submit(batch.pk, actor="bob").message == "started"
+    batch.refresh_from_db()
+    assert batch.requested_by == "bob"
+    assert batches.makers(batch) == ["ann"]
+
+
+def test_who_configured_a_batch_cannot_approve_it_and_who_set_its_pace_can(fail: Fail) -> None:
+    batch = _drafted([fail()], is_restart=True)
+    batches.configure(batch.pk, actor="both", override_reason="the host has moved")
+    batches.set_pace(batch.pk, actor="carol", rate_per_minute=7)
+    batches.submit(batch.pk, actor="ann")
+    assert batches.makers(batch) == ["ann", "both"]
+    refused = batches.approve(batch.pk, actor="both")
+    assert (refused.ok, refused.message) == (False, "who drafted or configured a batch cannot approve it")
+    assert batches.approve(batch.pk, actor="carol").ok
+
+
+def test_the_timeline_says_what_the_settings_became(fail: Fail) -> None:
+    batch = _drafted([fail()])
+    secret = "key = 'sk-ant-api03-" + "Ab3xQ9" * 12 + "'"
+    batches.configure(batch.pk, actor="bob", is_restart=True, override_reason=secret, rate_per_minute="7")
+    batches.configure(batch.pk, actor="bob", evidence_note="x" * 3_000, evidence_link="", category="data")
+    first, second = batch.events.filter(action="configured").order_by("id")
+    assert first.reason.startswith("failed checks overridden: ")
+    assert "Ab3xQ9Ab3xQ9" not in first.reason
+    assert first.reason.endswith("; begins at the first stage: yes; a minute: 7")
+    assert second.reason.startswith("category: data; what was done: xxx")
+    assert len(second.reason) < 600
+
+
+def test_settings_that_are_what_they_were_are_no_change(fail: Fail) -> None:
+    batch = _drafted([fail()])
+    same = {"evidence_note": batch.evidence_note, "canary_size": "0", "is_restart": False}
+    assert batches.configure(batch.pk, actor="carol", **same).message == "nothing has changed"
+    assert batches.makers(batch) == ["ann"]
+
+
+def test_a_batch_that_waits_for_approval_tells_so_once(fail: Fail) -> None:
+    batch = _drafted([fail("1"), fail("2")], is_restart=True)
+    assert not OperatorAlert.objects.exists()
+    batches.submit(batch.pk, actor="bob")
+    alert = OperatorAlert.objects.get()
+    assert (alert.kind, alert.dedup_key) == ("batch_awaiting", f"batch-awaiting:{batch.pk}")
+    assert alert.title == f"Replay batch {batch.pk} waits for approval"
+    assert alert.text == "Submitted by bob: 2 letters, from the first stage."
+    assert alert.path == f"/admin/deadletters/replaybatch/{batch.pk}/change/"
+
+
+def test_a_batch_that_starts_at_once_tells_nobody(fail: Fail) -> None:
+    batches.submit(_drafted([fail()]).pk, actor="ann")
+    assert not OperatorAlert.objects.exists()
+
+
+# -- the dry run is of these settings ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given", [{"is_restart": True}, {"override_reason": "the host has moved"}, {"category": "data"}]
+)
+def test_a_setting_that_matters_takes_the_verdicts_away(
+    fail: Fail, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts, "_FORGOTTEN_AT_ONCE", 2)
+    batch = _drafted([fail(str(number)) for number in range(5)])
+    batches.dry_run(batch.pk)
+    batches.configure(batch.pk, actor="ann", evidence_note="OPS-2", rate_per_minute=7)
+    batch.refresh_from_db()
+    assert batch.report["verdicts"] == {"eligible": 5}  # these do not matter
+    batches.configure(batch.pk, actor="ann", **given)
+    batch.refresh_from_db()
+    assert batch.report == {}
+    assert set(batch.items.values_list("verdict", "detail")) == {("", "")}
+
+
+def test_a_dry_run_that_new_settings_overtake_is_made_again(
+    fail: Fail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letter = fail()
+    letter.job.artifacts.all().delete()
+    batch = _drafted([letter])
+    whole = verdicts._verdict
+
+    def overtaken(*given: Any) -> Any:
+        monkeypatch.setattr(verdicts, "_verdict", whole)
+        assert batches.configure(batch.pk, actor="bob", is_restart=True).ok
+        return whole(*given)
+
+    monkeypatch.setattr(verdicts, "_verdict", overtaken)
+    assert batches.dry_run(batch.pk)["verdicts"] == {"eligible": 1}  # from the failed stage: expired
+    batch.refresh_from_db()
+    assert batch.report["verdicts"] == {"eligible": 1}
+    assert ReplayItem.objects.get().verdict == "eligible"
+
+
+# -- what operators validated themselves -------------------------------------------------------
+
+
+@pytest.fixture
+def silent_model(settings: Any) -> None:
+    settings.LLM_PROVIDER = "openai"
+    settings.CIRCUIT_PROBES = {"llm": "tests.deadletters.test_workflow.silent"}
+
+
+def _overruled(letter: DeadLetter, override_reason: str) -> None:
+    workflow.triage(letter.pk, actor="bob", category="data", note="OPS-1")
+    workflow.remediate(letter.pk, actor="bob", evidence_note="OPS-1")
+    assert workflow.validate(letter.pk, actor="bob", override_reason=override_reason).ok
+
+
+@pytest.mark.parametrize("is_restart", [False, True])
+def test_what_an_operator_overruled_stays_overruled_in_a_batch(
+    fail: Fail, look: Look, work: Work, silent_model: None, is_restart: bool
+) -> None:
+    letter = fail()
+    _overruled(letter, "the vendor answers real calls")
+    batch = _drafted([letter], is_restart=is_restart)
+    batches.submit(batch.pk, actor="ann")
+    batches.approve(batch.pk, actor="carol")
+    assert _run(batch, look, work).status == BatchStatus.FINISHED
+    assert _outcomes(batch) == ["succeeded"]
+    letter.refresh_from_db()
+    assert (letter.override_reason, letter.validated_by) == ("the vendor answers real calls", "bob")
+    assert not letter.events.filter(action="not_validated").exists()
+
+
+def test_letters_that_nobody_overruled_still_stop_the_batch(
+    fail: Fail, look: Look, silent_model: None
+) -> None:
+    letter, other = fail("1"), fail("2")
+    _overruled(letter, "the vendor answers real calls")
+    batch = _drafted([letter, other])
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    batch.refresh_from_db()
+    assert (batch.status, _outcomes(batch)) == ("stopped", ["pending", "pending"])
+    letter.refresh_from_db()
+    assert (letter.status, letter.override_reason) == ("validated", "the vendor answers real calls")
+
+
+@pytest.mark.parametrize(("restart", "anew"), [(False, False), (True, True)])
+def test_a_validation_for_another_start_is_made_anew(
+    fail: Fail, look: Look, restart: bool, anew: bool
+) -> None:
+    letter = fail()
+    workflow.triage(letter.pk, actor="bob", category="data", note="OPS-1")
+    workflow.remediate(letter.pk, actor="bob", evidence_note="OPS-1")
+    assert workflow.validate_many([letter.pk], actor="bob", restart=restart).done == 1
+    batch = _drafted([letter])
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    letter.refresh_from_db()
+    assert letter.status == "replaying"
+    assert (letter.validated_by == f"ann (batch {batch.pk})") == anew
+
+
+def test_a_validation_of_an_hour_ago_is_made_anew(fail: Fail, look: Look) -> None:
+    letter = fail()
+    workflow.triage(letter.pk, actor="bob", category="data", note="OPS-1")
+    workflow.remediate(letter.pk, actor="bob", evidence_note="OPS-1")
+    assert workflow.validate_many([letter.pk], actor="bob").done == 1
+    sql.rows("UPDATE dead_letters SET validated_at = now() - interval '61 minutes'")
+    batch = _drafted([letter])
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    letter.refresh_from_db()
+    assert (letter.status, letter.validated_by) == ("replaying", f"ann (batch {batch.pk})")
+
+
+def test_a_batch_that_overrules_has_its_own_word_for_every_letter(
+    fail: Fail, look: Look, silent_model: None
+) -> None:
+    letter = fail()
+    _overruled(letter, "the vendor answers real calls")
+    batch = _drafted([letter], override_reason="OPS-1: the probe is broken")
+    batches.submit(batch.pk, actor="ann")
+    batches.approve(batch.pk, actor="carol")
+    look(batch.pk)
+    letter.refresh_from_db()
+    assert (letter.status, letter.override_reason) == ("replaying", "OPS-1: the probe is broken")

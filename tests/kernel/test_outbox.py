@@ -1,0 +1,99 @@
+"""A leased message: held, put back and done by who has the lease, and by nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db.models import F
+
+from criticizer import outbox, sql
+from criticizer.models import OutboxMessage
+from criticizer.outbox import Claimed
+
+pytestmark = pytest.mark.django_db
+
+QUEUE = "stages"
+
+
+def leased() -> Claimed:
+    """Publish a message and claim it, as a cluster does."""
+    outbox.publish("thing", 7, "do_it", QUEUE)
+    (message,) = outbox.claim(QUEUE, 10)
+    return message
+
+
+def row() -> dict[str, Any]:
+    return OutboxMessage.objects.values().get()
+
+
+def seconds_until_due() -> float:
+    found: float = sql.value("SELECT extract(epoch FROM available_at - now())::float8 FROM outbox_messages")
+    return found
+
+
+def test_a_held_message_is_taken_by_nobody_else_and_says_since_when_it_is_worked_on() -> None:
+    message = leased()
+    assert outbox.hold(message.id, message.lease_token, seconds=180)
+    began = row()["started_at"]
+    assert seconds_until_due() == 180
+    assert outbox.claim(QUEUE, 10) == []
+    OutboxMessage.objects.update(started_at=F("started_at") - timedelta(minutes=1))
+    assert outbox.hold(message.id, message.lease_token)  # renewed: it began when it began
+    assert row()["started_at"] == began - timedelta(minutes=1)
+    assert seconds_until_due() == outbox.LEASE_SECONDS
+
+
+def test_leases_are_as_short_as_the_drills_time(settings: Any) -> None:
+    settings.RETRY_TIME_SCALE = 0.1
+    message = leased()
+    assert outbox.hold(message.id, message.lease_token, seconds=180)
+    assert seconds_until_due() == 18
+
+
+def test_what_is_put_back_is_due_later_and_leased_by_nobody() -> None:
+    message = leased()
+    assert outbox.hold(message.id, message.lease_token)
+    assert outbox.put_back(message.id, message.lease_token, seconds=20, waiting_for="p4:main")
+    found = row()
+    assert (found["lease_token"], found["started_at"], found["waiting_for"]) == (None, None, "p4:main")
+    assert (seconds_until_due(), found["retry_count"]) == (20, 0)
+    assert outbox.wake("p4:main") == 1
+    (again,) = outbox.claim(QUEUE, 10)
+    assert again.lease_token != message.lease_token
+    assert outbox.put_back(again.id, again.lease_token, seconds=0, has_failed=True)
+    assert row()["retry_count"] == 1
+
+
+def test_who_takes_up_what_waited_for_a_dependency_waits_for_it_no_more() -> None:
+    message = leased()
+    OutboxMessage.objects.update(waiting_for="p4:main")
+    assert outbox.hold(message.id, message.lease_token)
+    assert row()["waiting_for"] == ""
+
+
+def test_what_is_done_is_gone() -> None:
+    message = leased()
+    assert outbox.done(message.id, message.lease_token)
+    assert not OutboxMessage.objects.exists()
+    assert not outbox.done(message.id, message.lease_token)
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        outbox.hold,
+        outbox.done,
+        lambda message, token: outbox.put_back(message, token, seconds=5, has_failed=True),
+    ],
+    ids=["hold", "done", "put_back"],
+)
+def test_who_lost_the_lease_changes_nothing(deed: Callable[..., bool]) -> None:
+    message = leased()
+    before = row()
+    assert not deed(message.id, uuid4())
+    assert not deed(message.id + 1, message.lease_token)
+    assert row() == before
