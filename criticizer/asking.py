@@ -198,7 +198,7 @@ class AskingAdmin(admin.ModelAdmin[Any]):
         """Say at once that nothing can be done, and why, without asking for a reason first."""
         reasons = "; ".join(f"{count} {self.nouns[count != 1]}: {why}" for why, count in _tally(refused))
         said = next(iter(refused.values())) if len(ids) == 1 else reasons
-        text = f"{deed.button} is not possible yet: {said}."
+        text = f"{deed.button} is not possible now: {said}."
         self.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(self.address_of(ids[0])) if len(ids) == 1 else None
 

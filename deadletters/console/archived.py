@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import structlog
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 
 from deadletters import letter_archive
 from deadletters.models import DeadLetter, DeadLetterEvent, LetterArchive
 from deadletters.states import LetterAction
+
+log = structlog.get_logger(__name__)
 
 EVENTS_SHOWN = 200
 _OPTIONS = DeadLetter._meta  # noqa: SLF001  documented API in spite of its name
@@ -67,8 +70,10 @@ def opened(found: LetterArchive) -> Opened:
         return Opened(list(letter_archive.read(found)))
     except letter_archive.ArchiveDamaged as error:
         return Opened((), str(error), _RESTORE_FILE)
-    except OSError as error:
-        return Opened((), f"{found.name} cannot be read: {error.strerror or type(error).__name__}", _LATER)
+    except Exception as error:  # each kind of storage has errors of its own
+        log.exception("letter_archive_unread", archive=found.name)
+        why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+        return Opened((), f"{found.name} cannot be read: {why}", _LATER)
 
 
 def entry_of(file: Opened, letter_id: int) -> Mapping[str, Any] | None:

@@ -133,7 +133,7 @@ def dashboard(window_name: str) -> Dashboard:
         tiles=_tiles(window, figures, present, now),
         throughput=throughput(window, figures),
         latency=latency_lines(window, figures),
-        latencies=latencies(figures),
+        latencies=latencies(window, figures),
         attempts=failed_attempts(window, figures),
         letters=letters(now),
         deliveries_open=_open_deliveries(present),

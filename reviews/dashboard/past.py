@@ -17,7 +17,7 @@ from criticizer.charts import Bar, Chart, Series
 from deadletters.models import DeadLetterGroupDay
 from notifications.states import UNSENT_DELIVERY, DeliveryStatus
 from reviews.dashboard import rollup
-from reviews.states import STAGE_ORDER, JobStatus
+from reviews.states import STAGE_ORDER, AttemptOutcome, JobStatus
 
 LETTER_DAYS = 14
 MOST_CLASSES = 8
@@ -69,9 +69,10 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long a stage takes. Bars are percent of the longest."""
+    """How long a stage takes. Bars are percent of the longest; `href`: where what was timed is listed."""
 
     name: str
+    href: str
     count: int
     p50: Bar
     p95: Bar
@@ -87,6 +88,14 @@ def ended_address(window: Window, *statuses: JobStatus) -> str:
     """Return the address of the jobs that ended in a window, in one of `statuses` or in any."""
     state = f"state:{','.join(statuses)} " if statuses else ""
     return list_address("reviews_reviewjob", f"{state}finished:<{window.name}", by="finished")
+
+
+def timed_address(window: Window, name: str) -> str:
+    """Return the address of what was timed in a window: the attempts of a stage, or whole reviews."""
+    if name == REVIEW:
+        return ended_address(window, JobStatus.SUCCEEDED)
+    search = f"stage:{name} outcome:{AttemptOutcome.SUCCEEDED} age:<{window.name}"
+    return list_address("reviews_attempt", search)
 
 
 def read(window: Window, now: datetime) -> Figures:
@@ -167,6 +176,7 @@ def latency_lines(window: Window, figures: Figures) -> Chart:
                 else None
                 for slot in range(len(figures.slots))
             ],
+            timed_address(window, name),
         )
         for index, name in enumerate(names)
     ]
@@ -180,7 +190,7 @@ def latency_lines(window: Window, figures: Figures) -> Chart:
     )
 
 
-def latencies(figures: Figures) -> list[Latency]:
+def latencies(window: Window, figures: Figures) -> list[Latency]:
     known = []
     for name in (*(stage.value for stage in STAGE_ORDER), REVIEW):
         steps = _steps(figures, name)
@@ -191,6 +201,7 @@ def latencies(figures: Figures) -> list[Latency]:
     return [
         Latency(
             "whole review" if name == REVIEW else name,
+            timed_address(window, name),
             count,
             _time_bar(p50, longest),
             _time_bar(p95, longest),

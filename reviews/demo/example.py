@@ -16,7 +16,7 @@ FILE = "src/payments.py"
 SUBJECT = "Retry payments that the gateway refuses"
 
 # Recognised as a token of a code host by its form, and as nobody's by its words.
-_SECRET = "gh" + "p_" + "NotARealToken" * 3
+_PLANTED = "gh" + "p_" + "NotARealToken" * 3
 _DEBUGGER = "break" + "point()"
 
 _BEFORE = '''"""Takes payments."""
@@ -39,7 +39,7 @@ ATTEMPTS = 3
 {"=" * 7}
 ATTEMPTS = 5
 {">" * 7} retry-payments
-GATEWAY_TOKEN = "{_SECRET}"
+GATEWAY_TOKEN = "{_PLANTED}"
 
 
 def pay(gateway: Gateway, order: int, cents: int) -> str:

@@ -27,7 +27,7 @@ from django.utils.translation import gettext_lazy
 from criticizer.cells import body, columns_of, fill
 from criticizer.keyset import KeysetAdmin
 from criticizer.models import Circuit, OutboxMessage
-from deadletters.models import DeadLetter, DeadLetterGroup, LetterEdit, ReplayBatch
+from deadletters.models import DeadLetter, DeadLetterGroup, LetterArchive, LetterEdit, ReplayBatch
 from notifications.models import Delivery
 from reviews.models import Attempt, ReviewJob
 from tests import factories
@@ -102,6 +102,19 @@ def _edits() -> None:
         LetterEdit.objects.create(letter=letter, reason=HOSTILE, requested_by="ann", before={}, after={})
 
 
+def _archives() -> None:
+    for number, untouched in ((1, None), (2, 0)):
+        LetterArchive.objects.create(
+            name=f"{HOSTILE}{LetterArchive.objects.count()}",
+            sha256="0" * 64,
+            key_id="k",
+            letter_count=number,
+            untouched_count=untouched,
+            first_letter=1,
+            last_letter=number,
+        )
+
+
 ROWS: dict[type[Model], Callable[[], None]] = {
     ReviewJob: _jobs,
     Attempt: _attempts,
@@ -112,6 +125,7 @@ ROWS: dict[type[Model], Callable[[], None]] = {
     Circuit: _circuits,
     ReplayBatch: _batches,
     LetterEdit: _edits,
+    LetterArchive: _archives,
 }
 
 

@@ -189,6 +189,9 @@ def test_every_number_leads_to_the_rows_behind_it(operator: Client) -> None:
     for name, job in (("succeeded", good), ("timed out", late)):
         assert [row.pk for row in operator.get(by_name[name]).context["cl"].result_list] == [job.pk]
     assert [row.pk for row in operator.get(shown.attempts[0].href).context["cl"].result_list] == [attempt.pk]
+    timed = {line.name: line.href for line in shown.latencies}
+    assert timed == {series.name: series.href for series in shown.latency.series if series.name in timed}
+    assert [row.pk for row in operator.get(timed["whole review"]).context["cl"].result_list] == [good.pk]
 
 
 @pytest.mark.parametrize("window", [*WINDOWS, "", "x", "24h' OR 1"])

@@ -137,8 +137,14 @@ def test_the_old_address_of_a_letter_leads_to_it_in_the_archive(ann: Client) -> 
     assert response.redirect_chain[-1][0] == "/admin/"
 
 
-@pytest.mark.parametrize("what", ["gone", "changed", "other key", "unreadable"])
-def test_a_damaged_file_says_so_and_what_to_do(ann: Client, what: str, settings: Any) -> None:
+class BucketAway(Exception):
+    """An error of a storage that is no file system: theirs are no OSErrors."""
+
+
+@pytest.mark.parametrize("what", ["gone", "changed", "other key", "unreadable", "away"])
+def test_a_damaged_file_says_so_and_what_to_do(
+    ann: Client, what: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (letter,), archive = archived()
     path = Path(letter_archive.storage().path(archive.name))
     said = f"{archive.name} is gone."
@@ -150,15 +156,22 @@ def test_a_damaged_file_says_so_and_what_to_do(ann: Client, what: str, settings:
     elif what == "other key":
         settings.ARTIFACT_KEYS = [Fernet.generate_key().decode()]
         said = "opens with none of ARTIFACT_KEYS."
-    else:
+    elif what == "unreadable":
         path.unlink()
         path.mkdir()
         said = "cannot be read: Is a directory."
+    else:
+
+        def away(name: str) -> bytes:
+            raise BucketAway
+
+        monkeypatch.setattr(letter_archive, "_opened", away)
+        said = "cannot be read: BucketAway."
     for query in ("", f"?letter={letter.pk}"):
         text = shown(ann, at(archive, query))
         assert "This file cannot be read" in text
         assert said in text
-        assert ("Put the file back from a backup" in text) == (what != "unreadable")
+        assert ("Put the file back from a backup" in text) == (what not in {"unreadable", "away"})
         assert "Restore all" not in text
     response = ann.post(f"{ARCHIVE}{archive.pk}/restore/", {"reason": "OPS-1"}, follow=True)
     (message,) = messages_of(response)

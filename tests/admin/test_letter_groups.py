@@ -199,7 +199,7 @@ def test_a_group_with_open_letters_is_not_resolved_and_says_why_before_it_asks(
 ) -> None:
     response = ask(ann, "resolve", [group.pk])
     assert response.redirect_chain == [(f"{LIST}{group.pk}/change/", 302)]
-    assert messages_of(response) == ["Resolve is not possible yet: 1 of its letters is still open."]
+    assert messages_of(response) == ["Resolve is not possible now: 1 of its letters is still open."]
     assert not group.events.exists()
 
 
