@@ -27,6 +27,9 @@ _OPEN_END = re2.compile(_CLOSING + rb"[ \t]*" + OPERATOR + rb"?[ \t]*[\\_]?[ \t\
 _NEXT_LINE = re2.compile(rb"\n[ \t]*" + OPERATOR + rb"?[ \t]*" + OPENING)
 _QUOTES: Final = (b'"', b"'", b"`", b"\\")
 _ENDS: Final = b",;:)}]>"
+# What stands behind a closing quote where something is joined, on its line or below: blanks, an
+# operator, a sign that the line goes on, a remark.
+_FOLLOWS: Final = frozenset(bytes([c]) for c in b" \t\r\n+.&|~<\\_#/-")
 _SIGNS: Final = b"=:(,[{>+"  # what stands before a literal that is no argument of a command
 _SEPARATORS: Final = b"&;,?|/:="
 _MARKER: Final = b"-----"  # blocks of keys are the business of `pem`
@@ -37,7 +40,8 @@ _LINES_BELOW: Final = 400  # bytes in which the next string has to open
 
 def may_follow(text: bytes, end: int) -> bool:
     """Return whether something may be joined to the literal that is closed at `end`: a quick look."""
-    return text[end : end + 1] in _QUOTES and text[end + 1 : end + 2] not in _ENDS
+    first, second = text[end : end + 1], text[end + 1 : end + 2]
+    return second not in _ENDS if first == b"\\" else first in _QUOTES and second in _FOLLOWS
 
 
 def goes_on(text: bytes, end: int) -> bool:
