@@ -186,10 +186,7 @@ class AskingAdmin(admin.ModelAdmin[Any]):
         level = messages.SUCCESS if not outcome.skipped else messages.WARNING
         address, link = outcome.address, outcome.link
         if not address and len(ids) > 1:
-            shown = fitting(ids)
-            address = self.address_of_set(shown)
-            which = "these" if len(shown) == len(ids) else "the first"
-            link = f"Show {which} {len(shown)} {self.nouns[1]}"
+            address, link = way_to(ids, self.nouns[1], self.address_of_set)
         self.message_user(request, linked(outcome.sentence(deed.done), address, link), level)
 
     def _refuse(
@@ -207,7 +204,7 @@ class AskingAdmin(admin.ModelAdmin[Any]):
     ) -> TemplateResponse:
         number = len(ids)
         noun = self.nouns[number != 1]
-        is_everything = request.POST.get("select_across") == "1"
+        across = is_everything(request)
         context = {
             **self.admin_site.each_context(request),
             "title": deed.button,
@@ -220,8 +217,8 @@ class AskingAdmin(admin.ModelAdmin[Any]):
             "noun": noun,
             "press": deed.label(f"{number} {noun}"),
             "refused": [(count, self.nouns[count != 1], why) for why, count in _tally(deed.refused(ids))],
-            "is_everything": is_everything,
-            "filter": self.describe_filter(request) if is_everything else "",
+            "is_everything": across,
+            "filter": self.describe_filter(request) if across else "",
             "selection": signing.dumps([seen, *ids], salt=self._salt, compress=True),
             "back": request.get_full_path(),
         }
@@ -233,12 +230,18 @@ def linked(text: str, address: str, link: str) -> SafeString | str:
     return fill('{} <a href="{}">{}</a>.', text, address, link) if address else text
 
 
-def fitting(ids: Sequence[Any]) -> Sequence[Any]:
-    """Return as many of the rows as a search can name."""
+def way_to(ids: Sequence[Any], noun: str, address_of_set: Callable[[Sequence[Any]], str]) -> tuple[str, str]:
+    """Return where the list shows rows, or as many of them as a search can name, and what the link says."""
     shown = ids[:MAX_NAMED]
     while len(",".join(map(str, shown))) > MAX_CHARACTERS - _ROOM_FOR_THE_KEY:
         shown = shown[:-1]
-    return shown
+    which = "these" if len(shown) == len(ids) else "the first"
+    return address_of_set(shown), f"Show {which} {len(shown)} {noun}"
+
+
+def is_everything(request: HttpRequest) -> bool:
+    """Say whether all that matches the list's search was chosen, rather than rows of the page."""
+    return request.POST.get("select_across") == "1"
 
 
 def _tally(reasons: Mapping[Any, str]) -> list[tuple[str, int]]:

@@ -27,7 +27,7 @@ from django.utils import timezone
 from criticizer import sql
 from criticizer.vault import Vault, VaultError
 from deadletters import alerts, moves
-from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterEvent, LetterArchive
+from deadletters.models import DeadLetter, DeadLetterEvent, LetterArchive
 from deadletters.states import LetterAction
 from deadletters.workflow.reopening import open_groups_of
 
@@ -130,8 +130,7 @@ def restore(found: LetterArchive, *, actor: str, reason: str, letters: Sequence[
     stage. What is back stays for another DLQ_MAX_AGE_DAYS; a resolved group opens with a letter
     that is open. Raises ArchiveDamaged, and ValueError without a reason.
     """
-    if len(reason.strip()) < MIN_WORDS:
-        raise ValueError("Say why: a ticket, an incident or a sentence.")
+    moves.require_reason(reason)
     wanted = {
         int(entry["letter"]["id"]): entry
         for entry in read(found)

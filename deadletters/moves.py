@@ -12,11 +12,18 @@ from django.db import transaction
 from django.utils import timezone
 
 from criticizer.redaction import clean, clean_context
-from deadletters.models import DeadLetter, DeadLetterEvent
+from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterEvent
 from deadletters.results import Result, Tally
 from deadletters.states import CLOSED_LETTER, LetterAction, LetterStatus
 
 AT_ONCE = 500  # letters a transaction locks
+
+
+def require_reason(reason: str) -> None:
+    """Raise ValueError when this is no reason (the CHECKs on reasons ask for as much)."""
+    if len(reason.strip()) < MIN_WORDS:
+        raise ValueError("Say why: a ticket, an incident or a sentence.")
+
 
 _REMEDIATION: Mapping[str, Any] = {
     "evidence_link": "",

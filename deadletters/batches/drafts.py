@@ -8,9 +8,10 @@ from typing import Any
 from django.db import transaction
 
 from criticizer.redaction import clean
+from deadletters import moves
 from deadletters.batches.records import locked, note, refusal
 from deadletters.batches.verdicts import MATTERING, forget
-from deadletters.models import MIN_WORDS, DeadLetter, ReplayBatch, ReplayItem
+from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from deadletters.results import Result, recovery
 from deadletters.states import BatchStatus, Category, ItemStatus
 
@@ -45,8 +46,7 @@ def draft(
     `filter` says for people how the selection was made. `given` are settings as for
     `configure`. Raises ValueError: no reason, no letter, too many, a setting out of range.
     """
-    if len(reason.strip()) < MIN_WORDS:
-        raise ValueError("Say why: a ticket, an incident or a sentence.")
+    moves.require_reason(reason)
     chosen = _checked(given)
     wanted = sorted(set(ids))
     if len(wanted) > MAX_ITEMS:

@@ -14,14 +14,14 @@ from django.urls import path, reverse
 from django.utils.safestring import SafeString
 
 from criticizer.admin import ReadOnlyAdmin, titled
-from criticizer.asking import fitting, linked, summed
+from criticizer.asking import linked, summed, way_to
 from criticizer.cells import fill
 from criticizer.failures import kind_with_code
 from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.search import Key, SearchGrammar, SearchProblem, age, number
 from deadletters import letter_archive
 from deadletters.console import archived
-from deadletters.console.asking import PageAdmin
+from deadletters.console.asking import PageAdmin, address_of_letters
 from deadletters.console.letter_page import facts_of
 from deadletters.forms import ReasonForm
 from deadletters.models import DeadLetter, LetterArchive
@@ -216,8 +216,4 @@ def _address_of(ids: list[int]) -> tuple[str, str]:
         return "", ""
     if len(ids) == 1:
         return reverse("admin:deadletters_deadletter_change", args=ids), "Open it"
-    shown = fitting(ids)
-    query = {"q": f"letter:{','.join(map(str, shown))}", "by": "all"}
-    which = "these" if len(shown) == len(ids) else "the first"
-    address = reverse("admin:deadletters_deadletter_changelist", query=query)
-    return address, f"Show {which} {len(shown)} letters"
+    return way_to(ids, "letters", address_of_letters)

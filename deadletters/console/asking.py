@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin, messages
@@ -16,6 +17,12 @@ from deadletters.results import Result
 def sentence(text: str) -> str:
     """Return what the domain says as a sentence for people."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def address_of_letters(ids: Sequence[int]) -> str:
+    """Return where the list shows these letters, closed ones as well."""
+    query = {"q": f"letter:{','.join(map(str, ids))}", "by": "all"}
+    return reverse("admin:deadletters_deadletter_changelist", query=query)
 
 
 def say(

@@ -23,7 +23,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from criticizer.admin import ReadOnlyAdmin, state_column
-from criticizer.asking import AskingAdmin, linked
+from criticizer.asking import AskingAdmin, is_everything, linked
 from criticizer.cells import chip, fill
 from criticizer.failures import ErrorClass, Severity
 from criticizer.keyset import KeysetAdmin, Ordering
@@ -32,7 +32,7 @@ from criticizer.search import SearchGrammar, age, exact, flags, number
 from deadletters.console import letter_deeds as deeds
 from deadletters.console import live
 from deadletters.console.archived import address_of_letter
-from deadletters.console.asking import PageAdmin, sentence
+from deadletters.console.asking import PageAdmin, address_of_letters, sentence
 from deadletters.console.edit_request import EditRequests
 from deadletters.console.letter_context import events_context, form_of, letter_context, step_context
 from deadletters.console.letter_page import (
@@ -147,8 +147,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
         return reverse("admin:deadletters_deadletter_change", args=[pk])
 
     def address_of_set(self, ids: Sequence[int]) -> str:
-        query = {"q": f"letter:{','.join(map(str, ids))}", "by": "all"}
-        return reverse("admin:deadletters_deadletter_changelist", query=query)
+        return address_of_letters(ids)
 
     def rows_to_show(self, ids: Sequence[int]) -> Any:
         return super().rows_to_show(ids).select_related("job")
@@ -170,8 +169,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, Keyse
 
     @admin.action(description=f"{deeds.BATCH.button}\u2026", permissions=["replay"])
     def replay_batch(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponseBase | None:
-        is_everything = request.POST.get("select_across") == "1"
-        deed = deeds.batch(request.GET.get("q", ""), is_everything=is_everything)
+        deed = deeds.batch(request.GET.get("q", ""), is_everything=is_everything(request))
         return self.ask(deed, request, queryset)
 
     @admin.action(description=f"{deeds.VERIFY.button}\u2026", permissions=["replay"])

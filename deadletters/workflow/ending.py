@@ -75,8 +75,7 @@ def discard(letter_id: int, *, actor: str, reason: str, row_version: int | None 
 
     Raises ValueError without a reason.
     """
-    if len(reason.strip()) < MIN_WORDS:
-        raise ValueError("Say why: a ticket, an incident or a sentence.")
+    moves.require_reason(reason)
     with transaction.atomic():
         letter = moves.locked(letter_id)
         if refused := moves.refusal(letter, BEFORE_REPLAY, row_version):
@@ -87,8 +86,7 @@ def discard(letter_id: int, *, actor: str, reason: str, row_version: int | None 
 
 def discard_many(letter_ids: Collection[int], *, actor: str, reason: str) -> Tally:
     """Give up the letters of a set that are not being replayed. Raises ValueError without a reason."""
-    if len(reason.strip()) < MIN_WORDS:
-        raise ValueError("Say why: a ticket, an incident or a sentence.")
+    moves.require_reason(reason)
     return moves.move_many(
         letter_ids, BEFORE_REPLAY, _S.DISCARDED, LetterAction.DISCARDED, actor, reason, verb="discarded"
     )

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from criticizer import sql
 from deadletters import groups, moves
-from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterGroup
+from deadletters.models import DeadLetter, DeadLetterGroup
 from deadletters.results import Failed, Result, Tally, recovery
 from deadletters.states import OPEN_LETTER, GroupStatus, LetterAction, LetterStatus
 from deadletters.workflow.base import add, refuse
@@ -48,7 +48,7 @@ def reopen(letter_id: int, *, actor: str, reason: str, row_version: int | None =
     Refused unless its job is still dead-lettered where the letter says, and while another letter
     stands for that. A resolved group opens with it. Raises ValueError without a reason.
     """
-    _check(reason)
+    moves.require_reason(reason)
     try:
         with transaction.atomic():
             letter = moves.locked(letter_id)
@@ -66,7 +66,7 @@ def reopen(letter_id: int, *, actor: str, reason: str, row_version: int | None =
 
 def reopen_many(letter_ids: Collection[int], *, actor: str, reason: str) -> Tally:
     """Take the discards of a set of letters back. Raises ValueError without a reason."""
-    _check(reason)
+    moves.require_reason(reason)
     total = Tally("reopened")
     wanted = sorted(set(letter_ids))
     for start in range(0, len(wanted), moves.AT_ONCE):
@@ -95,11 +95,6 @@ def open_groups_of(letter_ids: Collection[int], *, actor: str, reason: str) -> N
 
 
 # -- inside -----------------------------------------------------------------------------------
-
-
-def _check(reason: str) -> None:
-    if len(reason.strip()) < MIN_WORDS:
-        raise ValueError("Say why: a ticket, an incident or a sentence.")
 
 
 def _changes() -> dict[str, Any]:

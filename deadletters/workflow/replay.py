@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from criticizer.redaction import clean
 from deadletters import moves
-from deadletters.models import MIN_WORDS, DeadLetter
+from deadletters.models import DeadLetter
 from deadletters.results import (
     SYSTEM,
     Check,
@@ -50,8 +50,7 @@ def replay_from(
     port: Recovery | None = None,
 ) -> Result:
     """Replay a letter that is in `start`: VALIDATED, or REPLAY_PENDING for a batch."""
-    if len(reason.strip()) < MIN_WORDS:
-        raise ValueError("Say why: a ticket, an incident or a sentence.")
+    moves.require_reason(reason)
     port = port or recovery()
     try:
         with transaction.atomic():
