@@ -53,6 +53,9 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # fast, te
 # Tests empty tables that the application's role may not; `tests/kernel/test_ownership.py` is that role.
 DATABASES["default"]["USER"] = os.environ.get("TEST_DATABASE_ROLE", OWNER)  # noqa: F405
 
+if os.environ.get("CRITICIZER_SLOW_PAGES"):
+    MIDDLEWARE = ["tests.browser.slow.slow_pages", *MIDDLEWARE]  # noqa: F405
+
 if _database_name:
     DATABASES["default"]["NAME"] = _database_name  # noqa: F405
     DATA_DIR = Path(os.environ["TEST_FILES_DIR"])

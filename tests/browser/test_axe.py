@@ -5,7 +5,6 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from criticizer.models import Circuit
 from deadletters import batches
@@ -14,6 +13,7 @@ from notifications.preferences import unsubscribe
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
+from tests.browser.looking import axe_says
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 BOTH = pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -25,15 +25,8 @@ def violations(
     """Return what axe says against each page: the rule and where it does not hold."""
     found = {}
     for path in paths:
-        # axe styles its measurements inline, which the policy of the pages refuses.
         page = visit(path, who, scheme=scheme, width=width, expects="inline")
-        results = Axe().run(page, options={"resultTypes": ["violations"], "preload": False}).response
-        said = [
-            f"{rule['id']}: {node['target']} {node['any'][0]['message'] if node['any'] else ''}"
-            for rule in results["violations"]
-            for node in rule["nodes"][:3]
-        ]
-        if said:
+        if said := axe_says(page):
             found[path] = said
     return found
 

@@ -13,7 +13,7 @@ from deadletters.models import ReplayBatch
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.test_letter_edits import BASE, approver, picture
+from tests.browser.test_letter_edits import BASE, approver, look
 from tests.deadletters.test_edits import make_letter
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -43,7 +43,7 @@ def test_who_submits_a_batch_is_not_who_approves_it(visit: Visit) -> None:
     expect(page.locator(".messagelist")).to_have_text("Submitted: somebody else has to approve it.")
     expect(page.get_by_role("link", name="Approve…")).to_have_count(0)
     expect(page.get_by_text("Not checked with these settings.")).to_be_visible()
-    picture(page, "batch-1-waiting")
+    look(page, "batch-1-waiting")
 
     other = visit(f"{BASE}/deadlettergroup/", approver())
     other.get_by_role("link", name="Replay batches 1 to approve").click()
@@ -51,7 +51,7 @@ def test_who_submits_a_batch_is_not_who_approves_it(visit: Visit) -> None:
     expect(other.get_by_text("carol; drafted or configured by ann")).to_be_visible()
     other.get_by_role("link", name="Approve…").click()
     expect(other.get_by_text("No dry run was made with these settings.")).to_be_visible()
-    picture(other, "batch-2-approve")
+    look(other, "batch-2-approve")
     page.get_by_role("button", name="Dry run").click()
     other.reload()
     expect(other.get_by_role("region", name="Dry run")).to_be_visible()

@@ -10,7 +10,7 @@ from reviews.models import ReviewJob
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.test_pages import is_too_wide
+from tests.browser.looking import is_too_wide
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

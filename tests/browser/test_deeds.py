@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from reviews.models import ReviewJob
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.test_pages import is_too_wide, structure
+from tests.browser.looking import axe_says, is_too_wide, picture, structure
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-DIRECTORY = os.environ.get("CRITICIZER_SCREENSHOTS", "")
 LOOKS = [(width, scheme) for width in (390, 1280) for scheme in ("light", "dark")]
 
 
-def take(page: Page, name: str, width: int, scheme: str) -> None:
-    """Keep a picture, where one is asked for."""
-    if DIRECTORY:
-        page.screenshot(path=Path(DIRECTORY) / f"{name}-{width}-{scheme}.png", full_page=True)
-
-
-def axe_says(page: Page) -> list[str]:
-    found = Axe().run(page, options={"resultTypes": ["violations"], "preload": False}).response
-    return [f"{rule['id']}: {rule['nodes'][0]['target']}" for rule in found["violations"]]
+def breaks_no_rule(page: Page) -> bool:
+    assert structure(page) == []
+    assert axe_says(page) == []
+    return not is_too_wide(page)
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
@@ -40,26 +30,22 @@ def test_ann_reviews_again_and_cancels(visit: Visit, width: int, scheme: str) ->
         recipients=["mail:ann@example.com", "webhook:https://ci.example.com/hooks/" + "review/" * 20],
     )
     page = visit(f"/reviews/{job.pk}/", scenes.ann("operator"), width=width, scheme=scheme, expects="inline")
-    take(page, "deeds-review", width, scheme)
+    picture(page, f"deeds-review-{width}-{scheme}")
     page.locator(".notice").get_by_role("link", name="Review again").click()
-    assert structure(page) == []
-    assert not is_too_wide(page)
-    assert axe_says(page) == []
-    take(page, "again", width, scheme)
+    assert breaks_no_rule(page)
+    picture(page, f"again-{width}-{scheme}")
     # A double click sends the form twice.
     page.get_by_role("button", name="Request version 3").dblclick()
     expect(page.get_by_role("heading", level=1)).not_to_have_text("Review again")
     assert ReviewJob.objects.filter(changelist_id=job.changelist_id).count() == 3
     expect(page.get_by_role("link", name="Review again")).to_be_visible()
     page.get_by_role("link", name="Cancel this review").click()
-    assert structure(page) == []
-    assert not is_too_wide(page)
-    assert axe_says(page) == []
-    take(page, "cancel", width, scheme)
+    assert breaks_no_rule(page)
+    picture(page, f"cancel-{width}-{scheme}")
     page.get_by_label("Why is it cancelled?").fill("asked for by mistake")
     page.get_by_role("button", name="Cancel this review").click()
     expect(page.get_by_text("This review is cancelled: nothing more is sent for it.")).to_be_visible()
-    take(page, "cancelled", width, scheme)
+    picture(page, f"cancelled-{width}-{scheme}")
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
@@ -67,10 +53,10 @@ def test_a_review_without_recipients_says_that_nobody_was_told(visit: Visit, wid
     job = factories.job_with_stages(status="dead_lettered", recipients=[])
     page = visit(f"/reviews/{job.pk}/", scenes.ann("operator"), width=width, scheme=scheme)
     expect(page.get_by_text("Nobody was told: no recipients.")).to_be_visible()
-    take(page, "nobody", width, scheme)
+    picture(page, f"nobody-{width}-{scheme}")
     page.get_by_role("link", name="Review again").click()
     expect(page.get_by_text("Nobody:")).to_be_visible()
-    take(page, "again-nobody", width, scheme)
+    picture(page, f"again-nobody-{width}-{scheme}")
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
@@ -85,10 +71,7 @@ def test_the_description_of_the_api_follows_the_scheme(visit: Visit, width: int,
     # Light: transparent on the white of the page.
     assert (0 < red + green + blue < 200) == is_dark
     assert not is_too_wide(page)
-    if DIRECTORY:
-        page.locator(".opblock-section-request-body").screenshot(
-            path=Path(DIRECTORY) / f"api-docs-{width}-{scheme}.png"
-        )
+    picture(page, f"api-docs-{width}-{scheme}")
 
 
 def test_the_description_of_the_api_follows_the_chosen_theme(visit: Visit) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.utils import timezone
+from playwright.sync_api import expect
 
 from notifications import frozen, ledger
 from notifications.messages import render
@@ -17,13 +16,13 @@ from reviews.reports import report_of
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
+from tests.browser.looking import PICTURES, is_too_wide, picture
 from tests.notifications.samples import finding
 from tests.notifications.together import review
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 DANA = "mail:dana@example.com"
-_OVERFLOWS = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 _GROUND = "getComputedStyle(document.querySelector('.sheet')).backgroundColor"
 
 
@@ -56,12 +55,6 @@ def sent() -> list[Delivery]:
     return rows
 
 
-def _keep(page: Any, name: str) -> None:
-    """Keep a screenshot for people to look at, where they want one."""
-    if folder := os.environ.get("SCREENSHOTS"):
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
-
-
 @pytest.mark.parametrize("width", [320, 390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_digest_fits_every_screen(visit: Visit, width: int, scheme: str) -> None:
@@ -72,15 +65,15 @@ def test_the_digest_fits_every_screen(visit: Visit, width: int, scheme: str) -> 
         width=width,
         scheme=scheme,
     )
-    assert not page.evaluate(_OVERFLOWS)
+    assert not is_too_wide(page)
     assert page.evaluate(_GROUND) == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(23, 27, 34)")
     assert page.get_by_role("heading", level=1).inner_text().startswith("3 reviews: ")
     headings = [heading.inner_text() for heading in page.get_by_role("heading", level=2).all()]
     assert len(headings) == 3
     assert headings[-1] == "Say what the flag does"
-    _keep(page, f"digest-{scheme}-{width}")
-    if folder := os.environ.get("SCREENSHOTS"):
-        (Path(folder) / "digest.txt").write_text(frozen.thaw(rows[1]).text)
+    picture(page, f"digest-{scheme}-{width}")
+    if PICTURES:
+        (Path(PICTURES) / "digest.txt").write_text(frozen.thaw(rows[1]).text)
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -89,18 +82,17 @@ def test_a_delivery_says_until_when_it_waits_and_with_what(visit: Visit, width: 
     rows = waiting()
     user = scenes.ann(is_superuser=True)
     page = visit(f"/admin/notifications/delivery/{rows[0].pk}/change/", user, width=width, scheme=scheme)
-    assert page.get_by_text("Waits for a digest, which is due").is_visible()
-    assert page.get_by_role("link", name="12346, version 1").is_visible()
-    assert not page.evaluate(_OVERFLOWS)
-    _keep(page, f"waiting-{scheme}-{width}")
-    root = page.url.split("/admin/")[0]
-    page.goto(f"{root}/admin/deliveries/{rows[0].pk}/message/")
-    assert page.get_by_text("3 reviews: ").first.is_visible()
-    _keep(page, f"preview-{scheme}-{width}")
-    page.goto(f"{root}/reviews/{rows[0].job_id}/")
-    assert page.get_by_text("waits for a digest, which is due").is_visible()
-    assert not page.evaluate(_OVERFLOWS)
-    _keep(page, f"review-{scheme}-{width}")
+    expect(page.get_by_text("Waits for a digest, which is due")).to_be_visible()
+    expect(page.get_by_role("link", name="12346, version 1")).to_be_visible()
+    assert not is_too_wide(page)
+    picture(page, f"waiting-{scheme}-{width}")
+    page.goto(f"/admin/deliveries/{rows[0].pk}/message/")
+    expect(page.get_by_text("3 reviews: ").first).to_be_visible()
+    picture(page, f"preview-{scheme}-{width}")
+    page.goto(f"/reviews/{rows[0].job_id}/")
+    expect(page.get_by_text("waits for a digest, which is due")).to_be_visible()
+    assert not is_too_wide(page)
+    picture(page, f"review-{scheme}-{width}")
 
 
 def test_a_decision_says_whom_it_counts_for(visit: Visit) -> None:
@@ -111,16 +103,16 @@ def test_a_decision_says_whom_it_counts_for(visit: Visit) -> None:
     ledger.doubt(ledger.read(rows[0].pk))
     ledger.move(ledger.read(rows[0].pk), "uncertain")  # type: ignore[arg-type]
     page = visit(f"/admin/notifications/delivery/{rows[1].pk}/change/", scenes.ann(is_superuser=True))
-    assert page.get_by_text("It is one message about 3 reviews").is_visible()
-    _keep(page, "uncertain")
+    expect(page.get_by_text("It is one message about 3 reviews")).to_be_visible()
+    picture(page, "uncertain")
     page.get_by_role("button", name="Decide…").click()
-    assert page.get_by_text("the decision counts for all of them").is_visible()
-    _keep(page, "decide")
+    expect(page.get_by_text("the decision counts for all of them")).to_be_visible()
+    picture(page, "decide")
     page.get_by_label("It arrived").check()
     page.get_by_label("Evidence or reason").fill("OPS-7: dana has it")
     page.get_by_role("button", name="Decide about 1 delivery").click()
-    assert "1 of 1 decided." in page.locator(".messagelist").inner_text()
-    assert "It is one message about 3 reviews." in page.locator(".messagelist").inner_text()
+    expect(page.locator(".messagelist")).to_contain_text("1 of 1 decided.")
+    expect(page.locator(".messagelist")).to_contain_text("It is one message about 3 reviews.")
     assert set(Delivery.objects.filter(recipient=DANA).values_list("status", flat=True)) == {"sent"}
 
 
@@ -133,8 +125,8 @@ def test_people_choose_their_digest_on_their_own_page(visit: Visit, width: int, 
     page = visit("/subscriptions/", dana, width=width, scheme=scheme)
     page.get_by_label("Collect reviews for").select_option("15")
     page.get_by_role("region", name="One mail for several reviews").get_by_role("button", name="Save").click()
-    assert page.get_by_text("Reviews within 15 minutes come in one mail from now on.").is_visible()
+    expect(page.get_by_text("Reviews within 15 minutes come in one mail from now on.")).to_be_visible()
     assert preferences.preference_of(DANA).digest_minutes == 15
-    assert page.get_by_label("Collect reviews for").input_value() == "15"
-    assert not page.evaluate(_OVERFLOWS)
-    _keep(page, f"own-{scheme}-{width}")
+    expect(page.get_by_label("Collect reviews for")).to_have_value("15")
+    assert not is_too_wide(page)
+    picture(page, f"own-{scheme}-{width}")

@@ -11,8 +11,8 @@ from reviews.models import Attempt, ReviewJob
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
+from tests.browser.looking import is_too_wide
 from tests.browser.test_lists import LISTS, one_row_of_each
-from tests.browser.test_pages import is_too_wide
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 WIDTHS = (390, 600, 700, 768, 960, 1024, 1100, 1200)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +14,11 @@ from deadletters.models import DeadLetter, LetterEdit, ReplayItem
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
+from tests.browser.looking import PICTURES, is_too_wide, picture, structure
 from tests.browser.test_axe import BOTH, violations
-from tests.browser.test_pages import is_too_wide, structure
 from tests.deadletters.test_edits import ANN, asked, make_letter
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-PICTURES = os.environ.get("CRITICIZER_SCREENSHOTS", "")
 BASE = "/admin/deadletters"
 
 
@@ -37,17 +34,21 @@ def approver() -> Any:
     return user
 
 
-def picture(page: Page, name: str) -> None:
+def look(page: Page, name: str) -> None:
     """Look at the page as a program would, wide and narrow, and take its pictures where that is asked for."""
     assert structure(page) == []
+    look_at_list(page, name)
+
+
+def look_at_list(page: Page, name: str) -> None:
+    """`look`, without the structure: Django's own lists name their rows otherwise."""
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
         assert not is_too_wide(page), (name, width)
-        if PICTURES:
-            for scheme in ("light", "dark"):
-                page.emulate_media(color_scheme=scheme)
-                page.screenshot(path=Path(PICTURES) / f"edit-{name}-{width}-{scheme}.png", full_page=True)
-            page.emulate_media(color_scheme="light")
+        for scheme in ("light", "dark") if PICTURES else ():
+            page.emulate_media(color_scheme=scheme)
+            picture(page, f"edit-{name}-{width}-{scheme}")
+        page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": 1280, "height": 900})
 
 
@@ -55,39 +56,39 @@ def test_one_asks_and_another_approves_by_hand(visit: Visit) -> None:
     letter = make_letter()
     page = visit(f"{BASE}/deadletter/{letter.pk}/change/", scenes.ann("operator"))
     page.get_by_role("link", name="Edit the data…").click()
-    picture(page, "1-page")
+    look(page, "1-page")
     page.get_by_label("Recipients").fill(f"{ANN}\nbob@example")
     page.get_by_role("button", name="Look at the difference").click()
     expect(page.get_by_role("alert")).to_contain_text("bob@example: ")
-    picture(page, "2-wrong")
+    look(page, "2-wrong")
     page.get_by_label("Recipients").fill(f"{ANN}\ncarol@example.com")
     page.get_by_role("button", name="Look at the difference").click()
     expect(page.locator(".difference")).to_contain_text("Added mail:carol@example.com")
-    picture(page, "3-difference")
+    look(page, "3-difference")
     page.get_by_label("Reason").fill("OPS-7: bob has left, carol leads his team now")
     page.get_by_role("button", name="Ask for approval").click()
     expect(page.locator(".messagelist")).to_contain_text("Asked for: somebody else has to approve it.")
-    picture(page, "4-waiting")
+    look(page, "4-waiting")
 
     other = visit(f"{BASE}/deadlettergroup/", approver())
     other.get_by_role("link", name="Letter edits 1 to approve").click()
-    picture_of_list(other, "5-list")
+    look_at_list(other, "5-list")
     other.locator("#result_list th a").click()
-    picture(other, "6-edit")
+    look(other, "6-edit")
     other.get_by_role("link", name="Approve the edit…").click()
-    picture(other, "7-approve")
+    look(other, "7-approve")
     other.get_by_label("Reason").fill("asked carol")
     other.get_by_role("button", name="Approve the edit").click()
     new = letter.generations.get()
     expect(other.locator(".messagelist")).to_contain_text(f"the letter lives on as letter {new.pk}")
-    picture(other, "8-applied")
+    look(other, "8-applied")
 
     page.goto(f"{BASE}/deadletter/{letter.pk}/change/")
-    picture(page, "9-old")
+    look(page, "9-old")
     page.get_by_role("link", name=f"letter {new.pk}", exact=True).click()
     expect(page.locator(".lineage")).to_contain_text(f"Generation 2 of letter {letter.pk}")
     expect(page.locator("#now-title")).to_have_text("Now: Validate")
-    picture(page, "10-new")
+    look(page, "10-new")
 
 
 def test_the_reader_begins_at_what_is_wrong_not_at_a_notice_above_it(visit: Visit) -> None:
@@ -98,18 +99,6 @@ def test_the_reader_begins_at_what_is_wrong_not_at_a_notice_above_it(visit: Visi
     page.get_by_role("button", name="Look at the difference").click()
     expect(page.locator(".changed")).to_be_visible()
     expect(page.locator(".error-summary")).to_be_focused()
-
-
-def picture_of_list(page: Page, name: str) -> None:
-    """Django's own lists name their rows otherwise than `structure` wants."""
-    for width in (1280, 390):
-        page.set_viewport_size({"width": width, "height": 900})
-        if PICTURES:
-            for scheme in ("light", "dark"):
-                page.emulate_media(color_scheme=scheme)
-                page.screenshot(path=Path(PICTURES) / f"edit-{name}-{width}-{scheme}.png", full_page=True)
-            page.emulate_media(color_scheme="light")
-    page.set_viewport_size({"width": 1280, "height": 900})
 
 
 @BOTH
@@ -135,7 +124,7 @@ def test_a_batchs_rows_follow_and_the_reader_stays_where_they_are(visit: Visit) 
     batch = batches.draft(filter={}, ids=ids, actor="ann", reason="OPS-7: mended", evidence_note="OPS-7")
     batches.submit(batch.pk, actor="ann")
     page = visit(f"{BASE}/replaybatch/{batch.pk}/change/", scenes.ann("operator"))
-    picture(page, "11-batch")
+    look(page, "11-batch")
     last = ReplayItem.objects.filter(batch=batch).order_by("-id")[0]
     row = page.locator(f"#item-{last.pk}")
     link = row.get_by_role("link")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from reviews.intake import ReviewRequest, request_review
 from reviews.models import ReviewJob
 from tests import factories
 from tests.browser import scenes
-from tests.browser.test_pages import structure
+from tests.browser.looking import PICTURES, picture, settled, structure
 from tests.fakes.llm import FakeLlm, Reply
 from tests.fakes.p4.server import FakeDepot, edited
 from tests.stack import Stack, eventually, running
@@ -23,7 +22,6 @@ from tests.stack import Stack, eventually, running
 pytestmark = [pytest.mark.browser, pytest.mark.cluster, pytest.mark.django_db(transaction=True)]
 
 KEY = "an-expired-key-for-tests"
-PICTURES = os.environ.get("CRITICIZER_SCREENSHOTS", "")
 FINDING = {"findings": [], "files_read": []}
 
 
@@ -67,12 +65,13 @@ class Life:
 
     def picture(self, name: str) -> None:
         """Look at the page as a program would, and take its picture where that is asked for."""
-        if self.page.locator("#result_list").count() == 0:  # Django's own lists name their rows otherwise
+        if (
+            settled(self.page).locator("#result_list").count() == 0
+        ):  # Django's own lists name their rows otherwise
             assert structure(self.page) == []
-        if PICTURES:
-            for scheme in ("light", "dark"):
-                self.page.emulate_media(color_scheme=scheme)
-                self.page.screenshot(path=Path(PICTURES) / f"life-{name}-{scheme}.png", full_page=True)
+        for scheme in ("light", "dark") if PICTURES else ():
+            self.page.emulate_media(color_scheme=scheme)
+            picture(self.page, f"life-{name}-{scheme}")
 
     # -- the steps, as ann takes them ---------------------------------------------------------
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from django.utils import timezone
@@ -19,11 +17,10 @@ from reviews.states import JobStatus
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.test_pages import is_too_wide
+from tests.browser.looking import PICTURES, is_too_wide, picture, settled
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 JOBS = "/admin/reviews/reviewjob/"
-PICTURES = os.environ.get("CRITICIZER_SCREENSHOTS", "")
 
 
 def some_jobs(number: int) -> list[str]:
@@ -102,9 +99,9 @@ def test_pages_are_turned_with_keys(visit: Visit, monkeypatch: pytest.MonkeyPatc
     page = visit(JOBS, scenes.ann(is_superuser=True))
     page.keyboard.press("n")
     expect(page.locator("#result_list")).to_contain_text(newest[2])
-    page.keyboard.press("n")
+    settled(page).keyboard.press("n")
     expect(page.locator("#result_list")).to_contain_text(newest[4])
-    page.keyboard.press("p")
+    settled(page).keyboard.press("p")
     expect(page.locator("#result_list")).to_contain_text(newest[3])
     page.get_by_role("link", name="First page").click()
     expect(page.locator("#result_list")).to_contain_text(newest[0])
@@ -300,4 +297,4 @@ def test_pictures_of_lists_and_the_dashboard(visit: Visit, width: int, scheme: s
         if name == "attempts":
             page.keyboard.press("j")
             page.keyboard.press("?")
-        page.screenshot(path=Path(PICTURES) / f"{name}-{width}-{scheme}.png", full_page=True)
+        picture(page, f"{name}-{width}-{scheme}")

@@ -6,55 +6,15 @@ import re
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from reviews.models import ReviewJob, StageRun
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
+from tests.browser.looking import is_too_wide, structure
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-
-# Runs in the page: what an assistive technology would stumble over.
-_STRUCTURE = """() => {
-  const wrong = [];
-  const name = (e) => `${e.tagName.toLowerCase()}${e.id ? "#" + e.id : ""}.${e.className}`;
-  const shown = (e) => e.checkVisibility();
-  if (document.querySelectorAll("h1").length !== 1) wrong.push("not exactly one h1");
-  if (document.querySelectorAll("main").length !== 1) wrong.push("not exactly one main");
-  if (!document.documentElement.lang) wrong.push("no language");
-  for (const e of document.querySelectorAll("input:not([type=hidden]), select, textarea"))
-    if (shown(e) && !e.labels?.length && !e.ariaLabel && e.type !== "submit")
-      wrong.push(`no label: ${name(e)}`);
-  for (const e of document.querySelectorAll("table"))
-    if (!e.caption) wrong.push(`no caption: ${name(e)}`);
-  for (const e of document.querySelectorAll("th"))
-    if (!e.scope) wrong.push(`no scope: ${e.textContent.trim()}`);
-  for (const e of document.querySelectorAll("a[href], button"))
-    if (shown(e) && !e.textContent.trim() && !e.ariaLabel && !e.title) wrong.push(`no name: ${name(e)}`);
-  for (const e of document.querySelectorAll("img")) if (e.alt === null) wrong.push(`no alt: ${name(e)}`);
-  for (const e of document.querySelectorAll("[style]")) wrong.push(`style attribute: ${name(e)}`);
-  const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
-  for (const id of new Set(ids.filter((id, i) => ids.indexOf(id) !== i))) wrong.push(`id twice: ${id}`);
-  let level = 0;
-  for (const e of document.querySelectorAll("h1, h2, h3, h4, h5")) {
-    const next = Number(e.tagName[1]);
-    if (next > level + 1) wrong.push(`heading skips a level: ${e.textContent.trim()}`);
-    level = next;
-  }
-  for (const e of document.querySelectorAll("[aria-labelledby]"))
-    if (!document.getElementById(e.getAttribute("aria-labelledby"))) wrong.push(`lost label: ${name(e)}`);
-  return wrong;
-}"""
-
-
-def structure(page: Page) -> list[str]:
-    found: list[str] = page.evaluate(_STRUCTURE)
-    return found
-
-
-def is_too_wide(page: Page) -> bool:
-    return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
 
 
 def finish(job: ReviewJob) -> None:

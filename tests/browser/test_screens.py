@@ -7,7 +7,6 @@ With the directory docs/images and `-k readme`, the pictures of the README are m
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,12 +18,12 @@ from notifications.preferences import unsubscribe
 from reviews.models import ReviewJob
 from tests.browser import scenes
 from tests.browser.conftest import Visit
+from tests.browser.looking import PICTURES, picture
 
-DIRECTORY = os.environ.get("CRITICIZER_SCREENSHOTS", "")
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(not DIRECTORY, reason="pictures are taken only with CRITICIZER_SCREENSHOTS=directory"),
+    pytest.mark.skipif(not PICTURES, reason="pictures are taken only with CRITICIZER_SCREENSHOTS=directory"),
 ]
 
 
@@ -34,7 +33,7 @@ def test_pictures_of_the_readme(visit: Visit, scheme: str) -> None:
     job = scenes.finished_review()
     page = visit(f"/reviews/{job.pk}/", scenes.bob(), scheme=scheme)
     page.set_viewport_size({"width": 1280, "height": 1080})
-    page.screenshot(path=Path(DIRECTORY) / f"review-{scheme}.png")
+    page.screenshot(path=Path(PICTURES) / f"review-{scheme}.png")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -44,7 +43,7 @@ def test_pictures_of_the_desk_for_the_documentation(visit: Visit, scheme: str) -
     letter = DeadLetter.objects.get(status="remediated", error_class="AUTH_DENIED")
     page = visit(f"/admin/deadletters/deadletter/{letter.pk}/change/", scenes.ann("operator"), scheme=scheme)
     page.set_viewport_size({"width": 1280, "height": 1000})
-    page.screenshot(path=Path(DIRECTORY) / f"desk-{scheme}.png")
+    page.screenshot(path=Path(PICTURES) / f"desk-{scheme}.png")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -53,7 +52,7 @@ def test_pictures_of_the_mail_for_the_documentation(visit: Visit, scheme: str) -
     ann = scenes.ann(is_superuser=True)
     page = visit(f"/admin/deliveries/{delivery.pk}/message/html/", ann, scheme=scheme)
     page.set_viewport_size({"width": 780, "height": 1000})
-    page.screenshot(path=Path(DIRECTORY) / f"mail-{scheme}.png")
+    page.screenshot(path=Path(PICTURES) / f"mail-{scheme}.png")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -71,7 +70,7 @@ def test_pictures_of_messages_and_providers(visit: Visit, width: int, scheme: st
         page.set_viewport_size({"width": width, "height": 3000})  # frames off the screen are not painted
         for frame in page.frames[1:]:
             frame.wait_for_selector("h1")
-        page.screenshot(path=Path(DIRECTORY) / f"{name}-{width}-{scheme}.png", full_page=True)
+        picture(page, f"{name}-{width}-{scheme}")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -81,7 +80,7 @@ def test_pictures_of_all_pages(visit: Visit, width: int, scheme: str) -> None:
 
     def take(name: str, path: str, *, anonymous: bool = False) -> None:
         page = visit(path, None if anonymous else ann, width=width, scheme=scheme)
-        page.screenshot(path=Path(DIRECTORY) / f"{name}-{width}-{scheme}.png", full_page=True)
+        picture(page, f"{name}-{width}-{scheme}")
 
     take("empty", "/")
     scenes.live_workers()
@@ -109,7 +108,7 @@ def test_pictures_of_the_dead_letters(visit: Visit, width: int, scheme: str) -> 
         page = visit(path, ann, width=width, scheme=scheme)
         if press:
             page.get_by_role("button", name=press).first.click()
-        page.screenshot(path=Path(DIRECTORY) / f"{name}-{width}-{scheme}.png", full_page=True)
+        picture(page, f"{name}-{width}-{scheme}")
 
     take("groups-empty", f"{base}/deadlettergroup/")
     scenes.live_workers()

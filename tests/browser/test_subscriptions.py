@@ -11,7 +11,7 @@ from reviews.models import Subscription
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.test_pages import is_too_wide, structure
+from tests.browser.looking import is_too_wide, structure
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
