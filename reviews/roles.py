@@ -152,14 +152,21 @@ def ensure_roles(apps: Any = installed_apps, using: str = DEFAULT_DB_ALIAS) -> N
         # Django makes permissions after migrating too, but possibly after us.
         create_permissions(installed_apps.get_app_config(room), verbosity=0, using=using, apps=apps)
     groups, permissions = apps.get_model("auth", "Group"), apps.get_model("auth", "Permission")
+    declared = _by_label(permissions.objects.using(using))
     for name, granted in ROLES.items():
+        if missing := sorted(set(granted) - declared.keys()):
+            raise LookupError(f"role {name}: no model declares the permission {missing[0]}")
         group, _ = groups.objects.using(using).get_or_create(name=name)
-        for label in granted:
-            room, codename = label.split(".")
-            found = permissions.objects.using(using).filter(content_type__app_label=room, codename=codename)
-            if not found:
-                raise LookupError(f"role {name}: no model declares the permission {label}")
-            group.permissions.add(*found)
+        group.permissions.add(*(pk for label in granted for pk in declared[label]))
+
+
+def _by_label(permissions: Any) -> dict[str, list[int]]:
+    """Return the ids of permissions by `room.codename`."""
+    rows = permissions.filter(content_type__app_label__in=_ROOMS)
+    declared: dict[str, list[int]] = {}
+    for room, codename, pk in rows.values_list("content_type__app_label", "codename", "pk"):
+        declared.setdefault(f"{room}.{codename}", []).append(pk)
+    return declared
 
 
 def after_migrate(

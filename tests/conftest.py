@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db.backends.postgresql.operations import DatabaseOperations
+from django.test import TransactionTestCase
 
 from criticizer import sql as database
 from criticizer.embedded import EmbeddedServer
+from tests import emptying
 
 
 @pytest.fixture(scope="session")
@@ -30,21 +31,13 @@ def django_db_modify_db_settings(postgres: EmbeddedServer) -> None:
     """Start PostgreSQL before pytest-django makes the test database."""
 
 
-def _flush_past_append_only(self: DatabaseOperations, sql_list: list[str]) -> None:
-    """Empty the tables between transactional tests although some refuse TRUNCATE."""
-    with self.connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        try:
-            for sql in sql_list:
-                cursor.execute(sql)
-        finally:
-            cursor.execute("SET session_replication_role = origin")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _flush() -> Iterator[None]:
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Transactional tests leave the database as its migrations made it, and quickly."""
+    with django_db_blocker.unblock():
+        emptying.keep_what_migrations_made()
     patch = pytest.MonkeyPatch()
-    patch.setattr(DatabaseOperations, "execute_sql_flush", _flush_past_append_only)
+    patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: emptying.empty())
     yield
     patch.undo()
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from ssl import SSLContext
 from typing import Any
 
-import pgtrigger
 import pytest
 
 from reviews.models import ReviewJob
@@ -15,13 +14,6 @@ from tests.factories import ReviewJobFactory
 from tests.fakes.dovecot import Dovecot, why_missing
 from tests.notifications.samples import tls_contexts
 from tests.notifications.scripted import ScriptedProvider
-
-
-@pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
-    """State machines hold in these tests also where tables were made without migrations."""
-    with django_db_blocker.unblock():
-        pgtrigger.install()
 
 
 @pytest.fixture
