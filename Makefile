@@ -14,6 +14,8 @@ POINTS  ?= 16
 VENV    := .venv
 BIN     := $(VENV)/bin
 export PYTHONUNBUFFERED := 1
+# Compiled modules are kept, also where the environment says otherwise: clusters and commands start faster.
+export PYTHONDONTWRITEBYTECODE :=
 ifdef DATA_DIR
 export CRITICIZER_DATA_DIR := $(abspath $(DATA_DIR))
 endif

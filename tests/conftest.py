@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.test import TransactionTestCase
+from whitenoise.middleware import WhiteNoiseMiddleware
 
 from criticizer import sql as database
 from criticizer.embedded import EmbeddedServer
@@ -38,6 +39,24 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
         emptying.keep_what_migrations_made()
     patch = pytest.MonkeyPatch()
     patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: emptying.empty())
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _static_files_are_looked_for_once() -> Iterator[None]:
+    """Every client of a test has middleware of its own, whose WhiteNoise would look for every file again."""
+    found: dict[str, Any] = {}
+    look = WhiteNoiseMiddleware.add_files_from_finders
+
+    def remember(self: WhiteNoiseMiddleware) -> None:
+        if not found:
+            look(self)
+            found.update(self.files)
+        self.files.update(found)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", remember)
     yield
     patch.undo()
 

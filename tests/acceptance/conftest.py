@@ -84,7 +84,6 @@ def world(
     monkeypatch.setattr(executor, "HEARTBEAT", HEARTBEAT)
     ApiKeyThrottle.reset()
     REFUSALS.reset()
-    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
     commit = f"git:demo@{repository.git('rev-parse', 'HEAD')}"
     depot = FakeDepot(tmp_path)
     with WebhookReceiver() as receiver, FakeLlm() as llm, ExitStack() as servers:

@@ -29,11 +29,6 @@ from tests.factories import (
 )
 
 
-@pytest.fixture(autouse=True)
-def _static_root(settings: Any) -> None:
-    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
-
-
 @pytest.fixture
 def client() -> Client:
     return Client(raise_request_exception=False)

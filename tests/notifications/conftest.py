@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from ssl import SSLContext
-from typing import Any
 
 import pytest
 
@@ -37,11 +36,6 @@ def hook() -> ScriptedProvider:
 def asked() -> ScriptedProvider:
     """Like the maildir: can be asked."""
     return ScriptedProvider("maildir", can_look_up=True)
-
-
-@pytest.fixture(autouse=True)
-def _static_root(settings: Any) -> None:
-    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
 
 
 @pytest.fixture(scope="session")

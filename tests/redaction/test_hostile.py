@@ -75,7 +75,7 @@ JOINED = {
     "command": "curl --password \\\n",
     "many hunks": "@@ -1 +1 @@\n+password = (\n",
 }
-MIB = 1 << 20
+LARGE = 1 << 18
 
 
 def _steps(text: str, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -110,7 +110,7 @@ def test_lines_are_put_together_in_work_that_grows_with_the_text(
     """Counted, not timed: work that grew with the square of the text would be 64 times as much."""
     unit = JOINED[name]
     head = "@@ -1 +1 @@\n" if "\n" in unit and unit[0] in " +-" else ""
-    large, small = (head + unit * (size // len(unit)) for size in (MIB, MIB // 8))
+    large, small = (head + unit * (size // len(unit)) for size in (LARGE, LARGE // 8))
     assert _steps(large, monkeypatch) <= 8.5 * _steps(small, monkeypatch)
 
 

@@ -52,8 +52,7 @@ def unescaped(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", "", page)).split())
 
 
-def test_the_review_page_shows_it(job: ReviewJob, settings: Any, client: Client) -> None:
-    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
+def test_the_review_page_shows_it(job: ReviewJob, client: Client) -> None:
     bob: Any = factories.UserFactory()
     client.force_login(bob)
     page = client.get(f"/reviews/{job.pk}/").content.decode()

@@ -23,9 +23,8 @@ from tests import factories
 
 
 @pytest.fixture(autouse=True)
-def _fresh_process(settings: Any) -> Iterator[None]:
+def _fresh_process() -> Iterator[None]:
     """What a process remembers about keys does not pass from test to test."""
-    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
     ApiKeyThrottle.reset()
     REFUSALS.reset()
     yield

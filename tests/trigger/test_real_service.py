@@ -13,11 +13,6 @@ from tests.fakes.p4.server import FakeDepot, added
 from tests.trigger.test_trigger_script import Installation
 
 
-@pytest.fixture(autouse=True)
-def _static_root(settings: Any) -> None:
-    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # whitenoise warns without it
-
-
 @pytest.mark.django_db(transaction=True)
 def test_an_event_posted_twice_is_one_job(live_server: Any, settings: Any, tmp_path: Path) -> None:
     site = Installation(tmp_path, live_server.url)

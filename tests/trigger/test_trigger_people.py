@@ -169,7 +169,6 @@ def test_what_waits_is_counted_and_left(site: Installation, service: Service) ->
 
 @pytest.mark.django_db(transaction=True)
 def test_against_the_real_service(live_server: Any, settings: Any, tmp_path: Path) -> None:
-    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
     site = Installation(tmp_path, live_server.url)
     assert "answered 401" in check(site)[1]  # nobody made this key
     site.key.write_text(keys.create("bob", "reviewer"))
