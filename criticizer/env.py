@@ -291,6 +291,7 @@ def generated_secret(directory: Path, name: str, make: Callable[[], str]) -> str
 
 
 _FILE_STORAGE = "django.core.files.storage.FileSystemStorage"
+_DURABLE = {"letter_archive": "criticizer.durable.DurableFileStorage"}  # the only copy of what was removed
 _PRIVATE = {"file_permissions_mode": 0o600, "directory_permissions_mode": 0o700}
 _BUCKETS = {
     "artifacts_raw": "ARTIFACT_S3_BUCKET_RAW",
@@ -312,7 +313,7 @@ def artifact_storages(env: Environment, data_dir: Path) -> dict[str, dict[str, A
             "letter_archive": data_dir / "letters",
         }
         return {
-            alias: {"BACKEND": _FILE_STORAGE, "OPTIONS": {"location": place, **_PRIVATE}}
+            alias: {"BACKEND": _DURABLE.get(alias, _FILE_STORAGE), "OPTIONS": {"location": place, **_PRIVATE}}
             for alias, place in places.items()
         }
     buckets: dict[str, str] = {}

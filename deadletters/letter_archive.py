@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -77,7 +77,7 @@ def write(plain: bytes, now: datetime) -> ArchiveFile:
         storage().save(name, ContentFile(vault.seal(plain)))
         if _opened(name) != plain:
             raise ArchiveDamaged(f"{name} does not read as it was written: nothing was removed")
-    return ArchiveFile(name, hashlib.sha256(plain).hexdigest(), vault.newest)
+    return ArchiveFile(name, _digest(plain), vault.newest)
 
 
 def _new_name(now: datetime) -> str:
@@ -98,10 +98,14 @@ def or_no_file(name: str) -> Iterator[None]:
 def read(found: LetterArchive) -> Iterator[dict[str, Any]]:
     """Yield the letters of a file: `{"letter": …, "payload": …, "events": […]}`. Raises ArchiveDamaged."""
     plain = _opened(found.name)
-    if hashlib.sha256(plain).hexdigest() != found.sha256:
+    if _digest(plain) != found.sha256:
         raise ArchiveDamaged(f"{found.name} is not what was written: its digest is another one")
     for line in plain.splitlines():
         yield json.loads(line)
+
+
+def _digest(plain: bytes) -> str:
+    return hashlib.sha256(plain).hexdigest()
 
 
 def holding(letter_id: int) -> Q:
@@ -116,19 +120,40 @@ def named(letter_id: int) -> Q:
     """Return the condition on files "the letter's timeline names it"; empty where it names none."""
     gone = DeadLetterEvent.objects.filter(letter_id=letter_id, action=LetterAction.ARCHIVED)
     condition = Q()
-    for reason, context in gone.values_list("reason", "context"):
-        by_number = Q(pk=context["archive_id"]) if "archive_id" in context else Q()
-        condition |= by_number or Q(name__startswith=_stem(reason))
+    for event in gone:
+        condition |= _file_of(event)
     found = list(LetterArchive.objects.filter(condition).values_list("pk", flat=True)) if condition else []
     return Q(pk__in=found) if found else Q()
+
+
+def _file_of(archived: DeadLetterEvent) -> Q:
+    """Return the condition on files "a letter went into it", of the line in its timeline that says so."""
+    number = archived.context.get("archive_id")
+    return Q(pk=number) if number else Q(name__startswith=_stem(archived.reason))
+
+
+def _gone_since(found: LetterArchive, ids: Iterable[int]) -> dict[int, str]:
+    """Return where letters of a file are that were removed again later: it holds them as they were before."""
+    events = DeadLetterEvent.objects.filter(letter_id__in=ids, action=LetterAction.ARCHIVED)
+    last = events.order_by("letter_id", "-id").distinct("letter_id")
+    where: dict[Q, int | None] = {}
+    later = {}
+    for event in last:
+        file = _file_of(event)
+        if file not in where:
+            where[file] = LetterArchive.objects.filter(file).values_list("pk", flat=True).first()
+        if (number := where[file]) not in {None, found.pk}:
+            later[event.letter_id] = f"file {number} of the archive holds it as it was last"
+    return later
 
 
 def restore(found: LetterArchive, *, actor: str, reason: str, letters: Sequence[int] = ()) -> Restored:
     """Put letters of a file back as they were, all of them or those named.
 
-    A letter that is there is skipped, and so is one whose job has another open letter of the
-    stage. What is back stays for another DLQ_MAX_AGE_DAYS; a resolved group opens with a letter
-    that is open. Raises ArchiveDamaged, and ValueError without a reason.
+    A letter that is there is skipped, and so is one that went into another file since, or whose
+    job has another open letter of the stage. What is back stays for another DLQ_MAX_AGE_DAYS; a
+    resolved group opens with a letter that is open. Raises ArchiveDamaged, and ValueError without
+    a reason.
     """
     moves.require_reason(reason)
     wanted = {
@@ -136,7 +161,7 @@ def restore(found: LetterArchive, *, actor: str, reason: str, letters: Sequence[
         for entry in read(found)
         if not letters or entry["letter"]["id"] in letters
     }
-    back = Restored()
+    back = Restored(skipped=_gone_since(found, wanted))
     for letter_id in DeadLetter.objects.filter(pk__in=wanted).values_list("pk", flat=True):
         back.skipped[letter_id] = _THERE
     going = [entry for letter_id, entry in wanted.items() if letter_id not in back.skipped]
@@ -223,6 +248,8 @@ def _reseal(old: LetterArchive, vault: Vault) -> bool:
     name = f"{_stem(old.name)}~{vault.newest}.sealed"
     with or_no_file(name):
         name = storage().save(name, ContentFile(sealed))
+        if _digest(_opened(name)) != old.sha256:
+            raise ArchiveDamaged(f"{name} does not read as it was written: {old.name} stays")
     # Whole under its new name before the row points to it, and the old one goes last.
     updated = LetterArchive.objects.filter(pk=old.pk, name=old.name).update(name=name, key_id=vault.newest)
     storage().delete(old.name if updated else name)

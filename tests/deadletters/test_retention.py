@@ -20,7 +20,7 @@ from django.db import DatabaseError, connection
 
 from criticizer import sql
 from criticizer.redaction import clean
-from deadletters import batches, groups, letter_archive, retention
+from deadletters import batches, groups, letter_archive, retention, workflow
 from deadletters.models import (
     DeadLetter,
     DeadLetterGroup,
@@ -278,9 +278,9 @@ def test_a_file_counts_its_letters_that_came_back_each_once() -> None:
     assert restored(letter.pk) == 1
     retention.enforce(NOW + timedelta(days=8))
     assert LetterArchive.objects.count() == 2
-    assert restored(letter.pk) == 1  # once more from the first file
+    assert restored(letter.pk) == 1  # the second file holds it as it was last
     assert restored() == 2
-    assert _left() == {letter.pk, other.pk}
+    assert _left() == {other.pk}
     with pytest.raises(ValueError, match="Say why"):
         letter_archive.restore(archive, actor="ann", reason=" ")
 
@@ -392,6 +392,50 @@ def test_no_name_of_a_file_reads_as_a_secret() -> None:
     for seconds in range(500):
         text = f"{letter_archive._new_name(NOW + timedelta(seconds=seconds))}, with 1 letters, is gone"
         assert clean(text) == text
+
+
+def test_a_file_that_does_not_read_back_under_the_new_key_replaces_none(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    (archive,) = _archived(monkeypatch, 1)
+    settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
+    with monkeypatch.context() as patch:
+        patch.setattr(letter_archive, "_opened", lambda _: b"something else")
+        assert letter_archive.reseal() == 0
+    assert _files() == {archive.name}
+    assert letter_archive.reseal() == 1
+    assert len(list(letter_archive.read(LetterArchive.objects.get()))) == 1
+
+
+def test_a_file_lies_on_the_disk_before_its_letters_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_disk: list[Path] = []
+    sync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        sync(descriptor)
+        on_disk.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    monkeypatch.setattr(os, "fsync", noted)
+    file = letter_archive.write(b"{}\n", NOW)
+    root = Path(letter_archive.storage().path(""))
+    path = root / file.name
+    assert on_disk == [path, *(parent for parent in path.parents if parent.is_relative_to(root))]
+
+
+def test_a_letter_comes_back_as_it_was_last_and_from_no_file_before() -> None:
+    letter = _letter(8)
+    retention.maintain()
+    first = LetterArchive.objects.get()
+    assert letter_archive.restore(first, actor="ann", reason="OPS-1: asked for").letters == [letter.pk]
+    assert workflow.discard(letter.pk, actor="ann", reason="OPS-1: done by hand").ok
+    DeadLetter.objects.update(closed_at=NOW - timedelta(days=8), kept_until=None)
+    retention.maintain()
+    last = LetterArchive.objects.exclude(pk=first.pk).get()
+    refused = letter_archive.restore(first, actor="ann", reason="OPS-2: all of it")
+    assert (refused.letters, list(refused.skipped)) == ([], [letter.pk])
+    assert refused.skipped[letter.pk] == f"file {last.pk} of the archive holds it as it was last"
+    assert letter_archive.restore(last, actor="ann", reason="OPS-2: all of it").letters == [letter.pk]
+    assert DeadLetter.objects.get().status == "discarded"
 
 
 def test_a_damaged_file_is_told_once(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
