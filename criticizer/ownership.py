@@ -25,6 +25,9 @@ APPEND_ONLY = (
 )
 # pghistory's own statement says ON CONFLICT DO UPDATE: the trigger on the table keeps it from changing rows.
 _NOT_DELETED = ("pghistory_context",)
+# Rows change in the columns that their own triggers allow, and none goes.
+KEPT = ("letter_archives",)
+_HARDENED = (*APPEND_ONLY, *_NOT_DELETED, *KEPT)
 # pgtrigger lets a session name triggers that it wants ignored: a door past every one of them.
 _NO_IGNORING = """
 CREATE OR REPLACE FUNCTION public._pgtrigger_should_ignore(trigger_name NAME) RETURNS BOOLEAN
@@ -40,7 +43,7 @@ BEGIN
     RAISE EXCEPTION 'append-only: % of % is refused', TG_OP, TG_TABLE_NAME;
 END $$"""
 _ROWS_STAY = """
-CREATE OR REPLACE TRIGGER zz_audit_stays BEFORE UPDATE OR DELETE ON {0}
+CREATE OR REPLACE TRIGGER zz_audit_stays BEFORE {1} ON {0}
     FOR EACH ROW EXECUTE FUNCTION public.audit_stays();
 CREATE OR REPLACE TRIGGER zz_audit_no_truncate BEFORE TRUNCATE ON {0}
     FOR EACH STATEMENT EXECUTE FUNCTION public.audit_stays()"""
@@ -67,16 +70,16 @@ def as_owner(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 def harden(connection: BaseDatabaseWrapper) -> None:
     """Close what would let a session past the triggers of audit tables. Repeating it changes nothing."""
-    wanted = [*APPEND_ONLY, *_NOT_DELETED]
     with connection.cursor() as cursor:
-        cursor.execute(_TABLES, [wanted])
+        cursor.execute(_TABLES, [list(_HARDENED)])
         tables = [table for (table,) in cursor.fetchall()]
-        if len(tables) < len(wanted):
+        if len(tables) < len(_HARDENED):
             return  # a partial migrate: the next full one closes it
         cursor.execute(_NO_IGNORING)
         cursor.execute(_AUDIT_STAYS)
         for table in tables:
-            cursor.execute(sql.SQL(_ROWS_STAY).format(sql.Identifier(table)))
+            changes = sql.SQL("DELETE" if table in KEPT else "UPDATE OR DELETE")
+            cursor.execute(sql.SQL(_ROWS_STAY).format(sql.Identifier(table), changes))
 
 
 def grant(connection: BaseDatabaseWrapper, role: str) -> None:
@@ -92,9 +95,9 @@ def grant(connection: BaseDatabaseWrapper, role: str) -> None:
             "GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {}",
         ):
             cursor.execute(sql.SQL(statement).format(name))
-        cursor.execute(_TABLES, [[*APPEND_ONLY, *_NOT_DELETED]])
+        cursor.execute(_TABLES, [list(_HARDENED)])
         for (table,) in cursor.fetchall():
-            rights = "DELETE" if table in _NOT_DELETED else "UPDATE, DELETE"
+            rights = "UPDATE, DELETE" if table in APPEND_ONLY else "DELETE"
             cursor.execute(
                 sql.SQL("REVOKE {}, TRUNCATE, TRIGGER ON {} FROM {}").format(
                     sql.SQL(rights), sql.Identifier(table), name

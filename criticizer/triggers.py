@@ -9,11 +9,16 @@ def append_only() -> list[pgtrigger.Trigger]:
     """Return triggers that refuse UPDATE, DELETE and TRUNCATE."""
     return [
         pgtrigger.Protect(name="append_only", operation=pgtrigger.Update | pgtrigger.Delete),
-        pgtrigger.Trigger(
-            name="no_truncate",
-            level=pgtrigger.Statement,
-            when=pgtrigger.Before,
-            operation=pgtrigger.Truncate,
-            func="RAISE EXCEPTION 'append-only: % cannot be truncated', TG_TABLE_NAME;",
-        ),
+        no_truncate(),
     ]
+
+
+def no_truncate() -> pgtrigger.Trigger:
+    """Return the trigger that refuses TRUNCATE, which no trigger on rows sees."""
+    return pgtrigger.Trigger(
+        name="no_truncate",
+        level=pgtrigger.Statement,
+        when=pgtrigger.Before,
+        operation=pgtrigger.Truncate,
+        func="RAISE EXCEPTION 'append-only: % cannot be truncated', TG_TABLE_NAME;",
+    )

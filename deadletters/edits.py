@@ -54,6 +54,7 @@ _WORKED_ON = (
     LetterAction.SUCCEEDED,
     LetterAction.FAILED_AGAIN,
 )
+_ENDED = {EditStatus.REFUSED: LetterAction.EDIT_REFUSED, EditStatus.WITHDRAWN: LetterAction.EDIT_WITHDRAWN}
 # A batch that is cancelled gives its letters back.
 _MAY_COME_BACK = (*BEFORE_REPLAY, LetterStatus.REPLAY_PENDING)
 # What a generation has of the one before it: the same failure of the same stage.
@@ -198,7 +199,7 @@ def approve(edit_id: int, *, actor: str, reason: str) -> Result:
 
 def refuse(edit_id: int, *, actor: str, reason: str) -> Result:
     """Refuse an edit that somebody else asked for: nothing changes."""
-    return _end(edit_id, actor, reason, EditStatus.REFUSED, LetterAction.EDIT_REFUSED)
+    return _end(edit_id, actor, reason, EditStatus.REFUSED)
 
 
 def refuse_stale() -> int:
@@ -224,10 +225,10 @@ def refuse_stale() -> int:
 
 def withdraw(edit_id: int, *, actor: str, reason: str) -> Result:
     """Take back an edit that one has asked for oneself: nothing changes."""
-    return _end(edit_id, actor, reason, EditStatus.WITHDRAWN, LetterAction.EDIT_WITHDRAWN)
+    return _end(edit_id, actor, reason, EditStatus.WITHDRAWN)
 
 
-def _end(edit_id: int, actor: str, reason: str, to: EditStatus, action: LetterAction) -> Result:
+def _end(edit_id: int, actor: str, reason: str, to: EditStatus) -> Result:
     if refused := _unreasoned(reason):
         return refused
     with transaction.atomic():
@@ -239,9 +240,7 @@ def _end(edit_id: int, actor: str, reason: str, to: EditStatus, action: LetterAc
             return Result(False, "who asked for an edit withdraws it")
         if not is_own and to == EditStatus.WITHDRAWN:
             return Result(False, f"only {edit.requested_by} can withdraw it")
-        _close(edit, to, actor, reason)
-        if letter is not None:
-            moves.note(letter.pk, action, actor, reason, {"edit": edit.pk})
+        _give_back(edit, letter, to, actor, reason)
     return Result(True, to.label.lower())
 
 
@@ -267,9 +266,15 @@ def _close(edit: LetterEdit, to: EditStatus, actor: str, reason: str) -> None:
 
 
 def _refuse(edit: LetterEdit, letter: DeadLetter | None, problem: str) -> None:
-    _close(edit, EditStatus.REFUSED, SYSTEM, problem)
+    _give_back(edit, letter, EditStatus.REFUSED, SYSTEM, problem)
+
+
+def _give_back(edit: LetterEdit, letter: DeadLetter | None, to: EditStatus, actor: str, reason: str) -> None:
+    """End an edit that changes nothing: its letter waits for operators as before."""
+    _close(edit, to, actor, reason)
     if letter is not None:
-        moves.note(letter.pk, LetterAction.EDIT_REFUSED, SYSTEM, problem, {"edit": edit.pk})
+        moves.note(letter.pk, _ENDED[to], actor, reason, {"edit": edit.pk})
+        moves.keep([letter.pk])
 
 
 def _decided(edit: LetterEdit) -> Result | None:

@@ -12,7 +12,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +23,6 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import Storage, storages
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q
-from django.utils import timezone
 
 from criticizer import sql
 from criticizer.vault import Vault, VaultError
@@ -100,8 +100,17 @@ def read(found: LetterArchive) -> Iterator[dict[str, Any]]:
     plain = _opened(found.name)
     if _digest(plain) != found.sha256:
         raise ArchiveDamaged(f"{found.name} is not what was written: its digest is another one")
-    for line in plain.splitlines():
-        yield json.loads(line)
+    yield from _letters(plain)
+
+
+def read_unnamed(name: str) -> Iterator[dict[str, Any]]:
+    """Yield the letters of a file that no row names, whatever its digest is. Raises ArchiveDamaged."""
+    yield from _letters(_opened(name))
+
+
+def read_file(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the letters of a file on this machine; no row is asked. Raises ArchiveDamaged, OSError."""
+    yield from _letters(_unsealed(path.read_bytes(), str(path)))
 
 
 def _digest(plain: bytes) -> str:
@@ -177,7 +186,7 @@ def restore(found: LetterArchive, *, actor: str, reason: str, letters: Sequence[
 
 def _put_back(found: LetterArchive, entries: Sequence[Mapping[str, Any]], actor: str, reason: str) -> str:
     """Put all of these letters back or none of them; return why not, or ""."""
-    until = (timezone.now() + timedelta(days=settings.DLQ_MAX_AGE_DAYS)).isoformat()
+    until = moves.kept_afresh()["kept_until"].isoformat()
     rows = [{**entry["letter"], "kept_until": until} for entry in entries]
     payloads = [entry["payload"] for entry in entries if entry["payload"] is not None]
     ids = [int(row["id"]) for row in rows]
@@ -256,20 +265,12 @@ def _reseal(old: LetterArchive, vault: Vault) -> bool:
     return updated == 1
 
 
-def remove_orphans(now: datetime) -> int:
-    """Delete the files, older than DLQ_MAX_AGE_DAYS, of whose letters no row speaks; return how many.
-
-    A process that was killed before its commit leaves one; its letters are in another file.
-    """
+def unnamed(before: datetime) -> Iterator[str]:
+    """Yield the files from `before` that no row names, under whatever key."""
     known = {_stem(name) for name in LetterArchive.objects.values_list("name", flat=True)}
-    before = now - timedelta(days=settings.DLQ_MAX_AGE_DAYS)
-    removed = 0
     for name in _files_in(""):
         if _stem(name) not in known and storage().get_modified_time(name) < before:
-            storage().delete(name)
-            removed += 1
-            log.warning("letter_archive_orphan_deleted", archive=name)
-    return removed
+            yield name
 
 
 def _files_in(directory: str) -> Iterator[str]:
@@ -290,8 +291,19 @@ def _stem(name: str) -> str:
 def _opened(name: str) -> bytes:
     try:
         with storage().open(name) as file:
-            return Vault(settings.ARTIFACT_KEYS).open(file.read())
+            sealed = file.read()
     except FileNotFoundError as error:
         raise ArchiveDamaged(f"{name} is gone") from error
+    return _unsealed(sealed, name)
+
+
+def _letters(plain: bytes) -> Iterator[dict[str, Any]]:
+    for line in plain.splitlines():
+        yield json.loads(line)
+
+
+def _unsealed(sealed: bytes, name: str) -> bytes:
+    try:
+        return Vault(settings.ARTIFACT_KEYS).open(sealed)
     except VaultError as error:
         raise ArchiveDamaged(f"{name} opens with none of ARTIFACT_KEYS") from error

@@ -1,14 +1,17 @@
 """The guarded writes of dead letters: each with its count checked, each with a line of the timeline.
 
-Only `workflow`, `failing`, `batches`, `edits` and `retention` use it.
+Only `workflow`, `failing`, `batches`, `edits`, `retention` and `letter_archive` use it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from criticizer.redaction import clean, clean_context
@@ -17,6 +20,7 @@ from deadletters.results import Result, Tally
 from deadletters.states import CLOSED_LETTER, LetterAction, LetterStatus
 
 AT_ONCE = 500  # letters a transaction locks
+WARNED_AHEAD = timedelta(days=1)  # of the end of a letter that nobody works on
 
 
 def require_reason(reason: str) -> None:
@@ -140,6 +144,29 @@ def move_many(
         tally.done += len(going)
         tally.done_ids += going
     return tally
+
+
+def kept_afresh() -> dict[str, Any]:
+    """Return what keeps a letter whose failure is long past from being archived at once."""
+    return {"kept_until": timezone.now() + timedelta(days=settings.DLQ_MAX_AGE_DAYS)}
+
+
+def keep(letter_ids: Collection[int]) -> None:
+    """Keep letters on which work has ended without closing them, where they would go unannounced.
+
+    That is new ones that the retention would take within WARNED_AHEAD. One that somebody else has
+    locked is in other hands. Part of the caller's transaction.
+    """
+    soon = timezone.now() + WARNED_AHEAD
+    going = DeadLetter.objects.filter(
+        Q(kept_until=None) | Q(kept_until__lt=soon),
+        status=LetterStatus.NEW,
+        last_failure_at__lt=soon - timedelta(days=settings.DLQ_MAX_AGE_DAYS),
+    ).select_for_update(skip_locked=True)
+    wanted = sorted(set(letter_ids))
+    for start in range(0, len(wanted), AT_ONCE):
+        part = list(going.filter(pk__in=wanted[start : start + AT_ONCE]).values_list("pk", flat=True))
+        DeadLetter.objects.filter(pk__in=part).update(**kept_afresh())
 
 
 def note(

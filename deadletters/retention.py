@@ -1,11 +1,11 @@
 """How long dead letters stay: 7 days, 10,000 of them, archived before they go (specification 003, 3.2).
 
 A letter's age counts from its last failure, or from when it was closed. What somebody works on
-stays, whatever its age, and so does what waits for the approval of an edit or belongs to a batch
-that is going to replay it. A batch that nobody runs holds its letters for DLQ_MAX_AGE_DAYS since
-something was done with it. An edited letter is closed and goes by itself: its next generation keeps
-its number, and edits stay as timelines do. What nobody has touched is told of a day ahead and when
-it goes, and can be restored (`letter_archive`).
+stays, whatever its age, and so does what is open and escalated, waits for the approval of an edit,
+or belongs to a batch that is going to replay it. A batch that nobody runs holds its letters for
+DLQ_MAX_AGE_DAYS since something was done with it. An edited letter is closed and goes by itself: its
+next generation keeps its number, and edits stay as timelines do. Open letters are told of a day
+ahead, those that nobody has touched also when they go; all can be restored (`letter_archive`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from criticizer import sql
-from deadletters import alerts, letter_archive, moves
+from deadletters import alerts, letter_archive, moves, orphans
 from deadletters.letter_archive import ArchiveFile
 from deadletters.models import LetterArchive
 from deadletters.results import SYSTEM
@@ -30,12 +30,14 @@ log = structlog.get_logger(__name__)
 
 IN_A_FILE = 500
 FILES_A_ROUND = 20  # the maintenance has other things to do; the next round goes on
-WARNED_AHEAD = timedelta(days=1)
 WALK_EVERY_SECONDS = 3_600
 _FOR_EVER = datetime.max.replace(tzinfo=UTC)
 ARCHIVE_PATH = "/admin/deadletters/letterarchive/"
 _BEFORE_OR_STOPPED = (BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.PAUSED, BatchStatus.STOPPED)
+_A = LetterAction
 _NEW, _CLOSED = sql.one_of([LetterStatus.NEW]), sql.one_of(CLOSED_LETTER)
+# What is in the timeline of a letter that nobody has touched.
+_UNTOUCHED_BY = sql.one_of([_A.CREATED, _A.FAILED_AGAIN, _A.ESCALATED, _A.ARCHIVED])
 _walked_at: float | None = None
 
 # A batch has its letters in hand while a worker goes through it. Before that, or stopped, it does
@@ -48,16 +50,18 @@ SELECT b.id FROM replay_items i JOIN replay_batches b ON b.id = i.batch_id
            AND (b.requested_at >= %(since)s
                 OR EXISTS (SELECT FROM replay_batch_events e
                             WHERE e.batch_id = b.id AND e.created_at >= %(since)s)))"""  # noqa: S608
-# Somebody works on a letter that has an edit or a batch, although its state is that of a new one.
+# Somebody works on a letter that has an edit or a batch, although its state is that of a new one. One
+# that is escalated waits for somebody.
 _SPARED = f"""
+   AND NOT (is_escalated AND status IN {_NEW})
    AND NOT EXISTS (SELECT FROM letter_edits e
                     WHERE e.letter_id = dead_letters.id AND e.status = 'requested')
    AND NOT EXISTS ({_IN_HAND})"""
-_NOT_BACK = "(kept_until IS NULL OR kept_until < %(now)s)"  # restored or reopened of late
+_NOT_BACK = "(kept_until IS NULL OR kept_until < %(now)s)"  # restored, reopened or let go of late
 
 
 def _oldest(which: str) -> str:
-    """Return the query for the oldest letters from `before`: closed ones, then those nobody has touched.
+    """Return the query for the oldest letters from `before`: closed ones, then those nobody works on.
 
     Each half walks along its own index: dead_letters_closed, dead_letters_open.
     """
@@ -81,7 +85,10 @@ SELECT l.id, l.row_version, l.status,
                       FROM dead_letter_events e WHERE e.letter_id = l.id))::text AS line
   FROM dead_letters l WHERE l.id = ANY(%(ids)s) ORDER BY l.id"""
 _HELD = f"""
-SELECT id, status FROM dead_letters
+SELECT id, status IN {_NEW} AND NOT EXISTS (
+         SELECT FROM dead_letter_events e
+          WHERE e.letter_id = dead_letters.id AND e.action NOT IN {_UNTOUCHED_BY}) AS untouched
+  FROM dead_letters
  WHERE (id, row_version) IN (SELECT * FROM unnest(%(ids)s::bigint[], %(versions)s::int[]))
    AND (status IN {_NEW} OR status IN {_CLOSED}){_SPARED} ORDER BY id FOR UPDATE"""  # noqa: S608
 _DELETE_PAYLOADS = "DELETE FROM dead_letter_payloads WHERE letter_id = ANY(%(ids)s)"
@@ -106,14 +113,14 @@ def maintain() -> None:
     letter_archive.reseal()
     if _walked_at is None or time.monotonic() - _walked_at >= WALK_EVERY_SECONDS:
         _walked_at = time.monotonic()
-        letter_archive.remove_orphans(now)
+        orphans.remove(now)
 
 
 # -- what is told ------------------------------------------------------------------------------
 
 
 def tell(now: datetime) -> None:
-    """Alert once a day: too many dead letters today, or untouched ones that go within a day."""
+    """Alert once a day: too many dead letters today, or open ones that go within a day."""
     day = f"{now:%Y-%m-%d}"
     today = int(sql.value(_TODAY, {"day": now.date()}))
     if today > settings.DLQ_ALERT_PER_DAY:
@@ -125,13 +132,13 @@ def tell(now: datetime) -> None:
             path="/admin/deadletters/deadlettergroup/",
         )
     since = _since(now)
-    soon = {"soon": since + WARNED_AHEAD, "since": since, "now": now, "ahead": WARNED_AHEAD}
+    soon = {"soon": since + moves.WARNED_AHEAD, "since": since, "now": now, "ahead": moves.WARNED_AHEAD}
     expiring = int(sql.value(_EXPIRING, soon))
     if expiring:
         alerts.tell(
             "expiring",
             key=f"expiring:{day}",
-            title=f"{expiring} dead letters that nobody has looked at expire within a day",
+            title=f"{expiring} dead letters that nobody works on expire within a day",
             text="They are archived then, and can be restored. Triage keeps them.",
             path="/admin/deadletters/deadletter/",
         )
@@ -161,10 +168,14 @@ def _over_age(now: datetime, limit: int) -> list[int]:
 
 
 def _over_size(now: datetime, limit: int) -> list[int]:
-    size = min(limit, int(sql.value(_EXCESS)) - settings.DLQ_MAX_SIZE)
+    excess = int(sql.value(_EXCESS)) - settings.DLQ_MAX_SIZE
+    size = min(limit, excess)
     if size <= 0:
         return []
-    return _ids(_OLDEST, size, now) or _ids(_OLDEST_AND_BACK, size, now)
+    due = _ids(_OLDEST, size, now) or _ids(_OLDEST_AND_BACK, size, now)
+    if not due:
+        _tell_over_size(now, excess)
+    return due
 
 
 def batch_in_hand(letter_id: int) -> int | None:
@@ -204,22 +215,22 @@ def archive(letter_ids: Collection[int], now: datetime) -> int:
             },
         )
         ids = [int(row["id"]) for row in held]
-        untouched = [int(row["id"]) for row in held if row["status"] == "new"]
+        untouched = sum(row["untouched"] for row in held)
         if ids:
             _remove(ids, untouched, file, now)
     if not ids:
         letter_archive.storage().delete(file.name)
-    log.info("dead_letters_archived", letters=len(ids), untouched=len(untouched), archive=file.name)
+    log.info("dead_letters_archived", letters=len(ids), untouched=untouched, archive=file.name)
     return len(ids)
 
 
-def _remove(ids: list[int], untouched: list[int], file: ArchiveFile, now: datetime) -> None:
+def _remove(ids: list[int], untouched: int, file: ArchiveFile, now: datetime) -> None:
     archived = LetterArchive.objects.create(
         name=file.name,
         sha256=file.sha256,
         key_id=file.key_id,
         letter_count=len(ids),
-        untouched_count=len(untouched),
+        untouched_count=untouched,
         first_letter=ids[0],
         last_letter=ids[-1],
         created_at=now,
@@ -228,9 +239,21 @@ def _remove(ids: list[int], untouched: list[int], file: ArchiveFile, now: dateti
     gone = sql.rows(_DELETE, {"ids": ids})
     if len(gone) != len(ids):
         raise RuntimeError(f"{len(ids)} locked letters, {len(gone)} removed")
-    moves.note_many(ids, LetterAction.ARCHIVED, SYSTEM, file.name, {"archive_id": archived.pk})
+    moves.note_many(ids, _A.ARCHIVED, SYSTEM, file.name, {"archive_id": archived.pk})
     if untouched:
         _tell_untouched(now)
+
+
+def _tell_over_size(now: datetime, excess: int) -> None:
+    """Alert once a day of a limit that cannot be kept."""
+    alerts.tell(
+        "over_size",
+        key=f"over-size:{now:%Y-%m-%d}",
+        title=f"More than {settings.DLQ_MAX_SIZE} dead letters, and none of them may be removed",
+        text=f"{excess} too many on {now:%Y-%m-%d}: somebody works on each that is left, or it is escalated, "
+        "has an edit that waits, or is in a batch. Resolve or discard some, or cancel what nobody needs.",
+        path="/admin/deadletters/deadletter/",
+    )
 
 
 def _tell_untouched(now: datetime) -> None:

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from criticizer import outbox
-from deadletters import alerts
+from deadletters import alerts, moves
 from deadletters.batches.records import let_go, locked, refusal, set_status
 from deadletters.models import MIN_WORDS, ReplayBatch
 from deadletters.models.batches import MAKING
@@ -116,6 +116,7 @@ def cancel(batch_id: int, *, actor: str, reason: str = "") -> Result:
         set_status(batch, _B.CANCELLED, actor, reason)
         let_go(batch, actor, "the batch was cancelled")
         left = batch.items.filter(status=ItemStatus.PENDING)
+        moves.keep(list(left.values_list("letter_id", flat=True)))
         count = left.update(
             status=ItemStatus.CANCELLED, detail="the batch was cancelled", finished_at=timezone.now()
         )

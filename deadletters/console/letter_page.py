@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from deadletters.models import DeadLetter
 from deadletters.retention import batch_in_hand
-from deadletters.states import CLOSED_LETTER, OPEN_LETTER, EditStatus, LetterStatus
+from deadletters.states import CLOSED_LETTER, IN_WORK, OPEN_LETTER, EditStatus, LetterStatus
 
 STEPS = {
     "triage": "Triage",
@@ -188,8 +188,10 @@ def closed(letter: DeadLetter) -> Closed | None:
 def kept(letter: DeadLetter) -> Kept:
     """Return the countdown of the retention (003, 3.2)."""
     until = letter.expires_at
-    if until is None:
+    if letter.status in IN_WORK:
         return Kept(None, "Somebody works on it, so it stays.")
+    if until is None:
+        return Kept(None, "It is escalated, so it stays until somebody resolves or discards it.")
     if letter.edits.filter(status=EditStatus.REQUESTED).exists():
         return Kept(None, "An edit of it waits for approval, so it stays.")
     if batch := batch_in_hand(letter.pk):
@@ -197,7 +199,10 @@ def kept(letter: DeadLetter) -> Kept:
     if letter.status in CLOSED_LETTER:
         what = "It is archived then; the archive brings it back."
     else:
-        what = "Nobody works on it. It is archived then, with an alert; the archive brings it back."
+        what = (
+            "Nobody works on it. It is archived then; the archive brings it back. "
+            "Alerts count such letters, and do not name them."
+        )
     return Kept(until, what, is_soon=letter.status in OPEN_LETTER and until - timezone.now() < SOON)
 
 

@@ -100,7 +100,7 @@ class DeadLetter(models.Model):
     is_escalated = models.BooleanField(db_default=False)
     created_at = models.DateTimeField(db_default=Now())
     closed_at = models.DateTimeField(null=True, blank=True)
-    kept_until = models.DateTimeField(null=True, blank=True)  # restored or reopened: stays so long
+    kept_until = models.DateTimeField(null=True, blank=True)  # restored, reopened or let go: stays so long
     row_version = models.IntegerField(db_default=0)
     # A letter whose data was edited lives on as a new generation of it.
     generation = models.IntegerField(db_default=1)
@@ -257,11 +257,12 @@ class DeadLetter(models.Model):
 
     @property
     def expires_at(self) -> datetime | None:
-        """Return when it is archived and removed for its age; None while somebody works on it.
+        """Return when it is archived and removed for its age; None while it stays whatever its age.
 
-        Its age counts from its last failure, or from when it was closed.
+        That is while somebody works on it, or while it is open and escalated. Its age counts from
+        its last failure, or from when it was closed.
         """
-        if self.status in IN_WORK:
+        if self.status in IN_WORK or (self.is_open and self.is_escalated):
             return None
         end = (self.closed_at or self.last_failure_at) + timedelta(days=settings.DLQ_MAX_AGE_DAYS)
         return max(end, self.kept_until) if self.kept_until else end

@@ -6,6 +6,8 @@ import pgtrigger
 from django.db import models
 from django.db.models.functions import Now
 
+from criticizer.triggers import no_truncate
+
 
 class LetterArchive(models.Model):
     """One encrypted file of removed letters: where it lies and what it must be."""
@@ -14,7 +16,9 @@ class LetterArchive(models.Model):
     sha256 = models.CharField(max_length=64)  # of the plain lines
     key_id = models.CharField(max_length=12)  # `vault.key_id` of what seals it
     letter_count = models.IntegerField()
-    untouched_count = models.IntegerField(null=True)  # of them; null: it was not counted then
+    untouched_count = models.IntegerField(
+        null=True
+    )  # of them: nobody had done anything with; null: not counted then
     restored_count = models.IntegerField(db_default=0)  # of them: that came back at least once
     first_letter = models.BigIntegerField()
     last_letter = models.BigIntegerField()
@@ -31,7 +35,10 @@ class LetterArchive(models.Model):
             pgtrigger.ReadOnly(
                 name="as_written",
                 fields=["sha256", "letter_count", "first_letter", "last_letter", "created_at"],
-            )
+            ),
+            # Without its row a file is no longer found, and nobody knows what it must be.
+            pgtrigger.Protect(name="stays", operation=pgtrigger.Delete),
+            no_truncate(),
         ]
 
     def __str__(self) -> str:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import timedelta
 from typing import Any
 
 import structlog
-from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
 from criticizer import sql
 from deadletters import groups, moves
@@ -57,7 +54,7 @@ def reopen(letter_id: int, *, actor: str, reason: str, row_version: int | None =
                 refused = Result(False, problem)
             if refused:
                 return refuse(letter, actor, refused)
-            moves.move(letter, _S.NEW, LetterAction.REOPENED, actor, reason, **_changes())
+            moves.move(letter, _S.NEW, LetterAction.REOPENED, actor, reason, **moves.kept_afresh())
             open_groups_of([letter_id], actor=actor, reason=f"letter {letter_id} was reopened: {reason}")
     except IntegrityError:
         return Result(False, _OPEN_ALREADY)
@@ -97,11 +94,6 @@ def open_groups_of(letter_ids: Collection[int], *, actor: str, reason: str) -> N
 # -- inside -----------------------------------------------------------------------------------
 
 
-def _changes() -> dict[str, Any]:
-    """Return what keeps a letter whose failure is long past from being archived at once."""
-    return {"kept_until": timezone.now() + timedelta(days=settings.DLQ_MAX_AGE_DAYS)}
-
-
 def _reopen_part(part: Sequence[int], actor: str, reason: str) -> Tally:
     try:
         with transaction.atomic():
@@ -114,7 +106,7 @@ def _reopen_part(part: Sequence[int], actor: str, reason: str) -> Tally:
                 actor,
                 reason,
                 verb="reopened",
-                changes=_changes(),
+                changes=moves.kept_afresh(),
                 refuse=lambda letter: problems.get(letter.pk, ""),
             )
             count = len(tally.done_ids)

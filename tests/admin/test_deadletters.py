@@ -278,6 +278,15 @@ def test_the_countdown_warns_of_letters_that_nobody_works_on(ann: Client, settin
     worked_on = page(ann, old)
     assert "Somebody works on it, so it stays." in worked_on
     assert '<dd class="whole"><span class="expiry">' in worked_on  # a letter that stays has no date
+    escalated = page(ann, make_letter(is_escalated=True, last_failure_at=old.last_failure_at))
+    assert "It is escalated, so it stays until somebody resolves or discards it." in escalated
+    assert '<dd class="whole"><span class="expiry">' in escalated
+
+
+def test_the_countdown_promises_no_alert_of_each_letter(ann: Client) -> None:
+    text = page(ann, make_letter())
+    assert "It is archived then; the archive brings it back. Alerts count such letters" in text
+    assert "with an alert" not in text
 
 
 # -- the steps -----------------------------------------------------------------------------------

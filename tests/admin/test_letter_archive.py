@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -132,7 +133,10 @@ def test_the_old_address_of_a_letter_leads_to_it_in_the_archive(ann: Client) -> 
         response = ann.get(f"{LIST}{letter.pk}/{tail}/", follow=True)
         assert response.redirect_chain[-1][0] == at(archive, f"?letter={letter.pk}")
         assert f"Letter {letter.pk} as it was archived" in response.content.decode()
-    LetterArchive.objects.all().delete()
+    with connection.cursor() as cursor:  # a database that lost the row: none of its own statements deletes it
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("DELETE FROM letter_archives")
+        cursor.execute("SET LOCAL session_replication_role = origin")
     response = ann.get(f"{LIST}{letter.pk}/change/", follow=True)
     assert response.redirect_chain[-1][0] == "/admin/"
 
@@ -218,7 +222,7 @@ def test_all_letters_are_restored_and_what_stays_says_why(ann: Client) -> None:
         "1 skipped: its job has another open letter of this stage. Open it."
     )
     assert set(DeadLetter.objects.values_list("pk", flat=True)) == {one.pk, three.pk, replaced.pk}
-    LetterArchive.objects.all().delete()
+    address = f"{ARCHIVE}{archive.pk + 1}/restore/"
     assert ann.get(address, follow=True).redirect_chain[-1][0] == "/admin/"
 
 

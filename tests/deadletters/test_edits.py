@@ -261,6 +261,26 @@ def test_who_asked_withdraws_and_somebody_else_refuses(letter: DeadLetter) -> No
     assert actions(letter) == ["edit_requested", "edit_withdrawn", "edit_requested", "edit_refused"]
 
 
+@pytest.mark.parametrize("ended_by", ["ann", "bob", "criticizer"])
+def test_a_letter_whose_edit_came_to_nothing_does_not_go_unannounced(ended_by: str) -> None:
+    long_ago = timezone.now() - timedelta(days=30)
+    letter = make_letter(first_failure_at=long_ago, last_failure_at=long_ago)
+    edit = asked(letter)
+    if ended_by == "ann":
+        assert edits.withdraw(edit.pk, actor="ann", reason="changed my mind").ok
+    elif ended_by == "bob":
+        assert edits.refuse(edit.pk, actor="bob", reason="carol may not read this").ok
+    else:
+        ReviewJob.objects.update(recipients=[ANN])
+        assert not edits.approve(edit.pk, actor="bob", reason="checked").ok
+    edit.refresh_from_db()
+    assert edit.decided_by == ended_by
+    assert retention.enforce(timezone.now()) == 0
+    letter.refresh_from_db()
+    assert letter.expires_at is not None
+    assert letter.expires_at > timezone.now() + timedelta(days=6)
+
+
 # -- applying ----------------------------------------------------------------------------------
 
 

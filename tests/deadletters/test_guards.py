@@ -209,6 +209,9 @@ def test_what_a_file_of_the_archive_holds_cannot_be_changed() -> None:
     ):
         assert not _tried(f"UPDATE letter_archives SET {changes} WHERE id = %s", [found.pk]), changes
     assert _tried("UPDATE letter_archives SET name = 'b', key_id = '2' WHERE id = %s", [found.pk])
+    for whole in ("DELETE FROM letter_archives", "TRUNCATE letter_archives"):
+        assert not _tried(whole, []), whole
+    assert LetterArchive.objects.filter(pk=found.pk).exists()
 
 
 def test_every_column_of_a_batch_is_either_kept_or_may_change() -> None:

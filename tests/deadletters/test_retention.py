@@ -6,21 +6,19 @@ import errno
 import getpass
 import io
 import json
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
-from django.core.files.base import ContentFile
 from django.core.files.storage import FileSystemStorage
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection
 
 from criticizer import sql
 from criticizer.redaction import clean
-from deadletters import batches, groups, letter_archive, retention, workflow
+from deadletters import batches, groups, letter_archive, moves, retention, workflow
 from deadletters.models import (
     DeadLetter,
     DeadLetterGroup,
@@ -43,7 +41,7 @@ def _frozen(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> N
         def now() -> datetime:
             return NOW
 
-    for module in (retention, letter_archive):
+    for module in (retention, moves):
         monkeypatch.setattr(module, "timezone", Clock)
     monkeypatch.setattr(letter_archive, "_resealed_to", 0, raising=False)
     monkeypatch.setattr(retention, "_walked_at", None, raising=False)
@@ -126,6 +124,87 @@ def _batch(status: BatchStatus, letters: list[DeadLetter], days: float = 0.0, to
         cursor.execute("UPDATE replay_batch_events SET created_at = %s WHERE batch_id = %s", [seen, batch.pk])
         cursor.execute("SET LOCAL session_replication_role = origin")
     return batch.pk
+
+
+def test_what_is_escalated_stays_until_somebody_closes_it(settings: Any) -> None:
+    letter = _letter(30, is_escalated=True)
+    assert letter.expires_at is None
+    settings.DLQ_MAX_SIZE = 0
+    retention.maintain()
+    assert _left() == {letter.pk}
+    workflow.discard(letter.pk, actor="ann", reason="OPS-1: nobody needs it")
+    retention.maintain()
+    assert _left() == set()
+
+
+def test_nobody_is_warned_of_what_is_escalated() -> None:
+    _letter(6.5, is_escalated=True)
+    retention.maintain()
+    assert not OperatorAlert.objects.exists()
+
+
+def test_a_limit_that_cannot_be_kept_is_told_once_a_day(settings: Any) -> None:
+    settings.DLQ_MAX_SIZE = 1
+    _letter(3, is_escalated=True)
+    _letter(3, status=LetterStatus.TRIAGED)
+    letter = _letter(3)
+
+    def told() -> list[str]:
+        found = OperatorAlert.objects.filter(kind="over_size").order_by("pk")
+        return [alert.text.partition(":")[0] for alert in found]
+
+    retention.enforce(NOW)
+    assert (_left() & {letter.pk}, told()) == (set(), [])
+    for at in (NOW, NOW + timedelta(hours=1), NOW + timedelta(days=1)):
+        retention.enforce(at)
+    assert told() == ["1 too many on 2026-03-01", "1 too many on 2026-03-02"]
+
+
+def test_a_letter_that_was_replayed_or_reopened_is_not_called_untouched() -> None:
+    fresh, replayed, reopened = (_letter(8) for _ in range(3))
+    for letter, action, actor in (
+        (fresh, "created", "criticizer"),
+        (replayed, "replayed", "ann"),
+        (replayed, "failed_again", "criticizer"),
+        (reopened, "discarded", "ann"),
+    ):
+        factories.DeadLetterEventFactory(letter=letter, action=action, actor=actor)
+    retention.enforce(NOW)
+    archive = LetterArchive.objects.get()
+    assert (archive.letter_count, archive.untouched_count) == (3, 1)
+
+
+def test_what_a_cancelled_batch_gives_back_does_not_go_unannounced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "AT_ONCE", 2)
+    going = [_letter(days) for days in (40, 8, 8, 6.5)]
+    young, back, closed = _letter(5.9), _letter(40, kept_until=NOW + timedelta(days=2)), _letter(8)
+    batch = _batch(BatchStatus.DRAFT, [*going, young, back, closed])
+    workflow.discard(closed.pk, actor="ann", reason="OPS-1")
+    assert batches.cancel(batch, actor="ann").ok
+    retention.enforce(NOW)
+    kept = dict(DeadLetter.objects.values_list("pk", "kept_until"))
+    until = NOW + timedelta(days=7)
+    assert [kept[letter.pk] for letter in going] == [until] * 4
+    assert (kept[young.pk], kept[back.pk]) == (None, back.kept_until)
+    assert kept[closed.pk] is None
+    assert retention.enforce(until + timedelta(hours=1)) == len(kept)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cancel_does_not_wait_for_a_letter_in_other_hands() -> None:
+    letters = [_letter(8).pk, _letter(8).pk]
+    batch = batches.draft(filter={}, ids=letters, actor="ann", reason="OPS-1")
+    with connection.copy().cursor() as other, connection.cursor() as cursor:
+        other.execute("BEGIN")
+        other.execute("SELECT FROM dead_letters WHERE id = %s FOR UPDATE", [letters[0]])
+        cursor.execute("SET lock_timeout = '5s'")
+        try:
+            assert batches.cancel(batch.pk, actor="ann").ok
+        finally:
+            cursor.execute("RESET lock_timeout")
+            other.connection.close()
+    until = dict(DeadLetter.objects.values_list("pk", "kept_until"))
+    assert until == {letters[0]: None, letters[1]: NOW + timedelta(days=7)}
 
 
 LIVE = (BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.RUNNING, BatchStatus.PAUSED, BatchStatus.STOPPED)
@@ -331,8 +410,6 @@ def test_a_letter_taken_up_while_it_is_being_archived_stays(monkeypatch: pytest.
     whole = letter_archive._opened
 
     def taken_up(name: str) -> bytes:
-        from deadletters import workflow
-
         workflow.triage(letter.pk, actor="ann", category="data")
         return whole(name)
 
@@ -480,20 +557,6 @@ def test_a_file_that_is_not_written_whole_does_not_stay(monkeypatch: pytest.Monk
     with pytest.raises(OSError, match="No space left"):
         retention.enforce(NOW)
     assert _files() == set()
-
-
-def test_files_without_a_row_go_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that is killed before the commit leaves one."""
-    (kept,) = _archived(monkeypatch, 1)
-    young, old = (
-        letter_archive.storage().save(f"2026/02/{name}", ContentFile(b"x")) for name in ("young", "old")
-    )
-    for name, days in ((kept.name, 300), (young, 6.9), (old, 7.1)):
-        at = (NOW - timedelta(days=days)).timestamp()
-        os.utime(letter_archive.storage().path(name), (at, at))
-    retention.maintain()
-    assert _files() == {kept.name, young}
-    assert list(letter_archive.read(kept))
 
 
 def test_operators_are_told_ahead_when_it_happens_and_of_too_many(settings: Any) -> None:

@@ -12,8 +12,9 @@ from django.db import DatabaseError, connection
 
 from criticizer import embedded
 from criticizer.models import CircuitEvent
-from criticizer.ownership import APPEND_ONLY, harden
+from criticizer.ownership import APPEND_ONLY, KEPT, harden
 from deadletters import batches, groups
+from deadletters.models import LetterArchive
 from notifications import preferences
 from reviews.audit import AllowListEntryEvent
 from reviews.models import AllowListEntry, AuditSeal, JobEvent, Subscription, ViewerScope
@@ -58,6 +59,9 @@ def audited() -> None:
     JobEvent.objects.create(job=factories.ReviewJobFactory(), kind=JobEvent.Kind.ALERT)
     AuditSeal.objects.create(
         table="t", from_id=0, to_id=1, row_count=1, rows_sha256="0", chain="0", mac="0", key_id="0"
+    )
+    LetterArchive.objects.create(
+        name="a", sha256="0", key_id="1", letter_count=1, first_letter=1, last_letter=1
     )
 
 
@@ -115,12 +119,23 @@ def test_no_statement_of_the_applications_role_changes_an_audit_row(psql: Any, a
     assert contents(psql) == before
 
 
+def test_the_applications_role_reseals_a_file_of_the_archive_and_deletes_no_row_of_one(
+    psql: Any, audited: None
+) -> None:
+    for table in KEPT:
+        for way in WAYS:
+            statement = way.format(table=table, column="sha256")
+            assert way.startswith("UPDATE") or refused(psql, statement), statement
+    psql.execute("UPDATE letter_archives SET name = 'b', key_id = '2'")
+    assert psql.execute("SELECT name FROM letter_archives").fetchall() == [("b",)]
+
+
 def test_naming_triggers_to_be_ignored_opens_no_door_even_to_the_owner(audited: None) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT string_agg(DISTINCT tgname, ',') FROM pg_trigger WHERE NOT tgisinternal")
         cursor.execute("SELECT set_config('pgtrigger.ignore', %s, false)", [f"{{{cursor.fetchone()[0]}}}"])
         try:
-            for table in (*APPEND_ONLY, "pghistory_context"):
+            for table in (*APPEND_ONLY, "pghistory_context", *KEPT):
                 for statement in (f"DELETE FROM {table}", f"TRUNCATE {table} CASCADE"):
                     with pytest.raises(DatabaseError, match=r"append-only|Cannot"):
                         cursor.execute(statement)

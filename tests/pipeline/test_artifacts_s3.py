@@ -5,6 +5,7 @@ Needs the extra `s3` and moto[server], which the suite does not install: pip ins
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -12,13 +13,12 @@ from uuid import uuid4
 
 import pytest
 from cryptography.fernet import Fernet
-from django.core.files.base import ContentFile
 from django.utils import timezone
 
 from criticizer.env import Environment, artifact_storages
 from criticizer.failures import ErrorClass, PermanentFailure, RetryableFailure
 from criticizer.vault import Vault
-from deadletters import letter_archive, retention
+from deadletters import letter_archive, orphans, retention
 from deadletters.models import DeadLetter, LetterArchive
 from reviews import artifacts
 from reviews.models import Artifact
@@ -110,6 +110,7 @@ def test_a_lost_object_and_a_lost_storage_are_told_apart(server: Any, post: Call
 def test_removed_dead_letters_lie_in_a_bucket_of_their_own(server: Any, settings: Any) -> None:
     _, client = server
     letter = factories.DeadLetterFactory()
+    factories.DeadLetterEventFactory(letter=letter)
     long_ago = timezone.now() - timedelta(days=8)
     DeadLetter.objects.update(first_failure_at=long_ago, last_failure_at=long_ago)
     retention.maintain()
@@ -121,9 +122,11 @@ def test_removed_dead_letters_lie_in_a_bucket_of_their_own(server: Any, settings
 
     settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
     assert letter_archive.reseal() == 1
-    stray = letter_archive.storage().save("2026/02/stray.jsonl.sealed", ContentFile(b"x"))
-    assert letter_archive.remove_orphans(timezone.now()) == 0
-    assert letter_archive.remove_orphans(timezone.now() + timedelta(days=8)) == 1
+    archive.refresh_from_db()
+    plain = b"".join(json.dumps(entry).encode() + b"\n" for entry in letter_archive.read(archive))
+    stray = letter_archive.write(plain, timezone.now()).name
+    assert orphans.remove(timezone.now()) == 0
+    assert orphans.remove(timezone.now() + timedelta(days=8)) == 1
     assert not letter_archive.storage().exists(stray)
     archive.refresh_from_db()
     assert letter_archive.restore(archive, actor="ann", reason="OPS-1").letters == [letter.pk]

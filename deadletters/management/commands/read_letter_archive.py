@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from deadletters.letter_archive import ArchiveDamaged, read
+from deadletters.letter_archive import ArchiveDamaged, read, read_file
 from deadletters.models import LetterArchive
 
 
@@ -16,6 +20,14 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("names", nargs="*", help="files to print; without one, the files are listed")
         parser.add_argument("--all", action="store_true", help="print every file")
+        parser.add_argument(
+            "--file",
+            type=Path,
+            action="append",
+            default=[],
+            metavar="PATH",
+            help="print a file on this machine, also one that the database does not know",
+        )
         parser.add_argument("--letter", type=int, action="append", default=[], help="only this letter")
 
     def handle(
@@ -23,9 +35,16 @@ class Command(BaseCommand):
         *,
         names: list[str],
         all: bool,  # noqa: A002
+        file: list[Path],
         letter: list[int],
         **options: object,
     ) -> None:
+        if file:
+            if names or all:
+                raise CommandError("--file reads files by themselves: give no names and no --all")
+            self.stderr.write("The database is not asked: nothing says what the digest of a file must be.")
+            self._print(chain.from_iterable(map(read_file, file)), letter)
+            return
         files = LetterArchive.objects.order_by("pk")
         if not (files or names):
             self.stderr.write("The archive is empty: no dead letter has been removed by retention yet.")
@@ -40,14 +59,16 @@ class Command(BaseCommand):
             files = files.filter(name__in=names)
             if missing := set(names) - set(files.values_list("name", flat=True)):
                 raise CommandError(f"not in the archive: {', '.join(sorted(missing))}")
+        self._print(chain.from_iterable(map(read, files)), letter)
+
+    def _print(self, entries: Iterable[Mapping[str, Any]], letter: list[int]) -> None:
         printed: set[int] = set()
         try:
-            for found in files:
-                for entry in read(found):
-                    if not letter or entry["letter"]["id"] in letter:
-                        self.stdout.write(json.dumps(entry, sort_keys=True))
-                        printed.add(entry["letter"]["id"])
-        except ArchiveDamaged as error:
+            for entry in entries:
+                if not letter or entry["letter"]["id"] in letter:
+                    self.stdout.write(json.dumps(entry, sort_keys=True))
+                    printed.add(entry["letter"]["id"])
+        except (ArchiveDamaged, OSError) as error:
             raise CommandError(str(error)) from error
         if absent := sorted(set(letter) - printed):
             raise CommandError(f"not in these files: letter {', '.join(map(str, absent))}")
