@@ -62,9 +62,7 @@ def replay_from(
             for check in failed:
                 if check.is_hard or not (letter.override_reason or check.is_waited_for):
                     return refuse(letter, actor, Result(False, check.message))
-            # The letter is being replayed and the job is at work, or neither.
-            if not port.replay(letter.job_id, letter.stage, restart=restart):
-                raise _CannotReplay
+            # The letter is being replayed and the job is at work, or neither. No job goes without its letter.
             moves.move(
                 letter,
                 _S.REPLAYING,
@@ -77,6 +75,8 @@ def replay_from(
                 replayed_at=timezone.now(),
                 is_restart=restart,
             )
+            if not port.replay(letter.job_id, letter.stage, restart=restart):
+                raise _CannotReplay
     except (_CannotReplay, IntegrityError):
         return Result(False, "the job is no longer dead-lettered, or another version is being worked on")
     log.info("dead_letter_replayed", letter=letter_id, actor=actor, restart=restart)

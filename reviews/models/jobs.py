@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from criticizer.full_text import text_index
 from criticizer.retry import MAX_ATTEMPTS_PER_STAGE
 from criticizer.triggers import append_only
+from deadletters.states import LetterStatus
 from reviews.states import (
     ACTIVE_JOB,
     JOB_TRANSITIONS,
@@ -19,6 +20,25 @@ from reviews.states import (
     Stage,
     StageStatus,
 )
+
+
+def _replayed_with_its_letter() -> pgtrigger.Trigger:
+    """Return the trigger that keeps a dead-lettered job where it is until a letter of it is replayed.
+
+    The letter moves first, in the same transaction, and its table wants every step before (000, 8.5).
+    """
+    return pgtrigger.Trigger(
+        name="replayed_with_its_letter",
+        when=pgtrigger.Before,
+        operation=pgtrigger.Update,
+        condition=pgtrigger.Q(old__status=JobStatus.DEAD_LETTERED.value, new__status=JobStatus.QUEUED.value),
+        func=f"""
+            IF NOT EXISTS (SELECT FROM public.dead_letters l
+                            WHERE l.job_id = NEW.id AND l.status = '{LetterStatus.REPLAYING.value}') THEN
+              RAISE EXCEPTION 'job %: no letter of it is being replayed', NEW.id;
+            END IF;
+            RETURN NEW;""",
+    )
 
 
 class RecipientsAre(models.TextChoices):
@@ -114,7 +134,8 @@ class ReviewJob(models.Model):
                 name="status_fsm",
                 field="status",
                 transitions=[(a.value, b.value) for a, b in JOB_TRANSITIONS],
-            )
+            ),
+            _replayed_with_its_letter(),
         ]
 
     def __str__(self) -> str:

@@ -14,8 +14,9 @@ from reviews.states import STAGE_ORDER, Stage
 def replay(job_id: int, stage: Stage) -> bool:
     """Put a dead-lettered job back to work from `stage` with a fresh budget. Inside a transaction.
 
-    Its deadline begins anew. Returns False when the job is not dead-lettered (any more), or when
-    another version of its changelist is being worked on.
+    A letter of it is `replaying` by then; without one the database refuses. Its deadline begins anew.
+    Returns False when the job is not dead-lettered (any more), or when another version of its
+    changelist is being worked on.
     """
     assert connection.in_atomic_block
     done = sql.row(

@@ -1,14 +1,19 @@
-"""The database itself refuses what would walk around a submission, an approval or a frozen selection."""
+"""The database itself refuses what would walk around a step, an approval or a frozen selection."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from django.db import DatabaseError, transaction
 
 from criticizer import sql
 from deadletters import batches
 from deadletters.models import DeadLetterPayload, LetterArchive, ReplayBatch, ReplayItem
+from deadletters.states import LetterStatus
+from reviews import pipeline
+from reviews.models import ReviewJob
+from reviews.states import JobStatus, Stage
 from tests import factories
 from tests.deadletters.test_transitions import _tried
 
@@ -167,6 +172,30 @@ def test_letters_join_a_batch_only_while_it_is_a_draft(status: str) -> None:
     assert _tried(join, [letter.pk, [batch.pk]]) == (status == "draft")
     assert _tried(join, [letter.pk, [batch.pk, drafted().pk]]) == (status == "draft")  # all of a statement
     assert ReplayItem.objects.filter(batch=batch).count() == 2
+
+
+# -- jobs --------------------------------------------------------------------------------------
+
+_TO_WORK = "UPDATE jobs SET status = 'queued', finished_at = NULL WHERE id = %s"
+
+
+@pytest.mark.parametrize("status", list(LetterStatus))
+def test_a_job_goes_back_to_work_only_with_a_letter_that_is_replayed(status: LetterStatus) -> None:
+    letter = factories.DeadLetterFactory(status=status)
+    assert _tried(_TO_WORK, [letter.job_id]) == (status == LetterStatus.REPLAYING)
+
+
+def test_the_letter_of_another_job_sends_no_job_back_to_work() -> None:
+    factories.DeadLetterFactory(status=LetterStatus.REPLAYING)
+    assert not _tried(_TO_WORK, [factories.ReviewJobFactory(status=JobStatus.DEAD_LETTERED).pk])
+    untouched = factories.job_with_stages(status=JobStatus.DEAD_LETTERED)
+    with pytest.raises(DatabaseError, match="no letter of it is being replayed"), transaction.atomic():
+        pipeline.replay(untouched.pk, Stage.FETCH)
+    assert not ReviewJob.objects.exclude(status=JobStatus.DEAD_LETTERED).exists()
+
+
+def test_a_late_result_is_accepted_without_a_letter() -> None:
+    assert _tried(_TO_WORK, [factories.ReviewJobFactory(status=JobStatus.TIMED_OUT).pk])
 
 
 # -- letters, payloads, archives ---------------------------------------------------------------

@@ -16,6 +16,7 @@ from deadletters.categories import checklist, suggested_category
 from deadletters.models import DeadLetter, OperatorAlert
 from deadletters.states import Category, LetterAction, LetterStatus
 from notifications.states import DeliveryStatus
+from reviews import pipeline
 from reviews.models import Artifact, JobEvent, ReviewJob
 from reviews.states import JobStatus
 from tests import factories, scripted
@@ -424,8 +425,9 @@ def _superseded(letter: DeadLetter) -> str:
 
 
 def _cancelled(letter: DeadLetter) -> str:
-    ReviewJob.objects.filter(pk=letter.job_id).update(status=JobStatus.QUEUED, finished_at=None)
-    ReviewJob.objects.filter(pk=letter.job_id).update(status=JobStatus.CANCELLED, finished_at=timezone.now())
+    assert workflow.reopen(letter.pk, actor="ann", reason="OPS-1").ok
+    assert walk_and_replay(letter.pk).ok
+    assert pipeline.cancel(letter.job_id, "ann", "not needed")
     return "the job is cancelled, not dead-lettered"
 
 

@@ -25,7 +25,7 @@ from reviews import pipeline
 from reviews.models import ReviewJob
 from reviews.pipeline import control
 from reviews.states import Stage
-from tests.factories import StageRunFactory
+from tests.factories import DeadLetterFactory, StageRunFactory
 from tests.notifications.scripted import (
     ANN,
     ScriptedProvider,
@@ -174,6 +174,7 @@ def test_a_review_that_is_made_anew_is_not_told_as_it_was(stage: Stage, asked: S
     jobs, rows = waiting("1", "2", "3", status="dead_lettered", finished_at=timezone.now())
     with transaction.atomic():
         StageRunFactory(job=jobs[1], stage=stage, status="succeeded")
+        DeadLetterFactory(job=jobs[1], status="replaying")
         assert control.replay(jobs[1].pk, stage)
     make_due()
     deliver(jobs[0], {"mail": asked})

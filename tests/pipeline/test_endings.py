@@ -6,17 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError
 
 from criticizer import outbox, sql
 from criticizer.models import OutboxMessage
+from deadletters.models import DeadLetter
 from notifications import sending
 from notifications.models import Delivery
 from reviews import executor, pipeline
 from reviews.models import Attempt, FindingRow, JobEvent, ReviewJob, StageRun
 from reviews.pipeline import Due, LostLease, StageClaim
-from reviews.states import JobStatus, Stage, StageStatus
+from reviews.states import JobStatus, StageStatus
 from tests import scripted
+from tests.letters import walk_and_replay
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Post = Callable[..., Any]
@@ -245,8 +247,7 @@ def test_a_replay_gets_a_deadline_of_its_own(post: Post, work: Work) -> None:
     scripted.SCRIPT["fetch"].append(RuntimeError("a defect"))
     work()
     _overdue(job_id)
-    with transaction.atomic():
-        assert pipeline.replay(job_id, Stage.FETCH)
+    assert walk_and_replay(DeadLetter.objects.get(job_id=job_id).pk).ok
     work()
     assert ReviewJob.objects.get().status == JobStatus.SUCCEEDED
 
