@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from deadletters import workflow
+from criticizer import sql
+from deadletters import moves, workflow
+from deadletters.states import LetterAction
 from deadletters.workflow import Result
 
 
@@ -20,3 +22,10 @@ def walk_and_replay(
     """Take a new letter through all its steps up to the replay; return what the replay answered."""
     walk(letter_id, actor=actor)
     return workflow.replay(letter_id, actor=actor, reason=reason, restart=restart)
+
+
+def remove(letter_id: int) -> None:
+    """Remove a letter as the retention does, whatever would spare it; no file of the archive holds it."""
+    moves.note(letter_id, LetterAction.ARCHIVED, "criticizer")
+    sql.rows("DELETE FROM dead_letter_payloads WHERE letter_id = %(id)s", {"id": letter_id})
+    sql.rows("DELETE FROM dead_letters WHERE id = %(id)s", {"id": letter_id})

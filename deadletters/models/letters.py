@@ -1,7 +1,7 @@
 """Letters: one job that failed in one stage, its payload and its timeline (specification 000, 8.4, 8.5).
 
 The tables say no by themselves: the FSM refuses every move that `states` does not list, CHECKs
-want the evidence of each step, and a letter that somebody works on cannot be deleted.
+want the evidence of each step, and a letter is deleted only archived, and while nobody works on it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from criticizer.triggers import append_only
+from deadletters.models.doors import doors
 from deadletters.models.groups import DeadLetterGroup
 from deadletters.models.rules import counted, fsm, one_of, said
 from deadletters.states import (
@@ -223,6 +224,7 @@ class DeadLetter(models.Model):
             fsm(LETTER_TRANSITIONS),
             counted(),
             *_counts_open(),
+            *doors(),
             # The stage is not among these: a restarted job may fail earlier, as the same letter.
             pgtrigger.ReadOnly(name="as_it_began", fields=["job", "parent", "generation", "created_at"]),
             pgtrigger.Protect(

@@ -14,6 +14,7 @@ from deadletters.models import DeadLetter, LetterEdit
 from reviews.models import ReviewJob
 from tests import factories
 from tests.deadletters.test_edits import ANN, BOB, CAROL, asked, make_letter
+from tests.letters import remove
 
 pytestmark = pytest.mark.django_db
 LETTERS = "/admin/deadletters/deadletter/"
@@ -244,13 +245,9 @@ def test_a_stale_edit_says_why_it_is_refused(bob: Client, letter: DeadLetter) ->
 
 
 def test_an_edit_whose_letter_is_in_the_archive_can_still_be_read(bob: Client, letter: DeadLetter) -> None:
-    from django.db import connection
-
     edit = asked(letter)
     edits.withdraw(edit.pk, actor="ann", reason="no more")
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM dead_letter_payloads")
-        cursor.execute("DELETE FROM dead_letters")
+    remove(letter.pk)
     assert "which is in the archive" in page(bob, f"{EDITS}{edit.pk}/change/")
     assert len(bob.get(f"{EDITS}?by=all").context["cl"].result_list) == 1
 

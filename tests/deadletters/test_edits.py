@@ -24,6 +24,7 @@ from reviews.models import JobEvent, RecipientOrigin, RecipientsAre, ReviewJob
 from reviews.reports import report_of
 from tests import factories
 from tests.kernel.test_start import start
+from tests.letters import remove
 
 pytestmark = pytest.mark.django_db
 ANN, BOB, CAROL = "mail:ann@example.com", "mail:bob@example.com", "mail:carol@example.com"
@@ -508,9 +509,7 @@ def test_steps_that_are_no_replay_do_not_stop_an_edit(letter: DeadLetter) -> Non
 
 def test_an_edit_of_a_letter_that_is_gone_is_refused(letter: DeadLetter) -> None:
     edit = asked(letter)
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM dead_letter_payloads")
-        cursor.execute("DELETE FROM dead_letters")
+    remove(letter.pk)
     refused = edits.approve(edit.pk, actor="bob", reason="checked")
     assert refused.message == "the edit is refused: the letter does not exist any more"
     assert status_of(edit) == "refused"

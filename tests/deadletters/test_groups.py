@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 
 from deadletters import groups, workflow
@@ -13,7 +12,7 @@ from deadletters.models import DeadLetter, DeadLetterGroup
 from deadletters.states import GroupStatus, LetterStatus
 from tests import factories
 from tests.deadletters.conftest import Fail, Work, denied
-from tests.letters import walk_and_replay
+from tests.letters import remove, walk_and_replay
 
 pytestmark = pytest.mark.django_db
 
@@ -36,9 +35,7 @@ def test_the_open_letters_of_a_group_are_counted_by_the_database() -> None:
     factories.DeadLetterFactory(group=group, status=LetterStatus.RESOLVED)
     workflow.discard(letters[0].pk, actor="ann", reason="OPS-1")
     DeadLetter.objects.filter(pk=letters[1].pk).update(group=other)
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM dead_letter_payloads")
-        cursor.execute("DELETE FROM dead_letters WHERE id = %s", [letters[2].pk])
+    remove(letters[2].pk)
     counts = dict(DeadLetterGroup.objects.values_list("pk", "open_count"))
     assert counts == {group.pk: 0, other.pk: 1}
 

@@ -10,12 +10,13 @@ from django.db import DatabaseError, transaction
 from criticizer import sql
 from deadletters import batches
 from deadletters.models import DeadLetterPayload, LetterArchive, ReplayBatch, ReplayItem
-from deadletters.states import LetterStatus
+from deadletters.states import CLOSED_LETTER, LetterStatus
 from reviews import pipeline
 from reviews.models import ReviewJob
 from reviews.states import JobStatus, Stage
 from tests import factories
 from tests.deadletters.test_transitions import _tried
+from tests.letters import remove
 
 pytestmark = pytest.mark.django_db
 
@@ -214,6 +215,28 @@ def test_where_a_letter_comes_from_cannot_be_changed() -> None:
     for changes in (f"parent_id = {other.pk}", "generation = 3", "parent_id = NULL, generation = 1"):
         assert not _tried(f"UPDATE dead_letters SET {changes} WHERE id = %s", [second.pk]), changes
     assert _tried("UPDATE dead_letters SET failed_replay_count = 1, stage = 'llm' WHERE id = %s", [letter.pk])
+
+
+@pytest.mark.parametrize("status", [LetterStatus.NEW, *CLOSED_LETTER])
+def test_a_letter_goes_only_once_it_is_archived(status: LetterStatus) -> None:
+    letter, other = factories.DeadLetterFactory(status=status), factories.DeadLetterFactory()
+    DeadLetterPayload.objects.all().delete()
+    delete = "DELETE FROM dead_letters WHERE id = %s"
+    factories.DeadLetterEventFactory(letter=other, action="archived")
+    factories.DeadLetterEventFactory(letter=letter, action="created")
+    assert not _tried(delete, [letter.pk])
+    for action, may in (("archived", True), ("refused", True), ("restored", False), ("archived", True)):
+        factories.DeadLetterEventFactory(letter=letter, action=action)
+        assert _tried(delete, [letter.pk]) == may, action
+
+
+def test_a_letter_does_not_go_with_its_job() -> None:
+    letter = factories.DeadLetterFactory()
+    with pytest.raises(DatabaseError, match="goes only once it is archived"), transaction.atomic():
+        letter.job.delete()
+    remove(letter.pk)
+    letter.job.delete()
+    assert not ReviewJob.objects.filter(pk=letter.job_id).exists()
 
 
 def test_a_payload_stays_with_its_letter() -> None:

@@ -106,6 +106,7 @@ def test_a_step_without_its_evidence_is_refused(status: LetterStatus, takes_away
 @pytest.mark.parametrize("status", list(LetterStatus))
 def test_a_letter_that_is_worked_on_cannot_be_deleted(status: LetterStatus) -> None:
     letter = factories.DeadLetterFactory(status=status)
+    factories.DeadLetterEventFactory(letter=letter, action="archived")
     gone = _tried(
         "WITH p AS (DELETE FROM dead_letter_payloads WHERE letter_id = %s) SELECT 1", [letter.pk]
     ) and _tried(
