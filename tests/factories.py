@@ -315,6 +315,14 @@ _LEFT = {
 }
 
 
+def _way(status: LetterStatus) -> list[LetterStatus]:
+    """Return the states between a new letter and `status`, that included."""
+    if status in _STEPS:
+        return _STEPS[: _STEPS.index(status) + 1]
+    before = _way(LetterStatus.VALIDATED) if status == LetterStatus.REPLAY_PENDING else []
+    return [*before, *([status] if status != LetterStatus.NEW else [])]
+
+
 class DeadLetterFactory(_Row):
     """A new letter of a dead-lettered job; another `status` brings what its steps leave behind."""
 
@@ -344,12 +352,17 @@ class DeadLetterFactory(_Row):
             "last_stack": kwargs.pop("last_stack", ""),
             "sanitized_context": kwargs.pop("sanitized_context", {}),
         }
-        status = LetterStatus(kwargs["status"])
-        at = LetterStatus.VALIDATED if status == LetterStatus.REPLAY_PENDING else status
-        for step in _STEPS[: _STEPS.index(at) + 1] if at in _STEPS else []:
-            for field, value in _LEFT[step].items():
+        status, closed_at = LetterStatus(kwargs.pop("status")), kwargs.pop("closed_at")
+        way = _way(status)
+        for step in way:
+            for field, value in _LEFT.get(step, {}).items():
                 kwargs.setdefault(field, value() if callable(value) else value)
         letter = super()._create(model_class, *args, **kwargs)
+        # Born new, as the database wants it.
+        for step in way:
+            closed = {"closed_at": closed_at} if step == status else {}
+            model_class.objects.filter(pk=letter.pk).update(status=step, **closed)
+        letter.refresh_from_db()
         DeadLetterPayload.objects.create(letter=letter, **payload)
         return letter
 

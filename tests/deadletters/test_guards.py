@@ -9,8 +9,8 @@ from django.db import DatabaseError, transaction
 
 from criticizer import sql
 from deadletters import batches
-from deadletters.models import DeadLetterPayload, LetterArchive, ReplayBatch, ReplayItem
-from deadletters.states import CLOSED_LETTER, LetterStatus
+from deadletters.models import DeadLetterEvent, DeadLetterPayload, LetterArchive, ReplayBatch, ReplayItem
+from deadletters.states import CLOSED_LETTER, IN_WORK, LetterStatus
 from reviews import pipeline
 from reviews.models import ReviewJob
 from reviews.states import JobStatus, Stage
@@ -215,6 +215,25 @@ def test_where_a_letter_comes_from_cannot_be_changed() -> None:
     for changes in (f"parent_id = {other.pk}", "generation = 3", "parent_id = NULL, generation = 1"):
         assert not _tried(f"UPDATE dead_letters SET {changes} WHERE id = %s", [second.pk]), changes
     assert _tried("UPDATE dead_letters SET failed_replay_count = 1, stage = 'llm' WHERE id = %s", [letter.pk])
+
+
+# A letter as it stands, under another number, and of a stage of which none is open.
+_BORN = """
+INSERT INTO dead_letters
+SELECT (jsonb_populate_record(l, jsonb_build_object('id', %s, 'stage', 'other', 'status', %s,
+          'closed_at', CASE WHEN %s IN ('resolved', 'discarded') THEN now() END))).*
+  FROM dead_letters l WHERE id = %s"""
+
+
+@pytest.mark.parametrize("status", list(LetterStatus))
+def test_a_letter_is_born_new_and_comes_back_closed_only_from_the_archive(status: LetterStatus) -> None:
+    letter = factories.DeadLetterFactory(status=LetterStatus.RESOLVED)  # it has all that CHECKs want
+    twin = letter.pk + 1_000_000
+    is_new, may_come_back = status == LetterStatus.NEW, status not in IN_WORK
+    factories.DeadLetterEventFactory(letter=letter, action="archived")  # of another letter
+    for action, may in (("created", is_new), ("archived", may_come_back), ("restored", is_new)):
+        DeadLetterEvent.objects.create(letter_id=twin, action=action, actor="ann")
+        assert _tried(_BORN, [twin, status, status, letter.pk]) == may, action
 
 
 @pytest.mark.parametrize("status", [LetterStatus.NEW, *CLOSED_LETTER])
