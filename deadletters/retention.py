@@ -236,7 +236,7 @@ def _remove(ids: list[int], untouched: int, file: ArchiveFile, now: datetime) ->
         created_at=now,
     )
     # The database lets a letter go only when its timeline says so.
-    moves.note_many(ids, LetterAction.ARCHIVED, SYSTEM, file.name, {"archive_id": archived.pk})
+    moves.note_many(ids, _A.ARCHIVED, SYSTEM, file.name, {"archive_id": archived.pk})
     sql.rows(_DELETE_PAYLOADS, {"ids": ids})
     gone = sql.rows(_DELETE, {"ids": ids})
     if len(gone) != len(ids):
