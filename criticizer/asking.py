@@ -156,7 +156,7 @@ class AskingAdmin(admin.ModelAdmin[Any]):
             return self._question(deed, request, ids, seen, form)
         changed = self.changed_since(ids, seen)
         going = [pk for pk in ids if pk not in changed]
-        outcome = deed.act(going, request.user.get_username(), form.cleaned_data)
+        outcome = deed.act(going, request.user.get_username(), form.cleaned_data) if going else Sum(0)
         outcome = replace(outcome, skipped={**outcome.skipped, **Counter(changed.values())})
         self.say(request, deed, outcome, ids)
         if len(ids) == 1 and not outcome.address:

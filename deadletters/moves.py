@@ -17,7 +17,7 @@ from django.utils import timezone
 from criticizer.redaction import clean, clean_context
 from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterEvent
 from deadletters.results import Result, Tally
-from deadletters.states import CLOSED_LETTER, LetterAction, LetterStatus
+from deadletters.states import CLOSED_LETTER, NO_STEP, LetterAction, LetterStatus
 
 AT_ONCE = 500  # letters a transaction locks
 WARNED_AHEAD = timedelta(days=1)  # of the end of a letter that nobody works on
@@ -215,10 +215,6 @@ def _state_of(letter: DeadLetter) -> str:
     return f"{word} {now}{_by_whom(letter)}"
 
 
-# What changes nothing of the letter: it was somebody else who brought it where it is.
-_NO_STEP = (LetterAction.REFUSED, LetterAction.EDIT_REFUSED, LetterAction.EDIT_WITHDRAWN)
-
-
 def _by_whom(letter: DeadLetter) -> str:
-    last = letter.events.exclude(action__in=_NO_STEP).order_by("-id").first()
+    last = letter.events.exclude(action__in=NO_STEP).order_by("-id").first()
     return f" by {last.actor} at {last.created_at:%Y-%m-%d %H:%M} UTC" if last else ""

@@ -98,6 +98,10 @@ class LetterAction(models.TextChoices):
     RESTORED = "restored", "Restored from the archive"
 
 
+# What changes nothing of the letter: it was somebody else who brought it where it is.
+NO_STEP = (LetterAction.REFUSED, LetterAction.EDIT_REFUSED, LetterAction.EDIT_WITHDRAWN)
+
+
 class GroupStatus(models.TextChoices):
     OPEN = "open", "Open"  # its first letter; a resolved group's failure came back; reopened
     ACKNOWLEDGED = "acknowledged", "Acknowledged"  # an operator looks after it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin, messages
@@ -11,7 +11,12 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from deadletters.results import Result
+from criticizer.asking import AskingAdmin
+from deadletters.models import DeadLetterEvent, DeadLetterGroupEvent
+from deadletters.results import SYSTEM, Result
+from deadletters.states import NO_STEP
+
+_LOOKED_AT_ONCE = 1000
 
 
 def sentence(text: str) -> str:
@@ -59,6 +64,29 @@ class PageAdmin(admin.ModelAdmin[Any]):
     def row_page(self, request: HttpRequest, row: Any) -> HttpResponse:
         """Return the page of one row."""
         raise NotImplementedError
+
+
+class TimelineAdmin(AskingAdmin):
+    """Mixin: what people did to a row after a question stands in its timeline; the answer spares the row."""
+
+    timeline: type[DeadLetterEvent | DeadLetterGroupEvent]
+    timeline_of: str  # the timeline's column that names the row
+
+    def stamp(self) -> int:
+        newest = self.timeline.objects.order_by("-id").values_list("pk", flat=True).first()
+        return newest or 0
+
+    def changed_since(self, ids: Sequence[int], stamp: int) -> Mapping[int, str]:
+        """What happens by itself is no change: what counts is what somebody decided."""
+        key = self.timeline_of
+        later = self.timeline.objects.filter(pk__gt=stamp).exclude(actor=SYSTEM).exclude(action__in=NO_STEP)
+        newest = later.order_by(key, "-id").distinct(key)
+        found: dict[int, str] = {}
+        for start in range(0, len(ids), _LOOKED_AT_ONCE):
+            for event in newest.filter(**{f"{key}__in": ids[start : start + _LOOKED_AT_ONCE]}):
+                said = f"{event.get_action_display().lower()} by {event.actor} meanwhile"
+                found[getattr(event, key)] = said
+        return found
 
 
 def gone(request: HttpRequest, noun: str, more: str = "") -> HttpResponse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -22,7 +22,6 @@ from django.utils.safestring import SafeString
 
 from criticizer import sql
 from criticizer.admin import ReadOnlyAdmin
-from criticizer.asking import AskingAdmin
 from criticizer.cells import chip, fill
 from criticizer.failures import ErrorClass, kind_with_code
 from criticizer.keyset import KeysetAdmin, Ordering
@@ -30,13 +29,12 @@ from criticizer.models import Circuit
 from criticizer.moments import when
 from criticizer.search import SearchGrammar, Term, age, exact, flags, full_text, number
 from deadletters.console import group_deeds as deeds
-from deadletters.console.asking import PageAdmin
+from deadletters.console.asking import PageAdmin, TimelineAdmin
 from deadletters.console.letter_deeds import BATCH_OF_GROUPS
 from deadletters.console.letter_page import safe_link
 from deadletters.console.open_first import OpenFirst
 from deadletters.console.sparkline import DAYS, counts_by_day, sentence, sparkline
 from deadletters.models import DeadLetter, DeadLetterGroup, DeadLetterGroupDay, DeadLetterGroupEvent
-from deadletters.results import SYSTEM
 from deadletters.states import OPEN_LETTER, GroupStatus, LetterStatus
 
 LETTERS_SHOWN = 25
@@ -84,12 +82,13 @@ class GroupChangeList(OpenFirst):
 
 
 @admin.register(DeadLetterGroup)
-class DeadLetterGroupAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     """The landing page of the dead letters, and the page of one group."""
 
     change_list_template = "admin/deadletters/change_list.html"
     confirm_template = "admin/deadletters/deadlettergroup/confirm.html"
     nouns = ("group", "groups")
+    timeline, timeline_of = DeadLetterGroupEvent, "group_id"
     empty_text = (
         "Nothing is broken. Jobs that fail for good stand here, grouped by what went wrong, with how often "
         "it happened and who looks after it."
@@ -203,18 +202,6 @@ class DeadLetterGroupAdmin(PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, R
 
     def describe_filter(self, request: HttpRequest) -> str:
         return request.GET.get("q", "")
-
-    def stamp(self) -> int:
-        newest = DeadLetterGroupEvent.objects.order_by("-id").values_list("pk", flat=True).first()
-        return newest or 0
-
-    def changed_since(self, ids: Sequence[int], stamp: int) -> Mapping[int, str]:
-        """Failures change a group all the time; what counts is what somebody decided about it."""
-        later = DeadLetterGroupEvent.objects.filter(pk__gt=stamp, group__in=ids).exclude(actor=SYSTEM)
-        return {
-            event.group_id: f"{event.get_action_display().lower()} by {event.actor} meanwhile"
-            for event in later.order_by("id")
-        }
 
     @admin.action(description="Replay all their open letters\u2026", permissions=["replay"])
     def replay_all(

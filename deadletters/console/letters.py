@@ -23,7 +23,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from criticizer.admin import ReadOnlyAdmin, state_column
-from criticizer.asking import AskingAdmin, is_everything, linked
+from criticizer.asking import is_everything, linked
 from criticizer.cells import chip, fill
 from criticizer.failures import ErrorClass, Severity
 from criticizer.keyset import KeysetAdmin, Ordering
@@ -32,7 +32,7 @@ from criticizer.search import SearchGrammar, age, exact, flags, number
 from deadletters.console import letter_deeds as deeds
 from deadletters.console import live
 from deadletters.console.archived import address_of_letter
-from deadletters.console.asking import PageAdmin, address_of_letters, sentence
+from deadletters.console.asking import PageAdmin, TimelineAdmin, address_of_letters, sentence
 from deadletters.console.edit_request import EditRequests
 from deadletters.console.letter_context import events_context, form_of, letter_context, step_context
 from deadletters.console.letter_page import (
@@ -47,7 +47,7 @@ from deadletters.forms import (
     ReasonForm,
     RowVersion,
 )
-from deadletters.models import DeadLetter
+from deadletters.models import DeadLetter, DeadLetterEvent
 from deadletters.states import BEFORE_REPLAY, OPEN_LETTER, Category, LetterStatus
 
 MAX_CHANGES_SHOWN = 10
@@ -56,12 +56,13 @@ _OPEN = [status.value for status in OPEN_LETTER]
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(EditRequests, PageAdmin, AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     """The letters of every group, and the page of one."""
 
     change_list_template = "admin/deadletters/change_list.html"
     confirm_template = "admin/deadletters/deadletter/confirm.html"
     nouns = ("letter", "letters")
+    timeline, timeline_of = DeadLetterEvent, "letter_id"
     empty_text = (
         "No job has failed for good. When one does, it waits here until somebody has found out why, "
         "mended it, and replayed it."

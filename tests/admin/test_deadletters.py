@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.contrib.sessions.models import Session
 from django.test import Client
@@ -16,7 +17,7 @@ from criticizer import reauth
 from criticizer.models import OutboxMessage
 from deadletters import workflow
 from deadletters.console import open_first
-from deadletters.models import DeadLetter
+from deadletters.models import DeadLetter, ReplayBatch
 from deadletters.states import LetterStatus
 from reviews.models import ReviewJob
 from tests import factories
@@ -482,7 +483,52 @@ def test_a_set_of_letters_gets_one_sum_of_results(ann: Client, letter: DeadLette
     question = ask(ann, "discard", [letter.pk, *others])
     workflow.discard(others[0], actor="bob", reason="faster")
     (message,) = messages_of(answer(ann, question, reason="old"))
-    assert message.startswith("2 discarded, 1 skipped: already discarded by bob")
+    assert message == "2 discarded, 1 skipped: discarded by bob meanwhile. Show these 3 letters."
+
+
+def test_letters_that_somebody_worked_on_since_the_question_are_spared(ann: Client) -> None:
+    triaged, checked, own, refused = (make_letter() for _ in range(4))
+    workflow.triage(own.pk, actor="bob", category="data")
+    question = ask(ann, "triage", [letter.pk for letter in (triaged, checked, own, refused)])
+    workflow.triage(triaged.pk, actor="bob", category="code_defect")
+    workflow.triage(checked.pk, actor="bob", category="data")
+    workflow.remediate(checked.pk, actor="carol", evidence_note="OPS-1")
+    factories.DeadLetterEventFactory(letter=own, action="failed_again", actor="criticizer")
+    assert not workflow.replay(refused.pk, actor="bob", reason="OPS-1").ok
+    (message,) = messages_of(answer(ann, question, category="transient"))
+    assert message.startswith(
+        "2 triaged, 1 skipped: triaged by bob meanwhile; 1 skipped: remediated by carol meanwhile."
+    )
+    found = dict(DeadLetter.objects.values_list("pk", "category"))
+    assert [found[letter.pk] for letter in (triaged, checked, own, refused)] == [
+        "code_defect",
+        "data",
+        "transient",
+        "transient",
+    ]
+
+
+def test_no_batch_is_made_of_letters_that_somebody_else_took_up(ann: Client, letter: DeadLetter) -> None:
+    question = ask(ann, "replay_batch", [letter.pk])
+    workflow.discard(letter.pk, actor="bob", reason="faster")
+    assert messages_of(answer(ann, question, reason="OPS-1")) == [
+        "0 put into a batch, 1 skipped: discarded by bob meanwhile."
+    ]
+    assert not ReplayBatch.objects.exists()
+
+
+def test_what_changed_since_a_question_is_looked_up_in_bounded_parts(
+    letter: DeadLetter, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
+) -> None:
+    desk: Any = admin.site._registry[DeadLetter]
+    ids = [letter.pk, make_letter().pk, make_letter().pk]
+    stamp = desk.stamp()
+    for pk in ids:
+        workflow.triage(pk, actor="bob", category="data")
+    monkeypatch.setattr("deadletters.console.asking._LOOKED_AT_ONCE", 2)
+    with django_assert_num_queries(2):
+        assert desk.changed_since(ids, stamp) == dict.fromkeys(ids, "triaged by bob meanwhile")
+    assert desk.changed_since(ids, desk.stamp()) == {}
 
 
 def test_many_are_triaged_each_by_its_own_class(ann: Client, letter: DeadLetter) -> None:
