@@ -28,6 +28,7 @@ MAX_CHOSEN = 10_000
 MAX_REASON = 500
 MAX_NAMED = 50  # rows that the answer leads back to: a page of the list
 MAX_SHOWN = 50  # rows that a question lists by name
+MAX_REASONS = 5  # why rows are left alone, said in words
 _ROOM_FOR_THE_KEY = 20
 _ANSWER_WITHIN_SECONDS = 3600
 
@@ -56,18 +57,31 @@ def reason_field(**kwargs: Any) -> forms.CharField:
 class Sum:
     """What an action did: to how many rows, and how many it left alone for which reason.
 
+    `otherwise` counts rows that it changed in another way than its name says: words -> rows.
     `address` leads to what became of them; empty where the list itself shows it.
     """
 
     done: int
     skipped: Mapping[str, int] = field(default_factory=dict)
+    otherwise: Mapping[str, int] = field(default_factory=dict)
     address: str = ""
     link: str = "Show them"
 
     def sentence(self, verb: str) -> str:
-        """Return such as `3 triaged, 1 skipped: already triaged by ann at 12:04`."""
-        reasons = "; ".join(f"{count} skipped: {reason}" for reason, count in self.skipped.items())
-        return f"{self.done} {verb}" + (f", {reasons}" if reasons else "") + "."
+        """Return such as `3 triaged, 1 skipped: it is discarded already`."""
+        otherwise = [f"{count} {words}" for words, count in self.otherwise.items()]
+        reasons = worded(self.skipped, lambda count, reason: f"{count} skipped: {reason}")
+        return ", ".join(filter(None, [f"{self.done} {verb}", *otherwise, reasons])) + "."
+
+
+def worded(reasons: Mapping[str, int], word: Callable[[int, str], str]) -> str:
+    """Return reasons with how many rows each has, the most frequent first; the rare ones are only counted."""
+    ranked = Counter(reasons).most_common()
+    said = [word(count, reason) for reason, count in ranked[:MAX_REASONS]]
+    if rest := ranked[MAX_REASONS:]:
+        rows = sum(count for _, count in rest)
+        said.append(f"and {rows} for {len(rest)} other reason{'s' if len(rest) != 1 else ''}")
+    return "; ".join(said)
 
 
 def summed(results: Sequence[tuple[bool, str]]) -> Sum:
@@ -157,7 +171,7 @@ class AskingAdmin(admin.ModelAdmin[Any]):
         changed = self.changed_since(ids, seen)
         going = [pk for pk in ids if pk not in changed]
         outcome = deed.act(going, request.user.get_username(), form.cleaned_data) if going else Sum(0)
-        outcome = replace(outcome, skipped={**outcome.skipped, **Counter(changed.values())})
+        outcome = replace(outcome, skipped=Counter(outcome.skipped) + Counter(changed.values()))
         self.say(request, deed, outcome, ids)
         if len(ids) == 1 and not outcome.address:
             return HttpResponseRedirect(self.address_of(ids[0]))
@@ -183,7 +197,7 @@ class AskingAdmin(admin.ModelAdmin[Any]):
 
         What was acted on may not match the list's search any more: the message leads to it.
         """
-        level = messages.SUCCESS if not outcome.skipped else messages.WARNING
+        level = messages.WARNING if outcome.skipped or outcome.otherwise else messages.SUCCESS
         address, link = outcome.address, outcome.link
         if not address and len(ids) > 1:
             address, link = way_to(ids, self.nouns[1], self.address_of_set)
@@ -193,11 +207,15 @@ class AskingAdmin(admin.ModelAdmin[Any]):
         self, deed: Deed, request: HttpRequest, ids: Sequence[Any], refused: Mapping[Any, str]
     ) -> HttpResponse | None:
         """Say at once that nothing can be done, and why, without asking for a reason first."""
-        reasons = "; ".join(f"{count} {self.nouns[count != 1]}: {why}" for why, count in _tally(refused))
-        said = next(iter(refused.values())) if len(ids) == 1 else reasons
+        said = next(iter(refused.values())) if len(ids) == 1 else self._left_alone(refused)
         text = f"{deed.button} is not possible now: {said}."
         self.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(self.address_of(ids[0])) if len(ids) == 1 else None
+
+    def _left_alone(self, refused: Mapping[Any, str]) -> str:
+        return worded(
+            Counter(refused.values()), lambda count, why: f"{count} {self.nouns[count != 1]}, {why}"
+        )
 
     def _question(
         self, deed: Deed, request: HttpRequest, ids: Sequence[Any], seen: int, form: Console
@@ -216,7 +234,7 @@ class AskingAdmin(admin.ModelAdmin[Any]):
             "hidden_rows": max(0, number - MAX_SHOWN),
             "noun": noun,
             "press": deed.label(f"{number} {noun}"),
-            "refused": [(count, self.nouns[count != 1], why) for why, count in _tally(deed.refused(ids))],
+            "refused": self._left_alone(deed.refused(ids)),
             "is_everything": across,
             "filter": self.describe_filter(request) if across else "",
             "selection": signing.dumps([seen, *ids], salt=self._salt, compress=True),
@@ -242,7 +260,3 @@ def way_to(ids: Sequence[Any], noun: str, address_of_set: Callable[[Sequence[Any
 def is_everything(request: HttpRequest) -> bool:
     """Say whether all that matches the list's search was chosen, rather than rows of the page."""
     return request.POST.get("select_across") == "1"
-
-
-def _tally(reasons: Mapping[Any, str]) -> list[tuple[str, int]]:
-    return list(Counter(reasons.values()).items())

@@ -5,7 +5,7 @@ Only `workflow`, `failing`, `batches`, `edits`, `retention` and `letter_archive`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +21,16 @@ from deadletters.states import CLOSED_LETTER, NO_STEP, LetterAction, LetterStatu
 
 AT_ONCE = 500  # letters a transaction locks
 WARNED_AHEAD = timedelta(days=1)  # of the end of a letter that nobody works on
+FEW = 3  # letters of a set of which it is said who brought them where they are
+CHANGED = "changed meanwhile"
+# What is missing where a letter has not come as far as a step wants it.
+_FIRST = {
+    LetterStatus.NEW: "triage it first",
+    LetterStatus.TRIAGED: "remediate it first",
+    LetterStatus.REMEDIATED: "validate it first",
+    LetterStatus.VALIDATED: "replay it first",
+}
+_ORDER = tuple(LetterStatus)
 
 
 def require_reason(reason: str) -> None:
@@ -73,6 +83,11 @@ def locked(letter_id: int) -> DeadLetter:
     return DeadLetter.objects.select_for_update().get(pk=letter_id)
 
 
+def locked_many(letter_ids: Collection[int]) -> list[DeadLetter]:
+    """Return those of the letters that exist, locked in the order of their numbers."""
+    return list(DeadLetter.objects.filter(pk__in=letter_ids).select_for_update().order_by("pk"))
+
+
 def move(
     letter: DeadLetter,
     to: LetterStatus,
@@ -114,21 +129,24 @@ def move_many(
     changes: Mapping[str, Any] | None = None,
     refuse: Callable[[DeadLetter], str] | None = None,
     context: Mapping[str, Any] | None = None,
+    of: int = 0,
 ) -> Tally:
     """Move the letters of a set that may move, a few hundred to a transaction; tally the others.
 
-    `refuse` returns why a letter whose state would do must not move, or "".
+    `refuse` returns why a letter whose state would do must not move, or "". `of` is the size of the
+    whole set, where these letters are a part of it.
     """
     tally = Tally(verb)
     wanted = sorted(set(letter_ids))
     for start in range(0, len(wanted), AT_ONCE):
         with transaction.atomic():
             part = wanted[start : start + AT_ONCE]
-            found = list(DeadLetter.objects.filter(pk__in=part).select_for_update().order_by("pk"))
+            found = locked_many(part)
+            late = out_of_turn(found, allowed, of=of or len(wanted))
             going = []
             for letter in found:
-                if letter.status not in allowed:
-                    tally.skip(letter.pk, _state_of(letter))
+                if letter.pk in late:
+                    tally.skip(letter.pk, late[letter.pk])
                 elif refuse is not None and (why := refuse(letter)):
                     tally.skip(letter.pk, why)
                 else:
@@ -197,11 +215,41 @@ def note_many(
 
 def refusal(letter: DeadLetter, allowed: Collection[LetterStatus], row_version: int | None) -> Result | None:
     """Return why a step cannot be taken from the letter's present state, or None."""
-    if letter.status not in allowed:
-        return Result(False, _state_of(letter))
+    if late := out_of_turn([letter], allowed):
+        return Result(False, late[letter.pk])
     if row_version is not None and letter.row_version != row_version:
-        return Result(False, f"changed meanwhile{_by_whom(letter)}: look again")
+        last = _last_steps([letter.pk]).get(letter.pk)
+        by_whom = f" by {last.actor} at {_minute(last)}" if last else ""
+        return Result(False, f"{CHANGED}{by_whom}: look again")
     return None
+
+
+def out_of_turn(
+    letters: Iterable[DeadLetter], allowed: Collection[LetterStatus], *, of: int = 1
+) -> dict[int, str]:
+    """Return, by letter, why a step cannot be taken from its present state; the others are left out.
+
+    `of` is the size of the whole set: of a few letters it is said as well who did what to them last. Of
+    many the state alone is said, so that they can be counted by it.
+    """
+    reasons = {
+        letter.pk: late_words(LetterStatus(letter.status), allowed)
+        for letter in letters
+        if letter.status not in allowed
+    }
+    for pk, last in (_last_steps(reasons) if of <= FEW else {}).items():
+        reasons[pk] += f" ({last.get_action_display().lower()} by {last.actor} at {_minute(last)})"
+    return reasons
+
+
+def late_words(status: LetterStatus, allowed: Collection[LetterStatus]) -> str:
+    """Return why a step that wants other states cannot be taken from this one."""
+    now = f"it is {status.label.lower()}"
+    if set(allowed) <= set(CLOSED_LETTER):
+        return f"{now}, not {' or '.join(wanted.label.lower() for wanted in allowed)}"
+    if any(_ORDER.index(wanted) < _ORDER.index(status) for wanted in allowed):
+        return f"{now} already"
+    return f"{now}: {_FIRST[status]}" if status in _FIRST else now
 
 
 def _all_changes(to: LetterStatus, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,12 +257,10 @@ def _all_changes(to: LetterStatus, changes: Mapping[str, Any]) -> dict[str, Any]
     return {**_FORGOTTEN.get(to, {}), **closing, **changes}
 
 
-def _state_of(letter: DeadLetter) -> str:
-    now = letter.get_status_display().lower()
-    word = "already" if letter.status != LetterStatus.NEW else "it is"
-    return f"{word} {now}{_by_whom(letter)}"
+def _last_steps(letter_ids: Collection[int]) -> dict[int, DeadLetterEvent]:
+    steps = DeadLetterEvent.objects.filter(letter__in=letter_ids).exclude(action__in=NO_STEP)
+    return {step.letter_id: step for step in steps.order_by("letter_id", "-id").distinct("letter_id")}
 
 
-def _by_whom(letter: DeadLetter) -> str:
-    last = letter.events.exclude(action__in=NO_STEP).order_by("-id").first()
-    return f" by {last.actor} at {last.created_at:%Y-%m-%d %H:%M} UTC" if last else ""
+def _minute(event: DeadLetterEvent) -> str:
+    return f"{event.created_at:%Y-%m-%d %H:%M} UTC"

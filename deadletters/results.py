@@ -48,6 +48,7 @@ class Validation:
     ok: bool
     message: str
     checks: tuple[Check, ...] = ()
+    is_escalated: bool = False  # what was found escalated the letter
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -63,14 +64,15 @@ class Tally:
     skipped: dict[str, int] = field(default_factory=dict)  # reason -> letters
     done_ids: list[int] = field(default_factory=list)
     skipped_ids: dict[int, str] = field(default_factory=dict)
+    escalated: int = 0  # neither done nor left alone: the effect of their replay is missing
 
     @property
     def ok(self) -> bool:
-        return not self.skipped
+        return not self.skipped and not self.escalated
 
     @property
     def message(self) -> str:
-        """Return one sentence such as `3 triaged, 1 skipped: already resolved`."""
+        """Return one sentence such as `3 triaged, 1 skipped: it is resolved already`."""
         reasons = "; ".join(f"{count} skipped: {reason}" for reason, count in self.skipped.items())
         return f"{self.done} {self.verb}" + (f", {reasons}" if reasons else "")
 

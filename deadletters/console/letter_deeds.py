@@ -74,7 +74,8 @@ def take(step: str, letter: DeadLetter, actor: str, given: Mapping[str, Any]) ->
 
 
 def _sum(tally: Tally) -> Sum:
-    return Sum(tally.done, dict(tally.skipped))
+    missing = {"escalated: the effect is missing": tally.escalated} if tally.escalated else {}
+    return Sum(tally.done, dict(tally.skipped), missing)
 
 
 def _triage(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
@@ -134,7 +135,8 @@ VALIDATE = Deed(
 VERIFY = Deed(
     "verify",
     "Verify",
-    "The effect of each replay is checked: findings stored, deliveries with their evidence.",
+    "The effect of each replay is checked: findings stored, deliveries with their evidence. A letter whose "
+    "effect is missing is escalated.",
     "verified",
     NothingForm,
     _verify,

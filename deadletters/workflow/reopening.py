@@ -67,7 +67,7 @@ def reopen_many(letter_ids: Collection[int], *, actor: str, reason: str) -> Tall
     total = Tally("reopened")
     wanted = sorted(set(letter_ids))
     for start in range(0, len(wanted), moves.AT_ONCE):
-        add(total, _reopen_part(wanted[start : start + moves.AT_ONCE], actor, reason))
+        add(total, _reopen_part(wanted[start : start + moves.AT_ONCE], actor, reason, of=len(wanted)))
     return total
 
 
@@ -94,7 +94,7 @@ def open_groups_of(letter_ids: Collection[int], *, actor: str, reason: str) -> N
 # -- inside -----------------------------------------------------------------------------------
 
 
-def _reopen_part(part: Sequence[int], actor: str, reason: str) -> Tally:
+def _reopen_part(part: Sequence[int], actor: str, reason: str, *, of: int) -> Tally:
     try:
         with transaction.atomic():
             problems = _why_not(part)
@@ -108,6 +108,7 @@ def _reopen_part(part: Sequence[int], actor: str, reason: str) -> Tally:
                 verb="reopened",
                 changes=moves.kept_afresh(),
                 refuse=lambda letter: problems.get(letter.pk, ""),
+                of=of,
             )
             count = len(tally.done_ids)
             said = f"{count} letter{'s' if count != 1 else ''} reopened: {reason}"
@@ -119,7 +120,7 @@ def _reopen_part(part: Sequence[int], actor: str, reason: str) -> Tally:
             tally.skip(part[0], _OPEN_ALREADY)
             return tally
         for letter_id in part:
-            add(tally, _reopen_part([letter_id], actor, reason))
+            add(tally, _reopen_part([letter_id], actor, reason, of=of))
         return tally
 
 
@@ -134,10 +135,9 @@ def _why_not(part: Sequence[int]) -> dict[int, str]:
         failed = (check.message for check in checks[job_id] if check.name in _OF_JOB and not check.ok)
         if reason := _by_others(others) or next(failed, ""):
             reasons[others["id"]] = reason
-    states = dict(LetterStatus.choices)
     present = DeadLetter.objects.filter(pk__in=part).exclude(status=_S.DISCARDED)
     for pk, status in present.values_list("pk", "status"):
-        reasons[pk] = f"it is {str(states[status]).lower()}, not discarded"
+        reasons[pk] = moves.late_words(LetterStatus(status), (_S.DISCARDED,))
     return reasons
 
 

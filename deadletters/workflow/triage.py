@@ -47,19 +47,19 @@ def triage_many(letter_ids: Collection[int], *, actor: str, category: str = "", 
     if category:
         if refused := _category_refusal(category):
             raise ValueError(refused.message)
-        return _triage_as(letter_ids, actor, category, note)
+        return _triage_as(letter_ids, actor, category, note, of=len(letter_ids))
     suggested: dict[str, list[int]] = {}
     for pk, error_class in DeadLetter.objects.filter(pk__in=letter_ids).values_list("pk", "error_class"):
         suggested.setdefault(suggested_category(error_class).value, []).append(pk)
     total = Tally("triaged")
     for kind, ids in suggested.items():
-        add(total, _triage_as(ids, actor, kind, note))
+        add(total, _triage_as(ids, actor, kind, note, of=len(letter_ids)))
     for missing in set(letter_ids) - {pk for ids in suggested.values() for pk in ids}:
         total.skip(missing, "it does not exist any more")
     return total
 
 
-def _triage_as(letter_ids: Collection[int], actor: str, category: str, note: str) -> Tally:
+def _triage_as(letter_ids: Collection[int], actor: str, category: str, note: str, *, of: int) -> Tally:
     return moves.move_many(
         letter_ids,
         (_S.NEW, _S.TRIAGED),
@@ -70,6 +70,7 @@ def _triage_as(letter_ids: Collection[int], actor: str, category: str, note: str
         verb="triaged",
         changes=_triage_changes(actor, category, note),
         context={"category": category},
+        of=of,
     )
 
 

@@ -73,14 +73,22 @@ def validate_many(
     for start in range(0, len(wanted), moves.AT_ONCE):
         part = wanted[start : start + moves.AT_ONCE]
         letters = list(DeadLetter.objects.filter(pk__in=part).order_by("pk"))
-        failed = {letter.pk: Failed(letter.job_id, letter.stage) for letter in letters}
-        answered = port.answers(list(failed.values()), restart=restart)
-        said = port.survey(list(failed.values()), restart=restart)
+        seen = {letter.pk: letter.row_version for letter in letters}
+        failed = [Failed(letter.job_id, letter.stage) for letter in letters]
+        answered = port.answers(failed, restart=restart)
+        said = port.survey(failed, restart=restart)
         with transaction.atomic():  # one commit for all: each by itself would cost a flush
-            for letter in letters:
+            held = moves.locked_many(part)
+            late = moves.out_of_turn(held, _VALIDATABLE, of=len(wanted))
+            for letter in held:
+                if letter.pk not in late and letter.row_version != seen.get(letter.pk):
+                    late[letter.pk] = moves.CHANGED
+                if letter.pk in late:
+                    tally.skip(letter.pk, late[letter.pk])
+                    continue
                 checks = (*said[letter.job_id], *answered[letter.job_id])
                 _tally_validation(tally, letter, actor, checks, override_reason, restart=restart)
-        for missing in set(part) - failed.keys():
+        for missing in set(part) - {letter.pk for letter in held}:
             tally.skip(missing, "it does not exist any more")
     return tally
 
@@ -94,11 +102,7 @@ def _tally_validation(
     *,
     restart: bool,
 ) -> None:
-    held = moves.locked(letter.pk)
-    if refused := moves.refusal(held, _VALIDATABLE, letter.row_version):
-        tally.skip(letter.pk, refused.message)
-        return
-    outcome = _validated(held, actor, checks, override_reason, restart=restart)
+    outcome = _validated(letter, actor, checks, override_reason, restart=restart)
     if outcome.ok:
         tally.done += 1
         tally.done_ids.append(letter.pk)

@@ -57,7 +57,7 @@ def _verified(letter: DeadLetter, actor: str, checks: tuple[Check, ...]) -> Vali
             text=f"Letter {letter.pk}: {words}",
             path=f"/admin/deadletters/deadletter/{letter.pk}/change/",
         )
-        return Validation(False, f"the effect is missing: {words}", checks)
+        return Validation(False, f"the effect is missing: {words}", checks, is_escalated=True)
     if waiting:
         words = "; ".join(waiting)
         moves.move(letter, _S.VERIFYING, LetterAction.NOT_VERIFIED, actor, words, **found)
@@ -76,16 +76,30 @@ def _verified(letter: DeadLetter, actor: str, checks: tuple[Check, ...]) -> Vali
 
 
 def verify_many(letter_ids: Collection[int], *, actor: str) -> Tally:
-    """Verify the letters of a set that wait for it, each by itself."""
+    """Verify the letters of a set that wait for it, each by itself; count those that it escalated."""
     tally = Tally("verified")
-    for letter_id in sorted(set(letter_ids)):
-        try:
-            outcome = verify(letter_id, actor=actor)
-        except DeadLetter.DoesNotExist:
-            outcome = Validation(False, "it does not exist any more")
-        if outcome.ok:
-            tally.done += 1
-            tally.done_ids.append(letter_id)
-        else:
-            tally.skip(letter_id, outcome.message)
+    wanted = sorted(set(letter_ids))
+    for start in range(0, len(wanted), moves.AT_ONCE):
+        part = wanted[start : start + moves.AT_ONCE]
+        letters = DeadLetter.objects.filter(pk__in=part).only("status")
+        late = moves.out_of_turn(letters, (_S.VERIFYING,), of=len(wanted))
+        for letter_id in part:
+            if letter_id in late:
+                tally.skip(letter_id, late[letter_id])
+            else:
+                _tally_verification(tally, letter_id, actor)
     return tally
+
+
+def _tally_verification(tally: Tally, letter_id: int, actor: str) -> None:
+    try:
+        outcome = verify(letter_id, actor=actor)
+    except DeadLetter.DoesNotExist:
+        outcome = Validation(False, "it does not exist any more")
+    if outcome.ok:
+        tally.done += 1
+        tally.done_ids.append(letter_id)
+    elif outcome.is_escalated:
+        tally.escalated += 1
+    else:
+        tally.skip(letter_id, outcome.message)

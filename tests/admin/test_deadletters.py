@@ -508,6 +508,17 @@ def test_letters_that_somebody_worked_on_since_the_question_are_spared(ann: Clie
     ]
 
 
+def test_a_set_that_is_verified_says_that_it_escalated_and_does_not_call_it_skipped(ann: Client) -> None:
+    done = factories.ReviewJobFactory(status="succeeded")
+    waiting, new = make_letter(status="verifying", job=done), make_letter()
+    question = ask(ann, "verify", [waiting.pk, new.pk])
+    assert "A letter whose effect is missing is escalated." in question.content.decode()
+    (message,) = messages_of(answer(ann, question))
+    assert message.startswith(
+        "0 verified, 1 escalated: the effect is missing, 1 skipped: it is new: triage it"
+    )
+
+
 def test_no_batch_is_made_of_letters_that_somebody_else_took_up(ann: Client, letter: DeadLetter) -> None:
     question = ask(ann, "replay_batch", [letter.pk])
     workflow.discard(letter.pk, actor="bob", reason="faster")

@@ -438,9 +438,9 @@ def _told_meanwhile(letter: DeadLetter) -> None:
 @pytest.mark.parametrize(
     ("meanwhile", "words"),
     [
-        (_replayed, "the letter cannot be edited: already replaying by dora"),
+        (_replayed, "the letter cannot be edited: it is replaying already (replayed "),
         (_failed_again, "the letter was replayed since the edit was asked for"),
-        (_discarded, "the letter cannot be edited: already discarded by dora"),
+        (_discarded, "the letter cannot be edited: it is discarded already (discarded by dora"),
         (_batched, "is going to replay the letter"),
         (_other_data, "its recipients changed since the edit was asked for"),
         (_told_meanwhile, f"{BOB} cannot be removed: its delivery is sending"),

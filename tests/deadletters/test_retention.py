@@ -6,6 +6,7 @@ import errno
 import getpass
 import io
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from criticizer.circuit import create
@@ -67,6 +69,72 @@ def test_a_step_out_of_turn_is_refused_and_the_refusal_is_written_down(
     assert status.label.lower() in result.message
     assert DeadLetter.objects.get(pk=letter.pk).status == status
     assert _actions(letter) == ["refused"]
+
+
+SETS: dict[str, Any] = {
+    "triage": lambda ids: workflow.triage_many(ids, actor="ann"),
+    "remediate": lambda ids: workflow.remediate_many(ids, actor="ann", evidence_note="OPS-1"),
+    "validate": lambda ids: workflow.validate_many(ids, actor="ann"),
+    "verify": lambda ids: workflow.verify_many(ids, actor="ann"),
+    "resolve": lambda ids: workflow.resolve_many(ids, actor="ann", resolution="OPS-1"),
+    "discard": lambda ids: workflow.discard_many(ids, actor="ann", reason="OPS-1"),
+    "reopen": lambda ids: workflow.reopen_many(ids, actor="ann", reason="OPS-1"),
+}
+
+
+@pytest.mark.parametrize(
+    ("step", "status", "why"),
+    [
+        ("triage", _L.REMEDIATED, "it is remediated already"),
+        ("remediate", _L.NEW, "it is new: triage it first"),
+        ("validate", _L.TRIAGED, "it is triaged: remediate it first"),
+        ("validate", _L.REPLAYING, "it is replaying already"),
+        ("verify", _L.VALIDATED, "it is validated: replay it first"),
+        ("verify", _L.REPLAY_PENDING, "it is waiting for its replay"),
+        ("resolve", _L.REMEDIATED, "it is remediated: validate it first"),
+        ("resolve", _L.RESOLVED, "it is resolved already"),
+        ("discard", _L.VERIFYING, "it is to be verified already"),
+        ("discard", _L.DISCARDED, "it is discarded already"),
+        ("reopen", _L.RESOLVED, "it is resolved, not discarded"),
+    ],
+)
+def test_many_that_are_not_there_yet_or_past_it_are_counted_by_their_state_alone(
+    step: str, status: LetterStatus, why: str
+) -> None:
+    letters = [factories.DeadLetterFactory(status=status) for _ in range(4)]
+    for number, letter in enumerate(letters):
+        factories.DeadLetterEventFactory(letter=letter, actor=f"bob{number}")
+    tally = SETS[step]([letter.pk for letter in letters])
+    assert (tally.done, tally.skipped) == (0, {why: 4})
+
+
+def test_of_a_few_letters_it_is_said_who_was_faster_with_one_look() -> None:
+    letters = [factories.DeadLetterFactory() for _ in range(3)]
+    for letter, actor in zip(letters, ("bob", "carol", "dora"), strict=True):
+        workflow.discard(letter.pk, actor=actor, reason="OPS-1")
+        moves.note(letter.pk, LetterAction.REFUSED, "eve", "too late")
+    with CaptureQueriesContext(connection) as asked:
+        tally = workflow.discard_many([letter.pk for letter in letters], actor="ann", reason="OPS-1")
+    for letter, actor in zip(letters, ("bob", "carol", "dora"), strict=True):
+        assert tally.skipped_ids[letter.pk].startswith(f"it is discarded already (discarded by {actor} at 20")
+    looks = [query for query in asked.captured_queries if 'FROM "dead_letter_events"' in query["sql"]]
+    assert len(looks) == 1
+
+
+def test_a_letter_that_changed_while_a_set_was_checked_is_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    letter = factories.DeadLetterFactory(status=LetterStatus.REMEDIATED)
+    port = workflow.recovery()
+    answers = type(port).answers
+
+    def slow(self: Any, failed: Any, *, restart: bool | None) -> Any:
+        workflow.remediate(letter.pk, actor="bob", evidence_note="OPS-2")
+        return answers(self, failed, restart=restart)
+
+    monkeypatch.setattr(type(port), "answers", slow)
+    tally = workflow.validate_many([letter.pk], actor="ann")
+    assert tally.skipped_ids == {letter.pk: "changed meanwhile"}
 
 
 def test_the_whole_life_of_a_letter(fail: Fail, work: Work) -> None:
@@ -325,6 +393,19 @@ def test_a_missing_effect_sends_the_letter_back_and_alerts(fail: Fail, work: Wor
     assert OperatorAlert.objects.get().kind == "not_verified"
 
 
+def test_many_that_are_verified_say_which_were_escalated(fail: Fail, work: Work) -> None:
+    letters = [fail(str(number), stage="notify", failure=denied()) for number in range(2)]
+    for letter in letters:
+        factories.DeliveryFactory(job=letter.job, status=DeliveryStatus.SENT)
+        walk_and_replay(letter.pk)
+        work()
+    new = factories.DeadLetterFactory()
+    tally = workflow.verify_many([new.pk, *(letter.pk for letter in letters)], actor="ann")
+    assert (tally.done, tally.escalated, list(tally.skipped_ids)) == (0, 2, [new.pk])
+    assert not tally.ok
+    assert all(DeadLetter.objects.get(pk=letter.pk).is_escalated for letter in letters)
+
+
 def test_a_delivery_counts_only_with_its_providers_evidence(fail: Fail, work: Work) -> None:
     letter = fail(stage="notify", failure=denied())
     delivery = factories.DeliveryFactory(job=letter.job, status=DeliveryStatus.SENT)
@@ -474,7 +555,7 @@ def test_many_discards_are_taken_back_and_the_others_say_why_not(fail: Fail) -> 
     tally = workflow.reopen_many(ids, actor="ann", reason="OPS-2")
     assert tally.done_ids == [letter.pk for letter in back]
     assert tally.skipped_ids[stays.pk] == why
-    assert tally.skipped_ids[opened.pk].startswith("it is new by ")
+    assert tally.skipped_ids[opened.pk] == "it is new, not discarded"
     assert tally.skipped_ids[987_654] == "it does not exist any more"
     group = back[0].group
     group.refresh_from_db()
@@ -501,7 +582,9 @@ def test_sets_say_how_many_and_why_not_the_others(fail: Fail, work: Work) -> Non
     ids = [letter.pk for letter in letters] + [closed.pk, 999_999]
     triaged = workflow.triage_many(ids, actor="ann")
     assert triaged.done == 3
-    assert triaged.message.startswith("3 triaged, 1 skipped: already discarded; 1 skipped: it does not exist")
+    assert triaged.message.startswith(
+        "3 triaged, 1 skipped: it is discarded already; 1 skipped: it does not exist"
+    )
     assert set(DeadLetter.objects.filter(pk__in=ids[:3]).values_list("category", flat=True)) == {
         Category.AUTH_CONFIG
     }

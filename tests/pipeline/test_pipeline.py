@@ -394,7 +394,7 @@ def test_a_second_replay_is_refused_and_says_who_was_first(post: Post, work: Wor
     walk_and_replay(letter.pk)
     refused = workflow.replay(letter.pk, actor="bob", reason="me too")
     assert not refused.ok
-    assert "already replaying by ann" in refused.message
+    assert "it is replaying already (replayed from the failed stage by ann at" in refused.message
     assert letter.events.filter(action="refused", actor="bob").exists()
 
 
