@@ -95,7 +95,8 @@ class Deed:
     """An action: what the button, the question and the answer say, and what it calls.
 
     `act(ids, actor, cleaned form data)` returns a `Sum`. `refused(ids)` returns why rows are known to be
-    left alone before anybody is asked for a reason: row -> reason. `{what}` in `press` is "2 letters".
+    left alone before anybody is asked for a reason: row -> reason. `initial(ids)` returns what the form
+    shows at first. `{what}` in `press` is "2 letters".
     """
 
     name: str
@@ -107,6 +108,7 @@ class Deed:
     is_final: bool = False  # cannot be taken back: the button says so by its colour
     press: str = ""  # what the confirming button says, when it is not the name of the action
     refused: Callable[[Sequence[Any]], Mapping[Any, str]] = lambda _: {}
+    initial: Callable[[Sequence[Any]], Mapping[str, Any]] = lambda _: {}
 
     def label(self, what: str) -> str:
         """Return what the confirming button says."""
@@ -163,7 +165,7 @@ class AskingAdmin(admin.ModelAdmin[Any]):
         if not ids:
             self.message_user(request, f"There are no {self.nouns[1]} to act on.", messages.WARNING)
             return None
-        form = deed.form(request.POST if is_answer else None)
+        form = deed.form(request.POST if is_answer else None, initial=deed.initial(ids))
         if not is_answer and len(refused := deed.refused(ids)) == len(ids):
             return self._refuse(deed, request, ids, refused)
         if not is_answer or not form.is_valid():

@@ -249,7 +249,7 @@ class SnoozeForm(Console):
 
 
 class NoteForm(Console):
-    """What people should know about a group."""
+    """What people should know about a group, as it is; of several, what is left empty stays as it is."""
 
     note = forms.CharField(
         required=False, max_length=MAX_TEXT, strip=True, widget=forms.Textarea(attrs={"rows": 4})
@@ -263,6 +263,22 @@ class NoteForm(Console):
         validators=[URLValidator(schemes=["http", "https"])],
         help_text="Where it is written what to do about this failure.",
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.leaves_empty = not self.initial
+        if self.leaves_empty:
+            for field in self.fields.values():
+                field.help_text = f"{field.help_text} Left empty, each group keeps its own.".strip()
+
+    def clean(self) -> dict[str, Any]:
+        """Return the fields; None where what is there stays."""
+        cleaned = super().clean() or {}
+        if not self.leaves_empty:
+            return cleaned
+        if not self.errors and not any(cleaned.values()):
+            self.add_error("note", "Write a note, give a runbook, or both.")
+        return {name: value or None for name, value in cleaned.items()}
 
 
 class GroupReasonForm(Console):

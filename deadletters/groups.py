@@ -25,6 +25,8 @@ from deadletters.states import GroupAction, GroupStatus
 
 log = structlog.get_logger(__name__)
 
+NOT_SNOOZED = "it is not snoozed"
+
 _SEEN = """
 INSERT INTO dead_letter_groups AS g
        (fingerprint, stage, error_class, source, normalized_message, first_seen, last_seen, total_count)
@@ -86,7 +88,7 @@ def resolve_group(group_id: int, *, actor: str, reason: str, row_version: int | 
         if refusal := _refusal(group, row_version, allowed, "resolved"):
             return refusal
         if group.open_count:
-            return Result(False, f"{group.open_count} of its letters are still open")
+            return Result(False, open_words(group.open_count))
         _update(group, status=GroupStatus.RESOLVED, snooze_until=None)
         _event(group.pk, GroupAction.RESOLVED, actor, reason)
     return Result(True, "resolved; it opens again when the failure comes back")
@@ -121,17 +123,29 @@ def reopen(group_id: int, *, actor: str, reason: str = "", row_version: int | No
 def snooze(
     group_id: int, *, actor: str, until: datetime | None, reason: str = "", row_version: int | None = None
 ) -> Result:
-    """Let a group ask for no attention until then; None ends a snooze."""
+    """Let a group ask for no attention until then; None ends a snooze, where there is one."""
     if until is not None and until <= timezone.now():
         return Result(False, "that moment is past")
     with transaction.atomic():
         group = _locked(group_id)
         if refusal := _refusal(group, row_version):
             return refusal
+        if until is None and not is_snoozed(group):
+            return Result(False, NOT_SNOOZED)
         _update(group, snooze_until=until)
         when = f"until {until:%Y-%m-%d %H:%M} UTC" if until else "no longer"
         _event(group.pk, GroupAction.SNOOZED, actor, f"{when}: {reason}" if reason else when)
     return Result(True, f"snoozed {when}")
+
+
+def is_snoozed(group: DeadLetterGroup) -> bool:
+    """Say whether a group asks for no attention now."""
+    return group.snooze_until is not None and group.snooze_until > timezone.now()
+
+
+def open_words(count: int) -> str:
+    """Return why a group with so many open letters is not resolved."""
+    return f"{count} of its letters {'are' if count != 1 else 'is'} still open"
 
 
 def assign(group_id: int, *, actor: str, owner: str, row_version: int | None = None) -> Result:
@@ -146,18 +160,33 @@ def assign(group_id: int, *, actor: str, owner: str, row_version: int | None = N
 
 
 def annotate(
-    group_id: int, *, actor: str, note: str, runbook_url: str = "", row_version: int | None = None
+    group_id: int,
+    *,
+    actor: str,
+    note: str | None = None,
+    runbook_url: str | None = None,
+    row_version: int | None = None,
 ) -> Result:
-    """Replace a group's note and the link to its runbook (http or https)."""
-    url = runbook_url.strip()
+    """Replace a group's note and the link to its runbook (http or https); None leaves what is there."""
+    url = runbook_url.strip()[:500] if runbook_url is not None else None
     if url and not url.startswith(("https://", "http://")):
         return Result(False, "a runbook is linked by an address that begins with https:// or http://")
     with transaction.atomic():
         group = _locked(group_id)
         if refusal := _refusal(group, row_version):
             return refusal
-        _update(group, note=clean(note.strip(), 4000), runbook_url=url[:500])
-        _event(group.pk, GroupAction.ANNOTATED, actor, note)
+        said = clean(note.strip(), 4000) if note is not None else group.note
+        url = url if url is not None else group.runbook_url
+        # The runbook first: a long note is cut.
+        runbook = f"runbook: {group.runbook_url or 'none'} \u2192 {url or 'none'}"
+        words = [
+            *([runbook] if url != group.runbook_url else []),
+            *([f"note: {said or 'none'}"] if said != group.note else []),
+        ]
+        if not words:
+            return Result(False, "it says that already")
+        _update(group, note=said, runbook_url=url)
+        _event(group.pk, GroupAction.ANNOTATED, actor, "; ".join(words))
     return Result(True, "noted")
 
 

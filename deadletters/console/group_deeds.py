@@ -38,10 +38,22 @@ def _snooze(group_id: int, *, actor: str, hours: int, reason: str) -> Result:
 
 def _with_open_letters(ids: Sequence[int]) -> dict[int, str]:
     found = DeadLetterGroup.objects.filter(pk__in=ids, open_count__gt=0)
-    return {
-        pk: f"{count} of its letters {'are' if count != 1 else 'is'} still open"
-        for pk, count in found.values_list("pk", "open_count")
-    }
+    return {pk: groups.open_words(count) for pk, count in found.values_list("pk", "open_count")}
+
+
+def _end_snooze(group_id: int, *, actor: str, reason: str) -> Result:
+    return groups.snooze(group_id, actor=actor, until=None, reason=reason)
+
+
+def _not_snoozed(ids: Sequence[int]) -> dict[int, str]:
+    found = DeadLetterGroup.objects.filter(pk__in=ids)
+    return {group.pk: groups.NOT_SNOOZED for group in found if not groups.is_snoozed(group)}
+
+
+def _noted(ids: Sequence[int]) -> Mapping[str, str]:
+    """Return what is there of one group, nothing of several."""
+    found = DeadLetterGroup.objects.filter(pk__in=ids).values("note", "runbook_url").first()
+    return {**found} if found and len(ids) == 1 else {}
 
 
 ACKNOWLEDGE = Deed(
@@ -95,6 +107,15 @@ SNOOZE = Deed(
     SnoozeForm,
     _each(_snooze),
 )
+END_SNOOZE = Deed(
+    "end_snooze",
+    "End the snooze",
+    "It asks for attention again at once.",
+    "no longer snoozed",
+    GroupReasonForm,
+    _each(_end_snooze),
+    refused=_not_snoozed,
+)
 NOTE = Deed(
     "annotate",
     "Note and runbook",
@@ -102,16 +123,19 @@ NOTE = Deed(
     "annotated",
     NoteForm,
     _each(groups.annotate),
+    initial=_noted,
 )
-DEEDS = (ACKNOWLEDGE, RESOLVE, IGNORE, REOPEN, ASSIGN, SNOOZE, NOTE)
+DEEDS = (ACKNOWLEDGE, RESOLVE, IGNORE, REOPEN, ASSIGN, SNOOZE, END_SNOOZE, NOTE)
 
 
 def deeds_for(group: DeadLetterGroup) -> tuple[Deed, ...]:
-    """Return the actions that make sense in a group's status."""
+    """Return the actions that make sense for a group as it is."""
     unwanted = {
         GroupStatus.OPEN: {REOPEN.name},
         GroupStatus.ACKNOWLEDGED: {ACKNOWLEDGE.name},
         GroupStatus.RESOLVED: {ACKNOWLEDGE.name, RESOLVE.name, SNOOZE.name},
         GroupStatus.IGNORED: {ACKNOWLEDGE.name, IGNORE.name, SNOOZE.name},
     }[GroupStatus(group.status)]
+    if not groups.is_snoozed(group):
+        unwanted |= {END_SNOOZE.name}
     return tuple(deed for deed in DEEDS if deed.name not in unwanted)

@@ -34,6 +34,7 @@ from deadletters.console.letter_deeds import BATCH_OF_GROUPS
 from deadletters.console.letter_page import safe_link
 from deadletters.console.open_first import OpenFirst
 from deadletters.console.sparkline import DAYS, counts_by_day, sentence, sparkline
+from deadletters.groups import is_snoozed
 from deadletters.models import DeadLetter, DeadLetterGroup, DeadLetterGroupDay, DeadLetterGroupEvent
 from deadletters.states import OPEN_LETTER, GroupStatus, LetterStatus
 
@@ -132,6 +133,7 @@ class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, SearchGrammar, KeysetAdmin,
         "reopen",
         "assign",
         "snooze",
+        "end_snooze",
         "annotate",
     )
 
@@ -235,6 +237,12 @@ class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, SearchGrammar, KeysetAdmin,
     def snooze(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
         return self.ask(deeds.SNOOZE, request, queryset)
 
+    @admin.action(description="End the snooze\u2026", permissions=["work"])
+    def end_snooze(
+        self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]
+    ) -> HttpResponseBase | None:
+        return self.ask(deeds.END_SNOOZE, request, queryset)
+
     @admin.action(description="Note and runbook\u2026", permissions=["work"])
     def annotate(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
         return self.ask(deeds.NOTE, request, queryset)
@@ -252,10 +260,6 @@ class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, SearchGrammar, KeysetAdmin,
             **_group_context(row),
         }
         return TemplateResponse(request, "admin/deadletters/deadlettergroup/change_form.html", context)
-
-
-def is_snoozed(group: DeadLetterGroup) -> bool:
-    return group.snooze_until is not None and group.snooze_until > timezone.now()
 
 
 def days_of(group_ids: Sequence[int]) -> dict[int, list[int]]:

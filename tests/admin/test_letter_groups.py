@@ -211,7 +211,7 @@ def test_only_the_groups_that_can_be_resolved_are_and_the_question_says_which_ar
     assert "Left alone: 1 group, 1 of its letters is still open." in question.content.decode()
     response = answer(ann, question, reason="over")
     assert messages_of(response) == [
-        "1 resolved, 1 skipped: 1 of its letters are still open. Show these 2 groups."
+        "1 resolved, 1 skipped: 1 of its letters is still open. Show these 2 groups."
     ]
     statuses = dict(DeadLetterGroup.objects.values_list("pk", "status"))
     assert statuses == {group.pk: "open", over.pk: "resolved"}
@@ -233,6 +233,48 @@ def test_assign_snooze_and_note(ann: Client, group: DeadLetterGroup) -> None:
     assert timedelta(hours=23) < until - timezone.now() < timedelta(hours=25)
     noted = decide(ann, "annotate", group, note="call the vendor", runbook_url="https://r.example.com")
     assert (noted.note, noted.runbook_url) == ("call the vendor", "https://r.example.com")
+
+
+def test_a_snooze_is_ended_from_the_page_and_from_the_list(ann: Client, group: DeadLetterGroup) -> None:
+    address = f"{LIST}{group.pk}/change/"
+    assert "End the snooze" not in ann.get(address).content.decode()
+    refused = messages_of(ask(ann, "end_snooze", [group.pk]))
+    assert refused == ["End the snooze is not possible now: it is not snoozed."]
+    groups.snooze(group.pk, actor="ann", until=timezone.now() + timedelta(hours=1))
+    assert "End the snooze" in ann.get(address).content.decode()
+    body = {"action": "end_snooze", "_selected_action": [group.pk]}
+    question = ann.post(f"{LIST}?q=is:snoozed", body, follow=True)
+    assert messages_of(answer(ann, question, reason="the vendor is back")) == ["1 no longer snoozed."]
+    assert listed(ann) == [group.pk]
+
+
+def test_the_note_of_one_group_is_there_to_be_changed(ann: Client, group: DeadLetterGroup) -> None:
+    groups.annotate(group.pk, actor="bob", note="call the vendor", runbook_url="https://r.example.com")
+    question = ask(ann, "annotate", [group.pk])
+    assert question.context["form"].initial == {
+        "note": "call the vendor",
+        "runbook_url": "https://r.example.com",
+    }
+    assert "Left empty" not in question.content.decode()
+    noted = decide(ann, "annotate", group, note="", runbook_url="https://r.example.com")
+    assert (noted.note, noted.runbook_url) == ("", "https://r.example.com")
+
+
+def test_what_is_left_empty_for_several_groups_stays(ann: Client, group: DeadLetterGroup) -> None:
+    other = factories.DeadLetterFactory(error_class="NOT_FOUND").group
+    for one in (group, other):
+        groups.annotate(one.pk, actor="bob", note=f"note {one.pk}", runbook_url="https://old.example.com")
+    question = ask(ann, "annotate", [group.pk, other.pk])
+    assert "Left empty, each group keeps its own." in question.content.decode()
+    assert "Write a note, give a runbook" in answer(ann, question).content.decode()
+    # One of them is changed meanwhile: what is left empty for the other stays all the same.
+    groups.assign(other.pk, actor="bob", owner="bob")
+    answer(ann, question, runbook_url="https://new.example.com")
+    found = dict(DeadLetterGroup.objects.values_list("note", "runbook_url"))
+    assert found == {
+        f"note {group.pk}": "https://new.example.com",
+        f"note {other.pk}": "https://old.example.com",
+    }
 
 
 @pytest.mark.parametrize(

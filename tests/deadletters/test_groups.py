@@ -72,7 +72,7 @@ def test_what_recurrence_does(fail: Fail, status: GroupStatus, afterwards: Group
 def test_a_group_with_open_letters_is_not_resolved(fail: Fail) -> None:
     letter = fail()
     refused = groups.resolve_group(letter.group_id, actor="ann", reason="OPS-1")
-    assert (refused.ok, refused.message) == (False, "1 of its letters are still open")
+    assert (refused.ok, refused.message) == (False, "1 of its letters is still open")
     workflow.discard(letter.pk, actor="ann", reason="OPS-1")
     assert groups.resolve_group(letter.group_id, actor="ann", reason="OPS-1").ok
 
@@ -102,6 +102,35 @@ def test_operators_decide_about_groups_and_each_word_is_kept() -> None:
     assert [event.action for event in group.events.all()] == [
         "acknowledged", "snoozed", "assigned", "annotated", "ignored", "reopened"
     ]  # fmt: skip
+
+
+def test_a_snooze_is_ended_where_there_is_one() -> None:
+    group = factories.DeadLetterGroupFactory()
+    assert groups.snooze(group.pk, actor="ann", until=None).message == "it is not snoozed"
+    groups.snooze(group.pk, actor="ann", until=timezone.now() + timedelta(hours=1), reason="night")
+    assert groups.snooze(group.pk, actor="bob", until=None, reason="morning").ok
+    group.refresh_from_db()
+    assert group.snooze_until is None
+    assert [event.reason for event in group.events.order_by("id")][1:] == ["no longer: morning"]
+
+
+def test_what_is_noted_of_a_group_is_kept_in_its_history_and_what_is_not_given_stays() -> None:
+    group = factories.DeadLetterGroupFactory()
+    old, new = "https://wiki/old", "https://wiki/new"
+    for given in (
+        {"note": "call bob", "runbook_url": old},
+        {"runbook_url": new},
+        {"note": "call carol"},
+        {"note": "", "runbook_url": ""},
+    ):
+        assert groups.annotate(group.pk, actor="ann", **given).ok
+    assert not groups.annotate(group.pk, actor="ann", note="").ok
+    assert [event.reason for event in group.events.order_by("id")] == [
+        f"runbook: none \u2192 {old}; note: call bob",
+        f"runbook: {old} \u2192 {new}",
+        "note: call carol",
+        f"runbook: {new} \u2192 none; note: none",
+    ]
 
 
 def test_an_occurrence_is_no_change_of_what_an_operator_looks_at(fail: Fail) -> None:

@@ -159,6 +159,7 @@ ACTIONS = {
             "reopen",
             "assign",
             "snooze",
+            "end_snooze",
             "annotate",
         )
     },
