@@ -418,10 +418,15 @@ def test_a_reader_sees_letters_but_may_not_act(client: Client, letter: DeadLette
     text = page(client, letter)
     assert "takes the permission" in text
     assert '<form method="post" action="/admin/deadletters' not in text
+    assert f"/{letter.pk}/discard/" not in text
     assert step(client, letter, "triage", category="data").status_code == 403
     assert step(client, letter, "discard", reason="mine").status_code == 403
     ask(client, "discard", [letter.pk])
     assert status_of(letter) == "new"
+
+
+def test_who_may_act_is_led_to_the_discard(ann: Client, letter: DeadLetter) -> None:
+    assert f"/{letter.pk}/discard/" in page(ann, letter)
 
 
 def test_reading_never_acts(ann: Client, letter: DeadLetter) -> None:
