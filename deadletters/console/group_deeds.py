@@ -50,10 +50,10 @@ def _not_snoozed(ids: Sequence[int]) -> dict[int, str]:
     return {group.pk: groups.NOT_SNOOZED for group in found if not groups.is_snoozed(group)}
 
 
-def _noted(ids: Sequence[int]) -> Mapping[str, str]:
+def _noted(ids: Sequence[int]) -> Mapping[str, Any]:
     """Return what is there of one group, nothing of several."""
     found = DeadLetterGroup.objects.filter(pk__in=ids).values("note", "runbook_url").first()
-    return {**found} if found and len(ids) == 1 else {}
+    return found if found and len(ids) == 1 else {}
 
 
 ACKNOWLEDGE = Deed(

@@ -7,11 +7,13 @@ log in (anonymous, or not staff) or refused. A new address fails here until it h
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
 
 from deadletters import workflow
 from deadletters.models import DeadLetterGroup
@@ -275,6 +277,10 @@ def test_admin_actions(table: str, action: str, world: World, people: People) ->
         DeadLetterGroup.objects.update(open_count=0)  # with open letters nobody is asked
     if (table, action) == ("deadletters_deadletter", "reopen"):
         workflow.discard(world.ids[table], actor="ann", reason="by mistake")  # of open ones nobody is asked
+        address += "?by=all"
+    if (table, action) == ("deadletters_deadlettergroup", "end_snooze"):
+        until = timezone.now() + timedelta(hours=1)
+        DeadLetterGroup.objects.update(snooze_until=until)  # of others nobody is asked
         address += "?by=all"
     for letter, client in people.clients.items():
         ApiKey.objects.filter(pk=world.ids["reviews_apikey"]).update(revoked_at=None)
