@@ -21,6 +21,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpRespons
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
+from criticizer import reauth
 from criticizer.cells import fill
 from criticizer.search import MAX_CHARACTERS
 
@@ -241,8 +242,16 @@ class AskingAdmin(admin.ModelAdmin[Any]):
             "filter": self.describe_filter(request) if across else "",
             "selection": signing.dumps([seen, *ids], salt=self._salt, compress=True),
             "back": request.get_full_path(),
+            **self._password_first(request, ids),
         }
         return TemplateResponse(request, self.confirm_template, context)
+
+    def _password_first(self, request: HttpRequest, ids: Sequence[Any]) -> dict[str, Any]:
+        """Say whether the answer would be turned away, and lead back to the list of the same rows."""
+        is_named = not is_everything(request) and len(_named(ids)) == len(ids)
+        back = (self.address_of_set(ids) if is_named else "") or request.get_full_path()
+        view = f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"
+        return reauth.asking(request, view, back)
 
 
 def linked(text: str, address: str, link: str) -> SafeString | str:
@@ -252,11 +261,17 @@ def linked(text: str, address: str, link: str) -> SafeString | str:
 
 def way_to(ids: Sequence[Any], noun: str, address_of_set: Callable[[Sequence[Any]], str]) -> tuple[str, str]:
     """Return where the list shows rows, or as many of them as a search can name, and what the link says."""
+    shown = _named(ids)
+    which = "these" if len(shown) == len(ids) else "the first"
+    return address_of_set(shown), f"Show {which} {len(shown)} {noun}"
+
+
+def _named(ids: Sequence[Any]) -> Sequence[Any]:
+    """Return the first of the rows, as many as a search can name."""
     shown = ids[:MAX_NAMED]
     while len(",".join(map(str, shown))) > MAX_CHARACTERS - _ROOM_FOR_THE_KEY:
         shown = shown[:-1]
-    which = "these" if len(shown) == len(ids) else "the first"
-    return address_of_set(shown), f"Show {which} {len(shown)} {noun}"
+    return shown
 
 
 def is_everything(request: HttpRequest) -> bool:

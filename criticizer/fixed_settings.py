@@ -117,8 +117,17 @@ REAUTH_VIEWS = {
     "admin:auth_user_password_change": "any",
     "admin:reviews_reviewjob_accept_late": "any",
     "admin:reviews_artifact_content": "any",
-    # Lists with actions: replay, discard, revoke, force, decide.
-    "admin:deadletters_deadletter_changelist": "post",
+    # Lists whose actions ask first: replay, discard, resolve, ignore, force, decide, lift.
+    **{
+        f"admin:{table}_changelist": "answer"
+        for table in (
+            "deadletters_deadletter",
+            "deadletters_deadlettergroup",
+            "notifications_delivery",
+            "notifications_suppression",
+            "criticizer_circuit",
+        )
+    },
     "admin:deadletters_deadletter_change": "post",
     "admin:deadletters_deadletter_replay": "post",
     "admin:deadletters_deadletter_discard": "any",
@@ -129,9 +138,6 @@ REAUTH_VIEWS = {
     "admin:deadletters_replaybatch_resume": "any",
     "admin:deadletters_replaybatch_cancel": "any",
     "admin:reviews_apikey_changelist": "post",
-    "admin:notifications_delivery_changelist": "post",
-    "admin:criticizer_circuit_changelist": "post",
-    "admin:notifications_suppression_changelist": "post",
     "admin:criticizer_circuit_change": "post",
     "admin:auth_user_changelist": "post",
     "admin:auth_group_changelist": "post",

@@ -1,7 +1,8 @@
 """The password is asked for again before dangerous actions, when it was given long ago.
 
 Which views are dangerous is one table, `settings.REAUTH_VIEWS`: the view's name, and whether
-the page itself asks ("any") or only sending it does ("post": lists that many people read).
+the page itself asks ("any"), sending it does ("post": pages that many people read), or sending the
+answer to its question does ("answer": lists whose actions ask first, see `criticizer.asking`).
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 import structlog
 from django import forms
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth import authenticate
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.signals import user_logged_in
@@ -32,7 +33,10 @@ log = structlog.get_logger(__name__)
 
 MAX_AGE_SECONDS = 15 * 60
 _KEY = "password_at"
+_TURNED_AWAY = "turned_away_from"
 _SAFE = {"GET", "HEAD", "OPTIONS"}
+# What only the answer to a list's question carries: the rows of the question, or that it was one.
+_ANSWERS = ("selection", "confirmed")
 
 
 class PasswordForm(forms.Form):
@@ -47,6 +51,21 @@ def is_recent(request: HttpRequest) -> bool:
     """Say whether this session's user gave the password in the last 15 minutes."""
     given = request.session.get(_KEY)
     return isinstance(given, (int, float)) and 0 <= time.time() - given <= MAX_AGE_SECONDS
+
+
+def asking(request: HttpRequest, view: str, back: str) -> dict[str, Any]:
+    """Return what a page has to know that shows a notice rather than a form which `view` would turn away.
+
+    `needs_password`, and `reauth_address`: the way through the password to the page `back`.
+    """
+    return {
+        "needs_password": view in settings.REAUTH_VIEWS and not is_recent(request),
+        "reauth_address": _way_through(back),
+    }
+
+
+def _way_through(target: str) -> str:
+    return reverse("reauth", query={"next": target})
 
 
 def note_password(request: HttpRequest) -> None:
@@ -77,12 +96,21 @@ class ReauthMiddleware:
     ) -> HttpResponse | None:
         match = request.resolver_match
         when = settings.REAUTH_VIEWS.get(match.view_name) if match else None
-        if when is None or (when == "post" and request.method in _SAFE):
+        if when is None or not _is_dangerous(request, when):
             return None
         if not request.user.is_authenticated or is_recent(request):
             return None
-        query = urlencode({"next": request.get_full_path()})
-        return HttpResponseRedirect(f"{reverse('reauth')}?{query}")
+        if request.method not in _SAFE:
+            request.session[_TURNED_AWAY] = request.get_full_path()
+        return HttpResponseRedirect(_way_through(request.get_full_path()))
+
+
+def _is_dangerous(request: HttpRequest, when: str) -> bool:
+    if when == "any":
+        return True
+    if request.method in _SAFE:
+        return False
+    return when != "answer" or any(name in request.POST for name in _ANSWERS)
 
 
 @sensitive_post_parameters("password")
@@ -99,6 +127,9 @@ def confirm_password(request: HttpRequest) -> HttpResponse:
         if found is not None and found.pk == request.user.pk:
             request.session.cycle_key()
             note_password(request)
+            if request.session.pop(_TURNED_AWAY, "") == target:
+                text = "Your password was asked for first, and nothing was done. Do it again."
+                messages.warning(request, text)
             return HttpResponseRedirect(target)
         form.add_error("password", "That is not the password of this account.")
         SecurityEvent.objects.create(

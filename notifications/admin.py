@@ -13,6 +13,7 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
+from criticizer import reauth
 from criticizer.admin import ReadOnlyAdmin, state_column, titled
 from criticizer.cells import fill
 from criticizer.keyset import KeysetAdmin
@@ -130,5 +131,6 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "rows": rows,
             "shared": [(row, told_with[row.pk]) for row in rows if told_with[row.pk]],
             "skipped": skipped,
+            **reauth.asking(request, "admin:notifications_delivery_changelist", request.get_full_path()),
         }
         return TemplateResponse(request, "admin/notifications/delivery/confirm.html", context)

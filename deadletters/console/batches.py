@@ -23,11 +23,10 @@ from django.utils.dateparse import parse_datetime
 from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
-from criticizer import exports
+from criticizer import exports, reauth
 from criticizer.admin import ReadOnlyAdmin, state_column, titled
 from criticizer.cells import fill
 from criticizer.keyset import KeysetAdmin, Ordering
-from criticizer.reauth import is_recent
 from criticizer.search import SearchGrammar, age, exact
 from deadletters import batches
 from deadletters.console import live
@@ -185,8 +184,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "may_act": self.may_replay(request),
             "form": form or BatchSettingsForm(initial=settings_of(batch)),
             "submit_help": submit_help(batch),
-            "needs_password": not is_recent(request),
-            "reauth_address": f"{reverse('reauth')}?{urlencode({'next': here})}",
+            **reauth.asking(request, "admin:deadletters_replaybatch_submit", here),
             "verdicts": verdict_rows(batch),
             "checked_at": parse_datetime(str(batch.report.get("checked_at", ""))) if batch.report else None,
             "may_check": self.may_replay(request) and batch.status in {_S.DRAFT, _S.AWAITING, _S.PAUSED},

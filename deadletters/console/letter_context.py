@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from django.http import HttpRequest
 from django.urls import reverse
 
+from criticizer import reauth
 from criticizer.admin import named_values
 from criticizer.failures import kind_with_code
-from criticizer.reauth import is_recent
 from deadletters import workflow
 from deadletters.console.edit_page import lineage
 from deadletters.console.letter_page import HELP, STEPS, closed, current, facts_of, kept, steps_of
@@ -64,16 +63,16 @@ def step_context(request: HttpRequest, letter: DeadLetter, step: str, form: Cons
         if form is not None:
             buttons.append({"value": "override", "label": "Override and go on", "skips_form": False})
     here = reverse("admin:deadletters_deadletter_change", args=[letter.pk])
+    view = f"admin:deadletters_deadletter_{step}"
     return {
         "step": step,
         "step_title": STEPS[step],
         "step_help": HELP[step],
-        "step_address": reverse(f"admin:deadletters_deadletter_{step}", args=[letter.pk]),
+        "step_address": reverse(view, args=[letter.pk]),
         "form": form,
         "checks": checks,
         "buttons": buttons,
-        "needs_password": step == "replay" and not is_recent(request),
-        "reauth_address": f"{reverse('reauth')}?{urlencode({'next': here})}",
+        **reauth.asking(request, view, here),
     }
 
 

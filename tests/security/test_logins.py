@@ -192,29 +192,14 @@ def grow_old(client: Client) -> None:
     session.save()
 
 
-def _letter_form(action: str) -> Callable[[], tuple[str, dict[str, Any]]]:
-    def make() -> tuple[str, dict[str, Any]]:
-        letter = factories.DeadLetterFactory()
-        return "/admin/deadletters/deadletter/", {"action": action, "_selected_action": [letter.pk],
-                                                  "confirmed": "yes", "reason": "TICKET-1"}  # fmt: skip
-
-    return make
-
-
 def _revoke() -> tuple[str, dict[str, Any]]:
     key = factories.ApiKeyFactory()
     return "/admin/reviews/apikey/", {"action": "revoke", "_selected_action": [key.pk]}
 
 
-def _force() -> tuple[str, dict[str, Any]]:
-    return "/admin/criticizer/circuit/", {"action": "force_open", "_selected_action": ["llm:openai"]}
-
-
+# The answers to the questions of lists: test_password_again.py.
 DANGEROUS: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
-    "replay": _letter_form("replay_batch"),
-    "discard": _letter_form("discard"),
     "revoke a key": _revoke,
-    "force a circuit": _force,
     "make a key": lambda: ("/admin/reviews/apikey/add/", {"name": "ci", "role": "trigger"}),
     "edit the allow-list": lambda: ("/admin/reviews/allowlistentry/add/", {}),
     "edit a subscription": lambda: ("/admin/reviews/subscription/add/", {}),
@@ -235,9 +220,9 @@ def test_nothing_is_done_while_it_is_asked(security_admin: Client) -> None:
     grow_old(security_admin)
     security_admin.post("/admin/reviews/apikey/add/", {"name": "ci", "role": "operator"})
     assert not ApiKey.objects.exists()
-    address, form = DANGEROUS["discard"]()
+    address, form = DANGEROUS["revoke a key"]()
     security_admin.post(address, form)
-    assert factories.DeadLetter.objects.get().status == "new"
+    assert ApiKey.objects.get().revoked_at is None
 
 
 def test_reading_asks_for_nothing(security_admin: Client) -> None:
