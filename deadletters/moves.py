@@ -233,7 +233,7 @@ def out_of_turn(
     many the state alone is said, so that they can be counted by it.
     """
     reasons = {
-        letter.pk: late_words(LetterStatus(letter.status), allowed)
+        letter.pk: late_words(LetterStatus(letter.status), allowed, letter.state_word)
         for letter in letters
         if letter.status not in allowed
     }
@@ -242,9 +242,9 @@ def out_of_turn(
     return reasons
 
 
-def late_words(status: LetterStatus, allowed: Collection[LetterStatus]) -> str:
-    """Return why a step that wants other states cannot be taken from this one."""
-    now = f"it is {status.label.lower()}"
+def late_words(status: LetterStatus, allowed: Collection[LetterStatus], word: str = "") -> str:
+    """Return why a step that wants other states cannot be taken from this one; `word` is people's for it."""
+    now = f"it is {(word or status.label).lower()}"
     if set(allowed) <= set(CLOSED_LETTER):
         return f"{now}, not {' or '.join(wanted.label.lower() for wanted in allowed)}"
     if any(_ORDER.index(wanted) < _ORDER.index(status) for wanted in allowed):

@@ -60,11 +60,11 @@ def _verdict(batch: ReplayBatch, letter: DeadLetter | None, checks: list[Check])
     if letter is None:
         return "gone", "the letter does not exist any more"
     if letter.status not in OPEN_LETTER:
-        return "closed", f"the letter is {letter.get_status_display().lower()}"
+        return "closed", f"the letter is {letter.state_word.lower()}"
     if letter.status == LetterStatus.REPLAY_PENDING:
         return "in_another_batch", "another batch will replay it"
     if letter.status not in BEFORE_REPLAY:
-        return "at_work", f"the letter is {letter.get_status_display().lower()}"
+        return "at_work", f"the letter is {letter.state_word.lower()}"
     failed = [check for check in checks if not check.ok]
     for check in failed:
         if check.is_hard:

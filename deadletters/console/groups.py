@@ -45,13 +45,17 @@ MAX_STATES_COUNTED = 10_000
 _ATTENTION = Q(status__in=[GroupStatus.OPEN.value, GroupStatus.ACKNOWLEDGED.value]) & (
     Q(snooze_until=None) | Q(snooze_until__lte=Now())
 )
+# Letters that wait for their verification and those that have it need different things.
+_VERIFIED = "verified"
+_SEARCHES = {LetterStatus.VERIFYING.value: "is:unverified", _VERIFIED: "is:verified"}
 # State of letters -> the action that takes them one step on, and what its button says.
 _NEXT = {
-    LetterStatus.NEW: ("triage", "Triage"),
-    LetterStatus.TRIAGED: ("remediate", "Remediate"),
-    LetterStatus.REMEDIATED: ("validate", "Validate"),
-    LetterStatus.VALIDATED: ("replay_batch", "Replay"),
-    LetterStatus.VERIFYING: ("resolve", "Resolve"),
+    LetterStatus.NEW.value: ("triage", "Triage all {}"),
+    LetterStatus.TRIAGED.value: ("remediate", "Remediate all {}"),
+    LetterStatus.REMEDIATED.value: ("validate", "Validate all {}"),
+    LetterStatus.VALIDATED.value: ("replay_batch", "Replay all {}"),
+    LetterStatus.VERIFYING.value: ("verify", "Verify all {} unverified"),
+    _VERIFIED: ("resolve", "Resolve all {} verified"),
 }
 # The newest letter of each group: one look into `dead_letters_in_group` for each.
 _NEWEST = """
@@ -61,8 +65,8 @@ SELECT g.id, l.detail
        SELECT left(detail, 500) AS detail FROM dead_letters
         WHERE group_id = g.id ORDER BY last_failure_at DESC, id DESC LIMIT 1) l"""
 _NOTES = {
-    LetterStatus.REPLAY_PENDING: "A batch replays them in their turn.",
-    LetterStatus.REPLAYING: "Their jobs are at work.",
+    LetterStatus.REPLAY_PENDING.value: "A batch replays them in their turn.",
+    LetterStatus.REPLAYING.value: "Their jobs are at work.",
 }
 
 
@@ -316,21 +320,24 @@ def _group_context(group: DeadLetterGroup) -> dict[str, Any]:
 def _by_state(group: DeadLetterGroup) -> list[dict[str, Any]]:
     """Return how many open letters stand at which step, and what takes them on."""
     rows = DeadLetter.objects.filter(group=group, status__in=OPEN_LETTER).order_by()
-    counted = Counter(rows.values_list("status", flat=True)[:MAX_STATES_COUNTED])
+    counted = Counter(
+        _VERIFIED if status == LetterStatus.VERIFYING and verified_at else status
+        for status, verified_at in rows.values_list("status", "verified_at")[:MAX_STATES_COUNTED]
+    )
     found = []
-    for status in OPEN_LETTER:
-        if not (count := counted.get(status.value, 0)):
+    for state, label in [*((status.value, status.label) for status in OPEN_LETTER), (_VERIFIED, "Verified")]:
+        if not (count := counted.get(state, 0)):
             continue
-        action, verb = _NEXT.get(status, ("", ""))
+        action, button = _NEXT.get(state, ("", ""))
         found.append(
             {
-                "state": status.value,
-                "label": status.label,
+                "state": state,
+                "label": label,
                 "count": count,
-                "query": letters_address(f"group:{group.pk} state:{status.value}"),
+                "query": letters_address(f"group:{group.pk} {_SEARCHES.get(state, f'state:{state}')}"),
                 "action": action,
-                "button": f"{verb} all {count}",
-                "note": _NOTES.get(status, ""),
+                "button": button.format(count),
+                "note": _NOTES.get(state, ""),
             }
         )
     return found

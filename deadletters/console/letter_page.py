@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
+from criticizer.cells import chip
 from deadletters.models import DeadLetter
 from deadletters.retention import batch_in_hand
 from deadletters.states import CLOSED_LETTER, IN_WORK, OPEN_LETTER, EditStatus, LetterStatus
@@ -100,10 +102,15 @@ class Kept:
     is_soon: bool = False
 
 
+def letter_chip(letter: DeadLetter) -> SafeString:
+    """Return how far a letter is: the same word and look wherever letters are shown."""
+    return chip("verified" if letter.is_verified else letter.status, letter.state_word)
+
+
 def current(letter: DeadLetter) -> str:
     """Return the step a letter has come to; empty when it is closed."""
     name = _NOW.get(letter.status, "")
-    return "resolve" if name == "verify" and letter.verified_at is not None else name
+    return "resolve" if letter.is_verified else name
 
 
 def awaited(letter: DeadLetter) -> str:

@@ -22,7 +22,7 @@ from django.urls import path, reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
-from criticizer.admin import ReadOnlyAdmin, state_column
+from criticizer.admin import ReadOnlyAdmin
 from criticizer.asking import is_everything, linked
 from criticizer.cells import chip, fill
 from criticizer.failures import ErrorClass, Severity
@@ -35,18 +35,9 @@ from deadletters.console.archived import address_of_letter
 from deadletters.console.asking import PageAdmin, TimelineAdmin, address_of_letters, sentence
 from deadletters.console.edit_request import EditRequests
 from deadletters.console.letter_context import events_context, form_of, letter_context, step_context
-from deadletters.console.letter_page import (
-    AT_WORK,
-    STEPS,
-    awaited,
-    redone,
-)
+from deadletters.console.letter_page import AT_WORK, STEPS, awaited, letter_chip, redone
 from deadletters.console.open_first import LETTERS, LetterChangeList
-from deadletters.forms import (
-    Console,
-    ReasonForm,
-    RowVersion,
-)
+from deadletters.forms import Console, ReasonForm, RowVersion
 from deadletters.models import DeadLetter, DeadLetterEvent
 from deadletters.states import BEFORE_REPLAY, OPEN_LETTER, Category, LetterStatus
 
@@ -73,7 +64,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
     list_select_related = ("job",)
     list_only = (
         "error_class", "code", "detail", "stage", "status", "severity", "is_escalated",
-        "failed_replay_count", "last_failure_at", "job__changelist_id", "job__review_version",
+        "failed_replay_count", "last_failure_at", "verified_at", "job__changelist_id", "job__review_version",
     )  # fmt: skip
     orderings = {
         "open": Ordering("Open, latest first", ("-last_failure_at", "-id"), Q(status__in=_OPEN)),
@@ -93,17 +84,23 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
         "age": age("last_failure_at", "How long ago it failed last"),
         "replays": number("failed_replay_count", "How often a replay failed", example=">0"),
         "is": flags(
-            {"open": Q(status__in=_OPEN), "escalated": Q(is_escalated=True)}, "Open ones; escalated ones"
+            {
+                "open": Q(status__in=_OPEN),
+                "escalated": Q(is_escalated=True),
+                "unverified": Q(status=LetterStatus.VERIFYING, verified_at=None),
+                "verified": Q(status=LetterStatus.VERIFYING, verified_at__isnull=False),
+            },
+            "Open ones; escalated ones; replayed ones to be verified; verified ones to be resolved",
         ),
     }
     search_words = LETTERS
     starting_views = {
         "Not looked at yet": "q=state%3Anew",
         "Escalated": "q=is%3Aescalated",
-        "To be verified": "q=state%3Averifying",
+        "To be verified": "q=is%3Aunverified",
+        "To be resolved": "q=is%3Averified",
     }
     actions = ("triage", "remediate", "validate", "replay_batch", "verify", "resolve", "discard", "reopen")
-    state = state_column("status")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return LetterChangeList
@@ -123,6 +120,10 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
     @admin.display(description="review")
     def changelist(self, letter: DeadLetter) -> SafeString:
         return fill('<span class="path">{}</span>', str(letter.job)[:80])
+
+    @admin.display(description="state", ordering="status")
+    def state(self, letter: DeadLetter) -> SafeString:
+        return letter_chip(letter)
 
     @admin.display(description="severity")
     def severity_word(self, letter: DeadLetter) -> SafeString:
@@ -258,7 +259,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
         letter = DeadLetter.objects.select_related("job").filter(pk=letter_id).first()
         if letter is None or letter.status not in BEFORE_REPLAY:
             if letter is not None:
-                text = f"Nothing was done: the letter is {letter.get_status_display().lower()}."
+                text = f"Nothing was done: the letter is {letter.state_word.lower()}."
                 self.message_user(request, text, messages.WARNING)
             return HttpResponseRedirect(self.address_of(letter_id))
         form = ReasonForm(request.POST or None)

@@ -243,6 +243,16 @@ class DeadLetter(models.Model):
         return self.status in OPEN_LETTER
 
     @property
+    def is_verified(self) -> bool:
+        """Say whether its effect was found and only its resolution is missing."""
+        return self.status == LetterStatus.VERIFYING and self.verified_at is not None
+
+    @property
+    def state_word(self) -> str:
+        """Return the word for how far it is: "Verified" where nothing is left to be verified."""
+        return "Verified" if self.is_verified else self.get_status_display()
+
+    @property
     def last_stack(self) -> str:
         return self._payload.last_stack
 

@@ -7,8 +7,10 @@ from typing import Any
 from django import template
 
 from criticizer import sql
+from deadletters.console import letter_page
 
 register = template.Library()
+register.filter("letter_chip", letter_page.letter_chip)
 
 _WAITING = """
 SELECT (SELECT count(*) FROM replay_batches WHERE status = 'awaiting') AS batches,

@@ -255,6 +255,27 @@ def test_a_verified_letter_asks_for_its_resolution(ann: Client) -> None:
     assert "Now: Resolve" in page(ann, letter)
 
 
+def test_letters_to_be_verified_and_letters_to_be_resolved_are_told_apart(ann: Client) -> None:
+    waiting = make_letter(status="verifying")
+    verified = make_letter(status="verifying", verified_by="ann", verified_at=timezone.now())
+    make_letter()
+    make_letter(status="resolved")
+    desk = ann.get(LIST).context["cl"].model_admin
+    found = {}
+    for title in ("To be verified", "To be resolved"):
+        response = ann.get(f"{LIST}?{desk.starting_views[title]}")
+        chips = re.findall(r'data-state="(verif[a-z]+)">([A-Za-z ]+)<', response.content.decode())
+        found[title] = ([row.pk for row in response.context["cl"].result_list], chips)
+    assert found == {
+        "To be verified": ([waiting.pk], [("verifying", "To be verified")]),
+        "To be resolved": ([verified.pk], [("verified", "Verified")]),
+    }
+    assert "The letter is verified." in page(ann, verified)
+    assert '<span class="state" data-state="verified">Verified</span>' in page(ann, verified)
+    assert '<span class="state" data-state="verifying">To be verified</span>' in page(ann, waiting)
+    assert "it is verified already" in messages_of(step(ann, verified, "triage", category="data"))[0]
+
+
 def test_the_history_is_paged(ann: Client, letter: DeadLetter) -> None:
     for number in range(120):
         factories.DeadLetterEventFactory(letter=letter, reason=f"event {number:03d}")

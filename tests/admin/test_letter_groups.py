@@ -354,3 +354,18 @@ def test_a_group_that_is_gone_leads_back(ann: Client) -> None:
 
 def test_a_group_is_not_edited_by_hand(ann: Client, group: DeadLetterGroup) -> None:
     assert ann.post(f"{LIST}{group.pk}/change/", {"status": "ignored"}).status_code == 403
+
+
+def test_verified_letters_are_resolved_and_the_others_verified(ann: Client, group: DeadLetterGroup) -> None:
+    given = {"error_class": "AUTH_DENIED", "stage": "llm", "status": "verifying"}
+    waiting = [factories.DeadLetterFactory(**given) for _ in range(2)]
+    verified = factories.DeadLetterFactory(**given, verified_by="bob", verified_at=timezone.now())
+    text = ann.get(f"{LIST}{group.pk}/change/").content.decode()
+    rows = {row["button"]: row for row in ann.get(f"{LIST}{group.pk}/change/").context["by_state"]}
+    assert list(rows) == ["Triage all 1", "Verify all 2 unverified", "Resolve all 1 verified"]
+    meant = {"verify": {letter.pk for letter in waiting}, "resolve": {verified.pk}}
+    for row in list(rows.values())[1:]:
+        form = {"action": row["action"], "_selected_action": "0", "select_across": "1"}
+        question = ann.post(f"/admin/deadletters/deadletter/?{row['query']}", form)
+        assert {letter.pk for letter in question.context["rows"]} == meant[row["action"]]
+    assert text.count('data-state="verified">Verified<') == 2  # the row of the state, and the letter
