@@ -13,6 +13,7 @@ import structlog
 from django.conf import settings
 from django.db.models import F
 
+from criticizer.failures import Severity
 from deadletters import alerts, groups, moves
 from deadletters.fingerprint import Fingerprint, fingerprint
 from deadletters.models import DeadLetter, DeadLetterPayload
@@ -29,7 +30,8 @@ def open_letter(draft: LetterDraft) -> int:
 
     A letter whose replay got past its stage waits for its verification, and the new failure gets a
     letter of its own. One that failed before it got there goes on as the letter of the stage that
-    failed. The same non-retryable class as before escalates. Returns the letter's id.
+    failed. The same non-retryable class as before escalates; operators are told of it, and of what is
+    critical (8.1, last row), once a day. Returns the letter's id.
     """
     ours = _fingerprint(draft)
     existing = _existing(draft)  # letters are locked before groups, here as everywhere
@@ -41,9 +43,13 @@ def open_letter(draft: LetterDraft) -> int:
         at=draft.last_failure_at,
     )
     if existing is None:
-        return _create(draft, group_id)
-    _bring_back(existing, draft, group_id, ours)
-    return int(existing.pk)
+        letter_id = _create(draft, group_id)
+    else:
+        letter_id = int(existing.pk)
+        _bring_back(existing, draft, group_id, ours)
+    if draft.severity == Severity.CRITICAL and groups.asks_for_attention(group_id):
+        _tell("critical", f"{draft.error_class} in {draft.stage}: a critical failure", letter_id, draft, ours)
+    return letter_id
 
 
 def await_verification(job_id: int) -> None:
@@ -164,10 +170,15 @@ def _escalate(letter: DeadLetter, draft: LetterDraft, ours: Fingerprint) -> None
     reason = f"{draft.error_class} again after a replay: for engineering review"
     moves.note(letter.pk, LetterAction.ESCALATED, SYSTEM, reason)
     log.error("dead_letter_escalated", letter=letter.pk, job=draft.job_id, error_class=draft.error_class)
+    title = f"{draft.error_class} in {draft.stage} failed again after a replay"
+    _tell("escalated", title, int(letter.pk), draft, ours)
+
+
+def _tell(kind: str, title: str, letter_id: int, draft: LetterDraft, ours: Fingerprint) -> None:
     alerts.tell(
-        "escalated",
-        key=f"escalated:{ours.id}:{draft.last_failure_at:%Y-%m-%d}",
-        title=f"{draft.error_class} in {draft.stage} failed again after a replay",
-        text=f"Letter {letter.pk}: {draft.detail}",
-        path=f"/admin/deadletters/deadletter/{letter.pk}/change/",
+        kind,
+        key=f"{kind}:{ours.id}:{draft.last_failure_at:%Y-%m-%d}",
+        title=title,
+        text=f"Letter {letter_id}: {draft.detail}",
+        path=f"/admin/deadletters/deadletter/{letter_id}/change/",
     )

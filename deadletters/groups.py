@@ -14,10 +14,13 @@ from datetime import datetime
 
 import structlog
 from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from criticizer import sql
 from criticizer.redaction import clean
+from deadletters import alerts
 from deadletters.fingerprint import Fingerprint
 from deadletters.models import MIN_WORDS, DeadLetterGroup, DeadLetterGroupEvent
 from deadletters.results import SYSTEM, Result
@@ -25,6 +28,10 @@ from deadletters.states import GroupAction, GroupStatus
 
 log = structlog.get_logger(__name__)
 
+# Groups that operators want to hear of: who is snoozed asks for nothing until then.
+ATTENTION = Q(status__in=[GroupStatus.OPEN.value, GroupStatus.ACKNOWLEDGED.value]) & (
+    Q(snooze_until=None) | Q(snooze_until__lte=Now())
+)
 NOT_SNOOZED = "it is not snoozed"
 
 _SEEN = """
@@ -44,7 +51,8 @@ ON CONFLICT (group_id, day) DO UPDATE SET count = d.count + 1"""
 def occurred(fingerprint: Fingerprint, *, stage: str, error_class: str, source: str, at: datetime) -> int:
     """Count one failure, in the transaction of its letter; return the group's id.
 
-    A resolved group whose failure comes back is open again; an ignored one stays ignored.
+    A resolved group whose failure comes back is open again, and the operators are told once a day;
+    an ignored one stays ignored.
     """
     seen = sql.row(
         _SEEN,
@@ -64,7 +72,19 @@ def occurred(fingerprint: Fingerprint, *, stage: str, error_class: str, source: 
         DeadLetterGroup.objects.filter(pk=group_id).update(status=GroupStatus.OPEN, snooze_until=None)
         _event(group_id, GroupAction.REOPENED, SYSTEM, "the failure came back")
         log.warning("failure_group_reopened", group=group_id, error_class=error_class)
+        alerts.tell(
+            "reopened",
+            key=f"reopened:{group_id}:{at:%Y-%m-%d}",
+            title=f"{error_class} in {stage} came back after its group was resolved",
+            text=f"Group {group_id}: {fingerprint.message}",
+            path=f"/admin/deadletters/deadlettergroup/{group_id}/change/",
+        )
     return group_id
+
+
+def asks_for_attention(group_id: int) -> bool:
+    """Say whether operators want to hear of a group: it is open, and neither ignored nor snoozed."""
+    return DeadLetterGroup.objects.filter(ATTENTION, pk=group_id).exists()
 
 
 def acknowledge(group_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:

@@ -15,7 +15,8 @@ from django.db import models
 
 
 class LetterStatus(models.TextChoices):
-    # the commit that ended the job; a replay that failed again; an effect is missing; reopened
+    # the commit that ended the job; a replay that failed again; its effect is missing and the job
+    # failed later; reopened
     NEW = "new", "New"
     TRIAGED = "triaged", "Triaged"  # an operator said what kind of failure it is
     REMEDIATED = "remediated", "Remediated"  # something was done, with evidence; a validation went stale
@@ -35,6 +36,8 @@ CLOSED_LETTER = (_L.RESOLVED, _L.DISCARDED)
 IN_WORK = tuple(status for status in OPEN_LETTER if status is not _L.NEW)
 # What an operator or a batch can still take up, in the order of the steps.
 BEFORE_REPLAY = (_L.NEW, _L.TRIAGED, _L.REMEDIATED, _L.VALIDATED)
+# What an operator can give up: no batch and no job is at it.
+DISCARDABLE = (*BEFORE_REPLAY, _L.VERIFYING)
 
 LETTER_TRANSITIONS: tuple[tuple[LetterStatus, LetterStatus], ...] = (
     (_L.NEW, _L.TRIAGED),
@@ -51,9 +54,9 @@ LETTER_TRANSITIONS: tuple[tuple[LetterStatus, LetterStatus], ...] = (
     (_L.VALIDATED, _L.REMEDIATED),  # remediated again, or the validation is stale
     (_L.REPLAY_PENDING, _L.VALIDATED),  # its batch stopped or was cancelled
     (_L.REPLAYING, _L.NEW),  # failed again
-    (_L.VERIFYING, _L.NEW),  # the effect is missing
+    (_L.VERIFYING, _L.NEW),  # the effect is missing, and the job is dead-lettered: a replay can work
     # given up
-    *((status, _L.DISCARDED) for status in (*BEFORE_REPLAY, _L.REPLAYING)),
+    *((status, _L.DISCARDED) for status in (*DISCARDABLE, _L.REPLAYING)),
     (_L.DISCARDED, _L.NEW),  # taken back: reopened
 )
 

@@ -16,7 +16,7 @@ from criticizer import dependencies, sql
 from criticizer.failures import Failure
 from criticizer.states import CircuitState
 from deadletters.results import Change, Check, DataField, Failed
-from notifications.states import DOUBTFUL_DELIVERY, EVIDENCE
+from notifications.states import DOUBTFUL_DELIVERY, EVIDENCE, UNSENT_DELIVERY
 from reviews import allowed, config, editing, pipeline, probing
 from reviews.audience import told
 from reviews.failed_dependencies import dependencies_of, why_not_configured
@@ -58,6 +58,8 @@ SELECT j.status,
        jsonb_array_length(j.recipients) AS recipients,
        (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id AND d.status <> 'superseded') AS deliveries,
        (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id AND d.status = 'abandoned') AS abandoned,
+       (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id
+           AND d.status IN {sql.one_of(UNSENT_DELIVERY)}) AS unsettled,
        (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id AND d.status = 'sent'
            AND d.notification_id <> '' AND d.notified_at IS NOT NULL
            AND EXISTS (SELECT FROM delivery_attempts t
@@ -324,7 +326,10 @@ def _told(facts: dict[str, Any]) -> Check:
             return Check("deliveries", True, told.AS_THEY_WISH)
         return Check("deliveries", False, "nobody was told, and there are recipients")
     words = f"{facts['proven']} of {_count(wanted)} with their provider's evidence{given_up}"
-    return Check("deliveries", facts["proven"] == wanted, words)
+    if facts["unsettled"]:
+        words += f", {facts['unsettled']} not settled yet"
+    is_waiting = wanted - facts["proven"] == facts["unsettled"] > 0
+    return Check("deliveries", facts["proven"] == wanted, words, is_waiting=is_waiting)
 
 
 _EFFECT_OF: dict[str, Callable[[dict[str, Any]], Check]] = {

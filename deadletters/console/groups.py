@@ -28,6 +28,7 @@ from criticizer.keyset import KeysetAdmin, Ordering
 from criticizer.models import Circuit
 from criticizer.moments import when
 from criticizer.search import SearchGrammar, Term, age, exact, flags, full_text, number
+from deadletters import groups
 from deadletters.console import group_deeds as deeds
 from deadletters.console.asking import PageAdmin, TimelineAdmin
 from deadletters.console.letter_deeds import BATCH_OF_GROUPS
@@ -41,10 +42,6 @@ from deadletters.states import OPEN_LETTER, GroupStatus, LetterStatus
 LETTERS_SHOWN = 25
 EVENTS_SHOWN = 50
 MAX_STATES_COUNTED = 10_000
-# Who is snoozed asks for nothing until then.
-_ATTENTION = Q(status__in=[GroupStatus.OPEN.value, GroupStatus.ACKNOWLEDGED.value]) & (
-    Q(snooze_until=None) | Q(snooze_until__lte=Now())
-)
 # Letters that wait for their verification and those that have it need different things.
 _VERIFIED = "verified"
 _SEARCHES = {LetterStatus.VERIFYING.value: "is:unverified", _VERIFIED: "is:verified"}
@@ -101,7 +98,7 @@ class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, SearchGrammar, KeysetAdmin,
     none_open = "None needs attention."
     list_display = ("cause", "where", "letters", "days", "seen", "owner_name", "state")
     orderings = {
-        "open": Ordering("Needs attention, latest first", ("-last_seen", "-id"), _ATTENTION),
+        "open": Ordering("Needs attention, latest first", ("-last_seen", "-id"), groups.ATTENTION),
         "all": Ordering("All, latest first", ("-last_seen", "-id")),
     }
     search_keys = {

@@ -16,7 +16,7 @@ from deadletters.console.edit_page import lineage
 from deadletters.console.letter_page import HELP, STEPS, closed, current, facts_of, kept, steps_of
 from deadletters.forms import Console, OverrideForm, RemediateForm, ReplayForm, ResolveForm, TriageForm
 from deadletters.models import DeadLetter
-from deadletters.states import BEFORE_REPLAY, LetterStatus
+from deadletters.states import DISCARDABLE, LetterStatus
 
 MAX_ATTEMPTS_SHOWN = 200
 EVENTS_PER_PAGE = 50
@@ -98,7 +98,7 @@ def letter_context(letter: DeadLetter) -> dict[str, Any]:
     runs = letter.job.stages.filter(stage=letter.stage)
     return {
         "letter": letter,
-        "may_discard": letter.status in BEFORE_REPLAY,
+        "may_discard": letter.status in DISCARDABLE,
         **_reopening(letter),
         "kind": kind_with_code(letter.code),
         "steps": steps_of(letter),

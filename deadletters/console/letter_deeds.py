@@ -152,8 +152,8 @@ RESOLVE = Deed(
 DISCARD = Deed(
     "discard",
     "Discard",
-    "The letters are closed without another try. Their jobs stay dead-lettered and readable. Reopen takes "
-    "this back for as long as the letters are kept.",
+    "The letters are closed without another try. Their jobs stay as they are, and readable. Reopen takes "
+    "this back for as long as the letters are kept and their jobs are dead-lettered.",
     "discarded",
     ReasonForm,
     _discard,

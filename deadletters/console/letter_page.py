@@ -35,7 +35,7 @@ HELP = {
     "replay": "The job goes back to work. The original payload is used again, and it ends as it "
     "should or comes back here.",
     "verify": "The replayed job has ended well. Check that its effect is really there: findings stored, "
-    "each delivery with its provider's evidence.",
+    "each delivery with its provider's evidence. What is missing may arrive later: check again then.",
     "resolve": "Write down how it ended, and close the letter.",
 }
 _NOW: Mapping[str, str] = {
@@ -131,7 +131,13 @@ def steps_of(letter: DeadLetter) -> list[Step]:
     elif now:
         taken = _ORDER.index(now)
     else:
-        times = (letter.triaged_at, letter.remediated_at, letter.validated_at)
+        times = (
+            letter.triaged_at,
+            letter.remediated_at,
+            letter.validated_at,
+            letter.replayed_at,
+            letter.verified_at,
+        )
         taken = sum(time is not None for time in times)
     rest = "later" if now else "ended"
     return [

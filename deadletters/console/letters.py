@@ -39,7 +39,7 @@ from deadletters.console.letter_page import AT_WORK, STEPS, awaited, letter_chip
 from deadletters.console.open_first import LETTERS, LetterChangeList
 from deadletters.forms import Console, ReasonForm, RowVersion
 from deadletters.models import DeadLetter, DeadLetterEvent
-from deadletters.states import BEFORE_REPLAY, OPEN_LETTER, Category, LetterStatus
+from deadletters.states import DISCARDABLE, OPEN_LETTER, Category, LetterStatus
 
 MAX_CHANGES_SHOWN = 10
 _LIVE = ("admin/deadletters/deadletter/_letter.html",)
@@ -257,7 +257,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
         if not self.has_replay_permission(request):
             raise PermissionDenied
         letter = DeadLetter.objects.select_related("job").filter(pk=letter_id).first()
-        if letter is None or letter.status not in BEFORE_REPLAY:
+        if letter is None or letter.status not in DISCARDABLE:
             if letter is not None:
                 text = f"Nothing was done: the letter is {letter.state_word.lower()}."
                 self.message_user(request, text, messages.WARNING)

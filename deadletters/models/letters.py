@@ -101,7 +101,7 @@ class DeadLetter(models.Model):
     is_escalated = models.BooleanField(db_default=False)
     created_at = models.DateTimeField(db_default=Now())
     closed_at = models.DateTimeField(null=True, blank=True)
-    kept_until = models.DateTimeField(null=True, blank=True)  # restored, reopened or let go: stays so long
+    kept_until = models.DateTimeField(null=True, blank=True)  # came back or was let go: stays so long
     row_version = models.IntegerField(db_default=0)
     # A letter whose data was edited lives on as a new generation of it.
     generation = models.IntegerField(db_default=1)

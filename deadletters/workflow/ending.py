@@ -15,7 +15,7 @@ from deadletters.results import (
     Result,
     Tally,
 )
-from deadletters.states import BEFORE_REPLAY, LetterAction, LetterStatus
+from deadletters.states import DISCARDABLE, LetterAction, LetterStatus
 from deadletters.workflow.base import MAX_TEXT, refuse
 
 log = structlog.get_logger(__name__)
@@ -71,14 +71,14 @@ def _unverified(letter: DeadLetter) -> Result | None:
 
 
 def discard(letter_id: int, *, actor: str, reason: str, row_version: int | None = None) -> Result:
-    """Give a letter up that is not being replayed; the job stays dead-lettered and readable.
+    """Give a letter up that is not being replayed; the job stays as it is, and readable.
 
     Raises ValueError without a reason.
     """
     moves.require_reason(reason)
     with transaction.atomic():
         letter = moves.locked(letter_id)
-        if refused := moves.refusal(letter, BEFORE_REPLAY, row_version):
+        if refused := moves.refusal(letter, DISCARDABLE, row_version):
             return refuse(letter, actor, refused)
         moves.move(letter, _S.DISCARDED, LetterAction.DISCARDED, actor, reason)
     return Result(True, "discarded")
@@ -88,5 +88,5 @@ def discard_many(letter_ids: Collection[int], *, actor: str, reason: str) -> Tal
     """Give up the letters of a set that are not being replayed. Raises ValueError without a reason."""
     moves.require_reason(reason)
     return moves.move_many(
-        letter_ids, BEFORE_REPLAY, _S.DISCARDED, LetterAction.DISCARDED, actor, reason, verb="discarded"
+        letter_ids, DISCARDABLE, _S.DISCARDED, LetterAction.DISCARDED, actor, reason, verb="discarded"
     )

@@ -29,8 +29,9 @@ _S = LetterStatus
 def verify(letter_id: int, *, actor: str, row_version: int | None = None) -> Validation:
     """Check the effect of a replay: what the stage stores, and evidence of each delivery.
 
-    A missing effect sends the letter back to the start and tells the operators; one that cannot be
-    there yet leaves it waiting.
+    One that cannot be there yet leaves the letter waiting. One that is missing escalates it, and the
+    operators are told once a round: it goes back to the start where its job is dead-lettered, and
+    stays where nothing could be replayed, for evidence that arrives later or a discard.
     """
     letter = DeadLetter.objects.get(pk=letter_id)
     if refused := moves.refusal(letter, (_S.VERIFYING,), row_version):
@@ -46,13 +47,18 @@ def verify(letter_id: int, *, actor: str, row_version: int | None = None) -> Val
 def _verified(letter: DeadLetter, actor: str, checks: tuple[Check, ...]) -> Validation:
     missing = [check.message for check in checks if not check.ok and not check.is_waiting]
     waiting = [check.message for check in checks if not check.ok and check.is_waiting]
-    found: dict[str, Any] = {"verification": [check.stored() for check in checks]}
+    found: dict[str, Any] = {
+        "verification": [check.stored() for check in checks],
+        "verified_by": "",
+        "verified_at": None,
+    }
     if missing:
         words = "; ".join(missing)
-        moves.move(letter, _S.NEW, LetterAction.NOT_VERIFIED, actor, words, is_escalated=True)
+        to, changes = (_S.NEW, moves.kept_afresh()) if _is_dead(letter) else (_S.VERIFYING, found)
+        moves.move(letter, to, LetterAction.NOT_VERIFIED, actor, words, is_escalated=True, **changes)
         alerts.tell(
             "not_verified",
-            key=f"not-verified:{letter.pk}:{letter.row_version}",
+            key=f"not-verified:{letter.pk}:{letter.replayed_at}",
             title=f"A replay of {letter.stage} succeeded without its effect",
             text=f"Letter {letter.pk}: {words}",
             path=f"/admin/deadletters/deadletter/{letter.pk}/change/",
@@ -68,11 +74,15 @@ def _verified(letter: DeadLetter, actor: str, checks: tuple[Check, ...]) -> Vali
         LetterAction.VERIFIED,
         actor,
         "; ".join(check.message for check in checks),
-        verified_by=actor[:255],
-        verified_at=timezone.now(),
-        **found,
+        **{**found, "verified_by": actor[:255], "verified_at": timezone.now()},
     )
     return Validation(True, "verified: the effect is there", checks)
+
+
+def _is_dead(letter: DeadLetter) -> bool:
+    """Say whether the letter's job is dead-lettered again, so that another round could replay it."""
+    checks = recovery().survey([Failed(letter.job_id, letter.stage)], restart=None)[letter.job_id]
+    return all(check.ok for check in checks if check.name == "job")
 
 
 def verify_many(letter_ids: Collection[int], *, actor: str) -> Tally:

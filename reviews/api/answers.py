@@ -187,7 +187,9 @@ class DeadLetterSerializer(serializers.Serializer[Any]):
     first_failure_at = serializers.DateTimeField(help_text="When the stage first failed.")
     last_failure_at = serializers.DateTimeField(help_text="When it last failed.")
     failed_replay_count = serializers.IntegerField(help_text="Replays that failed again.")
-    is_escalated = serializers.BooleanField(help_text="A replay failed with the same, permanent class.")
+    is_escalated = serializers.BooleanField(
+        help_text="A replay failed with the same, permanent class, or succeeded without its effect."
+    )
     created_at = serializers.DateTimeField(help_text="When the review stopped.")
     closed_at = serializers.DateTimeField(allow_null=True, help_text="When it was closed; null while open.")
     events = LetterEventSerializer(many=True, help_text="Its history, oldest first.")

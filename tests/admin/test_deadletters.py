@@ -220,7 +220,7 @@ def test_a_resolved_letter_says_how_it_ended(ann: Client) -> None:
     text = re.sub("<[^>]*>", "", page(ann, letter))
     assert f"Resolved by {letter.resolved_by}" in text
     assert f": {letter.resolution}" in text
-    assert "before replaying once more" not in text
+    assert "look at the cause first" not in text
 
 
 def test_who_looks_for_a_letter_that_never_was_is_told_so(ann: Client) -> None:
@@ -418,6 +418,17 @@ def test_discarding_asks_first(ann: Client, letter: DeadLetter) -> None:
     assert "Say why first." in step(ann, letter, "discard", reason=" ").content.decode()
     assert messages_of(step(ann, letter, "discard", reason="the branch is gone")) == ["Discarded."]
     assert status_of(letter) == "discarded"
+
+
+def test_a_letter_whose_effect_is_missing_is_checked_again_or_discarded(ann: Client) -> None:
+    letter = make_letter(status="verifying", is_escalated=True)
+    text = page(ann, letter)
+    assert "look at the cause first" in text
+    assert "Check the effect" in text
+    assert f"/{letter.pk}/discard/" in text
+    assert messages_of(step(ann, letter, "discard", reason="told by hand")) == ["Discarded."]
+    steps = ann.get(f"{LIST}{letter.pk}/change/").context["steps"]
+    assert [step.state for step in steps] == ["done"] * 4 + ["ended"] * 2
 
 
 def test_a_replaying_letter_cannot_be_discarded(ann: Client) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
 
+from criticizer.failures import ErrorClass, PermanentFailure, Place
 from deadletters import groups, workflow
-from deadletters.models import DeadLetter, DeadLetterGroup
+from deadletters.models import DeadLetter, DeadLetterGroup, OperatorAlert
 from deadletters.states import GroupStatus, LetterStatus
 from tests import factories
 from tests.deadletters.conftest import Fail, Work, denied
@@ -67,6 +69,74 @@ def test_what_recurrence_does(fail: Fail, status: GroupStatus, afterwards: Group
     group.refresh_from_db()
     assert group.status == afterwards
     assert group.events.filter(action="reopened", actor="criticizer").exists() == (status != afterwards)
+    told = OperatorAlert.objects.filter(kind="reopened", dedup_key__startswith=f"reopened:{group.pk}:")
+    assert told.count() == (status != afterwards)
+
+
+def test_a_failure_that_comes_back_after_its_resolution_is_told_once_a_day(fail: Fail) -> None:
+    secret = "password=Hunter2Hunter2Hunter2"
+    group = fail("1", failure=denied(f"{secret} refused")).group
+    for changelist in ("2", "3"):
+        DeadLetterGroup.objects.update(status=GroupStatus.RESOLVED)
+        fail(changelist, failure=denied(f"{secret} refused"))
+    alert = OperatorAlert.objects.get(kind="reopened")
+    assert alert.title == "AUTH_DENIED in llm came back after its group was resolved"
+    assert alert.text.startswith(f"Group {group.pk}: ")
+    assert "Hunter2" not in alert.text
+    assert alert.path == f"/admin/deadletters/deadlettergroup/{group.pk}/change/"
+
+
+# Raised anew each time: an exception keeps the stack of where it was raised before.
+_DEFECT = (ErrorClass.INTERNAL_BUG, Place.INTERNAL, "unhandled KeyError: api_key=Hunter2Hunter2")
+_MISSING = (ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, "the data directory is full")
+_REFUSED = (ErrorClass.NOT_FOUND, Place.REVIEWER, "no such model")
+
+
+def _critical() -> list[OperatorAlert]:
+    return list(OperatorAlert.objects.filter(kind="critical").order_by("pk"))
+
+
+@pytest.mark.parametrize(("failure", "told"), [(_DEFECT, 1), (_MISSING, 1), (_REFUSED, 0)])
+def test_what_is_critical_is_told_once_a_day(fail: Fail, failure: Any, told: int) -> None:
+    letter = fail("1", failure=PermanentFailure(*failure))
+    fail("2", failure=PermanentFailure(*failure))
+    alerts = _critical()
+    assert len(alerts) == told
+    for alert in alerts:
+        assert alert.title == f"{failure[0]} in llm: a critical failure"
+        assert alert.text == f"Letter {letter.pk}: {letter.detail}"
+        assert "Hunter2" not in alert.text
+        assert alert.path == f"/admin/deadletters/deadletter/{letter.pk}/change/"
+
+
+def test_a_replay_that_meets_something_critical_is_told_of(fail: Fail, work: Work) -> None:
+    from tests import scripted
+
+    letter = fail(failure=PermanentFailure(*_REFUSED))
+    scripted.SCRIPT["llm"].append(PermanentFailure(*_DEFECT))
+    walk_and_replay(letter.pk)
+    work()
+    assert [alert.title for alert in _critical()] == ["INTERNAL_BUG in llm: a critical failure"]
+
+
+@pytest.mark.parametrize(
+    ("group", "told"),
+    [
+        ({"status": GroupStatus.IGNORED}, 0),
+        ({"snooze_until": timezone.now() + timedelta(days=1)}, 0),
+        ({"snooze_until": timezone.now() - timedelta(days=1)}, 1),
+        ({"status": GroupStatus.ACKNOWLEDGED}, 1),
+        ({"status": GroupStatus.RESOLVED}, 1),
+    ],
+)
+def test_nobody_is_told_of_a_critical_failure_that_nobody_wants_to_hear_of(
+    fail: Fail, group: dict[str, Any], told: int
+) -> None:
+    fail("1", failure=PermanentFailure(*_DEFECT))
+    OperatorAlert.objects.all().delete()  # that was yesterday
+    DeadLetterGroup.objects.update(**group)
+    fail("2", failure=PermanentFailure(*_DEFECT))
+    assert len(_critical()) == told
 
 
 def test_a_group_with_open_letters_is_not_resolved(fail: Fail) -> None:
