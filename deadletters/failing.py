@@ -6,7 +6,7 @@ with a new round of the workflow (specification 000, 8.5, last sentence).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -34,7 +34,7 @@ def open_letter(draft: LetterDraft) -> int:
     critical (8.1, last row), once a day. Returns the letter's id.
     """
     ours = _fingerprint(draft)
-    existing = _existing(draft)  # letters are locked before groups, here as everywhere
+    letters = _locked_of(draft.job_id, *OPEN_LETTER)  # locked before groups, here as everywhere
     group_id = groups.occurred(
         ours,
         stage=draft.stage,
@@ -42,6 +42,7 @@ def open_letter(draft: LetterDraft) -> int:
         source=draft.source,
         at=draft.last_failure_at,
     )
+    existing = _existing(letters, draft, group_id)
     if existing is None:
         letter_id = _create(draft, group_id)
     else:
@@ -72,16 +73,15 @@ def _locked_of(job_id: int, *statuses: LetterStatus) -> list[DeadLetter]:
     return list(found.order_by("pk"))
 
 
-def _existing(draft: LetterDraft) -> DeadLetter | None:
-    """Return the open letter that the failure belongs to; settle those that it does not."""
-    letters = _locked_of(draft.job_id, *OPEN_LETTER)
+def _existing(letters: Sequence[DeadLetter], draft: LetterDraft, group_id: int) -> DeadLetter | None:
+    """Return which of a job's open letters the failure belongs to; settle those that it does not."""
     same = next((letter for letter in letters if letter.stage == draft.stage), None)
     for letter in letters:
         if letter.status != _S.REPLAYING or letter.stage == draft.stage:
             continue
         if _is_before(letter.stage, draft.stage):
             reason = f"the replay got past {letter.stage}; the job failed later, in {draft.stage}"
-            context = {"later_stage": draft.stage}
+            context = {"later_stage": draft.stage, "group": group_id}
             moves.move(letter, _S.VERIFYING, LetterAction.SUCCEEDED, SYSTEM, reason, context=context)
         elif same is None:
             same = letter  # restarted, and failed before it came as far as last time

@@ -138,7 +138,7 @@ class BatchStatus(models.TextChoices):
     AWAITING = "awaiting", "Waits for approval"  # submitted; somebody else must approve it
     RUNNING = "running", "Running"  # submitted, approved where necessary, or resumed
     PAUSED = "paused", "Paused"  # an operator paused it
-    STOPPED = "stopped", "Stopped"  # by a rule: the circuit opened, or the same failure came back
+    STOPPED = "stopped", "Stopped"  # by a rule: the circuit opened, or a failure came back
     CANCELLED = "cancelled", "Cancelled"  # an operator ended it; what was replayed stays replayed
     FINISHED = "finished", "Finished"  # every item has its outcome
 

@@ -39,19 +39,32 @@ def settle(batch_id: int, renew: Callable[[], object]) -> None:
             reasons = [
                 _why_stop(item, ends[item.pk], detail)
                 for item, outcome, detail in part
-                if _write(item, outcome, detail) and outcome == _I.FAILED
+                if _write(item, outcome, detail, _group_of(ends[item.pk])) and outcome == _I.FAILED
             ]
             if reason := next(filter(None, reasons), ""):
                 stop(batch, reason)
 
 
 def _why_stop(item: ReplayItem, end: DeadLetterEvent, detail: str) -> str:
-    """Return why the batch must stop when this item failed again, or ""."""
+    """Return why the batch must stop when this item, which is written down, failed again, or ""."""
+    letter = f"letter {item.letter_id}"
     if item.is_canary:
-        return f"letter {item.letter_id} of those that went first failed again: {detail}"
-    if end.context.get("group") == item.group_id:
-        return f"the same failure came back: letter {item.letter_id}, {detail}"
-    return ""
+        return f"{letter} of those that went first failed again: {detail}"
+    group_id = _group_of(end)
+    if group_id == item.group_id:
+        return f"the same failure came back: {letter}, {detail}"
+    others = ReplayItem.objects.filter(batch_id=item.batch_id, status=_I.FAILED).exclude(pk=item.pk)
+    if not others.filter(failed_group_id=group_id).exists():
+        return ""
+    if group_id is None:
+        return f"another letter was replayed without its effect: {letter}, {detail}"
+    return f"another letter failed into group {group_id}: {letter}, {detail}"
+
+
+def _group_of(end: DeadLetterEvent) -> int | None:
+    """Return the group that a replay failed into; None: the job did not fail."""
+    group_id: int | None = end.context.get("group")
+    return group_id
 
 
 def _ends_of(items: Sequence[ReplayItem]) -> dict[int, DeadLetterEvent]:
@@ -86,9 +99,9 @@ def _outcome(item: ReplayItem, end: DeadLetterEvent) -> tuple[ItemStatus, str]:
     return _I.FAILED, checked.message
 
 
-def _write(item: ReplayItem, outcome: ItemStatus, detail: str) -> bool:
+def _write(item: ReplayItem, outcome: ItemStatus, detail: str, group_id: int | None) -> bool:
     """Say whether this is news: another look may have been here, with the same outcome."""
     updated = ReplayItem.objects.filter(pk=item.pk, status=_I.REPLAYING).update(
-        status=outcome, detail=clean(detail, 1000), finished_at=timezone.now()
+        status=outcome, detail=clean(detail, 1000), failed_group_id=group_id, finished_at=timezone.now()
     )
     return updated == 1

@@ -183,6 +183,7 @@ class ReplayItem(models.Model):
     status = models.CharField(max_length=12, choices=ItemStatus.choices, db_default=ItemStatus.PENDING)
     verdict = models.CharField(max_length=32, blank=True, db_default="")  # of the dry run
     detail = models.TextField(blank=True, db_default="")
+    failed_group_id = models.BigIntegerField(null=True, blank=True)  # None of one without its effect
     is_canary = models.BooleanField(db_default=False)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -203,8 +204,19 @@ class ReplayItem(models.Model):
                 | ~one_of(ItemStatus.REPLAYING, ItemStatus.SUCCEEDED, ItemStatus.FAILED, ItemStatus.ENDED),
                 name="replay_items_started",
             ),
+            models.CheckConstraint(
+                condition=Q(failed_group_id=None) | one_of(ItemStatus.FAILED), name="replay_items_failed_into"
+            ),
         ]
-        indexes = [models.Index(fields=["batch", "status", "id"], name="replay_items_next")]
+        indexes = [
+            models.Index(fields=["batch", "status", "id"], name="replay_items_next"),
+            # Settling: has another item of this batch failed into the same group?
+            models.Index(
+                fields=["batch", "failed_group_id"],
+                condition=one_of(ItemStatus.FAILED),
+                name="replay_items_failed",
+            ),
+        ]
         triggers = [
             fsm(ITEM_TRANSITIONS),
             pgtrigger.ReadOnly(name="as_frozen", fields=["batch", "letter", "job_id", "group_id", "lane"]),

@@ -14,6 +14,7 @@ from deadletters import batches, workflow
 from deadletters.batches import runs as batch_runs
 from deadletters.batches import settling
 from deadletters.models import DeadLetter, OperatorAlert, ReplayBatch, ReplayItem
+from deadletters.results import Check
 from deadletters.states import BatchStatus, ItemStatus, LetterStatus
 from reviews.models import ReviewJob
 from reviews.recovery import JobRecovery
@@ -255,6 +256,64 @@ def test_another_failure_does_not_stop_the_batch(fail: Fail, look: Look, work: W
     assert _run(batch, look, work).status == BatchStatus.FINISHED
     assert _outcomes(batch) == ["failed", "failed", "succeeded"]
     assert "the job failed later, in notify" in batch.items.order_by("id")[1].detail
+
+
+def _no_model() -> PermanentFailure:
+    return PermanentFailure(ErrorClass.NOT_FOUND, Place.REVIEWER, "no model")
+
+
+def _gone() -> PermanentFailure:
+    return PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, "gone")
+
+
+@pytest.mark.parametrize(
+    ("stage", "failure", "said"),
+    [("llm", _no_model, "NOT_FOUND"), ("notify", _gone, "the job failed later, in notify")],
+)
+def test_another_failure_that_comes_again_stops_the_batch(
+    fail: Fail, look: Look, work: Work, stage: str, failure: Callable[[], PermanentFailure], said: str
+) -> None:
+    batch = _drafted([fail(str(number)) for number in range(4)], max_in_flight=1)
+    batches.submit(batch.pk, actor="ann")
+    scripted.SCRIPT[stage].extend([failure(), failure()])
+    _run(batch, look, work)
+    assert (batch.status, _outcomes(batch)) == ("stopped", ["failed", "failed", "pending", "pending"])
+    first, second = batch.items.filter(status=ItemStatus.FAILED).order_by("id")
+    assert first.failed_group_id == second.failed_group_id
+    group = f"another letter failed into group {first.failed_group_id}: letter {second.letter_id}, "
+    assert batch.status_reason.startswith(group)
+    assert said in batch.status_reason
+    # Who resumes it has read why; once more is once more.
+    batches.resume(batch.pk, actor="ann", reason="mended now")
+    assert _run(batch, look, work).status == BatchStatus.FINISHED
+
+
+def test_failures_of_another_batch_do_not_stop_this_one(fail: Fail, look: Look, work: Work) -> None:
+    for numbers in ("12", "34"):
+        batch = _drafted([fail(number) for number in numbers], max_in_flight=1)
+        batches.submit(batch.pk, actor="ann")
+        scripted.SCRIPT["llm"].append(_no_model())
+        assert _run(batch, look, work).status == BatchStatus.FINISHED
+        assert _outcomes(batch) == ["failed", "succeeded"]
+
+
+def test_a_second_replay_without_its_effect_stops_the_batch(
+    fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = [Check("findings", False, "no findings are stored")]
+    monkeypatch.setattr(JobRecovery, "verify", lambda self, failed: checks)
+    batch = _drafted([fail(str(number)) for number in range(4)], max_in_flight=1)
+    batches.submit(batch.pk, actor="ann")
+    look(batch.pk)
+    work()
+    look(batch.pk)
+    batch.refresh_from_db()
+    assert (batch.status, _outcomes(batch)[0]) == ("running", "failed")
+    _run(batch, look, work)
+    assert (batch.status, _outcomes(batch)) == ("stopped", ["failed", "failed", "pending", "pending"])
+    second = batch.items.order_by("id")[1]
+    said = f"another letter was replayed without its effect: letter {second.letter_id}, "
+    assert batch.status_reason == f"{said}the effect is missing: no findings are stored"
 
 
 def test_an_open_circuit_stops_the_batch_and_lets_its_letters_go(

@@ -175,6 +175,16 @@ def test_letters_join_a_batch_only_while_it_is_a_draft(status: str) -> None:
     assert ReplayItem.objects.filter(batch=batch).count() == 2
 
 
+def test_only_what_failed_has_failed_into_a_group() -> None:
+    item = drafted().items.order_by("id")[0]
+    into = f"UPDATE replay_items SET {{}} WHERE id = {item.pk}"
+    assert not _tried(into.format("failed_group_id = group_id"), [])
+    ReplayItem.objects.filter(pk=item.pk).update(status="ready")
+    ReplayItem.objects.filter(pk=item.pk).update(status="replaying", started_at=item.batch.requested_at)
+    assert not _tried(into.format("status = 'succeeded', failed_group_id = group_id"), [])
+    assert _tried(into.format("status = 'failed', failed_group_id = group_id"), [])
+
+
 # -- jobs --------------------------------------------------------------------------------------
 
 _TO_WORK = "UPDATE jobs SET status = 'queued', finished_at = NULL WHERE id = %s"
