@@ -9,6 +9,7 @@
     dry_run(batch_id)                                -> dict        {"verdicts": {verdict: n}, …}
     submit, approve, pause, resume, cancel(batch_id, *, actor, reason="") -> Result
     makers(batch) -> names ; why_not_approve(batch, actor) -> "" or why
+    needs_approval(batch) -> bool ; overruled_by_hand(batch) -> items
     progress(batch_id) -> Progress ; csv_rows(batch_id) -> rows
 
 The worker's half is `runs`. Only this package writes states of batches and items.
@@ -31,6 +32,7 @@ from deadletters.batches.decisions import (
 )
 from deadletters.batches.drafts import MAX_ITEMS, MAX_RATE_PER_MINUTE, configure, draft, set_pace
 from deadletters.batches.outcomes import Progress, csv_rows, progress
+from deadletters.batches.records import overruled_by_hand
 from deadletters.batches.verdicts import dry_run
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "dry_run",
     "makers",
     "needs_approval",
+    "overruled_by_hand",
     "pause",
     "progress",
     "resume",

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from criticizer import outbox
 from deadletters import alerts, moves
-from deadletters.batches.records import let_go, locked, refusal, set_status
+from deadletters.batches.records import let_go, locked, overruled_by_hand, refusal, set_status
 from deadletters.models import MIN_WORDS, ReplayBatch
 from deadletters.models.batches import MAKING
 from deadletters.results import Result
@@ -23,9 +23,12 @@ _B = BatchStatus
 
 
 def needs_approval(batch: ReplayBatch) -> bool:
-    """Say whether a second person must look: many letters, a full restart, or checks overruled."""
+    """Say whether a second person must look: many letters, a full restart, or checks overruled.
+
+    The batch overrules them, or somebody has overruled a letter of it by hand.
+    """
     many = batch.item_count > settings.REPLAY_APPROVAL_ABOVE
-    return bool(many or batch.is_restart or batch.override_reason)
+    return bool(many or batch.is_restart or batch.override_reason or overruled_by_hand(batch).exists())
 
 
 def submit(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
@@ -51,6 +54,8 @@ def _ask_for_approval(batch: ReplayBatch, actor: str) -> None:
     letters = f"{batch.item_count} letter{'s' if batch.item_count != 1 else ''}"
     start = ", from the first stage" if batch.is_restart else ""
     overruled = ", whatever fails of their checks" if batch.override_reason else ""
+    if by_hand := overruled_by_hand(batch).count():
+        overruled = f", {by_hand} of them with failed checks overridden by hand"
     alerts.tell(
         "batch_awaiting",
         key=f"batch-awaiting:{batch.pk}",

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import structlog
+from django.db.models import Q, QuerySet
+from django.utils import timezone
 
 from criticizer.redaction import clean
-from deadletters import alerts, moves
-from deadletters.models import ReplayBatch, ReplayBatchEvent
+from deadletters import alerts, moves, workflow
+from deadletters.models import DeadLetter, ReplayBatch, ReplayBatchEvent, ReplayItem
 from deadletters.results import SYSTEM, Result
 from deadletters.states import BatchStatus, ItemStatus, LetterAction, LetterStatus
 
 log = structlog.get_logger(__name__)
+
+OVERRULED = ~Q(override_reason="")  # of letters: an operator said why failed checks do not matter
 
 
 def locked(batch_id: int) -> ReplayBatch:
@@ -46,6 +50,19 @@ def let_go(batch: ReplayBatch, actor: str, reason: str) -> int:
     )
     batch.items.filter(pk__in=[pk for pk, _ in ready]).update(status=ItemStatus.PENDING)
     return len(ready)
+
+
+def validated_now() -> QuerySet[DeadLetter]:
+    """Return the letters whose validation is fresh."""
+    since = timezone.now() - workflow.VALID_FOR
+    return DeadLetter.objects.filter(status=LetterStatus.VALIDATED, validated_at__gt=since)
+
+
+def overruled_by_hand(batch: ReplayBatch) -> QuerySet[ReplayItem]:
+    """Return the items whose letters somebody overruled, which a batch without an override keeps."""
+    if batch.override_reason:
+        return batch.items.none()
+    return batch.items.filter(status=ItemStatus.PENDING, letter__in=validated_now().filter(OVERRULED))
 
 
 def refusal(batch: ReplayBatch, allowed: set[BatchStatus], row_version: int | None = None) -> Result | None:

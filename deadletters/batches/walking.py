@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from criticizer.redaction import clean
 from deadletters import moves, workflow
 from deadletters.batches.drafts import choose_canaries
-from deadletters.batches.records import locked
+from deadletters.batches.records import OVERRULED, locked, validated_now
 from deadletters.models import DeadLetter, DeadLetterEvent, ReplayBatch, ReplayItem
 from deadletters.results import SYSTEM, Failed, Recovery
 from deadletters.states import BEFORE_REPLAY, BatchStatus, ItemStatus, LetterAction, LetterStatus
@@ -62,13 +62,13 @@ def _canaries(batch: ReplayBatch) -> QuerySet[ReplayItem] | None:
 def _validated_before(batch: ReplayBatch, letter_ids: Sequence[int]) -> set[int]:
     """Return the letters whose own validation holds for this batch: fresh, and made for its start.
 
-    What an operator overruled by hand stays overruled; a batch that overrules has its own word for all.
+    What an operator overruled by hand stays overruled as far as who approved the batch could see it;
+    a batch that overrules has its own word for all.
     """
     if batch.override_reason:
         return set()
-    fresh = DeadLetter.objects.filter(
-        pk__in=letter_ids, status=_L.VALIDATED, validated_at__gt=timezone.now() - workflow.VALID_FOR
-    )
+    unseen = {"validated_at__gt": batch.approved_at} if batch.approved_at else {}
+    fresh = validated_now().filter(pk__in=letter_ids).exclude(OVERRULED, **unseen)
     last = DeadLetterEvent.objects.filter(
         letter_id__in=fresh.values("pk"), action__in=(_A.VALIDATED, _A.OVERRIDDEN)
     ).order_by("letter_id", "-id")
@@ -86,7 +86,7 @@ def _does_not_answer(
     """
     letters = DeadLetter.objects.filter(
         pk__in=[item.letter_id for item in items], status__in=BEFORE_REPLAY
-    ).exclude(~Q(override_reason=""), pk__in=kept)
+    ).exclude(OVERRULED, pk__in=kept)
     failed = [Failed(job_id, stage) for job_id, stage in letters.values_list("job_id", "stage")]
     checks = port.circuits(failed, restart=batch.is_restart)
     for answers in port.answers(failed, restart=batch.is_restart).values():

@@ -103,7 +103,9 @@ def failures_of(batch: ReplayBatch) -> list[dict[str, Any]]:
 
 def facts_of(batch: ReplayBatch) -> dict[str, Any]:
     """Return what the list of a batch's facts shows (replaybatch/_facts.html)."""
+    is_undecided = batch.status in {BatchStatus.DRAFT, BatchStatus.AWAITING}
     return {
+        "by_hand": batches.overruled_by_hand(batch).count() if is_undecided else 0,
         "makers": ", ".join(name for name in batches.makers(batch) if name != batch.requested_by),
         "chosen_by": chosen_by(batch),
         "chosen_address": chosen_address(batch),

@@ -173,6 +173,23 @@ def test_who_approves_sees_what_makes_the_batch_dangerous(ann: Client, carol: Cl
         assert part in text, part
 
 
+def test_who_approves_sees_how_many_letters_were_overruled_by_hand(ann: Client, carol: Client) -> None:
+    batch = drafted(ann)
+    row = "<dt>Overridden by hand</dt><dd>1 letter: "
+    assert row not in page(ann, batch)
+    letter = batch.items.order_by("id")[0].letter_id
+    workflow.triage(letter, actor="bob", category="data", note="OPS-1")
+    workflow.remediate(letter, actor="bob", evidence_note="OPS-1")
+    assert workflow.validate_many([letter], actor="bob").done == 1
+    assert "not needed" in page(ann, batch)
+    DeadLetter.objects.filter(pk=letter).update(validation_ok=False, override_reason="the check is wrong")
+    assert "needed once it is submitted" in page(ann, batch)
+    assert messages_of(submit(ann, batch)) == ["Submitted: somebody else has to approve it."]
+    assert row in carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
+    send(carol, batch, "approve", reason="read it")
+    assert row not in page(ann, batch)
+
+
 def test_a_draft_says_whether_it_will_need_an_approval(ann: Client, settings: Any) -> None:
     batch = drafted(ann)
     for above, said in ((1, "needed once it is submitted"), (2, "not needed")):

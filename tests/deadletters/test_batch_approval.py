@@ -161,6 +161,62 @@ def test_what_an_operator_overruled_stays_overruled_in_a_batch(
     assert not letter.events.filter(action="not_validated").exists()
 
 
+def test_a_letter_that_was_overruled_by_hand_asks_for_a_second_person(fail: Fail, silent_model: None) -> None:
+    letter, other, third = fail("1"), fail("2"), fail("3")
+    batch = _drafted([letter, other, third])
+    assert not batches.needs_approval(batch)
+    _overruled(letter, "the vendor answers real calls")
+    _overruled(other, "the vendor answers real calls")
+    sql.rows(
+        "UPDATE dead_letters SET validated_at = now() - interval '61 minutes' WHERE id = %(id)s",
+        {"id": other.pk},
+    )
+    assert batches.needs_approval(batch)
+    assert batches.submit(batch.pk, actor="ann").message == "submitted: somebody else has to approve it"
+    text = "Submitted by ann: 3 letters, 1 of them with failed checks overridden by hand."
+    assert OperatorAlert.objects.get().text == text
+
+
+def test_what_was_overruled_behind_a_submission_is_validated_anew(
+    fail: Fail, look: Look, silent_model: None
+) -> None:
+    letter = fail()
+    batch = _drafted([letter])
+    assert batches.submit(batch.pk, actor="ann").message == "started"
+    _overruled(letter, "the vendor answers real calls")
+    look(batch.pk)
+    batch.refresh_from_db()
+    assert (batch.status, _outcomes(batch)) == ("stopped", ["pending"])  # the silent model is asked
+
+
+def test_what_was_overruled_behind_an_approval_is_validated_anew(
+    fail: Fail, look: Look, silent_model: None
+) -> None:
+    letter, other = fail("1"), fail("2")
+    _overruled(letter, "the vendor answers real calls")
+    batch = _drafted([letter, other])
+    batches.submit(batch.pk, actor="ann")
+    batches.approve(batch.pk, actor="carol")
+    _overruled(other, "whatever")
+    look(batch.pk)
+    batch.refresh_from_db()
+    assert (batch.status, _outcomes(batch)) == ("stopped", ["pending", "pending"])
+
+
+def test_an_override_behind_a_submission_gives_way_to_a_validation_of_the_batch(
+    fail: Fail, look: Look, settings: Any, silent_model: None
+) -> None:
+    letter = fail()
+    batch = _drafted([letter])
+    batches.submit(batch.pk, actor="ann")
+    _overruled(letter, "the vendor answers real calls")
+    settings.CIRCUIT_PROBES = {}
+    look(batch.pk)
+    letter.refresh_from_db()
+    assert (letter.status, letter.override_reason) == ("replaying", "")
+    assert letter.validated_by == f"ann (batch {batch.pk})"
+
+
 def test_letters_that_nobody_overruled_still_stop_the_batch(
     fail: Fail, look: Look, silent_model: None
 ) -> None:
@@ -168,6 +224,7 @@ def test_letters_that_nobody_overruled_still_stop_the_batch(
     _overruled(letter, "the vendor answers real calls")
     batch = _drafted([letter, other])
     batches.submit(batch.pk, actor="ann")
+    batches.approve(batch.pk, actor="carol")
     look(batch.pk)
     batch.refresh_from_db()
     assert (batch.status, _outcomes(batch)) == ("stopped", ["pending", "pending"])
