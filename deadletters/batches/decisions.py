@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
 from criticizer import outbox
 from deadletters import alerts, moves
-from deadletters.batches.records import let_go, locked, overruled_by_hand, refusal, set_status
+from deadletters.batches.records import is_large, let_go, locked, overruled_by_hand, refusal, set_status
 from deadletters.models import MIN_WORDS, ReplayBatch
 from deadletters.models.batches import MAKING
 from deadletters.results import Result
@@ -25,10 +24,12 @@ _B = BatchStatus
 def needs_approval(batch: ReplayBatch) -> bool:
     """Say whether a second person must look: many letters, a full restart, or checks overruled.
 
-    The batch overrules them, or somebody has overruled a letter of it by hand.
+    The batch overrules them, or somebody has overruled a letter of it by hand. One that was too
+    large when it was drafted stays so.
     """
-    many = batch.item_count > settings.REPLAY_APPROVAL_ABOVE
-    return bool(many or batch.is_restart or batch.override_reason or overruled_by_hand(batch).exists())
+    if batch.needs_approval or is_large(batch.item_count) or batch.is_restart or batch.override_reason:
+        return True
+    return overruled_by_hand(batch).exists()
 
 
 def submit(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:

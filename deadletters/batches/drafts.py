@@ -9,7 +9,7 @@ from django.db import transaction
 
 from criticizer.redaction import clean
 from deadletters import moves
-from deadletters.batches.records import locked, note, refusal
+from deadletters.batches.records import is_large, locked, note, refusal
 from deadletters.batches.verdicts import MATTERING, forget
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from deadletters.results import Result, recovery
@@ -60,7 +60,8 @@ def draft(
         count = batch.items.count()
         if not count:
             raise ValueError("There is no letter to replay.")
-        ReplayBatch.objects.filter(pk=batch.pk).update(item_count=count)
+        # From here on the database lets it run only once it is approved.
+        ReplayBatch.objects.filter(pk=batch.pk).update(item_count=count, needs_approval=is_large(count))
         choose_canaries(batch)
         note(batch, "drafted", actor, f"{count} letters: {reason}")
     batch.refresh_from_db()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import structlog
+from django.conf import settings
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
@@ -50,6 +51,11 @@ def let_go(batch: ReplayBatch, actor: str, reason: str) -> int:
     )
     batch.items.filter(pk__in=[pk for pk, _ in ready]).update(status=ItemStatus.PENDING)
     return len(ready)
+
+
+def is_large(letters: int) -> bool:
+    """Say whether a batch of so many letters needs a second person."""
+    return letters > int(settings.REPLAY_APPROVAL_ABOVE)
 
 
 def validated_now() -> QuerySet[DeadLetter]:

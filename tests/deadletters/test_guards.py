@@ -105,6 +105,32 @@ def test_a_batch_that_needs_an_approval_goes_on_needing_it_as_a_draft() -> None:
     assert not _update(batch, "status = 'running'")
 
 
+def test_what_is_large_never_runs_without_an_approval(settings: Any) -> None:
+    settings.REPLAY_APPROVAL_ABOVE = 1
+    batch = drafted()
+    assert batch.needs_approval
+    for changes in (
+        "status = 'running'",
+        "status = 'running', item_count = 1",
+        "status = 'running', needs_approval = false",
+        "status = 'running', approved_by = 'bob', approved_at = now()",
+        "needs_approval = false",
+    ):
+        assert not _update(batch, changes), changes
+    assert _update(batch, "status = 'awaiting'")
+    settings.REPLAY_APPROVAL_ABOVE = 2  # of drafts that are made from now on
+    assert batches.submit(batch.pk, actor="ann").message == "submitted: somebody else has to approve it"
+    assert batches.submit(drafted().pk, actor="ann").message == "started"
+
+
+def test_a_draft_whose_dangerous_setting_is_taken_back_needs_no_approval() -> None:
+    batch = drafted(is_restart=True, override_reason="the host has moved")
+    assert batches.configure(batch.pk, actor="ann", is_restart=False).ok
+    assert not _update(batch, "status = 'running'")
+    assert batches.configure(batch.pk, actor="ann", override_reason="").ok
+    assert batches.submit(batch.pk, actor="ann").message == "started"
+
+
 @pytest.mark.parametrize("part", ["drafted", "configured", "submitted"])
 def test_who_had_a_part_in_making_a_batch_cannot_approve_it(part: str) -> None:
     people = {"drafted": "bob", "configured": "bob", "submitted": "bob", part: "mallory"}
