@@ -326,7 +326,8 @@ class BatchSettingsForm(Console):
         required=False,
         label="Override failed checks because",
         widget=forms.Textarea(attrs={"rows": 2}),
-        help_text="Empty: letters whose checks fail are skipped. An override needs a second person.",
+        help_text="Empty: letters whose checks fail are skipped. An override needs a second person, and "
+        "does not hold against an open circuit: the batch stops at it.",
     )
     is_restart = forms.BooleanField(
         required=False,

@@ -266,7 +266,10 @@ def _advised(check: Check) -> Check:
     """Add to a circuit that stops a replay what can be done about it."""
     if check.ok:
         return check
-    advice = "validate again when it is half-open or closed, or overrule it: the replay then waits its turn"
+    advice = (
+        "validate again when it is half-open or closed, or overrule it for a letter alone:"
+        " its replay then waits its turn, and a batch would stop"
+    )
     if check.message.endswith(CircuitState.FORCED_OPEN.label.lower()):
         advice = "an operator stopped all calls; release it in the console, under Circuits"
     return replace(check, message=f"{check.message}: {advice}")

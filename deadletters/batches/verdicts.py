@@ -69,7 +69,8 @@ def _verdict(batch: ReplayBatch, letter: DeadLetter | None, checks: list[Check])
     for check in failed:
         if check.is_hard:
             return _VERDICTS.get(check.name, "not_replayable"), check.message
+    if circuit := next((check for check in failed if check.name.startswith("circuit")), None):
+        return "circuit_open", circuit.message  # the batch would stop at it, whatever it overrules
     if failed and not batch.override_reason:
-        is_circuit = failed[0].name.startswith("circuit")
-        return "circuit_open" if is_circuit else "needs_override", failed[0].message
+        return "needs_override", failed[0].message
     return "eligible", ""

@@ -82,17 +82,19 @@ def _does_not_answer(
 ) -> str:
     """Ask what the stages of these letters need, once; a silent dependency fails the batch, not items.
 
-    Not of letters that keep a validation which overruled the answer.
+    Not of letters that keep a validation which overruled the answer. An open circuit is never overruled.
     """
-    letters = DeadLetter.objects.filter(
-        pk__in=[item.letter_id for item in items], status__in=BEFORE_REPLAY
-    ).exclude(OVERRULED, pk__in=kept)
-    failed = [Failed(job_id, stage) for job_id, stage in letters.values_list("job_id", "stage")]
-    checks = port.circuits(failed, restart=batch.is_restart)
-    for answers in port.answers(failed, restart=batch.is_restart).values():
+    wanted = [item.letter_id for item in items]
+    letters = DeadLetter.objects.filter(pk__in=wanted, status__in=BEFORE_REPLAY)
+    asked = letters.none() if batch.override_reason else letters.exclude(OVERRULED, pk__in=kept)
+    checks = port.circuits(_failed(letters), restart=batch.is_restart)
+    for answers in port.answers(_failed(asked), restart=batch.is_restart).values():
         checks += answers
-    silent = [check.message for check in checks if not check.ok]
-    return "" if not silent or batch.override_reason else silent[0]
+    return next((check.message for check in checks if not check.ok), "")
+
+
+def _failed(letters: QuerySet[DeadLetter]) -> list[Failed]:
+    return [Failed(job_id, stage) for job_id, stage in letters.values_list("job_id", "stage")]
 
 
 def _walk(batch: ReplayBatch, letter_ids: list[int], port: Recovery) -> dict[int, str]:

@@ -30,7 +30,7 @@ _VERDICTS: Mapping[str, tuple[str, str, str]] = {
     ),
     "circuit_open": (
         "Circuit open",
-        "What it depends on is away. The batch would stop at it; wait, or override.",
+        "What it depends on is away. The batch would stop at it, with an override too: wait.",
         "check-unknown",
     ),
     "not_dead_lettered": (

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from criticizer import sql
+from criticizer.circuit import create
 from deadletters import batches, workflow
 from deadletters.batches import verdicts
 from deadletters.models import DeadLetter, OperatorAlert, ReplayItem
@@ -272,3 +273,28 @@ def test_a_batch_that_overrules_has_its_own_word_for_every_letter(
     look(batch.pk)
     letter.refresh_from_db()
     assert (letter.status, letter.override_reason) == ("replaying", "OPS-1: the probe is broken")
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_no_override_makes_a_batch_go_on_against_an_open_circuit(
+    fail: Fail, look: Look, work: Work, settings: Any, by_hand: bool
+) -> None:
+    settings.LLM_PROVIDER, settings.CIRCUIT_PROBES = "openai", {}
+    letter = fail()
+    create("llm:openai")
+    sql.rows("UPDATE circuits SET state = 'open', retry_at = now()")
+    if by_hand:
+        _overruled(letter, "the vendor answers real calls")
+    batch = _drafted([letter], override_reason="" if by_hand else "OPS-1: it is over")
+    assert batches.dry_run(batch.pk)["verdicts"] == {"circuit_open": 1}
+    batches.submit(batch.pk, actor="ann")
+    assert batches.approve(batch.pk, actor="carol").ok
+    look(batch.pk)
+    batch.refresh_from_db()
+    assert (batch.status, batch.status_reason) == ("stopped", "the circuit of llm:openai is open")
+    assert _outcomes(batch) == ["pending"]
+    assert not letter.events.filter(action__in=("queued", "unqueued")).exists()
+    sql.rows("DELETE FROM circuits")
+    batches.resume(batch.pk, actor="ann")
+    assert _run(batch, look, work).status == BatchStatus.FINISHED
+    assert _outcomes(batch) == ["succeeded"]

@@ -88,8 +88,8 @@ def test_one_that_is_open_and_silent_says_what_to_do(letter: DeadLetter, setting
     passed, said = validated(letter)  # the server is gone
     assert not passed
     assert said[f"circuit {LLM}"] == (
-        f"the circuit of {LLM} is open: validate again when it is half-open or closed, or overrule it:"
-        " the replay then waits its turn"
+        f"the circuit of {LLM} is open: validate again when it is half-open or closed, or overrule it"
+        " for a letter alone: its replay then waits its turn, and a batch would stop"
     )
     assert (
         f"the model server at 127.0.0.1:{server.server.port} could not be reached" in said[f"answers {LLM}"]
