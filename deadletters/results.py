@@ -28,6 +28,7 @@ class Check:
 
     `is_hard`: no reason overrules it; the replay could not work. `is_waiting`: not an answer yet.
     `is_waited_for`: it ends by itself, and a replay waits for that at no cost of attempts.
+    `is_left`: not asked here, the replay asks it; `ok` then says nothing.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Check:
     is_hard: bool = False
     is_waiting: bool = False
     is_waited_for: bool = False
+    is_left: bool = False
 
     def stored(self) -> dict[str, Any]:
         return asdict(self)

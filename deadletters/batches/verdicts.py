@@ -23,7 +23,8 @@ def dry_run(batch_id: int) -> dict[str, Any]:
     Returns `{"verdicts": {verdict: count}, "checked_at": iso time}`, which is kept with the
     batch, as each item's `verdict` and `detail` are. Verdicts: eligible, needs_override,
     not_dead_lettered, newer_version, artifact_expired, delivery_uncertain, circuit_open,
-    in_another_batch, at_work, closed, gone.
+    in_another_batch, at_work, closed, gone. The allow-list is left to the stages of the replay: the
+    paths of a change are in its artifact, or at its source.
     """
     batch = ReplayBatch.objects.get(pk=batch_id)
     port = recovery()

@@ -22,7 +22,12 @@ FAILURES_SHOWN = 10
 
 # Verdict of the dry run -> what people read, what it means, how it looks.
 _VERDICTS: Mapping[str, tuple[str, str, str]] = {
-    "eligible": ("Can be replayed", "It is walked through the steps and replayed in its turn.", "check-ok"),
+    "eligible": (
+        "Can be replayed",
+        "It is walked through the steps and replayed in its turn. The allow-list is not looked at here: "
+        "every stage of the replay looks at it before it sends anything.",
+        "check-ok",
+    ),
     "needs_override": (
         "A check fails",
         "It is skipped, unless you say below why the check does not matter.",

@@ -590,3 +590,22 @@ def test_jobs_are_described(fail: Fail) -> None:
     letter = fail()
     assert workflow.recovery().describe(letter.job_id) == "changelist 12345, version 1"
     assert ReviewJob.objects.count() == 1
+
+
+def test_the_validation_of_a_set_says_that_it_leaves_the_allow_list_to_the_replay(fail: Fail) -> None:
+    letter = fail()
+    workflow.triage(letter.pk, actor="ann", category="data", note="OPS-1")
+    workflow.remediate(letter.pk, actor="ann", evidence_note="OPS-1")
+    assert workflow.validate_many([letter.pk], actor="ann").done == 1
+    letter.refresh_from_db()
+    (left,) = (check for check in letter.validation if check["is_left"])
+    assert left["name"] == "allow-list"
+    assert left["message"].startswith("not looked at by the validation of a set")
+    response = factories.staff_client("ann", "operator").get(
+        f"/admin/deadletters/deadletter/{letter.pk}/change/"
+    )
+    shown = '<span class="state" data-state="check-unknown">Left to the replay</span><span><strong>allow-list'
+    assert shown in response.content.decode()
+    assert workflow.validate(letter.pk, actor="ann").ok
+    letter.refresh_from_db()
+    assert not any(check["is_left"] for check in letter.validation)
