@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('deadletters', '0008_reopening_and_archive'),
+        ('deadletters', '0011_given_up_after_a_replay'),
     ]
 
     operations = [
