@@ -103,21 +103,21 @@ def pause(batch_id: int, *, actor: str, reason: str = "") -> Result:
     return Result(True, "paused")
 
 
-def resume(batch_id: int, *, actor: str, reason: str = "") -> Result:
+def resume(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
     """Go on with a batch that was paused or stopped."""
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(batch, {_B.PAUSED, _B.STOPPED}):
+        if refused := refusal(batch, {_B.PAUSED, _B.STOPPED}, row_version):
             return refused
         _start(batch, actor, reason)
     return Result(True, "resumed")
 
 
-def cancel(batch_id: int, *, actor: str, reason: str = "") -> Result:
+def cancel(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
     """End a batch: what was replayed stays replayed, the other letters are let go."""
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(batch, {_B.DRAFT, _B.AWAITING, _B.RUNNING, _B.PAUSED, _B.STOPPED}):
+        if refused := refusal(batch, {_B.DRAFT, _B.AWAITING, _B.RUNNING, _B.PAUSED, _B.STOPPED}, row_version):
             return refused
         set_status(batch, _B.CANCELLED, actor, reason)
         let_go(batch, actor, "the batch was cancelled")

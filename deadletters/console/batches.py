@@ -316,13 +316,12 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         form = ReasonForm(request.POST or None)
         version = RowVersion(request.POST or None)
         if request.method == "POST" and form.is_valid():
-            is_seen = version.is_valid() and (
-                batch.status == _S.RUNNING or version.cleaned_data["row_version"] == batch.row_version
-            )
-            if not is_seen:  # a running batch changes by itself all the time
+            is_running = batch.status == _S.RUNNING  # and changes by itself
+            seen = version.cleaned_data["row_version"] if version.is_valid() else None
+            if not is_running and seen != batch.row_version:
                 return self._page(request, batch, is_changed=True)
-            actor, reason = request.user.get_username(), form.cleaned_data["reason"]
-            say(self, request, decision.act(batch.pk, actor=actor, reason=reason))
+            given = {"reason": form.cleaned_data["reason"], "row_version": None if is_running else seen}
+            say(self, request, decision.act(batch.pk, actor=request.user.get_username(), **given))
             return self._back(batch.pk)
         context = {
             **self.admin_site.each_context(request),

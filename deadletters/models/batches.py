@@ -30,6 +30,13 @@ _SUBMITTED = (
 )  # fmt: skip
 
 
+# What people read before they press: a form made for another one is refused. Not what the worker writes.
+_READ = (
+    "status", "approved_by", "rate_per_minute", "max_in_flight", "canary_size", "category", "evidence_link",
+    "evidence_note", "override_reason", "is_restart",
+)  # fmt: skip
+
+
 def _changes(*fields: str) -> pgtrigger.Q:
     return reduce(or_, (pgtrigger.Q(**{f"old__{name}__df": pgtrigger.F(f"new__{name}")}) for name in fields))
 
@@ -143,7 +150,7 @@ class ReplayBatch(models.Model):
         ]
         triggers = [
             fsm(BATCH_TRANSITIONS),
-            counted("status", "approved_by", "rate_per_minute"),
+            counted(*_READ),
             *_decided_by_two(),
         ]
         permissions = [("approve_replaybatch", "Can approve replay batches")]

@@ -13,6 +13,7 @@ from django.test import Client
 
 from criticizer.models import OutboxMessage
 from deadletters import batches, workflow
+from deadletters.forms import BatchSettingsForm
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from tests import factories
 from tests.admin.test_deadletters import LIST as LETTERS
@@ -132,15 +133,46 @@ def test_without_evidence_it_is_not_submitted(ann: Client) -> None:
     assert status_of(batch) == "draft"
 
 
-def test_a_batch_that_changed_meanwhile_is_refused(ann: Client) -> None:
-    batch = drafted(ann)
+# What bob makes of each setting of a draft while ann looks at it.
+OTHERS = {
+    "rate_per_minute": 7,
+    "max_in_flight": 7,
+    "canary_size": 7,
+    "category": "data",
+    "evidence_link": "https://tickets.example.com/OPS-9",
+    "evidence_note": "the disk is larger",
+    "override_reason": "the check knows the old host",
+    "is_restart": True,
+}
+
+
+@pytest.mark.parametrize("setting", BatchSettingsForm.base_fields)
+def test_a_batch_that_changed_meanwhile_is_refused(ann: Client, setting: str) -> None:
+    batch, value = drafted(ann), OTHERS[setting]
     version = ReplayBatch.objects.get(pk=batch.pk).row_version
-    batches.configure(batch.pk, actor="bob", rate_per_minute=7)
-    body = {"row_version": version, "rate_per_minute": "600", "canary_size": "1", "max_in_flight": "5"}
-    response = ann.post(f"{LIST}{batch.pk}/submit/", body)
+    assert batches.configure(batch.pk, actor="bob", **{setting: value}).message == "changed"
+    response = submit(ann, batch, row_version=version)
     assert response.status_code == 409
     assert "Somebody was faster" in response.content.decode()
-    assert ReplayBatch.objects.get(pk=batch.pk).rate_per_minute == 7
+    batch.refresh_from_db()
+    assert (batch.status, getattr(batch, setting)) == ("draft", value)
+
+
+def test_what_changed_while_an_approval_was_on_its_way_is_not_approved(
+    ann: Client, carol: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = drafted(ann)
+    submit(ann, batch, is_restart="on")
+
+    def faster(row: ReplayBatch, actor: str) -> str:
+        """Bob's pace comes after the view has read the batch, and before its approval locks it."""
+        batches.set_pace(row.pk, actor="bob", rate_per_minute=6000)
+        return ""
+
+    monkeypatch.setattr("deadletters.batches.why_not_approve", faster)
+    (said,) = messages_of(send(carol, batch, "approve", reason="read it"))
+    assert said == "Nothing was done: changed meanwhile: look again."
+    assert status_of(batch) == "awaiting"
 
 
 def test_a_large_batch_waits_for_somebody_else(ann: Client, carol: Client, settings: Any) -> None:
