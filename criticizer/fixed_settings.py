@@ -135,6 +135,7 @@ REAUTH_VIEWS = {
     "admin:deadletters_letteredit_approve": "any",
     "admin:deadletters_replaybatch_submit": "post",
     "admin:deadletters_replaybatch_approve": "any",
+    "admin:deadletters_replaybatch_refuse": "any",
     "admin:deadletters_replaybatch_resume": "any",
     "admin:deadletters_replaybatch_cancel": "any",
     "admin:reviews_apikey_changelist": "post",

@@ -2,12 +2,12 @@
 
     draft ─► (dry_run) ─► submit ─► [awaiting ─► approve] ─► running ─► finished
                                          running ◄─► paused ─► stopped, running ◄─► stopped
-                                         any of them ─► cancelled
+                                         any of them ─► cancelled; awaiting ─► refuse: cancelled
 
     draft(*, filter, ids, actor, reason, **settings) -> ReplayBatch
     configure(batch_id, *, actor, **settings)        -> Result     drafts only; `set_pace` later
     dry_run(batch_id)                                -> dict        {"verdicts": {verdict: n}, …}
-    submit, approve, pause, resume, cancel(batch_id, *, actor, reason="") -> Result
+    submit, approve, refuse, pause, resume, cancel(batch_id, *, actor, reason="") -> Result
     makers(batch) -> names ; why_not_approve(batch, actor) -> "" or why
     needs_approval(batch) -> bool ; overruled_by_hand(batch) -> items
     progress(batch_id) -> Progress ; csv_rows(batch_id) -> rows
@@ -26,6 +26,7 @@ from deadletters.batches.decisions import (
     makers,
     needs_approval,
     pause,
+    refuse,
     resume,
     submit,
     why_not_approve,
@@ -53,6 +54,7 @@ __all__ = [
     "overruled_by_hand",
     "pause",
     "progress",
+    "refuse",
     "resume",
     "set_pace",
     "submit",

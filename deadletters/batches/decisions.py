@@ -1,4 +1,4 @@
-"""What people decide about a batch: submit, approve, pause, resume, cancel."""
+"""What people decide about a batch: submit, approve, refuse, pause, resume, cancel."""
 
 from __future__ import annotations
 
@@ -119,14 +119,28 @@ def cancel(batch_id: int, *, actor: str, reason: str = "", row_version: int | No
         batch = locked(batch_id)
         if refused := refusal(batch, {_B.DRAFT, _B.AWAITING, _B.RUNNING, _B.PAUSED, _B.STOPPED}, row_version):
             return refused
-        set_status(batch, _B.CANCELLED, actor, reason)
-        let_go(batch, actor, "the batch was cancelled")
-        left = batch.items.filter(status=ItemStatus.PENDING)
-        moves.keep(list(left.values_list("letter_id", flat=True)))
-        count = left.update(
-            status=ItemStatus.CANCELLED, detail="the batch was cancelled", finished_at=timezone.now()
-        )
+        count = _end(batch, actor, reason, "the batch was cancelled")
     return Result(True, f"cancelled; {count} letters were not replayed")
+
+
+def refuse(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
+    """End a batch that waits for approval, as who could approve it: its letters are let go."""
+    with transaction.atomic():
+        batch = locked(batch_id)
+        if refused := refusal(batch, {_B.AWAITING}, row_version):
+            return refused
+        why = f"refused by {actor}: {reason}" if reason else f"refused by {actor}"
+        count = _end(batch, actor, why, "the batch was refused")
+    return Result(True, f"refused; {count} letters were not replayed")
+
+
+def _end(batch: ReplayBatch, actor: str, reason: str, detail: str) -> int:
+    """Cancel a locked batch; return how many letters it did not replay."""
+    set_status(batch, _B.CANCELLED, actor, reason)
+    let_go(batch, actor, detail)
+    left = batch.items.filter(status=ItemStatus.PENDING)
+    moves.keep(list(left.values_list("letter_id", flat=True)))
+    return left.update(status=ItemStatus.CANCELLED, detail=detail, finished_at=timezone.now())
 
 
 def _start(batch: ReplayBatch, actor: str, reason: str, **changes: Any) -> None:

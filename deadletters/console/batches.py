@@ -7,7 +7,6 @@ survives a reload, and shows what became of every letter. `batches` writes the s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -31,6 +30,7 @@ from criticizer.search import SearchGrammar, age, exact
 from deadletters import batches
 from deadletters.console import live
 from deadletters.console.asking import PageAdmin, say
+from deadletters.console.batch_decisions import APPROVE, DECISIONS, REPLAY, may_check, why_not
 from deadletters.console.batch_page import (
     approval_of,
     dry_run_sentence,
@@ -49,49 +49,6 @@ from deadletters.results import Result
 from deadletters.states import BatchStatus
 
 _S = BatchStatus
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What somebody decides about a batch on a page of its own, with a reason."""
-
-    name: str
-    label: str
-    question: str
-    offered: tuple[BatchStatus, ...]
-    act: Callable[..., Result]
-    permission: str = "deadletters.replay_deadletter"
-    is_final: bool = False
-
-
-DECISIONS = {
-    decision.name: decision
-    for decision in (
-        Decision(
-            "approve",
-            "Approve",
-            "The batch begins when you approve it: a few letters first, the rest at its rate.",
-            (_S.AWAITING,),
-            batches.approve,
-            "deadletters.approve_replaybatch",
-        ),
-        Decision(
-            "resume",
-            "Resume",
-            "The batch goes on with the letters that have no outcome yet.",
-            (_S.PAUSED, _S.STOPPED),
-            batches.resume,
-        ),
-        Decision(
-            "cancel",
-            "Cancel the batch",
-            "What was replayed stays replayed; the other letters are let go and can be worked on again.",
-            (_S.DRAFT, _S.AWAITING, _S.RUNNING, _S.PAUSED, _S.STOPPED),
-            batches.cancel,
-            is_final=True,
-        ),
-    )
-}
 
 
 @admin.register(ReplayBatch)
@@ -153,7 +110,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         ]
 
     def may_replay(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("deadletters.replay_deadletter"))
+        return bool(request.user.has_perm(REPLAY))
 
     def _back(self, batch_id: int) -> HttpResponseRedirect:
         return HttpResponseRedirect(reverse("admin:deadletters_replaybatch_change", args=[batch_id]))
@@ -187,7 +144,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             **reauth.asking(request, "admin:deadletters_replaybatch_submit", here),
             "verdicts": verdict_rows(batch),
             "checked_at": parse_datetime(str(batch.report.get("checked_at", ""))) if batch.report else None,
-            "may_check": self.may_replay(request) and batch.status in {_S.DRAFT, _S.AWAITING, _S.PAUSED},
+            "may_check": may_check(request, batch),
             **facts_of(batch),
             "events": events_of(batch),
             "pace_form": (pace_form or PaceForm(initial=pace_of(batch))) if is_paced else None,
@@ -217,7 +174,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             for decision in DECISIONS.values()
             if batch.status in decision.offered
             and request.user.has_perm(decision.permission)
-            and not _why_not(request, batch, decision)
+            and not why_not(request, batch, decision)
         ]
 
     def live_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
@@ -268,11 +225,16 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     def dry_run_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
         """Ask of every letter what a replay would meet now; replay none."""
-        if not self.may_replay(request):
+        if not (self.may_replay(request) or request.user.has_perm(APPROVE)):
             raise PermissionDenied
-        if request.method == "POST" and ReplayBatch.objects.filter(pk=batch_id).exists():
-            say(self, request, Result(True, dry_run_sentence(batches.dry_run(batch_id))))
-        return self._back(batch_id)
+        batch = ReplayBatch.objects.filter(pk=batch_id).first()
+        if batch is None or request.method != "POST":
+            return self._back(batch_id)
+        if may_check(request, batch):
+            say(self, request, Result(True, dry_run_sentence(batches.dry_run(batch.pk))))
+        else:
+            say(self, request, Result(False, f"the batch is {batch.get_status_display().lower()}"))
+        return self._back(batch.pk)
 
     def pause_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
         """Hold a running batch: one press, no question, since it can go on at any time."""
@@ -310,7 +272,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
                 state = batch.get_status_display().lower()
                 say(self, request, Result(False, f"the batch is {state}"))
             return self._back(batch_id)
-        if problem := _why_not(request, batch, decision):
+        if problem := why_not(request, batch, decision):
             say(self, request, Result(False, problem))
             return self._back(batch_id)
         form = ReasonForm(request.POST or None)
@@ -337,11 +299,6 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             **facts_of(batch),
         }
         return TemplateResponse(request, "admin/deadletters/replaybatch/act.html", context)
-
-
-def _why_not(request: HttpRequest, batch: ReplayBatch, decision: Decision) -> str:
-    """Return why this person cannot decide so about a batch, or an empty string."""
-    return batches.why_not_approve(batch, request.user.get_username()) if decision.name == "approve" else ""
 
 
 _LIVE = ("admin/deadletters/replaybatch/_progress.html", "admin/deadletters/replaybatch/_items.html")

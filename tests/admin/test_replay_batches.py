@@ -86,7 +86,7 @@ def test_the_dry_run_tells_apart_what_became_of_the_letters(ann: Client) -> None
     batch = drafted(ann, 3)
     first, *_ = batch.items.order_by("id")
     workflow.discard(first.letter_id, actor="bob", reason="not needed")
-    response = send(ann, batch, "dry_run")
+    response = submit(ann, batch, do="check")
     assert "1 closed" in messages_of(response)[0]
     text = page(ann, batch)
     assert "Somebody resolved or discarded it." in text
@@ -287,11 +287,56 @@ def test_who_approves_reads_no_verdicts_of_other_settings(ann: Client, carol: Cl
     text = page(carol, batch)
     assert "Not checked with these settings." in text
     assert "Can be replayed" not in text
-    send(ann, batch, "dry_run")
+    assert f'action="{LIST}{batch.pk}/dry-run/"' in text
+    (said,) = messages_of(send(carol, batch, "dry_run"))
+    assert said.startswith("Dry run, nothing was replayed: 2 can be replayed")
     text = carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
     assert "Can be replayed" in text
     assert none not in text
     assert none not in ann.get(f"{LIST}{batch.pk}/cancel/").content.decode()
+
+
+def test_who_may_approve_may_refuse_and_the_letters_are_let_go(ann: Client, carol: Client) -> None:
+    batch = drafted(ann)
+    assert f"{LIST}{batch.pk}/refuse/" not in page(carol, batch)
+    submit(ann, batch, is_restart="on")
+    assert f"{LIST}{batch.pk}/refuse/" not in page(ann, batch)
+    assert ann.get(f"{LIST}{batch.pk}/refuse/").status_code == 403
+    assert f"{LIST}{batch.pk}/refuse/" in page(carol, batch)
+    assert "Say why first." in send(carol, batch, "refuse", reason=" ").content.decode()
+    (said,) = messages_of(send(carol, batch, "refuse", reason="the vendor is still away"))
+    assert said == "Refused; 2 letters were not replayed."
+    batch.refresh_from_db()
+    assert (batch.status, batch.approved_by) == ("cancelled", "")
+    assert batch.status_reason == "refused by carol: the vendor is still away"
+    assert set(batch.items.values_list("status", "detail")) == {("cancelled", "the batch was refused")}
+    assert messages_of(send(carol, batch, "refuse", reason="again")) == [
+        "Nothing was done: the batch is cancelled."
+    ]
+
+
+@pytest.mark.parametrize("status", ["draft", "running", "cancelled"])
+def test_a_dry_run_is_made_only_where_it_is_offered(ann: Client, carol: Client, status: str) -> None:
+    batch = drafted(ann)
+    if status == "running":
+        submit(ann, batch)
+    elif status == "cancelled":
+        batches.cancel(batch.pk, actor="ann")
+    batch.refresh_from_db()
+    for client in (ann, carol):
+        assert f'action="{LIST}{batch.pk}/dry-run/"' not in page(client, batch)
+        (said,) = messages_of(send(client, batch, "dry_run"))
+        assert said == f"Nothing was done: the batch is {status}."
+    assert ReplayBatch.objects.get(pk=batch.pk).report == batch.report
+
+
+def test_a_batch_that_is_paused_is_checked_by_who_may_replay(ann: Client, carol: Client) -> None:
+    batch = drafted(ann)
+    submit(ann, batch)
+    batches.pause(batch.pk, actor="ann")
+    assert f'action="{LIST}{batch.pk}/dry-run/"' not in page(carol, batch)
+    assert messages_of(send(carol, batch, "dry_run")) == ["Nothing was done: the batch is paused."]
+    assert messages_of(send(ann, batch, "dry_run"))[0].startswith("Dry run, nothing was replayed")
 
 
 def test_how_many_batches_wait_stands_on_every_list_of_dead_letters(ann: Client) -> None:
@@ -378,7 +423,7 @@ def test_the_table_is_safe_for_spreadsheets(ann: Client) -> None:
 
 def test_reading_never_acts(ann: Client) -> None:
     batch = drafted(ann)
-    for name in ("submit", "dry-run", "pause", "approve", "resume", "cancel"):
+    for name in ("submit", "dry-run", "pause", "approve", "refuse", "resume", "cancel"):
         ann.get(f"{LIST}{batch.pk}/{name}/", {"reason": "because"})
     assert status_of(batch) == "draft"
 
@@ -387,7 +432,7 @@ def test_a_reader_reads_and_does_nothing(ann: Client) -> None:
     batch = drafted(ann)
     uma = factories.staff_client("uma", "auditor")
     assert "takes the permission" in page(uma, batch)
-    for name in ("submit", "dry_run", "pause", "approve", "resume", "cancel"):
+    for name in ("submit", "dry_run", "pause", "approve", "refuse", "resume", "cancel"):
         assert send(uma, batch, name, reason="because").status_code == 403
     assert status_of(batch) == "draft"
 

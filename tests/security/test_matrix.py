@@ -76,8 +76,8 @@ TABLES = {
         **read_only(TROUBLE), "approve": "AX", "refuse": "AX", "withdraw": "OX",
     },
     "deadletters_replaybatch": {
-        **read_only(TROUBLE), "submit": "OX", "dry_run": "OX", "pause": "OX", "pace": "OX", "resume": "OX",
-        "cancel": "OX", "approve": "AX", "live": TROUBLE, "csv": TROUBLE,
+        **read_only(TROUBLE), "submit": "OX", "dry_run": "OAX", "pause": "OX", "pace": "OX", "resume": "OX",
+        "cancel": "OX", "approve": "AX", "refuse": "AX", "live": TROUBLE, "csv": TROUBLE,
     },
     "criticizer_securityevent": read_only(SECURITY),
     "criticizer_workercluster": read_only(TROUBLE),
