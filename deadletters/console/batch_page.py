@@ -19,6 +19,7 @@ from deadletters.states import BatchStatus, ItemStatus
 ITEMS_PER_PAGE = 100
 EVENTS_SHOWN = 50
 FAILURES_SHOWN = 10
+_LETTERS = "admin:deadletters_deadletter_changelist"
 
 # Verdict of the dry run -> what people read, what it means, how it looks.
 _VERDICTS: Mapping[str, tuple[str, str, str]] = {
@@ -74,6 +75,11 @@ def pace_of(batch: ReplayBatch) -> dict[str, Any]:
 def settings_of(batch: ReplayBatch) -> dict[str, Any]:
     """Return what the form of a draft shows."""
     return {name: getattr(batch, name) for name in BatchSettingsForm.base_fields}
+
+
+def title_of(batch: ReplayBatch) -> str:
+    """Return the heading of a batch's page: `Batch 12: replay of 40 letters`."""
+    return f"Batch {batch.pk}: replay of {batch.item_count} letter{'s' if batch.item_count != 1 else ''}"
 
 
 def submit_help(batch: ReplayBatch) -> str:
@@ -139,7 +145,7 @@ def chosen_address(batch: ReplayBatch) -> str:
         query = f"group:{','.join(str(number) for number in list(groups)[:20])}"
     if not query:
         return ""
-    return reverse("admin:deadletters_deadletter_changelist", query={"q": query, "by": "all"})
+    return reverse(_LETTERS, query={"q": query, "by": "all"})
 
 
 def label_of(verdict: str) -> str:
@@ -169,14 +175,15 @@ def dry_run_sentence(report: Mapping[str, Any]) -> str:
 
 
 def progress_context(batch: ReplayBatch) -> dict[str, Any]:
-    """Return what changes while a batch runs."""
+    """Return what changes while a batch runs; `goes_on`: also held or ended, as long as a job is at work."""
     progress = batches.progress(batch.pk)
     groups = list(batch.items.order_by("group_id").values_list("group_id", flat=True).distinct()[:2])
     query = urlencode({"q": f"group:{groups[0]} state:new" if len(groups) == 1 else "state:new"})
     return {
+        "goes_on": batch.status == BatchStatus.RUNNING or ItemStatus.REPLAYING in progress.by_status,
         "done": progress.done,
         "new_since": progress.newer,
-        "new_since_address": f"{reverse('admin:deadletters_deadletter_changelist')}?{query}",
+        "new_since_address": f"{reverse(_LETTERS)}?{query}",
         "tally": [
             {"state": status.value, "label": status.label, "count": progress.by_status[status.value]}
             for status in ItemStatus
@@ -202,6 +209,7 @@ def items_page(batch: ReplayBatch, outcome: str, after: str) -> dict[str, Any]:
         "older": _query(wanted, **more) if more else "",
         "is_older_page": bool(start),
         "first_query": _query(wanted),
+        "letters_address": reverse(_LETTERS, query={"q": f"batch:{batch.pk}"}),
         "item_filters": [
             {"label": label, "query": _query(value), "is_this": value == wanted}
             for value, label in [("", "All"), *ItemStatus.choices]

@@ -41,6 +41,7 @@ from deadletters.console.batch_page import (
     progress_context,
     settings_of,
     submit_help,
+    title_of,
     verdict_rows,
 )
 from deadletters.forms import BatchSettingsForm, PaceForm, ReasonForm, RowVersion
@@ -80,7 +81,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="what for")
     def what(self, batch: ReplayBatch) -> SafeString:
-        return fill('<span class="cause">{}</span>', batch.reason[:160])
+        return fill('Batch {}<br><span class="cause">{}</span>', batch.pk, batch.reason[:160])
 
     @admin.display(description="letters")
     def letters(self, batch: ReplayBatch) -> int:
@@ -134,7 +135,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         here = reverse("admin:deadletters_replaybatch_change", args=[batch.pk])
         context = {
             **self.admin_site.each_context(request),
-            "title": f"Replay of {batch.item_count} letter{'s' if batch.item_count != 1 else ''}",
+            "title": title_of(batch),
             "opts": self.opts,
             "original": batch,
             "changed": is_changed,
@@ -150,7 +151,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "pace_form": (pace_form or PaceForm(initial=pace_of(batch))) if is_paced else None,
             "live_have": live.digest(live.drawn(request, _LIVE, parts)),
             "live_query": urlencode({name: request.GET.get(name, "") for name in ("outcome", "after")}),
-            "live_seconds": live.LIVE_SECONDS if batch.status == _S.RUNNING else 0,
+            "live_seconds": live.LIVE_SECONDS if parts["goes_on"] else 0,
             **parts,
         }
         template = "admin/deadletters/replaybatch/change_form.html"
@@ -178,15 +179,15 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         ]
 
     def live_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
-        """Return the parts of the page that change while the batch runs; 204 when they did not.
+        """Return the parts of the page that change while the batch, or a job of it, is at work; or 204.
 
         Of the items those of the page that is looked at: it sends its own query.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
         batch = get_object_or_404(ReplayBatch, pk=batch_id)
-        html = live.drawn(request, _LIVE, self._live_context(request, batch))
-        return live.answer(request, html, goes_on=batch.status == _S.RUNNING)
+        parts = self._live_context(request, batch)
+        return live.answer(request, live.drawn(request, _LIVE, parts), goes_on=parts["goes_on"])
 
     def csv_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:
         """Return what became of every letter as a table (RFC 4180), safe for spreadsheets."""

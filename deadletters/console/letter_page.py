@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
@@ -100,6 +101,7 @@ class Kept:
     until: datetime | None
     sentence: str
     is_soon: bool = False
+    address: str = ""  # of the batch that the sentence names
 
 
 def letter_chip(letter: DeadLetter) -> SafeString:
@@ -208,7 +210,8 @@ def kept(letter: DeadLetter) -> Kept:
     if letter.edits.filter(status=EditStatus.REQUESTED).exists():
         return Kept(None, "An edit of it waits for approval, so it stays.")
     if batch := batch_in_hand(letter.pk):
-        return Kept(None, f"Batch {batch} has it in hand, so it stays.")
+        address = reverse("admin:deadletters_replaybatch_change", args=[batch])
+        return Kept(None, f"Batch {batch} has it in hand, so it stays.", address=address)
     if letter.status in CLOSED_LETTER:
         what = "It is archived then; the archive brings it back."
     else:

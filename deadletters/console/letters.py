@@ -36,7 +36,7 @@ from deadletters.console.asking import PageAdmin, TimelineAdmin, address_of_lett
 from deadletters.console.edit_request import EditRequests
 from deadletters.console.letter_context import events_context, form_of, letter_context, step_context
 from deadletters.console.letter_page import AT_WORK, STEPS, awaited, letter_chip, redone
-from deadletters.console.open_first import LETTERS, LetterChangeList
+from deadletters.console.open_first import BATCH, LETTERS, LetterChangeList
 from deadletters.forms import Console, ReasonForm, RowVersion
 from deadletters.models import DeadLetter, DeadLetterEvent
 from deadletters.states import DISCARDABLE, OPEN_LETTER, Category, LetterStatus
@@ -79,6 +79,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
         "job": number("job_id", "The job's number", example="17"),
         "letter": number("pk", "The letter's number", example="2976"),
         "group": number("group_id", "The group's number", example="3"),
+        "batch": BATCH,
         "severity": exact("severity", "How grave it is", choices=[(s.value, s.value) for s in Severity]),
         "category": exact("category", "What triage said", choices=Category.choices),
         "age": age("last_failure_at", "How long ago it failed last"),

@@ -10,8 +10,8 @@ from django.http import HttpRequest
 
 from criticizer.full_text import Words, match
 from criticizer.keyset import BY, KeysetChangeList
-from criticizer.search import SearchProblem, Term, parse
-from deadletters.models import DeadLetterGroup
+from criticizer.search import Key, SearchProblem, Term, number, parse
+from deadletters.models import DeadLetterGroup, ReplayItem
 
 OPEN, ALL = "open", "all"
 MOST_GROUPS = 200  # that the words of a search for letters may mean
@@ -26,7 +26,7 @@ class OpenFirst(KeysetChangeList):
     """
 
     # Keys of the search that say which rows are meant; "" stands for words without a key.
-    named_by: ClassVar[frozenset[str]] = frozenset({"state", "cl", "job", "letter"})
+    named_by: ClassVar[frozenset[str]] = frozenset({"state", "cl", "job", "letter", "batch"})
 
     def get_filters(self, request: HttpRequest) -> Any:
         found = super().get_filters(request)
@@ -96,3 +96,12 @@ def _of_letters(words: Sequence[str]) -> Q:
 
 
 LETTERS = Words(_of_letters, "what the failure says; a number alone means cl:")
+
+
+def _in_batches(text: str) -> Q:
+    items = ReplayItem.objects.filter(_BATCH.condition(text))
+    return Q(pk__in=items.values("letter_id"))
+
+
+_BATCH = number("batch_id", "The replay batch that holds it", example="12")
+BATCH = Key(_in_batches, _BATCH.meaning, _BATCH.example)

@@ -310,4 +310,5 @@ def test_a_letter_that_a_batch_has_in_hand_says_so(ann: Client) -> None:
 
     letter = make_letter(last_failure_at=timezone.now() - timedelta(days=6.5))
     batch = batches.draft(filter={}, ids=[letter.pk], actor="ann", reason="OPS-1")
-    assert f"Batch {batch.pk} has it in hand, so it stays." in page(ann, letter)
+    address = f"/admin/deadletters/replaybatch/{batch.pk}/change/"
+    assert f'<a href="{address}">Batch {batch.pk} has it in hand, so it stays.</a>' in page(ann, letter)

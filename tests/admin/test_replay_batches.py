@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db import connection
 from django.test import Client
+from django.utils import timezone
 
 from criticizer.models import OutboxMessage
 from deadletters import batches, workflow
+from deadletters.console.open_first import BATCH
 from deadletters.forms import BatchSettingsForm
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from tests import factories
@@ -75,7 +78,7 @@ def status_of(batch: ReplayBatch) -> str:
 def test_a_draft_replays_nothing_and_says_of_each_letter_what_would_happen(ann: Client) -> None:
     batch = drafted(ann)
     text = page(ann, batch)
-    assert "Replay of 2 letters" in text
+    assert f"Batch {batch.pk}: replay of 2 letters" in text
     assert "Submit: 2 letters" in text
     assert "Can be replayed" in text
     assert set(DeadLetter.objects.values_list("status", flat=True)) == {"new"}
@@ -392,6 +395,41 @@ def test_progress_is_sent_while_it_runs_and_only_when_it_changed(ann: Client) ->
     assert f'data-live-have="{have}"' in page(ann, drafted_again(batch, ann))
 
 
+def test_the_page_follows_jobs_that_are_at_work_when_it_is_held(ann: Client) -> None:
+    batch = drafted(ann)
+    submit(ann, batch)
+    item = batch.items.filter(pk=batch.items.order_by("id")[0].pk)
+    item.update(status="ready")
+    item.update(status="replaying", started_at=timezone.now())
+    for act in (batches.pause, batches.cancel):
+        assert act(batch.pk, actor="ann").ok
+        assert "X-Live-Next" in ann.get(f"{LIST}{batch.pk}/live/").headers
+        assert 'data-live-next="2"' in page(ann, batch)
+    item.update(status="succeeded", finished_at=timezone.now())
+    assert "X-Live-Next" not in ann.get(f"{LIST}{batch.pk}/live/").headers
+    assert "data-live-next" not in page(ann, batch)
+
+
+def test_the_letters_of_a_batch_are_found_by_its_number(ann: Client) -> None:
+    batch = drafted(ann)
+    ids = set(batch.items.values_list("letter_id", flat=True))
+    workflow.discard(min(ids), actor="bob", reason="not needed")  # closed ones are shown as well
+    other = make_letter()
+    (address,) = re.findall(r'<a href="([^"]+)">These letters in the list</a>', page(ann, batch))
+    assert address == f"{LETTERS}?q=batch%3A{batch.pk}"
+    assert {row.pk for row in ann.get(address).context["cl"].result_list} == ids
+    found = ann.get(LETTERS, {"q": f"-batch:{batch.pk}"}).context["cl"].result_list
+    assert [row.pk for row in found] == [other.pk]
+
+
+def test_the_letters_of_a_batch_are_found_by_an_index(ann: Client) -> None:
+    batch = drafted(ann)
+    found = DeadLetter.objects.filter(BATCH.condition(str(batch.pk)))
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+    assert re.search(r"replay_items_(once|next)", found.explain())
+
+
 def drafted_again(batch: ReplayBatch, ann: Client) -> ReplayBatch:
     """Let the batch run as it did when its progress was asked for first."""
     batches.resume(batch.pk, actor="ann")
@@ -440,7 +478,9 @@ def test_a_reader_reads_and_does_nothing(ann: Client) -> None:
 def test_the_list_leads_to_the_batch_and_teaches_when_it_is_empty(ann: Client) -> None:
     assert "Nothing was replayed in bulk yet." in ann.get(LIST).content.decode()
     batch = drafted(ann)
-    assert f"{LIST}{batch.pk}/change/" in ann.get(LIST).content.decode()
+    text = ann.get(LIST).content.decode()
+    assert f"{LIST}{batch.pk}/change/" in text
+    assert f"Batch {batch.pk}<br>" in text
     assert not re.search(r'value="delete_selected"', ann.get(LIST).content.decode())
 
 
