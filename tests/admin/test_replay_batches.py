@@ -111,6 +111,30 @@ def test_saving_with_a_dry_run_does_not_start_it(ann: Client) -> None:
     assert status_of(batch) == "draft"
 
 
+def test_a_draft_is_checked_only_together_with_what_was_typed(ann: Client) -> None:
+    batch = drafted(ann)
+    batches.configure(batch.pk, actor="ann", is_restart=True)  # takes the verdicts away
+    for _ in range(2):
+        text = page(ann, batch)
+        assert f"{LIST}{batch.pk}/dry-run/" not in text
+        assert "Check again" not in text
+        (form,) = re.findall(r'<form method="post" action="[^"]*/submit/">.*?</form>', text, re.DOTALL)
+        assert "Save and dry run" in form
+        submit(ann, batch, do="check", is_restart="on", evidence_note="typed just now")
+    batch.refresh_from_db()
+    assert batch.evidence_note == "typed just now"
+
+
+def test_who_may_not_save_is_not_told_to(ann: Client) -> None:
+    batch = drafted(ann)
+    batches.configure(batch.pk, actor="ann", is_restart=True)
+    saves = "“Save and dry run” keeps the settings above and asks of every letter"
+    assert saves in page(ann, batch)
+    text = page(factories.staff_client("uma", "auditor"), batch)
+    assert "Save and dry run" not in text
+    assert "A dry run asks of every letter" in text
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
