@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from django.db.models import Q
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import Func, Q
 from django.http import HttpRequest
 
 from criticizer.full_text import Words, match
@@ -99,8 +100,10 @@ LETTERS = Words(_of_letters, "what the failure says; a number alone means cl:")
 
 
 def _in_batches(text: str) -> Q:
-    items = ReplayItem.objects.filter(_BATCH.condition(text))
-    return Q(pk__in=items.values("letter_id"))
+    items = ReplayItem.objects.filter(_BATCH.condition(text)).order_by()
+    # An array: PostgreSQL looks these up by their numbers, and does not walk all letters for the latest.
+    ids = Func(ArraySubquery(items.values("letter_id")), template="SELECT unnest(%(expressions)s)")
+    return Q(pk__in=ids)
 
 
 _BATCH = number("batch_id", "The replay batch that holds it", example="12")
