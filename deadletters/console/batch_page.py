@@ -12,12 +12,13 @@ from django.urls import reverse
 
 from deadletters import batches
 from deadletters.console.letter_page import safe_link
-from deadletters.forms import BatchSettingsForm
+from deadletters.forms import BatchSettingsForm, RowVersion
 from deadletters.models import DeadLetter, ReplayBatch, ReplayBatchEvent, ReplayItem
 from deadletters.states import BatchStatus, ItemStatus
 
 ITEMS_PER_PAGE = 100
 EVENTS_SHOWN = 50
+MAX_CHANGES_SHOWN = 10
 FAILURES_SHOWN = 10
 _LETTERS = "admin:deadletters_deadletter_changelist"
 
@@ -215,6 +216,17 @@ def items_page(batch: ReplayBatch, outcome: str, after: str) -> dict[str, Any]:
             for value, label in [("", "All"), *ItemStatus.choices]
         ],
     }
+
+
+def last_event(batch: ReplayBatch) -> int:
+    """Return the number of the newest line of a batch's history, for the forms of its pages."""
+    return batch.events.order_by("-id").values_list("pk", flat=True).first() or 0
+
+
+def events_since(batch: ReplayBatch, version: RowVersion) -> list[ReplayBatchEvent]:
+    """Return what happened since a form was made, oldest first: the newest of it, where it is much."""
+    seen = version.cleaned_data.get("seen") if version.is_valid() else None
+    return list(batch.events.filter(pk__gt=seen or 0).order_by("-id")[:MAX_CHANGES_SHOWN])[::-1]
 
 
 def events_of(batch: ReplayBatch) -> QuerySet[ReplayBatchEvent]:

@@ -6,7 +6,7 @@ survives a reload, and shows what became of every letter. `batches` writes the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -35,8 +35,10 @@ from deadletters.console.batch_page import (
     approval_of,
     dry_run_sentence,
     events_of,
+    events_since,
     facts_of,
     items_page,
+    last_event,
     pace_of,
     progress_context,
     settings_of,
@@ -45,7 +47,7 @@ from deadletters.console.batch_page import (
     verdict_rows,
 )
 from deadletters.forms import BatchSettingsForm, PaceForm, ReasonForm, RowVersion
-from deadletters.models import ReplayBatch
+from deadletters.models import ReplayBatch, ReplayBatchEvent
 from deadletters.results import Result
 from deadletters.states import BatchStatus
 
@@ -128,7 +130,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         form: BatchSettingsForm | None = None,
         *,
         pace_form: PaceForm | None = None,
-        is_changed: bool = False,
+        changed: Sequence[ReplayBatchEvent] | None = None,
     ) -> HttpResponse:
         parts = self._live_context(request, batch)
         is_paced = self.may_replay(request) and batch.status in _PACED
@@ -138,7 +140,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "title": title_of(batch),
             "opts": self.opts,
             "original": batch,
-            "changed": is_changed,
+            "changed": changed,
             "may_act": self.may_replay(request),
             "form": form or BatchSettingsForm(initial=settings_of(batch)),
             "submit_help": submit_help(batch),
@@ -148,6 +150,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "may_check": may_check(request, batch),
             **facts_of(batch),
             "events": events_of(batch),
+            "last_event": last_event(batch),
             "pace_form": (pace_form or PaceForm(initial=pace_of(batch))) if is_paced else None,
             "live_have": live.digest(live.drawn(request, _LIVE, parts)),
             "live_query": urlencode({name: request.GET.get(name, "") for name in ("outcome", "after")}),
@@ -155,7 +158,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             **parts,
         }
         template = "admin/deadletters/replaybatch/change_form.html"
-        return TemplateResponse(request, template, context, status=409 if is_changed else 200)
+        return TemplateResponse(request, template, context, status=200 if changed is None else 409)
 
     def _live_context(self, request: HttpRequest, batch: ReplayBatch) -> dict[str, Any]:
         return {
@@ -210,7 +213,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             return self._back(batch_id)
         form, version = BatchSettingsForm(request.POST), RowVersion(request.POST)
         if not version.is_valid() or version.cleaned_data["row_version"] != batch.row_version:
-            return self._page(request, batch, form, is_changed=True)
+            return self._page(request, batch, form, changed=events_since(batch, version))
         if not form.is_valid():
             return self._page(request, batch, form)
         actor, is_check = request.user.get_username(), request.POST.get("do") == "check"
@@ -282,7 +285,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             is_running = batch.status == _S.RUNNING  # and changes by itself
             seen = version.cleaned_data["row_version"] if version.is_valid() else None
             if not is_running and seen != batch.row_version:
-                return self._page(request, batch, is_changed=True)
+                return self._page(request, batch, changed=events_since(batch, version))
             given = {"reason": form.cleaned_data["reason"], "row_version": None if is_running else seen}
             say(self, request, decision.act(batch.pk, actor=request.user.get_username(), **given))
             return self._back(batch.pk)
@@ -292,6 +295,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "opts": self.opts,
             "batch": batch,
             "form": form,
+            "last_event": last_event(batch),
             "question": decision.question,
             "button": decision.label,
             "is_final": decision.is_final,
