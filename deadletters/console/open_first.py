@@ -81,8 +81,8 @@ def _of_letters(words: Sequence[str]) -> Q:
     Raises SearchProblem when too many kinds of failure say them.
     """
     found = Q()
-    for number in filter(_is_number, words):
-        found &= Q(job__changelist_id=number)
+    for changelist in filter(_is_number, words):
+        found &= Q(job__changelist_id=changelist)
     said = [word for word in words if not _is_number(word)]
     if said:
         groups = DeadLetterGroup.objects.filter(match(("normalized_message",), said))
