@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from django.db.models import Count
+from django.db.models import Count, Min
 
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from deadletters.states import BEFORE_REPLAY, ItemStatus
@@ -13,12 +13,22 @@ from deadletters.states import BEFORE_REPLAY, ItemStatus
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a batch is. `newer`: letters that joined its groups since it was drafted."""
+    """How far a batch is. `newer`: letters that joined its groups since it was drafted, and can be worked on.
+
+    They are of the groups `newer_groups`, and the first of them is the letter `first_newer`.
+    """
 
     by_status: Mapping[str, int]
     total: int
     done: int
     newer: int
+    newer_groups: tuple[int, ...] = ()
+    first_newer: int = 0
+
+    @property
+    def left(self) -> int:
+        """How many letters have no outcome yet."""
+        return self.total - self.done
 
 
 def progress(batch_id: int) -> Progress:
@@ -34,7 +44,16 @@ def progress(batch_id: int) -> Progress:
         created_at__gt=batch.requested_at,
         generation=1,  # an edited letter is no new failure
     )
-    return Progress(found, total, total - waiting, newer.exclude(replay_items__batch=batch_id).count())
+    of_groups = newer.exclude(replay_items__batch=batch_id).order_by("group_id").values_list("group_id")
+    counted = list(of_groups.annotate(count=Count("pk"), first=Min("pk")))
+    return Progress(
+        by_status=found,
+        total=total,
+        done=total - waiting,
+        newer=sum(count for _, count, _ in counted),
+        newer_groups=tuple(group for group, _, _ in counted),
+        first_newer=min((first for _, _, first in counted), default=0),
+    )
 
 
 def csv_rows(batch_id: int) -> Iterator[list[str]]:

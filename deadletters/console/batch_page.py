@@ -10,11 +10,12 @@ from django.conf import settings
 from django.db.models import Count, QuerySet
 from django.urls import reverse
 
+from criticizer.search import MAX_CHARACTERS
 from deadletters import batches
 from deadletters.console.letter_page import safe_link
 from deadletters.forms import BatchSettingsForm, RowVersion
 from deadletters.models import DeadLetter, ReplayBatch, ReplayBatchEvent, ReplayItem
-from deadletters.states import BatchStatus, ItemStatus
+from deadletters.states import BEFORE_REPLAY, BatchStatus, ItemStatus
 
 ITEMS_PER_PAGE = 100
 EVENTS_SHOWN = 50
@@ -178,19 +179,24 @@ def dry_run_sentence(report: Mapping[str, Any]) -> str:
 def progress_context(batch: ReplayBatch) -> dict[str, Any]:
     """Return what changes while a batch runs; `goes_on`: also held or ended, as long as a job is at work."""
     progress = batches.progress(batch.pk)
-    groups = list(batch.items.order_by("group_id").values_list("group_id", flat=True).distinct()[:2])
-    query = urlencode({"q": f"group:{groups[0]} state:new" if len(groups) == 1 else "state:new"})
     return {
         "goes_on": batch.status == BatchStatus.RUNNING or ItemStatus.REPLAYING in progress.by_status,
         "done": progress.done,
         "new_since": progress.newer,
-        "new_since_address": f"{reverse(_LETTERS)}?{query}",
+        "new_since_address": _newer_address(progress),
         "tally": [
             {"state": status.value, "label": status.label, "count": progress.by_status[status.value]}
             for status in ItemStatus
             if progress.by_status.get(status.value)
         ],
     }
+
+
+def _newer_address(progress: batches.Progress) -> str:
+    """Return where the list shows just the letters that came later; "" where no search can name them."""
+    groups = ",".join(map(str, progress.newer_groups))
+    query = f"group:{groups} letter:>={progress.first_newer} state:{','.join(BEFORE_REPLAY)}"
+    return reverse(_LETTERS, query={"q": query}) if progress.newer and len(query) <= MAX_CHARACTERS else ""
 
 
 def items_page(batch: ReplayBatch, outcome: str, after: str) -> dict[str, Any]:

@@ -298,6 +298,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "last_event": last_event(batch),
             "question": decision.question,
             "button": decision.label,
+            "left": batches.progress(batch.pk).left,
             "is_final": decision.is_final,
             "is_approval": decision.name == "approve",
             "verdicts": verdict_rows(batch),

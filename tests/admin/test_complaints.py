@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 
@@ -150,7 +151,8 @@ def test_failures_that_arrive_during_a_retry_are_told_apart(
     newcomer = fail("2")
     assert newcomer.group_id == first.group_id
     text = ann.get(f"{BATCHES}{batch.pk}/change/").content.decode()
-    assert "1 new since start" in text
+    (address,) = re.findall(r'<a href="([^"]+)">1 new since it was drafted</a>', text)
+    assert [row.pk for row in ann.get(html.unescape(address)).context["cl"].result_list] == [newcomer.pk]
     _run(batch, look, work)
     assert [item.letter_id for item in batch.items.all()] == [first.pk]
     assert DeadLetter.objects.get(pk=newcomer.pk).status == "new"

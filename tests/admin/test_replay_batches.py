@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -427,6 +429,38 @@ def test_pause_resume_and_cancel(ann: Client) -> None:
     assert messages_of(send(ann, batch, "resume", reason="again")) == [
         "Nothing was done: the batch is cancelled."
     ]
+
+
+def test_what_is_decided_about_is_what_has_no_outcome_yet(ann: Client) -> None:
+    batch = drafted(ann, 3)
+    submit(ann, batch)
+    assert "Cancel the batch: 3 letters" in ann.get(f"{LIST}{batch.pk}/cancel/").content.decode()
+    batch.items.filter(pk=batch.items.order_by("id")[0].pk).update(status="skipped")
+    batches.pause(batch.pk, actor="ann")
+    text = ann.get(f"{LIST}{batch.pk}/resume/").content.decode()
+    assert "Resume: 2 letters" in text
+    assert "2 letters of 3 without an outcome" in text
+
+
+def test_what_is_new_since_the_draft_leads_to_just_that(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = (timezone.now() + timedelta(minutes=minutes) for minutes in (-5, 5))
+    chosen = [make_letter(created_at=before) for _ in range(2)]
+    one, two = (row.group for row in chosen)
+    make_letter(created_at=before, group=one)  # was there, and nobody chose it
+    batch = batches.draft(filter={}, ids=[row.pk for row in chosen], actor="ann", reason="OPS-7")
+    newer = [make_letter(created_at=after, group=group) for group in (one, two)]
+    make_letter(created_at=after, group=factories.DeadLetterGroupFactory(error_class="RATE_LIMITED"))
+    closed = make_letter(created_at=after, group=two)
+    workflow.discard(closed.pk, actor="bob", reason="not needed")
+    workflow.triage(newer[0].pk, actor="bob", category="data")
+    words = f"{len(newer)} new since it was drafted"
+    (address,) = re.findall(rf'<a href="([^"]+)">{words}</a>', page(ann, batch))
+    found = ann.get(html.unescape(address)).context["cl"].result_list
+    assert {row.pk for row in found} == {row.pk for row in newer}
+    monkeypatch.setattr("deadletters.console.batch_page.MAX_CHARACTERS", 20)  # no search can name them
+    text = page(ann, batch)
+    assert words in text
+    assert f"{words}</a>" not in text
 
 
 def test_progress_is_sent_while_it_runs_and_only_when_it_changed(ann: Client) -> None:
