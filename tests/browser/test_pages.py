@@ -95,6 +95,14 @@ def test_server_errors_are_said_and_survived(visit: Visit) -> None:
     expect(page.locator("#live-note")).to_be_hidden()
 
 
+def test_what_is_gone_is_said_in_words_that_suit_every_page(visit: Visit) -> None:
+    """Reviews, dead letters and batches follow what happens with the same script."""
+    job = scenes.running_review()
+    page = visit(f"/reviews/{job.pk}/", scenes.bob(), expects="404")
+    page.route("**/live/**", lambda route: route.fulfill(status=404, body="gone"))
+    expect(page.locator("#live-note")).to_have_text("What this page shows does not exist any more.")
+
+
 def test_a_session_that_ended_is_said(visit: Visit) -> None:
     job = scenes.running_review()
     page = visit(f"/reviews/{job.pk}/", scenes.bob())

@@ -102,7 +102,7 @@
     }
     if (answer.status === 404) {
       stop();
-      return say("This review does not exist any more.");
+      return say("What this page shows does not exist any more.");
     }
     if (!answer.ok) return failed("The server answered with an error.");
     if (paused) return undefined;
