@@ -8,7 +8,7 @@ from django.db import migrations
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('deadletters', '0008_reopening_and_archive'),
+        ('deadletters', '0012_a_failure_that_comes_again'),
     ]
 
     operations = [
