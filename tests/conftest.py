@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 from django.conf import settings
 from django.test import TransactionTestCase
@@ -15,6 +16,12 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from criticizer import sql as database
 from criticizer.embedded import EmbeddedServer
 from tests import emptying
+
+# A busy machine is slow to make and to run examples: that says nothing about what they try.
+hypothesis.settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

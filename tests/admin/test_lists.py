@@ -163,7 +163,7 @@ def test_a_count_that_takes_too_long_is_many() -> None:
 def test_a_time_limit_ends_with_its_block() -> None:
     with pytest.raises(TookTooLong), at_most(20), connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(5)")
-    with at_most(20):
+    with at_most(10_000):
         pass
     with connection.cursor() as cursor:
         cursor.execute("SHOW statement_timeout")

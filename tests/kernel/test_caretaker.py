@@ -22,6 +22,8 @@ from criticizer.models import WorkerCluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+HELD = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+
 calls: list[str] = []
 used: list[Any] = []  # psycopg's connections
 inside = threading.Semaphore(0)
@@ -63,7 +65,7 @@ def sleeps_in_the_database() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
+def _forget(transactional_db: None) -> Iterator[None]:
     calls.clear()
     used.clear()
     released.clear()
@@ -74,12 +76,21 @@ def _forget() -> Iterator[None]:
     join()
 
 
+def until(is_so: Callable[[], object]) -> None:
+    """Wait for what another thread or session is about to do."""
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def join() -> None:
-    """Wait for the sweeps that this process has begun."""
+    """Wait for the sweeps that this process has begun, and for PostgreSQL to have let go of their lock."""
     for thread in threading.enumerate():
         if thread.name == "sweep":
             thread.join(20)
             assert not thread.is_alive()
+    until(lambda: sql.value(HELD) == 0)  # the session of a closed connection ends later
 
 
 def maintenance(settings: Any, *functions: Any) -> None:
@@ -152,7 +163,7 @@ def test_a_sweep_closes_its_connections(settings: Any) -> None:
     swept()
     assert [connection.closed for connection in used] == [True]
     assert connections["default"].connection not in used
-    assert sql.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+    assert sql.value(HELD) == 0
 
 
 def test_a_sweep_whose_lock_was_lost_goes_no_further(settings: Any) -> None:
@@ -169,8 +180,6 @@ def test_a_sweep_whose_lock_was_lost_goes_no_further(settings: Any) -> None:
 
 # -- a function that hangs ------------------------------------------------------------------------
 
-HELD = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
-
 
 def look(keeper: Caretaker) -> list[str]:
     """Have the caretaker look once more; return what it said, without what the sweep says meanwhile."""
@@ -178,14 +187,6 @@ def look(keeper: Caretaker) -> list[str]:
         keeper._sweep(own)
     its_own = {"sweep_still_runs", "maintenance_hangs", "maintenance_abandoned"}
     return [entry["event"] for entry in logs if entry["event"] in its_own]
-
-
-def until(is_so: Callable[[], object]) -> None:
-    """Wait for what another thread or session is about to do."""
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def ended(keeper: Caretaker) -> None:

@@ -15,6 +15,7 @@ from criticizer.locks import Lock
 
 # What is locked there is a text: there is no number that another could share.
 BY_TEXT = {"reviews/intake.py": 1}
+UNLOCK_ALL = "SELECT pg_advisory_unlock_all()"  # a session that was closed lets go later
 
 
 def test_no_number_is_given_twice() -> None:
@@ -40,6 +41,7 @@ def elsewhere() -> Iterator[object]:
     """A session of another process."""
     with connect() as other:
         yield lambda lock: other.execute(locks.TRY, {"lock": lock.value}).fetchone()["got"]
+        other.execute(UNLOCK_ALL)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -83,6 +85,7 @@ def test_a_lock_of_one_key_leaves_the_other_keys_free() -> None:
             for key in (2**40, 2**40 + 1)
         ]
         assert answers == [{"got": False}, {"got": True}]
+        other.execute(UNLOCK_ALL)
     with connect() as other, transaction.atomic():
         locks.take(Lock.DIGEST_JOIN, "mail:ann@example.com")
         held = "SELECT classid, objsubid FROM pg_locks WHERE locktype = 'advisory'"

@@ -98,8 +98,8 @@ def test_nobody_sees_or_removes_what_is_anothers() -> None:
         assert mallory.post(PAGE, {"action": "remove", "subscription": row.pk}).status_code == 400
     assert Subscription.objects.count() == 2
     page = said(mallory.get(PAGE))
-    assert "hush" not in page
-    assert "boss" not in page
+    assert "/hush" not in page  # a random token may hold a word
+    assert "boss@" not in page
 
 
 def test_nobody_subscribes_or_mutes_another_address() -> None:

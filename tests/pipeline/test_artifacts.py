@@ -62,7 +62,9 @@ def test_a_changed_file_is_not_believed(post: Callable[..., Any], settings: Any)
     path = storages["artifacts_raw"].path(artifact.name)
     with open(path, "r+b") as file:  # noqa: PTH123
         file.seek(20)
-        file.write(b"X")
+        was = file.read(1)
+        file.seek(20)
+        file.write(b"Y" if was == b"X" else b"X")
     with pytest.raises(PermanentFailure) as failed:
         artifacts.load(job_id, Artifact.Kind.CHANGE)
     assert failed.value.error_class is ErrorClass.CONFIG_INVALID

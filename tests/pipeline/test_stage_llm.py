@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -326,8 +327,10 @@ def test_scenario_08_one_429_pauses_all_and_costs_one_attempt(bench: Bench) -> N
     bench.work()
     assert len(bench.llm.requests) == 1
     assert sorted(run_of(job).attempts for job in jobs) == [0, 0, 0, 1]
-    waits = sql.value("SELECT min(extract(epoch FROM available_at - now())) FROM outbox_messages")
-    assert 5.0 < waits <= 8.0
+    paused_until = sql.value("SELECT paused_until FROM paces WHERE name = %(name)s", {"name": NAME})
+    assert paused_until >= Attempt.objects.get(error_class="RATE_LIMITED").started_at + timedelta(seconds=7)
+    assert sql.value("SELECT min(available_at) FROM outbox_messages") >= paused_until
+    assert sql.value("SELECT min(extract(epoch FROM available_at - now())) FROM outbox_messages") <= 8.0
 
 
 def test_scenario_08_after_the_pause_all_are_reviewed(bench: Bench) -> None:

@@ -39,9 +39,10 @@ class Service:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 service.headers.append(dict(self.headers))
+                answer = service.status, service.body  # a test that has the event changes them
                 service.events.put({"path": self.path, **json.loads(body)})
                 service.may_answer.wait(30)
-                self._answer(service.status, service.body)
+                self._answer(*answer)
 
             def _answer(self, status: int, body: bytes) -> None:
                 self.send_response(status)
