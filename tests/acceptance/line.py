@@ -7,6 +7,8 @@ import socket
 import struct
 import threading
 
+from tests.fakes import closed
+
 _RESET = struct.pack("ii", 1, 0)  # a linger of zero makes close() send RST
 
 
@@ -17,8 +19,7 @@ class Line:
         self.mode = mode
         self._target = target
         self._open: list[socket.socket] = []
-        self._server = socket.socket()
-        self._server.bind(("127.0.0.1", 0))
+        self._server = closed.held()
         self.port: int = self._server.getsockname()[1]
         self._thread = threading.Thread(target=self._accept, daemon=True)
         if mode != "refuse":

@@ -404,7 +404,7 @@ def test_scenario_10_recovery_an_event_during_the_work_replaces_it_without_a_fai
 
 
 def test_scenario_11_a_part_that_never_answers_is_left_out_when_the_budget_is_gone(world: World) -> None:
-    world.settings.LLM_TIMEOUT_SECONDS = 0.5
+    world.settings.LLM_TIMEOUT_SECONDS = 2.0
     world.llm.server.respond = on_part(1, Reply(hang=True))
     job = world.job(change_in_parts(world), world.hook)
     world.settle()
@@ -417,7 +417,7 @@ def test_scenario_11_a_part_that_never_answers_is_left_out_when_the_budget_is_go
 
 
 def test_scenario_11_recovery_a_part_that_answers_later_is_all_that_is_asked_for(world: World) -> None:
-    world.settings.LLM_TIMEOUT_SECONDS = 0.5
+    world.settings.LLM_TIMEOUT_SECONDS = 2.0
     world.llm.server.respond = on_part(1, Reply(hang=True))
     job = world.job(change_in_parts(world), world.hook)
     world.work()

@@ -19,11 +19,12 @@ from reviews import config as review_config
 from reviews.models import ReviewJob
 from tests.acceptance import stages
 from tests.acceptance.world import World
+from tests.fakes.closed import closed_port
 from tests.fakes.llm import Reply, error
 from tests.fakes.p4.server import CONNECTION_REFUSED, UNKNOWN_HOST
 from tests.fakes.smtp import SmtpServer, Switches
 from tests.fakes.webhook import Behaviour
-from tests.stack import free_port
+from tests.stack import eventually
 
 End = Callable[[], None]
 Trouble = Callable[[World], End]
@@ -141,11 +142,13 @@ def hook_line(mode: str) -> Trouble:
     def begin(world: World) -> End:
         line = world.lines(world.receiver.port, mode)
         world.hook = f"webhook:http://127.0.0.1:{line.port}/hook"
-        short = functools.partial(notification_config.WebhookConfig, read_timeout_seconds=0.3)
-        world.monkeypatch.setattr(notification_config, "WebhookConfig", short)
+        usual = notification_config.WebhookConfig
+        if mode == "silent":
+            short = functools.partial(usual, read_timeout_seconds=0.3)
+            world.monkeypatch.setattr(notification_config, "WebhookConfig", short)
 
         def end() -> None:
-            world.monkeypatch.setattr(notification_config, "WebhookConfig", short.func)
+            world.monkeypatch.setattr(notification_config, "WebhookConfig", usual)
             line.mend()
 
         return end
@@ -172,7 +175,7 @@ def smtp(switches: Switches, **values: object) -> Trouble:
 
 
 def smtp_refused(world: World) -> End:
-    world.settings.SMTP_HOST, world.settings.SMTP_PORT = "127.0.0.1", free_port()
+    world.settings.SMTP_HOST, world.settings.SMTP_PORT = "127.0.0.1", world.enter(closed_port())
 
     def end() -> None:
         world.smtp = world.enter(SmtpServer())
@@ -218,9 +221,12 @@ def deadlock(world: World) -> None:
         cursor.execute("SET LOCAL deadlock_timeout = '10ms'")
         other.execute("SELECT pg_advisory_xact_lock(2)")
         cursor.execute("SELECT pg_advisory_xact_lock(1)")
+        pid = other.info.backend_pid
         waiting = threading.Thread(target=_wait_for_the_first_lock, args=(other,))
         waiting.start()
         try:
+            # PostgreSQL looks once, after the timeout: the other session has to wait by then.
+            eventually(lambda: _waits_for_a_lock(cursor, pid))
             cursor.execute("SELECT pg_advisory_xact_lock(2)")
         finally:
             other.cancel()
@@ -230,6 +236,13 @@ def deadlock(world: World) -> None:
 def _wait_for_the_first_lock(other: psycopg.Connection[Any]) -> None:
     with contextlib.suppress(psycopg.errors.QueryCanceled):
         other.execute("SELECT pg_advisory_xact_lock(1)")
+
+
+def _waits_for_a_lock(cursor: Any, pid: int) -> bool:
+    cursor.execute(
+        "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = %s AND locktype = 'advisory' AND NOT granted)", [pid]
+    )
+    return bool(cursor.fetchone()[0])
 
 
 def lock_not_available(world: World) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, expect, sync_playwright
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -31,6 +31,7 @@ addEventListener("securitypolicyviolation", (e) =>
 """
 
 Visit = Callable[..., Page]
+expect.set_options(timeout=20_000)  # a page that comes late is no wrong page
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def visit(chromium: Browser, live_server: Any) -> Iterator[Visit]:
         if expects:
             expected.append(expects)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(30_000)
         page.on("console", lambda message: _note_console(message, troubles))
         page.on("pageerror", lambda error: troubles.append(f"{page.url}: {error}"))
         page.on("request", lambda request: _note_host(request.url, live_server.url, troubles))

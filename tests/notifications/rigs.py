@@ -15,7 +15,6 @@ import pytest
 
 from notifications.providers.archive import ArchiveConfig
 from notifications.providers.base import Provider
-from notifications.providers.exchange import Limits
 from notifications.providers.maildir import Maildir
 from notifications.providers.outbound import OutboundPolicy
 from notifications.providers.postmark import Postmark, PostmarkConfig
@@ -25,6 +24,7 @@ from notifications.providers.smtp import Smtp, SmtpConfig
 from notifications.providers.swarm import Swarm, SwarmConfig
 from notifications.providers.webhook import Webhook, WebhookConfig
 from tests.fakes import mail_service, slack, swarm
+from tests.fakes.closed import closed_port
 from tests.fakes.dovecot import Dovecot
 from tests.fakes.postmark import PostmarkService
 from tests.fakes.resend import ResendService
@@ -33,7 +33,6 @@ from tests.fakes.webhook import Behaviour, WebhookReceiver
 from tests.notifications.samples import SECRET_NEW, SENDER
 
 LOOPBACK = OutboundPolicy.parse(["127.0.0.0/8"])
-QUICK = Limits(connect_timeout_seconds=1.0, read_timeout_seconds=0.5, total_timeout_seconds=3.0)
 ARCHIVE = "archive@reviews.test"
 
 
@@ -72,7 +71,7 @@ def _maildir(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> 
 
 def _smtp(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
     server = stack.enter_context(SmtpServer())
-    return _of_smtp(Smtp(SmtpConfig("127.0.0.1", server.port, SENDER)), server)
+    return _of_smtp(stack, Smtp(SmtpConfig("127.0.0.1", server.port, SENDER)), server)
 
 
 def _archived(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
@@ -80,15 +79,16 @@ def _archived(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) ->
     server = stack.enter_context(SmtpServer(archive=ARCHIVE, deliver=imap.deliver))
     # What it waits for is told by its attempts' times: those of the suite are long past.
     archive = ArchiveConfig.parse(imap.url, ARCHIVE)
-    rig = _of_smtp(Smtp(SmtpConfig("127.0.0.1", server.port, SENDER, archive=archive)), server)
+    rig = _of_smtp(stack, Smtp(SmtpConfig("127.0.0.1", server.port, SENDER, archive=archive)), server)
     later = b"X-Criticizer-Token: probe\r\nDate: Sat, 21 Nov 2026 07:00:00 +0000\r\n\r\nx\r\n"
     rig.prove_alive = lambda: imap.deliver(later)
-    nowhere = replace(archive, port=_CLOSED)
-    rig.far_away = Smtp(SmtpConfig("127.0.0.1", _CLOSED, SENDER, archive=nowhere))
+    closed = stack.enter_context(closed_port())
+    nowhere = replace(archive, port=closed)
+    rig.far_away = Smtp(SmtpConfig("127.0.0.1", closed, SENDER, archive=nowhere))
     return rig
 
 
-def _of_smtp(provider: Smtp, server: SmtpServer) -> Rig:
+def _of_smtp(stack: ExitStack, provider: Smtp, server: SmtpServer) -> Rig:
     def switch(switches: Switches) -> Callable[[], None]:
         def act() -> None:
             server.switches = switches
@@ -106,7 +106,7 @@ def _of_smtp(provider: Smtp, server: SmtpServer) -> Rig:
         switch(Switches(rcpt="550 5.1.1 no such user")),
         switch(Switches(then="drop")),
         switch(Switches(then="drop", accept=False)),
-        far_away=Smtp(SmtpConfig("127.0.0.1", _CLOSED, SENDER)),
+        far_away=Smtp(SmtpConfig("127.0.0.1", stack.enter_context(closed_port()), SENDER)),
     )
 
 
@@ -121,7 +121,7 @@ def _webhook(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> 
         lambda: receiver.script(Behaviour(process=True, reset=True)),
         lambda: receiver.script(Behaviour(status=500, process=False)),
         far_away=provider,
-        far_address=_NOWHERE,
+        far_address=_nowhere(stack),
     )
 
 
@@ -132,13 +132,13 @@ def _resend(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> R
         service.refuse = (422, {"name": "validation_error", "message": "no"})
 
     return Rig(
-        Resend(ResendConfig(SENDER, service.keys, service.url, QUICK)),
+        Resend(ResendConfig(SENDER, service.keys, service.url)),
         "ann@example.com",
         service.tokens,
         refuse,
         lambda: service.script(mail_service.Act(accept=True, reset=True)),
         lambda: service.script(mail_service.Act(status=500)),
-        far_away=Resend(ResendConfig(SENDER, service.keys, _NOWHERE, QUICK)),
+        far_away=Resend(ResendConfig(SENDER, service.keys, _nowhere(stack))),
     )
 
 
@@ -149,13 +149,13 @@ def _postmark(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) ->
         service.refuse = (422, {"ErrorCode": 300, "Message": "no"})
 
     return Rig(
-        Postmark(PostmarkConfig(SENDER, service.keys, service.url, QUICK)),
+        Postmark(PostmarkConfig(SENDER, service.keys, service.url)),
         "ann@example.com",
         service.tokens,
         refuse,
         lambda: service.script(mail_service.Act(accept=True, reset=True)),
         lambda: service.script(mail_service.Act(status=500)),
-        far_away=Postmark(PostmarkConfig(SENDER, service.keys, _NOWHERE, QUICK)),
+        far_away=Postmark(PostmarkConfig(SENDER, service.keys, _nowhere(stack))),
     )
 
 
@@ -166,13 +166,13 @@ def _slack(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Ri
         server.default = slack.Act(post=False, error="is_archived")
 
     return Rig(
-        Slack(SlackConfig(slack.TOKEN, api_url=server.url, limits=QUICK)),
+        Slack(SlackConfig(slack.TOKEN, api_url=server.url)),
         slack.CHANNEL,
         lambda: sorted(server.posted.elements()),
         refuse,
         lambda: server.script(slack.Act(then="reset")),
         lambda: server.script(slack.Act(post=False, then="reset")),
-        far_away=Slack(SlackConfig(slack.TOKEN, api_url=_NOWHERE, limits=QUICK)),
+        far_away=Slack(SlackConfig(slack.TOKEN, api_url=_nowhere(stack))),
     )
 
 
@@ -183,23 +183,19 @@ def _swarm(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Ri
         server.default = swarm.Act(keep=False, status=404)
 
     return Rig(
-        Swarm(SwarmConfig(server.url, swarm.USER, swarm.TICKET, QUICK)),
+        Swarm(SwarmConfig(server.url, swarm.USER, swarm.TICKET)),
         "review-885",
         lambda: sorted(server.kept.elements()),
         refuse,
         lambda: server.script(swarm.Act(then="reset")),
         lambda: server.script(swarm.Act(keep=False, then="reset")),
-        far_away=Swarm(SwarmConfig(_NOWHERE.rstrip("/"), swarm.USER, swarm.TICKET, QUICK)),
+        far_away=Swarm(SwarmConfig(_nowhere(stack).rstrip("/"), swarm.USER, swarm.TICKET)),
     )
 
 
-def _closed_port() -> int:
-    with WebhookReceiver() as receiver:
-        return receiver.port
+def _nowhere(stack: ExitStack) -> str:
+    return f"http://127.0.0.1:{stack.enter_context(closed_port())}/"
 
-
-_CLOSED = _closed_port()
-_NOWHERE = f"http://127.0.0.1:{_CLOSED}/"
 
 RIGS: Mapping[str, Make] = {
     "maildir": _maildir,

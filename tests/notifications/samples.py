@@ -15,11 +15,14 @@ from cryptography.x509.oid import NameOID
 
 from notifications.messages import ExcerptLine, Report, ReportFile, ReportFinding
 from notifications.providers.base import Message
+from notifications.providers.exchange import Limits
 
 SENDER = "Criticizer <criticizer@reviews.test>"
 # Plainly fake, assembled so that no scanner takes it for a real one.
 SECRET_NEW = "whsec_" + "bmV3LXRlc3Qtc2VjcmV0LTAwMQ=="
 SECRET_OLD = "whsec_" + "b2xkLXRlc3Qtc2VjcmV0LTAwMQ=="
+# Only for a server that stays silent: on a busy machine any other may be slow to answer.
+PATIENT, SHORT = Limits(), Limits(read_timeout_seconds=1.0)
 REVIEWED_AT = dt.datetime(2026, 3, 4, 5, 6, 7, tzinfo=dt.UTC)
 
 

@@ -18,10 +18,9 @@ from notifications.providers.exchange import Limits
 from notifications.providers.postmark import Postmark, PostmarkConfig
 from tests.fakes.mail_service import Act
 from tests.fakes.postmark import PostmarkService
-from tests.notifications.samples import SENDER, message
+from tests.notifications.samples import PATIENT, SENDER, SHORT, message
 
 E = ErrorClass
-QUICK = Limits(connect_timeout_seconds=2.0, read_timeout_seconds=0.3, total_timeout_seconds=5.0)
 
 
 @pytest.fixture
@@ -30,8 +29,8 @@ def service() -> Iterator[PostmarkService]:
         yield running
 
 
-def postmark(service: PostmarkService, *tokens: str) -> Postmark:
-    return Postmark(PostmarkConfig(SENDER, tokens or service.keys, service.url, QUICK))
+def postmark(service: PostmarkService, *tokens: str, limits: Limits = PATIENT) -> Postmark:
+    return Postmark(PostmarkConfig(SENDER, tokens or service.keys, service.url, limits))
 
 
 def question(notification_id: str = "") -> Question:
@@ -74,10 +73,9 @@ def test_an_accepted_mail_without_a_clear_answer_is_found_by_its_metadata(
     service: PostmarkService, act: Act
 ) -> None:
     service.script(act)
-    provider = postmark(service)
     with pytest.raises(UncertainFailure):
-        provider.send(message())
-    answer = provider.look_up(question())
+        postmark(service, limits=SHORT if act.hang else PATIENT).send(message())
+    answer = postmark(service).look_up(question())
     assert (answer.evidence, answer.notification_id) == (Evidence.FOUND, service.accepted[0]["MessageID"])
 
 
@@ -124,7 +122,7 @@ def test_a_search_that_does_not_filter_proves_nothing(service: PostmarkService) 
 def test_a_question_without_a_usable_answer_is_asked_again_later(service: PostmarkService, act: Act) -> None:
     service.look_up_act = act
     with pytest.raises(RetryableFailure):
-        postmark(service).look_up(question())
+        postmark(service, limits=SHORT if act.hang else PATIENT).look_up(question())
 
 
 def test_a_refused_question_is_no_refused_send(service: PostmarkService) -> None:
@@ -171,7 +169,7 @@ def test_an_inactive_recipient_is_refused_without_naming_the_address(service: Po
 
 def test_nothing_listening_is_certain_not_to_have_sent() -> None:
     with pytest.raises(RetryableFailure):
-        Postmark(PostmarkConfig(SENDER, ("t",), "http://127.0.0.1:1/", QUICK)).send(message())
+        Postmark(PostmarkConfig(SENDER, ("t",), "http://127.0.0.1:1/")).send(message())
 
 
 def test_the_next_token_is_used_when_the_first_is_refused(service: PostmarkService) -> None:

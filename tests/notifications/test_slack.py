@@ -19,13 +19,12 @@ from criticizer.failures import (
 )
 from notifications.providers import slack_blocks
 from notifications.providers.base import Evidence, Message, Question
-from notifications.providers.exchange import Limits
 from notifications.providers.slack import Slack, SlackConfig
+from tests.fakes.closed import closed_port
 from tests.fakes.slack import CHANNEL, NEXT_TOKEN, TOKEN, Act, SlackServer
-from tests.notifications.samples import message, reviewed
+from tests.notifications.samples import SHORT, message, reviewed
 
 E = ErrorClass
-QUICK = Limits(connect_timeout_seconds=1.0, read_timeout_seconds=0.3, total_timeout_seconds=2.0)
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def workspace() -> Iterator[SlackServer]:
 
 
 def slack(server: SlackServer, **changes: object) -> Slack:
-    return Slack(replace(SlackConfig(TOKEN, api_url=server.url, limits=QUICK), **changes))  # type: ignore[arg-type]
+    return Slack(replace(SlackConfig(TOKEN, api_url=server.url), **changes))  # type: ignore[arg-type]
 
 
 def to_channel(**changes: object) -> Message:
@@ -48,8 +47,9 @@ def question(notification_id: str = "", **changes: object) -> Question:
 
 def failure_of(server: SlackServer, act: Act) -> Failure:
     server.script(act)
+    short = {"limits": SHORT} if act.then == "hang" else {}
     with pytest.raises(Failure) as caught:
-        slack(server).send(to_channel())
+        slack(server, **short).send(to_channel())
     return caught.value
 
 
@@ -117,11 +117,9 @@ def test_a_pause_that_slack_asks_for_is_kept(workspace: SlackServer) -> None:
     assert failure.retry_after_seconds == 30
 
 
-def test_nothing_listens_is_certain_not_to_have_posted() -> None:
-    with SlackServer() as gone:
-        pass
-    with pytest.raises(RetryableFailure):
-        slack(gone).send(to_channel())
+def test_nothing_listens_is_certain_not_to_have_posted(workspace: SlackServer) -> None:
+    with closed_port() as port, pytest.raises(RetryableFailure):
+        slack(workspace, api_url=f"http://127.0.0.1:{port}/api").send(to_channel())
 
 
 def test_failures_repeat_nothing_of_an_answer_but_its_code(workspace: SlackServer) -> None:

@@ -20,11 +20,11 @@ from notifications.providers import swarm_text
 from notifications.providers.base import Evidence, Message, Question
 from notifications.providers.exchange import Limits
 from notifications.providers.swarm import Swarm, SwarmConfig
+from tests.fakes.closed import closed_port
 from tests.fakes.swarm import TICKET, USER, Act, SwarmServer
-from tests.notifications.samples import message, reviewed
+from tests.notifications.samples import PATIENT, SHORT, message, reviewed
 
 E = ErrorClass
-QUICK = Limits(connect_timeout_seconds=1.0, read_timeout_seconds=0.3, total_timeout_seconds=2.0)
 TOPIC = "reviews/885"
 
 
@@ -34,8 +34,8 @@ def server() -> Iterator[SwarmServer]:
         yield running
 
 
-def swarm(server: SwarmServer, user: str = USER) -> Swarm:
-    return Swarm(SwarmConfig(server.url, user, TICKET, QUICK))
+def swarm(server: SwarmServer, user: str = USER, limits: Limits = PATIENT) -> Swarm:
+    return Swarm(SwarmConfig(server.url, user, TICKET, limits))
 
 
 def to_review(**changes: object) -> Message:
@@ -84,7 +84,7 @@ def test_each_answer_means_what_it_can_mean(
 ) -> None:
     server.script(act)
     with pytest.raises(Failure) as caught:
-        swarm(server).send(to_review())
+        swarm(server, limits=SHORT if act.then == "hang" else PATIENT).send(to_review())
     assert (type(caught.value), caught.value.error_class) == (kind, error_class)
 
 
@@ -105,10 +105,8 @@ def test_an_expired_ticket_says_what_to_do(server: SwarmServer) -> None:
 
 
 def test_nothing_listens_is_certain_not_to_have_commented() -> None:
-    with SwarmServer() as gone:
-        pass
-    with pytest.raises(RetryableFailure):
-        swarm(gone).send(to_review())
+    with closed_port() as port, pytest.raises(RetryableFailure):
+        Swarm(SwarmConfig(f"http://127.0.0.1:{port}", USER, TICKET)).send(to_review())
 
 
 # -- looking up --------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ caretakers of the clusters call.
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from reviews.context import stopped_dependencies
 from reviews.probes import model as ask_model
 from reviews.recovery import JobRecovery
 from tests import factories
+from tests.fakes.closed import closed_port
 from tests.fakes.llm import FakeLlm
 
 LLM = "llm:openai"
@@ -28,16 +28,17 @@ OPENED, HALF, CLOSED = CircuitChange.OPENED, CircuitChange.HALF_OPENED, CircuitC
 
 
 @pytest.fixture(autouse=True)
-def _model(settings: Any) -> None:
+def _model(settings: Any) -> Iterator[None]:
     settings.LLM_PROVIDER, settings.LLM_MODEL, settings.LLM_API_KEYS = "openai", "m", ["a-key-for-tests"]
     settings.CIRCUIT_PROBES = {"llm": "reviews.probes.model"}
     dependencies.forget()
+    with closed_port() as port:
+        settings.NOWHERE = f"http://127.0.0.1:{port}/v1"  # of these tests alone
+        yield
 
 
 def nobody_listens(settings: Any) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        settings.LLM_BASE_URL = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    settings.LLM_BASE_URL = settings.NOWHERE
 
 
 def opened(settings: Any) -> None:

@@ -17,6 +17,7 @@ from reviews.reviewers.answer import strict_schema
 from reviews.reviewers.model import LlmConfig, ModelAnswer
 from reviews.reviewers.openai import OpenAIClient
 from reviews.reviewers.transport import server_of
+from tests.fakes.closed import closed_port
 from tests.fakes.llm import FakeLlm, Reply, error
 
 NOW = 1_700_000_000.0
@@ -194,15 +195,13 @@ def test_retry_after_is_read_in_every_form(
 
 def test_a_silent_server_is_a_timeout_and_a_later_call_works(llm: FakeLlm) -> None:
     llm.script(Reply(hang=True))
-    assert failure(llm, timeout_seconds=0.2).error_class is ErrorClass.NETWORK_TIMEOUT
+    assert failure(llm, timeout_seconds=1.0).error_class is ErrorClass.NETWORK_TIMEOUT
     assert ask(llm).text
 
 
 def test_nobody_listening_is_unreachable() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    raised = _failure_at(f"http://ann:a-password@127.0.0.1:{port}/v1?key=secret")
+    with closed_port() as port:
+        raised = _failure_at(f"http://ann:a-password@127.0.0.1:{port}/v1?key=secret")
     assert raised.error_class is ErrorClass.NETWORK_UNREACHABLE
     assert raised.detail == f"no connection to the model server at 127.0.0.1:{port}"
     assert clean(raised.detail) == raised.detail  # the redactor leaves the address readable
@@ -230,7 +229,7 @@ def test_a_server_is_named_by_host_and_port_alone(fields: dict[str, str], server
 def test_a_silent_server_and_one_that_hangs_up_are_named(llm: FakeLlm) -> None:
     where = f"127.0.0.1:{llm.server.port}"
     llm.script(Reply(hang=True), Reply(reset=True))
-    assert failure(llm, timeout_seconds=0.2).detail == f"no answer from {where} within 0.2 seconds"
+    assert failure(llm, timeout_seconds=1.0).detail == f"no answer from {where} within 1 seconds"
     assert failure(llm).detail == f"the connection to {where} broke before the answer was complete"
 
 
@@ -335,10 +334,10 @@ def test_calls_spread_over_small_clients_that_share_one_tls_context(
 
 
 def test_waiting_for_a_slot_does_not_use_up_the_deadline(llm: FakeLlm) -> None:
-    llm.server.delay = 0.3
+    llm.server.delay = 1.0
 
     async def run() -> list[ModelAnswer]:
-        async with OpenAIClient(config_for(llm.base_url, max_concurrency=1, timeout_seconds=1.5)) as client:
+        async with OpenAIClient(config_for(llm.base_url, max_concurrency=1, timeout_seconds=4)) as client:
             user = redact("hello")
             return await asyncio.gather(*(client.complete("r", user, SCHEMA, f"c{n}") for n in range(6)))
 

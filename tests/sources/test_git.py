@@ -302,11 +302,11 @@ def test_a_partial_clone_fails_and_fetches_nothing(repo: GitRepo, tmp_path: Path
 
 def test_a_git_that_hangs_or_is_killed_is_retried(repo: GitRepo, tmp_path: Path) -> None:
     sha = repo.commit_files({"a": "1\n"})
-    for body, error_class in (
-        ("exec sleep 600", ErrorClass.NETWORK_TIMEOUT),
-        ("kill -9 $$", ErrorClass.UPSTREAM_UNAVAILABLE),
+    for body, seconds, error_class in (
+        ("exec sleep 600", 0.5, ErrorClass.NETWORK_TIMEOUT),
+        ("kill -9 $$", 20, ErrorClass.UPSTREAM_UNAVAILABLE),
     ):
-        ill = GitSource("app", repo.path, script(tmp_path / "git", body), timeout_seconds=0.5)
+        ill = GitSource("app", repo.path, script(tmp_path / "git", body), timeout_seconds=seconds)
         with pytest.raises(RetryableFailure) as caught:
             ill.describe(f"git:app@{sha}")
         assert caught.value.error_class is error_class
