@@ -56,6 +56,11 @@ class Validation:
     def failed(self) -> tuple[Check, ...]:
         return tuple(check for check in self.checks if not check.ok)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing is missing, and something cannot be there yet."""
+        return bool(self.failed) and all(check.is_waiting for check in self.failed)
+
 
 @dataclass(slots=True)
 class Tally:

@@ -96,6 +96,8 @@ def _outcome(item: ReplayItem, end: DeadLetterEvent) -> tuple[ItemStatus, str]:
     now = DeadLetter.objects.filter(pk=item.letter_id).values_list("status", "verified_at").first()
     if now and (now[0] == _L.RESOLVED or now[1]):
         return _I.SUCCEEDED, "an operator has verified it"
+    if checked.is_waiting:
+        return _I.SUCCEEDED, checked.message
     return _I.FAILED, checked.message
 
 

@@ -41,7 +41,7 @@ def dry_run(batch_id: int) -> dict[str, Any]:
             checks = said[letter.job_id] if letter else []
             item.verdict, item.detail = _verdict(batch, letter, checks)
             counts[item.verdict] = counts.get(item.verdict, 0) + 1
-        ReplayItem.objects.bulk_update(part, ["verdict", "detail"])
+        items.bulk_update(part, ["verdict", "detail"])  # of those that no look has settled meanwhile
     report = {"verdicts": counts, "checked_at": timezone.now().isoformat()}
     same = {name: getattr(batch, name) for name in MATTERING}
     if not ReplayBatch.objects.filter(pk=batch_id, **same).update(report=report):

@@ -98,20 +98,21 @@ def _failed(letters: QuerySet[DeadLetter]) -> list[Failed]:
 
 
 def _walk(batch: ReplayBatch, letter_ids: list[int], port: Recovery) -> dict[int, str]:
-    """Take letters through triage, remediation and validation; return why some are not validated."""
+    """Take letters through triage, remediation and validation; return why some are not validated.
+
+    A pause or a cancel comes between two steps, and what an operator has done meanwhile stands.
+    """
     actor = f"{batch.requested_by} (batch {batch.pk})"
-
-    def those_in(*statuses: LetterStatus) -> list[int]:
-        found = DeadLetter.objects.filter(pk__in=letter_ids, status__in=statuses)
-        return list(found.values_list("pk", flat=True))
-
-    workflow.triage_many(those_in(_L.NEW), actor=actor, category=batch.category, note=batch.reason)
-    workflow.remediate_many(
-        those_in(_L.TRIAGED),
-        actor=actor,
-        evidence_link=batch.evidence_link,
-        evidence_note=batch.evidence_note,
-    )
+    with transaction.atomic():
+        letters = _held(batch, letter_ids, _L.NEW)
+        workflow.triage_many(letters, actor=actor, category=batch.category, note=batch.reason)
+    with transaction.atomic():
+        letters = _held(batch, letter_ids, _L.TRIAGED)
+        workflow.remediate_many(
+            letters, actor=actor, evidence_link=batch.evidence_link, evidence_note=batch.evidence_note
+        )
+    if not ReplayBatch.objects.filter(pk=batch.pk, status=BatchStatus.RUNNING).exists():
+        return {}
     tally = workflow.validate_many(
         letter_ids,
         actor=actor,
@@ -122,13 +123,23 @@ def _walk(batch: ReplayBatch, letter_ids: list[int], port: Recovery) -> dict[int
     return tally.skipped_ids
 
 
+def _held(batch: ReplayBatch, letter_ids: Collection[int], status: LetterStatus) -> list[int]:
+    """Lock a batch, then its letters that are in a state now; none when the batch does not run any more."""
+    if locked(batch.pk).status != BatchStatus.RUNNING:
+        return []
+    letters = DeadLetter.objects.select_for_update().filter(pk__in=letter_ids, status=status)
+    return list(letters.order_by("pk").values_list("pk", flat=True))
+
+
 def _queue(batch_id: int, items: Sequence[ReplayItem], skipped: dict[int, str]) -> None:
     """Let the validated letters wait for their turn; write down why the others do not."""
     with transaction.atomic():
         batch = locked(batch_id)
         if batch.status != BatchStatus.RUNNING:
             return
-        by_letter = {item.letter_id: item for item in items}
+        # An item that another look has dealt with meanwhile takes its letter nowhere.
+        pending = batch.items.filter(pk__in=[item.pk for item in items], status=_I.PENDING)
+        by_letter = {item.letter_id: item for item in pending}
         tally = moves.move_many(
             [letter for letter in by_letter if letter not in skipped],
             (_L.VALIDATED,),
@@ -139,8 +150,9 @@ def _queue(batch_id: int, items: Sequence[ReplayItem], skipped: dict[int, str]) 
             verb="queued",
         )
         ready = [by_letter[letter].pk for letter in tally.done_ids]
-        ReplayItem.objects.filter(pk__in=ready, status=_I.PENDING).update(status=_I.READY, detail="")
-        for letter, reason in {**skipped, **tally.skipped_ids}.items():
-            ReplayItem.objects.filter(pk=by_letter[letter].pk, status=_I.PENDING).update(
-                status=_I.SKIPPED, detail=clean(reason, 1000), finished_at=timezone.now()
+        ReplayItem.objects.filter(pk__in=ready).update(status=_I.READY, detail="")
+        why = {**skipped, **tally.skipped_ids}
+        for letter in by_letter.keys() & why.keys():
+            ReplayItem.objects.filter(pk=by_letter[letter].pk).update(
+                status=_I.SKIPPED, detail=clean(why[letter], 1000), finished_at=timezone.now()
             )
