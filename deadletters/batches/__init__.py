@@ -9,7 +9,7 @@
     dry_run(batch_id)                                -> dict        {"verdicts": {verdict: n}, …}
     submit, approve, refuse, pause, resume, cancel(batch_id, *, actor, reason="") -> Result
     makers(batch) -> names ; why_not_approve(batch, actor) -> "" or why
-    needs_approval(batch) -> bool ; overruled_by_hand(batch) -> items
+    needs_approval(batch), is_dangerous(batch) -> bool ; overruled_by_hand(batch) -> items
     progress(batch_id) -> Progress ; csv_rows(batch_id) -> rows
 
 The worker's half is `runs`. Only this package writes states of batches and items.
@@ -23,6 +23,7 @@ from deadletters.batches.decisions import (
     QUEUE,
     approve,
     cancel,
+    is_dangerous,
     makers,
     needs_approval,
     pause,
@@ -49,6 +50,7 @@ __all__ = [
     "csv_rows",
     "draft",
     "dry_run",
+    "is_dangerous",
     "makers",
     "needs_approval",
     "overruled_by_hand",

@@ -27,9 +27,13 @@ def needs_approval(batch: ReplayBatch) -> bool:
     The batch overrules them, or somebody has overruled a letter of it by hand. One that was too
     large when it was drafted stays so.
     """
-    if batch.needs_approval or is_large(batch.item_count) or batch.is_restart or batch.override_reason:
-        return True
-    return overruled_by_hand(batch).exists()
+    return is_dangerous(batch) or overruled_by_hand(batch).exists()
+
+
+def is_dangerous(batch: ReplayBatch) -> bool:
+    """Say whether a second person must look for the batch's own size or settings."""
+    large = batch.needs_approval or is_large(batch.item_count)
+    return bool(large or batch.is_restart or batch.override_reason)
 
 
 def submit(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:

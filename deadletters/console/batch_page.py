@@ -21,6 +21,7 @@ ITEMS_PER_PAGE = 100
 EVENTS_SHOWN = 50
 MAX_CHANGES_SHOWN = 10
 FAILURES_SHOWN = 10
+_NEEDED = "needed once it is submitted"
 _LETTERS = "admin:deadletters_deadletter_changelist"
 
 # Verdict of the dry run -> what people read, what it means, how it looks.
@@ -99,11 +100,18 @@ def submit_help(batch: ReplayBatch) -> str:
 
 
 def approval_of(batch: ReplayBatch) -> str:
-    """Say who approved a batch, or whether anybody has to; a draft is asked by its settings of now."""
+    """Say who approved a batch, or whether anybody has to; a draft is asked as it is now."""
+    if batch.status == BatchStatus.DRAFT:
+        return _NEEDED if batches.needs_approval(batch) else "not needed"
+    return approval_in_list(batch)
+
+
+def approval_in_list(batch: ReplayBatch) -> str:
+    """Say it without a look at the letters of a draft, some of which may be overruled by hand."""
     if batch.approved_by:
         return batch.approved_by
     if batch.status == BatchStatus.DRAFT:
-        return "needed once it is submitted" if batches.needs_approval(batch) else "not needed"
+        return _NEEDED if batches.is_dangerous(batch) else "not by its settings"
     return "nobody yet" if batch.needs_approval and batch.started_at is None else "not needed"
 
 

@@ -32,7 +32,7 @@ from deadletters.console import live
 from deadletters.console.asking import PageAdmin, say
 from deadletters.console.batch_decisions import APPROVE, DECISIONS, REPLAY, may_check, why_not
 from deadletters.console.batch_page import (
-    approval_of,
+    approval_in_list,
     dry_run_sentence,
     events_of,
     events_since,
@@ -91,7 +91,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="approved by")
     def approval(self, batch: ReplayBatch) -> str:
-        return approval_of(batch)
+        return approval_in_list(batch)
 
     # -- addresses ----------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ def _verified(letter: DeadLetter, actor: str, checks: tuple[Check, ...]) -> Vali
     }
     if missing:
         words = "; ".join(missing)
-        to, changes = (_S.NEW, moves.kept_afresh()) if _is_dead(letter) else (_S.VERIFYING, found)
+        to, changes = (_S.NEW, {}) if _is_dead(letter) else (_S.VERIFYING, found)
         moves.move(letter, to, LetterAction.NOT_VERIFIED, actor, words, is_escalated=True, **changes)
         alerts.tell(
             "not_verified",

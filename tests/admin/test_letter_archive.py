@@ -252,7 +252,8 @@ def test_who_only_reads_sees_the_archive_and_restores_nothing(role: str) -> None
 def test_a_discard_says_how_it_is_taken_back(ann: Client) -> None:
     letter = make_letter()
     text = shown(ann, f"{LIST}{letter.pk}/discard/")
-    assert "Reopen on the letter's page takes this back for as long as the letter is kept: 7 days." in text
+    kept = "for as long as the letter is kept, 7 days, and its job is dead-lettered."
+    assert f"Reopen on the letter's page takes this back {kept}" in text
     assert "Reopen takes this back for as long as the letters are kept." in (
         ask(ann, "discard", [letter.pk]).content.decode()
     )

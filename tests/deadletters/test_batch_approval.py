@@ -175,7 +175,7 @@ def test_a_letter_that_was_overruled_by_hand_asks_for_a_second_person(fail: Fail
     assert batches.needs_approval(batch)
     assert batches.submit(batch.pk, actor="ann").message == "submitted: somebody else has to approve it"
     text = "Submitted by ann: 3 letters, 1 of them with failed checks overridden by hand."
-    assert OperatorAlert.objects.get().text == text
+    assert OperatorAlert.objects.get(kind="batch_awaiting").text == text
 
 
 def test_what_was_overruled_behind_a_submission_is_validated_anew(

@@ -100,11 +100,10 @@ def test_a_missing_effect_of_a_job_that_failed_later_begins_a_new_round(fail: Fa
     assert "neither findings nor coverage are stored" in checked.message
     letter.refresh_from_db()
     assert (letter.status, letter.category, letter.is_escalated, _told()) == ("new", "", True, 1)
-    # Its failure is long past, and yet somebody has the time to begin.
+    # Its failure is long past, and yet it stays: it is escalated.
     retention.enforce(timezone.now())
     letter.refresh_from_db()
-    assert letter.expires_at is not None
-    assert letter.expires_at > timezone.now() + timedelta(days=6)
+    assert letter.expires_at is None
 
 
 def test_the_next_round_is_told_of_again(fail: Fail, work: Work) -> None:

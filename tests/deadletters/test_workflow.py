@@ -93,7 +93,7 @@ SETS: dict[str, Any] = {
         ("verify", _L.REPLAY_PENDING, "it is waiting for its replay"),
         ("resolve", _L.REMEDIATED, "it is remediated: validate it first"),
         ("resolve", _L.RESOLVED, "it is resolved already"),
-        ("discard", _L.VERIFYING, "it is to be verified already"),
+        ("discard", _L.REPLAYING, "it is replaying already"),
         ("discard", _L.DISCARDED, "it is discarded already"),
         ("reopen", _L.RESOLVED, "it is resolved, not discarded"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -75,6 +76,11 @@ def _group(status: str = "open") -> Callable[[], Model]:
     return make
 
 
+def _snoozed_group() -> Model:
+    row: Model = factories.DeadLetterGroupFactory(snooze_until=factories._now() + timedelta(hours=3))
+    return row
+
+
 def _group_with_letter() -> Model:
     return DeadLetterGroup.objects.get(pk=factories.DeadLetterFactory().group_id)
 
@@ -113,6 +119,7 @@ ACTIONS: dict[tuple[str, str], tuple[Callable[[], Model], dict[str, str]]] = {
     ("deadletters_deadlettergroup", "reopen"): (_group("resolved"), WHY),
     ("deadletters_deadlettergroup", "assign"): (_group(), {"owner": "ann"}),
     ("deadletters_deadlettergroup", "snooze"): (_group(), {"hours": "3", **WHY}),
+    ("deadletters_deadlettergroup", "end_snooze"): (_snoozed_group, WHY),
     ("deadletters_deadlettergroup", "annotate"): (_group(), {"note": "look at the disk"}),
     ("notifications_delivery", "decide"): (_in_doubt, {"decision": "confirm", **WHY}),
     ("notifications_suppression", "lift"): (factories.SuppressionFactory, WHY),
