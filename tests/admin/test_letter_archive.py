@@ -254,7 +254,7 @@ def test_a_discard_says_how_it_is_taken_back(ann: Client) -> None:
     text = shown(ann, f"{LIST}{letter.pk}/discard/")
     kept = "for as long as the letter is kept, 7 days, and its job is dead-lettered."
     assert f"Reopen on the letter's page takes this back {kept}" in text
-    assert "Reopen takes this back for as long as the letters are kept." in (
+    assert "Reopen takes this back for as long as the letters are kept and their jobs are dead-lettered." in (
         ask(ann, "discard", [letter.pk]).content.decode()
     )
 
