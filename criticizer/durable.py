@@ -17,13 +17,14 @@ class DurableFileStorage(FileSystemStorage):
     def _save(self, name: str, content: Any) -> str:
         saved: str = super()._save(name, content)  # type: ignore[misc]  # the stubs leave it out
         path = Path(self.path(saved))
-        _sync(path)
+        sync(path)
         for directory in path.relative_to(self.location).parents:  # the last one is the location itself
-            _sync(Path(self.location) / directory)
+            sync(Path(self.location) / directory)
         return saved
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Return when a file, or the entries of a directory, lie on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -16,9 +16,7 @@ class LetterArchive(models.Model):
     sha256 = models.CharField(max_length=64)  # of the plain lines
     key_id = models.CharField(max_length=12)  # `vault.key_id` of what seals it
     letter_count = models.IntegerField()
-    untouched_count = models.IntegerField(
-        null=True
-    )  # of them: nobody had done anything with; null: not counted then
+    untouched_count = models.IntegerField(null=True)  # of them: those nobody had touched; null: not counted
     restored_count = models.IntegerField(db_default=0)  # of them: that came back at least once
     first_letter = models.BigIntegerField()
     last_letter = models.BigIntegerField()

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
+from criticizer.durable import sync
 from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure, UncertainFailure
 from notifications.providers import mime
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
@@ -57,7 +58,7 @@ class Maildir:
                 delivered = True
             finally:
                 draft.unlink(missing_ok=True)
-            self._sync(self._directory / "new")
+            sync(self._directory / "new")
         except OSError as error:
             detail = f"the maildir failed: {error.strerror}"
             if delivered:
@@ -109,11 +110,3 @@ class Maildir:
             file.write(content)
             file.flush()
             os.fsync(descriptor)
-
-    @staticmethod
-    def _sync(directory: Path) -> None:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

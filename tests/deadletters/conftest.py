@@ -17,6 +17,7 @@ from tests.pipeline.conftest import _no_session_left, _scripted  # noqa: F401  a
 DENIED = ("key expired", ErrorClass.AUTH_DENIED)
 Fail = Callable[..., DeadLetter]
 Work = Callable[[], int]
+Look = Callable[[int], float]
 
 
 def denied(detail: str = "key expired") -> PermanentFailure:
@@ -58,7 +59,7 @@ def fail(work: Work) -> Fail:
 
 
 @pytest.fixture
-def look() -> Callable[[int], float]:
+def look() -> Look:
     """Take one look at a batch, at any time of its pace."""
 
     def run(batch_id: int) -> float:

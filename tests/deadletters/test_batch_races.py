@@ -13,10 +13,9 @@ from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from deadletters.results import Check, Failed
 from deadletters.states import BatchStatus, ItemStatus, LetterStatus
 from reviews.recovery import JobRecovery
-from tests.deadletters.conftest import Fail, Work
+from tests.deadletters.conftest import Fail, Look, Work
 
 pytestmark = pytest.mark.django_db
-Look = Callable[[int], float]
 
 
 def drafted(*letters: DeadLetter) -> ReplayBatch:

@@ -20,10 +20,9 @@ from reviews.models import ReviewJob
 from reviews.recovery import JobRecovery
 from reviews.states import JobStatus
 from tests import factories, scripted
-from tests.deadletters.conftest import Fail, Work, denied
+from tests.deadletters.conftest import Fail, Look, Work, denied
 
 pytestmark = pytest.mark.django_db
-Look = Callable[[int], float]
 
 
 def _drafted(letters: list[DeadLetter], **given: Any) -> ReplayBatch:

@@ -17,11 +17,10 @@ from reviews import pipeline
 from reviews.models import ReviewJob, StageRun
 from reviews.states import JobStatus, StageStatus
 from tests import scripted
-from tests.deadletters.conftest import Fail, Work
+from tests.deadletters.conftest import Fail, Look, Work
 from tests.letters import walk, walk_and_replay
 
 pytestmark = pytest.mark.django_db
-Look = Callable[[int], float]
 LLM = "llm:openai"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from criticizer.failures import PermanentFailure, RetryableFailure, UncertainFailure
+from notifications.providers import maildir
 from notifications.providers.base import Evidence, Question
 from notifications.providers.maildir import Maildir
 from tests.notifications.samples import SENDER, message
@@ -67,7 +68,7 @@ def test_a_failure_after_the_message_appeared_is_uncertain(
     def failing(directory: Path) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(Maildir, "_sync", staticmethod(failing))
+    monkeypatch.setattr(maildir, "sync", failing)
     with pytest.raises(UncertainFailure):
         provider.send(message())
     assert provider.look_up(QUESTION).evidence is Evidence.FOUND

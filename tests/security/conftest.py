@@ -10,6 +10,7 @@ import pytest
 from django.contrib.auth.models import Group
 from django.test import Client
 
+from criticizer import reauth
 from criticizer.models import Circuit
 from deadletters.models import LetterArchive, LetterEdit, ReplayBatch
 from notifications import preferences
@@ -111,6 +112,23 @@ def world(db: None) -> World:
 @pytest.fixture
 def people(world: World) -> People:
     return People()
+
+
+@pytest.fixture
+def sam(db: None) -> Client:
+    """Somebody who is security admin and operator in one, and has just given the password."""
+    user = factories.UserFactory(username="sam", is_staff=True)
+    user.groups.set(Group.objects.filter(name__in=["security admin", "operator"]))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def grow_old(client: Client) -> None:
+    """Let it be long ago that the password was given."""
+    session = client.session
+    session["password_at"] -= reauth.MAX_AGE_SECONDS + 1
+    session.save()
 
 
 @pytest.fixture

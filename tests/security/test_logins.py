@@ -9,16 +9,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.test import Client, RequestFactory
 
-from criticizer import reauth, throttle
+from criticizer import throttle
 from criticizer.addresses import client_address, neighbourhood
 from criticizer.models import LoginTry, SecurityEvent
 from reviews.models import ApiKey
 from tests import factories
 from tests.factories import PASSWORD
+from tests.security.conftest import grow_old
 
 pytestmark = pytest.mark.django_db
 
@@ -177,21 +177,6 @@ def test_forwarded_addresses_are_believed_from_named_proxies_only(
 # -- the password again ------------------------------------------------------------------------
 
 
-@pytest.fixture
-def security_admin() -> Client:
-    user = factories.UserFactory(username="sam", is_staff=True)
-    user.groups.add(Group.objects.get(name="security admin"), Group.objects.get(name="operator"))
-    client = Client()
-    client.force_login(user)
-    return client
-
-
-def grow_old(client: Client) -> None:
-    session = client.session
-    session["password_at"] -= reauth.MAX_AGE_SECONDS + 1
-    session.save()
-
-
 def _revoke() -> tuple[str, dict[str, Any]]:
     key = factories.ApiKeyFactory()
     return "/admin/reviews/apikey/", {"action": "revoke", "_selected_action": [key.pk]}
@@ -208,53 +193,53 @@ DANGEROUS: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("what", DANGEROUS)
-def test_an_old_password_is_asked_for_again_before(what: str, security_admin: Client) -> None:
+def test_an_old_password_is_asked_for_again_before(what: str, sam: Client) -> None:
     address, form = DANGEROUS[what]()
-    assert not security_admin.post(address, form).headers.get("Location", "").startswith("/reauth/")
-    grow_old(security_admin)
-    answer = security_admin.post(address, form)
+    assert not sam.post(address, form).headers.get("Location", "").startswith("/reauth/")
+    grow_old(sam)
+    answer = sam.post(address, form)
     assert answer["Location"].startswith("/reauth/?next=%2Fadmin%2F")
 
 
-def test_nothing_is_done_while_it_is_asked(security_admin: Client) -> None:
-    grow_old(security_admin)
-    security_admin.post("/admin/reviews/apikey/add/", {"name": "ci", "role": "operator"})
+def test_nothing_is_done_while_it_is_asked(sam: Client) -> None:
+    grow_old(sam)
+    sam.post("/admin/reviews/apikey/add/", {"name": "ci", "role": "operator"})
     assert not ApiKey.objects.exists()
     address, form = DANGEROUS["revoke a key"]()
-    security_admin.post(address, form)
+    sam.post(address, form)
     assert ApiKey.objects.get().revoked_at is None
 
 
-def test_reading_asks_for_nothing(security_admin: Client) -> None:
-    grow_old(security_admin)
+def test_reading_asks_for_nothing(sam: Client) -> None:
+    grow_old(sam)
     for address in ("/", "/admin/", "/admin/deadletters/deadletter/", "/admin/reviews/apikey/"):
-        assert security_admin.get(address).status_code == 200
+        assert sam.get(address).status_code == 200
 
 
-def test_the_right_password_goes_on_where_one_was_going(security_admin: Client) -> None:
-    grow_old(security_admin)
-    where = security_admin.get("/admin/reviews/apikey/add/")["Location"]
-    page = security_admin.get(where)
+def test_the_right_password_goes_on_where_one_was_going(sam: Client) -> None:
+    grow_old(sam)
+    where = sam.get("/admin/reviews/apikey/add/")["Location"]
+    page = sam.get(where)
     assert "Confirm your password" in page.content.decode()
-    before = security_admin.session.session_key
-    done = security_admin.post("/reauth/", {"password": PASSWORD, "next": "/admin/reviews/apikey/add/"})
+    before = sam.session.session_key
+    done = sam.post("/reauth/", {"password": PASSWORD, "next": "/admin/reviews/apikey/add/"})
     assert done["Location"] == "/admin/reviews/apikey/add/"
-    assert security_admin.session.session_key != before
-    assert security_admin.get("/admin/reviews/apikey/add/").status_code == 200
+    assert sam.session.session_key != before
+    assert sam.get("/admin/reviews/apikey/add/").status_code == 200
 
 
-def test_the_wrong_password_stays_and_leaves_an_event(security_admin: Client) -> None:
-    grow_old(security_admin)
-    answer = security_admin.post("/reauth/", {"password": "wrong", "next": "/admin/reviews/apikey/add/"})
+def test_the_wrong_password_stays_and_leaves_an_event(sam: Client) -> None:
+    grow_old(sam)
+    answer = sam.post("/reauth/", {"password": "wrong", "next": "/admin/reviews/apikey/add/"})
     assert "That is not the password" in answer.content.decode()
     assert "wrong" not in answer.content.decode().replace("wrong account", "")
     assert SecurityEvent.objects.get(kind="password_refused").actor == "sam"
-    assert security_admin.get("/admin/reviews/apikey/add/").status_code == 302
+    assert sam.get("/admin/reviews/apikey/add/").status_code == 302
 
 
 @pytest.mark.parametrize(
     "target", ["https://mallory.example/", "//mallory.example/", "javascript:alert(1)", ""]
 )
-def test_it_leads_to_no_other_host(security_admin: Client, target: str) -> None:
-    done = security_admin.post("/reauth/", {"password": PASSWORD, "next": target})
+def test_it_leads_to_no_other_host(sam: Client, target: str) -> None:
+    done = sam.post("/reauth/", {"password": PASSWORD, "next": target})
     assert done["Location"] == "/"

@@ -11,11 +11,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth.models import Group
 from django.db.models import Model
 from django.test import Client
 
-from criticizer import forcing, reauth
+from criticizer import forcing
 from criticizer.models import Circuit
 from criticizer.states import CircuitState
 from deadletters.models import DeadLetter, DeadLetterGroup, ReplayBatch
@@ -24,27 +23,13 @@ from reviews.models import ApiKey
 from tests import factories
 from tests.admin.test_deadletters import messages_of
 from tests.factories import PASSWORD
+from tests.security.conftest import grow_old
 
 pytestmark = pytest.mark.django_db
 
 LETTERS, GROUPS = "/admin/deadletters/deadletter/", "/admin/deadletters/deadlettergroup/"
 NOTICE = "Your password is asked for first."
 NOTHING_DONE = "Your password was asked for first, and nothing was done. Do it again."
-
-
-@pytest.fixture
-def sam() -> Client:
-    user = factories.UserFactory(username="sam", is_staff=True)
-    user.groups.set(Group.objects.filter(name__in=["security admin", "operator"]))
-    client = Client()
-    client.force_login(user)
-    return client
-
-
-def grow_old(client: Client) -> None:
-    session = client.session
-    session["password_at"] -= reauth.MAX_AGE_SECONDS + 1
-    session.save()
 
 
 def confirm(client: Client, way: str) -> Any:
