@@ -27,7 +27,7 @@ help:
 	@echo "make demo   review the newest commits of this repository (REPO=/path: of another one; KEEP=1: stays up)"
 	@echo "make up     run web, workers and database until Ctrl-C (PORT=8000 DATA_DIR=var)"
 	@echo "make test   the whole test suite, browser tests included"
-	@echo "make check  format, lint, types, rooms, migrations, deployment checks"
+	@echo "make check  format, lint, types, imports, migrations, deployment checks"
 	@echo "make bench  the benchmarks, with their peers, one JSON line a figure"
 	@echo "make matrix kill workers at every statement of a delivery, by provider; DELIVERIES=10000 under random kills"
 	@echo "make drill  break a running installation FAULTS=40 times under JOBS=200 jobs (SEED=1), then do the books"

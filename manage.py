@@ -9,7 +9,7 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "criticizer.settings")
     from django.core.exceptions import ImproperlyConfigured
 
-    from criticizer.embedded import EmbeddedError, for_command
+    from criticizer.db.embedded import EmbeddedError, for_command
 
     if sys.argv[1:2] == ["demo"]:
         from reviews.demo import set_environment
@@ -30,7 +30,7 @@ def run() -> None:
     try:
         execute_from_command_line(sys.argv)
     except Error as error:
-        from criticizer.command_line import why_database
+        from criticizer.db.error_hints import why_database
 
         if not (why := why_database(error)):
             raise

@@ -48,10 +48,10 @@ INSERT INTO dead_letter_payloads (letter_id, last_stack, sanitized_context) SELE
 
 def load(letters: int) -> list[int]:
     """Make so many dead letters of jobs that can be replayed; return their ids."""
-    from criticizer import sql
+    from criticizer.db import prepared
 
-    sql.rows(_LOAD, {"letters": letters})
-    return [row["id"] for row in sql.rows("SELECT id FROM dead_letters ORDER BY id")]
+    prepared.rows(_LOAD, {"letters": letters})
+    return [row["id"] for row in prepared.rows("SELECT id FROM dead_letters ORDER BY id")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +67,30 @@ class Counted:
 
 def count() -> Counted:
     """Count what one batch of this database did."""
-    from criticizer import sql
+    from criticizer.db import prepared
 
-    outcomes = sql.rows("SELECT status, count(*) AS n FROM replay_items GROUP BY 1 ORDER BY 1")
+    outcomes = prepared.rows("SELECT status, count(*) AS n FROM replay_items GROUP BY 1 ORDER BY 1")
     return Counted(
         outcomes={row["status"]: row["n"] for row in outcomes},
-        succeeded_jobs=sql.value("SELECT count(*) FROM jobs WHERE status = 'succeeded'"),
-        replayed_twice=sql.value(
+        succeeded_jobs=prepared.value("SELECT count(*) FROM jobs WHERE status = 'succeeded'"),
+        replayed_twice=prepared.value(
             "SELECT count(*) FROM (SELECT letter_id FROM dead_letter_events WHERE action = 'replayed'"
             " GROUP BY 1 HAVING count(*) > 1) t"
         ),
-        stages_run_twice=sql.value(
+        stages_run_twice=prepared.value(
             "SELECT count(*) FROM (SELECT job_id FROM coverage GROUP BY 1 HAVING count(*) > 1) t"
         ),
-        let_go=sql.value("SELECT count(*) FROM dead_letters WHERE status IN ('replay_pending', 'replaying')"),
+        let_go=prepared.value(
+            "SELECT count(*) FROM dead_letters WHERE status IN ('replay_pending', 'replaying')"
+        ),
     )
 
 
 def replayed() -> int:
     """Return how many letters were replayed so far."""
-    from criticizer import sql
+    from criticizer.db import prepared
 
-    return int(sql.value("SELECT count(*) FROM dead_letter_events WHERE action = 'replayed'"))
+    return int(prepared.value("SELECT count(*) FROM dead_letter_events WHERE action = 'replayed'"))
 
 
 def kill_workers(main_pid: int) -> int:
@@ -136,7 +138,7 @@ def main() -> None:
         ground.prepared({"BENCHMARK_STAGES": "benchmarks.replay_stages"}) as place,
         place.database() as environment,
     ):
-        from criticizer.supervisor import clusters
+        from criticizer.workers.supervisor import clusters
         from deadletters import batches
 
         ids = load(given.letters)

@@ -1,8 +1,9 @@
 """The queue: no-op jobs of three durable stages, against Celery + Redis and Procrastinate.
 
-Ours is the product: `manage.py cluster stages` with two workers, rows made by `reviews.intake`,
-claimed and recorded by `reviews.pipeline`; only the stages themselves are replaced by functions
-that do nothing (`benchmarks.stages`). The peers do the same database work on the same tables
+Ours is the product: `manage.py cluster stages` with two workers, rows made by
+`reviews.intake.review_requests`, claimed and recorded by `reviews.pipeline`; only the stages
+themselves are replaced by functions that do nothing (`benchmarks.stages`). The peers do the same
+database work on the same tables
 (`peer_sql`), each in its best form (`peer_celery`, `peer_procrastinate`).
 
 All three stages lie on one queue here, so the product carries a job on in the worker that has it
@@ -36,7 +37,7 @@ from dataclasses import dataclass, field
 from benchmarks import ground, machine, retries
 from benchmarks.figures import Figure, Must, emit, median_by, percentile, say
 from benchmarks.ground import CannotRun, Ground, until
-from criticizer.supervisor import Child, clusters
+from criticizer.workers.supervisor import Child, clusters
 
 WORKERS = 2
 WARM_UP = 60
@@ -108,16 +109,16 @@ def run(contender: Contender, place: Ground, plan: Plan) -> Sample:
 
 
 def _throughput(contender: Contender, watched: list[int], pids: list[int], jobs: int, sample: Sample) -> None:
-    from criticizer import sql
+    from criticizer.db import prepared
 
     machine.pause(pids)
-    before = sql.value("SELECT count(*) FROM jobs")
+    before = prepared.value("SELECT count(*) FROM jobs")
     contender.insert(names(jobs))
     watch = machine.Stopwatch(watched)
     machine.resume(pids)
     _wait_for(before + jobs, seconds=60 + jobs / 5, every=0.2)
     cpu = watch.cpu()
-    last = sql.value("SELECT extract(epoch FROM max(pg_xact_commit_timestamp(xmin))) FROM jobs")
+    last = prepared.value("SELECT extract(epoch FROM max(pg_xact_commit_timestamp(xmin))) FROM jobs")
     sample.jobs_per_second = jobs / (float(last) - watch.started_at)
     sample.cpu_ms = 1000 * cpu / jobs
     if (noise := watch.noise_percent()) > 20:
@@ -125,7 +126,7 @@ def _throughput(contender: Contender, watched: list[int], pids: list[int], jobs:
 
 
 def _latency(contender: Contender, count: int, sample: Sample) -> None:
-    from criticizer import sql
+    from criticizer.db import prepared
 
     for _ in range(count):
         time.sleep(random.uniform(0.02, 0.06))
@@ -135,13 +136,13 @@ def _latency(contender: Contender, count: int, sample: Sample) -> None:
         time.sleep(0.01)
         until(lambda name=name: _committed(name) is not None, 20, "a single job", every=0.005)
         sample.latencies.append(1000 * (float(_committed(name) or 0) - started_at))
-    assert sql.value("SELECT count(*) FROM jobs WHERE status <> 'succeeded'") == 0
+    assert prepared.value("SELECT count(*) FROM jobs WHERE status <> 'succeeded'") == 0
 
 
 def _committed(changelist: str) -> float | None:
-    from criticizer import sql
+    from criticizer.db import prepared
 
-    found: float | None = sql.value(
+    found: float | None = prepared.value(
         """SELECT extract(epoch FROM pg_xact_commit_timestamp(xmin))
              FROM jobs WHERE changelist_id = %(name)s AND status = 'succeeded'""",
         {"name": changelist},
@@ -150,12 +151,12 @@ def _committed(changelist: str) -> float | None:
 
 
 def _retries(contender: Contender, count: int, sample: Sample) -> None:
-    from criticizer import sql
+    from criticizer.db import prepared
 
-    before = sql.value("SELECT count(*) FROM jobs")
+    before = prepared.value("SELECT count(*) FROM jobs")
     contender.insert([retries.changelist(0.5 + 5.5 * n / count, next(_numbers)) for n in range(count)])
     _wait_for(before + count)
-    found = sql.rows(
+    found = prepared.rows(
         """SELECT extract(epoch FROM again.started_at - first.finished_at) - first.retry_delay_seconds AS late
              FROM attempts first
              JOIN attempts again ON again.stage_run_id = first.stage_run_id AND again.number = 2
@@ -166,17 +167,17 @@ def _retries(contender: Contender, count: int, sample: Sample) -> None:
 
 
 def _wait_for(jobs: int, seconds: float = 30.0, every: float = 0.05) -> None:
-    from criticizer import sql
+    from criticizer.db import prepared
 
     query = "SELECT count(*) FROM jobs WHERE status = 'succeeded'"
-    until(lambda: bool(sql.value(query) >= jobs), seconds, f"{jobs} jobs finished", every)
+    until(lambda: bool(prepared.value(query) >= jobs), seconds, f"{jobs} jobs finished", every)
 
 
 # -- the contenders -------------------------------------------------------------------------------
 
 
 def ours(handed_over: bool = False) -> Contender:
-    from reviews.intake import ReviewRequest, request_review
+    from reviews.intake.review_requests import ReviewRequest, request_review
 
     stages = "benchmarks.stages_handed_over" if handed_over else "benchmarks.stages"
 

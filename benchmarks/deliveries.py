@@ -23,7 +23,7 @@ def measured(name: str) -> float:
     """Return the deliveries a second of a provider, the middle one of some rounds."""
     from benchmarks import matrix_rigs
     from benchmarks.matrix_run import prepared_job
-    from notifications import sending
+    from notifications.delivery import send
     from notifications.recipients import split
     from notifications.unarchived import UnarchivedMails
 
@@ -37,7 +37,7 @@ def measured(name: str) -> float:
             jobs = [prepared_job(rig, f"{name}-{turn}", number) for number in range(DELIVERIES)]
             began = time.perf_counter()
             for job in jobs:
-                sending.deliver(job, providers, may_continue=lambda: True)
+                send.deliver(job, providers, may_continue=lambda: True)
             rates.append(DELIVERIES / (time.perf_counter() - began))
             say(f"{name}: {rates[-1]:.0f} deliveries a second")
         arrived = rig.arrived()

@@ -37,7 +37,7 @@ from benchmarks.drill_schedule import SMTP_DOMAIN
 from benchmarks.drill_stack import Installation, environment, make_commits
 from benchmarks.figures import percentile, say
 from benchmarks.ground import CannotRun
-from criticizer.outbox import LEASE_SECONDS
+from criticizer.queue.outbox import LEASE_SECONDS
 from reviews.demo import free_port
 
 POSTERS = 3

@@ -25,8 +25,8 @@ import psycopg
 
 from benchmarks.figures import say
 from benchmarks.ground import CannotRun, until
-from criticizer.embedded import EmbeddedServer, django_settings
-from criticizer.supervisor import STOP_SECONDS, manage
+from criticizer.db.embedded import EmbeddedServer, django_settings
+from criticizer.workers.supervisor import STOP_SECONDS, manage
 
 KEPT = {"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "VIRTUAL_ENV"}
 ROLES = ("pusher", "monitor", "worker")

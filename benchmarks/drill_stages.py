@@ -14,9 +14,9 @@ from functools import cache
 from benchmarks.drill_schedule import SMTP_DOMAIN
 from notifications import config
 from notifications.providers.base import Provider
-from reviews.executor import Written
 from reviews.models import ReviewJob
 from reviews.pipeline import StageClaim
+from reviews.pipeline.executor import Written
 from reviews.stages import notify as real
 
 PATIENCE_SECONDS = 2.0  # the product waits half a minute; a drill has less time

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.figures import say
-from criticizer.embedded import DATABASE, EmbeddedServer
-from criticizer.supervisor import Child, Supervisor
+from criticizer.db.embedded import DATABASE, EmbeddedServer
+from criticizer.workers.supervisor import Child, Supervisor
 
 # What survives of the caller's environment; the rest could configure the product.
 _KEPT = {"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "VIRTUAL_ENV"}

@@ -28,7 +28,7 @@ import httpx
 from benchmarks import ground, machine
 from benchmarks.figures import Figure, Must, emit, median_by, say
 from benchmarks.ground import CannotRun, Ground, until
-from criticizer.supervisor import web
+from criticizer.workers.supervisor import web
 from reviews.demo import free_port
 
 OURS, PEER, SHORT = "criticizer", "plain ORM view", "plain ORM view, short answer"

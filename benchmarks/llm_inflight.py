@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from benchmarks import ground, machine
 from benchmarks.figures import Figure, Must, emit, say
 from benchmarks.ground import CannotRun, Ground, until
-from criticizer.supervisor import clusters
+from criticizer.workers.supervisor import clusters
 
 DELAY = 5
 PROCESSES = 8
@@ -66,11 +66,14 @@ def waiting(model: str) -> int:
 
 def make_fetched(count: int) -> None:
     """Make jobs whose change is fetched and whose review waits for `release`."""
-    from criticizer import outbox, sql
-    from reviews import artifacts, changes, pipeline
-    from reviews.intake import ReviewRequest, request_review
+    from criticizer.db import prepared
+    from criticizer.queue import outbox
+    from reviews import pipeline
+    from reviews.artifacts import store
+    from reviews.intake.review_requests import ReviewRequest, request_review
     from reviews.models import Artifact
     from reviews.pipeline import Due
+    from reviews.sources import change_codec
     from reviews.sources.base import Action, Change, ChangeStatus, FileChange
 
     for number in range(1, count + 1):
@@ -82,23 +85,23 @@ def make_fetched(count: int) -> None:
         change = Change(
             claim.changelist_id, "perforce", "ann", "A change", ChangeStatus.SUBMITTED, 0, "", (file,)
         )
-        stored = artifacts.store(claim, Artifact.Kind.CHANGE, changes.to_json(change))
+        stored = store.store(claim, Artifact.Kind.CHANGE, change_codec.to_json(change))
         pipeline.record(claim, stored.save)
-    sql.rows("UPDATE outbox_messages SET available_at = now() + interval '1 hour'")
+    prepared.rows("UPDATE outbox_messages SET available_at = now() + interval '1 hour'")
 
 
 def release(queue: str) -> None:
     """Make every waiting review due on `queue` at once."""
-    from criticizer import sql
+    from criticizer.db import prepared
 
-    sql.rows("UPDATE outbox_messages SET available_at = now(), queue = %(queue)s", {"queue": queue})
-    sql.rows("SELECT pg_notify(%(channel)s, '')", {"channel": f"criticizer_{queue}"})
+    prepared.rows("UPDATE outbox_messages SET available_at = now(), queue = %(queue)s", {"queue": queue})
+    prepared.rows("SELECT pg_notify(%(channel)s, '')", {"channel": f"criticizer_{queue}"})
 
 
 def reviewed() -> int:
-    from criticizer import sql
+    from criticizer.db import prepared
 
-    return int(sql.value("SELECT count(*) FROM stage_runs WHERE stage = 'llm' AND status = 'succeeded'"))
+    return int(prepared.value("SELECT count(*) FROM stage_runs WHERE stage = 'llm' AND status = 'succeeded'"))
 
 
 def measure(place: Ground, model: str, count: int, queue: str, **environment: str) -> Run:

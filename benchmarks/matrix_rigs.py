@@ -18,18 +18,18 @@ from typing import Any
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from notifications.providers import smtp
-from notifications.providers.archive import ArchiveConfig
 from notifications.providers.base import Provider
-from notifications.providers.exchange import Limits
-from notifications.providers.maildir import Maildir
-from notifications.providers.outbound import OutboundPolicy
-from notifications.providers.postmark import Postmark, PostmarkConfig
-from notifications.providers.resend import Resend, ResendConfig
-from notifications.providers.slack import Slack, SlackConfig
-from notifications.providers.smtp import Smtp, SmtpConfig
-from notifications.providers.swarm import Swarm, SwarmConfig
-from notifications.providers.webhook import Webhook, WebhookConfig
+from notifications.providers.email import smtp
+from notifications.providers.email.imap_archive import ArchiveConfig
+from notifications.providers.email.maildir import Maildir
+from notifications.providers.email.postmark import Postmark, PostmarkConfig
+from notifications.providers.email.resend import Resend, ResendConfig
+from notifications.providers.email.smtp import Smtp, SmtpConfig
+from notifications.providers.http import Limits
+from notifications.providers.slack.provider import Slack, SlackConfig
+from notifications.providers.swarm.provider import Swarm, SwarmConfig
+from notifications.providers.webhook.provider import Webhook, WebhookConfig
+from notifications.providers.webhook.ssrf_policy import OutboundPolicy
 from tests.fakes import dovecot, mail_service, slack, swarm
 from tests.fakes.postmark import PostmarkService
 from tests.fakes.resend import ResendService

@@ -244,18 +244,21 @@ class Bench:
 
     def _may_hold(self, row: Any, *, refuses: bool) -> bool:
         """Say whether what the provider promises leaves no proof for this row."""
-        from notifications import choices, digests, history
+        from notifications.delivery import evidence, uncertainty_policy
+        from notifications.digests import lifecycle
         from notifications.providers.base import Evidence
 
-        if not choices.can_be_asked(self.capabilities, knows_id=bool(row.notification_id)):
+        if not uncertainty_policy.can_be_asked(self.capabilities, knows_id=bool(row.notification_id)):
             # A key's holder is refused at the repetition: that says nothing about the first one.
             return refuses or self.capabilities.key_window_seconds <= 0
         if self.capabilities.key_window_seconds > 0:
             return refuses
-        facts = history.facts(digests.carrier_of(row))
+        facts = evidence.facts(lifecycle.carrier_of(row))
         unanswered = sum(look.evidence is Evidence.UNKNOWN for look in facts.looks)
         allowed = self.capabilities.resends_after_absence
-        return unanswered > choices.UNANSWERED_LOOKS or (allowed is not None and facts.resends >= allowed)
+        return unanswered > uncertainty_policy.UNANSWERED_LOOKS or (
+            allowed is not None and facts.resends >= allowed
+        )
 
     def storm(self, deliveries: int, seed: int) -> dict[str, object]:
         """Make so many deliveries under random misbehaviour and random kills, then do the books."""
@@ -333,7 +336,7 @@ def prepared_digest(rig: Rig, series: str, number: int) -> list[int]:
 
 def prepared_job(rig: Rig, series: str, number: int, *, digest_minutes: int = 0) -> int:
     """Make a job with one prepared delivery to the rig's recipient of that number; return its id."""
-    from notifications import sending
+    from notifications.delivery import send
     from notifications.recipients import split
     from reviews.models import ReviewJob
     from tests.notifications.samples import reviewed
@@ -346,12 +349,12 @@ def prepared_job(rig: Rig, series: str, number: int, *, digest_minutes: int = 0)
         recipients=[recipient],
         deadline_at=timezone.now() + timedelta(days=1),
     )
-    token = sending.token_for(changelist, recipient, 1)
+    token = send.token_for(changelist, recipient, 1)
     message = replace(
         reviewed(2), token=token, address=split(recipient)[1], created_at_epoch=int(time.time())
     )
     wish = {recipient: digest_minutes} if digest_minutes else {}
-    sending.prepare(job.pk, changelist, 1, {recipient: message}, digest_minutes=wish)
+    send.prepare(job.pk, changelist, 1, {recipient: message}, digest_minutes=wish)
     return job.pk
 
 

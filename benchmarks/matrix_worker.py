@@ -91,12 +91,13 @@ class Tracer:
 
 def _watched(provider: type) -> Iterator[tuple[str, tuple[Any, types.FunctionType]]]:
     """Yield name, owner and function of everything that moves a delivery."""
-    from notifications import digests, ledger, reconcile, sending
+    from notifications.delivery import reconcile, send, store
+    from notifications.digests import lifecycle
 
     for owner, room in (
-        (sending, sending.__name__),
-        (ledger, ledger.__name__),
-        (digests, digests.__name__),
+        (send, send.__name__),
+        (store, store.__name__),
+        (lifecycle, lifecycle.__name__),
         (reconcile, reconcile.__name__),
         (provider, provider.__module__),
     ):
@@ -113,13 +114,13 @@ def _watched(provider: type) -> Iterator[tuple[str, tuple[Any, types.FunctionTyp
 
 def live(job_id: int, channel: str, provider: Any) -> None:
     """Deliver a job as its stage would, again and again, until it has ended one way or the other."""
-    from criticizer.failures import PermanentFailure, RetryableFailure, UncertainFailure, Waiting
-    from notifications import sending
+    from criticizer.resilience.failures import PermanentFailure, RetryableFailure, UncertainFailure, Waiting
+    from notifications.delivery import send
 
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
         try:
-            sending.deliver(job_id, {channel: provider}, may_continue=lambda: True)
+            send.deliver(job_id, {channel: provider}, may_continue=lambda: True)
         except RetryableFailure:
             time.sleep(0.002)
         except Waiting as waiting:
@@ -132,10 +133,10 @@ def live(job_id: int, channel: str, provider: Any) -> None:
 
 def work(order: dict[str, Any], events: int) -> None:
     from benchmarks.matrix_rigs import provider_of
-    from criticizer import dependencies
+    from criticizer.resilience import gate
     from notifications.unarchived import UnarchivedMails
 
-    dependencies.forget()
+    gate.forget()
     provider = provider_of(order["spec"], UnarchivedMails())
     tracer = None
     if order.get("watch"):

@@ -17,7 +17,7 @@ from celery import Celery  # type: ignore[import-untyped]
 from django.db import transaction
 
 from benchmarks import peer_sql, retries
-from criticizer import sql
+from criticizer.db import prepared
 
 PREFETCH = 16  # from 1 to 64 no difference beyond the noise
 
@@ -38,15 +38,15 @@ app.conf.update(
 @app.task(name="stage")  # type: ignore[untyped-decorator]
 def stage(run: int) -> None:
     """Claim, do nothing, record, and publish the next stage."""
-    claim = sql.row(peer_sql.CLAIM, {"run": run})
+    claim = prepared.row(peer_sql.CLAIM, {"run": run})
     if claim is None:
         return
     delay = retries.seconds_of(claim["changelist_id"]) if claim["stage"] == "fetch" else None
     if delay is not None and claim["attempt"] == 1:
-        sql.rows(peer_sql.RETRY, {**claim, "delay": delay})
+        prepared.rows(peer_sql.RETRY, {**claim, "delay": delay})
         stage.apply_async((run,), countdown=delay)
         return
-    following = sql.row(peer_sql.RECORD, peer_sql.recording(claim))
+    following = prepared.row(peer_sql.RECORD, peer_sql.recording(claim))
     if following is not None:
         stage.delay(following["id"])
 
@@ -55,7 +55,7 @@ def insert(changelists: Sequence[str]) -> None:
     """Make jobs due: rows in one commit, then their messages."""
     with transaction.atomic():
         for changelist in changelists:
-            run = sql.value(peer_sql.INSERT, {"changelist": changelist})
+            run = prepared.value(peer_sql.INSERT, {"changelist": changelist})
             transaction.on_commit(lambda run=run: stage.delay(run))
 
 

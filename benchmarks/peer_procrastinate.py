@@ -23,7 +23,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 
 from benchmarks import peer_sql
-from criticizer import sql
+from criticizer.db import prepared
 
 CONCURRENCY = 10
 _DEFER = """
@@ -37,7 +37,7 @@ def insert(changelists: Sequence[str]) -> None:
     """Make jobs due: rows and messages in one commit."""
     with transaction.atomic():
         for changelist in changelists:
-            sql.rows(_INSERT, {"changelist": changelist})
+            prepared.rows(_INSERT, {"changelist": changelist})
 
 
 def create_tables() -> None:

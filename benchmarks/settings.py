@@ -7,12 +7,12 @@ module whose functions replace the stages, all on the queue `stages`), BENCHMARK
 
 import os
 
-from criticizer import dotenv
+from criticizer.environment import dotenv
 
 # A .env of this checkout names somebody's real database and model.
 os.environ[dotenv.IGNORED] = "1"
 
-from criticizer.embedded import OWNER
+from criticizer.db.embedded import OWNER
 from criticizer.settings import *  # noqa: F403
 
 DATABASES["default"]["NAME"] = os.environ.get("BENCHMARK_DATABASE", "criticizer")  # noqa: F405

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import retries
-from criticizer.failures import ErrorClass, Place, RetryableFailure
+from criticizer.resilience.failures import ErrorClass, Place, RetryableFailure
 from reviews.pipeline import StageClaim
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.stages import fetch, llm, notify
-from reviews import executor, pipeline
+from reviews import pipeline
+from reviews.pipeline import executor
 
 __all__ = ["fetch", "llm", "notify"]
 

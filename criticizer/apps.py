@@ -12,10 +12,11 @@ class CriticizerConfig(AppConfig):
     def ready(self) -> None:
         from django.conf import settings
 
-        from criticizer import checks, reauth  # noqa: F401  register system checks, a signal
-        from criticizer.error_reports import print_clean
+        from criticizer.checks import settings as settings_checks  # noqa: F401  registers system checks
         from criticizer.redaction import register_own_secrets, require_policy
-        from criticizer.secret_values import own_secrets
+        from criticizer.security import reauthentication  # noqa: F401  registers a signal
+        from criticizer.security.error_reporting import print_clean
+        from criticizer.security.known_secrets import own_secrets
 
         require_policy(settings.REDACTION_POLICY)
         register_own_secrets(own_secrets())

@@ -10,8 +10,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from criticizer.states import CIRCUIT_TRANSITIONS, CircuitChange, CircuitState
-from criticizer.triggers import append_only
+from criticizer.db.triggers import append_only
+from criticizer.resilience.states import CIRCUIT_TRANSITIONS, CircuitChange, CircuitState
 
 
 class OutboxMessage(models.Model):

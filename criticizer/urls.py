@@ -4,16 +4,18 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.decorators.http import require_POST
 
-from criticizer import health, reauth, saved_views
+from criticizer.admin_site import saved_views
+from criticizer.observability import health
+from criticizer.security import reauthentication
 
 urlpatterns = [
     path("", include("reviews.urls")),
-    path("", include("notifications.page_urls")),
-    path("reauth/", reauth.confirm_password, name="reauth"),
+    path("", include("notifications.urls")),
+    path("reauth/", reauthentication.confirm_password, name="reauth"),
     path("api/", include("reviews.api.urls")),
     path("admin/saved-views/", require_POST(admin.site.admin_view(saved_views.change)), name="saved-views"),
     path("admin/", admin.site.urls),
-    path("webhooks/", include("notifications.urls")),
+    path("webhooks/", include("notifications.suppressions.urls")),
     path("metrics", health.metrics, name="metrics"),
 ]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import structlog
 from django.conf import settings
 
-from criticizer import outbox, sql
+from criticizer.db import prepared
+from criticizer.queue import outbox
 from criticizer.redaction import clean
 
 log = structlog.get_logger(__name__)
@@ -30,7 +31,7 @@ def tell(kind: str, *, key: str, title: str, text: str = "", path: str = "") -> 
     Receivers deduplicate by the same key: build it from a fingerprint and a day, say. `path` is
     that of the page which shows more.
     """
-    alert = sql.value(
+    alert = prepared.value(
         _TELL,
         {
             "key": key[:255],

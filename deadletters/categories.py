@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from criticizer.failures import ErrorClass
+from criticizer.resilience.failures import ErrorClass
 from deadletters.states import Category
 
 _C, _E = Category, ErrorClass

@@ -18,13 +18,13 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from criticizer import sql
+from criticizer.db import prepared
 from criticizer.redaction import clean
 from deadletters import alerts
 from deadletters.fingerprint import Fingerprint
 from deadletters.models import MIN_WORDS, DeadLetterGroup, DeadLetterGroupEvent
-from deadletters.results import SYSTEM, Result
 from deadletters.states import GroupAction, GroupStatus
+from deadletters.types import SYSTEM, Result
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +54,7 @@ def occurred(fingerprint: Fingerprint, *, stage: str, error_class: str, source: 
     A resolved group whose failure comes back is open again, and the operators are told once a day;
     an ignored one stays ignored.
     """
-    seen = sql.row(
+    seen = prepared.row(
         _SEEN,
         {
             "fingerprint": fingerprint.id,
@@ -67,7 +67,7 @@ def occurred(fingerprint: Fingerprint, *, stage: str, error_class: str, source: 
     )
     assert seen is not None
     group_id = int(seen["id"])
-    sql.rows(_DAY, {"group": group_id, "at": at})
+    prepared.rows(_DAY, {"group": group_id, "at": at})
     if seen["status"] == GroupStatus.RESOLVED:
         DeadLetterGroup.objects.filter(pk=group_id).update(status=GroupStatus.OPEN, snooze_until=None)
         _event(group_id, GroupAction.REOPENED, SYSTEM, "the failure came back")

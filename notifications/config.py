@@ -10,18 +10,18 @@ import structlog
 from django.conf import settings
 
 from criticizer import mail
-from criticizer.outbox import scaled
+from criticizer.queue.outbox import scaled
 from notifications.providers import registry
-from notifications.providers.archive import ArchiveConfig
 from notifications.providers.base import Provider
-from notifications.providers.outbound import OutboundPolicy
-from notifications.providers.postmark import PostmarkConfig
+from notifications.providers.email.imap_archive import ArchiveConfig
+from notifications.providers.email.postmark import PostmarkConfig
+from notifications.providers.email.resend import ResendConfig
+from notifications.providers.email.smtp import SmtpConfig
 from notifications.providers.registry import ProvidersConfig
-from notifications.providers.resend import ResendConfig
-from notifications.providers.slack import SlackConfig
-from notifications.providers.smtp import SmtpConfig
-from notifications.providers.swarm import SwarmConfig
-from notifications.providers.webhook import WebhookConfig
+from notifications.providers.slack.provider import SlackConfig
+from notifications.providers.swarm.provider import SwarmConfig
+from notifications.providers.webhook.provider import WebhookConfig
+from notifications.providers.webhook.ssrf_policy import OutboundPolicy
 from notifications.unarchived import UnarchivedMails
 
 log = structlog.get_logger(__name__)

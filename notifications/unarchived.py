@@ -6,7 +6,7 @@ from uuid import UUID
 
 from django.db import Error as DatabaseTrouble
 
-from criticizer.failures import classify
+from criticizer.resilience.failures import classify
 from notifications.models import UnarchivedMail
 
 

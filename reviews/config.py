@@ -7,16 +7,16 @@ from pathlib import Path
 
 from django.conf import settings
 
-from criticizer.dependencies import name_of
-from criticizer.failures import ErrorClass, PermanentFailure, Place
 from criticizer.models import SecurityEvent
 from criticizer.redaction import clean
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.gate import name_of
 from notifications.recipients import normalise
 from reviews.models import AllowListEntry
 from reviews.reviewers.model import LlmConfig
 from reviews.sources.allowlist import AllowList, effective
 from reviews.sources.enforcement import SecurityViolation
-from reviews.sources.p4client import PerforceConfig
+from reviews.sources.perforce.client import PerforceConfig
 from reviews.sources.registry import SourcesConfig
 
 

@@ -9,11 +9,11 @@ from django.conf import settings
 from django.db.models.functions import Coalesce
 from django.urls import reverse
 
-from notifications import sending
-from notifications.messages import ExcerptLine, Report, ReportFile, ReportFinding, changes, render
+from notifications.delivery import send
 from notifications.models import Delivery
 from notifications.preferences import unsubscribe
 from notifications.providers.base import Message
+from notifications.rendering import ExcerptLine, Report, ReportFile, ReportFinding, comparison, render
 from notifications.states import DeliveryStatus
 from reviews.models import FindingRow, ReviewJob
 from reviews.states import Stage, StageStatus
@@ -39,7 +39,7 @@ def report_of(job: ReviewJob) -> Report:
     earlier = _reviewed_before(job)
     if earlier is None:
         return report
-    return changes.compared(report, earlier.review_version, map(_finding, earlier.findings.all()))
+    return comparison.compared(report, earlier.review_version, map(_finding, earlier.findings.all()))
 
 
 def messages_for(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, Message]:
@@ -47,7 +47,7 @@ def messages_for(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, Mes
     answers = _messages_before(job, reports)
     messages = {}
     for recipient, report in reports.items():
-        token = sending.token_for(job.changelist_id, recipient, job.review_version)
+        token = send.token_for(job.changelist_id, recipient, job.review_version)
         link = unsubscribe.link(recipient, token)
         messages[recipient] = render(
             report, recipient, token, unsubscribe_url=link, answers=answers.get(recipient)

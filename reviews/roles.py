@@ -3,7 +3,7 @@
 People have groups, kept by every `migrate`; programs have API keys with a role of their own.
 Permissions are added to groups, never taken away, so that an installation may widen a role.
 The admin needs `is_staff` as well, which these groups do not give; which files somebody sees
-is `reviews.audience.scopes`' business.
+is `reviews.recipients.scopes`' business.
 """
 
 from __future__ import annotations

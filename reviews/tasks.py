@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from reviews import delivery_audit, driver, executor, polling
+from reviews.intake import polling
+from reviews.pipeline import async_executor, executor
+from reviews.replay import delivery_audit
 
 
 def run_stage(outbox_id: int, stage_run_id: int, token: str) -> None:
@@ -14,7 +16,7 @@ def run_stage(outbox_id: int, stage_run_id: int, token: str) -> None:
 
 def drive(queue: str) -> None:
     """Run the stages of `queue` concurrently until there is nothing left to do (queue `llm`)."""
-    driver.drive(queue)
+    async_executor.drive(queue)
 
 
 def poll_sources(outbox_id: int, clock: int, token: str) -> None:

@@ -4,17 +4,17 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
-from reviews.audience import views as subscription_views
-from reviews.console import message_preview
-from reviews.pages import deeds, views
+from reviews.admin import message_preview
+from reviews.web import actions, views
+from reviews.web import subscriptions as subscription_views
 
 _pages = [
     path("", views.review_list, name="list"),
     path("reviews/live/", views.review_list_live, name="list-live"),
     path("reviews/<int:job_id>/", views.review_detail, name="detail"),
     path("reviews/<int:job_id>/live/", views.review_detail_live, name="detail-live"),
-    path("reviews/<int:job_id>/again/", deeds.review_again, name="again"),
-    path("reviews/<int:job_id>/cancel/", deeds.cancel, name="cancel"),
+    path("reviews/<int:job_id>/again/", actions.review_again, name="again"),
+    path("reviews/<int:job_id>/cancel/", actions.cancel, name="cancel"),
     path("subscriptions/", subscription_views.subscriptions, name="subscriptions"),
 ]
 

@@ -13,8 +13,8 @@ from django.conf import settings
 from django.test import TransactionTestCase
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from criticizer import sql as database
-from criticizer.embedded import EmbeddedServer
+from criticizer.db import prepared as database
+from criticizer.db.embedded import EmbeddedServer
 from tests import emptying
 
 # A busy machine is slow to make and to run examples: that says nothing about what they try.

@@ -18,13 +18,13 @@ from django.contrib.auth.models import Group, Permission
 from django.test import Client
 from factory.django import DjangoModelFactory
 
-from criticizer.failures import ErrorClass
 from criticizer.models import OutboxMessage, SecurityEvent, WorkerCluster
+from criticizer.resilience.failures import ErrorClass
 from deadletters.models import DeadLetter, DeadLetterEvent, DeadLetterGroup, DeadLetterPayload
 from deadletters.states import OPEN_LETTER, Category, LetterAction, LetterStatus
 from notifications.models import Delivery, DeliveryAttempt, Suppression
 from notifications.states import DeliveryStatus
-from reviews import artifacts, changes
+from reviews.artifacts import store
 from reviews.models import (
     AllowListEntry,
     ApiKey,
@@ -36,6 +36,7 @@ from reviews.models import (
     StageRun,
 )
 from reviews.pipeline import StageClaim
+from reviews.sources import change_codec
 from reviews.sources.base import Action, Change, ChangeStatus, FileChange
 from reviews.states import ACTIVE_JOB, STAGE_ORDER, AttemptOutcome, JobStatus, Stage, StageStatus
 
@@ -208,7 +209,7 @@ def stored_change(job: ReviewJob, *paths: str) -> Artifact:
     files = tuple(FileChange(path, Action.ADD, new_text="text\n") for path in paths or ("//depot/main/a.py",))
     made = Change(job.changelist_id, "perforce", "ann", "", ChangeStatus.SUBMITTED, 0, "", files)
     claim = StageClaim(1, uuid.uuid4(), 1, Stage.FETCH, 1, 5, 1, job.pk, job.changelist_id, 1)
-    artifacts.store(claim, Artifact.Kind.CHANGE, changes.to_json(made)).save()
+    store.store(claim, Artifact.Kind.CHANGE, change_codec.to_json(made)).save()
     return Artifact.objects.filter(job=job).latest("id")
 
 

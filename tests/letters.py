@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from criticizer import sql
-from deadletters import moves, workflow
+from criticizer.db import prepared
+from deadletters import transitions, workflow
 from deadletters.states import LetterAction
 from deadletters.workflow import Result
 
@@ -26,6 +26,6 @@ def walk_and_replay(
 
 def remove(letter_id: int) -> None:
     """Remove a letter as the retention does, whatever would spare it; no file of the archive holds it."""
-    moves.note(letter_id, LetterAction.ARCHIVED, "criticizer")
-    sql.rows("DELETE FROM dead_letter_payloads WHERE letter_id = %(id)s", {"id": letter_id})
-    sql.rows("DELETE FROM dead_letters WHERE id = %(id)s", {"id": letter_id})
+    transitions.note(letter_id, LetterAction.ARCHIVED, "criticizer")
+    prepared.rows("DELETE FROM dead_letter_payloads WHERE letter_id = %(id)s", {"id": letter_id})
+    prepared.rows("DELETE FROM dead_letters WHERE id = %(id)s", {"id": letter_id})

@@ -6,8 +6,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from reviews.executor import Written
 from reviews.pipeline import StageClaim
+from reviews.pipeline.executor import Written
 
 Step = Callable[[StageClaim], Written] | BaseException | None
 SCRIPT: dict[str, deque[Step]] = defaultdict(deque)

@@ -8,7 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from criticizer import dotenv
+from criticizer.environment import dotenv
 
 # A .env of this checkout names somebody's real database, mail server and model.
 os.environ[dotenv.IGNORED] = "1"
@@ -42,7 +42,7 @@ if not _database_name:
             Path(tempfile.gettempdir()) / f"criticizer-test-{os.getpid()}"
         )
 
-from criticizer.embedded import OWNER  # noqa: E402
+from criticizer.db.embedded import OWNER  # noqa: E402
 from criticizer.settings import *  # noqa: E402, F403
 
 DELIVERY_AUDIT_SECONDS = 0  # a test that wants the audit runs it

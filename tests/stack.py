@@ -17,7 +17,7 @@ import psutil
 from django.core.management import call_command
 from django.db import connection
 
-from criticizer.supervisor import Child, Supervisor, clusters, web
+from criticizer.workers.supervisor import Child, Supervisor, clusters, web
 from reviews.demo import free_port
 
 T = TypeVar("T")

@@ -12,9 +12,9 @@ raises `RedactionBlocked`, which never carries text.
 
 from criticizer.redaction.engine import Redactor, SecretSpan, find_secrets, redact
 from criticizer.redaction.guard import guard, require_policy
-from criticizer.redaction.logs import SecretsFilter, clean, clean_context, clean_stack, redact_event
-from criticizer.redaction.own import register_own_secrets
-from criticizer.redaction.sealed import RedactedText, RedactionBlocked
+from criticizer.redaction.known_secrets import register_own_secrets
+from criticizer.redaction.log_scrubbing import SecretsFilter, clean, clean_context, clean_stack, redact_event
+from criticizer.redaction.redacted_text import RedactedText, RedactionBlocked
 
 __all__ = [
     "RedactedText",

@@ -13,12 +13,12 @@ from typing import Any, Final
 import ahocorasick_rs
 import re2
 
-from criticizer.redaction.own import OwnSecrets, registered
+from criticizer.redaction.input.document import PLACEHOLDER, encode, read
+from criticizer.redaction.known_secrets import OwnSecrets, registered
 from criticizer.redaction.policy import Policy, parse
-from criticizer.redaction.rules import KINDS, RULESET
+from criticizer.redaction.redacted_text import RedactedText, RedactionBlocked, seal
+from criticizer.redaction.rules.issuer_tokens import KINDS, RULESET
 from criticizer.redaction.scan import Find, scan
-from criticizer.redaction.sealed import RedactedText, RedactionBlocked, seal
-from criticizer.redaction.views import PLACEHOLDER, encode, read
 
 _MAX_PASSES: Final = 5
 # Processor time of one request: far above what honest text takes at its slowest.

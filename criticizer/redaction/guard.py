@@ -12,8 +12,9 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from criticizer.redaction import own, policy, rules
-from criticizer.redaction.sealed import RedactedText, RedactionBlocked
+from criticizer.redaction import known_secrets, policy
+from criticizer.redaction.redacted_text import RedactedText, RedactionBlocked
+from criticizer.redaction.rules import issuer_tokens
 
 MAX_SECONDS: Final = 10.0  # of this thread's processor time
 MAX_CHARACTERS: Final = 4 << 20  # far above any prompt; a bigger one is a defect of the caller
@@ -63,7 +64,7 @@ def guard(text: RedactedText) -> str:
     try:
         if not text.intact():
             raise RedactionBlocked("seal_broken")
-        if text.ruleset != rules.RULESET:
+        if text.ruleset != issuer_tokens.RULESET:
             raise RedactionBlocked("stale_ruleset")
         if _required is not None and text.policy != _required.digest:
             raise RedactionBlocked("stale_policy")
@@ -185,4 +186,4 @@ def _is_mixed(value: str) -> bool:
 
 def _finds_own(text: str) -> bool:
     data = text.encode("utf-8", "surrogatepass")
-    return any(form in data for form in own.registered().spellings if len(form) >= 8)
+    return any(form in data for form in known_secrets.registered().spellings if len(form) >= 8)

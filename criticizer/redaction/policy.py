@@ -12,7 +12,7 @@ from typing import Any
 
 import re2
 
-from criticizer.redaction.sealed import RedactionBlocked
+from criticizer.redaction.redacted_text import RedactionBlocked
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

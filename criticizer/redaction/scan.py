@@ -11,17 +11,18 @@ from typing import Any, Final, NamedTuple
 import ahocorasick_rs
 import re2
 
-from criticizer.redaction import concatenation, contexts, joined, kubernetes, pem, tokens
-from criticizer.redaction.assignments import Assignments
-from criticizer.redaction.literals import Span
-from criticizer.redaction.names import WORDS
-from criticizer.redaction.own import OwnSecrets
+from criticizer.redaction.input import concatenation, logical_lines
+from criticizer.redaction.input.document import Document, character_start
+from criticizer.redaction.input.normalization import Shadow, shadows
+from criticizer.redaction.known_secrets import OwnSecrets
 from criticizer.redaction.policy import Policy
-from criticizer.redaction.rules import TOKEN_RULES, TokenRule
-from criticizer.redaction.sealed import RedactionBlocked
-from criticizer.redaction.shadows import Shadow, shadows
-from criticizer.redaction.values import is_dummy, kinds, looks_random
-from criticizer.redaction.views import Document, character_start
+from criticizer.redaction.redacted_text import RedactionBlocked
+from criticizer.redaction.rules import entropy, kubernetes, pem, syntax
+from criticizer.redaction.rules.assignments import Assignments
+from criticizer.redaction.rules.issuer_tokens import TOKEN_RULES, TokenRule
+from criticizer.redaction.rules.key_names import WORDS
+from criticizer.redaction.rules.literals import Span
+from criticizer.redaction.rules.value_heuristics import is_dummy, kinds, looks_random
 
 _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _TOKEN_WINDOW: Final = 1_024
@@ -31,7 +32,7 @@ _REST = re2.compile(rb"[A-Za-z0-9_.=%+/~-]*")
 
 # Words of the prefilter. "kind: secret" is here, PEM marks are found by plain search.
 _WORDS: Final = tuple(WORDS)
-_CONTEXT_WORDS: Final = tuple(contexts.HANDLERS)
+_CONTEXT_WORDS: Final = tuple(syntax.HANDLERS)
 _DFA: Final = ahocorasick_rs.Implementation.DFA
 _WORD_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
     list(_WORDS), matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST, implementation=_DFA
@@ -93,7 +94,7 @@ def scan(document: Document, policy: Policy, own: OwnSecrets, deadline: float = 
     found += _lines(document, text, work)
     found += (Find(*span) for span in policy.spans(text))
     work.look_at_clock()
-    random, key_lines = tokens.spans(document)
+    random, key_lines = entropy.spans(document)
     found += (Find(*span) for span in random)
     work.look_at_clock()
     for shadow in shadows(document):
@@ -152,7 +153,7 @@ def _contexts(text: bytes, lowered: bytes, work: Work, places: list[tuple[int, i
     spans: list[Span] = []
     reach: dict[Any, int] = {}
     for index, start, end in _hits(_CONTEXT_AUTOMATON, lowered, work, overlapping=True):
-        handler = contexts.HANDLERS[_CONTEXT_WORDS[index]]
+        handler = syntax.HANDLERS[_CONTEXT_WORDS[index]]
         if start < reach.get(handler, 0):
             continue
         work.spend(16)
@@ -160,9 +161,9 @@ def _contexts(text: bytes, lowered: bytes, work: Work, places: list[tuple[int, i
         if more:
             reach[handler] = max(span[1] for span in more)
             spans += more
-        if handler in contexts.READ_ALL:
-            reach[handler] = max(reach.get(handler, 0), contexts.window_end(text, end))
-        if handler in contexts.CONTINUED and contexts.is_continued(text, end):
+        if handler in syntax.READ_ALL:
+            reach[handler] = max(reach.get(handler, 0), syntax.window_end(text, end))
+        if handler in syntax.CONTINUED and syntax.is_continued(text, end):
             places.append((start, end))
     return spans
 
@@ -260,7 +261,7 @@ def _joined(
     for start, offset in sorted(places, key=itemgetter(1)):
         work.spend(8)
         begin = character_start(text, max(start - _BEFORE, 0))
-        for line in joined.lines(document, begin, offset, done):
+        for line in logical_lines.lines(document, begin, offset, done):
             work.spend(len(line.text))
             below = line.pieces[1][0]
             for find in _lines(None, line.text, work):
@@ -278,7 +279,7 @@ def _shadow(
     found = _lines(None, text, work)
     found += (Find(*span) for span in policy.spans(text))
     found += (Find(*span) for span in own.spans(text))
-    random, _ = tokens.spans(Document(text, text, is_diff=False))
+    random, _ = entropy.spans(Document(text, text, is_diff=False))
     found += (Find(*span) for span in random)
     for find in found:
         start, end = shadow.origin[find.start], shadow.origin[find.end]

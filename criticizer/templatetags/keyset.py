@@ -9,7 +9,7 @@ from django.contrib.admin.templatetags.admin_list import result_headers
 from django.contrib.admin.views.main import ChangeList
 from django.utils.safestring import SafeString
 
-from criticizer import cells
+from criticizer.admin_site import list_rendering
 
 register = template.Library()
 
@@ -23,4 +23,4 @@ def headings(changes: ChangeList) -> list[dict[str, Any]]:
 @register.simple_tag
 def rows(changes: ChangeList) -> SafeString:
     """Return the rows of the list as HTML."""
-    return cells.body(changes)
+    return list_rendering.body(changes)

@@ -17,7 +17,7 @@ The worker's half is `runs`. Only this package writes states of batches and item
 
 from __future__ import annotations
 
-from deadletters.batches.decisions import (
+from deadletters.batches.approval import (
     AGGREGATE,
     MESSAGE,
     QUEUE,
@@ -33,9 +33,9 @@ from deadletters.batches.decisions import (
     why_not_approve,
 )
 from deadletters.batches.drafts import MAX_ITEMS, MAX_RATE_PER_MINUTE, configure, draft, set_pace
-from deadletters.batches.outcomes import Progress, csv_rows, progress
-from deadletters.batches.records import overruled_by_hand
-from deadletters.batches.verdicts import dry_run
+from deadletters.batches.preflight import dry_run
+from deadletters.batches.report import Progress, csv_rows, progress
+from deadletters.batches.store import overruled_by_hand
 
 __all__ = [
     "AGGREGATE",

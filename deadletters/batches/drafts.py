@@ -8,12 +8,12 @@ from typing import Any
 from django.db import transaction
 
 from criticizer.redaction import clean
-from deadletters import moves
-from deadletters.batches.records import is_large, locked, note, refusal
-from deadletters.batches.verdicts import MATTERING, forget
+from deadletters import transitions
+from deadletters.batches.preflight import MATTERING, forget
+from deadletters.batches.store import is_large, locked, note, refusal
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
-from deadletters.results import Result, recovery
 from deadletters.states import BatchStatus, Category, ItemStatus
+from deadletters.types import Result, recovery
 
 MAX_ITEMS = 50_000
 MAX_RATE_PER_MINUTE = 6_000
@@ -46,7 +46,7 @@ def draft(
     `filter` says for people how the selection was made. `given` are settings as for
     `configure`. Raises ValueError: no reason, no letter, too many, a setting out of range.
     """
-    moves.require_reason(reason)
+    transitions.require_reason(reason)
     chosen = _checked(given)
     wanted = sorted(set(ids))
     if len(wanted) > MAX_ITEMS:

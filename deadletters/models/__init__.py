@@ -5,7 +5,7 @@ from deadletters.models.edits import LetterEdit
 from deadletters.models.groups import DeadLetterGroup, DeadLetterGroupDay, DeadLetterGroupEvent
 from deadletters.models.letters import DeadLetter, DeadLetterEvent, DeadLetterPayload
 from deadletters.models.records import LetterArchive, OperatorAlert
-from deadletters.models.rules import MIN_WORDS
+from deadletters.models.shared import MIN_WORDS
 
 __all__ = [
     "MIN_WORDS",

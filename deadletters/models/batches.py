@@ -10,9 +10,9 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from criticizer.triggers import append_only
+from criticizer.db.triggers import append_only
 from deadletters.models.letters import DeadLetter
-from deadletters.models.rules import counted, fsm, one_of, said
+from deadletters.models.shared import counted, fsm, one_of, said
 from deadletters.states import (
     BATCH_TRANSITIONS,
     ITEM_TRANSITIONS,

@@ -8,7 +8,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from deadletters.models.letters import DeadLetter
-from deadletters.models.rules import fsm, said
+from deadletters.models.shared import fsm, said
 from deadletters.states import (
     EDIT_TRANSITIONS,
     EditStatus,

@@ -7,8 +7,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from criticizer.triggers import append_only
-from deadletters.models.rules import counted, fsm
+from criticizer.db.triggers import append_only
+from deadletters.models.shared import counted, fsm
 from deadletters.states import (
     GROUP_TRANSITIONS,
     GroupAction,

@@ -15,10 +15,10 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from criticizer.triggers import append_only
-from deadletters.models.doors import doors
+from criticizer.db.triggers import append_only
 from deadletters.models.groups import DeadLetterGroup
-from deadletters.models.rules import counted, fsm, one_of, said
+from deadletters.models.shared import counted, fsm, one_of, said
+from deadletters.models.triggers import doors
 from deadletters.states import (
     CLOSED_LETTER,
     IN_WORK,

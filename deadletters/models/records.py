@@ -6,7 +6,7 @@ import pgtrigger
 from django.db import models
 from django.db.models.functions import Now
 
-from criticizer.triggers import no_truncate
+from criticizer.db.triggers import no_truncate
 
 
 class LetterArchive(models.Model):

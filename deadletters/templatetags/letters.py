@@ -6,8 +6,8 @@ from typing import Any
 
 from django import template
 
-from criticizer import sql
-from deadletters.console import letter_page
+from criticizer.db import prepared
+from deadletters.admin import letter_page
 
 register = template.Library()
 register.filter("letter_chip", letter_page.letter_chip)
@@ -20,4 +20,4 @@ SELECT (SELECT count(*) FROM replay_batches WHERE status = 'awaiting') AS batche
 @register.simple_tag
 def approvals_waiting() -> dict[str, Any] | None:
     """Return how many batches and edits wait for somebody's approval: `{"batches": 1, "edits": 0}`."""
-    return sql.row(_WAITING)
+    return prepared.row(_WAITING)

@@ -24,14 +24,14 @@ A letter's job and how it goes back to work, this room does not know: it asks th
 """
 
 from deadletters.categories import checklist, suggested_category
-from deadletters.results import SYSTEM, Check, LetterDraft, Recovery, Result, Tally, Validation, recovery
-from deadletters.workflow.ending import discard, discard_many, resolve, resolve_many
-from deadletters.workflow.remediation import remediate, remediate_many
-from deadletters.workflow.reopening import reopen, reopen_many, why_not_reopened
+from deadletters.types import SYSTEM, Check, LetterDraft, Recovery, Result, Tally, Validation, recovery
+from deadletters.workflow.close import discard, discard_many, resolve, resolve_many
+from deadletters.workflow.remediate import remediate, remediate_many
+from deadletters.workflow.reopen import reopen, reopen_many, why_not_reopened
 from deadletters.workflow.replay import VALID_FOR, replay, replay_from
 from deadletters.workflow.triage import triage, triage_many
-from deadletters.workflow.validation import validate, validate_many
-from deadletters.workflow.verification import verify, verify_many
+from deadletters.workflow.validate import validate, validate_many
+from deadletters.workflow.verify import verify, verify_many
 
 __all__ = [
     "SYSTEM",

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from deadletters import moves
+from deadletters import transitions
 from deadletters.models import DeadLetter
-from deadletters.results import (
-    Result,
-    Tally,
-)
 from deadletters.states import LetterAction
+from deadletters.types import Result, Tally
 
 MAX_TEXT = 4000
 
 
 def refuse(letter: DeadLetter, actor: str, refused: Result) -> Result:
     """Leave a line in the timeline and hand the refusal on."""
-    moves.note(letter.pk, LetterAction.REFUSED, actor, refused.message)
+    transitions.note(letter.pk, LetterAction.REFUSED, actor, refused.message)
     return refused
 
 

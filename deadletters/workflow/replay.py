@@ -9,17 +9,10 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from criticizer.redaction import clean
-from deadletters import moves
+from deadletters import transitions
 from deadletters.models import DeadLetter
-from deadletters.results import (
-    SYSTEM,
-    Check,
-    Failed,
-    Recovery,
-    Result,
-    recovery,
-)
 from deadletters.states import LetterAction, LetterStatus
+from deadletters.types import SYSTEM, Check, Failed, Recovery, Result, recovery
 from deadletters.workflow.base import MAX_TEXT, refuse
 
 log = structlog.get_logger(__name__)
@@ -50,12 +43,12 @@ def replay_from(
     port: Recovery | None = None,
 ) -> Result:
     """Replay a letter that is in `start`: VALIDATED, or REPLAY_PENDING for a batch."""
-    moves.require_reason(reason)
+    transitions.require_reason(reason)
     port = port or recovery()
     try:
         with transaction.atomic():
-            letter = moves.locked(letter_id)
-            if refused := moves.refusal(letter, (start,), row_version) or _why_too_late(letter):
+            letter = transitions.locked(letter_id)
+            if refused := transitions.refusal(letter, (start,), row_version) or _why_too_late(letter):
                 return refuse(letter, actor, refused)
             failed = [check for check in _survey(letter, port, restart) if not check.ok]
             # What opened since the validation, or answered it while still open, is waited for.
@@ -63,7 +56,7 @@ def replay_from(
                 if check.is_hard or not (letter.override_reason or check.is_waited_for):
                     return refuse(letter, actor, Result(False, check.message))
             # The letter is being replayed and the job is at work, or neither. No job goes without its letter.
-            moves.move(
+            transitions.move(
                 letter,
                 _S.REPLAYING,
                 LetterAction.RESTARTED if restart else LetterAction.REPLAYED,
@@ -95,7 +88,7 @@ def _why_too_late(letter: DeadLetter) -> Result | None:
         return None
     minutes = int(VALID_FOR.total_seconds() // 60)
     if letter.status == _S.VALIDATED:
-        moves.move(letter, _S.REMEDIATED, LetterAction.STALE, SYSTEM, f"older than {minutes} minutes")
+        transitions.move(letter, _S.REMEDIATED, LetterAction.STALE, SYSTEM, f"older than {minutes} minutes")
     return Result(False, f"the validation is older than {minutes} minutes: validate again")
 
 

@@ -10,14 +10,11 @@ from django.db import transaction
 from django.utils import timezone
 
 from criticizer.redaction import clean
-from deadletters import moves
+from deadletters import transitions
 from deadletters.categories import suggested_category
 from deadletters.models import DeadLetter
-from deadletters.results import (
-    Result,
-    Tally,
-)
 from deadletters.states import BEFORE_REPLAY, Category, LetterAction, LetterStatus
+from deadletters.types import Result, Tally
 from deadletters.workflow.base import MAX_TEXT, add, refuse
 
 log = structlog.get_logger(__name__)
@@ -31,12 +28,12 @@ def triage(
 ) -> Result:
     """Say what kind of failure it is. Triaging again later takes the letter back to this step."""
     with transaction.atomic():
-        letter = moves.locked(letter_id)
-        refused = moves.refusal(letter, _TRIAGEABLE, row_version) or _category_refusal(category)
+        letter = transitions.locked(letter_id)
+        refused = transitions.refusal(letter, _TRIAGEABLE, row_version) or _category_refusal(category)
         if refused:
             return refuse(letter, actor, refused)
         changes = _triage_changes(actor, category, note)
-        moves.move(
+        transitions.move(
             letter, _S.TRIAGED, LetterAction.TRIAGED, actor, note, context={"category": category}, **changes
         )
     return Result(True, f"triaged as {Category(category).label.lower()}")
@@ -60,7 +57,7 @@ def triage_many(letter_ids: Collection[int], *, actor: str, category: str = "", 
 
 
 def _triage_as(letter_ids: Collection[int], actor: str, category: str, note: str, *, of: int) -> Tally:
-    return moves.move_many(
+    return transitions.move_many(
         letter_ids,
         (_S.NEW, _S.TRIAGED),
         _S.TRIAGED,

@@ -14,8 +14,8 @@ from django.conf import settings
 from django.core.signing import BadSignature, Signer
 from django.urls import reverse
 
-from notifications import preferences
 from notifications.models import Delivery
+from notifications.preferences import policy
 from notifications.recipients import split
 
 log = structlog.get_logger(__name__)
@@ -43,13 +43,13 @@ def recipient_of(signed: str) -> str | None:
 
 def stop(recipient: str) -> None:
     """Tell the recipient nothing until they want it again. Repeating it changes nothing."""
-    preferences.mute(recipient, None, ACTOR)
+    policy.mute(recipient, None, ACTOR)
     log.info("mail_stopped_by_recipient")
 
 
 def resume(recipient: str) -> None:
     """Tell the recipient again."""
-    preferences.unmute(recipient, ACTOR)
+    policy.unmute(recipient, ACTOR)
     log.info("mail_resumed_by_recipient")
 
 

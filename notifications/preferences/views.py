@@ -8,7 +8,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
-from notifications import preferences
+from notifications.preferences import policy
 from notifications.preferences import unsubscribe as links
 
 
@@ -32,7 +32,7 @@ def unsubscribe(request: HttpRequest, signed: str) -> HttpResponse:
             links.stop(recipient)
     context = {
         "address": _masked(recipient),
-        "is_stopped": preferences.preference_of(recipient).muted_until is not None,
+        "is_stopped": policy.preference_of(recipient).muted_until is not None,
         "is_done": request.method == "POST",
     }
     return render(request, "notifications/unsubscribe.html", context)

@@ -1,7 +1,7 @@
 """What a notification provider speaks. One small file per provider.
 
 Adapters import no models and no settings. `send` is called at most once per attempt, with
-every retry of the client library switched off, and raises `criticizer.failures` classes
+every retry of the client library switched off, and raises `criticizer.resilience.failures` classes
 with `Place.PROVIDER`:
 
 - RetryableFailure: it is certain that nothing was sent (DNS, refused connection, 429).
@@ -9,7 +9,8 @@ with `Place.PROVIDER`:
 - UncertainFailure: the provider may have accepted the message. What the provider's
   `capabilities` promise decides what is next: the same message again, a look-up, or an operator.
 
-`capabilities` say what is true of the provider, not what to do: `notifications.choices` decides.
+`capabilities` say what is true of the provider, not what to do:
+`notifications.delivery.uncertainty_policy` decides.
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from notifications.providers.base import Provider
-from notifications.providers.maildir import Maildir
-from notifications.providers.postmark import Postmark, PostmarkConfig
-from notifications.providers.resend import Resend, ResendConfig
-from notifications.providers.slack import Slack, SlackConfig
-from notifications.providers.smtp import Smtp, SmtpConfig, Unarchived
-from notifications.providers.swarm import Swarm, SwarmConfig
-from notifications.providers.webhook import Webhook, WebhookConfig
+from notifications.providers.email.maildir import Maildir
+from notifications.providers.email.postmark import Postmark, PostmarkConfig
+from notifications.providers.email.resend import Resend, ResendConfig
+from notifications.providers.email.smtp import Smtp, SmtpConfig, Unarchived
+from notifications.providers.slack.provider import Slack, SlackConfig
+from notifications.providers.swarm.provider import Swarm, SwarmConfig
+from notifications.providers.webhook.provider import Webhook, WebhookConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from notifications import suppressions
 from notifications.models import Suppression
-from notifications.providers.postmark import METADATA
-from notifications.providers.webhook import decode_secret
+from notifications.providers.email.postmark import METADATA
+from notifications.providers.webhook.provider import decode_secret
 from notifications.states import DeliveryState
-from notifications.suppressions import Report, signatures
+from notifications.suppressions import reports, signatures
+from notifications.suppressions.reports import Report
 
 log = structlog.get_logger(__name__)
 
@@ -107,7 +107,7 @@ def _recorded(
         # Opened, clicked, and kinds that do not exist yet: nothing to keep, and nothing to repeat.
         if state is not None:
             event.event_id = event.event_id or hashlib.sha256(body).hexdigest()
-            suppressions.record(report_of(event, state))
+            reports.record(report_of(event, state))
     except (AnymailConfigurationError, AttributeError, KeyError, TypeError, ValueError) as error:
         # Signed, and of no form that we know: repeating it would not help.
         log.warning("mail_event_unreadable", provider=provider, error=type(error).__name__)

@@ -18,12 +18,12 @@ from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle, SimpleRateThrottle
 
-from criticizer import sql
-from criticizer.addresses import client_address
+from criticizer.db import prepared
 from criticizer.models import SecurityEvent
-from reviews import keys
-from reviews.api.refusals import REFUSALS
-from reviews.audience.scopes import EVERYTHING, Scope, scope_of_key
+from criticizer.security.client_ip import client_address
+from reviews.api.auth_failures import REFUSALS
+from reviews.intake import api_keys
+from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_key
 
 log = structlog.get_logger(__name__)
 
@@ -63,17 +63,19 @@ class ApiKeyAuthentication(BaseAuthentication):
         if scheme.lower() != "bearer":
             return None
         key = key.strip()
-        if not key.startswith(keys.PREFIX) or len(key) > _KEY_LIMIT or not key.isascii():
+        if not key.startswith(api_keys.PREFIX) or len(key) > _KEY_LIMIT or not key.isascii():
             raise self._refused(request, "malformed", "")
         # The first statement of a request: repeated once, it absorbs a connection that the
         # server closed while it was idle.
-        found = sql.reconnecting(lambda: sql.row(_LOOKUP, {"digest": keys.digest(key)}), waits=(0,))
+        found = prepared.reconnecting(
+            lambda: prepared.row(_LOOKUP, {"digest": api_keys.digest(key)}), waits=(0,)
+        )
         if found is None:
             raise self._refused(request, "unknown", "")
         if found["is_revoked"]:
             raise self._refused(request, "revoked", found["name"])
         if found["is_stale"]:
-            sql.rows(_TOUCH, {"id": found["id"]})
+            prepared.rows(_TOUCH, {"id": found["id"]})
         scope = scope_of_key(json.loads(found["prefixes"]))
         return None, ApiClient(found["id"], found["name"], found["role"], scope)
 

@@ -14,9 +14,9 @@ from django.views import defaults
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 
-from criticizer.failures import Failure, classify
-from criticizer.health import RETRY_AFTER_SECONDS, is_database_down, unavailable
-from reviews.error_answers import (
+from criticizer.observability.health import RETRY_AFTER_SECONDS, is_database_down, unavailable
+from criticizer.resilience.failures import Failure, classify
+from reviews.api.error_catalog import (
     API_TABLE,
     AUTH_DENIED,
     BUSY,

@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 
 from reviews.api import views
-from reviews.api.schema import DocsView, SchemaView
+from reviews.api.openapi import DocsView, SchemaView
 
 urlpatterns = [
     path("v1/reviews/", views.ReviewList.as_view(), name="api-reviews"),

@@ -20,15 +20,16 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from deadletters.models import DeadLetter
-from reviews import config, intake, pipeline
-from reviews.api import advice, answers, perforce, rendering
+from reviews import config, pipeline
+from reviews.api import duplicate_hints, perforce_triggers, representations, schemas
 from reviews.api import serializers as forms
 from reviews.api.auth import client_of, refuse_role
-from reviews.api.doubt import surely
+from reviews.api.commit_retry import retry_lost_commit
 from reviews.api.errors import BUSY, STATE_CONFLICT, VERSION_CONFLICT, ApiError
 from reviews.api.parsers import chunked_stream
-from reviews.intake import IntakeOutcome, ReviewRequest
-from reviews.ledger import Overtaken
+from reviews.intake import review_requests
+from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
+from reviews.intake.source_events import Overtaken
 from reviews.models import ReviewJob
 from reviews.roles import API, TRIGGER
 from reviews.states import JobStatus
@@ -74,18 +75,18 @@ class ApiView(APIView):
 
 
 _ERRORS = {
-    400: OpenApiResponse(answers.ErrorSerializer, "SCHEMA_INVALID, with details per field"),
-    401: OpenApiResponse(answers.ErrorSerializer, "AUTH_DENIED"),
-    403: OpenApiResponse(answers.ErrorSerializer, "PERMISSION_DENIED"),
-    429: OpenApiResponse(answers.ErrorSerializer, "RATE_LIMITED, with Retry-After"),
-    503: OpenApiResponse(answers.ErrorSerializer, "DATABASE_UNAVAILABLE, with Retry-After"),
+    400: OpenApiResponse(schemas.ErrorSerializer, "SCHEMA_INVALID, with details per field"),
+    401: OpenApiResponse(schemas.ErrorSerializer, "AUTH_DENIED"),
+    403: OpenApiResponse(schemas.ErrorSerializer, "PERMISSION_DENIED"),
+    429: OpenApiResponse(schemas.ErrorSerializer, "RATE_LIMITED, with Retry-After"),
+    503: OpenApiResponse(schemas.ErrorSerializer, "DATABASE_UNAVAILABLE, with Retry-After"),
 }
 _POST_ERRORS = {
     **_ERRORS,
-    413: OpenApiResponse(answers.ErrorSerializer, "PAYLOAD_TOO_LARGE: over 64 KiB"),
-    415: OpenApiResponse(answers.ErrorSerializer, "UNSUPPORTED_MEDIA_TYPE"),
+    413: OpenApiResponse(schemas.ErrorSerializer, "PAYLOAD_TOO_LARGE: over 64 KiB"),
+    415: OpenApiResponse(schemas.ErrorSerializer, "UNSUPPORTED_MEDIA_TYPE"),
 }
-_NOT_FOUND = {404: OpenApiResponse(answers.ErrorSerializer, "NOT_FOUND")}
+_NOT_FOUND = {404: OpenApiResponse(schemas.ErrorSerializer, "NOT_FOUND")}
 _PAGE = OpenApiParameter("page", OpenApiTypes.INT, description="Of 50 each, from 1.")
 
 
@@ -109,7 +110,7 @@ class ReviewList(ApiView):
             OpenApiParameter("status", OpenApiTypes.STR, enum=JobStatus.values, description="In this state."),
             _PAGE,
         ],
-        responses={200: answers.JobPageSerializer, **_ERRORS, **_NOT_FOUND},
+        responses={200: schemas.JobPageSerializer, **_ERRORS, **_NOT_FOUND},
     )
     def get(self, request: Request) -> Response:
         found = ReviewFilter(
@@ -119,7 +120,7 @@ class ReviewList(ApiView):
             raise ValidationError(dict(found.errors))
         pages = Pages()
         return pages.get_paginated_response(
-            rendering.jobs(pages.ids(found.qs, request, self), client_of(request).scope)
+            representations.jobs(pages.ids(found.qs, request, self), client_of(request).scope)
         )
 
     @extend_schema(
@@ -138,15 +139,15 @@ class ReviewList(ApiView):
             )
         ],
         responses={
-            201: OpenApiResponse(answers.JobSerializer, "Created"),
-            200: OpenApiResponse(answers.JobSerializer, "Seen before: the original job"),
-            409: OpenApiResponse(answers.ErrorSerializer, "VERSION_CONFLICT"),
+            201: OpenApiResponse(schemas.JobSerializer, "Created"),
+            200: OpenApiResponse(schemas.JobSerializer, "Seen before: the original job"),
+            409: OpenApiResponse(schemas.ErrorSerializer, "VERSION_CONFLICT"),
             **_POST_ERRORS,
         },
     )
     def post(self, request: Request) -> Response:
         wanted = _review_request(request)
-        result = surely(lambda: intake.request_review(wanted))
+        result = retry_lost_commit(lambda: review_requests.request_review(wanted))
         if result.outcome is IntakeOutcome.VERSION_CONFLICT:
             raise ApiError(
                 VERSION_CONFLICT,
@@ -157,12 +158,12 @@ class ReviewList(ApiView):
                     "rerun": wanted.rerun,
                 },
             )
-        job = surely(lambda: _job_or_404(result.job_id, request, is_requested=True))
+        job = retry_lost_commit(lambda: _job_or_404(result.job_id, request, is_requested=True))
         if result.outcome is IntakeOutcome.CREATED:
             return Response(job, status=201, headers={"Location": job["links"]["self"]})
         body: Any = request.data
         return Response(
-            advice.with_advice(job, wanted, result, names_recipients=bool(body.get("recipients")))
+            duplicate_hints.with_advice(job, wanted, result, names_recipients=bool(body.get("recipients")))
         )
 
 
@@ -190,7 +191,7 @@ def _review_request(request: Request) -> ReviewRequest:
     )
 
 
-def _job_or_404(job_id: int | None, request: Request, *, is_requested: bool = False) -> rendering.Json:
+def _job_or_404(job_id: int | None, request: Request, *, is_requested: bool = False) -> representations.Json:
     """Return a job with the files the key may see. Raises NotFound, also where it may see none.
 
     Whoever requests a job that exists is told of it, with no file outside the key's scope.
@@ -199,7 +200,7 @@ def _job_or_404(job_id: int | None, request: Request, *, is_requested: bool = Fa
     may_see = is_requested or scope.everything
     if job_id is None or not (may_see or _visible_jobs(request).filter(pk=job_id).exists()):
         raise NotFound
-    job = rendering.job(job_id, scope)
+    job = representations.job(job_id, scope)
     if job is None:
         raise NotFound
     return job
@@ -219,7 +220,7 @@ class ReviewDetail(ApiView):
     @extend_schema(
         operation_id="reviews_retrieve",
         summary="Read a review",
-        responses={200: answers.JobSerializer, **_ERRORS, **_NOT_FOUND},
+        responses={200: schemas.JobSerializer, **_ERRORS, **_NOT_FOUND},
     )
     def get(self, request: Request, job_id: int) -> Response:
         return Response(_job_or_404(job_id, request))
@@ -234,8 +235,8 @@ class ReviewCancel(ApiView):
         description="A trigger key cancels its own reviews only. Cancelling twice is answered like once.",
         request=forms.CancelSerializer,
         responses={
-            200: OpenApiResponse(answers.JobSerializer, "Cancelled, now or before"),
-            409: OpenApiResponse(answers.ErrorSerializer, "STATE_CONFLICT: it had ended otherwise"),
+            200: OpenApiResponse(schemas.JobSerializer, "Cancelled, now or before"),
+            409: OpenApiResponse(schemas.ErrorSerializer, "STATE_CONFLICT: it had ended otherwise"),
             **_POST_ERRORS,
             **_NOT_FOUND,
         },
@@ -263,7 +264,7 @@ class PerforceTrigger(ApiView):
         operation_id="triggers_perforce",
         summary="Tell of a Perforce event",
         request=forms.PerforceEventSerializer,
-        responses={202: answers.TriggerAnswerSerializer, **_POST_ERRORS},
+        responses={202: schemas.TriggerAnswerSerializer, **_POST_ERRORS},
     )
     def post(self, request: Request) -> Response:
         form = forms.PerforceEventSerializer(data=request.data)
@@ -274,7 +275,7 @@ class PerforceTrigger(ApiView):
             "requested_by": client_of(request).actor,
         }
         try:
-            job_id, is_duplicate = surely(lambda: perforce.request_from_event(**event))
+            job_id, is_duplicate = retry_lost_commit(lambda: perforce_triggers.request_from_event(**event))
         except Overtaken as error:
             raise ApiError(BUSY) from error
         return Response({"job": job_id, "duplicate": is_duplicate}, status=202)
@@ -292,12 +293,12 @@ class DeadLetterList(ApiView):
         operation_id="dead_letters_list",
         summary="List dead letters, latest failure first",
         parameters=[_PAGE],
-        responses={200: answers.DeadLetterPageSerializer, **_ERRORS, **_NOT_FOUND},
+        responses={200: schemas.DeadLetterPageSerializer, **_ERRORS, **_NOT_FOUND},
     )
     def get(self, request: Request) -> Response:
         pages = Pages()
         ids = pages.ids(_visible_letters(request).order_by("-last_failure_at", "-id"), request, self)
-        return pages.get_paginated_response(rendering.letters(ids))
+        return pages.get_paginated_response(representations.letters(ids))
 
 
 class DeadLetterDetail(ApiView):
@@ -306,10 +307,10 @@ class DeadLetterDetail(ApiView):
     @extend_schema(
         operation_id="dead_letters_retrieve",
         summary="Read a dead letter",
-        responses={200: answers.DeadLetterSerializer, **_ERRORS, **_NOT_FOUND},
+        responses={200: schemas.DeadLetterSerializer, **_ERRORS, **_NOT_FOUND},
     )
     def get(self, request: Request, letter_id: int) -> Response:
-        found = rendering.letters([letter_id])
+        found = representations.letters([letter_id])
         if not found or not _visible_letters(request).filter(pk=letter_id).exists():
             raise NotFound
         return Response(found[0])

@@ -14,9 +14,10 @@ import structlog
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
-from criticizer import locks, sql
-from criticizer.bounded import TookTooLong, at_most
-from criticizer.locks import Lock
+from criticizer.db import prepared
+from criticizer.db.query_limits import TookTooLong, at_most
+from criticizer.queue import advisory_locks
+from criticizer.queue.advisory_locks import Lock
 
 log = structlog.get_logger(__name__)
 
@@ -84,17 +85,17 @@ def roll_up() -> None:
 
 def brought_up_to_date_at() -> datetime | None:
     """Return when the figures were last counted; None before the first time."""
-    number = sql.value("SELECT number FROM rollups WHERE seconds = 0 AND kind = 'mark'")
+    number = prepared.value("SELECT number FROM rollups WHERE seconds = 0 AND kind = 'mark'")
     return None if number is None else _EPOCH + timedelta(seconds=int(number))
 
 
 def _stretch() -> bool:
     """Count what is due; return whether there is more."""
     with at_most(LIMIT_MILLISECONDS), transaction.atomic():
-        if not locks.take_now(Lock.ROLL_UP):
+        if not advisory_locks.take_now(Lock.ROLL_UP):
             return False
         now = timezone.now()
-        mark = sql.row("SELECT started_at, number FROM rollups WHERE seconds = 0 AND kind = 'mark'")
+        mark = prepared.row("SELECT started_at, number FROM rollups WHERE seconds = 0 AND kind = 'mark'")
         edge = _floor(now, FINE)
         done = mark["started_at"] if mark else edge - BACKFILL
         if mark and done >= edge and now.timestamp() - mark["number"] < EVERY_SECONDS:

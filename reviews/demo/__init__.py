@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from criticizer import processes
+from criticizer.workers import subprocesses
 from reviews.demo import example as demo_example
 
 COMMITS = 6
@@ -120,7 +120,7 @@ def git_command() -> str:
 def newest_commits(repository: Path, count: int) -> list[Commit]:
     """Return up to `count` commits of a repository, oldest of them first. Raises DemoError."""
     command = [git_command(), "-C", str(repository), "log", f"-{count}", "--no-merges", "--format=%H %s"]
-    status, output, errors = processes.run(
+    status, output, errors = subprocesses.run(
         command,
         timeout_seconds=30,
         environment={

@@ -9,7 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
-from criticizer import processes
+from criticizer.workers import subprocesses
 
 NAME = "example"  # in GIT_REPOSITORIES, and so in its depot paths
 FILE = "src/payments.py"
@@ -90,7 +90,7 @@ def _git(git: str, directory: Path, *arguments: str) -> str:
         "GIT_CONFIG_GLOBAL": os.devnull,
         **{f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in who.items()},
     }
-    status, output, errors = processes.run(
+    status, output, errors = subprocesses.run(
         [git, *arguments], environment=environment, timeout_seconds=30, cwd=directory
     )
     if status != 0:

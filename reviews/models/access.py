@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from criticizer.triggers import append_only
+from criticizer.db.triggers import append_only
 
 
 class ApiKey(models.Model):
@@ -27,7 +27,7 @@ class ApiKey(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
-    # Depot trees such as //depot/main/...; empty: every file (`reviews.audience.scopes`).
+    # Depot trees such as //depot/main/...; empty: every file (`reviews.recipients.scopes`).
     prefixes = models.JSONField(blank=True, db_default=[], default=list)
 
     class Meta:
@@ -106,7 +106,7 @@ class ViewerScope(models.Model):
 
 
 class AuditSeal(models.Model):
-    """What a stretch of audit rows looked like once: the links of a chain per table (`reviews.seals`).
+    """One link of the hash chain over the audit rows of a table (`reviews.audit.hash_chain`).
 
     `rows_sha256` covers the rows `from_id < id <= to_id`; `chain` covers it and the link
     before; `mac` is keyed by a secret that is not in the database.

@@ -7,9 +7,9 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from criticizer.full_text import text_index
-from criticizer.retry import MAX_ATTEMPTS_PER_STAGE
-from criticizer.triggers import append_only
+from criticizer.db.full_text import text_index
+from criticizer.db.triggers import append_only
+from criticizer.resilience.retry import MAX_ATTEMPTS_PER_STAGE
 from deadletters.states import LetterStatus
 from reviews.states import (
     ACTIVE_JOB,

@@ -1,4 +1,4 @@
-"""Who asked to be told of which changes. `reviews.audience.subscriptions` reads them; forms write them."""
+"""Who asked to be told of which changes. `reviews.recipients.subscriptions` reads them; forms write them."""
 
 from __future__ import annotations
 

@@ -10,9 +10,11 @@ lease matches no row and changes nothing (fencing by `lease_token`).
 """
 
 from reviews.pipeline.base import AGGREGATE, MESSAGE, Due, LostLease, StageClaim, queue_of
-from reviews.pipeline.claims import claim, give_back, keep_progress, progress_of, still_ours, wait
-from reviews.pipeline.control import replay
-from reviews.pipeline.endings import (
+from reviews.pipeline.claim import claim, give_back, keep_progress, progress_of, still_ours, wait
+from reviews.pipeline.complete import fail, record
+from reviews.pipeline.replay import replay
+from reviews.pipeline.sweep import sweep
+from reviews.pipeline.terminate import (
     accept_late,
     cancel,
     expire,
@@ -21,8 +23,6 @@ from reviews.pipeline.endings import (
     supersede,
     why_not_acceptable,
 )
-from reviews.pipeline.records import fail, record
-from reviews.pipeline.sweeping import sweep
 
 __all__ = [
     "AGGREGATE",

@@ -8,16 +8,16 @@ from uuid import UUID
 
 from django.conf import settings
 
-from criticizer import sql
+from criticizer.db import prepared
 from reviews.states import ACTIVE_JOB, ENDED_JOB, UNFINISHED_STAGE, WAITING_STAGE, Stage
 
 AGGREGATE = "stage_run"
 MESSAGE = "run_stage"
 # For SQL texts, as `status IN {ACTIVE}`.
-ACTIVE = sql.one_of(ACTIVE_JOB)
-ENDED = sql.one_of(ENDED_JOB)
-UNFINISHED = sql.one_of(UNFINISHED_STAGE)
-WAITING = sql.one_of(WAITING_STAGE)
+ACTIVE = prepared.one_of(ACTIVE_JOB)
+ENDED = prepared.one_of(ENDED_JOB)
+UNFINISHED = prepared.one_of(UNFINISHED_STAGE)
+WAITING = prepared.one_of(WAITING_STAGE)
 # When work is due again, of a job `j`: by its deadline at the latest, for whoever claims it then ends it.
 BEFORE_DEADLINE = "least(now() + make_interval(secs => %(delay)s), j.deadline_at)"
 

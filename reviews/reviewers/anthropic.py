@@ -13,8 +13,8 @@ from typing import Self
 
 import structlog
 
-from criticizer.failures import ErrorClass
 from criticizer.redaction import RedactedText
+from criticizer.resilience.failures import ErrorClass
 from reviews.reviewers.model import LlmConfig, ModelAnswer, token_count
 from reviews.reviewers.provider_errors import failure, failure_of_answer
 from reviews.reviewers.transport import HttpAnswer, Transport

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from criticizer.redaction import RedactedText
-from reviews.diffs import FileDiff, Hunk, RenderedDiff
 from reviews.reviewers.base import Side
 from reviews.sources.base import Action
+from reviews.sources.diffs import FileDiff, Hunk, RenderedDiff
 
 CHARS_PER_TOKEN = 2.5  # pessimistic: code was measured at 2.0 to 3.0 characters per token
 MAX_LINE_CHARS = 2_000

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from criticizer.redaction import RedactedText
 from reviews.reviewers.answer import answer_schema
 from reviews.reviewers.chunks import CHARS_PER_TOKEN, Chunk, tokens
-from reviews.reviewers.leaks import canary_of
+from reviews.reviewers.prompt_leaks import canary_of
 from reviews.sources.base import Action
 
 MAX_DESCRIPTION_CHARS = 4_000

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
 
 _BY_STATUS: Mapping[int, tuple[ErrorClass, str]] = {
     401: (ErrorClass.AUTH_DENIED, "the model server refused our key"),

@@ -18,14 +18,14 @@ from collections import Counter
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
-from criticizer.failures import ErrorClass
 from criticizer.redaction import Redactor
+from criticizer.resilience.failures import ErrorClass
 from reviews.reviewers.anchoring import merged
-from reviews.reviewers.asking import Asking, PartResult, Surroundings
 from reviews.reviewers.base import Review, Usage
+from reviews.reviewers.coverage_texts import NO_MODEL_BANNER, UNAVAILABLE, degraded_banner, incomplete_banner
 from reviews.reviewers.model import ModelClient
-from reviews.reviewers.preparation import Prepared, ReviewLimits, prepare
-from reviews.reviewers.wording import NO_MODEL_BANNER, UNAVAILABLE, degraded_banner, incomplete_banner
+from reviews.reviewers.model_review import Asking, PartResult, Surroundings
+from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
 from reviews.sources.base import Change
 
 

@@ -2,7 +2,7 @@
 
 It takes nothing but `RedactedText`, asks the guard again right before sending (specification
 001, 9.5), refuses redirects, bounds time and size, and turns every foreign error into a
-`criticizer.failures` class. Nothing is retried here; budgets belong to the stage.
+`criticizer.resilience.failures` class. Nothing is retried here; budgets belong to the stage.
 
 Calls are spread over httpx clients of a few connections each, which share one TLS context: a
 pool looks at all of its connections on every call. At 600 calls in flight, ten connections per
@@ -23,8 +23,8 @@ from typing import TypeVar
 import httpx
 import structlog
 
-from criticizer.failures import ErrorClass, Failure
 from criticizer.redaction import RedactedText, guard
+from criticizer.resilience.failures import ErrorClass, Failure
 from reviews.reviewers.model import LlmConfig
 from reviews.reviewers.provider_errors import failure, failure_of_answer
 

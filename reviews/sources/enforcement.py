@@ -11,7 +11,7 @@ from typing import Literal, NoReturn
 
 import structlog
 
-from criticizer.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action, FileChange
 from reviews.sources.paths import printable

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import structlog
 
-from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import (
     Action,

@@ -21,8 +21,8 @@ from typing import IO
 
 import structlog
 
-from criticizer import processes
-from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.workers import subprocesses
 
 log = structlog.get_logger()
 
@@ -103,12 +103,12 @@ def run(
     argv = [*_end_with_parent(), str(executable), *arguments]
     command = [argument.encode("utf-8", "surrogateescape") for argument in argv]
     try:
-        child = processes.start(
+        child = subprocesses.start(
             command,
             environment=environment,
-            stdin=processes.PIPE if stdin else processes.DEVNULL,
-            stdout=processes.PIPE,
-            stderr=processes.PIPE,
+            stdin=subprocesses.PIPE if stdin else subprocesses.DEVNULL,
+            stdout=subprocesses.PIPE,
+            stderr=subprocesses.PIPE,
             cwd=cwd,
         )
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
@@ -154,7 +154,7 @@ class _Exchange:
     """Both directions of a child's pipes, on one thread."""
 
     def __init__(
-        self, child: processes.Process, stdin: bytes, max_stdout_bytes: int, deadline: float
+        self, child: subprocesses.Process, stdin: bytes, max_stdout_bytes: int, deadline: float
     ) -> None:
         self.stdout = bytearray()
         self.stderr = bytearray()
@@ -188,7 +188,7 @@ class _Exchange:
                 return
         try:
             self._child.wait(timeout=max(0.0, self._deadline - time.monotonic()))
-        except processes.TimeoutExpired:
+        except subprocesses.TimeoutExpired:
             self.timed_out = True
 
     def _turn(self, pipe: IO[bytes]) -> None:
@@ -241,10 +241,10 @@ def _end_with_parent() -> tuple[str, ...]:
         if os.access(setpriv, os.X_OK):
             prefix = (str(setpriv), "--pdeathsig", "KILL", "--")
             try:
-                status, _, _ = processes.run(
+                status, _, _ = subprocesses.run(
                     [*prefix, str(setpriv), "--version"], environment={}, timeout_seconds=10
                 )
-            except (OSError, processes.TimeoutExpired):
+            except (OSError, subprocesses.TimeoutExpired):
                 continue
             if status == 0:
                 return prefix

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from criticizer.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
 from reviews.sources.base import Source
 from reviews.sources.git import REPOSITORY_NAME, GitSource
-from reviews.sources.p4client import PerforceConfig
-from reviews.sources.p4listing import P4Listing
-from reviews.sources.perforce import CHANGE_NUMBER, PerforceSource
+from reviews.sources.perforce.client import PerforceConfig
+from reviews.sources.perforce.listing import P4Listing
+from reviews.sources.perforce.source import CHANGE_NUMBER, PerforceSource
 
 _GIT_ID = re.compile(r"git:([^@]*)@([0-9A-Fa-f]{40})")
 

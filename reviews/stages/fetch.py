@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from criticizer import dependencies
 from criticizer.redaction import clean
-from reviews import artifacts, changes, config
-from reviews.audience import found as found_recipients
-from reviews.executor import Written
+from criticizer.resilience import gate
+from reviews import config
+from reviews.artifacts import store
 from reviews.models import Artifact, ReviewJob
 from reviews.pipeline import StageClaim
+from reviews.pipeline.executor import Written
+from reviews.recipients import resolve as found_recipients
+from reviews.sources import change_codec
 from reviews.sources.base import Change, Source
 from reviews.sources.fetcher import ChangeFetcher
-from reviews.sources.perforce import PerforceSource
+from reviews.sources.perforce.source import PerforceSource
 from reviews.sources.registry import source_for
 
 
@@ -24,7 +26,7 @@ def run(claim: StageClaim) -> Written:
     source = source_for(claim.changelist_id, config.sources())
     change = _fetch(claim.changelist_id, source)
     found = found_recipients.find(claim, change, source)
-    stored = artifacts.store(claim, Artifact.Kind.CHANGE, changes.to_json(change))
+    stored = store.store(claim, Artifact.Kind.CHANGE, change_codec.to_json(change))
     title = next((line.strip() for line in change.description.splitlines() if line.strip()), "")
 
     def write() -> None:
@@ -44,5 +46,5 @@ def _fetch(changelist_id: str, source: Source | None = None) -> Change:
     fetcher = ChangeFetcher(source, config.allow_list(), config.record_violation)
     if not isinstance(source, PerforceSource):
         return fetcher.fetch(changelist_id)  # git is local: nothing to protect
-    with dependencies.guarded(config.perforce_dependency()):
+    with gate.guarded(config.perforce_dependency()):
         return fetcher.fetch(changelist_id)

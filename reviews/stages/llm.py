@@ -10,22 +10,25 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, transaction
 from psycopg.types.json import Jsonb
 
-from criticizer import dependencies, sql
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, Waiting
+from criticizer.db import prepared as sql
 from criticizer.models import Circuit
 from criticizer.redaction import Redactor, clean
-from criticizer.states import CircuitState
-from reviews import allowed, artifacts, config, pipeline
-from reviews.driver import in_thread
-from reviews.executor import Written, patiently
+from criticizer.resilience import gate
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, Waiting
+from criticizer.resilience.states import CircuitState
+from reviews import config, pipeline
+from reviews.artifacts import store
 from reviews.models import Artifact, CoverageRow, FindingRow, JobEvent, ReviewJob
 from reviews.pipeline import StageClaim
-from reviews.reviewers.asking import Surroundings
-from reviews.reviewers.preparation import Prepared, ReviewLimits, prepare
+from reviews.pipeline.async_executor import in_thread
+from reviews.pipeline.executor import Written, patiently
+from reviews.replay import allowlist_recheck
+from reviews.reviewers.coverage_texts import ALERT_ABOVE, alert_text, stopped_banner
+from reviews.reviewers.model_review import Surroundings
+from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared, review_without_model
-from reviews.reviewers.wording import ALERT_ABOVE, alert_text, stopped_banner
 from reviews.sources.allowlist import AllowList
-from reviews.stages.model_calls import Model, ProgressKeeper, is_short, open_model
+from reviews.stages.model_client import Model, ProgressKeeper, is_short, open_model
 
 log = structlog.get_logger(__name__)
 
@@ -98,7 +101,7 @@ def _ready(claim: StageClaim, name: str) -> _Ready:
     """Prepare the review, which is expensive, unless it would have to wait anyway."""
     away: Waiting | None = None
     try:
-        patiently(lambda: dependencies.check(name))
+        patiently(lambda: gate.check(name))
     except Waiting as waiting:
         if not is_short(waiting):
             if not _why_without(claim, name, waiting):
@@ -109,9 +112,9 @@ def _ready(claim: StageClaim, name: str) -> _Ready:
 
 
 def _prepare(claim: StageClaim) -> Prepared:
-    fetched = patiently(lambda: allowed.fetched(claim.job_id))
+    fetched = patiently(lambda: allowlist_recheck.fetched(claim.job_id))
     # The list may have been edited since the fetch, which may be days ago.
-    change = patiently(lambda: allowed.still_allowed(fetched, "llm"))
+    change = patiently(lambda: allowlist_recheck.still_allowed(fetched, "llm"))
     return prepare(change, Redactor(settings.REDACTION_POLICY), _limits())
 
 
@@ -148,7 +151,9 @@ def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:
     try:
         if not pipeline.still_ours(claim):
             return False
-        allowed.refuse_outside(claim.changelist_id, ready.prepared.paths, "llm", seen=ready.allow_list)
+        allowlist_recheck.refuse_outside(
+            claim.changelist_id, ready.prepared.paths, "llm", seen=ready.allow_list
+        )
         return True
     except (DatabaseError, InterfaceError):
         return True  # what is recorded in the end is fenced; until then nobody can say
@@ -172,7 +177,7 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
     kept = []
     for kind, texts in ((Artifact.Kind.PROMPT, outcome.prompts), (Artifact.Kind.ANSWER, outcome.answers)):
         if texts:
-            kept.append(artifacts.store(claim, kind, "\n\f\n".join(texts).encode()))
+            kept.append(store.store(claim, kind, "\n\f\n".join(texts).encode()))
     findings = [
         FindingRow(
             job_id=claim.job_id,

@@ -9,16 +9,22 @@ from functools import partial
 import structlog
 from django.core.serializers.json import DjangoJSONEncoder
 
-from criticizer.failures import Failure, classify
-from notifications import config, digests, preferences, sending
-from notifications.messages import Report
+from criticizer.resilience.failures import Failure, classify
+from notifications import config
+from notifications.delivery import send
+from notifications.digests import lifecycle
 from notifications.models import Delivery
-from notifications.preferences import Wishes
+from notifications.preferences import policy
+from notifications.preferences.policy import Wishes
+from notifications.rendering import Report
 from notifications.states import DeliveryStatus
-from reviews import allowed, artifacts, audience, pipeline
-from reviews.executor import Written
+from reviews import pipeline
+from reviews.artifacts import store
 from reviews.models import Artifact, JobEvent, ReviewJob
 from reviews.pipeline import LostLease, StageClaim
+from reviews.pipeline.executor import Written
+from reviews.recipients import visibility
+from reviews.replay import allowlist_recheck
 from reviews.reports import messages_for, report_of
 
 log = structlog.get_logger(__name__)
@@ -38,25 +44,27 @@ def run(claim: StageClaim) -> Written:
     job = ReviewJob.objects.get(pk=claim.job_id)
     if job.recipients:
         if _is_to_tell(job):
-            allowed.refuse_outside(job.changelist_id, allowed.paths_told(job.pk), "notify")
-        reports = audience.reports_for(report_of(job), job.recipients, job.recipient_origins)
+            allowlist_recheck.refuse_outside(
+                job.changelist_id, allowlist_recheck.paths_told(job.pk), "notify"
+            )
+        reports = visibility.reports_for(report_of(job), job.recipients, job.recipient_origins)
         wishes = _wishes(job, reports)
         declined = wishes.unwanted
         messages = messages_for(
             job, {recipient: report for recipient, report in reports.items() if recipient not in declined}
         )
-        sending.prepare(
+        send.prepare(
             job.pk,
             job.changelist_id,
             job.review_version,
             messages,
             digest_minutes={} if job.is_late else wishes.digest_minutes,
-            not_after=digests.latest(job.deadline_at),
+            not_after=lifecycle.latest(job.deadline_at),
         )
         providers = config.providers()
         # A row that says sent without evidence would end the job untold (004, 8.2 second row).
-        sending.audit_sent(providers, job_id=job.pk)
-        sending.deliver(job.pk, providers, may_continue=partial(pipeline.still_ours, claim))
+        send.audit_sent(providers, job_id=job.pk)
+        send.deliver(job.pk, providers, may_continue=partial(pipeline.still_ours, claim))
         if not pipeline.still_ours(claim):
             raise LostLease
         return _told(claim, declined)
@@ -74,9 +82,9 @@ def _wishes(job: ReviewJob, reports: Mapping[str, Report]) -> Wishes:
     A message that has its row is sent as it was promised.
     """
     promised = set(job.deliveries.filter(recipient__in=reports).values_list("recipient", flat=True))
-    return preferences.wishes(
+    return policy.wishes(
         {
-            recipient: audience.worst_severity(report)
+            recipient: visibility.worst_severity(report)
             for recipient, report in reports.items()
             if recipient not in promised
         }
@@ -119,7 +127,7 @@ def _mail_kept(claim: StageClaim) -> Written:
     kept = [{name: value for name, value in row.items() if value is not None} for row in sent]
     try:
         data = json.dumps(kept, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1).encode()
-        return artifacts.store(claim, Artifact.Kind.MAIL, data).save
+        return store.store(claim, Artifact.Kind.MAIL, data).save
     except (Failure, OSError) as error:
         # Everybody has been told: a full disk must not end the job as a failure.
         error_class = str(classify(error).error_class)

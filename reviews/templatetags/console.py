@@ -7,11 +7,11 @@ from typing import Any
 from django import template
 
 from criticizer.models import OutboxMessage
-from reviews import dashboard as figures
-from reviews.audience.scopes import scope_of
-from reviews.dashboard.past import WINDOWS
+from reviews.dashboard import overview as figures
+from reviews.dashboard.trends import WINDOWS
 from reviews.models import StageRun
 from reviews.pipeline import AGGREGATE
+from reviews.recipients.scopes import scope_of
 
 register = template.Library()
 

@@ -9,17 +9,17 @@ from django import template
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from criticizer import moments
-from reviews import words
-from reviews.pages.highlight import visible as show_hidden
+from criticizer.admin_site import timestamps
+from reviews.web import labels
+from reviews.web.highlight import visible as show_hidden
 
 register = template.Library()
 
 _SHA = re.compile(r"(git:[^@]+@[0-9a-f]{12})[0-9a-f]{28}")
 _CODE = re.compile(r"`([^`\n]{1,400})`")
 
-register.filter(moments.when)
-register.filter(moments.exactly)
+register.filter(timestamps.when)
+register.filter(timestamps.exactly)
 
 
 @register.filter
@@ -44,7 +44,7 @@ def changelist(changelist_id: str) -> str:
 @register.filter
 def state_for_readers(status: str) -> str:
     """Say a job's state in the words of reviewers."""
-    return words.state_for_readers(status)
+    return labels.state_for_readers(status)
 
 
 @register.filter

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from criticizer.heartbeat import Heartbeat
-from criticizer.retry import Backoff
-from reviews import driver, executor
+from criticizer.queue.lease_renewer import Heartbeat
+from criticizer.resilience.retry import Backoff
 from reviews.api.auth import ApiKeyThrottle
-from reviews.api.refusals import REFUSALS
-from reviews.pipeline import records
+from reviews.api.auth_failures import REFUSALS
+from reviews.pipeline import async_executor, complete, executor
 from tests.acceptance import line, stages
 from tests.acceptance.world import AFTER, BEFORE, World
 from tests.fakes.llm import FakeLlm
@@ -40,7 +39,7 @@ class MiddleOfTheJitter(Backoff):
 def driver_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give database work of the llm stage a thread whose connection ends with the test."""
     pool = ThreadPoolExecutor(1)
-    monkeypatch.setattr(driver, "_pools", {os.getpid(): pool})
+    monkeypatch.setattr(async_executor, "_pools", {os.getpid(): pool})
     yield
     pool.submit(lambda: connection.close()).result()
     pool.shutdown()
@@ -80,7 +79,7 @@ def world(
     repository: GitRepo,
 ) -> Iterator[World]:
     stages.reset()
-    monkeypatch.setattr(records, "BACKOFF", MiddleOfTheJitter())
+    monkeypatch.setattr(complete, "BACKOFF", MiddleOfTheJitter())
     monkeypatch.setattr(executor, "HEARTBEAT", HEARTBEAT)
     ApiKeyThrottle.reset()
     REFUSALS.reset()

@@ -8,12 +8,12 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
-from criticizer import circuit, forcing
 from criticizer.models import SecurityEvent
-from criticizer.states import CircuitState
+from criticizer.resilience import circuit_breaker, overrides
+from criticizer.resilience.states import CircuitState
 from deadletters import workflow
-from deadletters.results import Failed, recovery
 from deadletters.states import LetterStatus
+from deadletters.types import Failed, recovery
 from reviews import config
 from reviews.models import AllowListEntry, Artifact
 from reviews.pipeline import LostLease, StageClaim
@@ -323,8 +323,8 @@ def test_a_change_that_is_gone_is_fetched_again_only_where_its_source_answers(wo
     def said() -> dict[str, str]:
         return {check.name: check.message for check in workflow.validate(letter.pk, actor="ann").checks}
 
-    circuit.create(p4)
-    forcing.force(p4, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    circuit_breaker.create(p4)
+    overrides.force(p4, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
     refused = workflow.validate(letter.pk, actor="ann")
     assert not refused.ok
     assert [check.name for check in refused.failed] == [f"circuit {p4}", "artifact"]
@@ -332,7 +332,7 @@ def test_a_change_that_is_gone_is_fetched_again_only_where_its_source_answers(wo
         "the change artifact has expired, and cannot be fetched again now:"
         f" the circuit of {p4} is forced open"
     )
-    forcing.release(p4, actor="ann", reason="INC-7 is over")
+    overrides.release(p4, actor="ann", reason="INC-7 is over")
 
     world.settings.P4_EXECUTABLE = str(world.files / "nowhere")
     silent = workflow.validate(letter.pk, actor="ann")

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from criticizer.models import SecurityEvent
-from criticizer.redaction import engine, require_policy, rules
+from criticizer.redaction import engine, require_policy
+from criticizer.redaction.rules import issuer_tokens
 from tests.acceptance.world import World
 
 guard = importlib.import_module("criticizer.redaction.guard")
@@ -32,7 +33,7 @@ def _find_something(patch: pytest.MonkeyPatch) -> None:
 
 
 def _age_rules(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "RULESET", "newer")
+    patch.setattr(issuer_tokens, "RULESET", "newer")
 
 
 def _age_policy(patch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,19 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from criticizer import outbox, sql
-from criticizer.failures import ErrorClass
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.resilience.failures import ErrorClass
 from deadletters import workflow
 from deadletters.models import DeadLetter
-from notifications import config, ledger, sending
-from notifications.decisions import REPEAT_NOTICE
+from notifications import config
+from notifications.delivery import send, store
+from notifications.delivery.operator_actions import REPEAT_NOTICE
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus as D
-from reviews import decided, delivery_audit, pipeline
+from reviews import pipeline
 from reviews.models import JobEvent
+from reviews.replay import delivery_audit, delivery_resolution
 from tests.acceptance.world import MAIL, World
 from tests.factories import UserFactory
 from tests.fakes.smtp import SmtpServer, Switches
@@ -132,8 +135,8 @@ def test_a_decision_whose_web_process_died_is_taken_up_by_the_audit(
     world: World, server: SmtpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, row = held(world, server, MAIL)
-    sending.confirm_delivered(row.pk, "ann", "it is in the mailbox")
-    decided.DeliveryJobs().note(job, actor="ann", words="delivery: confirm: it is in the mailbox")
+    send.confirm_delivered(row.pk, "ann", "it is in the mailbox")
+    delivery_resolution.DeliveryJobs().note(job, actor="ann", words="delivery: confirm: it is in the mailbox")
     assert world.status(job) == "dead_lettered"
     delivery_audit.run()
     world.settle()
@@ -182,9 +185,9 @@ def test_a_check_that_failed_at_the_decision_is_made_again_later(world: World, u
     letter = world.letter(unchecked)
     assert (letter.status, letter.validation_ok) == ("remediated", False)
     later(hours=0.5)
-    assert decided.go_on_all() == 0  # asked not long ago
+    assert delivery_resolution.go_on_all() == 0  # asked not long ago
     later(hours=2)
-    assert decided.go_on_all() == 1
+    assert delivery_resolution.go_on_all() == 1
     world.settle()
     assert world.status(unchecked) == "succeeded"
     actions = list(letter.events.order_by("id").values_list("action", flat=True))
@@ -195,7 +198,7 @@ def test_a_letter_that_an_operator_took_up_since_is_left_alone(world: World, unc
     letter = world.letter(unchecked)
     assert workflow.triage(letter.pk, actor="bob", category="data", note="asking the recipient first").ok
     later(hours=2)
-    assert decided.go_on_all() == 0
+    assert delivery_resolution.go_on_all() == 0
     letter.refresh_from_db()
     assert (letter.status, letter.triaged_by) == ("triaged", "bob")
 
@@ -207,7 +210,7 @@ def test_what_no_reason_overrules_is_not_checked_again(
     world.job(world.commit, MAIL, key="k-2", version=2, rerun=True)
     assert "newer version exists" in decide("abandon", row)
     later(hours=2)
-    assert decided.go_on_all() == 0
+    assert delivery_resolution.go_on_all() == 0
     assert world.letter(job).status == "remediated"
 
 
@@ -265,7 +268,7 @@ def test_what_a_killed_worker_of_a_cancelled_review_left_is_settled(world: World
     job = world.job(world.commit, MAIL, world.hook)
     world.work()  # the mail is sent, the webhook is not
     row = world.delivery(job, world.hook)
-    claimed = ledger.claim(ledger.read(row.pk), "webhook")
+    claimed = store.claim(store.read(row.pk), "webhook")
     assert claimed is not None
     assert pipeline.cancel(job, "ann", "not wanted")
     row.refresh_from_db()
@@ -275,7 +278,7 @@ def test_what_a_killed_worker_of_a_cancelled_review_left_is_settled(world: World
     assert row.status == D.SENDING  # its worker may still be at it
     Delivery.objects.update(updated_at=F("updated_at") - timedelta(hours=1))
     if arrived:
-        ledger.mark_sent(claimed, "it was alive after all")
+        store.mark_sent(claimed, "it was alive after all")
     delivery_audit.run()
     row.refresh_from_db()
     assert row.status == (D.SENT if arrived else D.UNCERTAIN)
@@ -318,12 +321,12 @@ def test_the_clock_is_one_message_and_a_run_makes_it_due_again(world: World) -> 
     (message,) = outbox.claim("stages", 10)
     assert message.message_type == "audit_deliveries"
     delivery_audit.run_message(message.id, message.lease_token)
-    due = sql.value("SELECT available_at > now() + interval '250 s' FROM outbox_messages")
+    due = prepared.value("SELECT available_at > now() + interval '250 s' FROM outbox_messages")
     assert due is True
     delivery_audit.run_message(message.id, message.lease_token)  # a duplicate is refused
     world.settings.DELIVERY_AUDIT_SECONDS = 0
     delivery_audit.ensure()
-    assert sql.value("SELECT count(*) FROM outbox_messages") == 0
+    assert prepared.value("SELECT count(*) FROM outbox_messages") == 0
 
 
 def test_a_letter_of_another_failure_is_not_replayed_by_a_decision(

@@ -6,9 +6,9 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from criticizer import sql
-from notifications import preferences
+from criticizer.db import prepared
 from notifications.models import Digest
+from notifications.preferences import policy
 from notifications.states import DeliveryStatus as D
 from reviews.models import ReviewJob
 from tests.acceptance.world import MAIL, World
@@ -22,7 +22,7 @@ BOB = "mail:bob@example.com"
 def jobs(world: World) -> list[int]:
     """Three reviews, of a commit and of two changes, that have come to where they tell their recipients."""
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
-    preferences.set_digest(MAIL, 10, "ann")
+    policy.set_digest(MAIL, 10, "ann")
     changes = [world.commit, world.change(), world.change()]
     made = [world.job(change, MAIL, BOB, key=f"k-{change[-9:]}") for change in changes]
     world.work()
@@ -60,7 +60,7 @@ def test_three_reviews_within_the_time_are_one_mail_and_three_successes(
         assert row.notified_at is not None
         assert row.digest is not None
         assert mail["X-Criticizer-Token"] == str(row.digest.token)
-    assert not sql.value("SELECT count(*) FROM circuits WHERE name = ''")
+    assert not prepared.value("SELECT count(*) FROM circuits WHERE name = ''")
 
 
 def test_a_page_says_what_a_delivery_waits_for(world: World, jobs: list[int], client: Client) -> None:
@@ -108,7 +108,7 @@ def test_a_review_that_is_cancelled_before_is_left_out(world: World, jobs: list[
 
 def test_a_job_that_is_dead_lettered_while_it_waits_keeps_nobody_waiting(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
-    preferences.set_digest(MAIL, 10, "ann")
+    policy.set_digest(MAIL, 10, "ann")
     nowhere = "webhook:http://127.0.0.1:1/x"
     first = world.job(world.commit, MAIL, nowhere, key="k-1")
     second = world.job(world.change(), MAIL, key="k-2")
@@ -133,7 +133,7 @@ def test_a_digest_in_doubt_is_decided_once_and_all_its_reviews_go_on(world: Worl
     server: SmtpServer = world.enter(SmtpServer())
     world.settings.SMTP_HOST, world.settings.SMTP_PORT = "127.0.0.1", server.port
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
-    preferences.set_digest(MAIL, 10, "ann")
+    policy.set_digest(MAIL, 10, "ann")
     changes = [world.commit, world.change(), world.change()]
     jobs = [world.job(change, MAIL, key=f"k-{change[-9:]}") for change in changes]
     world.work()
@@ -151,7 +151,7 @@ def test_a_digest_in_doubt_is_decided_once_and_all_its_reviews_go_on(world: Worl
     answer = {**chosen, "confirmed": "yes", "decision": "resend", "reason": "OPS-7: not in the mailbox"}
     page = client.post("/admin/notifications/delivery/", answer, follow=True).content.decode()
     assert "It is one message about 3 reviews." in page
-    from reviews import delivery_audit
+    from reviews.replay import delivery_audit
 
     world.work()
     delivery_audit.run()

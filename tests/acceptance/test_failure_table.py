@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from criticizer.failures import TABLE, Place, kind_of
 from criticizer.models import OutboxMessage
+from criticizer.resilience.failures import TABLE, Place, kind_of
 from deadletters import workflow
 from deadletters.models import DeadLetter
 from deadletters.states import LetterStatus

@@ -15,11 +15,12 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from criticizer.failures import ErrorClass, Place, RetryableFailure
-from notifications import config, ledger, sending
+from criticizer.resilience.failures import ErrorClass, Place, RetryableFailure
+from notifications import config
+from notifications.delivery import send, store
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus as D
-from reviews.intake import IntakeOutcome
+from reviews.intake.review_requests import IntakeOutcome
 from reviews.models import Artifact, ReviewJob
 from tests.acceptance import troubles
 from tests.acceptance.world import MAIL, World
@@ -30,7 +31,7 @@ from tests.fakes.webhook import Behaviour
 @contextlib.contextmanager
 def marks_are_refused(world: World) -> Iterator[None]:
     """Let PostgreSQL refuse every write of "sent", as with a full disk."""
-    world.monkeypatch.setattr(ledger, "RECORD_PAUSES_SECONDS", (0.0,))
+    world.monkeypatch.setattr(store, "RECORD_PAUSES_SECONDS", (0.0,))
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -120,7 +121,7 @@ def test_8_2_row_1_mail_of_a_server_that_cannot_be_asked_is_held_not_failed(worl
     assert world.letter(job).error_class == "DELIVERY_UNCERTAIN"
     assert len(server.accepted) == 1
 
-    sending.confirm_delivered(row.pk, actor="ann", reason="it is in the mailbox")
+    send.confirm_delivered(row.pk, actor="ann", reason="it is in the mailbox")
     world.replay(job)
     world.settle()
     assert world.status(job) == "succeeded"
@@ -159,7 +160,7 @@ def test_8_2_row_2_a_mark_without_a_send_is_cleared_requeued_and_alerted(
     mark_without_sending(job, MAIL)
     assert world.status(job) == "retryable_failed"
 
-    audit = sending.audit_sent(config.providers())
+    audit = send.audit_sent(config.providers())
     assert (audit.suspicious, audit.requeued) == (1, {job})
     assert "delivery_evidence_missing" in alerts(caplog)
     row = world.delivery(job, MAIL)
@@ -170,7 +171,7 @@ def test_8_2_row_2_a_mark_without_a_send_is_cleared_requeued_and_alerted(
     assert (world.status(job), row.status) == ("succeeded", D.SENT)
     assert row.notification_id != "made up"
     assert len(world.mails()) == 1
-    assert sending.audit_sent(config.providers()).suspicious == 0
+    assert send.audit_sent(config.providers()).suspicious == 0
 
 
 def test_8_2_row_2_the_job_itself_does_not_believe_a_mark_without_evidence(
@@ -281,7 +282,7 @@ def test_10_2_a_replay_of_the_whole_job_makes_no_second_delivery(world: World) -
     assert len(world.mails()) == 1
     assert list(world.receiver.processed.values()) == [1]
     row = world.delivery(job, MAIL)
-    row.pk, row.token = None, sending.token_for("another", MAIL, 1)
+    row.pk, row.token = None, send.token_for("another", MAIL, 1)
     with pytest.raises(IntegrityError, match="deliveries_one_per_intent"), transaction.atomic():
         row.save(force_insert=True)
 
@@ -297,7 +298,7 @@ def test_10_3_a_network_timeout_is_repeated_under_the_same_key(world: World) -> 
     end()
     world.settle()
     assert world.status(job) == "succeeded"
-    token = str(sending.token_for(world.commit, world.hook, 1))
+    token = str(send.token_for(world.commit, world.hook, 1))
     assert dict(world.receiver.processed) == {token: 1}
     assert world.receiver.requests[-1].headers["idempotency-key"] == token
 
@@ -370,7 +371,7 @@ def test_a_version_that_is_superseded_sends_nothing_further(world: World) -> Non
     assert (world.status(first), world.status(second)) == ("superseded", "succeeded")
     assert world.delivery(first, MAIL).status == D.SENT
     assert world.delivery(first, world.hook).status != D.SENT
-    assert dict(world.receiver.processed) == {str(sending.token_for(world.commit, world.hook, 2)): 1}
+    assert dict(world.receiver.processed) == {str(send.token_for(world.commit, world.hook, 2)): 1}
 
 
 # -- what is kept of it ---------------------------------------------------------------------------

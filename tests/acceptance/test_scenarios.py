@@ -18,16 +18,16 @@ import pytest
 from django.conf import settings as django_settings
 from django.db import connection
 
-from criticizer import sql
-from criticizer.failures import ErrorClass
+from criticizer.db import prepared
 from criticizer.models import OutboxMessage
+from criticizer.resilience.failures import ErrorClass
 from deadletters.models import DeadLetter
 from notifications.models import Delivery
 from reviews import pipeline
 from reviews.models import CoverageRow, FindingRow, JobEvent, ReviewJob
-from reviews.reviewers import wording
-from reviews.reviewers.preparation import ReviewLimits
-from reviews.reviewers.wording import NOT_REVIEWED
+from reviews.reviewers import coverage_texts
+from reviews.reviewers.coverage_texts import NOT_REVIEWED
+from reviews.reviewers.prepare import ReviewLimits
 from reviews.stages import llm as llm_stage
 from tests.acceptance import troubles
 from tests.acceptance.world import AFTER, BEFORE, MAIL, World
@@ -129,8 +129,10 @@ def test_scenario_01_02_output_that_cannot_be_used_twice_leaves_one_part_out(
     assert "v1_599" in first
     assert "v1_599" in second
     assert left_out(job) == {"f1.py": NOT_REVIEWED[E.SCHEMA_INVALID]}
-    assert banner(job) == wording.incomplete_banner(1, 3)  # above a fifth
-    assert JobEvent.objects.get(job_id=job, kind="alert").reason == wording.alert_text(1, 3)  # above a tenth
+    assert banner(job) == coverage_texts.incomplete_banner(1, 3)  # above a fifth
+    assert JobEvent.objects.get(job_id=job, kind="alert").reason == coverage_texts.alert_text(
+        1, 3
+    )  # above a tenth
     assert outcomes(world, job, "llm") == ["succeeded"]
 
 
@@ -288,7 +290,7 @@ def test_scenario_08_a_rate_limit_among_recipients_defers_one_and_recovers(world
 
 
 def django_now() -> float:
-    return float(sql.value("SELECT extract(epoch FROM now())::float8"))
+    return float(prepared.value("SELECT extract(epoch FROM now())::float8"))
 
 
 # -- 9: the database is lost in the middle ---------------------------------------------------------
@@ -412,7 +414,7 @@ def test_scenario_11_a_part_that_never_answers_is_left_out_when_the_budget_is_go
     assert outcomes(world, job, "llm") == [*["failed NETWORK_TIMEOUT"] * 4, "succeeded"]
     assert calls(world) == [1, 1, 1, 1, 1, 2, 3]  # finished parts are paid for once
     assert left_out(job) == {"f1.py": NOT_REVIEWED[E.NETWORK_TIMEOUT]}
-    assert banner(job) == wording.incomplete_banner(1, 3)
+    assert banner(job) == coverage_texts.incomplete_banner(1, 3)
     assert "model" in world.receiver.requests[0].raw.decode()
 
 
@@ -437,7 +439,7 @@ def deadline_passes() -> None:
     """Time every job out, as the sweep of another process does."""
 
     def expire() -> None:
-        sql.rows("UPDATE jobs SET deadline_at = now() - interval '1 s'")
+        prepared.rows("UPDATE jobs SET deadline_at = now() - interval '1 s'")
         pipeline.expire_overdue()
         connection.close()
 
@@ -495,14 +497,14 @@ def test_scenario_20_a_review_that_runs_out_of_time_keeps_its_finished_parts(wor
             other.execute("UPDATE jobs SET deadline_at = now() - interval '1 s'")
         return None
 
-    world.monkeypatch.setattr("reviews.reviewers.asking.ASK_EVERY_SECONDS", 0.0)
+    world.monkeypatch.setattr("reviews.reviewers.model_review.ASK_EVERY_SECONDS", 0.0)
     world.llm.server.respond = on_part(2, out_of_time)
     job = world.job(change_in_parts(world), world.hook)
     world.work()
     assert world.status(job) == "timed_out"
     assert calls(world) == [1, 2]  # what was in flight ended; nothing new began
-    assert left_out(job) == {"f3.py": wording.STOPPED}
-    assert banner(job) == wording.stopped_banner("timed_out", 2, 3)
+    assert left_out(job) == {"f3.py": coverage_texts.STOPPED}
+    assert banner(job) == coverage_texts.stopped_banner("timed_out", 2, 3)
     assert world.receiver.requests == []
     assert not DeadLetter.objects.exists()  # partial is no failure of the pipeline
     assert not OutboxMessage.objects.exists()

@@ -19,8 +19,9 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from criticizer.redaction import own, register_own_secrets
-from reviews import artifacts, keys
+from criticizer.redaction import known_secrets, register_own_secrets
+from reviews.artifacts import store
+from reviews.intake import api_keys
 from reviews.models import Artifact
 from tests.acceptance import stages
 from tests.acceptance.world import MAIL, World
@@ -129,7 +130,7 @@ def texts_of(mail: EmailMessage) -> Iterator[str]:
 
 def pages(job: int) -> Iterator[tuple[str, str]]:
     """Yield (address, text) of what API clients and people with an account can read."""
-    operator = ApiClient(keys.create("operator", "operator"))
+    operator = ApiClient(api_keys.create("operator", "operator"))
     browser = Client()
     browser.force_login(get_user_model().objects.create_superuser("ann"))
     for client, paths in (
@@ -193,7 +194,7 @@ def error_pages(client: Client) -> Iterator[tuple[str, str]]:
 def redacted_artifacts() -> Iterator[tuple[str, str]]:
     """Yield what lies sealed on disk and is called redacted, opened."""
     for artifact in Artifact.objects.filter(is_raw=False):
-        yield f"artifact {artifact.kind}", artifacts.content_of(artifact).decode().replace('\\"', '"')
+        yield f"artifact {artifact.kind}", store.content_of(artifact).decode().replace('\\"', '"')
 
 
 def everything_outside(world: World, job: int, logged: io.StringIO) -> Iterator[tuple[str, str]]:
@@ -338,7 +339,7 @@ def test_the_deployments_own_credentials_reach_only_the_servers_they_are_for(
     world: World, logged: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every configured credential is planted and echoed by its server; no output holds one."""
-    monkeypatch.setattr(own, "_registered", own.OwnSecrets())
+    monkeypatch.setattr(known_secrets, "_registered", known_secrets.OwnSecrets())
     mail, mail_next, model, model_next = (password(seed) + "-own" for seed in (21, 22, 23, 24))
     hook = "whsec_" + base64.b64encode(draw(24, ALNUM, seed=25).encode()).decode()
     needles = (
@@ -380,7 +381,7 @@ def test_a_page_that_breaks_down_says_nothing_of_why(
 
     job = world.job(world.change(), MAIL)
     world.settle()
-    monkeypatch.setattr("reviews.pages.views.results_of", break_down)
+    monkeypatch.setattr("reviews.web.views.results_of", break_down)
     monkeypatch.setattr("reviews.admin.results_of", break_down)
     browser = Client(raise_request_exception=False)
     browser.force_login(get_user_model().objects.create_superuser("mallory"))

@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import Group
 
 from deadletters import workflow
-from notifications import preferences
 from notifications.models import Delivery
+from notifications.preferences import policy
 from notifications.states import DeliveryStatus as D
 from reviews.models import JobEvent, ReviewJob, Subscription, ViewerScope
 from tests import factories
@@ -94,8 +94,8 @@ def test_each_is_told_once_what_they_may_read_and_a_replay_tells_the_same_people
 
 def test_who_wants_no_message_has_no_row_and_holds_nobody_up(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
-    preferences.mute(BOB, None, "unsubscribe link")
-    preferences.set_threshold(CAROL, "low", "carol")
+    policy.mute(BOB, None, "unsubscribe link")
+    policy.set_threshold(CAROL, "low", "carol")
     job = world.job(world.change(), MAIL, BOB, CAROL)
     world.settle()
     assert world.status(job) == "succeeded"
@@ -110,7 +110,7 @@ def test_a_message_that_has_its_row_is_sent_although_muted_meanwhile(world: Worl
     world.receiver.always(Behaviour(status=503))
     job = world.job(world.change(), world.hook)
     world.work()
-    preferences.mute(world.hook, None, "unsubscribe link")
+    policy.mute(world.hook, None, "unsubscribe link")
     world.receiver.always(Behaviour())
     world.settle()
     assert world.status(job) == "succeeded"
@@ -143,7 +143,7 @@ def test_a_server_that_is_away_is_asked_again_within_the_stages_budget(world: Wo
 
 def test_a_job_whose_recipients_all_decline_succeeds_untold_and_says_so(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
-    preferences.mute(MAIL, None, "unsubscribe link")
+    policy.mute(MAIL, None, "unsubscribe link")
     job = world.job(world.change(), MAIL)
     world.settle()
     assert world.status(job) == "succeeded"
@@ -159,7 +159,7 @@ def test_a_replay_that_tells_nobody_because_its_recipient_mutes_is_verified(worl
     job = world.job(world.change(), MAIL)
     world.settle()
     assert world.status(job) == "dead_lettered"
-    preferences.mute(MAIL, None, "unsubscribe link")
+    policy.mute(MAIL, None, "unsubscribe link")
     world.replay(job)
     world.settle()
     verified = workflow.verify(world.letter(job).pk, actor="ann")

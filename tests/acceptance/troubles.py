@@ -13,7 +13,7 @@ import psycopg
 from cryptography.fernet import Fernet
 from django.db import connection, transaction
 
-from criticizer.failures import ErrorClass, Place
+from criticizer.resilience.failures import ErrorClass, Place
 from notifications import config as notification_config
 from reviews import config as review_config
 from reviews.models import ReviewJob

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from criticizer import outbox, sql
+from criticizer.db import prepared
+from criticizer.queue import outbox
 from deadletters.models import DeadLetter
 from notifications.models import Delivery
-from reviews import executor, keys
-from reviews.intake import IntakeResult, ReviewRequest, request_review
+from reviews.intake import api_keys
+from reviews.intake.review_requests import IntakeResult, ReviewRequest, request_review
 from reviews.models import Attempt, ReviewJob, StageRun
+from reviews.pipeline import executor
 from tests.acceptance.line import Line
 from tests.api.conftest import ApiClient
 from tests.fakes.llm import FakeLlm
@@ -46,7 +48,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.hook = f"webhook:{self.receiver.url}"
-        self.key = keys.create("ci", "trigger")
+        self.key = api_keys.create("ci", "trigger")
         self.api = ApiClient(self.key)
 
     # -- requests ------------------------------------------------------------------------------
@@ -79,15 +81,15 @@ class World:
 
     def make_due(self) -> None:
         """Let every wait be over: backoffs, pauses and leases."""
-        sql.rows("DELETE FROM paces")
-        sql.rows("UPDATE outbox_messages SET available_at = now()")
-        sql.rows("UPDATE stage_runs SET lease_expires_at = now() WHERE lease_token IS NOT NULL")
+        prepared.rows("DELETE FROM paces")
+        prepared.rows("UPDATE outbox_messages SET available_at = now()")
+        prepared.rows("UPDATE stage_runs SET lease_expires_at = now() WHERE lease_token IS NOT NULL")
 
     def settle(self) -> None:
         """Work and wait until nothing is left to do."""
         for _ in range(20):
             self.work()
-            if not sql.value("SELECT count(*) FROM outbox_messages"):
+            if not prepared.value("SELECT count(*) FROM outbox_messages"):
                 return
             self.make_due()
         raise AssertionError("work does not come to an end")

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import Group
 from django.test import Client
 
-from reviews.audit import AllowListEntryEvent
+from reviews.audit.history import AllowListEntryEvent
 from reviews.models import AllowListEntry
 from tests import factories
 
@@ -237,7 +237,7 @@ def test_a_name_with_special_characters_gets_advice(ann: Client) -> None:
 def test_the_answer_is_the_fetchers(ann: Client) -> None:
     """What the tool says is what `config.allow_list()` decides, over rows and paths of every kind."""
     from reviews import config
-    from reviews.console.allow_explain import explain
+    from reviews.admin.allow_list_explain import explain
 
     for kind, pattern in (("include", "//depot/main/a/..."), ("exclude", "//depot/main/a/k*")):
         factories.AllowListEntryFactory(kind=kind, pattern=pattern)

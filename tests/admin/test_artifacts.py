@@ -10,10 +10,11 @@ from django.contrib.auth.models import Group, Permission
 from django.test import Client
 
 from criticizer.models import SecurityEvent
-from reviews import artifacts, changes
-from reviews.artifacts import reading as artifact_reading
+from reviews.artifacts import reader as artifact_reading
+from reviews.artifacts import store
 from reviews.models import Artifact, ViewerScope
 from reviews.pipeline import StageClaim
+from reviews.sources import change_codec
 from reviews.sources.base import Action, Change, ChangeStatus, FileChange
 from reviews.states import Stage
 from tests import factories
@@ -25,7 +26,7 @@ K = Artifact.Kind
 def stored(kind: Artifact.Kind, text: bytes) -> Artifact:
     job = factories.ReviewJobFactory()
     claim = StageClaim(1, uuid4(), 1, Stage.FETCH, 1, 5, 1, job.pk, "12345", 1)
-    artifacts.store(claim, kind, text).save()
+    store.store(claim, kind, text).save()
     return Artifact.objects.latest("id")
 
 
@@ -147,7 +148,7 @@ def test_a_finding_alone_shows_that_a_file_is_outside(client: Client) -> None:
 def test_where_a_renamed_file_came_from_counts_too(client: Client, old_path: str | None, status: int) -> None:
     file = FileChange("//depot/main/a.c", Action.RENAME if old_path else Action.EDIT, old_path=old_path)
     change = Change("12345", "perforce", "ann", "why", ChangeStatus.SUBMITTED, 0, "k", (file,))
-    artifact = of_files(stored(K.CHANGE, changes.to_json(change)), "//depot/main/a.c")
+    artifact = of_files(stored(K.CHANGE, change_codec.to_json(change)), "//depot/main/a.c")
     assert scoped(client, "//depot/main/...").get(address(artifact)).status_code == status
     assert trace() == [("artifact_read" if status == 200 else "artifact_refused", "sam", True)]
 
@@ -200,7 +201,7 @@ def test_somebody_unknown_is_asked_to_log_in(client: Client) -> None:
 def test_an_expired_artifact_says_so_and_the_attempt_is_recorded(client: Client) -> None:
     artifact = stored(K.PROMPT, b"the content")
     Artifact.objects.update(expires_at="2020-01-01T00:00Z")
-    artifacts.delete_expired()
+    store.delete_expired()
     login(client, "read_artifact", "view_artifact")
     assert "has expired" in client.get(address(artifact), follow=True).content.decode()
     assert trace() == [("artifact_refused", "ann", False)]

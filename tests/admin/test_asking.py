@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from criticizer.asking import Sum
+from criticizer.admin_site.bulk_actions import Sum
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_only_the_rows_of_the_page_that_is_looked_at_are_sent(
     ann: Client,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("deadletters.console.batch_page.ITEMS_PER_PAGE", 2)
+    monkeypatch.setattr("deadletters.admin.batch_page.ITEMS_PER_PAGE", 2)
     batch = running(ann, letters=5)
     pks = [str(pk) for pk in batch.items.order_by("id").values_list("pk", flat=True)]
     second = page(ann, batch, f"?after={pks[1]}")
@@ -128,7 +128,7 @@ def test_only_the_rows_of_the_page_that_is_looked_at_are_sent(
 
 
 def test_that_time_passes_is_no_reason_to_send_the_rows_again(ann: Client) -> None:  # noqa: F811
-    from deadletters.console.live import digest
+    from deadletters.admin.live_regions import digest
 
     row = '<td><time datetime="2026-01-01T00:00:00Z" title="x" data-relative>{}</time></td>'
     assert digest(row.format("3 s ago")) == digest(row.format("4 s ago"))

@@ -24,8 +24,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_lazy
 
-from criticizer.cells import body, columns_of, fill
-from criticizer.keyset import KeysetAdmin
+from criticizer.admin_site.keyset import KeysetAdmin
+from criticizer.admin_site.list_rendering import body, columns_of, fill
 from criticizer.models import Circuit, OutboxMessage
 from deadletters.models import DeadLetter, DeadLetterGroup, LetterArchive, LetterEdit, ReplayBatch
 from notifications.models import Delivery
@@ -39,7 +39,7 @@ HOSTILE = "<script>\"&'{}{0} {x} %s ü"
 @pytest.fixture(autouse=True)
 def _time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     moment = timezone.now()
-    monkeypatch.setattr("criticizer.moments.timezone", SimpleNamespace(now=lambda: moment))
+    monkeypatch.setattr("criticizer.admin_site.timestamps.timezone", SimpleNamespace(now=lambda: moment))
 
 
 @pytest.fixture

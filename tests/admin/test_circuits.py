@@ -9,9 +9,10 @@ import pytest
 from django.contrib.admin.utils import quote as admin_quote
 from django.test import Client
 
-from criticizer import dependencies, forcing, sql
+from criticizer.db import prepared
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage
-from criticizer.states import CircuitChange, CircuitState
+from criticizer.resilience import gate, overrides
+from criticizer.resilience.states import CircuitChange, CircuitState
 from tests import factories
 from tests.admin.test_deadletters import answer
 from tests.kernel.test_circuit import calls, parked
@@ -29,7 +30,7 @@ def ann() -> Client:
 @pytest.fixture
 def circuit(settings: Any) -> Circuit:
     settings.CIRCUIT_PROBES = {}
-    dependencies.check(LLM)
+    gate.check(LLM)
     return Circuit.objects.get(pk=LLM)
 
 
@@ -53,7 +54,7 @@ def test_the_list_shows_state_reason_and_what_waits(ann: Client, circuit: Circui
 
 def test_the_circuit_shows_its_history(ann: Client, circuit: Circuit) -> None:
     calls(0, 10)
-    forcing.force(LLM, CircuitState.FORCED_CLOSED, actor="<b>eve</b>", reason="<i>INC-7</i>", seconds=60)
+    overrides.force(LLM, CircuitState.FORCED_CLOSED, actor="<b>eve</b>", reason="<i>INC-7</i>", seconds=60)
     text = ann.get(f"{LIST}{quote(admin_quote(LLM))}/change/").content.decode()
     for part in ("Forced closed", "Opened", "the breaker", "&lt;b&gt;eve", "&lt;i&gt;INC-7", "Release"):
         assert part in text
@@ -136,7 +137,7 @@ def test_pages_say_that_the_model_does_not_answer(ann: Client, settings: Any, ci
     calls(0, 10)
     for address in ("/", "/admin/"):
         assert sentence in ann.get(address).content.decode()
-    forcing.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-7", seconds=60)
+    overrides.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-7", seconds=60)
     assert sentence not in ann.get("/").content.decode()
 
 
@@ -193,9 +194,11 @@ def test_an_open_circuit_is_told_by_readyz_and_is_no_reason_to_restart(
 
 def test_metrics_count_states_waiting_messages_and_pauses(client: Client, circuit: Circuit) -> None:
     calls(0, 10)
-    dependencies.check("p4:main:1666")
+    gate.check("p4:main:1666")
     parked(4)
-    sql.rows("INSERT INTO paces (name, paused_until) VALUES ('provider:mail', now() + interval '1 hour')")
+    prepared.rows(
+        "INSERT INTO paces (name, paused_until) VALUES ('provider:mail', now() + interval '1 hour')"
+    )
     text = client.get("/metrics").content.decode()
     for line in (
         'criticizer_circuit_state{dependency="llm:openai"} 2.0',

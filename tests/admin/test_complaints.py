@@ -46,7 +46,7 @@ def replayed_in_bulk(ann: Client, group: DeadLetterGroup) -> ReplayBatch:
 def test_bulk_retry_takes_all_that_match_not_only_the_page(
     ann: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deadletters.console.letters.DeadLetterAdmin.list_per_page", 2)
+    monkeypatch.setattr("deadletters.admin.letters.DeadLetterAdmin.list_per_page", 2)
     for _ in range(5):
         make_letter(error_class="AUTH_DENIED")
     make_letter(error_class="NOT_FOUND")
@@ -229,7 +229,7 @@ def test_after_an_action_on_many_the_same_letters_are_one_click_away(ann: Client
 def test_the_way_back_to_very_many_letters_leads_to_the_first_of_them(
     ann: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("criticizer.asking.MAX_NAMED", 2)
+    monkeypatch.setattr("criticizer.admin_site.bulk_actions.MAX_NAMED", 2)
     ids = [make_letter().pk for _ in range(3)]
     question = ann.post(LETTERS, {"action": "discard", "_selected_action": ids})
     (message,) = answer(ann, question, reason="the branch is gone").context["messages"]

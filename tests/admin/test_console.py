@@ -12,7 +12,7 @@ from django.contrib.auth.models import Group, Permission
 from django.test import Client
 from django.urls import reverse
 
-from criticizer import admin as console
+from criticizer.admin_site import base as console
 from criticizer.models import SecurityEvent
 from reviews import roles
 from tests import factories

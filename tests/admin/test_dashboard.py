@@ -13,14 +13,16 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from criticizer import charts, locks
-from criticizer.broker import connect
-from criticizer.locks import Lock
+from criticizer.admin_site import charts
 from criticizer.models import Circuit
+from criticizer.queue import advisory_locks
+from criticizer.queue.advisory_locks import Lock
+from criticizer.queue.broker import connect
 from deadletters.models import LetterEdit, ReplayBatch
 from deadletters.states import BatchStatus
-from reviews.dashboard import dashboard, rollup
-from reviews.dashboard.past import WINDOWS, read
+from reviews.dashboard import rollup
+from reviews.dashboard.overview import dashboard
+from reviews.dashboard.trends import WINDOWS, read
 from reviews.models import Rollup
 from reviews.states import AttemptOutcome, JobStatus
 from tests import factories
@@ -218,7 +220,7 @@ def test_the_refresh_sends_the_dashboard_or_nothing_new(
     operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = timezone.now()  # the axes move on every five minutes
-    monkeypatch.setattr("reviews.dashboard.timezone", SimpleNamespace(now=lambda: now))
+    monkeypatch.setattr("reviews.dashboard.overview.timezone", SimpleNamespace(now=lambda: now))
     first = operator.get(reverse("dashboard-live"), {"window": "1h"})
     assert first.headers["X-Live-Next"] == "15"
     assert b'id="dashboard"' in first.content
@@ -253,7 +255,7 @@ def test_the_figures_are_counted_while_the_deliveries_are_audited() -> None:
     ended(JobStatus.SUCCEEDED, 20)
     with connect() as elsewhere:
         for lock in {*Lock} - {Lock.ROLL_UP}:
-            elsewhere.execute(locks.TRY, {"lock": lock.value})
+            elsewhere.execute(advisory_locks.TRY, {"lock": lock.value})
         rollup.roll_up()
     assert counted("jobs") == {"succeeded": 1}
 
@@ -261,7 +263,7 @@ def test_the_figures_are_counted_while_the_deliveries_are_audited() -> None:
 def test_one_cluster_counts_at_a_time() -> None:
     ended(JobStatus.SUCCEEDED, 20)
     with connect() as elsewhere:
-        elsewhere.execute(locks.TRY, {"lock": Lock.ROLL_UP.value})
+        elsewhere.execute(advisory_locks.TRY, {"lock": Lock.ROLL_UP.value})
         rollup.roll_up()
         assert counted("jobs") == {}
         elsewhere.execute("SELECT pg_advisory_unlock_all()")  # a session that was closed lets go later

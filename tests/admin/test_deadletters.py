@@ -13,10 +13,10 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from criticizer import reauth
 from criticizer.models import OutboxMessage
+from criticizer.security import reauthentication
 from deadletters import workflow
-from deadletters.console import open_first
+from deadletters.admin import default_open_list
 from deadletters.models import DeadLetter, ReplayBatch
 from deadletters.states import LetterStatus
 from reviews.models import ReviewJob
@@ -182,7 +182,7 @@ def test_words_find_letters_by_what_their_failure_says(ann: Client, monkeypatch:
     assert found("-refused") == [other.pk]
     assert found("key 777") == [letter.pk]
     assert found("nothing") == []
-    monkeypatch.setattr(open_first, "MOST_GROUPS", 1)
+    monkeypatch.setattr(default_open_list, "MOST_GROUPS", 1)
     response = ann.get(f"{LIST}?q=key")
     assert "More than 1 groups of failures say that" in messages_of(response)[0]
     assert not response.context["cl"].result_list
@@ -481,7 +481,7 @@ def test_a_replay_asks_for_a_password_that_is_too_old(ann: Client, letter: DeadL
     validated(letter)
     session = Session.objects.get()
     store = type(session).get_session_store_class()(session.session_key)
-    store["password_at"] -= reauth.MAX_AGE_SECONDS + 1
+    store["password_at"] -= reauthentication.MAX_AGE_SECONDS + 1
     store.save()
     text = page(ann, letter)
     assert "Your password is asked for first." in text
@@ -575,7 +575,7 @@ def test_what_changed_since_a_question_is_looked_up_in_bounded_parts(
     stamp = desk.stamp()
     for pk in ids:
         workflow.triage(pk, actor="bob", category="data")
-    monkeypatch.setattr("deadletters.console.asking._LOOKED_AT_ONCE", 2)
+    monkeypatch.setattr("deadletters.admin.page_mixins._LOOKED_AT_ONCE", 2)
     with django_assert_num_queries(2):
         assert desk.changed_since(ids, stamp) == dict.fromkeys(ids, "triaged by bob meanwhile")
     assert desk.changed_since(ids, desk.stamp()) == {}

@@ -10,10 +10,10 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from criticizer.failures import TABLE
-from reviews import failure_codes
-from reviews.error_answers import API_TABLE
-from reviews.reviewers import wording
+from criticizer.resilience.failures import TABLE
+from reviews import failure_reference
+from reviews.api.error_catalog import API_TABLE
+from reviews.reviewers import coverage_texts
 from tests.factories import DeadLetterFactory
 
 URL = "/admin/failure-codes/"
@@ -39,19 +39,19 @@ def test_every_code_has_a_row_that_can_be_linked_to(operator: Client) -> None:
 
 def test_the_page_of_the_docs_has_the_same_rows(operator: Client) -> None:
     shown = operator.get(URL).context["sections"]
-    written = failure_codes.sections()
+    written = failure_reference.sections()
     assert [[(row["code"], *row["cells"]) for row in section["rows"]] for section in shown] == [
         [tuple(row) for row in section.rows] for section in written
     ]
 
 
 def test_every_text_of_a_review_is_listed() -> None:
-    texts = [row[-1] for row in failure_codes.sections()[2].rows]
+    texts = [row[-1] for row in failure_reference.sections()[2].rows]
     for text in (
-        *wording.NOT_REVIEWED.values(),
-        wording.STOPPED,
-        wording.UNAVAILABLE,
-        wording.NO_MODEL_BANNER,
+        *coverage_texts.NOT_REVIEWED.values(),
+        coverage_texts.STOPPED,
+        coverage_texts.UNAVAILABLE,
+        coverage_texts.NO_MODEL_BANNER,
     ):
         assert text in texts
 
@@ -71,7 +71,7 @@ def test_it_is_only_read_and_only_by_staff(operator: Client) -> None:
 
 def test_a_stale_page_of_the_docs_is_refused(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     call_command("failure_table", check=True)
-    monkeypatch.setattr(failure_codes, "_HEAD", "# Other\n")
+    monkeypatch.setattr(failure_reference, "_HEAD", "# Other\n")
     with pytest.raises(CommandError, match="not current"):
         call_command("failure_table", check=True)
     assert (settings.BASE_DIR / "docs" / "failures.md").read_text().startswith("# Failures\n")

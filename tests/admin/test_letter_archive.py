@@ -13,9 +13,10 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from deadletters import groups, letter_archive, retention, workflow
-from deadletters.console import archives
+from deadletters import groups, workflow
+from deadletters.admin import archive_admin
 from deadletters.models import DeadLetter, DeadLetterGroup, LetterArchive
+from deadletters.retention import letter_archive, policy
 from tests import factories
 from tests.admin.test_deadletters import LIST, answer, ask, make_letter, messages_of, page
 
@@ -42,7 +43,7 @@ def archived(*, of: int = 1, **fields: Any) -> tuple[list[DeadLetter], LetterArc
     """Let retention write one file of letters; return them and the file's row."""
     at = timezone.now() - timedelta(days=8)
     letters = [make_letter(first_failure_at=at, last_failure_at=at, **fields) for _ in range(of)]
-    assert retention.enforce(timezone.now()) == of
+    assert policy.enforce(timezone.now()) == of
     return letters, LetterArchive.objects.latest("pk")
 
 
@@ -78,7 +79,7 @@ def test_a_letters_number_finds_the_file_that_holds_it(ann: Client) -> None:
     old = timezone.now() - timedelta(days=8)
     for some in ([first, last], [between]):
         DeadLetter.objects.filter(pk__in=[letter.pk for letter in some]).update(last_failure_at=old)
-        retention.enforce(timezone.now())
+        policy.enforce(timezone.now())
     wide, narrow = LetterArchive.objects.order_by("pk")
     for numbers, files in (
         (f"{between.pk}", [narrow]),
@@ -96,7 +97,7 @@ def test_a_letters_number_finds_the_file_that_holds_it(ann: Client) -> None:
 
 
 def test_a_file_lists_its_letters_a_page_at_a_time(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "LETTERS_PER_PAGE", 2)
+    monkeypatch.setattr(archive_admin, "LETTERS_PER_PAGE", 2)
     letters, archive = archived(of=3, status="discarded", closed_at=timezone.now() - timedelta(days=8))
     text = shown(ann, at(archive))
     assert "1 to 2 of 3, by number" in text

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from criticizer import reauth
-from deadletters import edits
+from criticizer.security import reauthentication
+from deadletters.edits import edit_requests
 from deadletters.models import DeadLetter, LetterEdit
 from reviews.models import ReviewJob
 from tests import factories
@@ -246,7 +246,7 @@ def test_a_stale_edit_says_why_it_is_refused(bob: Client, letter: DeadLetter) ->
 
 def test_an_edit_whose_letter_is_in_the_archive_can_still_be_read(bob: Client, letter: DeadLetter) -> None:
     edit = asked(letter)
-    edits.withdraw(edit.pk, actor="ann", reason="no more")
+    edit_requests.withdraw(edit.pk, actor="ann", reason="no more")
     remove(letter.pk)
     assert "which is in the archive" in page(bob, f"{EDITS}{edit.pk}/change/")
     assert len(bob.get(f"{EDITS}?by=all").context["cl"].result_list) == 1
@@ -257,7 +257,7 @@ def test_the_password_is_asked_for_again(
     ann: Client, bob: Client, letter: DeadLetter, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edit = asked(make_letter())
-    monkeypatch.setattr(reauth, "MAX_AGE_SECONDS", -1)
+    monkeypatch.setattr(reauthentication, "MAX_AGE_SECONDS", -1)
     client, path = (
         (ann, f"{LETTERS}{letter.pk}/edit/") if address == "letter" else (bob, f"{EDITS}{edit.pk}/approve/")
     )

@@ -13,10 +13,10 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from criticizer import sql
+from criticizer.db import prepared
 from deadletters import groups
-from deadletters.console import groups as admin_groups
-from deadletters.console.sparkline import counts_by_day, sentence, sparkline
+from deadletters.admin import groups as admin_groups
+from deadletters.admin.sparkline import counts_by_day, sentence, sparkline
 from deadletters.fingerprint import Fingerprint
 from deadletters.models import DeadLetterGroup, DeadLetterGroupDay
 from tests import factories
@@ -145,7 +145,7 @@ def test_the_newest_letters_cost_one_query_that_the_index_serves(
     for error_class in ("AUTH_DENIED", "NOT_FOUND", "RATE_LIMITED"):
         factories.DeadLetterFactory(error_class=error_class)
     asked: list[tuple[str, Any]] = []
-    original = sql.rows
+    original = prepared.rows
 
     def rows(text: str, given: Any = None) -> list[dict[str, Any]]:
         asked.append((text, given))

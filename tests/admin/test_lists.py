@@ -15,9 +15,10 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
 
-from criticizer import bounded, keyset
-from criticizer.bounded import Count, TookTooLong, at_most, bounded_count
-from criticizer.keyset import KeysetAdmin, Ordering, cursor_of, read_cursor
+from criticizer.admin_site import keyset
+from criticizer.admin_site.keyset import KeysetAdmin, Ordering, cursor_of, read_cursor
+from criticizer.db import query_limits
+from criticizer.db.query_limits import Count, TookTooLong, at_most, bounded_count
 from criticizer.models import Circuit, SavedView
 from notifications.states import DeliveryStatus
 from reviews.models import ReviewJob
@@ -146,7 +147,7 @@ def test_searching_filtering_and_ordering_start_at_the_first_page(root: Client, 
 
 def test_rows_are_counted_up_to_a_bound(root: Client, small_pages: None, monkeypatch: Any) -> None:
     jobs(6)
-    monkeypatch.setattr(bounded, "MAX_COUNTED", 4)
+    monkeypatch.setattr(query_limits, "MAX_COUNTED", 4)
     assert str(bounded_count(ReviewJob.objects.all(), 4)) == "4+"
     assert str(bounded_count(ReviewJob.objects.all(), 6)) == "6"
     assert str(Count(12345)) == "12\u2009345"

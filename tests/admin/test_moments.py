@@ -13,8 +13,8 @@ from django.db.models import DateTimeField
 from django.test import Client
 from django.urls import reverse
 
-from criticizer import moments
-from criticizer.admin import ReadOnlyAdmin
+from criticizer.admin_site import timestamps
+from criticizer.admin_site.base import ReadOnlyAdmin
 from criticizer.models import SecurityEvent
 from tests import factories
 from tests.admin.test_cells import ROWS
@@ -45,16 +45,16 @@ def root(client: Client) -> Client:
 def test_a_moment_is_told_in_its_largest_unit(
     monkeypatch: pytest.MonkeyPatch, seconds: int, words: str
 ) -> None:
-    monkeypatch.setattr(moments, "timezone", SimpleNamespace(now=lambda: NOW))
-    shown = moments.when(NOW - timedelta(seconds=seconds))
+    monkeypatch.setattr(timestamps, "timezone", SimpleNamespace(now=lambda: NOW))
+    shown = timestamps.when(NOW - timedelta(seconds=seconds))
     assert re.sub("<[^>]*>", "", shown) == words
     assert 'title="2026-' in shown
 
 
 def test_an_exact_moment_is_utc_whatever_its_zone() -> None:
     elsewhere = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
-    assert re.sub("<[^>]*>", "", moments.exactly(elsewhere)) == "2026-11-21 17:30:05 UTC"
-    assert (moments.when(None), moments.exactly(None)) == ("\N{EN DASH}", "\N{EN DASH}")
+    assert re.sub("<[^>]*>", "", timestamps.exactly(elsewhere)) == "2026-11-21 17:30:05 UTC"
+    assert (timestamps.when(None), timestamps.exactly(None)) == ("\N{EN DASH}", "\N{EN DASH}")
 
 
 @pytest.mark.django_db

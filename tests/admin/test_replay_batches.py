@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from criticizer.models import OutboxMessage
 from deadletters import batches, workflow
-from deadletters.console.open_first import BATCH
-from deadletters.forms import BatchSettingsForm
+from deadletters.admin.default_open_list import BATCH
+from deadletters.admin.forms import BatchSettingsForm
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from tests import factories
 from tests.admin.test_deadletters import LIST as LETTERS
@@ -459,7 +459,7 @@ def test_what_is_new_since_the_draft_leads_to_just_that(ann: Client, monkeypatch
     (address,) = re.findall(rf'<a href="([^"]+)">{words}</a>', page(ann, batch))
     found = ann.get(html.unescape(address)).context["cl"].result_list
     assert {row.pk for row in found} == {row.pk for row in newer}
-    monkeypatch.setattr("deadletters.console.batch_page.MAX_CHARACTERS", 20)  # no search can name them
+    monkeypatch.setattr("deadletters.admin.batch_page.MAX_CHARACTERS", 20)  # no search can name them
     text = page(ann, batch)
     assert words in text
     assert f"{words}</a>" not in text
@@ -524,7 +524,7 @@ def drafted_again(batch: ReplayBatch, ann: Client) -> ReplayBatch:
 
 
 def test_items_are_shown_by_outcome_page_by_page(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deadletters.console.batch_page.ITEMS_PER_PAGE", 2)
+    monkeypatch.setattr("deadletters.admin.batch_page.ITEMS_PER_PAGE", 2)
     batch = drafted(ann, 3)
     ReplayItem.objects.filter(pk=batch.items.first().pk).update(status="skipped", detail="=cmd()")  # type: ignore[union-attr]
     first = ann.get(f"{LIST}{batch.pk}/change/")

@@ -8,9 +8,9 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from criticizer import metrics
-from reviews import ledger
-from reviews.ledger import Event, Kind
+from criticizer.observability import metrics
+from reviews.intake import source_events
+from reviews.intake.source_events import Event, Kind
 from reviews.models import SourceEvent, SourcePosition
 from tests import factories
 
@@ -24,8 +24,8 @@ def ann() -> Client:
 
 
 def test_an_operator_reads_events_and_goes_to_their_reviews(ann: Client) -> None:
-    entry = ledger.receive(Event(Kind.CHANGE, "12345", "main"))
-    ledger.find(Event(Kind.CHANGE, "12346", "main"))
+    entry = source_events.receive(Event(Kind.CHANGE, "12345", "main"))
+    source_events.find(Event(Kind.CHANGE, "12346", "main"))
     page = ann.get("/admin/reviews/sourceevent/").content.decode()
     assert f'href="/admin/reviews/reviewjob/{entry.job_id}/change/"' in page
     assert "No trigger told: found by the poll" in page
@@ -47,14 +47,14 @@ def test_an_event_without_a_review_says_so(ann: Client) -> None:
 
 def test_the_number_of_queries_does_not_grow(ann: Client, django_assert_max_num_queries: Any) -> None:
     for number in range(5):
-        ledger.receive(Event(Kind.CHANGE, str(100 + number), "main"))
+        source_events.receive(Event(Kind.CHANGE, str(100 + number), "main"))
     with django_assert_max_num_queries(10):
         ann.get("/admin/reviews/sourceevent/")
 
 
 def test_nobody_edits_what_the_ledger_wrote(client: Client) -> None:
     client.force_login(factories.UserFactory(is_staff=True, is_superuser=True))
-    ledger.receive(Event(Kind.CHANGE, "12345", "main"))
+    source_events.receive(Event(Kind.CHANGE, "12345", "main"))
     row = SourceEvent.objects.get()
     assert client.get("/admin/reviews/sourceevent/add/").status_code == 403
     assert client.post(f"/admin/reviews/sourceevent/{row.pk}/change/", {}).status_code == 403
@@ -72,7 +72,7 @@ def test_the_console_says_how_far_the_poll_is_and_what_stopped_it(ann: Client) -
 
 
 def test_what_the_poll_found_is_measured() -> None:
-    ledger.find(Event(Kind.CHANGE, "12346", "main"))
+    source_events.find(Event(Kind.CHANGE, "12346", "main"))
     SourcePosition.objects.create(stream="perforce submitted", missing=3)
     SourcePosition.objects.create(stream="perforce shelved", problem="waiting")
     found = {

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from notifications import preferences
-from reviews.audit import PreferenceEvent, SubscriptionEvent
+from notifications.preferences import policy
+from reviews.audit.history import PreferenceEvent, SubscriptionEvent
 from reviews.models import Subscription
 from tests import factories
 from tests.admin.test_deadletters import answer
@@ -93,7 +93,7 @@ def test_what_people_keep_on_their_own_page_is_read_here_but_not_changed(oli: Cl
 
 def test_an_auditor_reads_and_a_reviewer_does_not(oli: Client) -> None:
     oli.post(ADD, FORM)
-    preferences.mute(ANN, None, "unsubscribe link")
+    policy.mute(ANN, None, "unsubscribe link")
     uma, bob = staff("auditor", "uma"), staff("reviewer", "bob")
     for address in (LIST, WISHES, "/admin/notifications/recipientpreferenceevent/"):
         assert uma.get(address).status_code == 200
@@ -103,19 +103,19 @@ def test_an_auditor_reads_and_a_reviewer_does_not(oli: Client) -> None:
 
 
 def test_unmuting_asks_why_and_says_what_happened_to_each(oli: Client) -> None:
-    preferences.mute(ANN, None, "unsubscribe link")
-    preferences.set_threshold("mail:bob@example.com", "high", "bob")
-    rows = {row.recipient: row.pk for row in preferences.RecipientPreference.objects.all()}
+    policy.mute(ANN, None, "unsubscribe link")
+    policy.set_threshold("mail:bob@example.com", "high", "bob")
+    rows = {row.recipient: row.pk for row in policy.RecipientPreference.objects.all()}
     body = {"action": "unmute", "_selected_action": list(rows.values())}
     question = oli.post(WISHES, body)
     assert "Tell these recipients again?" in said(question)
     assert "<td>for ever</td>" in said(question)
     assert "for ever</td>" in said(oli.get(WISHES))
     assert "Say why first" in said(answer(oli, question, reason=""))
-    assert preferences.preference_of(ANN).is_muted_for_ever
+    assert policy.preference_of(ANN).is_muted_for_ever
     done = answer(oli, question, reason="she asked in OPS-7")
     assert "1 unmuted, 1 skipped: not muted." in said(done)
-    assert preferences.preference_of(ANN).muted_until is None
+    assert policy.preference_of(ANN).muted_until is None
     newest = PreferenceEvent.objects.latest("pgh_id")
     assert (newest.actor, newest.reason) == ("oli", "she asked in OPS-7")
     history = said(oli.get(f"{WISHES}{rows[ANN]}/history/"))
@@ -123,8 +123,8 @@ def test_unmuting_asks_why_and_says_what_happened_to_each(oli: Client) -> None:
 
 
 def test_nobody_writes_a_wish_for_somebody_else_here(oli: Client) -> None:
-    preferences.mute(ANN, None, "unsubscribe link")
-    row = preferences.RecipientPreference.objects.get()
+    policy.mute(ANN, None, "unsubscribe link")
+    row = policy.RecipientPreference.objects.get()
     root = Client()
     root.force_login(factories.UserFactory(is_staff=True, is_superuser=True))
     for client in (oli, root):

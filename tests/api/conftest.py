@@ -9,9 +9,9 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from reviews import keys
 from reviews.api.auth import ApiKeyThrottle
-from reviews.api.refusals import REFUSALS
+from reviews.api.auth_failures import REFUSALS
+from reviews.intake import api_keys
 
 Json = dict[str, Any]
 
@@ -46,7 +46,7 @@ def client_with_role(db: None) -> Maker:
     """Return a maker of clients: `client_with_role("operator", name="ann")`."""
 
     def make(role: str, name: str = "") -> ApiClient:
-        return ApiClient(keys.create(name or f"the {role}", role))
+        return ApiClient(api_keys.create(name or f"the {role}", role))
 
     return make
 

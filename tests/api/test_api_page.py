@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from reviews import keys
-from reviews.api import answers, serializers
+from reviews.api import schemas, serializers
+from reviews.api.error_catalog import API_TABLE
 from reviews.demo import free_port
-from reviews.error_answers import API_TABLE
+from reviews.intake import api_keys
 from reviews.models import ReviewJob
 from tests.sources.gitrepo import GitRepo
 from tests.stack import eventually, running
@@ -96,8 +96,8 @@ def test_every_example_does_what_the_page_says(repository: GitRepo, tmp_path: Pa
             {
                 **known,
                 "CRITICIZER": web.base_url,
-                "KEY": keys.create("ci", "trigger"),
-                "OPERATOR_KEY": keys.create("ann", "operator"),
+                "KEY": api_keys.create("ci", "trigger"),
+                "OPERATOR_KEY": api_keys.create("ann", "operator"),
             },
         )
         found = ""
@@ -170,11 +170,11 @@ def test_every_error_stands_in_the_table(kind: Any) -> None:
     [
         serializers.ReviewRequestSerializer,
         serializers.PerforceEventSerializer,
-        answers.JobSerializer,
-        answers.StageSerializer,
-        answers.DeliverySerializer,
-        answers.FindingSerializer,
-        answers.CoverageSerializer,
+        schemas.JobSerializer,
+        schemas.StageSerializer,
+        schemas.DeliverySerializer,
+        schemas.FindingSerializer,
+        schemas.CoverageSerializer,
     ],
 )
 def test_every_field_is_explained(shape: Any) -> None:

@@ -11,10 +11,10 @@ from django.db import InternalError, OperationalError
 from django.http import HttpResponse
 from django.middleware.common import CommonMiddleware
 
-from reviews import intake
-from reviews.api import errors, rendering
+from reviews.api import errors, representations
 from reviews.api.auth import ApiKeyThrottle
-from reviews.error_answers import API_TABLE, IN_DOUBT
+from reviews.api.error_catalog import API_TABLE, IN_DOUBT
+from reviews.intake import review_requests
 from tests.api.conftest import ApiClient, assert_error, review
 from tests.factories import ReviewJobFactory
 
@@ -145,7 +145,7 @@ def test_a_failure_inside_has_the_body_and_shows_nothing(
 ) -> None:
     client = client_with_role("trigger")
     ask = post(review()) if where == "post" else get(URL)
-    name = (intake, "request_review") if where == "post" else (rendering, "jobs")
+    name = (review_requests, "request_review") if where == "post" else (representations, "jobs")
     monkeypatch.setattr(*name, failing(raised))
     response = ask(client)
     assert_error(response, status, error)
@@ -174,10 +174,10 @@ class Lost:
     """Loses the connection right after intake, or right before it, as many times as asked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, after: bool, times: int = 1) -> None:
-        self.real, self.after, self.times = intake.request_review, after, times
-        monkeypatch.setattr(intake, "request_review", self)
+        self.real, self.after, self.times = review_requests.request_review, after, times
+        monkeypatch.setattr(review_requests, "request_review", self)
 
-    def __call__(self, request: intake.ReviewRequest) -> intake.IntakeResult:
+    def __call__(self, request: review_requests.ReviewRequest) -> review_requests.IntakeResult:
         self.times -= 1
         if self.times < 0:
             return self.real(request)

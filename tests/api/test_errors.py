@@ -10,10 +10,10 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from criticizer.failures import TABLE, ErrorClass, PermanentFailure, Place
-from reviews import intake, keys
-from reviews.api import rendering
+from criticizer.resilience.failures import TABLE, ErrorClass, PermanentFailure, Place
+from reviews.api import representations
 from reviews.api.errors import API_TABLE
+from reviews.intake import api_keys, review_requests
 from tests.api.conftest import ApiClient, assert_error, review
 
 URL = "/api/v1/reviews/"
@@ -59,7 +59,7 @@ def test_a_defect_is_answered_without_internals(trigger: ApiClient, monkeypatch:
     def broken(request: Any) -> None:
         raise RuntimeError("the inner secret")
 
-    monkeypatch.setattr(intake, "request_review", broken)
+    monkeypatch.setattr(review_requests, "request_review", broken)
     response = trigger.post_json(URL, review())
     assert assert_error(response, 500, "INTERNAL_BUG") == {}
     assert b"secret" not in response.content
@@ -74,7 +74,7 @@ def test_a_classified_failure_keeps_its_class_and_hides_its_detail(
     def broken(request: Any) -> None:
         raise PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, "the inner secret")
 
-    monkeypatch.setattr(intake, "request_review", broken)
+    monkeypatch.setattr(review_requests, "request_review", broken)
     response = trigger.post_json(URL, review())
     assert_error(response, 500, "CONFIG_INVALID")
     assert b"secret" not in response.content
@@ -104,7 +104,7 @@ def outage(transactional_db: None, tmp_path: Path) -> Iterator[Outage]:
 
 
 def test_without_the_database_the_api_asks_to_come_back(outage: Outage) -> None:
-    client = ApiClient(keys.create("ci", "trigger"))
+    client = ApiClient(api_keys.create("ci", "trigger"))
     outage.begin()
     response = client.post_json(URL, review())
     assert_error(response, 503, "DATABASE_UNAVAILABLE")
@@ -114,7 +114,7 @@ def test_without_the_database_the_api_asks_to_come_back(outage: Outage) -> None:
 
 
 def test_a_connection_lost_while_idle_costs_no_request(transactional_db: None) -> None:
-    client = ApiClient(keys.create("ci", "trigger"))
+    client = ApiClient(api_keys.create("ci", "trigger"))
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         (backend,) = cursor.fetchone()
@@ -144,6 +144,6 @@ def test_any_other_defect_of_a_page_stays_a_500(monkeypatch: pytest.MonkeyPatch)
     def broken(*given: Any) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(rendering, "jobs", broken)
-    response = ApiClient(keys.create("ann", "reviewer")).get(URL)
+    monkeypatch.setattr(representations, "jobs", broken)
+    response = ApiClient(api_keys.create("ann", "reviewer")).get(URL)
     assert response.status_code == 500

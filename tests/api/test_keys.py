@@ -13,9 +13,9 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from criticizer.models import SecurityEvent
-from reviews import keys
 from reviews.api.auth import ApiKeyThrottle
-from reviews.api.refusals import PER_MINUTE, SAME_SECONDS, RefusalLog
+from reviews.api.auth_failures import PER_MINUTE, SAME_SECONDS, RefusalLog
+from reviews.intake import api_keys
 from reviews.models import ApiKey
 from tests.api.conftest import ApiClient, Maker, assert_error
 
@@ -43,7 +43,7 @@ def test_the_command_prints_the_key_and_nothing_else() -> None:
 
 
 def test_no_column_holds_the_key() -> None:
-    key = keys.create("ci", "trigger")
+    key = api_keys.create("ci", "trigger")
     row = ApiKey.objects.filter(name="ci").values().get()
     assert all(key not in str(value) for value in row.values())
 
@@ -67,7 +67,7 @@ def test_an_unknown_role_is_refused() -> None:
 
 
 def test_a_revoked_key_is_refused_from_the_next_request_on() -> None:
-    key = keys.create("ci", "trigger")
+    key = api_keys.create("ci", "trigger")
     assert ApiClient(key).get(URL).status_code == 200
     out = io.StringIO()
     call_command("revoke_api_key", name="ci", stdout=out)
@@ -78,7 +78,7 @@ def test_a_revoked_key_is_refused_from_the_next_request_on() -> None:
 
 
 def test_revoking_twice_is_said() -> None:
-    keys.create("ci", "trigger")
+    api_keys.create("ci", "trigger")
     call_command("revoke_api_key", name="ci", stdout=io.StringIO())
     out = io.StringIO()
     call_command("revoke_api_key", name="ci", stdout=out)
@@ -91,7 +91,7 @@ def test_revoking_an_unknown_key_is_an_error() -> None:
 
 
 def test_the_last_use_is_written_at_most_once_a_minute() -> None:
-    client = ApiClient(keys.create("ci", "trigger"))
+    client = ApiClient(api_keys.create("ci", "trigger"))
     client.get(URL)
     first = ApiKey.objects.get().last_used_at
     assert first is not None
@@ -125,7 +125,7 @@ def test_anything_but_a_known_key_is_answered_alike(db: None, header: str) -> No
 
 
 def test_the_scheme_may_be_written_in_any_case() -> None:
-    key = keys.create("ci", "trigger")
+    key = api_keys.create("ci", "trigger")
     assert ApiClient().get(URL, headers={"Authorization": f"bEaReR  {key}"}).status_code == 200
 
 

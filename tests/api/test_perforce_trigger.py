@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from criticizer import outbox, sql
-from reviews import intake, ledger, pipeline
-from reviews.api import perforce
-from reviews.intake import IntakeOutcome, IntakeResult, ReviewRequest
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from reviews import pipeline
+from reviews.api import perforce_triggers
+from reviews.intake import review_requests, source_events
+from reviews.intake.review_requests import IntakeOutcome, IntakeResult, ReviewRequest
 from reviews.models import ReviewJob, SourceEvent
 from reviews.pipeline import Due
 from reviews.states import JobStatus
@@ -26,12 +28,12 @@ def event(**fields: object) -> dict[str, object]:
 
 
 def happen(name: str, change: int = 12345, server: str = "main") -> tuple[int | None, bool]:
-    return perforce.request_from_event(name, change, server, recipients=(), requested_by="key:ci")
+    return perforce_triggers.request_from_event(name, change, server, recipients=(), requested_by="key:ci")
 
 
 def begin_to_read() -> None:
     """Let a worker claim the fetch that waits."""
-    sql.rows("UPDATE outbox_messages SET available_at = now()")
+    prepared.rows("UPDATE outbox_messages SET available_at = now()")
     (message,) = outbox.claim("stages", 10)
     assert pipeline.claim(Due(message.id, message.aggregate_id, message.lease_token), "worker") is not None
 
@@ -94,7 +96,7 @@ def test_events_of_different_servers_are_different_events() -> None:
 
 def test_a_version_taken_by_another_event_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two events look at the newest version at once; the slower one looks again."""
-    request_review = intake.request_review
+    request_review = review_requests.request_review
     raced = False
 
     def overtaken(request: ReviewRequest, **more: Any) -> IntakeResult:
@@ -104,7 +106,7 @@ def test_a_version_taken_by_another_event_is_passed(monkeypatch: pytest.MonkeyPa
             ReviewJobFactory(changelist_id=request.changelist_id, review_version=request.review_version)
         return request_review(request, **more)
 
-    monkeypatch.setattr(intake, "request_review", overtaken)
+    monkeypatch.setattr(review_requests, "request_review", overtaken)
     job_id, is_duplicate = happen("change-commit")
     assert (ReviewJob.objects.get(pk=job_id).review_version, is_duplicate) == (2, False)
 
@@ -114,7 +116,7 @@ def test_an_event_that_is_always_overtaken_is_refused_and_written_as_refused(
 ) -> None:
     conflict = IntakeResult(IntakeOutcome.VERSION_CONFLICT, None, newest_version=9)
     with monkeypatch.context() as patch:
-        patch.setattr(intake, "request_review", lambda request, **more: conflict)
+        patch.setattr(review_requests, "request_review", lambda request, **more: conflict)
         refused = trigger.post_json(URL, event())
     assert_error(refused, 503, "BUSY")
     assert refused.headers["Retry-After"]
@@ -130,7 +132,7 @@ def test_an_event_that_is_always_overtaken_is_refused_and_written_as_refused(
 
 def test_what_cannot_be_written_makes_no_job(trigger: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "_write", lambda *args, **more: 1 / 0)
+        patch.setattr(source_events, "_write", lambda *args, **more: 1 / 0)
         assert trigger.post_json(URL, event()).status_code == 500
     assert not ReviewJob.objects.exists()
     assert trigger.post_json(URL, event()).status_code == 202

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rest_framework.serializers import Serializer
 
-from reviews.api import answers, views
+from reviews.api import schemas, views
 from reviews.models import ReviewJob
 from reviews.states import JobStatus, Stage, StageStatus
 from tests.api.conftest import ApiClient, assert_error, review
@@ -78,10 +78,10 @@ def test_a_job_shows_all_it_produced(reviewer: ApiClient) -> None:
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        ("stages", answers.StageSerializer),
-        ("deliveries", answers.DeliverySerializer),
-        ("findings", answers.FindingSerializer),
-        ("coverage", answers.CoverageSerializer),
+        ("stages", schemas.StageSerializer),
+        ("deliveries", schemas.DeliverySerializer),
+        ("findings", schemas.FindingSerializer),
+        ("coverage", schemas.CoverageSerializer),
     ],
 )
 def test_the_published_schema_names_what_is_answered(
@@ -90,7 +90,7 @@ def test_the_published_schema_names_what_is_answered(
     body = reviewer.get(f"{URL}{full_job().pk}/").json()
     assert set(body[name][0]) == set(shape().fields)
     optional = {"duplicate", "payload_mismatch", "message", "recipients_not_added"}
-    assert set(body) == set(answers.JobSerializer().fields) - optional
+    assert set(body) == set(schemas.JobSerializer().fields) - optional
 
 
 def test_a_finished_job_stands_at_its_last_stage(reviewer: ApiClient) -> None:

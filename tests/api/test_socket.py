@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from reviews import keys
+from reviews.intake import api_keys
 from reviews.models import ReviewJob
 from tests.api.conftest import review
 from tests.stack import Stack
@@ -36,7 +36,7 @@ def web(tmp_path: Path) -> Iterator[Stack]:
 
 @pytest.fixture
 def key() -> str:
-    return keys.create("ci", "trigger")
+    return api_keys.create("ci", "trigger")
 
 
 def client_of(web: Stack, key: str) -> httpx.Client:

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.models import Group
 
 from deadletters.models import DeadLetter, DeadLetterGroupDay
-from notifications import frozen
+from notifications.delivery import snapshot
 from notifications.models import Delivery
 from reviews.models import ReviewJob
 from reviews.reports import messages_for, report_of
@@ -219,7 +219,7 @@ def delivery_with_message() -> Delivery:
     )
     recipient = "mail:dana@example.com"
     message = messages_for(job, {recipient: report_of(job)})[recipient]
-    payload, digest = frozen.freeze(message)
+    payload, digest = snapshot.freeze(message)
     delivery: Delivery = factories.DeliveryFactory(
         job=job,
         recipient=recipient,
@@ -265,7 +265,7 @@ def open_letter() -> DeadLetter:
             "Traceback (most recent call last):\n"
             '  File "reviews/sources/process.py", line 88, in run\n'
             "    raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Place.SOURCE)\n"
-            "criticizer.failures.RetryableFailure: p4 describe did not answer within 30 s\n"
+            "criticizer.resilience.failures.RetryableFailure: p4 describe did not answer within 30 s\n"
         ),
         first_failure_at=now() - timedelta(minutes=9),
         last_failure_at=now() - timedelta(minutes=2),

@@ -8,10 +8,10 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from notifications import frozen, ledger
-from notifications.messages import render
+from notifications.delivery import snapshot, store
+from notifications.delivery.send import prepare, token_for
 from notifications.models import Delivery, Digest
-from notifications.sending import prepare, token_for
+from notifications.rendering import render
 from reviews.reports import report_of
 from tests import factories
 from tests.browser import scenes
@@ -49,9 +49,9 @@ def waiting() -> list[Delivery]:
 def sent() -> list[Delivery]:
     rows = waiting()
     Digest.objects.update(due_at=timezone.now())
-    claimed = ledger.claim(ledger.read(rows[0].pk), "maildir")
+    claimed = store.claim(store.read(rows[0].pk), "maildir")
     assert claimed is not None
-    ledger.mark_sent(claimed, "1772600767.a.eml")
+    store.mark_sent(claimed, "1772600767.a.eml")
     return rows
 
 
@@ -73,7 +73,7 @@ def test_the_digest_fits_every_screen(visit: Visit, width: int, scheme: str) -> 
     assert headings[-1] == "Say what the flag does"
     picture(page, f"digest-{scheme}-{width}")
     if PICTURES:
-        (Path(PICTURES) / "digest.txt").write_text(frozen.thaw(rows[1]).text)
+        (Path(PICTURES) / "digest.txt").write_text(snapshot.thaw(rows[1]).text)
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -98,10 +98,10 @@ def test_a_delivery_says_until_when_it_waits_and_with_what(visit: Visit, width: 
 def test_a_decision_says_whom_it_counts_for(visit: Visit) -> None:
     rows = waiting()
     Digest.objects.update(due_at=timezone.now())
-    claimed = ledger.claim(ledger.read(rows[0].pk), "smtp")
+    claimed = store.claim(store.read(rows[0].pk), "smtp")
     assert claimed is not None
-    ledger.doubt(ledger.read(rows[0].pk))
-    ledger.move(ledger.read(rows[0].pk), "uncertain")  # type: ignore[arg-type]
+    store.doubt(store.read(rows[0].pk))
+    store.move(store.read(rows[0].pk), "uncertain")  # type: ignore[arg-type]
     page = visit(f"/admin/notifications/delivery/{rows[1].pk}/change/", scenes.ann(is_superuser=True))
     expect(page.get_by_text("It is one message about 3 reviews")).to_be_visible()
     picture(page, "uncertain")
@@ -119,14 +119,14 @@ def test_a_decision_says_whom_it_counts_for(visit: Visit) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_people_choose_their_digest_on_their_own_page(visit: Visit, width: int, scheme: str) -> None:
-    from notifications import preferences
+    from notifications.preferences import policy
 
     dana = factories.UserFactory(username="dana", email="dana@example.com")
     page = visit("/subscriptions/", dana, width=width, scheme=scheme)
     page.get_by_label("Collect reviews for").select_option("15")
     page.get_by_role("region", name="One mail for several reviews").get_by_role("button", name="Save").click()
     expect(page.get_by_text("Reviews within 15 minutes come in one mail from now on.")).to_be_visible()
-    assert preferences.preference_of(DANA).digest_minutes == 15
+    assert policy.preference_of(DANA).digest_minutes == 15
     expect(page.get_by_label("Collect reviews for")).to_have_value("15")
     assert not is_too_wide(page)
     picture(page, f"own-{scheme}-{width}")

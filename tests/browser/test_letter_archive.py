@@ -11,8 +11,9 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from deadletters import retention, workflow
+from deadletters import workflow
 from deadletters.models import DeadLetter, LetterArchive
+from deadletters.retention import policy
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import is_too_wide, picture
@@ -38,7 +39,7 @@ def archived() -> tuple[DeadLetter, LetterArchive]:
     letter = scenes.open_letter()
     old = timezone.now() - timedelta(days=8)
     DeadLetter.objects.filter(status="new").update(first_failure_at=old, last_failure_at=old)
-    assert retention.enforce(timezone.now())
+    assert policy.enforce(timezone.now())
     return letter, LetterArchive.objects.get()
 
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from deadletters.models import DeadLetter, DeadLetterGroup
-from reviews.intake import ReviewRequest, request_review
+from reviews.intake.review_requests import ReviewRequest, request_review
 from reviews.models import ReviewJob
 from tests import factories
 from tests.browser import scenes

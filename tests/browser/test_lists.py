@@ -8,10 +8,9 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from criticizer.keyset import KeysetAdmin
+from criticizer.admin_site.keyset import KeysetAdmin
 from criticizer.models import Circuit
-from reviews import dashboard
-from reviews.dashboard import rollup
+from reviews.dashboard import overview, rollup
 from reviews.models import Rollup
 from reviews.states import JobStatus
 from tests import factories
@@ -94,7 +93,7 @@ def test_the_shortcuts_are_shown_and_can_be_switched_off(visit: Visit) -> None:
 
 def test_pages_are_turned_with_keys(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KeysetAdmin, "list_per_page", 2)
-    monkeypatch.setattr("criticizer.admin.ReadOnlyAdmin.list_per_page", 2)
+    monkeypatch.setattr("criticizer.admin_site.base.ReadOnlyAdmin.list_per_page", 2)
     newest = some_jobs(5)
     page = visit(JOBS, scenes.ann(is_superuser=True))
     page.keyboard.press("n")
@@ -165,7 +164,7 @@ def busy_day() -> None:
 def test_the_figures_renew_themselves_until_they_are_paused(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dashboard, "REFRESH_SECONDS", 1)
+    monkeypatch.setattr(overview, "REFRESH_SECONDS", 1)
     scenes.live_workers()
     busy_day()
     page = visit("/admin/?window=1h", scenes.ann("operator"))

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Frame
 
-from notifications import preferences
-from notifications.preferences import unsubscribe
+from notifications.preferences import policy, unsubscribe
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import is_too_wide
@@ -54,10 +53,10 @@ def test_the_mail_can_be_stopped_and_resumed_on_the_page(visit: Visit) -> None:
     page = visit(urlsplit(unsubscribe.link(delivery.recipient, delivery.token)).path)
     page.get_by_role("button", name="Stop the messages").click()
     page.get_by_role("heading", name="Messages stopped").wait_for()
-    assert preferences.preference_of(delivery.recipient).muted_until is not None
+    assert policy.preference_of(delivery.recipient).muted_until is not None
     page.get_by_role("button", name="Send them again").click()
     page.get_by_role("heading", name="Messages resumed").wait_for()
-    assert preferences.preference_of(delivery.recipient).muted_until is None
+    assert policy.preference_of(delivery.recipient).muted_until is None
 
 
 def test_providers_are_tested_from_the_page(visit: Visit, settings: Any, tmp_path: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import Group
 from django.contrib.sessions.models import Session
 
-from criticizer import reauth
+from criticizer.security import reauthentication
 from reviews.models import ApiKey
 from tests import factories
 from tests.browser.conftest import Visit
@@ -51,7 +51,7 @@ def test_the_password_is_asked_for_again_and_the_way_goes_on(visit: Visit) -> No
     page = visit("/admin/reviews/apikey/", sam)
     session = Session.objects.get()
     store = type(session).get_session_store_class()(session.session_key)
-    store["password_at"] -= reauth.MAX_AGE_SECONDS + 1
+    store["password_at"] -= reauthentication.MAX_AGE_SECONDS + 1
     store.save()
     page.goto("/admin/reviews/apikey/add/")
     assert "Confirm your password" in page.inner_text("h1")

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import Group
 from playwright.sync_api import expect
 
-from notifications import preferences
+from notifications.preferences import policy
 from reviews.models import Subscription
 from tests import factories
 from tests.browser import scenes
@@ -30,7 +30,7 @@ def test_a_reader_subscribes_and_mutes(visit: Visit, width: int, scheme: str) ->
     expect(page.get_by_role("rowheader", name="//depot/main/src/...")).to_be_visible()
     page.get_by_role("button", name="Mute", exact=True).click()
     expect(page.get_by_role("button", name="Unmute")).to_be_visible()
-    assert preferences.preference_of("mail:bob@example.com").muted_until is not None
+    assert policy.preference_of("mail:bob@example.com").muted_until is not None
     assert structure(page) == []
     assert not is_too_wide(page)
     page.get_by_role("button", name="Remove //depot/main/src/...").click()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reviews.intake import ReviewRequest, request_review
+from reviews.intake.review_requests import ReviewRequest, request_review
 from reviews.models import ReviewJob
 from tests.fakes.llm import FakeLlm
 from tests.fakes.webhook import WebhookReceiver

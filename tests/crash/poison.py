@@ -10,9 +10,9 @@ import asyncio
 import os
 import signal
 
-from reviews.driver import in_thread
 from reviews.models import StageRun
 from reviews.pipeline import StageClaim
+from reviews.pipeline.async_executor import in_thread
 
 POISON = "poison"
 NEIGHBOURS = 199

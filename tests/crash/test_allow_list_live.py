@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from criticizer import embedded
+from criticizer.db import embedded
 from criticizer.models import SecurityEvent
-from reviews.intake import ReviewRequest, request_review
+from reviews.intake.review_requests import ReviewRequest, request_review
 from reviews.models import AllowListEntry, Artifact, ReviewJob
 from tests.stack import eventually, git_repository, running
 

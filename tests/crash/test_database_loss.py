@@ -15,7 +15,7 @@ import httpx
 import pytest
 from django.db import connection
 
-from criticizer.embedded import EmbeddedServer
+from criticizer.db.embedded import EmbeddedServer
 from criticizer.models import OutboxMessage
 from deadletters.models import DeadLetter
 from reviews.models import Attempt, ReviewJob, StageRun

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reviews.intake import ReviewRequest, request_review
+from reviews.intake.review_requests import ReviewRequest, request_review
 from reviews.models import Attempt, CoverageRow, ReviewJob, StageRun
 from tests.crash.conftest import LEASE, SCALE
 from tests.fakes.llm import FakeLlm, Recorded, Reply

@@ -8,7 +8,7 @@ import pytest
 
 from criticizer.models import OutboxMessage
 from deadletters.models import DeadLetter
-from reviews.intake import ReviewRequest, request_review
+from reviews.intake.review_requests import ReviewRequest, request_review
 from reviews.models import Attempt, ReviewJob, StageRun
 from tests.crash.conftest import SCALE
 from tests.crash.poison import NEIGHBOURS, POISON

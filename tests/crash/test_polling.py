@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reviews import polling
+from reviews.intake import polling
 from reviews.models import ReviewJob, SourceEvent, SourcePosition
 from tests.crash.conftest import LEASE, SCALE
 from tests.sources.gitrepo import GitRepo

@@ -12,9 +12,9 @@ import pytest
 from django.utils import timezone
 from structlog.testing import capture_logs
 
-from criticizer import sql
-from criticizer.health import workers_alive
+from criticizer.db import prepared
 from criticizer.models import WorkerCluster
+from criticizer.observability.health import workers_alive
 from tests.stack import eventually, running
 
 pytestmark = pytest.mark.cluster
@@ -24,7 +24,7 @@ HOURS = 3600.0
 
 def hangs() -> None:
     """Run in the clusters, as the sweep: hold the lock and a connection, and never end."""
-    sql.value("SELECT 1")
+    prepared.value("SELECT 1")
     Path(os.environ["CRASH_POINTS"], str(os.getpid())).touch()
     time.sleep(HOURS)
 
@@ -46,4 +46,4 @@ def test_a_cluster_whose_sweep_hangs_beats_and_stops(tmp_path: Path, transaction
             stack.stop()
         assert "process_killed" not in {entry["event"] for entry in said}
         assert not any(process.is_running() and process.status() != "zombie" for process in family)
-    eventually(lambda: sql.value("SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'"))
+    eventually(lambda: prepared.value("SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'"))

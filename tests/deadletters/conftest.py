@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from criticizer import outbox, sql
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place
-from deadletters.batches import runs as batch_runs
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place
+from deadletters.batches import worker as batch_runs
 from deadletters.models import DeadLetter
-from reviews import executor, intake
+from reviews.intake import review_requests
+from reviews.pipeline import executor
 from tests import factories, scripted
 from tests.pipeline.conftest import _no_session_left, _scripted  # noqa: F401  autouse here too
 
@@ -48,7 +50,9 @@ def fail(work: Work) -> Fail:
 
     def run(changelist: str = "12345", stage: str = "llm", failure: Failure | None = None) -> DeadLetter:
         scripted.SCRIPT[stage].append(failure or denied())
-        made = intake.request_review(intake.ReviewRequest(f"failing-{changelist}", changelist, 1))
+        made = review_requests.request_review(
+            review_requests.ReviewRequest(f"failing-{changelist}", changelist, 1)
+        )
         work()
         letter = DeadLetter.objects.get(job_id=made.job_id)
         factories.stored_change(letter.job)
@@ -63,7 +67,7 @@ def look() -> Look:
     """Take one look at a batch, at any time of its pace."""
 
     def run(batch_id: int) -> float:
-        sql.rows("UPDATE replay_batches SET next_item_at = NULL")
+        prepared.rows("UPDATE replay_batches SET next_item_at = NULL")
         return batch_runs.look(batch_id)
 
     return run

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from criticizer import outbox, sql
-from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
 from deadletters import alerts
 from deadletters.models import OperatorAlert
-from notifications import operators
+from notifications import alerts as operators
 from notifications.providers.base import Message
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +44,7 @@ def _tell(key: str = "escalated:v1:a:2026-03-01") -> bool:
 
 
 def _work() -> None:
-    sql.rows("UPDATE outbox_messages SET available_at = now()")
+    prepared.rows("UPDATE outbox_messages SET available_at = now()")
     for message in outbox.claim("stages", 10):
         operators.run_message(message.id, message.aggregate_id, str(message.lease_token))
 
@@ -59,7 +60,7 @@ def test_an_alert_goes_to_everybody_once_with_its_key(providers: dict[str, Provi
     assert "It failed again" in mail[0].subject
     assert mail[0].token != hook[0].token
     assert OperatorAlert.objects.get().sent_at is not None
-    assert not sql.value("SELECT count(*) FROM outbox_messages")
+    assert not prepared.value("SELECT count(*) FROM outbox_messages")
 
 
 def test_who_could_not_be_told_is_told_later_under_the_same_key(providers: dict[str, Provider]) -> None:
@@ -75,7 +76,7 @@ def test_who_could_not_be_told_is_told_later_under_the_same_key(providers: dict[
 def test_whoever_lost_the_message_sends_no_more_of_it(providers: dict[str, Provider]) -> None:
     def taken(message: Message) -> str:
         """Answer late: meanwhile the lease ran out and another worker has the message."""
-        sql.rows("UPDATE outbox_messages SET lease_token = gen_random_uuid()")
+        prepared.rows("UPDATE outbox_messages SET lease_token = gen_random_uuid()")
         providers["mail"].sent.append(message)
         return "id"
 
@@ -84,8 +85,8 @@ def test_whoever_lost_the_message_sends_no_more_of_it(providers: dict[str, Provi
     _work()
     assert (len(providers["mail"].sent), len(providers["webhook"].sent)) == (1, 0)
     assert OperatorAlert.objects.get().sent_to == ["mail:ops@example.com"]
-    assert sql.value("SELECT count(*) FROM outbox_messages WHERE lease_token IS NOT NULL") == 1
-    sql.rows("UPDATE outbox_messages SET lease_token = NULL, started_at = NULL")
+    assert prepared.value("SELECT count(*) FROM outbox_messages WHERE lease_token IS NOT NULL") == 1
+    prepared.rows("UPDATE outbox_messages SET lease_token = NULL, started_at = NULL")
     _work()
     assert (len(providers["mail"].sent), len(providers["webhook"].sent)) == (1, 1)
 
@@ -103,7 +104,7 @@ def test_a_refusal_is_written_down_and_ends_it(providers: dict[str, Provider]) -
 
 def test_a_lost_message_is_found_again(providers: dict[str, Provider]) -> None:
     _tell()
-    sql.rows("DELETE FROM outbox_messages")
+    prepared.rows("DELETE FROM outbox_messages")
     operators.ensure()
     _work()
     assert len(providers["mail"].sent) == 1
@@ -113,4 +114,4 @@ def test_without_recipients_the_row_alone_is_kept(settings: Any) -> None:
     settings.OPERATOR_ALERTS = []
     assert _tell()
     assert OperatorAlert.objects.count() == 1
-    assert not sql.value("SELECT count(*) FROM outbox_messages")
+    assert not prepared.value("SELECT count(*) FROM outbox_messages")

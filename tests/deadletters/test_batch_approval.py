@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from criticizer import sql
-from criticizer.circuit import create
+from criticizer.db import prepared
+from criticizer.resilience.circuit_breaker import create
 from deadletters import batches, workflow
-from deadletters.batches import verdicts
+from deadletters.batches import preflight
 from deadletters.models import DeadLetter, OperatorAlert, ReplayItem
 from deadletters.states import BatchStatus
 from tests.deadletters.conftest import Fail, Work
@@ -99,7 +99,7 @@ def test_a_batch_that_starts_at_once_tells_nobody(fail: Fail) -> None:
 def test_a_setting_that_matters_takes_the_verdicts_away(
     fail: Fail, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verdicts, "_FORGOTTEN_AT_ONCE", 2)
+    monkeypatch.setattr(preflight, "_FORGOTTEN_AT_ONCE", 2)
     batch = _drafted([fail(str(number)) for number in range(5)])
     batches.dry_run(batch.pk)
     batches.configure(batch.pk, actor="ann", evidence_note="OPS-2", rate_per_minute=7)
@@ -117,14 +117,14 @@ def test_a_dry_run_that_new_settings_overtake_is_made_again(
     letter = fail()
     letter.job.artifacts.all().delete()
     batch = _drafted([letter])
-    whole = verdicts._verdict
+    whole = preflight._verdict
 
     def overtaken(*given: Any) -> Any:
-        monkeypatch.setattr(verdicts, "_verdict", whole)
+        monkeypatch.setattr(preflight, "_verdict", whole)
         assert batches.configure(batch.pk, actor="bob", is_restart=True).ok
         return whole(*given)
 
-    monkeypatch.setattr(verdicts, "_verdict", overtaken)
+    monkeypatch.setattr(preflight, "_verdict", overtaken)
     assert batches.dry_run(batch.pk)["verdicts"] == {"eligible": 1}  # from the failed stage: expired
     batch.refresh_from_db()
     assert batch.report["verdicts"] == {"eligible": 1}
@@ -168,7 +168,7 @@ def test_a_letter_that_was_overruled_by_hand_asks_for_a_second_person(fail: Fail
     assert not batches.needs_approval(batch)
     _overruled(letter, "the vendor answers real calls")
     _overruled(other, "the vendor answers real calls")
-    sql.rows(
+    prepared.rows(
         "UPDATE dead_letters SET validated_at = now() - interval '61 minutes' WHERE id = %(id)s",
         {"id": other.pk},
     )
@@ -254,7 +254,7 @@ def test_a_validation_of_an_hour_ago_is_made_anew(fail: Fail, look: Look) -> Non
     workflow.triage(letter.pk, actor="bob", category="data", note="OPS-1")
     workflow.remediate(letter.pk, actor="bob", evidence_note="OPS-1")
     assert workflow.validate_many([letter.pk], actor="bob").done == 1
-    sql.rows("UPDATE dead_letters SET validated_at = now() - interval '61 minutes'")
+    prepared.rows("UPDATE dead_letters SET validated_at = now() - interval '61 minutes'")
     batch = _drafted([letter])
     batches.submit(batch.pk, actor="ann")
     look(batch.pk)
@@ -282,7 +282,7 @@ def test_no_override_makes_a_batch_go_on_against_an_open_circuit(
     settings.LLM_PROVIDER, settings.CIRCUIT_PROBES = "openai", {}
     letter = fail()
     create("llm:openai")
-    sql.rows("UPDATE circuits SET state = 'open', retry_at = now()")
+    prepared.rows("UPDATE circuits SET state = 'open', retry_at = now()")
     if by_hand:
         _overruled(letter, "the vendor answers real calls")
     batch = _drafted([letter], override_reason="" if by_hand else "OPS-1: it is over")
@@ -294,7 +294,7 @@ def test_no_override_makes_a_batch_go_on_against_an_open_circuit(
     assert (batch.status, batch.status_reason) == ("stopped", "the circuit of llm:openai is open")
     assert _outcomes(batch) == ["pending"]
     assert not letter.events.filter(action__in=("queued", "unqueued")).exists()
-    sql.rows("DELETE FROM circuits")
+    prepared.rows("DELETE FROM circuits")
     batches.resume(batch.pk, actor="ann")
     assert _run(batch, look, work).status == BatchStatus.FINISHED
     assert _outcomes(batch) == ["succeeded"]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from deadletters import batches
-from deadletters.batches import walking
+from deadletters.batches import prepare
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
-from deadletters.results import Check, Failed
 from deadletters.states import BatchStatus, ItemStatus, LetterStatus
-from reviews.recovery import JobRecovery
+from deadletters.types import Check, Failed
+from reviews.replay.adapter import JobRecovery
 from tests.deadletters.conftest import Fail, Look, Work
 
 pytestmark = pytest.mark.django_db
@@ -58,13 +58,13 @@ def test_a_batch_that_is_cancelled_while_servers_are_asked_takes_no_letter_a_ste
     letter = fail()
     batch = drafted(letter)
     batches.submit(batch.pk, actor="ann")
-    ask = walking._does_not_answer
+    ask = prepare._does_not_answer
 
     def slow(*args: Any) -> str:
         assert batches.cancel(batch.pk, actor="ann", reason="the evidence is of something else").ok
         return ask(*args)
 
-    monkeypatch.setattr(walking, "_does_not_answer", slow)
+    monkeypatch.setattr(prepare, "_does_not_answer", slow)
     look(batch.pk)
     letter.refresh_from_db()
     assert (letter.status, letter.evidence_note) == (LetterStatus.NEW, "")
@@ -77,14 +77,14 @@ def test_an_item_that_another_look_has_dealt_with_queues_no_letter(
     letter = fail()
     batch = drafted(letter)
     batches.submit(batch.pk, actor="ann")
-    walk: Callable[..., dict[int, str]] = walking._walk
+    walk: Callable[..., dict[int, str]] = prepare._walk
 
     def stalled(*args: Any) -> dict[int, str]:
         skipped = walk(*args)
         batch.items.update(status=ItemStatus.SKIPPED, detail="the other look: a delivery is uncertain")
         return skipped
 
-    monkeypatch.setattr(walking, "_walk", stalled)
+    monkeypatch.setattr(prepare, "_walk", stalled)
     look(batch.pk)
     letter.refresh_from_db()
     assert letter.status == LetterStatus.VALIDATED  # anybody can take it on from here

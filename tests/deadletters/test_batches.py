@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from criticizer import sql
-from criticizer.circuit import create
-from criticizer.failures import ErrorClass, PermanentFailure, Place
+from criticizer.db import prepared
+from criticizer.resilience.circuit_breaker import create
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
 from deadletters import batches, workflow
-from deadletters.batches import runs as batch_runs
-from deadletters.batches import settling
+from deadletters.batches import collect
+from deadletters.batches import worker as batch_runs
 from deadletters.models import DeadLetter, OperatorAlert, ReplayBatch, ReplayItem
-from deadletters.results import Check
 from deadletters.states import BatchStatus, ItemStatus, LetterStatus
+from deadletters.types import Check
 from reviews.models import ReviewJob
-from reviews.recovery import JobRecovery
+from reviews.replay.adapter import JobRecovery
 from reviews.states import JobStatus
 from tests import factories, scripted
 from tests.deadletters.conftest import Fail, Look, Work, denied
@@ -86,7 +86,7 @@ def test_the_dry_run_says_of_each_letter_what_stands_in_its_way(fail: Fail, sett
     }
     settings.LLM_PROVIDER = "openai"
     create("llm:openai")
-    sql.rows("UPDATE circuits SET state = 'open', retry_at = now()")
+    prepared.rows("UPDATE circuits SET state = 'open', retry_at = now()")
     assert batches.dry_run(batch.pk)["verdicts"]["circuit_open"] == 1
 
 
@@ -180,7 +180,7 @@ def test_the_same_failure_coming_back_while_paused_stops_the_batch(
 def test_a_look_that_ends_between_two_commits_has_stopped_the_batch(
     fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
 ) -> None:
-    monkeypatch.setattr(settling, "SETTLED_AT_ONCE", 1)
+    monkeypatch.setattr(collect, "SETTLED_AT_ONCE", 1)
     batch = _drafted([fail(str(number)) for number in range(5)], canary_size=2)
     batches.submit(batch.pk, actor="ann")
     look(batch.pk)
@@ -209,15 +209,15 @@ def test_a_late_look_does_not_stop_what_was_resumed_meanwhile(
     look(batch.pk)
     scripted.SCRIPT["llm"].append(denied())
     work()
-    whole = settling._outcome
+    whole = collect._outcome
 
     def overtaken(item: ReplayItem, end: Any) -> Any:
-        monkeypatch.setattr(settling, "_outcome", whole)
+        monkeypatch.setattr(collect, "_outcome", whole)
         look(batch.pk)  # another worker's, which stops the batch
         assert batches.resume(batch.pk, actor="bob", reason="mended now").ok
         return whole(item, end)
 
-    monkeypatch.setattr(settling, "_outcome", overtaken)
+    monkeypatch.setattr(collect, "_outcome", overtaken)
     look(batch.pk)
     batch.refresh_from_db()
     assert batch.status == "running"
@@ -324,7 +324,7 @@ def test_an_open_circuit_stops_the_batch_and_lets_its_letters_go(
     batches.submit(batch.pk, actor="ann")
     look(batch.pk)
     create("llm:openai")
-    sql.rows("UPDATE circuits SET state = 'open', retry_at = now()")
+    prepared.rows("UPDATE circuits SET state = 'open', retry_at = now()")
     look(batch.pk)
     batch.refresh_from_db()
     assert (batch.status, batch.status_reason) == ("stopped", "the circuit of llm:openai is open")
@@ -334,7 +334,7 @@ def test_an_open_circuit_stops_the_batch_and_lets_its_letters_go(
     work()
     look(batch.pk)  # a stopped batch still writes down what came of jobs at work
     assert _outcomes(batch)[0] == "succeeded"
-    sql.rows("DELETE FROM circuits")
+    prepared.rows("DELETE FROM circuits")
     batches.resume(batch.pk, actor="ann")
     assert _run(batch, look, work).status == BatchStatus.FINISHED
 
@@ -393,7 +393,7 @@ def test_two_looks_at_once_replay_nothing_twice(fail: Fail, look: Look, work: Wo
     assert not again.ok
     look(batch.pk)
     _run(batch, look, work)
-    replays = sql.value("SELECT max(n) FROM (SELECT count(*) AS n FROM dead_letter_events"
+    replays = prepared.value("SELECT max(n) FROM (SELECT count(*) AS n FROM dead_letter_events"
                         " WHERE action = 'replayed' GROUP BY letter_id) c")  # fmt: skip
     assert replays == 1
 
@@ -466,25 +466,25 @@ def test_a_draft_needs_a_reason_letters_and_sane_settings(fail: Fail) -> None:
 
 
 def test_the_message_of_a_batch_is_found_again_and_goes_with_its_end(fail: Fail, work: Work) -> None:
-    from criticizer import outbox
+    from criticizer.queue import outbox
 
     batch = _drafted([fail()])
     batches.submit(batch.pk, actor="ann")
-    sql.rows("DELETE FROM outbox_messages WHERE message_type = 'replay_batch'")
+    prepared.rows("DELETE FROM outbox_messages WHERE message_type = 'replay_batch'")
     batch_runs.ensure()
     for _ in range(6):
-        sql.rows("UPDATE outbox_messages SET available_at = now()")
-        sql.rows("UPDATE replay_batches SET next_item_at = NULL")
+        prepared.rows("UPDATE outbox_messages SET available_at = now()")
+        prepared.rows("UPDATE replay_batches SET next_item_at = NULL")
         for message in outbox.claim("stages", 10):
             if message.message_type == "replay_batch":
                 batch_runs.run_message(message.id, message.aggregate_id, str(message.lease_token))
             else:
-                from reviews import executor
+                from reviews.pipeline import executor
 
                 executor.run_stage(message.id, message.aggregate_id, message.lease_token)
     batch.refresh_from_db()
     assert batch.status == BatchStatus.FINISHED
-    assert not sql.value("SELECT count(*) FROM outbox_messages")
+    assert not prepared.value("SELECT count(*) FROM outbox_messages")
 
 
 def test_a_look_without_its_lease_does_nothing(fail: Fail) -> None:

@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from criticizer import forcing, sql
-from criticizer.circuit import create
+from criticizer.db import prepared
 from criticizer.models import Circuit
-from criticizer.states import CircuitState
+from criticizer.resilience import overrides
+from criticizer.resilience.circuit_breaker import create
+from criticizer.resilience.states import CircuitState
 from deadletters import batches, workflow
 from deadletters.models import DeadLetter
-from deadletters.results import Check, Failed, recovery
+from deadletters.types import Check, Failed, recovery
 from notifications.recipients import without_provider
 from reviews import config
-from reviews.failed_dependencies import dependencies_of, why_not_configured
 from reviews.models import Artifact, ReviewJob
-from reviews.recovery import _reviewed
+from reviews.pipeline.dependencies import dependencies_of, why_not_configured
+from reviews.replay.adapter import _reviewed
 from tests import factories
 from tests.deadletters.test_workflow import Fail, denied
 from tests.fakes.llm import FakeLlm
@@ -35,17 +36,17 @@ def letter(fail: Fail, settings: Any) -> DeadLetter:
     workflow.triage(made.pk, actor="ann", category="transient")
     workflow.remediate(made.pk, actor="ann", evidence_note="OPS-1")
     settings.LLM_PROVIDER, settings.LLM_MODEL, settings.LLM_API_KEYS = "openai", "m", []
-    settings.CIRCUIT_PROBES = {"llm": "reviews.probes.model"}
+    settings.CIRCUIT_PROBES = {"llm": "reviews.health_checks.model"}
     create(LLM)
     return made
 
 
 def stand(state: CircuitState) -> None:
     if state == CircuitState.FORCED_OPEN:
-        forcing.force(LLM, state, actor="ann", reason="INC-7", seconds=60)
+        overrides.force(LLM, state, actor="ann", reason="INC-7", seconds=60)
         return
     Circuit.objects.update(state="open")
-    sql.rows("UPDATE circuits SET retry_at = now() + interval '20 seconds'")
+    prepared.rows("UPDATE circuits SET retry_at = now() + interval '20 seconds'")
     if state == CircuitState.HALF_OPEN:
         Circuit.objects.update(state=state)
 
@@ -148,7 +149,7 @@ def test_a_restart_needs_the_source_the_model_and_the_channels(letter: DeadLette
 def test_the_dry_run_of_a_restart_looks_at_the_source(
     letter: DeadLetter, p4: str, restart: bool, verdict: str
 ) -> None:
-    forcing.force(p4, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    overrides.force(p4, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
     batch = batches.draft(
         filter={}, ids=[letter.pk], actor="ann", reason="OPS-1", evidence_note="OPS-1", is_restart=restart
     )
@@ -170,7 +171,7 @@ def test_a_restart_of_what_is_gone_passes_on_the_word_of_its_source(letter: Dead
     )
     assert (refused.ok, refused.is_hard) == (False, True)
     assert refused.message == "the change artifact has expired; restart from the first stage instead"
-    forcing.force(p4, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    overrides.force(p4, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
     stopped = artifact(True)
     assert (stopped.ok, stopped.is_hard) == (False, False)
     assert stopped.message.endswith(f"cannot be fetched again now: the circuit of {p4} is forced open")

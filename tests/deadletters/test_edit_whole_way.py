@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from aiosmtpd.smtp import Envelope, Session
 
-from deadletters import edits, workflow
+from deadletters import workflow
+from deadletters.edits import edit_requests
 from deadletters.models import DeadLetter, LetterEdit
 from notifications.models import Delivery, DeliveryAttempt
-from reviews import intake
+from reviews.intake import review_requests
 from reviews.models import ReviewJob
 from tests import factories, scripted
 from tests.deadletters.conftest import Work
@@ -48,7 +49,7 @@ def mail(settings: Any) -> Iterator[Mailboxes]:
 
 
 def test_a_refused_address_is_edited_and_its_review_told_once(mail: Mailboxes, work: Work) -> None:
-    intake.request_review(intake.ReviewRequest("k", "12345", recipients=(ANN, TYPO)))
+    review_requests.request_review(review_requests.ReviewRequest("k", "12345", recipients=(ANN, TYPO)))
     work()
     first = DeadLetter.objects.get()
     factories.CoverageRowFactory(job=first.job)
@@ -59,8 +60,8 @@ def test_a_refused_address_is_edited_and_its_review_told_once(mail: Mailboxes, w
 
     # ann asks, carol approves
     values = {"recipients": [ANN, BOB]}
-    assert edits.request(first.pk, actor="ann", values=values, reason="OPS-7: a typo").ok
-    approved = edits.approve(LetterEdit.objects.get().pk, actor="carol", reason="bob leads the team")
+    assert edit_requests.request(first.pk, actor="ann", values=values, reason="OPS-7: a typo").ok
+    approved = edit_requests.approve(LetterEdit.objects.get().pk, actor="carol", reason="bob leads the team")
     assert approved.ok, approved
     second = first.generations.get()
 
@@ -96,12 +97,12 @@ def test_a_refused_address_is_edited_and_its_review_told_once(mail: Mailboxes, w
 def test_an_address_that_is_refused_as_well_brings_the_new_generation_back(
     mail: Mailboxes, work: Work
 ) -> None:
-    intake.request_review(intake.ReviewRequest("k", "12345", recipients=(ANN, TYPO)))
+    review_requests.request_review(review_requests.ReviewRequest("k", "12345", recipients=(ANN, TYPO)))
     work()
     first = DeadLetter.objects.get()
     values = {"recipients": [ANN, "mail:obb@example.com"]}
-    assert edits.request(first.pk, actor="ann", values=values, reason="OPS-7: a typo").ok
-    assert edits.approve(LetterEdit.objects.get().pk, actor="carol", reason="looks right").ok
+    assert edit_requests.request(first.pk, actor="ann", values=values, reason="OPS-7: a typo").ok
+    assert edit_requests.approve(LetterEdit.objects.get().pk, actor="carol", reason="looks right").ok
     second = first.generations.get()
     assert workflow.validate(second.pk, actor="ann").ok
     assert workflow.replay(second.pk, actor="ann", reason="OPS-7").ok
@@ -109,9 +110,9 @@ def test_an_address_that_is_refused_as_well_brings_the_new_generation_back(
     second.refresh_from_db()
     assert (second.status, second.is_escalated, second.failed_replay_count) == ("new", True, 1)
     assert DeadLetter.objects.count() == 2
-    assert edits.request(second.pk, actor="ann", values={"recipients": [ANN, BOB]}, reason="OPS-7").ok
+    assert edit_requests.request(second.pk, actor="ann", values={"recipients": [ANN, BOB]}, reason="OPS-7").ok
     waiting = LetterEdit.objects.get(status="requested")
-    assert edits.approve(waiting.pk, actor="carol", reason="asked bob himself").ok
+    assert edit_requests.approve(waiting.pk, actor="carol", reason="asked bob himself").ok
     third = second.generations.get()
     assert workflow.validate(third.pk, actor="ann").ok
     assert workflow.replay(third.pk, actor="ann", reason="OPS-7").ok

@@ -11,16 +11,18 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.utils import timezone
 
-from deadletters import batches, edits, groups, letter_archive, retention, workflow
-from deadletters.failing import open_letter
+from deadletters import batches, groups, workflow
+from deadletters.edits import edit_requests
+from deadletters.ingest import open_letter
 from deadletters.models import DeadLetter, DeadLetterGroupDay, LetterArchive, LetterEdit, OperatorAlert
-from deadletters.results import FieldKind, LetterDraft, WrongData
+from deadletters.retention import letter_archive, policy
 from deadletters.states import BEFORE_REPLAY, BatchStatus, EditStatus, LetterStatus
-from notifications import sending
+from deadletters.types import FieldKind, LetterDraft, WrongData
+from notifications.delivery import send
 from notifications.models import Delivery, Digest
 from notifications.states import DeliveryStatus
-from reviews import audience
 from reviews.models import JobEvent, RecipientOrigin, RecipientsAre, ReviewJob
+from reviews.recipients import visibility
 from reviews.reports import report_of
 from tests import factories
 from tests.kernel.test_start import start
@@ -56,7 +58,7 @@ def letter() -> DeadLetter:
 
 def ask(letter: DeadLetter, recipients: list[str] | None = None, actor: str = "ann") -> Any:
     values = {"recipients": recipients if recipients is not None else [ANN, CAROL]}
-    return edits.request(letter.pk, actor=actor, values=values, reason="OPS-1: bob has left")
+    return edit_requests.request(letter.pk, actor=actor, values=values, reason="OPS-1: bob has left")
 
 
 def asked(letter: DeadLetter, recipients: list[str] | None = None) -> LetterEdit:
@@ -78,7 +80,7 @@ def status_of(row: Any) -> str:
 
 
 def test_what_identifies_the_job_is_shown_locked_and_why(letter: DeadLetter) -> None:
-    kinds = {field.name: field.kind for field in edits.fields(letter)}
+    kinds = {field.name: field.kind for field in edit_requests.fields(letter)}
     assert kinds == {
         "changelist_id": FieldKind.LOCKED,
         "review_version": FieldKind.LOCKED,
@@ -86,7 +88,7 @@ def test_what_identifies_the_job_is_shown_locked_and_why(letter: DeadLetter) -> 
         "deadline_at": FieldKind.LOCKED,
         "recipients": FieldKind.SENSITIVE,
     }
-    assert all(field.help for field in edits.fields(letter))
+    assert all(field.help for field in edit_requests.fields(letter))
 
 
 def test_an_edit_that_is_asked_for_changes_nothing_and_tells_the_approvers(letter: DeadLetter) -> None:
@@ -105,11 +107,13 @@ def test_an_edit_that_is_asked_for_changes_nothing_and_tells_the_approvers(lette
 def test_switched_off_nothing_can_be_asked_for_or_approved(letter: DeadLetter, settings: Any) -> None:
     edit = asked(letter)
     settings.DEADLETTER_EDIT = False
-    for refused in (ask(make_letter()), edits.approve(edit.pk, actor="bob", reason="checked")):
+    for refused in (ask(make_letter()), edit_requests.approve(edit.pk, actor="bob", reason="checked")):
         assert not refused.ok
         assert "DEADLETTER_EDIT=true" in refused.message
     assert status_of(letter) == "new"
-    assert edits.refuse(edit.pk, actor="bob", reason="it is off").ok  # what waits can still be refused
+    assert edit_requests.refuse(
+        edit.pk, actor="bob", reason="it is off"
+    ).ok  # what waits can still be refused
 
 
 def test_the_switch_is_checked_at_the_start(tmp_path: Path) -> None:
@@ -140,7 +144,7 @@ def test_a_letter_in_the_hands_of_a_batch_is_not_edited(letter: DeadLetter, stat
 
 def test_a_draft_does_not_hold_its_letters(letter: DeadLetter) -> None:
     batch = batches.draft(filter={}, ids=[letter.pk], actor="ann", reason="OPS-1")
-    assert edits.approve(asked(letter).pk, actor="bob", reason="checked").ok
+    assert edit_requests.approve(asked(letter).pk, actor="bob", reason="checked").ok
     assert batches.dry_run(batch.pk)["verdicts"] == {"closed": 1}
     assert batches.progress(batch.pk).newer == 0  # the next generation is no new failure
 
@@ -169,7 +173,7 @@ def test_what_the_job_cannot_have_is_refused_with_what_to_write(
     letter: DeadLetter, values: dict[str, list[str]], message: str
 ) -> None:
     with pytest.raises(WrongData) as wrong:
-        edits.request(letter.pk, actor="ann", values=values, reason="OPS-1")
+        edit_requests.request(letter.pk, actor="ann", values=values, reason="OPS-1")
     assert message in str(wrong.value)
     assert wrong.value.field == next(iter(values))
     assert not LetterEdit.objects.exists()
@@ -177,10 +181,10 @@ def test_what_the_job_cannot_have_is_refused_with_what_to_write(
 
 def test_an_edit_needs_a_reason_a_change_and_the_letter_as_it_was_looked_at(letter: DeadLetter) -> None:
     values = {"recipients": [ANN, CAROL]}
-    assert not edits.request(letter.pk, actor="ann", values=values, reason=" x ").ok
+    assert not edit_requests.request(letter.pk, actor="ann", values=values, reason=" x ").ok
     assert ask(letter, [ANN, "BOB@example.com".lower()]).message == "nothing was changed"
     workflow.triage(letter.pk, actor="bob", category="data")
-    late = edits.request(
+    late = edit_requests.request(
         letter.pk, actor="ann", values=values, reason="OPS-1", row_version=letter.row_version
     )
     assert "changed meanwhile by bob" in late.message
@@ -227,7 +231,7 @@ def test_recipients_that_are_not_found_yet_are_locked() -> None:
 
 def test_who_asked_for_an_edit_cannot_approve_it_and_the_database_agrees(letter: DeadLetter) -> None:
     edit = asked(letter)
-    refused = edits.approve(edit.pk, actor="ann", reason="quick")
+    refused = edit_requests.approve(edit.pk, actor="ann", reason="quick")
     assert (refused.ok, refused.message) == (False, "who asked for an edit cannot approve it")
     assert status_of(edit) == "requested"
     for name in ("ann", ""):
@@ -250,13 +254,13 @@ def test_what_was_asked_for_cannot_be_changed_before_its_approval(letter: DeadLe
 
 def test_who_asked_withdraws_and_somebody_else_refuses(letter: DeadLetter) -> None:
     edit = asked(letter)
-    assert not edits.refuse(edit.pk, actor="ann", reason="changed my mind").ok
-    assert not edits.withdraw(edit.pk, actor="bob", reason="not mine").ok
-    assert not edits.refuse(edit.pk, actor="bob", reason=" ").ok
-    assert edits.withdraw(edit.pk, actor="ann", reason="changed my mind").ok
+    assert not edit_requests.refuse(edit.pk, actor="ann", reason="changed my mind").ok
+    assert not edit_requests.withdraw(edit.pk, actor="bob", reason="not mine").ok
+    assert not edit_requests.refuse(edit.pk, actor="bob", reason=" ").ok
+    assert edit_requests.withdraw(edit.pk, actor="ann", reason="changed my mind").ok
     second = asked(letter)
-    assert edits.refuse(second.pk, actor="bob", reason="carol may not read this").ok
-    late = edits.approve(second.pk, actor="carol", reason="late")
+    assert edit_requests.refuse(second.pk, actor="bob", reason="carol may not read this").ok
+    late = edit_requests.approve(second.pk, actor="carol", reason="late")
     assert late.message.startswith("already refused by bob at ")
     assert [status_of(edit), status_of(second), status_of(letter)] == ["withdrawn", "refused", "new"]
     assert actions(letter) == ["edit_requested", "edit_withdrawn", "edit_requested", "edit_refused"]
@@ -268,15 +272,15 @@ def test_a_letter_whose_edit_came_to_nothing_does_not_go_unannounced(ended_by: s
     letter = make_letter(first_failure_at=long_ago, last_failure_at=long_ago)
     edit = asked(letter)
     if ended_by == "ann":
-        assert edits.withdraw(edit.pk, actor="ann", reason="changed my mind").ok
+        assert edit_requests.withdraw(edit.pk, actor="ann", reason="changed my mind").ok
     elif ended_by == "bob":
-        assert edits.refuse(edit.pk, actor="bob", reason="carol may not read this").ok
+        assert edit_requests.refuse(edit.pk, actor="bob", reason="carol may not read this").ok
     else:
         ReviewJob.objects.update(recipients=[ANN])
-        assert not edits.approve(edit.pk, actor="bob", reason="checked").ok
+        assert not edit_requests.approve(edit.pk, actor="bob", reason="checked").ok
     edit.refresh_from_db()
     assert edit.decided_by == ended_by
-    assert retention.enforce(timezone.now()) == 0
+    assert policy.enforce(timezone.now()) == 0
     letter.refresh_from_db()
     assert letter.expires_at is not None
     assert letter.expires_at > timezone.now() + timedelta(days=6)
@@ -289,7 +293,7 @@ def test_an_approved_letter_lives_on_as_its_next_generation(letter: DeadLetter) 
     group = letter.group
     groups_before = (group.total_count, DeadLetterGroupDay.objects.count())
     edit = asked(letter)
-    done = edits.approve(edit.pk, actor="bob", reason="carol leads that team")
+    done = edit_requests.approve(edit.pk, actor="bob", reason="carol leads that team")
     assert done.ok
     letter.refresh_from_db()
     new = letter.generations.get()
@@ -319,7 +323,7 @@ def test_the_job_has_its_new_recipients_and_its_history_says_who_decided(letter:
         recipients_are=RecipientsAre.FOUND,
         recipient_origins={ANN: RecipientOrigin.OWN, BOB: RecipientOrigin.PERFORCE},
     )
-    edits.approve(asked(letter).pk, actor="bob", reason="checked")
+    edit_requests.approve(asked(letter).pk, actor="bob", reason="checked")
     job = ReviewJob.objects.get()
     assert job.recipients == [ANN, CAROL]
     assert job.recipient_origins == {ANN: "own", BOB: "perforce"}
@@ -339,21 +343,21 @@ def test_who_is_removed_and_added_again_is_no_better_known_than_before(settings:
     ReviewJob.objects.update(
         recipients_are=RecipientsAre.FOUND, recipient_origins={BOB: RecipientOrigin.PERFORCE}
     )
-    assert edits.approve(asked(letter, [ANN, CAROL]).pk, actor="bob", reason="checked").ok
+    assert edit_requests.approve(asked(letter, [ANN, CAROL]).pk, actor="bob", reason="checked").ok
     again = asked(letter.generations.get(), [ANN, BOB, CAROL])
-    assert edits.approve(again.pk, actor="bob", reason="checked").ok
+    assert edit_requests.approve(again.pk, actor="bob", reason="checked").ok
     job = ReviewJob.objects.get()
     factories.FindingRowFactory(job=job, file="//depot/main/a.c")
     factories.CoverageRowFactory(job=job, file="//depot/main/a.c")
-    shown = audience.reports_for(report_of(job), job.recipients, job.recipient_origins)
+    shown = visibility.reports_for(report_of(job), job.recipients, job.recipient_origins)
     assert len(shown[CAROL].findings) == 1  # two operators vouch for her
     assert len(shown[BOB].findings) == 0  # Perforce alone named him
 
 
 def test_nothing_makes_the_delivery_of_a_removed_recipient_due_again(letter: DeadLetter) -> None:
-    edits.approve(asked(letter).pk, actor="bob", reason="checked")
-    sending.reset_failed(letter.job_id)
-    sending.revive_cancelled(letter.job_id)
+    edit_requests.approve(asked(letter).pk, actor="bob", reason="checked")
+    send.reset_failed(letter.job_id)
+    send.revive_cancelled(letter.job_id)
     assert Delivery.objects.get(recipient=BOB).status == DeliveryStatus.SUPERSEDED
     new = letter.generations.get()
     assert ask(new, [ANN, CAROL, BOB]).message == (
@@ -365,15 +369,15 @@ def test_a_removed_recipient_is_not_told_in_a_digest_either(letter: DeadLetter) 
     Delivery.objects.filter(recipient=BOB).update(status=DeliveryStatus.PENDING)
     digest = Digest.objects.create(recipient=BOB, due_at=timezone.now())
     Delivery.objects.filter(recipient=BOB).update(digest=digest)
-    assert edits.approve(asked(letter).pk, actor="bob", reason="checked").ok
+    assert edit_requests.approve(asked(letter).pk, actor="bob", reason="checked").ok
     row = Delivery.objects.get(recipient=BOB)
     assert (row.status, row.digest_id) == ("superseded", None)
 
 
 def test_a_generation_can_be_edited_again_and_each_has_one_successor(letter: DeadLetter) -> None:
-    edits.approve(asked(letter).pk, actor="bob", reason="checked")
+    edit_requests.approve(asked(letter).pk, actor="bob", reason="checked")
     second = letter.generations.get()
-    assert edits.approve(asked(second, [ANN]).pk, actor="bob", reason="checked").ok
+    assert edit_requests.approve(asked(second, [ANN]).pk, actor="bob", reason="checked").ok
     third = second.generations.get()
     assert (third.generation, third.parent_id) == (3, second.pk)
     with pytest.raises(IntegrityError, match="dead_letters_one_successor"), transaction.atomic():
@@ -460,7 +464,7 @@ def test_an_edit_is_refused_when_something_changed_since_it_was_asked_for(
     )
     meanwhile(letter)
     recipients = ReviewJob.objects.get().recipients
-    refused = edits.approve(edit.pk, actor="bob", reason="checked")
+    refused = edit_requests.approve(edit.pk, actor="bob", reason="checked")
     assert not refused.ok
     assert words in refused.message
     edit.refresh_from_db()
@@ -490,10 +494,10 @@ def test_what_nobody_can_approve_any_more_does_not_wait(
         letter=letter, before={}, after={}, reason="OPS-1", requested_by="ann",
         requested_at=timezone.now() - timedelta(hours=1),
     )  # fmt: skip
-    assert edits.refuse_stale() == 0
+    assert edit_requests.refuse_stale() == 0
     meanwhile(letter)
     state = DeadLetter.objects.get().status
-    assert (edits.refuse_stale(), edits.refuse_stale()) == (refused, 0)
+    assert (edit_requests.refuse_stale(), edit_requests.refuse_stale()) == (refused, 0)
     assert DeadLetter.objects.get().status == state
     assert status_of(edit) == ("refused" if refused else "requested")
     assert letter.events.filter(action="edit_refused", actor="criticizer").count() == refused
@@ -504,13 +508,13 @@ def test_what_nobody_can_approve_any_more_does_not_wait(
 def test_steps_that_are_no_replay_do_not_stop_an_edit(letter: DeadLetter) -> None:
     edit = asked(letter)
     _validated(letter)
-    assert edits.approve(edit.pk, actor="bob", reason="checked").ok
+    assert edit_requests.approve(edit.pk, actor="bob", reason="checked").ok
 
 
 def test_an_edit_of_a_letter_that_is_gone_is_refused(letter: DeadLetter) -> None:
     edit = asked(letter)
     remove(letter.pk)
-    refused = edits.approve(edit.pk, actor="bob", reason="checked")
+    refused = edit_requests.approve(edit.pk, actor="bob", reason="checked")
     assert refused.message == "the edit is refused: the letter does not exist any more"
     assert status_of(edit) == "refused"
 
@@ -523,16 +527,16 @@ def test_a_letter_whose_edit_waits_is_kept_and_an_edited_one_goes_by_itself(sett
     old = {"first_failure_at": long_ago, "last_failure_at": long_ago}
     letter, untouched = make_letter(**old), make_letter(**old)
     edit = asked(letter)
-    assert retention.enforce(timezone.now()) == 1
+    assert policy.enforce(timezone.now()) == 1
     assert not DeadLetter.objects.filter(pk=untouched.pk).exists()
     assert not OperatorAlert.objects.filter(kind="expiring").exists()
     settings.DLQ_MAX_SIZE = 1
     make_letter(status=LetterStatus.TRIAGED)
-    assert retention.enforce(timezone.now()) == 0  # over size, and both are worked on
-    assert edits.approve(edit.pk, actor="bob", reason="checked").ok
+    assert policy.enforce(timezone.now()) == 0  # over size, and both are worked on
+    assert edit_requests.approve(edit.pk, actor="bob", reason="checked").ok
     new = letter.generations.get()
     DeadLetter.objects.filter(pk=letter.pk).update(closed_at=long_ago)
-    assert retention.enforce(timezone.now()) == 1
+    assert policy.enforce(timezone.now()) == 1
     new.refresh_from_db()
     assert (new.parent_id, new.status) == (letter.pk, "remediated")  # keeps the number of the one before
     assert LetterEdit.objects.get(pk=edit.pk).letter_id == letter.pk
@@ -542,7 +546,7 @@ def test_a_letter_whose_edit_waits_is_kept_and_an_edited_one_goes_by_itself(sett
 
 
 def test_a_generation_that_fails_again_comes_back_itself_and_escalates(letter: DeadLetter) -> None:
-    edits.approve(asked(letter).pk, actor="bob", reason="checked")
+    edit_requests.approve(asked(letter).pk, actor="bob", reason="checked")
     new = letter.generations.get()
     assert workflow.validate(new.pk, actor="ann", override_reason="known").ok
     assert workflow.replay(new.pk, actor="ann", reason="OPS-1").ok
@@ -566,7 +570,7 @@ def test_a_generation_that_fails_again_comes_back_itself_and_escalates(letter: D
 
 
 def test_a_group_with_an_edited_letter_resolves_when_its_generation_is_closed(letter: DeadLetter) -> None:
-    edits.approve(asked(letter).pk, actor="bob", reason="checked")
+    edit_requests.approve(asked(letter).pk, actor="bob", reason="checked")
     assert not groups.resolve_group(letter.group_id, actor="ann", reason="OPS-1").ok
     workflow.discard(letter.generations.get().pk, actor="ann", reason="OPS-1")
     assert groups.resolve_group(letter.group_id, actor="ann", reason="OPS-1").ok

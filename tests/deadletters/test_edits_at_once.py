@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from deadletters import edits, workflow
+from deadletters import workflow
+from deadletters.edits import edit_requests
 from deadletters.models import DeadLetter, DeadLetterGroup, LetterEdit
 from notifications.models import Delivery
 from reviews.models import ReviewJob
@@ -42,7 +43,7 @@ def at_once(*deeds: Callable[[], Any]) -> list[Any]:
 
 
 def _approved(edit: LetterEdit, by: str = "bob") -> Callable[[], Any]:
-    return lambda: edits.approve(edit.pk, actor=by, reason="checked")
+    return lambda: edit_requests.approve(edit.pk, actor=by, reason="checked")
 
 
 def test_two_approvers_at_once_make_one_generation() -> None:
@@ -69,7 +70,7 @@ def test_an_approval_and_a_withdrawal_at_once_agree_on_one() -> None:
     for _ in range(ROUNDS):
         letter = make_letter()
         edit = asked(letter)
-        withdraw = lambda pk=edit.pk: edits.withdraw(pk, actor="ann", reason="no more")  # noqa: E731
+        withdraw = lambda pk=edit.pk: edit_requests.withdraw(pk, actor="ann", reason="no more")  # noqa: E731
         approved, withdrawn = at_once(_approved(edit), withdraw)
         assert approved.ok != withdrawn.ok
         edit.refresh_from_db()

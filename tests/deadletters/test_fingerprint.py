@@ -9,8 +9,8 @@ import pytest
 from criticizer.redaction import clean_stack
 from deadletters.fingerprint import exception_of, fingerprint, frames_of, normalize
 
-_STACK = """criticizer.failures.PermanentFailure: key expired
-  reviews/executor.py:120 _work
+_STACK = """criticizer.resilience.failures.PermanentFailure: key expired
+  reviews/pipeline/executor.py:120 _work
   reviews/stages/llm.py:41 run
   reviews/reviewers/openai.py:88 ask
   site-packages/httpx/_client.py:9 send

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from criticizer.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
 from deadletters import groups, workflow
 from deadletters.models import DeadLetter, DeadLetterGroup, OperatorAlert
 from deadletters.states import GroupStatus, LetterStatus

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, transaction
 
-from criticizer import sql
+from criticizer.db import prepared
 from deadletters import batches
 from deadletters.models import DeadLetterEvent, DeadLetterPayload, LetterArchive, ReplayBatch, ReplayItem
 from deadletters.states import CLOSED_LETTER, IN_WORK, LetterStatus
@@ -322,7 +322,7 @@ def test_what_a_file_of_the_archive_holds_cannot_be_changed() -> None:
 
 
 def test_every_column_of_a_batch_is_either_kept_or_may_change() -> None:
-    columns = sql.rows("SELECT column_name AS name FROM information_schema.columns"
+    columns = prepared.rows("SELECT column_name AS name FROM information_schema.columns"
                        " WHERE table_schema = 'public' AND table_name = 'replay_batches'")  # fmt: skip
     said = {part.split(" = ")[0].strip() for line in (*_SUBMITTED, *_MAY_CHANGE) for part in line.split(", ")}
     assert {row["name"] for row in columns} - said == {"id", "status", "row_version"}

@@ -15,9 +15,10 @@ from django.core.files.base import ContentFile
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from criticizer import sql
-from deadletters import letter_archive, orphans, retention, workflow
+from criticizer.db import prepared
+from deadletters import workflow
 from deadletters.models import DeadLetter, LetterArchive, OperatorAlert
+from deadletters.retention import letter_archive, orphan_files, policy
 from tests import factories
 from tests.deadletters.test_retention import NOW, _files, _frozen, _letter
 
@@ -39,7 +40,7 @@ def _aged(name: str, days: float = 7.1) -> str:
 
 def _left_over(*letters: DeadLetter, days: float = 7.1) -> str:
     """Write the file of a process that was killed before its commit."""
-    lines = sql.rows(retention._LINES, {"ids": [letter.pk for letter in letters]})
+    lines = prepared.rows(policy._LINES, {"ids": [letter.pk for letter in letters]})
     plain = "".join(f"{row['line']}\n" for row in lines).encode()
     return _aged(letter_archive.write(plain, NOW).name, days)
 
@@ -52,7 +53,7 @@ def _past_the_guards(statement: str) -> None:
 
 
 def _told() -> list[str]:
-    found = OperatorAlert.objects.filter(kind=orphans.KIND).order_by("pk")
+    found = OperatorAlert.objects.filter(kind=orphan_files.KIND).order_by("pk")
     return [alert.text.partition(". Was")[0] for alert in found]
 
 
@@ -60,11 +61,11 @@ def test_what_a_killed_process_left_over_goes_after_a_while() -> None:
     letter, other = _failed(1), _failed()
     old, young = _left_over(letter, other), _left_over(letter, other, days=6.9)
     workflow.triage(letter.pk, actor="ann", category="data")
-    retention.enforce(NOW)  # the other letter is in another file by now
+    policy.enforce(NOW)  # the other letter is in another file by now
     (archive,) = LetterArchive.objects.all()
     _aged(archive.name, 300)
     assert _files() == {old, young, archive.name}
-    assert orphans.remove(NOW) == 1
+    assert orphan_files.remove(NOW) == 1
     assert _files() == {young, archive.name}
     assert _told() == []
     assert [entry["letter"]["id"] for entry in letter_archive.read(archive)] == [other.pk]
@@ -72,17 +73,17 @@ def test_what_a_killed_process_left_over_goes_after_a_while() -> None:
 
 def test_the_maintenance_looks_for_them() -> None:
     _left_over(_failed(1))
-    retention.maintain()
+    policy.maintain()
     assert _files() == set()
 
 
 def test_the_only_copy_of_what_the_database_lost_stays_and_is_told_once() -> None:
     _failed()
-    retention.enforce(NOW)
+    policy.enforce(NOW)
     name = _aged(LetterArchive.objects.get().name)
     _past_the_guards("DELETE FROM letter_archives")
     for _ in range(2):
-        assert orphans.remove(NOW) == 0
+        assert orphan_files.remove(NOW) == 0
     assert _files() == {name}
     assert _told() == [f"{name} holds 1 letters of which this database knows no other copy"]
 
@@ -93,22 +94,22 @@ def test_a_database_of_before_the_archiving_deletes_no_newer_letter() -> None:
     workflow.triage(letter.pk, actor="ann", category="data")
     name = _left_over(letter)
     _past_the_guards("UPDATE dead_letters SET row_version = row_version - 1")
-    assert orphans.remove(NOW) == 0
+    assert orphan_files.remove(NOW) == 0
     assert _files() == {name}
     _past_the_guards("UPDATE dead_letters SET row_version = row_version + 1")
     OperatorAlert.objects.all().delete()
-    assert orphans.remove(NOW) == 1
+    assert orphan_files.remove(NOW) == 1
 
 
 def test_an_older_copy_in_the_list_does_not_stand_for_a_newer_one() -> None:
     letter = _failed()
-    retention.enforce(NOW)
+    policy.enforce(NOW)
     first = LetterArchive.objects.get()
     letter_archive.restore(first, actor="ann", reason="OPS-1")
-    retention.enforce(NOW + timedelta(days=8))
+    policy.enforce(NOW + timedelta(days=8))
     second = _aged(LetterArchive.objects.latest("pk").name)
     _past_the_guards(f"DELETE FROM letter_archives WHERE id <> {first.pk}")
-    assert orphans.remove(NOW) == 0
+    assert orphan_files.remove(NOW) == 0
     assert _files() == {first.name, second}
     assert not DeadLetter.objects.filter(pk=letter.pk).exists()
 
@@ -116,10 +117,10 @@ def test_an_older_copy_in_the_list_does_not_stand_for_a_newer_one() -> None:
 def test_letters_of_another_installation_have_the_same_numbers_and_stay() -> None:
     here, gone = _failed(1), _failed()
     name = _left_over(here, gone)
-    retention.enforce(NOW)
+    policy.enforce(NOW)
     for table in ("dead_letters", "dead_letter_events"):
         _past_the_guards(f"UPDATE {table} SET created_at = created_at + interval '1 second'")
-    assert orphans.remove(NOW) == 0
+    assert orphan_files.remove(NOW) == 0
     assert name in _files()
     assert _told() == [f"{name} holds 2 letters of which this database knows no other copy"]
 
@@ -129,7 +130,7 @@ def test_what_does_not_open_or_holds_no_letters_stays(settings: Any) -> None:
     settings.ARTIFACT_KEYS = [Fernet.generate_key().decode()]
     no_letters = _aged(letter_archive.write(b'{"some": "thing"}\n', NOW).name)
     strange = _aged(letter_archive.storage().save("2026/02/strange", ContentFile(b"x")))
-    assert orphans.remove(NOW) == 0
+    assert orphan_files.remove(NOW) == 0
     assert _files() == {sealed, no_letters, strange}
     assert sorted(_told()) == sorted(
         [
@@ -140,13 +141,13 @@ def test_what_does_not_open_or_holds_no_letters_stays(settings: Any) -> None:
 
 
 def test_a_round_opens_a_few_and_the_next_ones_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orphans, "OPENED_A_ROUND", 2)
+    monkeypatch.setattr(orphan_files, "OPENED_A_ROUND", 2)
     for number in range(3):
         _aged(letter_archive.storage().save(f"2026/01/strange-{number}", ContentFile(b"x")))
     _left_over(_failed(1))
-    removed = orphans.remove(NOW)
+    removed = orphan_files.remove(NOW)
     assert len(_told()) + removed == 2
-    assert (removed + orphans.remove(NOW), len(_told())) == (1, 3)
+    assert (removed + orphan_files.remove(NOW), len(_told())) == (1, 3)
 
 
 # -- reading one by hand ------------------------------------------------------------------------

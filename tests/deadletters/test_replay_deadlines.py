@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from criticizer import forcing, sql
-from criticizer.circuit import create
-from criticizer.states import CircuitState
+from criticizer.db import prepared
+from criticizer.resilience import overrides
+from criticizer.resilience.circuit_breaker import create
+from criticizer.resilience.states import CircuitState
 from deadletters import batches, workflow
 from deadletters.models import DeadLetter, OperatorAlert
 from deadletters.states import LetterStatus
@@ -35,9 +36,9 @@ def stage(letter: DeadLetter, name: str = "llm") -> StageRun:
 
 def circuit_is(state: CircuitState) -> None:
     if state == CircuitState.FORCED_OPEN:
-        forcing.force(LLM, state, actor="bob", reason="INC-7", seconds=60)
+        overrides.force(LLM, state, actor="bob", reason="INC-7", seconds=60)
         return
-    sql.rows(
+    prepared.rows(
         "UPDATE circuits SET state = %(state)s, retry_at = now() + interval '20 seconds'", {"state": state}
     )
 
@@ -137,5 +138,5 @@ def test_no_replay_begins_while_an_operator_holds_its_circuit_open(letter: DeadL
     letter.refresh_from_db()
     assert letter.status == LetterStatus.VALIDATED
 
-    forcing.release(LLM, actor="ann", reason="INC-7 is over")
+    overrides.release(LLM, actor="ann", reason="INC-7 is over")
     assert workflow.replay(letter.pk, actor="ann", reason="OPS-1").ok

@@ -17,9 +17,9 @@ from django.core.files.storage import FileSystemStorage
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection
 
-from criticizer import sql
+from criticizer.db import prepared
 from criticizer.redaction import clean
-from deadletters import batches, groups, letter_archive, moves, retention, workflow
+from deadletters import batches, groups, transitions, workflow
 from deadletters.models import (
     DeadLetter,
     DeadLetterGroup,
@@ -28,6 +28,7 @@ from deadletters.models import (
     ReplayBatch,
     ReplayItem,
 )
+from deadletters.retention import letter_archive, policy
 from deadletters.states import IN_WORK, BatchStatus, GroupStatus, ItemStatus, LetterStatus
 from tests import factories
 
@@ -42,10 +43,10 @@ def _frozen(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> N
         def now() -> datetime:
             return NOW
 
-    for module in (retention, moves):
+    for module in (policy, transitions):
         monkeypatch.setattr(module, "timezone", Clock)
     monkeypatch.setattr(letter_archive, "_resealed_to", 0, raising=False)
-    monkeypatch.setattr(retention, "_walked_at", None, raising=False)
+    monkeypatch.setattr(policy, "_walked_at", None, raising=False)
     storages = {**settings.STORAGES}
     storages["letter_archive"] = {
         **storages["letter_archive"],
@@ -67,7 +68,7 @@ def _rows() -> list[str]:
     """Return every letter with its payload as PostgreSQL writes it down."""
     return [
         row["line"]
-        for row in sql.rows(
+        for row in prepared.rows(
             "SELECT (to_jsonb(l) - 'kept_until')::text || coalesce(to_jsonb(p)::text, '') AS line"
             " FROM dead_letters l LEFT JOIN dead_letter_payloads p ON p.letter_id = l.id ORDER BY l.id"
         )
@@ -83,7 +84,7 @@ def test_what_is_over_age_goes_and_what_is_worked_on_stays() -> None:
     worked_on = {_letter(30, status=status).pk for status in IN_WORK}
     for status in (LetterStatus.NEW, LetterStatus.RESOLVED, LetterStatus.DISCARDED):
         _letter(7.1, status=status)
-    retention.maintain()
+    policy.maintain()
     assert _left() == young | worked_on
     assert {letter.expires_at is None for letter in DeadLetter.objects.filter(pk__in=worked_on)} == {True}
 
@@ -93,7 +94,7 @@ def test_what_is_over_size_goes_closed_ones_first_then_the_oldest(settings: Any)
     oldest = _letter(6)
     closed = _letter(1, status=LetterStatus.RESOLVED)
     kept = {_letter(days).pk for days in (5, 4, 3)} | {_letter(6.5, status=LetterStatus.TRIAGED).pk}
-    retention.maintain()
+    policy.maintain()
     assert _left() == kept
     assert not {oldest.pk, closed.pk} & _left()
 
@@ -103,10 +104,10 @@ def test_what_came_back_goes_last_when_there_are_too_many(settings: Any) -> None
     back = _letter(20, kept_until=NOW + timedelta(days=3))
     for days in (5, 4):
         _letter(days)
-    retention.maintain()
+    policy.maintain()
     assert _left() == {back.pk}
     settings.DLQ_MAX_SIZE = 0
-    retention.maintain()
+    policy.maintain()
     assert _left() == set()
 
 
@@ -131,16 +132,16 @@ def test_what_is_escalated_stays_until_somebody_closes_it(settings: Any) -> None
     letter = _letter(30, is_escalated=True)
     assert letter.expires_at is None
     settings.DLQ_MAX_SIZE = 0
-    retention.maintain()
+    policy.maintain()
     assert _left() == {letter.pk}
     workflow.discard(letter.pk, actor="ann", reason="OPS-1: nobody needs it")
-    retention.maintain()
+    policy.maintain()
     assert _left() == set()
 
 
 def test_nobody_is_warned_of_what_is_escalated() -> None:
     _letter(6.5, is_escalated=True)
-    retention.maintain()
+    policy.maintain()
     assert not OperatorAlert.objects.exists()
 
 
@@ -154,10 +155,10 @@ def test_a_limit_that_cannot_be_kept_is_told_once_a_day(settings: Any) -> None:
         found = OperatorAlert.objects.filter(kind="over_size").order_by("pk")
         return [alert.text.partition(":")[0] for alert in found]
 
-    retention.enforce(NOW)
+    policy.enforce(NOW)
     assert (_left() & {letter.pk}, told()) == (set(), [])
     for at in (NOW, NOW + timedelta(hours=1), NOW + timedelta(days=1)):
-        retention.enforce(at)
+        policy.enforce(at)
     assert told() == ["1 too many on 2026-03-01", "1 too many on 2026-03-02"]
 
 
@@ -170,25 +171,25 @@ def test_a_letter_that_was_replayed_or_reopened_is_not_called_untouched() -> Non
         (reopened, "discarded", "ann"),
     ):
         factories.DeadLetterEventFactory(letter=letter, action=action, actor=actor)
-    retention.enforce(NOW)
+    policy.enforce(NOW)
     archive = LetterArchive.objects.get()
     assert (archive.letter_count, archive.untouched_count) == (3, 1)
 
 
 def test_what_a_cancelled_batch_gives_back_does_not_go_unannounced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moves, "AT_ONCE", 2)
+    monkeypatch.setattr(transitions, "AT_ONCE", 2)
     going = [_letter(days) for days in (40, 8, 8, 6.5)]
     young, back, closed = _letter(5.9), _letter(40, kept_until=NOW + timedelta(days=2)), _letter(8)
     batch = _batch(BatchStatus.DRAFT, [*going, young, back, closed])
     workflow.discard(closed.pk, actor="ann", reason="OPS-1")
     assert batches.cancel(batch, actor="ann").ok
-    retention.enforce(NOW)
+    policy.enforce(NOW)
     kept = dict(DeadLetter.objects.values_list("pk", "kept_until"))
     until = NOW + timedelta(days=7)
     assert [kept[letter.pk] for letter in going] == [until] * 4
     assert (kept[young.pk], kept[back.pk]) == (None, back.kept_until)
     assert kept[closed.pk] is None
-    assert retention.enforce(until + timedelta(hours=1)) == len(kept)
+    assert policy.enforce(until + timedelta(hours=1)) == len(kept)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -216,11 +217,11 @@ def test_what_a_batch_is_going_to_replay_stays(status: BatchStatus, settings: An
     held, also_held, free = _letter(8), _letter(30), _letter(8)
     batch = _batch(status, [held, also_held], days=2)
     ReplayItem.objects.filter(batch=batch, letter=also_held).update(status=ItemStatus.READY)
-    retention.maintain()
+    policy.maintain()
     assert _left() == ({held.pk, also_held.pk} if status in LIVE else set())
-    assert retention.batch_in_hand(held.pk) == (batch if status in LIVE else None)
+    assert policy.batch_in_hand(held.pk) == (batch if status in LIVE else None)
     settings.DLQ_MAX_SIZE = 0
-    retention.maintain()
+    policy.maintain()
     assert _left() == ({held.pk, also_held.pk} if status in LIVE else set())
     assert free.pk not in _left()
 
@@ -229,7 +230,7 @@ def test_what_a_batch_is_through_with_goes() -> None:
     letter = _letter(8)
     batch = _batch(BatchStatus.RUNNING, [letter])
     ReplayItem.objects.filter(batch=batch).update(status=ItemStatus.SKIPPED, finished_at=NOW)
-    retention.maintain()
+    policy.maintain()
     assert _left() == set()
 
 
@@ -240,7 +241,7 @@ def test_a_batch_that_nobody_touches_holds_no_letter_for_ever(
 ) -> None:
     letter = _letter(40)
     _batch(status, [letter], days=asked, touched=touched)
-    retention.maintain()
+    policy.maintain()
     # One that runs is touched by its worker.
     assert bool(_left()) == (holds or status == BatchStatus.RUNNING)
 
@@ -255,17 +256,17 @@ def test_a_letter_put_into_a_batch_while_it_is_being_archived_stays(monkeypatch:
         return whole(name)
 
     monkeypatch.setattr(letter_archive, "_opened", drafted)
-    assert retention.enforce(NOW) == 0
+    assert policy.enforce(NOW) == 0
     assert (_left(), _files()) == ({letter.pk}, set())
 
 
 def test_nobody_is_warned_of_what_a_batch_or_a_restore_keeps() -> None:
     _batch(BatchStatus.DRAFT, [_letter(6.5)])
     _letter(6.5, kept_until=NOW + timedelta(days=3))
-    retention.maintain()
+    policy.maintain()
     assert not OperatorAlert.objects.exists()
     _letter(30, kept_until=NOW + timedelta(hours=20))
-    retention.maintain()
+    policy.maintain()
     assert OperatorAlert.objects.get().title.startswith("1 dead letters")
 
 
@@ -277,7 +278,7 @@ def test_the_looks_for_old_letters_walk_along_their_indexes() -> None:
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE dead_letters")
         cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off")
-        cursor.execute(f"EXPLAIN {retention._OLDEST}", asked)
+        cursor.execute(f"EXPLAIN {policy._OLDEST}", asked)
         plan = "\n".join(line for (line,) in cursor.fetchall())
     assert "using dead_letters_closed" in plan
     assert "using dead_letters_open" in plan
@@ -287,10 +288,10 @@ def test_the_looks_for_old_letters_walk_along_their_indexes() -> None:
 def test_more_than_a_round_holds_goes_in_the_next_ones(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    monkeypatch.setattr(retention, "IN_A_FILE", 2)
-    monkeypatch.setattr(retention, "FILES_A_ROUND", 2)
+    monkeypatch.setattr(policy, "IN_A_FILE", 2)
+    monkeypatch.setattr(policy, "FILES_A_ROUND", 2)
     job_letters = [_letter(8) for _ in range(7)]
-    assert [retention.enforce(NOW), retention.enforce(NOW), retention.enforce(NOW)] == [4, 3, 0]
+    assert [policy.enforce(NOW), policy.enforce(NOW), policy.enforce(NOW)] == [4, 3, 0]
     assert sum(LetterArchive.objects.values_list("letter_count", flat=True)) == len(job_letters)
 
 
@@ -305,14 +306,14 @@ def test_everything_removed_is_restored_byte_for_byte() -> None:
         )
     open_before = DeadLetterGroup.objects.get().open_count
     before = _rows()
-    retention.maintain()
+    policy.maintain()
     assert _rows() == []
     for archive in LetterArchive.objects.all():
         back = letter_archive.restore(archive, actor="ann", reason="OPS-1: asked for")
         assert (len(back.letters), back.skipped) == (3, {})
     assert _rows() == before
     assert DeadLetterGroup.objects.get().open_count == open_before == 1
-    retention.maintain()
+    policy.maintain()
     assert _rows() == before  # what came back stays for another seven days
     letter = DeadLetter.objects.order_by("pk")[0]
     assert [event.action for event in letter.events.all()] == ["archived", "restored"]
@@ -333,7 +334,7 @@ def test_an_open_letter_that_comes_back_opens_its_resolved_group(
     status: GroupStatus, letter_is: LetterStatus, afterwards: GroupStatus
 ) -> None:
     letter = _letter(8, status=letter_is)
-    retention.maintain()
+    policy.maintain()
     if status == GroupStatus.RESOLVED:
         assert groups.resolve_group(letter.group_id, actor="ann", reason="it is over").ok
     else:
@@ -348,7 +349,7 @@ def test_an_open_letter_that_comes_back_opens_its_resolved_group(
 
 def test_a_file_counts_its_letters_that_came_back_each_once() -> None:
     letter, other = _letter(8), _letter(8)
-    retention.maintain()
+    policy.maintain()
     archive = LetterArchive.objects.get()
 
     def restored(*letters: int) -> int:
@@ -356,7 +357,7 @@ def test_a_file_counts_its_letters_that_came_back_each_once() -> None:
         return LetterArchive.objects.get(pk=archive.pk).restored_count
 
     assert restored(letter.pk) == 1
-    retention.enforce(NOW + timedelta(days=8))
+    policy.enforce(NOW + timedelta(days=8))
     assert LetterArchive.objects.count() == 2
     assert restored(letter.pk) == 1  # the second file holds it as it was last
     assert restored() == 2
@@ -367,9 +368,9 @@ def test_a_file_counts_its_letters_that_came_back_each_once() -> None:
 
 def test_the_file_of_a_letter_is_found_also_under_another_key(settings: Any) -> None:
     letter = _letter(8)
-    retention.enforce(NOW)
+    policy.enforce(NOW)
     other = _letter(8)
-    retention.enforce(NOW)
+    policy.enforce(NOW)
     first, second = LetterArchive.objects.order_by("pk")
     settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
     letter_archive.reseal()
@@ -387,7 +388,7 @@ def test_the_file_of_a_letter_is_found_also_under_another_key(settings: Any) -> 
 
 def test_the_archive_is_sealed_and_a_changed_file_is_noticed() -> None:
     letter = _letter(8, detail="the word platypus")
-    retention.maintain()
+    policy.maintain()
     archive = LetterArchive.objects.get()
     path = Path(letter_archive.storage().path(archive.name))
     assert b"platypus" not in path.read_bytes()
@@ -402,7 +403,7 @@ def test_nothing_is_removed_when_the_file_does_not_read_back(monkeypatch: pytest
     _letter(8)
     monkeypatch.setattr(letter_archive, "_opened", lambda name: b"something else")
     with pytest.raises(letter_archive.ArchiveDamaged):
-        retention.maintain()
+        policy.maintain()
     assert len(_left()) == 1
 
 
@@ -415,7 +416,7 @@ def test_a_letter_taken_up_while_it_is_being_archived_stays(monkeypatch: pytest.
         return whole(name)
 
     monkeypatch.setattr(letter_archive, "_opened", taken_up)
-    assert retention.enforce(NOW) == 1
+    assert policy.enforce(NOW) == 1
     assert _left() == {letter.pk}
     assert LetterArchive.objects.get().letter_count == 1
     assert other.pk not in _left()
@@ -423,10 +424,10 @@ def test_a_letter_taken_up_while_it_is_being_archived_stays(monkeypatch: pytest.
 
 def test_keys_can_be_rotated_under_the_archive(settings: Any) -> None:
     _letter(8)
-    retention.maintain()
+    policy.maintain()
     old_name = LetterArchive.objects.get().name
     settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
-    retention.maintain()
+    policy.maintain()
     settings.ARTIFACT_KEYS = settings.ARTIFACT_KEYS[:1]
     archive = LetterArchive.objects.get()
     assert len(list(letter_archive.read(archive))) == 1
@@ -440,10 +441,10 @@ def _files() -> set[str]:
 
 def _archived(monkeypatch: pytest.MonkeyPatch, files: int) -> list[LetterArchive]:
     with monkeypatch.context() as patch:
-        patch.setattr(retention, "IN_A_FILE", 1)
+        patch.setattr(policy, "IN_A_FILE", 1)
         for _ in range(files):
             _letter(8)
-        retention.enforce(NOW)
+        policy.enforce(NOW)
     return list(LetterArchive.objects.order_by("pk"))
 
 
@@ -502,12 +503,12 @@ def test_a_file_lies_on_the_disk_before_its_letters_go(monkeypatch: pytest.Monke
 
 def test_a_letter_comes_back_as_it_was_last_and_from_no_file_before() -> None:
     letter = _letter(8)
-    retention.maintain()
+    policy.maintain()
     first = LetterArchive.objects.get()
     assert letter_archive.restore(first, actor="ann", reason="OPS-1: asked for").letters == [letter.pk]
     assert workflow.discard(letter.pk, actor="ann", reason="OPS-1: done by hand").ok
     DeadLetter.objects.update(closed_at=NOW - timedelta(days=8), kept_until=None)
-    retention.maintain()
+    policy.maintain()
     last = LetterArchive.objects.exclude(pk=first.pk).get()
     refused = letter_archive.restore(first, actor="ann", reason="OPS-2: all of it")
     assert (refused.letters, list(refused.skipped)) == ([], [letter.pk])
@@ -531,18 +532,18 @@ def test_a_file_that_does_not_read_back_does_not_stay(monkeypatch: pytest.Monkey
     monkeypatch.setattr(letter_archive, "_opened", lambda name: b"something else")
     for _ in range(2):
         with pytest.raises(letter_archive.ArchiveDamaged):
-            retention.enforce(NOW)
+            policy.enforce(NOW)
     assert _files() == set()
 
 
 def test_a_file_whose_commit_fails_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     letter = _letter(8)
     with monkeypatch.context() as patch:
-        patch.setattr(retention, "_DELETE", "SELECT 1/0")
+        patch.setattr(policy, "_DELETE", "SELECT 1/0")
         with pytest.raises(DatabaseError):
-            retention.enforce(NOW)
+            policy.enforce(NOW)
     assert (_files(), _left()) == (set(), {letter.pk})
-    assert retention.enforce(NOW) == 1
+    assert policy.enforce(NOW) == 1
     assert len(_files()) == 1
 
 
@@ -556,7 +557,7 @@ def test_a_file_that_is_not_written_whole_does_not_stay(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(FileSystemStorage, "save", full)
     with pytest.raises(OSError, match="No space left"):
-        retention.enforce(NOW)
+        policy.enforce(NOW)
     assert _files() == set()
 
 
@@ -566,8 +567,8 @@ def test_operators_are_told_ahead_when_it_happens_and_of_too_many(settings: Any)
     group.days.create(day=NOW.date(), count=3)
     _letter(6.5)
     _letter(8)
-    retention.maintain()
-    retention.maintain()  # once a day
+    policy.maintain()
+    policy.maintain()  # once a day
     kinds = sorted(OperatorAlert.objects.values_list("kind", flat=True))
     assert kinds == ["expired", "expiring", "too_many"]
 
@@ -579,37 +580,37 @@ def test_of_untouched_letters_that_went_the_true_number_is_told_at_each_power_of
         found = OperatorAlert.objects.filter(kind="expired").order_by("pk")
         return [alert.text.split(" so far")[0] for alert in found]
 
-    monkeypatch.setattr(retention, "IN_A_FILE", 3)
+    monkeypatch.setattr(policy, "IN_A_FILE", 3)
     for _ in range(3):
         _letter(8)
     _letter(8, status=LetterStatus.DISCARDED)  # somebody has looked at that one
-    retention.maintain()
+    policy.maintain()
     assert told() == ["2 on 2026-03-01"]  # the discarded one goes first, in the file of two others
     for _ in range(6):
         _letter(8)
-    retention.maintain()
+    policy.maintain()
     assert told() == ["2 on 2026-03-01"]
     for _ in range(4):
         _letter(8)
-    retention.maintain()
+    policy.maintain()
     assert told() == ["2 on 2026-03-01", "12 on 2026-03-01"]
     assert [archive.untouched_count for archive in LetterArchive.objects.order_by("pk")][:2] == [2, 1]
     alert = OperatorAlert.objects.filter(kind="expired").latest("pk")
     assert alert.path == "/admin/deadletters/letterarchive/"
     _letter(8)
-    retention.enforce(NOW + timedelta(days=1))
+    policy.enforce(NOW + timedelta(days=1))
     assert told()[-1] == "1 on 2026-03-02"
 
 
 def test_a_quiet_day_tells_nobody() -> None:
     _letter(1)
-    retention.maintain()
+    policy.maintain()
     assert not OperatorAlert.objects.exists()
 
 
 def test_the_commands_list_print_and_restore() -> None:
     letter, other = _letter(8), _letter(8)
-    retention.maintain()
+    policy.maintain()
     out = io.StringIO()
     call_command("read_letter_archive", stdout=out)
     name = out.getvalue().split("\t")[0]

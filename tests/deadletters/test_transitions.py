@@ -9,7 +9,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from django.db.models import TextChoices
 
-from criticizer import sql
+from criticizer.db import prepared
 from deadletters.models import DeadLetter, LetterEdit, ReplayBatch, ReplayItem
 from deadletters.states import (
     BATCH_TRANSITIONS,
@@ -135,7 +135,7 @@ UPDATE replay_batches
 def _batch(status: BatchStatus = BatchStatus.DRAFT) -> ReplayBatch:
     batch: ReplayBatch = ReplayBatch.objects.create(reason="OPS-1", requested_by="ann", item_count=1)
     for to in _WAYS.get(status, (status,)):
-        sql.rows(_MOVE_BATCH, {"to": to.value, "id": batch.pk})
+        prepared.rows(_MOVE_BATCH, {"to": to.value, "id": batch.pk})
     batch.refresh_from_db()
     assert batch.status == status
     return batch

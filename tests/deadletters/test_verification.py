@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from criticizer.failures import ErrorClass, PermanentFailure, Place
-from deadletters import retention, workflow
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from deadletters import workflow
 from deadletters.models import DeadLetter, OperatorAlert
+from deadletters.retention import policy
 from deadletters.states import LetterStatus
 from notifications.states import UNSENT_DELIVERY, DeliveryStatus
 from reviews.models import Artifact
@@ -101,7 +102,7 @@ def test_a_missing_effect_of_a_job_that_failed_later_begins_a_new_round(fail: Fa
     letter.refresh_from_db()
     assert (letter.status, letter.category, letter.is_escalated, _told()) == ("new", "", True, 1)
     # Its failure is long past, and yet it stays: it is escalated.
-    retention.enforce(timezone.now())
+    policy.enforce(timezone.now())
     letter.refresh_from_db()
     assert letter.expires_at is None
 

@@ -11,11 +11,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from criticizer.circuit import create
-from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
-from deadletters import groups, moves, retention, workflow
+from criticizer.resilience.circuit_breaker import create
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from deadletters import groups, transitions, workflow
 from deadletters.categories import checklist, suggested_category
 from deadletters.models import DeadLetter, OperatorAlert
+from deadletters.retention import policy
 from deadletters.states import Category, LetterAction, LetterStatus
 from notifications.states import DeliveryStatus
 from reviews import pipeline
@@ -112,7 +113,7 @@ def test_of_a_few_letters_it_is_said_who_was_faster_with_one_look() -> None:
     letters = [factories.DeadLetterFactory() for _ in range(3)]
     for letter, actor in zip(letters, ("bob", "carol", "dora"), strict=True):
         workflow.discard(letter.pk, actor=actor, reason="OPS-1")
-        moves.note(letter.pk, LetterAction.REFUSED, "eve", "too late")
+        transitions.note(letter.pk, LetterAction.REFUSED, "eve", "too late")
     with CaptureQueriesContext(connection) as asked:
         tally = workflow.discard_many([letter.pk for letter in letters], actor="ann", reason="OPS-1")
     for letter, actor in zip(letters, ("bob", "carol", "dora"), strict=True):
@@ -208,9 +209,9 @@ def test_an_open_circuit_fails_the_validation_unless_it_is_overruled(fail: Fail,
     letter = _remediated(fail)
     settings.LLM_PROVIDER, settings.CIRCUIT_PROBES = "openai", {}
     create("llm:openai")
-    from criticizer import sql
+    from criticizer.db import prepared
 
-    sql.rows("UPDATE circuits SET state = 'open', retry_at = now() + interval '1 hour'")
+    prepared.rows("UPDATE circuits SET state = 'open', retry_at = now() + interval '1 hour'")
     failed = workflow.validate(letter.pk, actor="ann")
     assert not failed.ok
     assert [check.name for check in failed.failed] == ["circuit llm:openai"]
@@ -334,12 +335,12 @@ def test_the_same_retryable_class_does_not_escalate(fail: Fail, work: Work, make
 @pytest.fixture
 def make_spent(work: Work) -> Any:
     """Make a job use up its budget with one retryable failure."""
-    from criticizer import sql
-    from reviews import intake
+    from criticizer.db import prepared
+    from reviews.intake import review_requests
 
     class Spent:
         def __call__(self, failure: RetryableFailure) -> DeadLetter:
-            intake.request_review(intake.ReviewRequest("k", "7", 1))
+            review_requests.request_review(review_requests.ReviewRequest("k", "7", 1))
             self.again(failure)
             letter = DeadLetter.objects.get()
             factories.stored_change(letter.job)
@@ -348,7 +349,7 @@ def make_spent(work: Work) -> Any:
         def again(self, failure: RetryableFailure) -> None:
             for _ in range(5):
                 scripted.SCRIPT["llm"].append(failure)
-                sql.rows("UPDATE outbox_messages SET available_at = now()")
+                prepared.rows("UPDATE outbox_messages SET available_at = now()")
                 work()
 
     return Spent()
@@ -463,7 +464,7 @@ def test_a_reopened_letter_of_long_ago_is_not_archived_at_once(fail: Fail) -> No
     long_ago = timezone.now() - timedelta(days=20)
     DeadLetter.objects.update(first_failure_at=long_ago, last_failure_at=long_ago)
     assert workflow.reopen(letter.pk, actor="ann", reason="OPS-1").ok
-    assert retention.enforce(timezone.now()) == 0
+    assert policy.enforce(timezone.now()) == 0
     letter.refresh_from_db()
     assert letter.expires_at is not None
     assert letter.expires_at > timezone.now() + timedelta(days=6)
@@ -492,7 +493,7 @@ def _failed_later(letter: DeadLetter) -> str:
 
 
 def _edited(letter: DeadLetter) -> str:
-    moves.note(letter.pk, LetterAction.EDITED, "bob", "recipients", {"edit": 1, "successor": 4711})
+    transitions.note(letter.pk, LetterAction.EDITED, "bob", "recipients", {"edit": 1, "successor": 4711})
     return "its data was edited: it lives on as letter 4711"
 
 
@@ -537,7 +538,7 @@ def test_a_failure_that_is_faster_than_a_set_keeps_only_its_own_letter_closed(
     """Between the look and the deed: the database says which one it is, and the others are reopened."""
     back, taken = _discarded(fail, changelist="101"), _discarded(fail, changelist="102")
     _open_already(taken)
-    monkeypatch.setattr("deadletters.workflow.reopening._why_not", lambda part: {})
+    monkeypatch.setattr("deadletters.workflow.reopen._why_not", lambda part: {})
     tally = workflow.reopen_many([back.pk, taken.pk], actor="ann", reason="OPS-2")
     assert tally.done_ids == [back.pk]
     assert tally.skipped_ids == {taken.pk: "another letter of its job and stage is open"}

@@ -15,9 +15,9 @@ from django.conf import settings
 from criticizer.redaction import find_secrets
 from reviews import demo
 from reviews.demo import example as demo_example
-from reviews.diffs import diff_file
 from reviews.reviewers.checks import run_checks
 from reviews.sources.allowlist import AllowList
+from reviews.sources.diffs import diff_file
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.git import GitSource
 

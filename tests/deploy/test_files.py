@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from django.core.management import get_commands
 
-from criticizer.supervisor import clusters, web
+from criticizer.workers.supervisor import clusters, web
 
 DOCS = Path(settings.BASE_DIR) / "docs"
 DEPLOY = DOCS / "deploy"

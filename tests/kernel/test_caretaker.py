@@ -15,10 +15,10 @@ import pytest
 from django.db import connections
 from structlog.testing import capture_logs
 
-from criticizer import sql
-from criticizer.broker import connect
-from criticizer.caretaker import Caretaker
+from criticizer.db import prepared
 from criticizer.models import WorkerCluster
+from criticizer.queue.broker import connect
+from criticizer.workers.watchdog import Caretaker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,7 +32,7 @@ released = threading.Event()
 
 def works() -> None:
     calls.append("works")
-    sql.value("SELECT 1")
+    prepared.value("SELECT 1")
     used.append(connections["default"].connection)
 
 
@@ -43,12 +43,12 @@ def fails() -> None:
 
 def breaks_its_connection() -> None:
     calls.append("breaks")
-    sql.value("SELECT pg_terminate_backend(pg_backend_pid())")
+    prepared.value("SELECT pg_terminate_backend(pg_backend_pid())")
 
 
 def takes_the_lock_away() -> None:
     calls.append("takes")
-    sql.rows("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+    prepared.rows("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
 
 
 def waits() -> None:
@@ -60,7 +60,7 @@ def waits() -> None:
 
 def sleeps_in_the_database() -> None:
     calls.append("sleeps")
-    sql.value("SELECT pg_sleep(600)")
+    prepared.value("SELECT pg_sleep(600)")
     calls.append("has slept")
 
 
@@ -90,7 +90,7 @@ def join() -> None:
         if thread.name == "sweep":
             thread.join(20)
             assert not thread.is_alive()
-    until(lambda: sql.value(HELD) == 0)  # the session of a closed connection ends later
+    until(lambda: prepared.value(HELD) == 0)  # the session of a closed connection ends later
 
 
 def maintenance(settings: Any, *functions: Any) -> None:
@@ -163,7 +163,7 @@ def test_a_sweep_closes_its_connections(settings: Any) -> None:
     swept()
     assert [connection.closed for connection in used] == [True]
     assert connections["default"].connection not in used
-    assert sql.value(HELD) == 0
+    assert prepared.value(HELD) == 0
 
 
 def test_a_sweep_whose_lock_was_lost_goes_no_further(settings: Any) -> None:
@@ -197,7 +197,7 @@ def ended(keeper: Caretaker) -> None:
 
 
 def is_asleep() -> bool:
-    found = sql.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+    found = prepared.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
     return bool(found)
 
 
@@ -215,7 +215,7 @@ def test_a_statement_that_hangs_fails_and_the_round_goes_on(settings: Any, keepe
     assert look(keeper) == ["sweep_still_runs", "maintenance_hangs"]
     join()
     assert calls == ["sleeps", "works"]  # under the same lock, which nobody had to give up
-    assert sql.value(HELD) == 0
+    assert prepared.value(HELD) == 0
 
 
 def test_a_function_that_was_cut_short_is_left_out_for_as_long_again(
@@ -242,7 +242,7 @@ def test_a_function_that_was_cut_short_is_left_out_for_as_long_again(
     look(keeper)
     until(is_asleep)
     assert calls == ["works", "sleeps"]
-    sql.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+    prepared.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
     join()
 
 
@@ -252,12 +252,12 @@ def test_a_thread_that_hangs_in_python_keeps_the_lock_from_nobody(settings: Any,
     assert inside.acquire(timeout=20)
     settings.MAINTENANCE_SECONDS = 0
     assert look(keeper) == ["sweep_still_runs", "maintenance_hangs"]
-    assert sql.value(HELD) == 1  # it may come out by itself
+    assert prepared.value(HELD) == 1  # it may come out by itself
     assert look(keeper) == ["sweep_still_runs", "maintenance_abandoned"]
     settings.MAINTENANCE_SECONDS = 600
     until(lambda: (look(keeper), "works" in calls)[1])  # what is behind it, by another thread
     ended(keeper)
-    until(lambda: sql.value(HELD) == 0)
+    until(lambda: prepared.value(HELD) == 0)
     assert [one.is_alive() for one in keeper._maintenance._abandoned] == [True]
     # And whoever else is there can have the lock.
     maintenance(settings, works)
@@ -286,4 +286,4 @@ def test_what_hangs_is_left_out_while_its_thread_lives(settings: Any, keeper: Ca
     look(keeper)
     join()
     assert calls == ["waits", "has waited", "works"]
-    assert sql.value(HELD) == 0
+    assert prepared.value(HELD) == 0

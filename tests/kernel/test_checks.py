@@ -13,7 +13,8 @@ import pytest
 from django.conf import settings as configured
 from django.core.checks import CheckMessage, Error, registry
 
-from criticizer import checks, start_checks
+from criticizer.checks import environment as start_checks
+from criticizer.checks import settings as checks
 from tests.sources.gitrepo import GitRepo
 
 

@@ -9,8 +9,11 @@ from typing import Any, TypeVar
 import pytest
 from django.db import connection, connections
 
-from criticizer import dependencies, forcing, outbox, probes, sql
-from criticizer.failures import (
+from criticizer.db import prepared
+from criticizer.models import Circuit, CircuitBucket, CircuitEvent, OutboxMessage
+from criticizer.queue import outbox
+from criticizer.resilience import gate, health_checks, overrides
+from criticizer.resilience.failures import (
     ErrorClass,
     Failure,
     PermanentFailure,
@@ -19,8 +22,7 @@ from criticizer.failures import (
     UncertainFailure,
     Waiting,
 )
-from criticizer.models import Circuit, CircuitBucket, CircuitEvent, OutboxMessage
-from criticizer.states import CircuitChange, CircuitState
+from criticizer.resilience.states import CircuitChange, CircuitState
 
 T = TypeVar("T")
 LLM = "llm:openai"
@@ -35,7 +37,7 @@ def refused() -> Failure:
 
 
 def call(error: BaseException | None = None, name: str = LLM) -> Waiting | None:
-    return dependencies.admit(name).report(error)
+    return gate.admit(name).report(error)
 
 
 def calls(successes: int, failures: int, name: str = LLM) -> None:
@@ -55,7 +57,7 @@ def changes(name: str = LLM) -> list[str]:
 
 
 def cool_down_ends(name: str = LLM) -> None:
-    sql.rows(
+    prepared.rows(
         "UPDATE circuits SET retry_at = now() - interval '1 second' WHERE name = %(name)s", {"name": name}
     )
 
@@ -65,11 +67,11 @@ def opened(name: str = LLM) -> None:
     assert state(name) == CircuitState.OPEN
 
 
-def half_opened(name: str = LLM) -> dependencies.Permit:
+def half_opened(name: str = LLM) -> gate.Permit:
     """Return the permit of the probe."""
     opened(name)
     cool_down_ends(name)
-    return dependencies.admit(name)
+    return gate.admit(name)
 
 
 def parked(count: int, name: str = LLM) -> list[int]:
@@ -81,7 +83,9 @@ def parked(count: int, name: str = LLM) -> list[int]:
         ).pk
         for number in range(count)
     ]  # fmt: skip
-    sql.rows("UPDATE outbox_messages SET available_at = now() + interval '1 hour' + id * interval '1 second'")
+    prepared.rows(
+        "UPDATE outbox_messages SET available_at = now() + interval '1 hour' + id * interval '1 second'"
+    )
     return rows
 
 
@@ -109,13 +113,13 @@ def in_threads(count: int, work: Callable[[], T]) -> list[T]:
 def early_in_a_bucket() -> None:
     """Wait while the present bucket is about to end: who counts at once in two does not see the other."""
     left = "10 - mod(extract(epoch FROM clock_timestamp()), 10)::float8"
-    sql.value(f"SELECT pg_sleep(CASE WHEN {left} < 5 THEN {left} ELSE 0 END)")
+    prepared.value(f"SELECT pg_sleep(CASE WHEN {left} < 5 THEN {left} ELSE 0 END)")
 
 
 @pytest.fixture(autouse=True)
 def _no_harmless_probe(settings: Any) -> None:
     settings.CIRCUIT_PROBES = {}
-    dependencies.forget()
+    gate.forget()
 
 
 # -- opening ----------------------------------------------------------------------------------
@@ -140,7 +144,7 @@ def test_more_than_half_of_at_least_ten_calls_open_it(successes: int, failures: 
 @pytest.mark.django_db
 def test_calls_of_more_than_a_minute_ago_do_not_count() -> None:
     calls(0, 9)
-    sql.rows("UPDATE circuit_buckets SET started_at = started_at - interval '70 seconds'")
+    prepared.rows("UPDATE circuit_buckets SET started_at = started_at - interval '70 seconds'")
     calls(0, 1)
     assert state() == CircuitState.CLOSED
 
@@ -148,7 +152,7 @@ def test_calls_of_more_than_a_minute_ago_do_not_count() -> None:
 @pytest.mark.django_db
 def test_calls_of_the_same_minute_count_together() -> None:
     calls(0, 9)
-    sql.rows("UPDATE circuit_buckets SET started_at = started_at - interval '20 seconds'")
+    prepared.rows("UPDATE circuit_buckets SET started_at = started_at - interval '20 seconds'")
     calls(0, 1)
     assert state() == CircuitState.OPEN
 
@@ -161,11 +165,11 @@ def test_the_first_failures_cost_attempts_and_the_opening_one_too() -> None:
 @pytest.mark.django_db
 def test_an_open_circuit_admits_nobody_and_says_until_when() -> None:
     opened()
-    for look in (dependencies.check, dependencies.admit):
+    for look in (gate.check, gate.admit):
         with pytest.raises(Waiting) as caught:
             look(LLM)
         assert caught.value.dependency == LLM
-        assert 20 < caught.value.seconds <= 30 + dependencies.SPREAD_SECONDS
+        assert 20 < caught.value.seconds <= 30 + gate.SPREAD_SECONDS
 
 
 @pytest.mark.django_db
@@ -174,7 +178,7 @@ def test_waiting_is_spread() -> None:
     waits = set()
     for _ in range(5):
         with pytest.raises(Waiting) as caught:
-            dependencies.check(LLM)
+            gate.check(LLM)
         waits.add(caught.value.seconds)
     assert len(waits) == 5
 
@@ -182,8 +186,8 @@ def test_waiting_is_spread() -> None:
 @pytest.mark.django_db
 def test_one_circuit_does_not_stop_another() -> None:
     opened("provider:webhook:a.example.com")
-    dependencies.check("provider:webhook:b.example.com")
-    dependencies.check(LLM)
+    gate.check("provider:webhook:b.example.com")
+    gate.check(LLM)
 
 
 @pytest.mark.django_db
@@ -223,7 +227,7 @@ def test_our_own_trouble_counts_as_nothing(error: BaseException) -> None:
 
 @pytest.mark.django_db
 def test_a_permit_is_reported_once() -> None:
-    permit = dependencies.admit(LLM)
+    permit = gate.admit(LLM)
     permit.report(None)
     permit.report(timeout())
     assert CircuitBucket.objects.get(name=LLM).calls == 1
@@ -248,14 +252,14 @@ def test_an_answer_between_them_breaks_the_row() -> None:
 
 @pytest.mark.django_db
 def test_refusals_of_calls_that_were_in_flight_when_it_opened_cost_nothing() -> None:
-    permits = [dependencies.admit(LLM) for _ in range(20)]
+    permits = [gate.admit(LLM) for _ in range(20)]
     costly = [permit.report(refused()) is None for permit in permits]
     assert costly == [True] * 3 + [False] * 17
 
 
 @pytest.mark.django_db(transaction=True)
 def test_refusals_reported_at_the_same_moment_cost_three_attempts() -> None:
-    permits = [dependencies.admit(LLM) for _ in range(12)]
+    permits = [gate.admit(LLM) for _ in range(12)]
     reports = in_threads(12, lambda: permits.pop().report(refused()))
     assert sum(report is None for report in reports) == 3
     assert changes() == [CircuitChange.OPENED]
@@ -270,9 +274,9 @@ def test_after_the_cool_down_one_call_is_let_through() -> None:
     assert permit.probe is not None
     assert state() == CircuitState.HALF_OPEN
     with pytest.raises(Waiting):
-        dependencies.admit(LLM)
+        gate.admit(LLM)
     with pytest.raises(Waiting):
-        dependencies.check(LLM)
+        gate.check(LLM)
 
 
 @pytest.mark.django_db
@@ -292,7 +296,7 @@ def test_a_failed_probe_opens_it_again_and_costs_nothing() -> None:
     assert waiting.seconds >= 30
     assert state() == CircuitState.OPEN
     with pytest.raises(Waiting):
-        dependencies.admit(LLM)
+        gate.admit(LLM)
 
 
 @pytest.mark.django_db
@@ -317,7 +321,7 @@ def test_of_many_at_once_one_gets_the_probe() -> None:
 
     def attempt() -> bool:
         try:
-            dependencies.admit(LLM)
+            gate.admit(LLM)
         except Waiting:
             return False
         return True
@@ -329,7 +333,7 @@ def test_of_many_at_once_one_gets_the_probe() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_all_processes_share_its_state() -> None:
     def fail() -> Waiting | None:
-        return dependencies.admit(LLM).report(timeout())
+        return gate.admit(LLM).report(timeout())
 
     assert in_threads(5, fail) == [None] * 5
     early_in_a_bucket()
@@ -342,16 +346,16 @@ def test_all_processes_share_its_state() -> None:
 def test_a_probe_whose_worker_died_is_made_by_another() -> None:
     half_opened()  # and never reported
     with pytest.raises(Waiting):
-        dependencies.admit(LLM)
-    sql.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
-    assert dependencies.admit(LLM).probe is not None
+        gate.admit(LLM)
+    prepared.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
+    assert gate.admit(LLM).probe is not None
 
 
 @pytest.mark.django_db
 def test_a_probe_slower_than_its_lease_counts_all_the_same() -> None:
     slow = half_opened()
-    sql.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
-    second = dependencies.admit(LLM)
+    prepared.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
+    second = gate.admit(LLM)
     slow.report(None)
     assert Circuit.objects.get(pk=LLM).probe_token == second.probe.token if second.probe else False
     second.report(None)
@@ -363,7 +367,7 @@ def test_a_probe_that_says_nothing_is_given_back() -> None:
     permit = half_opened()
     assert permit.report(KeyError("a defect")) is None
     assert state() == CircuitState.HALF_OPEN
-    assert dependencies.admit(LLM).probe is not None
+    assert gate.admit(LLM).probe is not None
 
 
 # -- the fence --------------------------------------------------------------------------------
@@ -371,7 +375,7 @@ def test_a_probe_that_says_nothing_is_given_back() -> None:
 
 @pytest.mark.django_db
 def test_a_late_failure_of_an_older_state_changes_nothing_and_costs_nothing() -> None:
-    late = dependencies.admit(LLM)
+    late = gate.admit(LLM)
     half_opened().report(None)
     call(None)
     assert late.report(timeout()) is not None
@@ -381,7 +385,7 @@ def test_a_late_failure_of_an_older_state_changes_nothing_and_costs_nothing() ->
 
 @pytest.mark.django_db
 def test_a_late_answer_of_an_older_state_does_not_close_it() -> None:
-    late = dependencies.admit(LLM)
+    late = gate.admit(LLM)
     half_opened()
     late.report(None)
     assert Circuit.objects.get(pk=LLM).probe_successes == 0
@@ -390,8 +394,8 @@ def test_a_late_answer_of_an_older_state_does_not_close_it() -> None:
 @pytest.mark.django_db
 def test_a_late_probe_of_an_older_half_open_state_changes_nothing() -> None:
     old = half_opened()
-    sql.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
-    dependencies.admit(LLM).report(timeout())
+    prepared.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
+    gate.admit(LLM).report(timeout())
     old.report(None)
     assert (state(), Circuit.objects.get(pk=LLM).probe_successes) == (CircuitState.OPEN, 0)
 
@@ -439,10 +443,10 @@ def harmless(settings: Any) -> None:
 def test_where_there_is_a_harmless_probe_calls_wait_for_it(harmless: None) -> None:
     opened()
     cool_down_ends()
-    for look in (dependencies.check, dependencies.admit):
+    for look in (gate.check, gate.admit):
         with pytest.raises(Waiting):
             look(LLM)
-    assert probes.due() == [LLM]
+    assert health_checks.due() == [LLM]
 
 
 @pytest.mark.django_db
@@ -450,34 +454,34 @@ def test_an_answered_harmless_probe_lets_the_next_call_be_the_probe(harmless: No
     ids = parked(5)
     opened()
     cool_down_ends()
-    turn = probes.begin(LLM)
+    turn = health_checks.begin(LLM)
     assert turn is not None
-    assert probes.begin(LLM) is None  # one at a time
-    probes.answered(LLM, turn)
+    assert health_checks.begin(LLM) is None  # one at a time
+    health_checks.answered(LLM, turn)
     assert state() == CircuitState.HALF_OPEN
     assert sorted(OutboxMessage.objects.filter(waiting_for="").values_list("pk", flat=True)) == ids[:2]
-    assert dependencies.admit(LLM).probe is not None
+    assert gate.admit(LLM).probe is not None
 
 
 @pytest.mark.django_db
 def test_a_failed_harmless_probe_keeps_it_open_for_another_cool_down(harmless: None) -> None:
     opened()
     cool_down_ends()
-    turn = probes.begin(LLM)
+    turn = health_checks.begin(LLM)
     assert turn is not None
-    probes.failed(LLM, turn, "NETWORK_TIMEOUT", "no answer")
+    health_checks.failed(LLM, turn, "NETWORK_TIMEOUT", "no answer")
     row = Circuit.objects.get(pk=LLM)
     assert (row.state, row.probe_detail) == (CircuitState.OPEN, "NETWORK_TIMEOUT: no answer")
     with pytest.raises(Waiting) as caught:
-        dependencies.admit(LLM)
+        gate.admit(LLM)
     assert caught.value.seconds > 20
 
 
 @pytest.mark.django_db
 def test_when_nobody_makes_the_harmless_probe_a_call_is_the_probe(harmless: None) -> None:
     opened()
-    sql.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")
-    assert dependencies.admit(LLM).probe is not None
+    prepared.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")
+    assert gate.admit(LLM).probe is not None
 
 
 # -- operators --------------------------------------------------------------------------------
@@ -485,23 +489,23 @@ def test_when_nobody_makes_the_harmless_probe_a_call_is_the_probe(harmless: None
 
 @pytest.mark.django_db
 def test_forced_open_stops_all_calls_until_it_is_released() -> None:
-    dependencies.check(LLM)
-    assert forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
+    gate.check(LLM)
+    assert overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
     with pytest.raises(Waiting) as caught:
-        dependencies.admit(LLM)
-    assert caught.value.seconds <= dependencies.LONGEST_WAIT_SECONDS + dependencies.SPREAD_SECONDS
+        gate.admit(LLM)
+    assert caught.value.seconds <= gate.LONGEST_WAIT_SECONDS + gate.SPREAD_SECONDS
     parked(3)
-    assert forcing.release(LLM, actor="ann", reason="INC-7 is over")
-    assert dependencies.admit(LLM).probe is not None  # nobody knows: it is tried first
+    assert overrides.release(LLM, actor="ann", reason="INC-7 is over")
+    assert gate.admit(LLM).probe is not None  # nobody knows: it is tried first
     assert OutboxMessage.objects.filter(waiting_for="").count() == 2
 
 
 @pytest.mark.django_db
 def test_forced_open_expires_by_itself() -> None:
-    dependencies.check(LLM)
-    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
+    gate.check(LLM)
+    overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
     cool_down_ends()
-    assert forcing.expire_forced() == 1
+    assert overrides.expire_forced() == 1
     assert state() == CircuitState.HALF_OPEN
     event = CircuitEvent.objects.latest("id")
     assert (event.change, event.actor, event.reason) == (CircuitChange.RELEASED, "", "its time was over")
@@ -509,28 +513,28 @@ def test_forced_open_expires_by_itself() -> None:
 
 @pytest.mark.django_db
 def test_an_expired_forced_state_stops_no_call() -> None:
-    dependencies.check(LLM)
-    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
+    gate.check(LLM)
+    overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
     cool_down_ends()
-    assert dependencies.admit(LLM).probe is not None
+    assert gate.admit(LLM).probe is not None
 
 
 @pytest.mark.django_db
 def test_forced_closed_lets_all_pass_whatever_fails_and_wakes_what_waits() -> None:
     opened()
     parked(3)
-    forcing.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-8", seconds=60)
+    overrides.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-8", seconds=60)
     assert [call(timeout()) for _ in range(20)] == [None] * 20
     assert state() == CircuitState.FORCED_CLOSED
     assert not OutboxMessage.objects.exclude(waiting_for="").exists()
-    assert forcing.release(LLM, actor="ann", reason="done")
+    assert overrides.release(LLM, actor="ann", reason="done")
     assert state() == CircuitState.CLOSED
 
 
 @pytest.mark.django_db
 def test_every_forced_state_is_kept_with_actor_reason_and_end() -> None:
-    dependencies.check(LLM)
-    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
+    gate.check(LLM)
+    overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
     event = CircuitEvent.objects.get()
     assert (event.change, event.actor, event.reason) == (CircuitChange.FORCED_OPEN, "ann", "INC-7")
     assert event.until is not None
@@ -548,16 +552,16 @@ def test_every_forced_state_is_kept_with_actor_reason_and_end() -> None:
     ],
 )
 def test_what_an_operator_may_not_force(state_: CircuitState, reason: str, seconds: float) -> None:
-    dependencies.check(LLM)
+    gate.check(LLM)
     with pytest.raises(ValueError, match=r"\w"):
-        forcing.force(LLM, state_, actor="ann", reason=reason, seconds=seconds)
+        overrides.force(LLM, state_, actor="ann", reason=reason, seconds=seconds)
     assert state() == CircuitState.CLOSED
 
 
 @pytest.mark.django_db
 def test_what_is_not_forced_cannot_be_released() -> None:
     opened()
-    assert not forcing.release(LLM, actor="ann", reason="why not")
+    assert not overrides.release(LLM, actor="ann", reason="why not")
     assert state() == CircuitState.OPEN
 
 
@@ -587,10 +591,10 @@ def outage(transactional_db: None, tmp_path: Any) -> Any:
 def test_without_the_database_nobody_is_admitted_but_a_report_raises_nothing(outage: Any) -> None:
     from django.db import OperationalError
 
-    permit = dependencies.admit(LLM)
+    permit = gate.admit(LLM)
     outage(True)
     with pytest.raises(OperationalError):
-        dependencies.admit(LLM)
+        gate.admit(LLM)
     assert permit.report(timeout()) is None
     outage(False)
     assert not CircuitBucket.objects.exists()
@@ -608,15 +612,15 @@ def test_a_closed_circuit_costs_no_statement_to_admit_and_one_to_report(
     settings.CIRCUIT_CACHE_SECONDS = 60
     call()
     executed: list[str] = []
-    rows = sql.rows
-    monkeypatch.setattr(sql, "rows", lambda *given: executed.append(given[0]) or rows(*given))
+    rows = prepared.rows
+    monkeypatch.setattr(prepared, "rows", lambda *given: executed.append(given[0]) or rows(*given))
     try:
-        permit = dependencies.admit(LLM)
+        permit = gate.admit(LLM)
         assert len(executed) == 0
         permit.report(None)
         assert len(executed) == 1
     finally:
-        dependencies.forget()
+        gate.forget()
 
 
 @pytest.mark.django_db
@@ -624,29 +628,29 @@ def test_a_remembered_circuit_is_forgotten_when_a_call_fails(settings: Any) -> N
     settings.CIRCUIT_CACHE_SECONDS = 60
     opened()
     with pytest.raises(Waiting):
-        dependencies.admit(LLM)
+        gate.admit(LLM)
 
 
 @pytest.mark.parametrize("host", ["a.example.com", "a" * 200 + ".example.com"])
 def test_names_fit_the_column_and_stay_apart(host: str) -> None:
-    name = dependencies.name_of("provider", "webhook", host)
-    assert len(name) <= dependencies.MAX_NAME
-    assert name != dependencies.name_of("provider", "webhook", host + "x")
+    name = gate.name_of("provider", "webhook", host)
+    assert len(name) <= gate.MAX_NAME
+    assert name != gate.name_of("provider", "webhook", host + "x")
 
 
 def test_guarded_reports_and_turns_failures_into_waiting(db: None) -> None:
     for _ in range(9):
-        with pytest.raises(RetryableFailure), dependencies.guarded(LLM):
+        with pytest.raises(RetryableFailure), gate.guarded(LLM):
             raise timeout()
-    late = dependencies.guarded(LLM)
+    late = gate.guarded(LLM)
     late.__enter__()
-    with pytest.raises(RetryableFailure), dependencies.guarded(LLM):
+    with pytest.raises(RetryableFailure), gate.guarded(LLM):
         raise timeout()
     with pytest.raises(Waiting):
         late.__exit__(RetryableFailure, timeout(), None)
     cool_down_ends()
     for _ in range(2):
-        with dependencies.guarded(LLM):
+        with gate.guarded(LLM):
             pass
     assert state() == CircuitState.CLOSED
     assert outbox.wake(LLM) == 0

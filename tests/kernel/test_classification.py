@@ -18,10 +18,10 @@ from django.db import (
     connection,
 )
 
-from criticizer import sql
-from criticizer.failures import TABLE, ErrorClass, classify
-from reviews.sources import p4errors
-from reviews.sources.p4errors import Outcome, Verdict
+from criticizer.db import prepared
+from criticizer.resilience.failures import TABLE, ErrorClass, classify
+from reviews.sources.perforce import errors
+from reviews.sources.perforce.errors import Outcome, Verdict
 
 RETRIED = {kind.error_class for kind in TABLE.values() if kind.retryable and kind.code != "CRITICIZER_E601"}
 ROOMS = ("criticizer", "reviews", "notifications", "deadletters")
@@ -54,9 +54,9 @@ def test_no_place_in_the_code_contradicts_the_table() -> None:
 
 def test_no_verdict_on_perforce_contradicts_the_table() -> None:
     verdicts = [
-        *(verdict for _, verdict in p4errors._ROWS),
-        *p4errors._BY_GENERIC.values(),
-        *(value for value in vars(p4errors).values() if isinstance(value, Verdict)),
+        *(verdict for _, verdict in errors._ROWS),
+        *errors._BY_GENERIC.values(),
+        *(value for value in vars(errors).values() if isinstance(value, Verdict)),
     ]
     for verdict in verdicts:
         if verdict.outcome is not Outcome.EMPTY:
@@ -107,7 +107,7 @@ def test_a_standby_is_no_place_to_write_and_no_defect() -> None:
             cursor.execute("DELETE FROM outbox_messages")
         cursor.execute("SET default_transaction_read_only = off")
     assert classify(refused.value).error_class is ErrorClass.DATABASE_UNAVAILABLE
-    assert sql.is_disconnect(refused.value)  # the next connection may find the primary
+    assert prepared.is_disconnect(refused.value)  # the next connection may find the primary
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])

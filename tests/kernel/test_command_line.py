@@ -11,7 +11,7 @@ import pytest
 from django.conf import settings
 from django.db import DatabaseError, OperationalError, connection
 
-from criticizer.command_line import why_database
+from criticizer.db.error_hints import why_database
 
 
 def run(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

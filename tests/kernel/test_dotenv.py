@@ -14,7 +14,7 @@ from cryptography.fernet import Fernet
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from criticizer import dotenv
+from criticizer.environment import dotenv
 
 EXAMPLE = (settings.BASE_DIR / ".env.example").read_text()
 # What the example cannot hold: secrets, and programs of the machine.

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from criticizer.embedded import EmbeddedError, EmbeddedServer
+from criticizer.db.embedded import EmbeddedError, EmbeddedServer
 
 
 @pytest.fixture

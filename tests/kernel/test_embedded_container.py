@@ -15,7 +15,7 @@ _BASE = Path(__file__).resolve().parent.parent.parent
 _AS_PROCESS_ONE = """
 import ctypes, os, signal, sys
 from pathlib import Path
-from criticizer.embedded import EmbeddedServer
+from criticizer.db.embedded import EmbeddedServer
 ctypes.CDLL(None).prctl(36, 1)
 server = EmbeddedServer(Path(sys.argv[1]), fsync="off")
 try:

@@ -10,7 +10,15 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import OperationalError
 
-from criticizer.failures import TABLE, ErrorClass, Failure, PermanentFailure, Place, classify, kind_of
+from criticizer.resilience.failures import (
+    TABLE,
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    Place,
+    classify,
+    kind_of,
+)
 from reviews.management.commands import state_diagrams
 
 RETRYABLE = {

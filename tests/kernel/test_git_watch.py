@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from criticizer.env import Environment, git_watch
+from criticizer.environment.reader import Environment, git_watch
 
 REPOSITORIES = {"app": Path("/srv/app.git"), "lib": Path("/srv/lib.git")}
 

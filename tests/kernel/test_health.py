@@ -13,10 +13,10 @@ from django.test import Client
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
-from criticizer import health
-from criticizer.metrics import _GAUGES
 from criticizer.models import WorkerCluster
-from reviews import keys
+from criticizer.observability import health
+from criticizer.observability.metrics import _GAUGES
+from reviews.intake import api_keys
 from reviews.models import StageRun
 from reviews.states import JobStatus
 from tests.factories import (
@@ -135,10 +135,10 @@ def test_unapplied_migrations_are_named(client: Client, monkeypatch: pytest.Monk
 
 def test_readiness_names_what_hangs_in_the_maintenance_and_stays_ready(client: Client, workers: None) -> None:
     """Restarting the web does not end it; a cluster that is gone has nothing that hangs."""
-    WorkerCluster.objects.filter(queue="llm").update(hanging=["reviews.seals.seal_all"])
+    WorkerCluster.objects.filter(queue="llm").update(hanging=["reviews.audit.hash_chain.seal_all"])
     response = client.get("/readyz")
-    assert (response.status_code, response.json()["hanging"]) == (200, ["reviews.seals.seal_all"])
-    assert samples(client)["criticizer_maintenance_hanging", "reviews.seals.seal_all"] == 1
+    assert (response.status_code, response.json()["hanging"]) == (200, ["reviews.audit.hash_chain.seal_all"])
+    assert samples(client)["criticizer_maintenance_hanging", "reviews.audit.hash_chain.seal_all"] == 1
     WorkerCluster.objects.filter(queue="llm").update(beat_at=timezone.now() - timedelta(minutes=1))
     assert "hanging" not in client.get("/readyz").json()
 
@@ -228,18 +228,18 @@ def test_metrics_are_not_for_strangers(client: Client, extra: dict[str, str]) ->
     refused = client.get("/metrics", **extra)
     assert (refused.status_code, refused.json()["error"]) == (401, "AUTH_DENIED")
     assert client.get("/metrics", **extra, HTTP_AUTHORIZATION="Bearer no").status_code == 401
-    reader = {"HTTP_AUTHORIZATION": f"Bearer {keys.create('bob', 'reviewer')}"}
+    reader = {"HTTP_AUTHORIZATION": f"Bearer {api_keys.create('bob', 'reviewer')}"}
     refused = client.get("/metrics", **extra, **reader)
     assert (refused.status_code, refused.json()["error"]) == (403, "PERMISSION_DENIED")
     assert Client(enforce_csrf_checks=True).post("/metrics", **extra).status_code == 405
-    operator = {"HTTP_AUTHORIZATION": f"Bearer {keys.create('ann', 'operator')}"}
+    operator = {"HTTP_AUTHORIZATION": f"Bearer {api_keys.create('ann', 'operator')}"}
     assert client.get("/metrics", **extra, **operator).status_code == 200
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("role", ["trigger", "reviewer"])
 def test_metrics_need_the_operator_role(client: Client, role: str) -> None:
-    stranger = {"REMOTE_ADDR": "192.0.2.7", "HTTP_AUTHORIZATION": f"Bearer {keys.create('bob', role)}"}
+    stranger = {"REMOTE_ADDR": "192.0.2.7", "HTTP_AUTHORIZATION": f"Bearer {api_keys.create('bob', role)}"}
     assert client.get("/metrics", **stranger).status_code == 403
     assert client.get("/metrics", **{**stranger, "HTTP_AUTHORIZATION": "Bearer crz_x"}).status_code == 401
 

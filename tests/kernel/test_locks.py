@@ -9,12 +9,13 @@ import pytest
 from django.conf import settings
 from django.db import transaction
 
-from criticizer import locks, sql
-from criticizer.broker import connect
-from criticizer.locks import Lock
+from criticizer.db import prepared
+from criticizer.queue import advisory_locks
+from criticizer.queue.advisory_locks import Lock
+from criticizer.queue.broker import connect
 
 # What is locked there is a text: there is no number that another could share.
-BY_TEXT = {"reviews/intake.py": 1}
+BY_TEXT = {"reviews/intake/review_requests.py": 1}
 UNLOCK_ALL = "SELECT pg_advisory_unlock_all()"  # a session that was closed lets go later
 
 
@@ -30,9 +31,11 @@ def test_no_other_module_holds_a_lock_number() -> None:
             name = str(path.relative_to(settings.BASE_DIR))
             if number := len(re.findall(r"pg_\w*advisory", text)):
                 found[name] = number
-            if name != "criticizer/locks.py":
-                assert not re.search(r"\b7_?10[01]_?\d{3}\b", text), f"{name}: a number of criticizer.locks"
-    assert found.pop("criticizer/locks.py")
+            if name != "criticizer/queue/advisory_locks.py":
+                assert not re.search(r"\b7_?10[01]_?\d{3}\b", text), (
+                    f"{name}: a number of criticizer.queue.advisory_locks"
+                )
+    assert found.pop("criticizer/queue/advisory_locks.py")
     assert found == BY_TEXT
 
 
@@ -40,7 +43,7 @@ def test_no_other_module_holds_a_lock_number() -> None:
 def elsewhere() -> Iterator[object]:
     """A session of another process."""
     with connect() as other:
-        yield lambda lock: other.execute(locks.TRY, {"lock": lock.value}).fetchone()["got"]
+        yield lambda lock: other.execute(advisory_locks.TRY, {"lock": lock.value}).fetchone()["got"]
         other.execute(UNLOCK_ALL)
 
 
@@ -51,16 +54,16 @@ def test_a_lock_that_is_held_elsewhere_is_said_to_be_and_the_others_are_free(
 ) -> None:
     assert elsewhere(lock)  # type: ignore[operator]
     for other in Lock:
-        with locks.held(other) as is_mine:
+        with advisory_locks.held(other) as is_mine:
             assert is_mine == (other is not lock)
         with transaction.atomic():
-            assert locks.take_now(other) == (other is not lock)
+            assert advisory_locks.take_now(other) == (other is not lock)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_lock_ends_with_its_block_and_with_its_transaction(elsewhere: object) -> None:
     def fails() -> None:
-        with locks.held(Lock.SWEEP) as is_mine:
+        with advisory_locks.held(Lock.SWEEP) as is_mine:
             assert is_mine
             assert not elsewhere(Lock.SWEEP)  # type: ignore[operator]
             raise ValueError("inside")
@@ -69,14 +72,14 @@ def test_a_lock_ends_with_its_block_and_with_its_transaction(elsewhere: object) 
         fails()
     assert elsewhere(Lock.SWEEP)  # type: ignore[operator]
     with transaction.atomic():
-        assert locks.take_now(Lock.ROLL_UP)
+        assert advisory_locks.take_now(Lock.ROLL_UP)
         assert not elsewhere(Lock.ROLL_UP)  # type: ignore[operator]
     assert elsewhere(Lock.ROLL_UP)  # type: ignore[operator]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_lock_of_one_key_leaves_the_other_keys_free() -> None:
-    with connect() as other, locks.held(Lock.DIGEST_ASK, 2**40) as is_mine:
+    with connect() as other, advisory_locks.held(Lock.DIGEST_ASK, 2**40) as is_mine:
         assert is_mine
         answers = [
             other.execute(
@@ -87,7 +90,7 @@ def test_a_lock_of_one_key_leaves_the_other_keys_free() -> None:
         assert answers == [{"got": False}, {"got": True}]
         other.execute(UNLOCK_ALL)
     with connect() as other, transaction.atomic():
-        locks.take(Lock.DIGEST_JOIN, "mail:ann@example.com")
+        advisory_locks.take(Lock.DIGEST_JOIN, "mail:ann@example.com")
         held = "SELECT classid, objsubid FROM pg_locks WHERE locktype = 'advisory'"
         assert other.execute(held).fetchall() == [{"classid": Lock.DIGEST_JOIN.value, "objsubid": 2}]
-    assert sql.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+    assert prepared.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0

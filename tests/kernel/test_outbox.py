@@ -10,9 +10,10 @@ from uuid import uuid4
 import pytest
 from django.db.models import F
 
-from criticizer import outbox, sql
+from criticizer.db import prepared
 from criticizer.models import OutboxMessage
-from criticizer.outbox import Claimed
+from criticizer.queue import outbox
+from criticizer.queue.outbox import Claimed
 
 pytestmark = pytest.mark.django_db
 
@@ -31,7 +32,9 @@ def row() -> dict[str, Any]:
 
 
 def seconds_until_due() -> float:
-    found: float = sql.value("SELECT extract(epoch FROM available_at - now())::float8 FROM outbox_messages")
+    found: float = prepared.value(
+        "SELECT extract(epoch FROM available_at - now())::float8 FROM outbox_messages"
+    )
     return found
 
 

@@ -10,13 +10,13 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection
 
-from criticizer import embedded
+from criticizer.db import embedded
+from criticizer.db.privileges import APPEND_ONLY, KEPT, harden
 from criticizer.models import CircuitEvent
-from criticizer.ownership import APPEND_ONLY, KEPT, harden
 from deadletters import batches, groups
 from deadletters.models import LetterArchive
-from notifications import preferences
-from reviews.audit import AllowListEntryEvent
+from notifications.preferences import policy
+from reviews.audit.history import AllowListEntryEvent
 from reviews.models import AllowListEntry, AuditSeal, JobEvent, Subscription, ViewerScope
 from tests import factories
 
@@ -51,7 +51,7 @@ def audited() -> None:
             group=Group.objects.get(name="reviewer"), prefix="//depot/main/...", reason="OPS-1"
         )
         Subscription.objects.create(recipient="mail:ann@example.com", pattern="//depot/main/...")
-        preferences.mute("mail:ann@example.com", None, "ann")
+        policy.mute("mail:ann@example.com", None, "ann")
     CircuitEvent.objects.create(name="llm:test", change="opened", generation=1)
     factories.DeadLetterEventFactory()
     groups.acknowledge(factories.DeadLetterGroupFactory().pk, actor="ann", reason="OPS-1")

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from criticizer import dependencies, forcing, pace, sql
-from criticizer.env import Environment, concurrency_limits, rate_limits
-from criticizer.failures import ErrorClass, Failure, Place, RetryableFailure, Waiting
+from criticizer.db import prepared
+from criticizer.environment.reader import Environment, concurrency_limits, rate_limits
 from criticizer.models import Circuit, CircuitBucket, OutboxMessage, Pace, PaceSlot
-from criticizer.retry import BACKOFF
-from criticizer.states import CircuitState
-from notifications.providers.exchange import retry_after as webhook_retry_after
+from criticizer.resilience import gate, overrides, rate_limit
+from criticizer.resilience.failures import ErrorClass, Failure, Place, RetryableFailure, Waiting
+from criticizer.resilience.retry import BACKOFF
+from criticizer.resilience.states import CircuitState
+from notifications.providers.http import retry_after as webhook_retry_after
 from reviews.reviewers.provider_errors import retry_after
 from tests.kernel.test_circuit import LLM, call, cool_down_ends, half_opened, in_threads, parked, timeout
 
@@ -26,13 +27,13 @@ def slow_down(seconds: float | None = None) -> Failure:
 
 
 def clock() -> datetime:
-    now: datetime = sql.value("SELECT clock_timestamp()")
+    now: datetime = prepared.value("SELECT clock_timestamp()")
     return now
 
 
-def pauses(error: Failure, seconds: float, permit: dependencies.Permit | None = None) -> bool:
+def pauses(error: Failure, seconds: float, permit: gate.Permit | None = None) -> bool:
     """Report `error`; say whether the pause ends so many seconds after it."""
-    permit = permit or dependencies.admit(LLM)
+    permit = permit or gate.admit(LLM)
     before = clock()
     permit.report(error)
     end = Pace.objects.get(pk=LLM).paused_until
@@ -42,18 +43,20 @@ def pauses(error: Failure, seconds: float, permit: dependencies.Permit | None = 
 
 def time_passes(seconds: float) -> None:
     """Move every moment of the paces so far into the past."""
-    sql.rows(
+    prepared.rows(
         "UPDATE paces SET paused_until = paused_until - make_interval(secs => %(s)s),"
         " slow_since = slow_since - make_interval(secs => %(s)s),"
         " refilled_at = refilled_at - make_interval(secs => %(s)s)",
         {"s": seconds},
     )
-    sql.rows("UPDATE pace_slots SET expires_at = expires_at - make_interval(secs => %(s)s)", {"s": seconds})
+    prepared.rows(
+        "UPDATE pace_slots SET expires_at = expires_at - make_interval(secs => %(s)s)", {"s": seconds}
+    )
 
 
 def waiting_of(name: str = LLM) -> Waiting:
     with pytest.raises(Waiting) as caught:
-        dependencies.admit(name)
+        gate.admit(name)
     return caught.value
 
 
@@ -62,7 +65,7 @@ def admitted(count: int, name: str = LLM) -> int:
     given = 0
     for _ in range(count):
         try:
-            dependencies.admit(name).report(None)
+            gate.admit(name).report(None)
             given += 1
         except Waiting:
             pass
@@ -72,7 +75,7 @@ def admitted(count: int, name: str = LLM) -> int:
 @pytest.fixture(autouse=True)
 def _no_harmless_probe(settings: Any) -> None:
     settings.CIRCUIT_PROBES = {}
-    dependencies.forget()
+    gate.forget()
 
 
 # -- Retry-After ------------------------------------------------------------------------------
@@ -84,7 +87,7 @@ def test_a_refusal_pauses_for_as_long_as_it_asks_five_minutes_at_most(asked: flo
     assert pauses(slow_down(asked), expected)
     assert 0 < waiting_of().seconds <= expected + 1
     with pytest.raises(Waiting):
-        dependencies.check(LLM)
+        gate.check(LLM)
 
 
 @pytest.mark.django_db
@@ -143,17 +146,17 @@ def test_a_refused_probe_is_given_back_and_costs_nothing() -> None:
 
 @pytest.mark.django_db
 def test_a_batch_that_is_refused_slows_down_as_one() -> None:
-    permits = [dependencies.admit(LLM) for _ in range(30)]
+    permits = [gate.admit(LLM) for _ in range(30)]
     reports = [permit.report(slow_down(7)) for permit in permits]
     assert [waiting is None for waiting in reports] == [True] + [False] * 29
     row = Pace.objects.get(pk=LLM)
     assert (row.generation, row.refusals) == (1, 1)
-    assert row.slow_rate == pace.ASSUMED_RATE / 2
+    assert row.slow_rate == rate_limit.ASSUMED_RATE / 2
 
 
 @pytest.mark.django_db
 def test_one_of_the_batch_may_ask_for_more() -> None:
-    permits = [dependencies.admit(LLM) for _ in range(3)]
+    permits = [gate.admit(LLM) for _ in range(3)]
     for permit, seconds in zip(permits, (7, 60), strict=False):
         assert pauses(slow_down(seconds), seconds, permit)
     assert not pauses(slow_down(5), 5, permits[2])
@@ -161,7 +164,7 @@ def test_one_of_the_batch_may_ask_for_more() -> None:
 
 @pytest.mark.django_db
 def test_a_refusal_that_comes_after_the_pause_it_belongs_to_halves_nothing() -> None:
-    first, late = dependencies.admit(LLM), dependencies.admit(LLM)
+    first, late = gate.admit(LLM), gate.admit(LLM)
     first.report(slow_down(2))
     time_passes(5)
     assert late.report(slow_down()) is not None
@@ -171,7 +174,7 @@ def test_a_refusal_that_comes_after_the_pause_it_belongs_to_halves_nothing() -> 
 
 @pytest.mark.django_db(transaction=True)
 def test_refusals_reported_at_the_same_moment_cost_one_attempt() -> None:
-    permits = [dependencies.admit(LLM) for _ in range(10)]
+    permits = [gate.admit(LLM) for _ in range(10)]
     reports = in_threads(10, lambda: permits.pop().report(slow_down(7)))
     assert sum(waiting is None for waiting in reports) == 1
     assert Pace.objects.get(pk=LLM).refusals == 1
@@ -198,7 +201,7 @@ def test_the_bucket_holds_a_seconds_worth_and_fills_with_time(settings: Any) -> 
     time_passes(3600)
     admitted(1)
     assert Pace.objects.get(pk=LLM).tokens == 9
-    sql.rows("UPDATE paces SET tokens = 0, refilled_at = now() + interval '1 hour'")
+    prepared.rows("UPDATE paces SET tokens = 0, refilled_at = now() + interval '1 hour'")
     assert admitted(1) == 0
     time_passes(3600.5)
     assert admitted(5) == 5
@@ -224,7 +227,7 @@ def test_the_more_wait_the_later_each_comes_back(settings: Any) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_bucket_is_shared_by_connections(settings: Any) -> None:
     settings.RATE_LIMITS = {LLM: 1 / 3600}
-    dependencies.check(LLM)
+    gate.check(LLM)
     assert sum(in_threads(6, lambda: admitted(1))) == 1
 
 
@@ -236,7 +239,7 @@ def test_the_rate_halves_after_a_refusal_and_grows_back(settings: Any) -> None:
     rates = []
     for seconds in (7.0, 30.0, 31.0):
         time_passes(seconds)
-        rates.append(sql.row(pace._WHEN_TOKEN, pace._parameters(LLM)))
+        rates.append(prepared.row(rate_limit._WHEN_TOKEN, rate_limit._parameters(LLM)))
     assert [row["rate"] for row in rates if row] == [
         pytest.approx(5, abs=0.5),
         pytest.approx(7.5, abs=0.5),
@@ -250,7 +253,7 @@ def test_refusal_after_refusal_never_ends_in_standstill(monkeypatch: pytest.Monk
     for _ in range(12):
         call(slow_down(1))
         time_passes(12)
-    assert Pace.objects.get(pk=LLM).slow_rate >= pace.SLOWEST_RATE
+    assert Pace.objects.get(pk=LLM).slow_rate >= rate_limit.SLOWEST_RATE
     time_passes(200)
     assert admitted(50) == 50  # a minute later nothing is limited any more
 
@@ -264,9 +267,9 @@ def test_a_dependency_without_a_limit_is_not_counted() -> None:
 @pytest.mark.django_db
 def test_a_limit_of_a_kind_holds_for_each_of_it(settings: Any) -> None:
     settings.RATE_LIMITS = {"provider:webhook": 1 / 3600, "provider:webhook:big.example.com": 9.0}
-    assert pace.rate_of("provider:webhook:a.example.com:8443") == 1 / 3600
-    assert pace.rate_of("provider:webhook:big.example.com") == 9.0
-    assert pace.rate_of("provider:mail") is None
+    assert rate_limit.rate_of("provider:webhook:a.example.com:8443") == 1 / 3600
+    assert rate_limit.rate_of("provider:webhook:big.example.com") == 9.0
+    assert rate_limit.rate_of("provider:mail") is None
     assert [admitted(2, f"provider:webhook:{host}.example.com") for host in "ab"] == [1, 1]
 
 
@@ -276,29 +279,29 @@ def test_a_limit_of_a_kind_holds_for_each_of_it(settings: Any) -> None:
 @pytest.mark.django_db
 def test_no_more_calls_at_once_than_slots(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 2}
-    first, _second = dependencies.admit(LLM), dependencies.admit(LLM)
+    first, _second = gate.admit(LLM), gate.admit(LLM)
     assert waiting_of().seconds > 0
     first.report(None)
-    dependencies.admit(LLM)
+    gate.admit(LLM)
 
 
 @pytest.mark.django_db
 def test_a_failed_call_frees_its_slot_too(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 1}
     for error in (timeout(), slow_down(0.0), KeyError("a defect"), None):
-        dependencies.admit(LLM).report(error)
-        sql.rows("DELETE FROM paces")
-    dependencies.admit(LLM)
+        gate.admit(LLM).report(error)
+        prepared.rows("DELETE FROM paces")
+    gate.admit(LLM)
 
 
 @pytest.mark.django_db
 def test_a_slot_of_a_worker_that_died_expires(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 1}
-    dead = dependencies.admit(LLM)
+    dead = gate.admit(LLM)
     time_passes(settings.CALL_SECONDS - 5)
     waiting_of()
     time_passes(6)
-    heir = dependencies.admit(LLM)
+    heir = gate.admit(LLM)
     dead.report(None)  # not dead after all: the slot is another's now
     assert PaceSlot.objects.get().token == heir.slot
 
@@ -307,7 +310,7 @@ def test_a_slot_of_a_worker_that_died_expires(settings: Any) -> None:
 def test_a_freed_slot_wakes_one_that_waits(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 1}
     ids = parked(3)
-    dependencies.admit(LLM).report(None)
+    gate.admit(LLM).report(None)
     assert list(OutboxMessage.objects.filter(waiting_for="").values_list("pk", flat=True)) == ids[:1]
 
 
@@ -315,11 +318,11 @@ def test_a_freed_slot_wakes_one_that_waits(settings: Any) -> None:
 def test_slots_are_shared_by_connections(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 3}
     # The slots are made by the first call; who comes while they are being made waits as well.
-    dependencies.admit(LLM).report(None)
+    gate.admit(LLM).report(None)
 
     def take() -> bool:
         try:
-            dependencies.admit(LLM)
+            gate.admit(LLM)
         except Waiting:
             return False
         return True
@@ -330,20 +333,20 @@ def test_slots_are_shared_by_connections(settings: Any) -> None:
 @pytest.mark.django_db
 def test_a_token_is_not_lost_when_no_slot_is_free(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS, settings.RATE_LIMITS = {LLM: 1}, {LLM: 1.0}
-    permit = dependencies.admit(LLM)
+    permit = gate.admit(LLM)
     time_passes(1)
     waiting_of()
     permit.release()
-    dependencies.admit(LLM)
+    gate.admit(LLM)
 
 
 @pytest.mark.django_db
 def test_a_probe_that_another_has_costs_neither_slot_nor_token(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 5}
-    dependencies.check(LLM)
-    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    gate.check(LLM)
+    overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
     cool_down_ends()
-    probe = dependencies.admit(LLM)
+    probe = gate.admit(LLM)
     assert probe.probe is not None
     waiting_of()
     assert PaceSlot.objects.filter(token__isnull=False).count() == 1

@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 from django.db.models import Q
 
-from criticizer.full_text import Words
-from criticizer.search import Key, SearchProblem, Term, age, condition_of, exact, flags, number, parse, starts
+from criticizer.admin_site.search_query import (
+    Key,
+    SearchProblem,
+    Term,
+    age,
+    condition_of,
+    exact,
+    flags,
+    number,
+    parse,
+    starts,
+)
+from criticizer.db.full_text import Words
 
 KEYS = {
     "stage": exact("stage", "The stage", choices=[("fetch", "Fetch"), ("llm", "Review")]),

@@ -17,13 +17,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.test import RequestFactory
 
-from criticizer.env import Environment, SecretSource, artifact_storages
-from criticizer.error_reports import MASK, MaskingReporter, mask
+from criticizer.environment.parsers import owner_of_tables
+from criticizer.environment.reader import Environment, SecretSource, artifact_storages
 from criticizer.redaction import register_own_secrets
-from criticizer.redaction.own import OwnSecrets
-from criticizer.variables import owner_of_tables
-from criticizer.vault import key_id
-from reviews import secret_care
+from criticizer.redaction.known_secrets import OwnSecrets
+from criticizer.security.encryption import key_id
+from criticizer.security.error_reporting import MASK, MaskingReporter, mask
+from reviews import secret_inventory
 from tests import factories
 from tests.fakes.llm import FakeLlm
 
@@ -33,7 +33,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> str:
     """A secret that this process knows as its own, for this test only."""
-    monkeypatch.setattr("criticizer.redaction.own._registered", OwnSecrets())
+    monkeypatch.setattr("criticizer.redaction.known_secrets._registered", OwnSecrets())
     value = "planted" + "-own-value-" + "4711"
     register_own_secrets([value])
     return value
@@ -81,7 +81,7 @@ def test_the_status_shows_source_age_and_use_and_no_value(settings: Any) -> None
         SecretSource("WEBHOOK_SECRETS", "environment", None),
     ]
     factories.ArtifactFactory.create_batch(2, key_id=key_id(old))
-    found = {status.name: status for status in secret_care.statuses(NOW)}
+    found = {status.name: status for status in secret_inventory.statuses(NOW)}
     assert [name for name, status in found.items() if status.is_old] == ["ARTIFACT_KEYS"]
     assert found["ARTIFACT_KEYS"].use == (
         f"{key_id(new)} in use, seals new artifacts, 0 stored; {key_id(old)} opens older artifacts, 2 stored"
@@ -106,7 +106,7 @@ def test_the_model_server_is_asked_which_key_it_accepts(settings: Any) -> None:
     settings.LLM_PROVIDER, settings.LLM_API_KEYS = "openai", ["old-key", "new-key"]
 
     def uses() -> list[str]:
-        return [status.use.partition(";")[0] for status in secret_care.statuses(NOW, ask=True)]
+        return [status.use.partition(";")[0] for status in secret_inventory.statuses(NOW, ask=True)]
 
     with FakeLlm(refused_keys=frozenset({"old-key"})) as server:
         settings.LLM_BASE_URL = server.base_url
@@ -118,7 +118,7 @@ def test_the_model_server_is_asked_which_key_it_accepts(settings: Any) -> None:
 def test_api_keys_are_listed_with_age_and_last_use_until_they_are_revoked() -> None:
     factories.ApiKeyFactory(name="ci", created_at=NOW - timedelta(days=120), last_used_at=NOW)
     factories.ApiKeyFactory(name="gone", revoked_at=NOW)
-    found = {status.name: status for status in secret_care.statuses(NOW)}
+    found = {status.name: status for status in secret_inventory.statuses(NOW)}
     assert found["API key ci"].is_old
     assert found["API key ci"].use == "last used 2026-06-01"
     assert "API key gone" not in found

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from criticizer.models import SecurityEvent
-from reviews import seals
+from reviews.audit import hash_chain
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.parametrize("head", ["nothing:" + "a" * 64, "security_events", "security_events:abc", ":"])
 def test_a_head_that_cannot_be_one_is_a_wrong_question_and_no_tampering(head: str) -> None:
     factories.SecurityEventFactory()
-    seals.seal("security_events", settle_seconds=-1)
+    hash_chain.seal("security_events", settle_seconds=-1)
     with pytest.raises(CommandError, match="give TABLE:LINK as an audit_sealed line shows them") as refused:
         call_command("verify_audit", "--head", head, stdout=StringIO(), stderr=StringIO())
     assert refused.value.returncode == 2

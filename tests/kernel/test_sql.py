@@ -8,7 +8,7 @@ import pytest
 from django.db import ProgrammingError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from criticizer import sql
+from criticizer.db import prepared
 from reviews.states import ACTIVE_JOB
 
 pytestmark = pytest.mark.django_db
@@ -17,14 +17,14 @@ PREPARED = "SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELEC
 
 
 def seven() -> Any:
-    return sql.row("SELECT 7 AS number, %(other)s::int", {"other": 8})
+    return prepared.row("SELECT 7 AS number, %(other)s::int", {"other": 8})
 
 
 def test_a_statement_is_counted_and_answers_as_ever(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(3) as queries:
-        assert sql.rows("SELECT 7 AS number") == [{"number": 7}]
+        assert prepared.rows("SELECT 7 AS number") == [{"number": 7}]
         assert seven() == {"number": 7, "int4": 8}
-        assert sql.value("SELECT %s::text", ["x"]) == "x"
+        assert prepared.value("SELECT %s::text", ["x"]) == "x"
     assert [query["sql"][:8] for query in queries.captured_queries] == ["SELECT 7", "SELECT 7", "SELECT %"]
 
 
@@ -34,18 +34,18 @@ def test_a_statement_that_fails_is_counted_and_raises_what_django_raises() -> No
         pytest.raises(ProgrammingError, match="no_such_table"),
         transaction.atomic(),
     ):
-        sql.rows("SELECT * FROM no_such_table")
+        prepared.rows("SELECT * FROM no_such_table")
     assert any("no_such_table" in query["sql"] for query in seen.captured_queries)
 
 
 def test_a_statement_is_prepared_whether_somebody_looks_or_not() -> None:
     seven()
-    assert sql.value(PREPARED) == 1
-    sql.value("DEALLOCATE ALL")
+    assert prepared.value(PREPARED) == 1
+    prepared.value("DEALLOCATE ALL")
     connection.connection._prepared.clear()
     with CaptureQueriesContext(connection):
         seven()
-    assert sql.value(PREPARED) == 1
+    assert prepared.value(PREPARED) == 1
 
 
 def test_nothing_is_kept_when_nobody_looks() -> None:
@@ -55,11 +55,11 @@ def test_nothing_is_kept_when_nobody_looks() -> None:
 
 
 def test_a_list_of_states_becomes_text_so_that_a_partial_index_serves_it() -> None:
-    assert sql.one_of(ACTIVE_JOB) == "('queued', 'in_progress', 'retryable_failed')"
+    assert prepared.one_of(ACTIVE_JOB) == "('queued', 'in_progress', 'retryable_failed')"
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off")
         cursor.execute(
-            f"EXPLAIN SELECT id FROM jobs WHERE status IN {sql.one_of(ACTIVE_JOB)}"
+            f"EXPLAIN SELECT id FROM jobs WHERE status IN {prepared.one_of(ACTIVE_JOB)}"
             " ORDER BY deadline_at LIMIT 1"
         )
         assert "jobs_active" in str(cursor.fetchall())
@@ -68,4 +68,4 @@ def test_a_list_of_states_becomes_text_so_that_a_partial_index_serves_it() -> No
 @pytest.mark.parametrize("words", [[], [""], ["queued'"], ["two words"], ["queued", "a;b"]])
 def test_only_plain_words_become_text(words: list[str]) -> None:
     with pytest.raises(ValueError, match="plain words"):
-        sql.one_of(words)
+        prepared.one_of(words)

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 
 from criticizer.management.commands.up import database_problem, port_problem
-from criticizer.supervisor import clusters, web
+from criticizer.workers.supervisor import clusters, web
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ import pytest
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from criticizer import dotenv
-from criticizer.env import Environment
+from criticizer.environment import dotenv
+from criticizer.environment.reader import Environment
 
 # A complete installation: every variable is looked at.
 COMPLETE = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from notifications.providers.base import Provider
-from notifications.providers.maildir import Maildir
-from notifications.providers.outbound import OutboundPolicy
-from notifications.providers.smtp import Smtp, SmtpConfig
-from notifications.providers.webhook import Webhook, WebhookConfig
+from notifications.providers.email.maildir import Maildir
+from notifications.providers.email.smtp import Smtp, SmtpConfig
+from notifications.providers.webhook.provider import Webhook, WebhookConfig
+from notifications.providers.webhook.ssrf_policy import OutboundPolicy
 from tests.notifications.samples import SECRET_NEW, SENDER
 
 

@@ -45,13 +45,14 @@ def killing(real: Callable[..., Any], *, before: bool) -> Callable[..., Any]:
 
 
 def work(job_id: int, point: str, channel: str, argument: str) -> None:
-    from notifications import ledger, sending
-    from notifications.providers import maildir, smtp, webhook
+    from notifications.delivery import send, store
+    from notifications.providers.email import maildir, smtp
+    from notifications.providers.webhook import provider as webhook
     from tests.notifications.crash import provider_for
 
     provider = provider_for(channel, argument)
     if point == "before_the_attempt":
-        ledger.claim = killing(ledger.claim, before=True)
+        store.claim = killing(store.claim, before=True)
     elif point == "attempt_written":
         provider.send = killing(provider.send, before=True)  # type: ignore[method-assign]
     elif point == "accepted" and channel == "maildir":
@@ -61,13 +62,13 @@ def work(job_id: int, point: str, channel: str, argument: str) -> None:
     elif point == "accepted":
         smtp.finish = killing(smtp.finish, before=False)
     elif point == "before_the_mark":
-        ledger.mark_sent = killing(ledger.mark_sent, before=True)
+        store.mark_sent = killing(store.mark_sent, before=True)
     elif point == "inside_the_mark":
-        ledger._close = killing(ledger._close, before=False)
+        store._close = killing(store._close, before=False)
     else:
-        ledger.mark_sent = killing(ledger.mark_sent, before=False)
+        store.mark_sent = killing(store.mark_sent, before=False)
     recipients = "webhook" if channel == "webhook" else "mail"
-    sending.deliver(job_id, {recipients: provider}, may_continue=lambda: True)
+    send.deliver(job_id, {recipients: provider}, may_continue=lambda: True)
 
 
 def main() -> None:

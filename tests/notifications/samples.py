@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from notifications.messages import ExcerptLine, Report, ReportFile, ReportFinding
 from notifications.providers.base import Message
-from notifications.providers.exchange import Limits
+from notifications.providers.http import Limits
+from notifications.rendering import ExcerptLine, Report, ReportFile, ReportFinding
 
 SENDER = "Criticizer <criticizer@reviews.test>"
 # Plainly fake, assembled so that no scanner takes it for a real one.

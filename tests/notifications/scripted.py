@@ -12,21 +12,22 @@ from datetime import datetime
 from math import inf
 from uuid import UUID
 
-from criticizer import sql
-from criticizer.failures import (
+from criticizer.db import prepared
+from criticizer.resilience.failures import (
     ErrorClass,
     PermanentFailure,
     Place,
     RetryableFailure,
     UncertainFailure,
 )
-from notifications import ledger, sending
+from notifications.delivery import send as sending
+from notifications.delivery import store
 from notifications.models import Delivery
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Provider, Question
 from notifications.recipients import split
 from notifications.states import SendOutcome
 from reviews.models import ReviewJob
-from reviews.pipeline.records import UNTOLD
+from reviews.pipeline.complete import UNTOLD
 from tests.notifications.samples import message
 
 ANN = "mail:ann@example.com"
@@ -50,7 +51,7 @@ def unclear(error_class: ErrorClass = ErrorClass.DELIVERY_UNCERTAIN) -> Uncertai
 
 def untold(job: ReviewJob) -> list[str]:
     """Return who keeps the job from its end, as the pipeline asks (004, 6.5)."""
-    rows = sql.rows(f"SELECT recipient FROM deliveries d WHERE {UNTOLD} ORDER BY id", {"job": job.pk})
+    rows = prepared.rows(f"SELECT recipient FROM deliveries d WHERE {UNTOLD} ORDER BY id", {"job": job.pk})
     return [row["recipient"] for row in rows]
 
 
@@ -149,6 +150,6 @@ def outcomes(row: Delivery) -> list[str]:
 
 def crashed(row: Delivery, provider: str) -> None:
     """Leave the row as a worker leaves it that died between its claim and its record."""
-    claimed = ledger.claim(ledger.read(row.pk), provider)
+    claimed = store.claim(store.read(row.pk), provider)
     assert claimed is not None
     assert outcomes(row)[-1] == SendOutcome.STARTED

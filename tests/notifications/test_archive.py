@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from criticizer.failures import (
+from criticizer.resilience.failures import (
     ErrorClass,
     Failure,
     PermanentFailure,
@@ -21,9 +21,9 @@ from criticizer.failures import (
     RetryableFailure,
     UncertainFailure,
 )
-from notifications.providers.archive import Archive, ArchiveConfig, Seen
 from notifications.providers.base import Evidence, Question
-from notifications.providers.smtp import Smtp, SmtpConfig
+from notifications.providers.email.imap_archive import Archive, ArchiveConfig, Seen
+from notifications.providers.email.smtp import Smtp, SmtpConfig
 from tests.fakes.dovecot import Dovecot
 from tests.fakes.smtp import SmtpServer, Switches
 from tests.notifications.samples import SENDER, message

@@ -13,10 +13,10 @@ from django.db import OperationalError
 from django.db.models import F
 from django.db.models.functions import Now
 
-from criticizer.failures import ErrorClass, RetryableFailure, UncertainFailure
-from notifications import frozen, ledger, sending
+from criticizer.resilience.failures import ErrorClass, RetryableFailure, UncertainFailure
+from notifications.delivery import send, snapshot, store
 from notifications.models import Delivery, UnarchivedMail
-from notifications.providers.smtp import Smtp
+from notifications.providers.email.smtp import Smtp
 from notifications.states import DeliveryStatus, SendOutcome
 from notifications.unarchived import UnarchivedMails
 from reviews.models import ReviewJob
@@ -52,12 +52,12 @@ def test_8_2_row_1_sent_but_not_marked_is_found_in_the_archive_and_back_filled_w
     smtp, server = mail
     (row,) = prepare(job, ANN)
 
-    def fails(claimed: ledger.Claim, notification_id: str) -> bool:
+    def fails(claimed: store.Claim, notification_id: str) -> bool:
         raise OperationalError("the connection is lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "mark_sent", fails)
-        patch.setattr(ledger, "RECORD_PAUSES_SECONDS", ())
+        patch.setattr(store, "mark_sent", fails)
+        patch.setattr(store, "RECORD_PAUSES_SECONDS", ())
         with pytest.raises(RetryableFailure) as failed:  # never permanent before reconciliation
             deliver(job, {"mail": smtp})
     assert failed.value.error_class is ErrorClass.DATABASE_UNAVAILABLE
@@ -82,12 +82,12 @@ def test_8_2_row_1_a_digest_sent_but_not_marked_is_found_in_the_archive(
     settings.RETRY_TIME_SCALE = scale
     make_due()
 
-    def fails(claimed: ledger.Claim, notification_id: str) -> bool:
+    def fails(claimed: store.Claim, notification_id: str) -> bool:
         raise OperationalError("the connection is lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "mark_sent", fails)
-        patch.setattr(ledger, "RECORD_PAUSES_SECONDS", ())
+        patch.setattr(store, "mark_sent", fails)
+        patch.setattr(store, "RECORD_PAUSES_SECONDS", ())
         with pytest.raises(RetryableFailure):
             deliver(jobs[0], {"mail": smtp})
     assert states(rows) == ["sending"] * 3
@@ -175,7 +175,7 @@ def test_8_2_row_2_marked_but_not_sent_is_absent_in_the_archive_cleared_alerted_
     (row,) = prepare(job, ANN)
     marked_too_early(row)
     with structlog.testing.capture_logs() as logs:
-        audit = sending.audit_sent({"mail": smtp})
+        audit = send.audit_sent({"mail": smtp})
     assert (audit.suspicious, audit.requeued) == (1, {job.pk})
     alert = next(entry for entry in logs if entry["event"] == "delivery_evidence_missing")
     assert (alert["log_level"], alert["delivery"]) == ("error", row.pk)
@@ -187,7 +187,7 @@ def test_8_2_row_2_marked_but_not_sent_is_absent_in_the_archive_cleared_alerted_
     row.refresh_from_db()
     assert (row.status, row.notification_id) == (D.SENT, f"<{row.token}@reviews.test>")
     assert [accepted.token for accepted in server.accepted] == [str(row.token)]
-    assert sending.audit_sent({"mail": smtp}).suspicious == 0
+    assert send.audit_sent({"mail": smtp}).suspicious == 0
 
 
 def test_8_2_row_2_what_the_archive_has_after_all_is_kept(
@@ -195,9 +195,9 @@ def test_8_2_row_2_what_the_archive_has_after_all_is_kept(
 ) -> None:
     smtp, server = mail
     (row,) = prepare(job, ANN)
-    smtp.send(frozen.thaw(row))
+    smtp.send(snapshot.thaw(row))
     marked_too_early(row)
-    audit = sending.audit_sent({"mail": smtp})
+    audit = send.audit_sent({"mail": smtp})
     assert (audit.back_filled, audit.requeued) == (1, set())
     row.refresh_from_db()
     assert (row.status, row.notification_id) == (D.SENT, f"<{row.token}@reviews.test>")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from notifications.messages import ExcerptLine, Fate, Report, ReportFile, ReportFinding
-from notifications.messages.changes import compared
+from notifications.rendering import ExcerptLine, Fate, Report, ReportFile, ReportFinding
+from notifications.rendering.comparison import compared
 from tests.notifications.samples import finding, report
 
 FILE = "//depot/main/app.py"

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from criticizer.env import Environment, hosts
-from criticizer.failures import PermanentFailure
-from criticizer.secret_values import own_secrets
-from notifications import config, probes
+from criticizer.environment.reader import Environment, hosts
+from criticizer.resilience.failures import PermanentFailure
+from criticizer.security.known_secrets import own_secrets
+from notifications import config, health_checks
 from notifications.providers.base import capabilities_for
-from notifications.providers.slack import Slack
-from notifications.providers.swarm import Swarm
+from notifications.providers.slack.provider import Slack
+from notifications.providers.swarm.provider import Swarm
 from tests.fakes.slack import NEXT_TOKEN, TOKEN, SlackServer
 from tests.fakes.swarm import TICKET, USER, SwarmServer
 
@@ -63,11 +63,11 @@ def test_the_circuits_questions_are_asked_and_post_nothing(settings: Any) -> Non
     with SlackServer() as workspace, SwarmServer() as server:
         settings.SLACK_BOT_TOKEN, settings.SLACK_API_URL = TOKEN, workspace.url
         settings.SWARM_URL, settings.SWARM_USER, settings.SWARM_TICKET = server.url, USER, TICKET
-        probes.slack("provider:slack")
-        probes.swarm("provider:swarm")
+        health_checks.slack("provider:slack")
+        health_checks.swarm("provider:swarm")
         workspace.tokens.clear()
         server.tickets.clear()
-        for probe in (probes.slack, probes.swarm):
+        for probe in (health_checks.slack, health_checks.swarm):
             with pytest.raises(PermanentFailure):
                 probe("provider")
         assert workspace.messages == server.comments == []

@@ -7,8 +7,8 @@ from math import inf
 
 import pytest
 
-from notifications import choices
-from notifications.choices import Choice, Facts, Look, Step, decide
+from notifications.delivery import uncertainty_policy
+from notifications.delivery.uncertainty_policy import Choice, Facts, Look, Step, decide
 from notifications.providers.base import Capabilities, Evidence, LookUpBy
 
 ID, KEY = LookUpBy.ID, LookUpBy.KEY
@@ -146,4 +146,4 @@ def test_found_is_no_doubt() -> None:
 def test_only_what_can_be_neither_repeated_nor_asked_is_held_at_once(
     capabilities: Capabilities, hopeless: bool
 ) -> None:
-    assert choices.is_hopeless(capabilities) is hopeless
+    assert uncertainty_policy.is_hopeless(capabilities) is hopeless

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from criticizer import dependencies, forcing, probes, sql
-from criticizer.failures import (
+from criticizer.db import prepared
+from criticizer.models import Circuit, CircuitBucket
+from criticizer.resilience import gate, health_checks, overrides
+from criticizer.resilience.failures import (
     ErrorClass,
     PermanentFailure,
     Place,
@@ -16,14 +18,13 @@ from criticizer.failures import (
     UncertainFailure,
     Waiting,
 )
-from criticizer.models import Circuit, CircuitBucket
-from criticizer.states import CircuitState
-from notifications import probes as harmless
-from notifications import reconcile
-from notifications.circuits import dependency_of
+from criticizer.resilience.states import CircuitState
+from notifications import health_checks as harmless
+from notifications.delivery import reconcile
+from notifications.delivery.dependency_names import dependency_of
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import ABOUT_RECIPIENT
-from notifications.providers.smtp import Smtp, SmtpConfig
+from notifications.providers.email.smtp import Smtp, SmtpConfig
 from notifications.states import DeliveryStatus, SendOutcome
 from reviews.models import ReviewJob
 from tests.factories import ReviewJobFactory
@@ -51,22 +52,22 @@ MAIL, HOOK = "provider:mail", "provider:webhook:ci.example.com"
 @pytest.fixture(autouse=True)
 def _no_harmless_probe(settings: Any) -> Iterator[None]:
     settings.CIRCUIT_PROBES = {}
-    dependencies.forget()
+    gate.forget()
     yield
-    dependencies.forget()
+    gate.forget()
 
 
 def stop(name: str) -> None:
-    dependencies.check(name)
-    forcing.force(name, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    gate.check(name)
+    overrides.force(name, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
 
 
 def go(name: str) -> None:
-    forcing.force(name, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-7", seconds=60)
+    overrides.force(name, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-7", seconds=60)
 
 
 def cool_down_ends() -> None:
-    sql.rows("UPDATE circuits SET retry_at = now() - interval '1 second' WHERE state = 'open'")
+    prepared.rows("UPDATE circuits SET retry_at = now() - interval '1 second' WHERE state = 'open'")
 
 
 def jobs(count: int) -> list[ReviewJob]:
@@ -228,8 +229,8 @@ def test_a_probe_that_is_refused_leaves_its_row_as_it_was(mail: ScriptedProvider
 def test_a_probe_in_doubt_is_repeated_with_the_same_key(hook: ScriptedProvider) -> None:
     job = ReviewJobFactory(changelist_id="7")
     (row,) = prepare(job, CI)
-    dependencies.check(HOOK)
-    sql.rows("UPDATE circuits SET state = 'open', retry_at = now() - interval '1 second'")
+    gate.check(HOOK)
+    prepared.rows("UPDATE circuits SET state = 'open', retry_at = now() - interval '1 second'")
     hook.script.append((unclear(E.NETWORK_TIMEOUT), True))
     with pytest.raises(Waiting):
         deliver(job, {"webhook": hook})
@@ -243,8 +244,8 @@ def test_a_probe_in_doubt_is_repeated_with_the_same_key(hook: ScriptedProvider) 
 @pytest.mark.django_db
 def test_a_held_message_is_told_to_an_operator_whatever_the_circuit(mail: ScriptedProvider) -> None:
     (job,) = jobs(1)
-    dependencies.check(MAIL)
-    sql.rows("UPDATE circuits SET state = 'open', retry_at = now() - interval '1 second'")
+    gate.check(MAIL)
+    prepared.rows("UPDATE circuits SET state = 'open', retry_at = now() - interval '1 second'")
     mail.script.append(unclear())
     assert delivered([job], mail) == ["DELIVERY_UNCERTAIN"]
     assert Circuit.objects.get(pk=MAIL).state == CircuitState.OPEN
@@ -275,7 +276,7 @@ def test_a_provider_that_asks_for_a_pause_gets_it_from_all(mail: ScriptedProvide
     mail.script.append(not_sent(E.RATE_LIMITED, 60))
     assert delivered(made, mail) == ["RATE_LIMITED"] + ["wait"] * 4
     assert len(mail.calls) == 1
-    sql.rows("DELETE FROM paces")
+    prepared.rows("DELETE FROM paces")
     assert delivered(made, mail) == ["done"] * 5
 
 
@@ -296,7 +297,7 @@ def test_a_row_that_another_worker_took_gives_the_permit_back(
     settings.CONCURRENCY_LIMITS = {MAIL: 1}
     prepare(job, ANN, BOB)
     with monkeypatch.context() as patch:
-        patch.setattr("notifications.ledger.claim", lambda row, provider: None)
+        patch.setattr("notifications.delivery.store.claim", lambda row, provider: None)
         with pytest.raises(RetryableFailure) as failed:
             deliver(job, {"mail": mail})
     assert failed.value.error_class is E.WRITE_CONFLICT
@@ -336,7 +337,7 @@ def test_a_mail_server_that_does_not_take_part_is_said_to(
 def test_an_open_mail_circuit_is_probed_until_the_server_answers(
     settings: Any, mail: ScriptedProvider
 ) -> None:
-    settings.CIRCUIT_PROBES = {MAIL: "notifications.probes.mail"}
+    settings.CIRCUIT_PROBES = {MAIL: "notifications.health_checks.mail"}
     made = jobs(12)
     mail.script.extend([not_sent()] * 10)
     delivered(made, mail)
@@ -344,13 +345,13 @@ def test_an_open_mail_circuit_is_probed_until_the_server_answers(
     with SmtpServer() as server:
         settings.SMTP_PORT = server.port
     cool_down_ends()
-    assert probes.run_due() == 1  # nobody listens any more
+    assert health_checks.run_due() == 1  # nobody listens any more
     assert Circuit.objects.get(pk=MAIL).probe_detail.startswith("NETWORK_UNREACHABLE")
-    assert probes.run_due() == 0  # another cool-down first
+    assert health_checks.run_due() == 0  # another cool-down first
     assert delivered(made[-2:], mail) == ["wait"] * 2
     with SmtpServer() as server:
         settings.SMTP_PORT = server.port
         cool_down_ends()
-        assert probes.run_due() == 1
+        assert health_checks.run_due() == 1
     assert Circuit.objects.get(pk=MAIL).state == CircuitState.HALF_OPEN
     assert delivered(made, mail) == ["done"] * 12

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from criticizer.failures import ErrorClass, PermanentFailure
-from notifications import config, probes
+from criticizer.resilience.failures import ErrorClass, PermanentFailure
+from notifications import config, health_checks
 from notifications.models import Delivery
-from notifications.providers.maildir import Maildir
-from notifications.providers.postmark import Postmark
-from notifications.providers.resend import Resend
-from notifications.providers.smtp import Smtp
+from notifications.providers.email.maildir import Maildir
+from notifications.providers.email.postmark import Postmark
+from notifications.providers.email.resend import Resend
+from notifications.providers.email.smtp import Smtp
 from reviews.models import ReviewJob
 from tests.fakes.postmark import PostmarkService
 from tests.fakes.resend import ResendService
@@ -76,11 +76,11 @@ def test_the_circuits_question_of_mail_goes_to_the_service_that_is_chosen(
     settings.RESEND_API_KEY, settings.POSTMARK_SERVER_TOKEN = "re-for-tests", "pm-for-tests"
     with service() as running:
         settings.RESEND_API_URL = settings.POSTMARK_API_URL = running.url
-        probes.mail("provider:mail")
+        health_checks.mail("provider:mail")
         assert len(running.requests) == 1
         running.keys = ()
         with pytest.raises(PermanentFailure):
-            probes.mail("provider:mail")
+            health_checks.mail("provider:mail")
 
 
 def test_the_circuits_question_of_smtp_does_not_need_the_archive(settings: Any) -> None:
@@ -88,7 +88,7 @@ def test_the_circuits_question_of_smtp_does_not_need_the_archive(settings: Any) 
         settings.SMTP_HOST, settings.SMTP_PORT = "127.0.0.1", server.port
         settings.IMAP_ARCHIVE_URL = "imap://u:p@127.0.0.1:1/"
         settings.IMAP_ARCHIVE_ADDRESS = "archive@mail.test"
-        probes.mail("provider:mail")
+        health_checks.mail("provider:mail")
         assert server.dialogues == 1
 
 

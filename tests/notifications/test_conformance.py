@@ -13,9 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.failures import Failure, PermanentFailure, Place, RetryableFailure, UncertainFailure
-from notifications import choices
-from notifications.choices import Facts, Look, Step
+from criticizer.resilience.failures import (
+    Failure,
+    PermanentFailure,
+    Place,
+    RetryableFailure,
+    UncertainFailure,
+)
+from notifications.delivery import uncertainty_policy
+from notifications.delivery.uncertainty_policy import Facts, Look, Step
 from notifications.providers.base import (
     Capabilities,
     Evidence,
@@ -183,7 +189,7 @@ def come_through(rig: Rig, sent: Message) -> Step:
     now, looks, resends = time.time(), [], 0  # type: tuple[float, list[Look], int]
     for _ in range(20):
         facts = Facts(now, began, began, began, looks=tuple(looks), resends=resends)
-        choice = choices.decide(promises(rig), facts)
+        choice = uncertainty_policy.decide(promises(rig), facts)
         match choice.step:
             case Step.REPEAT | Step.RESEND:
                 rig.provider.send(sent)
@@ -211,7 +217,7 @@ def test_an_answer_that_is_lost_after_acceptance_reaches_nobody_twice(rig: Rig) 
     rig.prove_alive()
     ended = come_through(rig, sent)
     assert rig.arrived() == [str(sent.token)]
-    assert (ended is Step.HOLD) == choices.is_hopeless(promises(rig))
+    assert (ended is Step.HOLD) == uncertainty_policy.is_hopeless(promises(rig))
 
 
 def test_a_message_that_is_lost_is_sent_again_on_proof_or_held(rig: Rig) -> None:
@@ -224,8 +230,8 @@ def test_a_message_that_is_lost_is_sent_again_on_proof_or_held(rig: Rig) -> None
     assert rig.arrived() == []
     rig.prove_alive()
     ended = come_through(rig, sent)
-    assert rig.arrived() == ([] if choices.is_hopeless(promises(rig)) else [str(sent.token)])
-    assert (ended is Step.HOLD) == choices.is_hopeless(promises(rig))
+    assert rig.arrived() == ([] if uncertainty_policy.is_hopeless(promises(rig)) else [str(sent.token)])
+    assert (ended is Step.HOLD) == uncertainty_policy.is_hopeless(promises(rig))
 
 
 # -- one file, one line ------------------------------------------------------------------------

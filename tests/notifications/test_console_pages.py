@@ -12,13 +12,20 @@ from uuid import UUID
 import pytest
 from django.test import Client
 
-from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure, UncertainFailure
 from criticizer.models import Circuit
-from notifications import config, frozen
-from notifications.console import preview
-from notifications.messages import render
+from criticizer.resilience.failures import (
+    ErrorClass,
+    PermanentFailure,
+    Place,
+    RetryableFailure,
+    UncertainFailure,
+)
+from notifications import config
+from notifications.admin import preview
+from notifications.delivery import snapshot
 from notifications.models import Delivery
 from notifications.providers.base import Message
+from notifications.rendering import render
 from reviews.models import ReviewJob
 from tests.factories import (
     CoverageRowFactory,
@@ -43,7 +50,7 @@ def ann(client: Client) -> Client:
 
 
 def frozen_delivery(made: Message, channel: str = "mail") -> Delivery:
-    payload, digest = frozen.freeze(made)
+    payload, digest = snapshot.freeze(made)
     row: Delivery = DeliveryFactory(
         recipient=f"{channel}:{made.address}",
         token=made.token,

@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from notifications.messages import MAX_SUBJECT, ReportFile, render
-from notifications.messages.columns import width
-from notifications.messages.digest import MAX_LISTED, compose
-from notifications.providers import mime
+from notifications.digests.message import MAX_LISTED, compose
 from notifications.providers.base import Message
+from notifications.providers.email import mime
+from notifications.rendering import MAX_SUBJECT, ReportFile, render
+from notifications.rendering.wrapping import width
 from tests.notifications.samples import SENDER, finding
 from tests.notifications.samples import message as bare
 from tests.notifications.test_messages import GMAIL_CUTS_AT

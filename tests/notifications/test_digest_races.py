@@ -15,15 +15,17 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from criticizer import dependencies, sql
-from criticizer.failures import ErrorClass, PermanentFailure, RetryableFailure, Waiting
-from notifications import decisions, digests, ledger, sending
+from criticizer.db import prepared
+from criticizer.resilience import gate
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure, Waiting
+from notifications.delivery import operator_actions, send, store
+from notifications.digests import lifecycle
 from notifications.models import Delivery, DeliveryAttempt, Digest
 from notifications.providers.base import Capabilities, LookUpBy
 from notifications.states import DeliveryStatus
 from reviews import pipeline
 from reviews.models import ReviewJob
-from reviews.pipeline import control
+from reviews.pipeline import replay
 from reviews.states import Stage
 from tests.factories import DeadLetterFactory, StageRunFactory
 from tests.notifications.scripted import (
@@ -78,7 +80,7 @@ def meanwhile(work: Callable[[], Any], found: list[Any] | None = None) -> Iterat
         yield found
         thread.start()
         for _ in range(500):
-            if sql.value(_BLOCKED):
+            if prepared.value(_BLOCKED):
                 break
             time.sleep(0.02)
         else:
@@ -98,11 +100,11 @@ def test_a_review_that_ends_after_proof_of_absence_is_not_told(asked: ScriptedPr
     tell(jobs[:1], {"mail": asked})
     assert outcomes(rows[0]) == ["ambiguous", "absent", "not_sent"]
     assert states(rows) == ["pending"] * 3
-    sending.cancel_unsent(jobs[1].pk)
+    send.cancel_unsent(jobs[1].pk)
     make_due()
     deliver(jobs[0], {"mail": asked})
     assert asked.calls[-1].subject == "2 reviews: 2 high, 2 low (1, 3)"
-    sending.revive_cancelled(jobs[1].pk)
+    send.revive_cancelled(jobs[1].pk)
     deliver(jobs[1], {"mail": asked})
     assert states(rows) == ["sent"] * 3
     assert asked.calls[-1].token == rows[1].token
@@ -113,8 +115,8 @@ def test_what_an_ended_job_settles_as_absent_is_composed_without_it(asked: Scrip
     make_due()
     asked.script.append(unclear())
     tell(jobs[:1], {"mail": asked})
-    assert sending.settle(jobs[0].pk, {"mail": asked}) == 0
-    sending.supersede_unsent(jobs[0].pk)
+    assert send.settle(jobs[0].pk, {"mail": asked}) == 0
+    send.supersede_unsent(jobs[0].pk)
     deliver(jobs[1], {"mail": asked})
     assert states(rows) == ["superseded", "sent", "sent"]
     assert asked.calls[-1].subject == "2 reviews: 2 high, 2 low (2, 3)"
@@ -122,7 +124,7 @@ def test_what_an_ended_job_settles_as_absent_is_composed_without_it(asked: Scrip
 
 def taken_off(job: ReviewJob) -> None:
     with transaction.atomic():
-        assert decisions.take_off(job.pk, removed=[ANN], added=[]) == ""
+        assert operator_actions.take_off(job.pk, removed=[ANN], added=[]) == ""
 
 
 def tidied(job: ReviewJob) -> None:
@@ -131,13 +133,13 @@ def tidied(job: ReviewJob) -> None:
 
 
 def replayed(job: ReviewJob) -> None:
-    sending.leave_digests(job.pk)
+    send.leave_digests(job.pk)
 
 
 @pytest.mark.parametrize(
     ("end", "status"),
     [
-        (lambda job: sending.cancel_unsent(job.pk), "cancelled"),
+        (lambda job: send.cancel_unsent(job.pk), "cancelled"),
         (taken_off, "superseded"),
         (tidied, "cancelled"),
         (replayed, "pending"),
@@ -150,7 +152,7 @@ def test_what_an_operator_has_resent_leaves_out_what_was_taken_out(
     make_due()
     mail.script.append(unclear())
     tell(jobs[:1], {"mail": mail})
-    assert sending.resend_uncertain(rows[0].pk, "ann", "not there")
+    assert send.resend_uncertain(rows[0].pk, "ann", "not there")
     assert Digest.objects.get().closed_at is not None, "it is resent as it was"
     end(jobs[1])
     deliver(jobs[0], {"mail": mail})
@@ -163,8 +165,8 @@ def test_a_digest_that_is_being_sent_is_not_opened(asked: ScriptedProvider) -> N
     jobs, rows = waiting("1", "2", "3")
     make_due()
     crashed(rows[0], "maildir")
-    sending.cancel_unsent(jobs[1].pk)
-    sending.leave_digests(jobs[2].pk)
+    send.cancel_unsent(jobs[1].pk)
+    send.leave_digests(jobs[2].pk)
     assert states(rows) == ["sending"] * 3
     assert Digest.objects.get().carrier_id == rows[0].pk
 
@@ -175,7 +177,7 @@ def test_a_review_that_is_made_anew_is_not_told_as_it_was(stage: Stage, asked: S
     with transaction.atomic():
         StageRunFactory(job=jobs[1], stage=stage, status="succeeded")
         DeadLetterFactory(job=jobs[1], status="replaying")
-        assert control.replay(jobs[1].pk, stage)
+        assert replay.replay(jobs[1].pk, stage)
     make_due()
     deliver(jobs[0], {"mail": asked})
     if stage is Stage.NOTIFY:
@@ -183,7 +185,7 @@ def test_a_review_that_is_made_anew_is_not_told_as_it_was(stage: Stage, asked: S
         return
     assert states(rows) == ["sent", "pending", "sent"]
     anew = message_about(jobs[1], ANN, "critical")
-    sending.prepare(jobs[1].pk, "2", jobs[1].review_version, {ANN: anew})
+    send.prepare(jobs[1].pk, "2", jobs[1].review_version, {ANN: anew})
     deliver(jobs[1], {"mail": asked})
     assert asked.calls[-1] == anew
     assert states(rows) == ["sent"] * 3
@@ -197,7 +199,7 @@ def released(mail: ScriptedProvider) -> tuple[list[Any], list[Delivery]]:
     make_due()
     mail.script.append(unclear())
     tell(jobs[:1], {"mail": mail})
-    assert sending.resend_uncertain(rows[0].pk, "ann", "not there")
+    assert send.resend_uncertain(rows[0].pk, "ann", "not there")
     states(rows)
     return jobs, rows
 
@@ -205,8 +207,8 @@ def released(mail: ScriptedProvider) -> tuple[list[Any], list[Delivery]]:
 def test_a_review_that_ends_while_its_digest_is_claimed_is_left_out(mail: ScriptedProvider) -> None:
     jobs, rows = released(mail)
     with meanwhile(lambda: deliver(jobs[0], {"mail": mail})) as found:
-        sending.cancel_unsent(jobs[1].pk)
-    assert found == [sending.Outcome(sent=1)]
+        send.cancel_unsent(jobs[1].pk)
+    assert found == [send.Outcome(sent=1)]
     assert states(rows) == ["sent", "cancelled", "sent"]
     assert mail.calls[-1].subject == "2 reviews: 2 high, 2 low (1, 3)"
 
@@ -216,7 +218,7 @@ def test_a_row_that_changed_by_other_means_does_not_move_with_the_carrier(mail: 
     jobs, rows = released(mail)
     with meanwhile(lambda: deliver(jobs[0], {"mail": mail})) as found:
         Delivery.objects.filter(pk=rows[1].pk).update(status=D.CANCELLED, digest=None)
-    assert found == [sending.Outcome(sent=1)]
+    assert found == [send.Outcome(sent=1)]
     assert states(rows) == ["sent", "cancelled", "sent"]
 
 
@@ -226,18 +228,18 @@ def test_what_is_proven_absent_while_it_is_claimed_waits_for_no_circle(asked: Sc
     make_due()
     asked.script.append(unclear())
     tell(jobs[:1], {"mail": asked})
-    row = ledger.read(rows[0].pk)
-    real = digests.reopen
+    row = store.read(rows[0].pk)
+    real = lifecycle.reopen
     found: list[Any] = []
 
     def reopen(*arguments: Any) -> None:
-        with meanwhile(lambda: ledger.claim(row, "maildir"), found):
+        with meanwhile(lambda: store.claim(row, "maildir"), found):
             pass
         real(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digests, "reopen", reopen)
-        assert ledger.move(row, D.PENDING, clear_markers=True)
+        patch.setattr(lifecycle, "reopen", reopen)
+        assert store.move(row, D.PENDING, clear_markers=True)
     while not found:
         time.sleep(0.02)
     assert not isinstance(found[0], Exception)
@@ -249,14 +251,14 @@ def test_a_refusal_of_all_is_seen_by_nobody_before_the_circuit_has_spoken(asked:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     seen: list[list[str]] = []
-    real = dependencies.Permit.report
+    real = gate.Permit.report
 
-    def report(permit: dependencies.Permit, error: BaseException | None) -> Waiting | None:
+    def report(permit: gate.Permit, error: BaseException | None) -> Waiting | None:
         seen.append(states(rows))
         return real(permit, error)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dependencies.Permit, "report", report)
+        patch.setattr(gate.Permit, "report", report)
         asked.script.append(refused(ErrorClass.AUTH_DENIED))
         (found,) = tell(jobs[:1], {"mail": asked})
     assert isinstance(found, PermanentFailure)
@@ -268,9 +270,9 @@ def test_a_refused_probe_leaves_all_of_a_digest_as_it_was(asked: ScriptedProvide
     settings.CIRCUIT_PROBES = {}
     jobs, rows = waiting("1", "2", "3")
     make_due()
-    dependencies.check("provider:maildir")
-    sql.rows("UPDATE circuits SET state = 'open', retry_at = now() - interval '1 hour'")
-    dependencies.forget()
+    gate.check("provider:maildir")
+    prepared.rows("UPDATE circuits SET state = 'open', retry_at = now() - interval '1 hour'")
+    gate.forget()
     asked.script.append(refused(ErrorClass.AUTH_DENIED))
     (found,) = tell(jobs[:1], {"mail": asked})
     assert isinstance(found, Waiting)
@@ -281,16 +283,16 @@ def test_a_refused_probe_leaves_all_of_a_digest_as_it_was(asked: ScriptedProvide
 def test_a_row_that_another_took_while_it_was_refused_is_not_failed(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
-    real = dependencies.Permit.report
+    real = gate.Permit.report
 
-    def report(permit: dependencies.Permit, error: BaseException | None) -> Waiting | None:
-        patch.setattr(dependencies.Permit, "report", real)
+    def report(permit: gate.Permit, error: BaseException | None) -> Waiting | None:
+        patch.setattr(gate.Permit, "report", real)
         make_due()
-        assert elsewhere(lambda: ledger.claim(ledger.read(rows[1].pk), "maildir"))
+        assert elsewhere(lambda: store.claim(store.read(rows[1].pk), "maildir"))
         return real(permit, error)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dependencies.Permit, "report", report)
+        patch.setattr(gate.Permit, "report", report)
         asked.script.append(refused(ErrorClass.AUTH_DENIED))
         (found,) = tell(jobs[:1], {"mail": asked})
     assert isinstance(found, Waiting)
@@ -314,7 +316,7 @@ def test_after_a_failure_no_other_job_tries_at_once(asked: ScriptedProvider) -> 
 def test_each_try_of_a_digest_waits_longer(asked: ScriptedProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
     monkeypatch.setattr(
-        digests, "BACKOFF", replace_delay(lambda attempt, retry_after: (tries.append(attempt), 60.0)[1])
+        lifecycle, "BACKOFF", replace_delay(lambda attempt, retry_after: (tries.append(attempt), 60.0)[1])
     )
     jobs, _ = waiting("1", "2", "3")
     for job in jobs:
@@ -339,7 +341,7 @@ def replace_delay(delay: Callable[[int, float | None], float]) -> Any:
 def stale(rows: list[Delivery]) -> None:
     pks = [row.pk for row in rows]
     Delivery.objects.filter(pk__in=pks).update(
-        updated_at=Now() - timedelta(seconds=digests.STALE_SECONDS + 1)
+        updated_at=Now() - timedelta(seconds=lifecycle.STALE_SECONDS + 1)
     )
 
 
@@ -384,14 +386,14 @@ def test_two_jobs_that_doubt_one_carrier_cost_no_attempt(
     make_due()
     crashed(rows[0], "maildir")
     stale(rows)
-    real = ledger.doubt
+    real = store.doubt
 
     def doubt(row: Delivery) -> bool:
-        monkeypatch.setattr(ledger, "doubt", real)
+        monkeypatch.setattr(store, "doubt", real)
         assert elsewhere(lambda: real(row))
         return real(row)
 
-    monkeypatch.setattr(ledger, "doubt", doubt)
+    monkeypatch.setattr(store, "doubt", doubt)
     (found,) = tell(jobs[1:2], {"mail": asked})
     assert isinstance(found, Waiting)
     assert deliver(jobs[0], {"mail": asked}).sent == 1
@@ -402,10 +404,10 @@ def test_what_another_settled_before_the_lock_was_taken_is_read_anew(asked: Scri
     jobs, rows = waiting("1", "2", "3")
     make_due()
     crashed(rows[0], "maildir")
-    before = ledger.read(rows[0].pk)
+    before = store.read(rows[0].pk)
     assert deliver(jobs[0], {"mail": asked}).sent == 1
     with pytest.raises(Waiting):
-        sending.reconcile.settle_row(before, asked)
+        send.reconcile.settle_row(before, asked)
     assert states(rows) == ["sent"] * 3
 
 
@@ -415,8 +417,8 @@ def test_the_others_of_a_carrier_that_is_gone_are_told(status: str, asked: Scrip
     make_due()
     crashed(rows[0], "maildir")
     if status == D.PENDING:
-        ledger.move(ledger.read(rows[0].pk), D.UNCERTAIN)
-        assert sending.resend_uncertain(rows[0].pk, "ann", "not there")
+        store.move(store.read(rows[0].pk), D.UNCERTAIN)
+        assert send.resend_uncertain(rows[0].pk, "ann", "not there")
     DeliveryAttempt.objects.all().delete()
     Digest.objects.update(carrier=None)
     Delivery.objects.filter(pk=rows[0].pk).delete()
@@ -433,10 +435,10 @@ def test_a_row_that_is_taken_while_it_is_found_unfit_is_not_failed(
     failure = refused(ErrorClass.RECIPIENT_REJECTED)
 
     def suppressed(recipient: str) -> None:
-        assert elsewhere(lambda: ledger.claim(ledger.read(rows[1].pk), "maildir"))
+        assert elsewhere(lambda: store.claim(store.read(rows[1].pk), "maildir"))
         raise failure
 
-    monkeypatch.setattr("notifications.suppressions.refuse_suppressed", suppressed)
+    monkeypatch.setattr("notifications.suppressions.reports.refuse_suppressed", suppressed)
     (found,) = tell(jobs[:1], {"mail": asked})
     assert isinstance(found, Waiting)
     assert states(rows) == ["sending"] * 3

@@ -17,16 +17,17 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from criticizer.failures import PermanentFailure, RetryableFailure, UncertainFailure, Waiting
-from notifications import decisions, digests, frozen, ledger, preferences, sampling, sending
-from notifications.decisions import Decision
+from criticizer.resilience.failures import PermanentFailure, RetryableFailure, UncertainFailure, Waiting
+from notifications.delivery import operator_actions, send, snapshot, spot_check, store
+from notifications.delivery.operator_actions import Decision
+from notifications.digests import lifecycle
 from notifications.models import Delivery, Digest
-from notifications.preferences import unsubscribe
+from notifications.preferences import policy, unsubscribe
 from notifications.providers.base import Evidence
 from notifications.states import DeliveryState, DeliveryStatus, SendOutcome
-from notifications.suppressions import Recorded, Report, record
-from reviews import delivery_audit
+from notifications.suppressions.reports import Recorded, Report, record
 from reviews.models import JobEvent, ReviewJob
+from reviews.replay import delivery_audit
 from reviews.reports import _messages_before
 from tests.admin.test_deadletters import answer
 from tests.factories import ReviewJobFactory, UserFactory
@@ -55,7 +56,9 @@ ALL_SENT = ["sent", "sent", "sent"]
 def lost_letters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let jobs go on without the rooms above; return whose jobs did."""
     went: list[int] = []
-    monkeypatch.setattr("reviews.decided.go_on", lambda job_id, **_: went.append(job_id) or "")
+    monkeypatch.setattr(
+        "reviews.replay.delivery_resolution.go_on", lambda job_id, **_: went.append(job_id) or ""
+    )
     return went
 
 
@@ -74,9 +77,9 @@ def test_reviews_wait_for_one_digest_and_are_told_in_one_message(asked: Scripted
 
     make_due()
     assert tell(jobs, {"mail": asked}) == [
-        sending.Outcome(sent=1),
-        sending.Outcome(already_sent=1),
-        sending.Outcome(already_sent=1),
+        send.Outcome(sent=1),
+        send.Outcome(already_sent=1),
+        send.Outcome(already_sent=1),
     ]
     (message,) = asked.calls
     assert message.subject == "3 reviews: 3 high, 3 low (1, 2, 3)"
@@ -84,8 +87,8 @@ def test_reviews_wait_for_one_digest_and_are_told_in_one_message(asked: Scripted
     assert {row.notification_id for row in rows} == {f"id-{message.token}"}
     assert len({row.notified_at for row in rows}) == 1
     assert [outcomes(row) for row in rows] == [["accepted"], [], []]
-    assert message.token == frozen.token_of_all(row.token for row in rows)
-    assert sending.audit_sent({"mail": asked}).suspicious == 0
+    assert message.token == snapshot.token_of_all(row.token for row in rows)
+    assert send.audit_sent({"mail": asked}).suspicious == 0
 
 
 def test_whoever_comes_first_when_it_is_due_tells_for_all(asked: ScriptedProvider) -> None:
@@ -117,7 +120,7 @@ def test_others_are_not_held_up_by_a_digest_that_waits(
 
 
 def test_another_recipient_and_a_full_digest_get_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "MAX_REVIEWS", 2)
+    monkeypatch.setattr(lifecycle, "MAX_REVIEWS", 2)
     _, ann = waiting("1", "2", "3")
     _, bob = waiting("4", recipient=BOB)
     states([*ann, *bob])
@@ -138,21 +141,21 @@ def test_a_deadline_makes_the_whole_digest_due_earlier() -> None:
     _, (row,) = waiting("1", minutes=60)
     other = ReviewJobFactory(changelist_id="2")
     deadline = timezone.now() + timedelta(minutes=20)
-    (late,) = prepare(other, ANN, digest_minutes=60, not_after=digests.latest(deadline))
+    (late,) = prepare(other, ANN, digest_minutes=60, not_after=lifecycle.latest(deadline))
     states([row])
     assert late.digest_id == row.digest_id
-    assert Digest.objects.get().due_at == digests.latest(deadline)
+    assert Digest.objects.get().due_at == lifecycle.latest(deadline)
 
 
 def test_a_review_that_must_be_on_its_way_by_now_is_told_at_once(asked: ScriptedProvider) -> None:
     job = ReviewJobFactory(changelist_id="1")
-    prepare(job, ANN, digest_minutes=60, not_after=digests.latest(timezone.now() + timedelta(seconds=30)))
+    prepare(job, ANN, digest_minutes=60, not_after=lifecycle.latest(timezone.now() + timedelta(seconds=30)))
     assert deliver(job, {"mail": asked}).sent == 1
 
 
 def test_a_row_that_exists_is_not_taken_into_a_digest_again(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2")
-    digests.leave(ledger.read(rows[0].pk))
+    lifecycle.leave(store.read(rows[0].pk))
     prepare(jobs[0], ANN)
     assert deliver(jobs[0], {"mail": asked}).sent == 1
 
@@ -175,9 +178,9 @@ def test_two_that_join_at_once_make_one_digest() -> None:
 def test_two_that_close_at_once_send_once(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
-    first, second = (ledger.read(row.pk) for row in rows[:2])
-    assert ledger.claim(first, "maildir") is not None
-    assert ledger.claim(second, "maildir") is None
+    first, second = (store.read(row.pk) for row in rows[:2])
+    assert store.claim(first, "maildir") is not None
+    assert store.claim(second, "maildir") is None
     assert states(rows) == ["sending"] * 3
     (other,) = tell(jobs[1:2], {"mail": asked})
     assert isinstance(other, Waiting)
@@ -189,15 +192,15 @@ def test_whose_digest_was_taken_between_look_and_claim_waits_without_an_attempt(
 ) -> None:
     jobs, rows = waiting("1", "2")
     make_due()
-    real = digests.turn
+    real = lifecycle.turn
 
     def turn(row: Delivery) -> Delivery:
         found = real(row)
-        monkeypatch.setattr(digests, "turn", real)
+        monkeypatch.setattr(lifecycle, "turn", real)
         deliver(jobs[0], {"mail": asked})
         return found
 
-    monkeypatch.setattr(digests, "turn", turn)
+    monkeypatch.setattr(lifecycle, "turn", turn)
     (second,) = tell(jobs[1:], {"mail": asked})
     assert isinstance(second, Waiting)
     assert states(rows) == ["sent", "sent"]
@@ -228,7 +231,7 @@ def test_a_recipient_without_a_digest_costs_no_statement_more(asked: ScriptedPro
 # -- endings ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", [sending.supersede_unsent, sending.cancel_unsent])
+@pytest.mark.parametrize("end", [send.supersede_unsent, send.cancel_unsent])
 def test_a_review_that_ends_before_is_not_told_and_the_others_are(
     end: Callable[[int], int], asked: ScriptedProvider
 ) -> None:
@@ -246,7 +249,7 @@ def test_a_review_that_ends_before_is_not_told_and_the_others_are(
 def test_a_review_that_ends_while_it_is_sent_is_told_like_any_other(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
-    asked.before_send = lambda message: (sending.supersede_unsent(jobs[1].pk), None)[1]
+    asked.before_send = lambda message: (send.supersede_unsent(jobs[1].pk), None)[1]
     deliver(jobs[0], {"mail": asked})
     assert states(rows) == ALL_SENT
 
@@ -294,8 +297,8 @@ def test_a_job_that_stands_still_keeps_nobody_waiting(asked: ScriptedProvider) -
 
 def test_a_late_result_that_is_accepted_is_told_alone_and_at_once(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2")
-    sending.cancel_unsent(jobs[0].pk)
-    sending.revive_cancelled(jobs[0].pk)
+    send.cancel_unsent(jobs[0].pk)
+    send.revive_cancelled(jobs[0].pk)
     assert deliver(jobs[0], {"mail": asked}).sent == 1
     assert states(rows) == ["sent", "pending"]
 
@@ -310,7 +313,7 @@ def test_what_was_certainly_not_sent_is_composed_anew(asked: ScriptedProvider) -
     (failure,) = tell(jobs[:1], {"mail": asked})
     assert isinstance(failure, RetryableFailure)
     assert states(rows) == ["pending"] * 3
-    sending.supersede_unsent(jobs[2].pk)
+    send.supersede_unsent(jobs[2].pk)
     make_due()
     # Another job carries it now; its message leaves out what was superseded, under another token.
     assert deliver(jobs[1], {"mail": asked}).sent == 1
@@ -319,7 +322,7 @@ def test_what_was_certainly_not_sent_is_composed_anew(asked: ScriptedProvider) -
     assert second.subject == "2 reviews: 2 high, 2 low (1, 2)"
     assert states(rows) == ["sent", "sent", "superseded"]
     assert [outcomes(row) for row in rows] == [["not_sent"], ["accepted"], []]
-    assert sending.audit_sent({"mail": asked}).suspicious == 0
+    assert send.audit_sent({"mail": asked}).suspicious == 0
 
 
 def test_a_message_that_may_have_arrived_keeps_its_bytes(asked: ScriptedProvider) -> None:
@@ -328,7 +331,7 @@ def test_a_message_that_may_have_arrived_keeps_its_bytes(asked: ScriptedProvider
     asked.script.append(unclear())
     tell(jobs[:1], {"mail": asked})
     assert states(rows) == ["reconciling"] * 3
-    sending.supersede_unsent(jobs[2].pk)  # too late: what may be told is not given up
+    send.supersede_unsent(jobs[2].pk)  # too late: what may be told is not given up
     assert isinstance(tell(jobs[1:2], {"mail": asked})[0], Waiting)
     assert deliver(jobs[0], {"mail": asked}).sent == 1
     assert asked.calls[0] == asked.calls[1]
@@ -341,7 +344,7 @@ def test_the_others_take_over_from_a_carrier_that_nobody_touches(asked: Scripted
     make_due()
     crashed(rows[0], "maildir")
     assert isinstance(tell(jobs[1:2], {"mail": asked})[0], Waiting)
-    Delivery.objects.update(updated_at=Now() - timedelta(seconds=digests.STALE_SECONDS + 1))
+    Delivery.objects.update(updated_at=Now() - timedelta(seconds=lifecycle.STALE_SECONDS + 1))
     assert deliver(jobs[1], {"mail": asked}).sent == 1
     assert states(rows) == ALL_SENT
     assert outcomes(rows[0]) == ["ambiguous", "absent", "accepted"]
@@ -354,11 +357,11 @@ def test_a_refused_digest_fails_all_and_a_replay_tells_each_alone(asked: Scripte
     assert [type(found) for found in tell(jobs, {"mail": asked})] == [PermanentFailure] * 3
     assert states(rows) == ["failed"] * 3
     for job in jobs:
-        assert sending.reset_failed(job.pk) == 1
+        assert send.reset_failed(job.pk) == 1
         assert deliver(job, {"mail": asked}).sent == 1
     assert states(rows) == ALL_SENT
     assert [call.token for call in asked.calls[1:]] == [row.token for row in rows]
-    assert sending.audit_sent({"mail": asked}).suspicious == 0
+    assert send.audit_sent({"mail": asked}).suspicious == 0
 
 
 def test_what_is_resent_leaves_out_a_carrier_that_is_given_up(mail: ScriptedProvider) -> None:
@@ -367,12 +370,12 @@ def test_what_is_resent_leaves_out_a_carrier_that_is_given_up(mail: ScriptedProv
     mail.script.append(unclear())
     tell(jobs[:1], {"mail": mail})
     assert states(rows) == ["uncertain"] * 3
-    assert sending.resend_uncertain(rows[0].pk, "ann", "not there")
-    sending.cancel_unsent(jobs[0].pk)
+    assert send.resend_uncertain(rows[0].pk, "ann", "not there")
+    send.cancel_unsent(jobs[0].pk)
     tell(jobs, {"mail": mail})
     assert states(rows) == ["cancelled", "sent", "sent"]
     (_, again) = mail.calls
-    assert again.token == frozen.token_of_all(row.token for row in rows[1:])
+    assert again.token == snapshot.token_of_all(row.token for row in rows[1:])
     assert again.repeat_notice
 
 
@@ -381,9 +384,9 @@ def test_the_audit_settles_what_an_ended_job_left_in_doubt(asked: ScriptedProvid
     make_due()
     asked.script.append((unclear(), True))
     tell(jobs[:1], {"mail": asked})
-    assert sending.settle(jobs[1].pk, {"mail": asked}) == 0
+    assert send.settle(jobs[1].pk, {"mail": asked}) == 0
     assert states(rows) == ["reconciling"] * 3, "it is decided with the job that sent it"
-    assert sending.settle(jobs[0].pk, {"mail": asked}) == 0
+    assert send.settle(jobs[0].pk, {"mail": asked}) == 0
     assert states(rows) == ALL_SENT
     assert len(asked.calls) == 1
 
@@ -407,7 +410,7 @@ def test_a_decision_about_one_is_a_decision_about_the_message(
     decision: str, ends: str, mail: ScriptedProvider, lost_letters: list[int]
 ) -> None:
     jobs, rows = held(mail)
-    said = decisions.decide(rows[1].pk, Decision(decision), actor="ann", reason="OPS-7: looked")
+    said = operator_actions.decide(rows[1].pk, Decision(decision), actor="ann", reason="OPS-7: looked")
     assert said.ok
     assert "one message about 3 reviews" in said.message
     assert states(rows) == [ends] * 3
@@ -420,14 +423,14 @@ def test_a_decision_about_one_is_a_decision_about_the_message(
         tell(jobs, {"mail": mail})
         first, second = mail.calls
         assert second.token == first.token
-        assert (first.repeat_notice, second.repeat_notice) == ("", decisions.REPEAT_NOTICE)
+        assert (first.repeat_notice, second.repeat_notice) == ("", operator_actions.REPEAT_NOTICE)
         assert states(rows) == ALL_SENT
-    assert sending.audit_sent({"mail": mail}).suspicious == 0
+    assert send.audit_sent({"mail": mail}).suspicious == 0
 
 
 def test_a_set_of_decisions_counts_a_message_once(mail: ScriptedProvider, lost_letters: list[int]) -> None:
     _, rows = held(mail)
-    done, words = decisions.decide_many(
+    done, words = operator_actions.decide_many(
         [row.pk for row in rows], Decision.CONFIRM, actor="ann", reason="OPS-7"
     )
     assert done == 3
@@ -443,12 +446,12 @@ def test_one_review_that_was_replaced_does_not_keep_the_others_from_being_resent
     ended = {"status": "dead_lettered", "finished_at": timezone.now()}
     ReviewJob.objects.filter(pk__in=[job.pk for job in jobs]).update(**ended)
     ReviewJobFactory(changelist_id="1", review_version=2)
-    assert decisions.decide(rows[0].pk, Decision.RESEND, actor="ann", reason="OPS-7").ok
+    assert operator_actions.decide(rows[0].pk, Decision.RESEND, actor="ann", reason="OPS-7").ok
     for number in "23":
         ReviewJobFactory(changelist_id=number, review_version=2)
     Delivery.objects.update(status=D.SENDING)
     Delivery.objects.update(status=D.UNCERTAIN)
-    said = decisions.decide(rows[0].pk, Decision.RESEND, actor="ann", reason="OPS-7")
+    said = operator_actions.decide(rows[0].pk, Decision.RESEND, actor="ann", reason="OPS-7")
     assert not said.ok
     assert "newer version" in said.message
 
@@ -458,9 +461,9 @@ def test_evidence_that_arrives_late_is_evidence_for_all(asked: ScriptedProvider)
     make_due()
     asked.script.append((unclear(), True))
     tell(jobs[:1], {"mail": asked})
-    ledger.move(ledger.read(rows[0].pk), D.UNCERTAIN)
+    store.move(store.read(rows[0].pk), D.UNCERTAIN)
     assert states(rows) == ["uncertain"] * 3
-    found = sending.ask_again({"mail": asked}, within=timedelta(days=1))
+    found = send.ask_again({"mail": asked}, within=timedelta(days=1))
     assert found == {job.pk for job in jobs}
     assert states(rows) == ALL_SENT
 
@@ -480,7 +483,7 @@ def marked_without_evidence(asked: ScriptedProvider, *, arrived: bool) -> tuple[
 
 def test_8_2_row_2_a_digest_marked_without_evidence_is_looked_up(asked: ScriptedProvider) -> None:
     _, rows = marked_without_evidence(asked, arrived=True)
-    audit = sending.audit_sent({"mail": asked})
+    audit = send.audit_sent({"mail": asked})
     assert (audit.suspicious, audit.back_filled, audit.requeued) == (1, 1, set())
     assert states(rows) == ALL_SENT
     assert outcomes(rows[0]) == ["ambiguous", "found"]
@@ -490,7 +493,7 @@ def test_8_2_row_2_a_digest_that_is_not_there_is_cleared_and_sent(
     asked: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs, rows = marked_without_evidence(asked, arrived=False)
-    audit = sending.audit_sent({"mail": asked}, job_id=jobs[1].pk)
+    audit = send.audit_sent({"mail": asked}, job_id=jobs[1].pk)
     assert (audit.suspicious, audit.requeued) == (1, {job.pk for job in jobs})
     assert states(rows) == ["pending"] * 3
     assert all(row.notified_at is None and row.notification_id == "" for row in rows)
@@ -507,10 +510,10 @@ def test_a_sample_asks_for_the_digest(asked: ScriptedProvider) -> None:
     make_due()
     deliver(jobs[0], {"mail": asked})
     Delivery.objects.update(notified_at=F("notified_at") - timedelta(hours=1))
-    assert sampling.audit_sample({"mail": asked}, 30)[Evidence.FOUND] >= 1
+    assert spot_check.audit_sample({"mail": asked}, 30)[Evidence.FOUND] >= 1
     assert {token for token, _ in asked.looked_up} == {asked.calls[0].token}
     asked.arrived.clear()
-    assert sampling.audit_sample({"mail": asked}, 30)[Evidence.ABSENT] >= 1
+    assert spot_check.audit_sample({"mail": asked}, 30)[Evidence.ABSENT] >= 1
     assert set(outcomes(rows[0])[1:]) == {SendOutcome.ABSENT}
     assert states(rows) == ALL_SENT
 
@@ -537,45 +540,45 @@ def test_a_bounce_of_the_digest_is_noted_on_all_of_it(by: str, asked: ScriptedPr
 
 def test_only_mail_has_digests_and_only_of_known_lengths() -> None:
     with pytest.raises(ValueError, match="Only mail has digests"):
-        preferences.set_digest(CI, 10, "ann")
+        policy.set_digest(CI, 10, "ann")
     with pytest.raises(ValueError, match="5, 10, 15, 30, 60"):
-        preferences.set_digest(ANN, 7, "ann")
-    preferences.set_digest(CI, 0, "ann")
-    preferences.set_digest(ANN, 15, "ann")
-    assert preferences.preference_of(ANN).digest_minutes == 15
+        policy.set_digest(ANN, 7, "ann")
+    policy.set_digest(CI, 0, "ann")
+    policy.set_digest(ANN, 15, "ann")
+    assert policy.preference_of(ANN).digest_minutes == 15
     with pytest.raises(IntegrityError, match="recipient_preferences_digest"), transaction.atomic():
-        preferences.RecipientPreference.objects.update(digest_minutes=10)
+        policy.RecipientPreference.objects.update(digest_minutes=10)
 
 
 def test_an_operator_sets_digests_with_a_reason(client: Client) -> None:
     client.force_login(UserFactory(username="oli", is_staff=True, is_superuser=True))
     for recipient in (ANN, CI):
-        preferences.set_threshold(recipient, "high", "ann")
-    rows = preferences.RecipientPreference.objects.values_list("pk", flat=True)
+        policy.set_threshold(recipient, "high", "ann")
+    rows = policy.RecipientPreference.objects.values_list("pk", flat=True)
     address = "/admin/notifications/recipientpreference/"
     body: dict[str, Any] = {"action": "set_digest", "_selected_action": list(rows)}
     question = client.post(address, body)
     assert "Collect reviews for" in question.content.decode()
     done = html.unescape(answer(client, question, minutes="15", reason="OPS-7").content.decode())
     assert f"1 set, 1 skipped: {CI}: Only mail has digests" in done
-    row = preferences.RecipientPreference.objects.get(recipient=ANN)
+    row = policy.RecipientPreference.objects.get(recipient=ANN)
     assert (row.digest_minutes, row.actor, row.reason) == (15, "oli", "OPS-7")
     history = html.unescape(client.get(f"{address}{row.pk}/history/").content.decode())
     assert "digest_minutes: 0 \N{RIGHTWARDS ARROW} 15" in history
 
 
 def test_an_urgent_review_is_not_kept() -> None:
-    preferences.set_digest(ANN, 15, "ann")
-    assert preferences.wishes({ANN: "critical"}).digest_minutes == {}
-    assert preferences.wishes({ANN: "high", BOB: ""}).digest_minutes == {ANN: 15}
-    preferences.mute(ANN, None, "ann")
-    assert preferences.wishes({ANN: "high"}) == preferences.Wishes({ANN: preferences.MUTED}, {})
+    policy.set_digest(ANN, 15, "ann")
+    assert policy.wishes({ANN: "critical"}).digest_minutes == {}
+    assert policy.wishes({ANN: "high", BOB: ""}).digest_minutes == {ANN: 15}
+    policy.mute(ANN, None, "ann")
+    assert policy.wishes({ANN: "high"}) == policy.Wishes({ANN: policy.MUTED}, {})
 
 
 def test_what_waits_is_told_as_promised_whatever_is_wanted_meanwhile(asked: ScriptedProvider) -> None:
-    preferences.set_digest(ANN, 10, "ann")
+    policy.set_digest(ANN, 10, "ann")
     jobs, rows = waiting("1", "2")
-    preferences.set_digest(ANN, 0, "ann")
+    policy.set_digest(ANN, 0, "ann")
     unsubscribe.stop(ANN)
     assert [type(found) for found in tell(jobs, {"mail": asked})] == [Waiting, Waiting]
     make_due()

@@ -8,9 +8,15 @@ from datetime import timedelta
 import pytest
 from django.db.models import F
 
-from criticizer.failures import ErrorClass, PermanentFailure, RetryableFailure, UncertainFailure, Waiting
-from notifications import sending
-from notifications.choices import UNANSWERED_LOOKS
+from criticizer.resilience.failures import (
+    ErrorClass,
+    PermanentFailure,
+    RetryableFailure,
+    UncertainFailure,
+    Waiting,
+)
+from notifications.delivery import send
+from notifications.delivery.uncertainty_policy import UNANSWERED_LOOKS
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy
 from notifications.states import DeliveryStatus, SendOutcome
@@ -184,7 +190,7 @@ def test_an_operators_resend_begins_anew(job: ReviewJob, archive: ScriptedProvid
         pass_time(720)
     with pytest.raises(UncertainFailure):
         deliver(job, {"mail": archive})
-    assert sending.resend_uncertain(row.pk, "ann", "not in the mailbox")
+    assert send.resend_uncertain(row.pk, "ann", "not in the mailbox")
     archive.script.append((unclear(), True))
     with pytest.raises(RetryableFailure):
         deliver(job, {"mail": archive})
@@ -256,10 +262,10 @@ def test_what_waits_for_an_operator_is_found_when_its_evidence_comes_late(
         deliver(job, {"mail": archive})
     day = timedelta(days=1)
     before = outcomes(row)
-    assert sending.ask_again({"mail": archive}, within=day) == set()
+    assert send.ask_again({"mail": archive}, within=day) == set()
     assert (status(row), outcomes(row)) == (D.UNCERTAIN, before)  # absence decides nothing here
     archive.arrived[row.token] = 1
-    assert sending.ask_again({"mail": archive}, within=day) == {job.pk}
+    assert send.ask_again({"mail": archive}, within=day) == {job.pk}
     assert status(row) == D.SENT
     assert outcomes(row)[-1] == SendOutcome.FOUND
 

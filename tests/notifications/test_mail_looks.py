@@ -11,8 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from notifications.messages import EarlierFinding, ExcerptLine, Fate, ReportFile, Since, render
-from notifications.providers import mime
+from notifications.providers.email import mime
+from notifications.rendering import EarlierFinding, ExcerptLine, Fate, ReportFile, Since, render
 from tests.notifications.samples import finding, report
 from tests.pages.test_design import contrast
 

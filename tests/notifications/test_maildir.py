@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.failures import PermanentFailure, RetryableFailure, UncertainFailure
-from notifications.providers import maildir
+from criticizer.resilience.failures import PermanentFailure, RetryableFailure, UncertainFailure
 from notifications.providers.base import Evidence, Question
-from notifications.providers.maildir import Maildir
+from notifications.providers.email import maildir
+from notifications.providers.email.maildir import Maildir
 from tests.notifications.samples import SENDER, message
 
 QUESTION = Question(message(), "", 0.0)

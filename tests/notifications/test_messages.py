@@ -10,7 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from notifications.messages import (
+from notifications.providers.base import Message
+from notifications.rendering import (
     MAX_BRIEF,
     MAX_FILES,
     MAX_FINDINGS,
@@ -24,7 +25,6 @@ from notifications.messages import (
     Since,
     render,
 )
-from notifications.providers.base import Message
 from tests.notifications.samples import REVIEWED_AT, finding, report
 
 TOKEN = UUID(int=7, version=5)

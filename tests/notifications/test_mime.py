@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pytest
 
-from notifications.messages import render
-from notifications.providers import mime
 from notifications.providers.base import Message
+from notifications.providers.email import mime
+from notifications.rendering import render
 from tests.notifications.samples import SENDER, message, report
 
 # Longer than a line of a mail: it must stay whole all the same.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from criticizer.failures import ErrorClass, PermanentFailure
+from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews.models import ReviewJob
 from tests.notifications.scripted import ScriptedProvider, deliver, prepare
 

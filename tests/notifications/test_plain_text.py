@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from notifications.messages import EarlierFinding, ExcerptLine, Fate, Report, ReportFinding, Since, render
-from notifications.messages.blocks import blocks
-from notifications.messages.columns import WIDTH, width, wrapped
+from notifications.rendering import EarlierFinding, ExcerptLine, Fate, Report, ReportFinding, Since, render
+from notifications.rendering.prose import blocks
+from notifications.rendering.wrapping import WIDTH, width, wrapped
 from tests.notifications.samples import finding, report
 
 LONG = "The value that the caller passes is written before it was checked, so " * 6

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from criticizer.failures import (
+from criticizer.resilience.failures import (
     ErrorClass,
     Failure,
     PermanentFailure,
@@ -14,8 +14,8 @@ from criticizer.failures import (
     UncertainFailure,
 )
 from notifications.providers.base import Evidence, Question
-from notifications.providers.exchange import Limits
-from notifications.providers.postmark import Postmark, PostmarkConfig
+from notifications.providers.email.postmark import Postmark, PostmarkConfig
+from notifications.providers.http import Limits
 from tests.fakes.mail_service import Act
 from tests.fakes.postmark import PostmarkService
 from tests.notifications.samples import PATIENT, SENDER, SHORT, message

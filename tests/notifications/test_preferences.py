@@ -9,9 +9,9 @@ from django.apps import apps
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
-from notifications import preferences
 from notifications.models import RecipientPreference
-from notifications.preferences import BELOW_THRESHOLD, MUTED, Preference
+from notifications.preferences import policy
+from notifications.preferences.policy import BELOW_THRESHOLD, MUTED, Preference
 
 pytestmark = pytest.mark.django_db
 
@@ -19,30 +19,30 @@ ANN, BOB = "mail:ann@example.com", "mail:bob@example.com"
 
 
 def test_without_a_word_everything_is_wanted() -> None:
-    assert preferences.preference_of(ANN) == Preference(ANN)
-    assert preferences.unwanted({ANN: "", BOB: "critical"}) == {}
+    assert policy.preference_of(ANN) == Preference(ANN)
+    assert policy.unwanted({ANN: "", BOB: "critical"}) == {}
 
 
 def test_who_is_muted_wants_nothing_until_then() -> None:
-    preferences.mute(ANN, timezone.now() + timedelta(hours=1), "ann")
-    assert preferences.unwanted({ANN: "critical", BOB: ""}) == {ANN: MUTED}
+    policy.mute(ANN, timezone.now() + timedelta(hours=1), "ann")
+    assert policy.unwanted({ANN: "critical", BOB: ""}) == {ANN: MUTED}
     RecipientPreference.objects.update(muted_until=timezone.now() - timedelta(seconds=1))
-    assert preferences.unwanted({ANN: "critical"}) == {}
-    assert preferences.preference_of(ANN).muted_until is None
+    assert policy.unwanted({ANN: "critical"}) == {}
+    assert policy.preference_of(ANN).muted_until is None
 
 
 def test_muted_without_an_end_stays_muted_until_unmuted() -> None:
-    preferences.mute(ANN, None, "link")
-    assert preferences.preference_of(ANN).is_muted_for_ever
-    preferences.mute(ANN, None, "link")
-    assert preferences.unwanted({ANN: "critical"}) == {ANN: MUTED}
-    preferences.unmute(ANN, "ann", "back from leave")
-    assert preferences.unwanted({ANN: "critical"}) == {}
+    policy.mute(ANN, None, "link")
+    assert policy.preference_of(ANN).is_muted_for_ever
+    policy.mute(ANN, None, "link")
+    assert policy.unwanted({ANN: "critical"}) == {ANN: MUTED}
+    policy.unmute(ANN, "ann", "back from leave")
+    assert policy.unwanted({ANN: "critical"}) == {}
 
 
 def test_any_spelling_mutes_the_same_recipient() -> None:
-    preferences.mute("ann@EXAMPLE.com", None, "link")
-    assert preferences.unwanted({ANN: "high"}) == {ANN: MUTED}
+    policy.mute("ann@EXAMPLE.com", None, "link")
+    assert policy.unwanted({ANN: "high"}) == {ANN: MUTED}
 
 
 @pytest.mark.parametrize(
@@ -56,40 +56,40 @@ def test_any_spelling_mutes_the_same_recipient() -> None:
     ],
 )
 def test_a_threshold_lets_through_what_reaches_it(threshold: str, told: list[str]) -> None:
-    preferences.set_threshold(ANN, threshold, "ann")
+    policy.set_threshold(ANN, threshold, "ann")
     severities = ["", "low", "medium", "high", "critical", "odd"]
-    assert [worst for worst in severities if not preferences.unwanted({ANN: worst})] == told
-    assert preferences.unwanted({ANN: ""}) == ({} if threshold == "" else {ANN: BELOW_THRESHOLD})
+    assert [worst for worst in severities if not policy.unwanted({ANN: worst})] == told
+    assert policy.unwanted({ANN: ""}) == ({} if threshold == "" else {ANN: BELOW_THRESHOLD})
 
 
 def test_one_wish_leaves_the_other_alone() -> None:
-    preferences.set_threshold(ANN, "high", "ann")
-    preferences.mute(ANN, None, "ann")
-    preferences.unmute(ANN, "ann")
-    assert preferences.preference_of(ANN).threshold == "high"
+    policy.set_threshold(ANN, "high", "ann")
+    policy.mute(ANN, None, "ann")
+    policy.unmute(ANN, "ann")
+    assert policy.preference_of(ANN).threshold == "high"
 
 
 @pytest.mark.parametrize("recipient", ["", "nonsense", "pager:5", "mail:a b@example.com"])
 def test_nobody_else_can_be_muted(recipient: str) -> None:
     with pytest.raises(ValueError, match=r"recipient|channel|address"):
-        preferences.mute(recipient, None, "ann")
+        policy.mute(recipient, None, "ann")
     assert not RecipientPreference.objects.exists()
 
 
 def test_an_unknown_threshold_and_an_unknown_actor_are_refused() -> None:
     with pytest.raises(ValueError, match="urgent"):
-        preferences.set_threshold(ANN, "urgent", "ann")
+        policy.set_threshold(ANN, "urgent", "ann")
     with pytest.raises(ValueError, match="who decides"):
-        preferences.mute(ANN, None, " ")
+        policy.mute(ANN, None, " ")
 
 
 def test_every_change_is_kept_with_who_and_why() -> None:
     events = apps.get_model("notifications", "RecipientPreferenceEvent").objects
-    preferences.mute(ANN, None, "unsubscribe link")
-    preferences.unmute(ANN, "oli", "asked for it in OPS-7")
+    policy.mute(ANN, None, "unsubscribe link")
+    policy.unmute(ANN, "oli", "asked for it in OPS-7")
     kept = [(row.pgh_label, row.actor, row.reason, row.muted_until) for row in events.order_by("pgh_id")]
     assert kept == [
-        ("insert", "unsubscribe link", "", preferences.FOR_EVER),
+        ("insert", "unsubscribe link", "", policy.FOR_EVER),
         ("update", "oli", "asked for it in OPS-7", None),
     ]
     assert events.latest("pgh_id").pgh_context.metadata["actor"] == "oli"
@@ -97,7 +97,7 @@ def test_every_change_is_kept_with_who_and_why() -> None:
 
 @pytest.mark.parametrize("statement", ["UPDATE {} SET actor = 'x'", "DELETE FROM {}", "TRUNCATE {}"])
 def test_the_history_cannot_be_changed(statement: str) -> None:
-    preferences.mute(ANN, None, "ann")
+    policy.mute(ANN, None, "ann")
     with (
         pytest.raises(DatabaseError, match=r"annot|append-only"),
         transaction.atomic(),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from notifications.console import capability_table
+from notifications.admin import capability_table
 from notifications.providers.registry import PROVIDERS
 
 

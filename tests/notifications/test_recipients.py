@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from notifications.config import build
 from notifications.providers.registry import ProvidersConfig
-from notifications.providers.slack import SlackConfig
-from notifications.providers.swarm import SwarmConfig
-from notifications.providers.webhook import WebhookConfig
+from notifications.providers.slack.provider import SlackConfig
+from notifications.providers.swarm.provider import SwarmConfig
+from notifications.providers.webhook.provider import WebhookConfig
 from notifications.recipients import CHANNELS, MAX_LENGTH, normalise, split
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from criticizer.failures import (
+from criticizer.resilience.failures import (
     ErrorClass,
     Failure,
     PermanentFailure,
@@ -16,8 +16,8 @@ from criticizer.failures import (
     UncertainFailure,
 )
 from notifications.providers.base import Evidence, Question
-from notifications.providers.exchange import Limits
-from notifications.providers.resend import Resend, ResendConfig
+from notifications.providers.email.resend import Resend, ResendConfig
+from notifications.providers.http import Limits
 from tests.fakes.mail_service import Act
 from tests.fakes.resend import ResendService
 from tests.notifications.samples import PATIENT, SENDER, SHORT, message

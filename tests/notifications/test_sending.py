@@ -10,14 +10,9 @@ import pytest
 from django.db import IntegrityError, OperationalError, ProgrammingError, connection, transaction
 from django.db.models import F
 
-from criticizer.failures import (
-    ErrorClass,
-    PermanentFailure,
-    RetryableFailure,
-    UncertainFailure,
-)
-from notifications import ledger, sending
-from notifications.decisions import REPEAT_NOTICE
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure, UncertainFailure
+from notifications.delivery import send, store
+from notifications.delivery.operator_actions import REPEAT_NOTICE
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.states import DeliveryStatus, SendOutcome
 from reviews.models import ReviewJob
@@ -90,19 +85,19 @@ def test_a_row_that_may_have_been_sent_keeps_the_bytes_that_were_sent(
 
 
 def test_a_message_with_another_recipients_token_is_refused(job: ReviewJob) -> None:
-    token = sending.token_for("12345", BOB, 1)
+    token = send.token_for("12345", BOB, 1)
     with pytest.raises(ValueError, match="token"):
-        sending.prepare(job.pk, "12345", 1, {ANN: message(token=1)})
+        send.prepare(job.pk, "12345", 1, {ANN: message(token=1)})
     with pytest.raises(ValueError, match="token"):
-        sending.prepare(job.pk, "12345", 1, {BOB: replace(message("ann@example.com"), token=token)})
+        send.prepare(job.pk, "12345", 1, {BOB: replace(message("ann@example.com"), token=token)})
     assert not Delivery.objects.exists()
 
 
 def test_tokens_differ_in_each_part_of_the_tuple_and_never_change() -> None:
     tuples = [("1", ANN, 1), ("1", ANN, 2), ("1", BOB, 1), ("2", ANN, 1), ("1", f'{ANN}", 1', 1)]
-    assert len({sending.token_for(*key) for key in tuples}) == len(tuples)
+    assert len({send.token_for(*key) for key in tuples}) == len(tuples)
     # Written down: a token that changed between releases would send every retry twice.
-    assert str(sending.token_for("12345", ANN, 1)) == "63666591-0f2d-5478-a35d-b843e6276d4e"
+    assert str(send.token_for("12345", ANN, 1)) == "63666591-0f2d-5478-a35d-b843e6276d4e"
 
 
 # -- deliver -----------------------------------------------------------------------------------
@@ -113,7 +108,7 @@ def test_every_recipient_is_told_once_and_the_rows_say_so(
 ) -> None:
     prepare(job, ANN, CI)
     outcome = deliver(job, {"mail": mail, "webhook": hook})
-    assert outcome == sending.Outcome(sent=2)
+    assert outcome == send.Outcome(sent=2)
     for row in Delivery.objects.all():
         assert (row.status, row.attempts) == (D.SENT, 1)
         assert row.notification_id == f"id-{row.token}"
@@ -125,18 +120,18 @@ def test_every_recipient_is_told_once_and_the_rows_say_so(
 def test_delivering_again_sends_nothing(job: ReviewJob, mail: ScriptedProvider) -> None:
     prepare(job, ANN)
     deliver(job, {"mail": mail})
-    assert deliver(job, {"mail": mail}) == sending.Outcome(already_sent=1)
+    assert deliver(job, {"mail": mail}) == send.Outcome(already_sent=1)
     assert len(mail.calls) == 1
 
 
 def test_a_job_without_recipients_is_done(job: ReviewJob) -> None:
-    assert deliver(job, {}) == sending.Outcome()
+    assert deliver(job, {}) == send.Outcome()
 
 
 def test_the_sent_message_is_the_frozen_one(job: ReviewJob, mail: ScriptedProvider) -> None:
     prepare(job, ANN)
     deliver(job, {"mail": mail})
-    assert mail.calls == [replace(message(), token=sending.token_for("12345", ANN, 1))]
+    assert mail.calls == [replace(message(), token=send.token_for("12345", ANN, 1))]
 
 
 def test_what_was_not_sent_is_repeated_with_the_same_bytes_and_token(
@@ -198,7 +193,7 @@ def test_a_refused_row_is_not_sent_again_until_it_is_reset(job: ReviewJob, mail:
             deliver(job, {"mail": mail})
         assert failed.value.error_class is E.RECIPIENT_REJECTED
     assert len(mail.calls) == 1
-    assert sending.reset_failed(job.pk) == 1
+    assert send.reset_failed(job.pk) == 1
     assert deliver(job, {"mail": mail}).sent == 1
 
 
@@ -209,7 +204,7 @@ def test_an_uncertain_row_is_never_sent_again_by_itself(job: ReviewJob, mail: Sc
         with pytest.raises(UncertainFailure) as failed:
             deliver(job, {"mail": mail})
         assert failed.value.error_class is E.DELIVERY_UNCERTAIN
-        assert sending.reset_failed(job.pk) == 0
+        assert send.reset_failed(job.pk) == 0
     assert list(mail.arrived.values()) == [1]
 
 
@@ -312,7 +307,7 @@ def test_a_defect_in_a_provider_is_raised_after_the_others_were_told(
         deliver(job, {"mail": asked})
     assert statuses(job) == [D.RECONCILING, D.SENT]
     assert outcomes(row) == [SendOutcome.AMBIGUOUS]
-    assert deliver(job, {"mail": asked}) == sending.Outcome(sent=1, already_sent=1)
+    assert deliver(job, {"mail": asked}) == send.Outcome(sent=1, already_sent=1)
 
 
 # -- stopping ----------------------------------------------------------------------------------
@@ -324,7 +319,7 @@ def test_nothing_is_sent_once_the_job_may_not_continue(
 ) -> None:
     prepare(job, ANN, BOB)
     told: Iterator[bool] = chain(answers, repeat(False))
-    assert deliver(job, {"mail": mail}, lambda: next(told)) == sending.Outcome(stopped=True)
+    assert deliver(job, {"mail": mail}, lambda: next(told)) == send.Outcome(stopped=True)
     assert mail.calls == []
     assert statuses(job) == [D.PENDING, D.PENDING]
 
@@ -338,17 +333,17 @@ def test_a_job_that_is_superseded_between_two_sends_stops_there(
     def supersede(_: object) -> None:
         nonlocal superseded
         superseded = True
-        sending.supersede_unsent(job.pk)
+        send.supersede_unsent(job.pk)
 
     mail.before_send = supersede
     outcome = deliver(job, {"mail": mail}, lambda: not superseded)
-    assert outcome == sending.Outcome(sent=1, stopped=True)
+    assert outcome == send.Outcome(sent=1, stopped=True)
     assert statuses(job) == [D.SENT, D.SUPERSEDED]
 
 
 @pytest.mark.parametrize(
     ("end", "status"),
-    [(sending.supersede_unsent, D.SUPERSEDED), (sending.cancel_unsent, D.CANCELLED)],
+    [(send.supersede_unsent, D.SUPERSEDED), (send.cancel_unsent, D.CANCELLED)],
 )
 def test_ending_a_job_gives_up_only_what_was_not_begun(
     job: ReviewJob,
@@ -370,9 +365,9 @@ def test_ending_a_job_gives_up_only_what_was_not_begun(
 
 def test_of_two_workers_that_read_the_same_row_one_sends(job: ReviewJob, mail: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
-    first, second = ledger.read(row.pk), ledger.read(row.pk)
-    assert ledger.claim(first, "smtp") is not None
-    assert ledger.claim(second, "smtp") is None
+    first, second = store.read(row.pk), store.read(row.pk)
+    assert store.claim(first, "smtp") is not None
+    assert store.claim(second, "smtp") is None
     assert DeliveryAttempt.objects.count() == 1
 
 
@@ -380,9 +375,9 @@ def test_a_worker_that_comes_too_late_sends_nothing(
     job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (row,) = prepare(job, ANN)
-    stale = ledger.read(row.pk)
+    stale = store.read(row.pk)
     deliver(job, {"mail": mail})
-    monkeypatch.setattr(ledger, "read", lambda delivery_id: stale)
+    monkeypatch.setattr(store, "read", lambda delivery_id: stale)
     with pytest.raises(RetryableFailure) as failed:
         deliver(job, {"mail": mail})
     assert failed.value.error_class is E.WRITE_CONFLICT
@@ -391,11 +386,11 @@ def test_a_worker_that_comes_too_late_sends_nothing(
 
 def test_a_worker_thought_dead_still_reports_what_it_knows(job: ReviewJob, mail: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
-    claimed = ledger.claim(ledger.read(row.pk), "smtp")
+    claimed = store.claim(store.read(row.pk), "smtp")
     assert claimed is not None
     with pytest.raises(UncertainFailure):  # meanwhile another worker takes its attempt for lost
         deliver(job, {"mail": mail})
-    assert ledger.mark_sent(claimed, "id-of-the-first")
+    assert store.mark_sent(claimed, "id-of-the-first")
     row.refresh_from_db()
     assert (row.status, row.notification_id) == (D.SENT, "id-of-the-first")
     assert outcomes(row) == [SendOutcome.ACCEPTED]
@@ -405,10 +400,10 @@ def test_a_late_acceptance_is_found_before_a_requeued_row_is_sent_again(
     job: ReviewJob, asked: ScriptedProvider
 ) -> None:
     (row,) = prepare(job, ANN)
-    claimed = ledger.claim(ledger.read(row.pk), asked.name)
+    claimed = store.claim(store.read(row.pk), asked.name)
     assert claimed is not None
-    assert sending.settle(job.pk, {"mail": asked}) == 0  # absent: back to pending
-    assert not ledger.mark_sent(claimed, "late-id")
+    assert send.settle(job.pk, {"mail": asked}) == 0  # absent: back to pending
+    assert not store.mark_sent(claimed, "late-id")
     assert deliver(job, {"mail": asked}).sent == 1
     row.refresh_from_db()
     assert row.notification_id == "late-id"
@@ -419,10 +414,10 @@ def test_a_late_failure_does_not_undo_what_the_next_attempt_did(
     job: ReviewJob, hook: ScriptedProvider
 ) -> None:
     (row,) = prepare(job, CI)
-    claimed = ledger.claim(ledger.read(row.pk), hook.name)
+    claimed = store.claim(store.read(row.pk), hook.name)
     assert claimed is not None
     deliver(job, {"webhook": hook})
-    assert not ledger.record_failure(claimed, SendOutcome.NOT_SENT, D.PENDING, not_sent())
+    assert not store.record_failure(claimed, SendOutcome.NOT_SENT, D.PENDING, not_sent())
     assert statuses(job) == [D.SENT]
 
 
@@ -446,7 +441,7 @@ def test_no_transaction_is_open_while_a_provider_works_and_the_attempt_is_on_dis
     (row,) = prepare(job, ANN)
     seen: list[tuple[bool, str, list[str]]] = []
     mail.before_send = lambda _: seen.append(
-        (connection.in_atomic_block, ledger.read(row.pk).status, outcomes(row))
+        (connection.in_atomic_block, store.read(row.pk).status, outcomes(row))
     )
     deliver(job, {"mail": mail})
     assert seen == [(False, D.SENDING, [SendOutcome.STARTED])]
@@ -459,17 +454,17 @@ def test_a_database_that_is_away_for_a_moment_costs_no_certainty(
     """PostgreSQL restarts between the acceptance and the mark."""
     job = ReviewJobFactory(changelist_id="12345")
     prepare(job, ANN)
-    real, failures, pauses = ledger.mark_sent, iter([1, 1]), []
+    real, failures, pauses = store.mark_sent, iter([1, 1]), []
 
-    def flaky(claimed: ledger.Claim, notification_id: str) -> bool:
+    def flaky(claimed: store.Claim, notification_id: str) -> bool:
         if next(failures, None):
             raise OperationalError("the connection is lost")
         return real(claimed, notification_id)
 
-    monkeypatch.setattr(ledger, "mark_sent", flaky)
-    monkeypatch.setattr(ledger.recorded, "__defaults__", (pauses.append,))
+    monkeypatch.setattr(store, "mark_sent", flaky)
+    monkeypatch.setattr(store.recorded, "__defaults__", (pauses.append,))
     assert deliver(job, {"mail": mail}).sent == 1
-    assert pauses == list(ledger.RECORD_PAUSES_SECONDS[:2])
+    assert pauses == list(store.RECORD_PAUSES_SECONDS[:2])
     assert statuses(job) == [D.SENT]
 
 
@@ -520,20 +515,20 @@ def uncertain(job: ReviewJob, mail: ScriptedProvider) -> Delivery:
 def test_an_operator_confirms_and_the_row_says_who_and_why(
     uncertain: Delivery, job: ReviewJob, mail: ScriptedProvider
 ) -> None:
-    assert sending.confirm_delivered(uncertain.pk, "ann", "seen in the mailbox")
+    assert send.confirm_delivered(uncertain.pk, "ann", "seen in the mailbox")
     uncertain.refresh_from_db()
     assert uncertain.status == D.SENT
     assert uncertain.notified_at is not None
     last = uncertain.attempt_rows.last()
     assert last is not None
     assert (last.outcome, last.detail) == (SendOutcome.CONFIRMED, "confirmed by ann: seen in the mailbox")
-    assert deliver(job, {"mail": mail}) == sending.Outcome(already_sent=1)
-    assert sending.audit_sent({"mail": mail}).suspicious == 0
+    assert deliver(job, {"mail": mail}) == send.Outcome(already_sent=1)
+    assert send.audit_sent({"mail": mail}).suspicious == 0
 
 
 def test_an_operator_resends_once(uncertain: Delivery, job: ReviewJob, mail: ScriptedProvider) -> None:
-    assert sending.resend_uncertain(uncertain.pk, "ann", "not in the mailbox")
-    assert not sending.resend_uncertain(uncertain.pk, "bob", "me too")
+    assert send.resend_uncertain(uncertain.pk, "ann", "not in the mailbox")
+    assert not send.resend_uncertain(uncertain.pk, "bob", "me too")
     assert deliver(job, {"mail": mail}).sent == 1
     assert outcomes(uncertain) == [SendOutcome.AMBIGUOUS, SendOutcome.RELEASED, SendOutcome.ACCEPTED]
     first, second = mail.calls
@@ -545,8 +540,8 @@ def test_an_operator_abandons_and_the_job_needs_it_no_more(
     uncertain: Delivery, job: ReviewJob, mail: ScriptedProvider
 ) -> None:
     assert untold(job) == [ANN]
-    assert sending.abandon_uncertain(uncertain.pk, "ann", "she has left")
-    assert deliver(job, {"mail": mail}) == sending.Outcome(given_up=1)
+    assert send.abandon_uncertain(uncertain.pk, "ann", "she has left")
+    assert deliver(job, {"mail": mail}) == send.Outcome(given_up=1)
     assert untold(job) == []
     assert outcomes(uncertain) == [SendOutcome.AMBIGUOUS, SendOutcome.ABANDONED]
     assert len(mail.calls) == 1
@@ -556,18 +551,16 @@ def test_a_worker_that_knows_better_is_believed_after_it_was_abandoned(
     job: ReviewJob, mail: ScriptedProvider
 ) -> None:
     (row,) = prepare(job, ANN)
-    claimed = ledger.claim(ledger.read(row.pk), "smtp")
+    claimed = store.claim(store.read(row.pk), "smtp")
     assert claimed is not None
     with pytest.raises(UncertainFailure):
         deliver(job, {"mail": mail})
-    sending.abandon_uncertain(row.pk, "ann", "she has left")
-    assert ledger.mark_sent(claimed, "it arrived")
+    send.abandon_uncertain(row.pk, "ann", "she has left")
+    assert store.mark_sent(claimed, "it arrived")
     assert statuses(job) == [D.SENT]
 
 
-@pytest.mark.parametrize(
-    "decide", [sending.confirm_delivered, sending.resend_uncertain, sending.abandon_uncertain]
-)
+@pytest.mark.parametrize("decide", [send.confirm_delivered, send.resend_uncertain, send.abandon_uncertain])
 def test_decisions_need_a_reason_and_an_uncertain_row(job: ReviewJob, decide) -> None:  # type: ignore[no-untyped-def]
     (row,) = prepare(job, ANN)
     with pytest.raises(ValueError, match="reason"):
@@ -582,7 +575,7 @@ def test_decisions_need_a_reason_and_an_uncertain_row(job: ReviewJob, decide) ->
 def test_only_the_ledger_writes_states() -> None:
     from pathlib import Path
 
-    room = Path(sending.__file__).parent
+    room = Path(send.__file__).parent
     for path in [*room.glob("*.py"), *room.glob("providers/*.py")]:
         if path.name in {"ledger.py", "models.py", "states.py"}:
             continue

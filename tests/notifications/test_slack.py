@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from criticizer.failures import (
+from criticizer.resilience.failures import (
     ErrorClass,
     Failure,
     PermanentFailure,
@@ -17,9 +17,9 @@ from criticizer.failures import (
     RetryableFailure,
     UncertainFailure,
 )
-from notifications.providers import slack_blocks
 from notifications.providers.base import Evidence, Message, Question
-from notifications.providers.slack import Slack, SlackConfig
+from notifications.providers.slack import blocks as slack_blocks
+from notifications.providers.slack.provider import Slack, SlackConfig
 from tests.fakes.closed import closed_port
 from tests.fakes.slack import CHANNEL, NEXT_TOKEN, TOKEN, Act, SlackServer
 from tests.notifications.samples import SHORT, message, reviewed
@@ -174,7 +174,7 @@ def test_all_pages_are_read(workspace: SlackServer) -> None:
 def test_a_history_that_does_not_end_proves_nothing(
     workspace: SlackServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("notifications.providers.slack._MAX_PAGES", 2)
+    monkeypatch.setattr("notifications.providers.slack.provider._MAX_PAGES", 2)
     workspace.page = 1
     for _ in range(5):
         workspace.say()

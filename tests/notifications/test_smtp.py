@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.failures import (
+from criticizer.resilience.failures import (
     ErrorClass,
     Failure,
     PermanentFailure,
     RetryableFailure,
     UncertainFailure,
 )
-from notifications.providers.smtp import Smtp, SmtpConfig
-from notifications.providers.smtp_dialogue import Connections
+from notifications.providers.email.smtp import Smtp, SmtpConfig
+from notifications.providers.email.smtp_session import Connections
 from tests.fakes.smtp import SmtpServer, Switches
 from tests.notifications.samples import SENDER, message, tls_contexts
 

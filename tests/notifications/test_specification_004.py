@@ -14,8 +14,9 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from criticizer.failures import ErrorClass, PermanentFailure, RetryableFailure, UncertainFailure
-from notifications import ledger, sending
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure, UncertainFailure
+from notifications.delivery import send as sending
+from notifications.delivery import store
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Message
 from notifications.states import DeliveryStatus, SendOutcome
@@ -41,10 +42,10 @@ D = DeliveryStatus
 def lose_the_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next write after a send fail, for as long as the product tries."""
 
-    def fails(claimed: ledger.Claim, notification_id: str) -> bool:
+    def fails(claimed: store.Claim, notification_id: str) -> bool:
         raise OperationalError("the connection is lost")
 
-    monkeypatch.setattr(ledger, "mark_sent", fails)
+    monkeypatch.setattr(store, "mark_sent", fails)
 
 
 # -- 8.2, first row: sent, and the database does not say so -------------------------------------
@@ -218,10 +219,10 @@ def test_8_3_marking_before_sending_is_refused_by_the_database(
     job: ReviewJob, mail: ScriptedProvider
 ) -> None:
     (row,) = prepare(job, ANN)
-    claimed = ledger.claim(ledger.read(row.pk), "smtp")
+    claimed = store.claim(store.read(row.pk), "smtp")
     assert claimed is not None
     with pytest.raises(IntegrityError, match="deliveries_send_then_mark"), transaction.atomic():
-        ledger.mark_sent(claimed, "")  # before the provider has answered there is no id
+        store.mark_sent(claimed, "")  # before the provider has answered there is no id
     row.refresh_from_db()
     assert row.status == D.SENDING
 
@@ -384,9 +385,9 @@ def test_6_4_the_row_is_read_anew_before_each_send(job: ReviewJob, mail: Scripte
 
     def another_worker_tells_bob(message: Message) -> None:
         mail.before_send = lambda _: None
-        claimed = ledger.claim(ledger.read(second.pk), "smtp")
+        claimed = store.claim(store.read(second.pk), "smtp")
         assert claimed is not None
-        ledger.mark_sent(claimed, "by another worker")
+        store.mark_sent(claimed, "by another worker")
 
     mail.before_send = another_worker_tells_bob
     assert deliver(job, {"mail": mail}) == sending.Outcome(sent=1, already_sent=1)

@@ -9,11 +9,12 @@ import pytest
 from django.db import DatabaseError, IntegrityError, transaction
 from django.utils import timezone
 
-from criticizer.failures import ErrorClass, PermanentFailure
-from notifications import sending, suppressions
+from criticizer.resilience.failures import ErrorClass, PermanentFailure
+from notifications.delivery import send
 from notifications.models import Delivery, Suppression
 from notifications.states import DeliveryState, DeliveryStatus, SendOutcome
-from notifications.suppressions import Recorded, Report
+from notifications.suppressions import reports
+from notifications.suppressions.reports import Recorded, Report
 from reviews.models import ReviewJob
 from tests.notifications.scripted import (
     ANN,
@@ -71,7 +72,7 @@ def test_a_late_bounce_is_noted_suppresses_the_address_and_leaves_the_delivery_s
 ) -> None:
     (row,) = sent(job, resend, ANN)
     before = (row.status, row.notification_id, row.notified_at)
-    assert suppressions.record(report(row)) is Recorded.SUPPRESSED
+    assert reports.record(report(row)) is Recorded.SUPPRESSED
     row.refresh_from_db()
     assert (row.status, row.notification_id, row.notified_at) == before
     assert row.delivery_state == S.BOUNCED
@@ -83,9 +84,9 @@ def test_a_late_bounce_is_noted_suppresses_the_address_and_leaves_the_delivery_s
 
 def test_the_same_event_twice_is_one_suppression(job: ReviewJob, resend: ScriptedProvider) -> None:
     (row,) = sent(job, resend, ANN)
-    assert suppressions.record(report(row)) is Recorded.SUPPRESSED
-    assert suppressions.record(report(row)) is Recorded.NOTED
-    assert suppressions.record(report(row, event_id="event-2")) is Recorded.NOTED
+    assert reports.record(report(row)) is Recorded.SUPPRESSED
+    assert reports.record(report(row)) is Recorded.NOTED
+    assert reports.record(report(row, event_id="event-2")) is Recorded.NOTED
     assert Suppression.objects.count() == 1
 
 
@@ -93,10 +94,10 @@ def test_an_event_that_was_dealt_with_does_not_suppress_again_after_the_lift(
     job: ReviewJob, resend: ScriptedProvider
 ) -> None:
     (row,) = sent(job, resend, ANN)
-    suppressions.record(report(row))
-    assert suppressions.lift(Suppression.objects.get().pk, actor="ann", reason="mended")
-    assert suppressions.record(report(row)) is Recorded.NOTED
-    assert suppressions.record(report(row, event_id="event-2")) is Recorded.SUPPRESSED
+    reports.record(report(row))
+    assert reports.lift(Suppression.objects.get().pk, actor="ann", reason="mended")
+    assert reports.record(report(row)) is Recorded.NOTED
+    assert reports.record(report(row, event_id="event-2")) is Recorded.SUPPRESSED
 
 
 def test_a_report_is_matched_by_our_token_when_its_id_is_not_known_yet(
@@ -105,7 +106,7 @@ def test_a_report_is_matched_by_our_token_when_its_id_is_not_known_yet(
     (row,) = prepare(job, ANN)
     crashed(row, "resend")  # the worker was lost before it could write the id down
     row.refresh_from_db()
-    assert suppressions.record(report(row, notification_id="unknown-yet", token=row.token)) is (
+    assert reports.record(report(row, notification_id="unknown-yet", token=row.token)) is (
         Recorded.SUPPRESSED
     )
 
@@ -123,7 +124,7 @@ def test_a_report_of_a_mail_that_is_not_ours_changes_nothing(
     job: ReviewJob, resend: ScriptedProvider, changes: dict[str, Any]
 ) -> None:
     (row,) = sent(job, resend, ANN)
-    assert suppressions.record(report(row, **changes)) is Recorded.NOT_OURS
+    assert reports.record(report(row, **changes)) is Recorded.NOT_OURS
     row.refresh_from_db()
     assert row.delivery_state == ""
     assert not Suppression.objects.exists()
@@ -133,7 +134,7 @@ def test_a_later_report_of_less_weight_takes_nothing_back(job: ReviewJob, resend
     (row,) = sent(job, resend, ANN)
     seen = []
     for state in (S.DEFERRED, S.DELIVERED, S.DEFERRED, S.BOUNCED, S.DELIVERED, S.COMPLAINED, S.BOUNCED):
-        suppressions.record(report(row, state=state, reason=None))
+        reports.record(report(row, state=state, reason=None))
         row.refresh_from_db()
         seen.append(row.delivery_state)
     assert seen == ["deferred", "delivered", "delivered", "bounced", "bounced", "complained", "complained"]
@@ -166,9 +167,9 @@ def test_after_the_lift_a_replay_sends(job: ReviewJob, resend: ScriptedProvider)
     (row,) = prepare(job, ANN)
     with pytest.raises(PermanentFailure):
         deliver(job, {"mail": resend})
-    assert suppressions.lift(found.pk, actor="ann", reason="the mailbox was mended")
-    assert not suppressions.lift(found.pk, actor="bob", reason="again")
-    sending.reset_failed(job.pk)
+    assert reports.lift(found.pk, actor="ann", reason="the mailbox was mended")
+    assert not reports.lift(found.pk, actor="bob", reason="again")
+    send.reset_failed(job.pk)
     assert deliver(job, {"mail": resend}).sent == 1
     assert outcomes(row) == [SendOutcome.ACCEPTED]
 
@@ -193,7 +194,7 @@ def test_what_may_have_been_sent_is_settled_whoever_is_suppressed(
 
 def test_other_channels_are_not_mail(db: None) -> None:
     suppress("ann@example.com")
-    suppressions.refuse_suppressed("webhook:https://ci.example.com/ann@example.com")
+    reports.refuse_suppressed("webhook:https://ci.example.com/ann@example.com")
 
 
 # -- rows that are their own history -----------------------------------------------------------
@@ -202,7 +203,7 @@ def test_other_channels_are_not_mail(db: None) -> None:
 def test_a_lift_needs_a_reason(db: None) -> None:
     found = suppress()
     with pytest.raises(ValueError, match="why"):
-        suppressions.lift(found.pk, actor="ann", reason="  ")
+        reports.lift(found.pk, actor="ann", reason="  ")
     with pytest.raises(IntegrityError, match="suppressions_lifted_by_somebody"), transaction.atomic():
         Suppression.objects.filter(pk=found.pk).update(lifted_at=timezone.now())
 
@@ -218,6 +219,6 @@ def test_suppressions_are_neither_deleted_nor_lifted_twice(db: None) -> None:
     found = suppress()
     with pytest.raises(DatabaseError), transaction.atomic():
         Suppression.objects.filter(pk=found.pk).delete()
-    suppressions.lift(found.pk, actor="ann", reason="mended")
+    reports.lift(found.pk, actor="ann", reason="mended")
     with pytest.raises(DatabaseError), transaction.atomic():
         Suppression.objects.filter(pk=found.pk).update(lift_reason="another story")

@@ -9,17 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from criticizer.failures import (
+from criticizer.resilience.failures import (
     ErrorClass,
     Failure,
     PermanentFailure,
     RetryableFailure,
     UncertainFailure,
 )
-from notifications.providers import swarm_text
 from notifications.providers.base import Evidence, Message, Question
-from notifications.providers.exchange import Limits
-from notifications.providers.swarm import Swarm, SwarmConfig
+from notifications.providers.http import Limits
+from notifications.providers.swarm import markdown
+from notifications.providers.swarm.provider import Swarm, SwarmConfig
 from tests.fakes.closed import closed_port
 from tests.fakes.swarm import TICKET, USER, Act, SwarmServer
 from tests.notifications.samples import PATIENT, SHORT, message, reviewed
@@ -54,7 +54,7 @@ def test_a_comment_is_made_under_the_documented_address_with_the_ticket(server: 
         "/api/v11/comments/changes/12",
     ]
     assert [comment["user"] for comment in server.comments] == [USER, USER]
-    assert server.comments[0]["body"].splitlines()[-1] == swarm_text.marker(to_review())
+    assert server.comments[0]["body"].splitlines()[-1] == markdown.marker(to_review())
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def test_a_part_of_the_comments_proves_nothing() -> None:
 
 
 def test_a_marker_that_somebody_else_wrote_is_not_ours(server: SwarmServer) -> None:
-    server.say(TOPIC, swarm_text.marker(to_review()), user="mallory")
+    server.say(TOPIC, markdown.marker(to_review()), user="mallory")
     assert swarm(server).look_up(question()).evidence is Evidence.ABSENT
 
 
 def test_a_marker_inside_a_sentence_is_none(server: SwarmServer) -> None:
-    server.say(TOPIC, f"quoting {swarm_text.marker(to_review())}", user=USER)
+    server.say(TOPIC, f"quoting {markdown.marker(to_review())}", user=USER)
     assert swarm(server).look_up(question()).evidence is Evidence.ABSENT
 
 
@@ -185,7 +185,7 @@ def test_the_probe_checks_version_and_ticket_and_comments_nothing(server: SwarmS
 
 
 def test_a_review_is_laid_out_with_place_link_and_coverage() -> None:
-    comment = swarm_text.body(reviewed(1))
+    comment = markdown.body(reviewed(1))
     assert "**HIGH: The lock is not released**" in comment
     assert "`//depot/main/app.py:12-14`" in comment
     assert "<https://reviews.test/reviews/7/>" in comment
@@ -194,8 +194,8 @@ def test_a_review_is_laid_out_with_place_link_and_coverage() -> None:
 
 @pytest.mark.parametrize("findings", [0, 1, 50, 400])
 def test_any_number_of_findings_stays_within_the_limit_and_says_what_is_missing(findings: int) -> None:
-    comment = swarm_text.body(reviewed(findings, message="@ann why it matters. " * 90))
-    assert len(comment) <= swarm_text.MAX_CHARACTERS * 1.2
+    comment = markdown.body(reviewed(findings, message="@ann why it matters. " * 90))
+    assert len(comment) <= markdown.MAX_CHARACTERS * 1.2
     shown = comment.count("**HIGH:")
     assert shown >= min(findings, 3)
     assert (f"{findings - shown} of {findings} findings are left out here." in comment) is (shown < findings)
@@ -204,7 +204,7 @@ def test_any_number_of_findings_stays_within_the_limit_and_says_what_is_missing(
 def test_untrusted_text_mentions_nobody_and_makes_no_markup() -> None:
     hostile = "@ann @@team @!team [x](https://evil.example) <b> **x** `x`"
     changes = {"title": hostile, "message": hostile, "suggestion": hostile, "file": hostile}
-    comment = swarm_text.body(replace(reviewed(1, **changes), repeat_notice=hostile))
+    comment = markdown.body(replace(reviewed(1, **changes), repeat_notice=hostile))
     assert "@ann" not in comment
     assert "@@" not in comment
     assert "@!" not in comment
@@ -215,7 +215,7 @@ def test_untrusted_text_mentions_nobody_and_makes_no_markup() -> None:
 
 def test_a_message_that_is_no_review_is_shown_as_its_text_and_nothing_leaves_its_fence() -> None:
     other = message("review-1", text="```\n@ann\n" + "x" * 100 + "\n" * 3 + "line\n" * 5000)
-    comment = swarm_text.body(other)
+    comment = markdown.body(other)
     assert comment.count("```") == 2
     assert "lines are left out here" in comment
-    assert comment.splitlines()[-1] == swarm_text.marker(other)
+    assert comment.splitlines()[-1] == markdown.marker(other)

@@ -10,9 +10,8 @@ from uuid import UUID
 import pytest
 from django.test import Client
 
-from notifications import preferences
 from notifications.models import Delivery
-from notifications.preferences import unsubscribe
+from notifications.preferences import policy, unsubscribe
 from tests.factories import DeliveryFactory
 
 pytestmark = pytest.mark.django_db
@@ -40,7 +39,7 @@ def stranger() -> Client:
 
 
 def is_stopped(recipient: str = ANN) -> bool:
-    return preferences.preference_of(recipient).muted_until is not None
+    return policy.preference_of(recipient).muted_until is not None
 
 
 def test_one_click_stops_the_mail_without_login_or_cookie(stranger: Client, address: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.failures import (
+from criticizer.resilience.failures import (
     ErrorClass,
     Failure,
     PermanentFailure,
@@ -19,8 +19,8 @@ from criticizer.failures import (
     UncertainFailure,
 )
 from notifications.providers.base import capabilities_for
-from notifications.providers.outbound import AddressRefusedError, OutboundPolicy
-from notifications.providers.webhook import Webhook, WebhookConfig, decode_secret
+from notifications.providers.webhook.provider import Webhook, WebhookConfig, decode_secret
+from notifications.providers.webhook.ssrf_policy import AddressRefusedError, OutboundPolicy
 from tests.fakes.webhook import Behaviour, WebhookReceiver, is_signed
 from tests.notifications.samples import SECRET_NEW, SECRET_OLD, message, tls_contexts
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from django.db.models.functions import Now
 
-from criticizer.failures import Failure, Waiting
-from notifications.messages import Report, ReportFinding, render
+from criticizer.resilience.failures import Failure, Waiting
+from notifications.delivery.send import Outcome, prepare, token_for
 from notifications.models import Delivery, Digest
 from notifications.providers.base import Message, Provider
-from notifications.sending import Outcome, prepare, token_for
+from notifications.rendering import Report, ReportFinding, render
 from notifications.states import DeliveryStatus
 from reviews.models import ReviewJob
 from tests.factories import ReviewJobFactory

@@ -10,12 +10,12 @@ from django.contrib.auth.models import Group
 from django.db import connection
 from django.test import Client
 
-from reviews import intake
-from reviews.intake import ReviewRequest
+from reviews.intake import review_requests
+from reviews.intake.review_requests import ReviewRequest
 from reviews.models import ReviewJob, ViewerScope
-from reviews.pages import again
 from reviews.states import ACTIVE_JOB, JobStatus
-from reviews.words import state_for_readers
+from reviews.web import rerun
+from reviews.web.labels import state_for_readers
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -72,7 +72,7 @@ def test_ann_is_shown_who_is_told_and_requests_the_next_version(ann: Client) -> 
     assert (new.changelist_id, new.recipients, new.recipients_are) == (
         job.changelist_id, job.recipients, "given"
     )  # fmt: skip
-    assert (new.requested_by, new.idempotency_key) == ("ann", again.key_of(job.changelist_id, 2))
+    assert (new.requested_by, new.idempotency_key) == ("ann", rerun.key_of(job.changelist_id, 2))
     assert new.idempotency_key.startswith(f"page:{job.changelist_id}:v2:")
     job.refresh_from_db()
     assert job.status == "succeeded"
@@ -92,7 +92,7 @@ def test_many_at_once_make_one_review() -> None:
 
     def ask(_: int) -> bool:
         try:
-            return again.request(ReviewJob.objects.get(pk=job.pk), "ann", ReviewJob.objects.all()).is_new
+            return rerun.request(ReviewJob.objects.get(pk=job.pk), "ann", ReviewJob.objects.all()).is_new
         finally:
             connection.close()
 
@@ -138,7 +138,7 @@ def test_only_the_newest_version_is_reviewed_again(ann: Client) -> None:
 
 def test_a_version_that_the_api_made_meanwhile_is_shown_instead(ann: Client) -> None:
     job = ended()
-    made = intake.request_review(ReviewRequest("other", job.changelist_id, 2, (), rerun=True))
+    made = review_requests.request_review(ReviewRequest("other", job.changelist_id, 2, (), rerun=True))
     answer = post(ann, job, "again")
     assert "Version 2 was requested already" in said(answer)
     assert answer.redirect_chain[-1][0] == f"/reviews/{made.job_id}/"
@@ -146,25 +146,25 @@ def test_a_version_that_the_api_made_meanwhile_is_shown_instead(ann: Client) -> 
 
 def test_a_key_that_somebody_took_for_something_else_is_said(ann: Client) -> None:
     job = ended()
-    intake.request_review(ReviewRequest(again.key_of(job.changelist_id, 2), "99999"))
+    review_requests.request_review(ReviewRequest(rerun.key_of(job.changelist_id, 2), "99999"))
     assert "taken by another review" in said(post(ann, job, "again"))
     assert ReviewJob.objects.filter(changelist_id=job.changelist_id).count() == 1
 
 
 def test_a_key_that_can_be_guessed_blocks_nobody(ann: Client) -> None:
     job = ended()
-    intake.request_review(ReviewRequest(f"page:{job.changelist_id}:v2", "99999"))
+    review_requests.request_review(ReviewRequest(f"page:{job.changelist_id}:v2", "99999"))
     assert "Version 2 was requested." in said(post(ann, job, "again"))
 
 
 def test_the_key_depends_on_the_secret_of_the_installation(settings: Any) -> None:
-    here = again.key_of("12345", 2)
+    here = rerun.key_of("12345", 2)
     settings.SECRET_KEY = "of another installation"
-    assert again.key_of("12345", 2) != here
+    assert rerun.key_of("12345", 2) != here
 
 
 def test_after_the_highest_version_there_is_none(ann: Client) -> None:
-    job = ended(review_version=again.LAST_VERSION)
+    job = ended(review_version=rerun.LAST_VERSION)
     assert "highest number" in page(ann, job, "again/")
     assert "highest number" in said(post(ann, job, "again"))
 
@@ -257,7 +257,7 @@ def test_a_review_that_ends_while_it_is_cancelled_is_said(
         ReviewJob.objects.filter(pk=job_id).update(status="succeeded", finished_at=job.created_at)
         return False
 
-    monkeypatch.setattr("reviews.pages.deeds.pipeline.cancel", overtaken)
+    monkeypatch.setattr("reviews.web.actions.pipeline.cancel", overtaken)
     assert "Nothing was cancelled" in said(post(ann, job, "cancel", reason="x"))
 
 

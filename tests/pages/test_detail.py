@@ -9,9 +9,9 @@ from django.test import Client
 from django.utils import timezone
 
 from reviews.models import ReviewJob
-from reviews.pages import review as review_page
 from reviews.states import ACTIVE_JOB, JobStatus
-from reviews.words import state_for_readers
+from reviews.web import review_page
+from reviews.web.labels import state_for_readers
 from tests import factories
 
 pytestmark = pytest.mark.django_db

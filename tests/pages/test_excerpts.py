@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.pages.highlight import MAX_LINE_CHARS, MAX_ROWS, excerpt_rows, visible
 from reviews.templatetags.review_tags import masked, prose
+from reviews.web.highlight import MAX_LINE_CHARS, MAX_ROWS, excerpt_rows, visible
 
 
 def plain(row_html: str) -> str:

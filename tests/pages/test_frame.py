@@ -10,7 +10,7 @@ from django.template.loader import render_to_string
 from django.test import Client
 from django.utils import timezone
 
-from reviews import context
+from reviews.web import context_processors
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -53,8 +53,8 @@ def test_a_page_does_not_fail_because_the_banner_cannot_be_asked(monkeypatch: py
     def down() -> dict[str, int]:
         raise OperationalError
 
-    monkeypatch.setattr(context, "workers_alive", down)
-    assert context.unserved_queues() == []
+    monkeypatch.setattr(context_processors, "workers_alive", down)
+    assert context_processors.unserved_queues() == []
 
 
 @pytest.mark.parametrize("name", ["403", "403_csrf", "404", "500", "503"])

@@ -13,8 +13,8 @@ from django.test import Client
 from django.urls import reverse
 
 from reviews.models import ReviewJob
-from reviews.pages import listing
-from reviews.pages.listing import Cursor, list_page
+from reviews.web import review_list
+from reviews.web.review_list import Cursor, list_page
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -29,7 +29,7 @@ def bob(client: Client) -> Client:
 
 @pytest.fixture
 def _pages_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "PAGE_SIZE", 3)
+    monkeypatch.setattr(review_list, "PAGE_SIZE", 3)
 
 
 def walk(step: str) -> Iterator[list[int]]:
@@ -112,8 +112,8 @@ def test_words_are_looked_for_in_title_and_author(bob: Client, text: str, is_fou
 def test_what_takes_too_long_is_given_up_with_a_word(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     factories.ReviewJobFactory(title="Tiles")
     slow = Q(RawSQL("pg_sleep(5) IS NOT NULL", [], output_field=BooleanField()))
-    monkeypatch.setattr(listing, "words_of_jobs", lambda words: slow)
-    monkeypatch.setattr(listing, "PAGE_MILLISECONDS", 50)
+    monkeypatch.setattr(review_list, "words_of_jobs", lambda words: slow)
+    monkeypatch.setattr(review_list, "PAGE_MILLISECONDS", 50)
     text = bob.get("/", {"text": "tiles"}).content.decode()
     assert "This takes too long to find" in text
     assert "Tiles" in bob.get("/").content.decode()  # nothing stays limited

@@ -11,10 +11,10 @@ from django.contrib.auth.models import Group
 from django.test import Client
 from django.utils import timezone
 
-from notifications import preferences
-from reviews.audience import views as subscription_views
-from reviews.audit import SubscriptionEvent
+from notifications.preferences import policy
+from reviews.audit.history import SubscriptionEvent
 from reviews.models import Subscription, ViewerScope
+from reviews.web import subscriptions as subscription_views
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -108,8 +108,8 @@ def test_nobody_subscribes_or_mutes_another_address() -> None:
     mallory.post(PAGE, {"action": "add", "pattern": "//depot/main/a.c", **more})
     mallory.post(PAGE, {"action": "mute", "days": "", **more})
     assert Subscription.objects.get().recipient == ""
-    assert preferences.preference_of(ANN).muted_until is None
-    assert preferences.preference_of("mail:mallory@example.com").is_muted_for_ever
+    assert policy.preference_of(ANN).muted_until is None
+    assert policy.preference_of("mail:mallory@example.com").is_muted_for_ever
 
 
 @pytest.mark.parametrize(("days", "words"), [("1", "Muted for a day."), ("", "Muted until you unmute it.")])
@@ -118,21 +118,21 @@ def test_muting_and_unmuting(days: str, words: str) -> None:
     page = said(ann.post(PAGE, {"action": "mute", "days": days}, follow=True))
     assert words in page
     assert "Unmute" in page
-    until = preferences.preference_of(ANN).muted_until
+    until = policy.preference_of(ANN).muted_until
     assert until is not None
     assert (until - timezone.now() < timedelta(days=2)) is bool(days)
     assert "You are told of reviews again" in said(ann.post(PAGE, {"action": "unmute"}, follow=True))
-    assert preferences.preference_of(ANN).muted_until is None
+    assert policy.preference_of(ANN).muted_until is None
 
 
 def test_the_threshold_is_kept_and_shown() -> None:
     ann = person()
     page = said(ann.post(PAGE, {"action": "threshold", "threshold": "high"}, follow=True))
     assert '<option value="high" selected>' in page
-    assert preferences.preference_of(ANN).threshold == "high"
+    assert policy.preference_of(ANN).threshold == "high"
     assert ann.post(PAGE, {"action": "threshold", "threshold": "odd"}).status_code == 400
     ann.post(PAGE, {"action": "threshold", "threshold": ""})
-    assert preferences.preference_of(ANN).threshold == ""
+    assert policy.preference_of(ANN).threshold == ""
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_the_threshold_is_kept_and_shown() -> None:
 def test_what_means_nothing_changes_nothing(body: dict[str, str]) -> None:
     ann = person()
     assert ann.post(PAGE, body).status_code == 400
-    assert preferences.preference_of(ANN).muted_until is None
+    assert policy.preference_of(ANN).muted_until is None
 
 
 def test_without_a_mail_address_the_page_says_so_and_takes_nothing() -> None:
@@ -158,7 +158,7 @@ def test_a_post_from_elsewhere_is_refused() -> None:
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(get_user_model().objects.get(username="ann"))
     assert strict.post(PAGE, {"action": "mute", "days": ""}).status_code == 403
-    assert preferences.preference_of(ANN).muted_until is None
+    assert policy.preference_of(ANN).muted_until is None
 
 
 def test_it_is_for_readers_only_and_the_menu_says_so() -> None:

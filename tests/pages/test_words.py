@@ -9,7 +9,7 @@ from django.test import Client
 
 from reviews.reviewers.checks import secrets
 from reviews.states import JobStatus
-from reviews.words import STATES_FOR_READERS, state_for_readers
+from reviews.web.labels import STATES_FOR_READERS, state_for_readers
 from tests import factories
 
 pytestmark = pytest.mark.django_db

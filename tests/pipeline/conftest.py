@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from criticizer import outbox, sql
-from reviews import executor, intake
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from reviews.intake import review_requests
+from reviews.pipeline import executor
 from tests import scripted
 
 
@@ -26,7 +28,7 @@ def _no_session_left(django_db_setup: None, django_db_blocker: Any) -> Iterator[
     """End the connection of the heartbeat's thread, which lives as long as the process."""
     yield
     with django_db_blocker.unblock():
-        sql.rows(
+        prepared.rows(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
@@ -53,17 +55,19 @@ def make_due() -> Callable[[], None]:
     """Let every wait be over: backoffs and leases."""
 
     def run() -> None:
-        sql.rows("UPDATE outbox_messages SET available_at = now()")
-        sql.rows("UPDATE stage_runs SET lease_expires_at = now() WHERE lease_token IS NOT NULL")
+        prepared.rows("UPDATE outbox_messages SET available_at = now()")
+        prepared.rows("UPDATE stage_runs SET lease_expires_at = now() WHERE lease_token IS NOT NULL")
 
     return run
 
 
 @pytest.fixture
-def post() -> Callable[..., intake.IntakeResult]:
+def post() -> Callable[..., review_requests.IntakeResult]:
     """Request a review; every argument has a default."""
 
-    def run(key: str = "k1", changelist: str = "12345", version: int = 1, **more: Any) -> intake.IntakeResult:
-        return intake.request_review(intake.ReviewRequest(key, changelist, version, **more))
+    def run(
+        key: str = "k1", changelist: str = "12345", version: int = 1, **more: Any
+    ) -> review_requests.IntakeResult:
+        return review_requests.request_review(review_requests.ReviewRequest(key, changelist, version, **more))
 
     return run

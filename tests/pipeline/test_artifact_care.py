@@ -17,14 +17,15 @@ from django.core.files.storage import FileSystemStorage, storages
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from criticizer.failures import ErrorClass, Place, RetryableFailure
 from criticizer.models import Circuit, SecurityEvent
-from criticizer.vault import Vault, key_id
-from deadletters.results import Failed
-from reviews import artifacts, recovery
-from reviews.artifacts import care as artifact_care
+from criticizer.resilience.failures import ErrorClass, Place, RetryableFailure
+from criticizer.security.encryption import Vault, key_id
+from deadletters.types import Failed
+from reviews.artifacts import integrity as artifact_care
+from reviews.artifacts import store
 from reviews.models import Artifact, JobEvent
 from reviews.pipeline import StageClaim
+from reviews.replay import adapter
 from reviews.states import JobStatus, Stage
 from tests import factories
 
@@ -40,12 +41,12 @@ def _old_key(settings: Any) -> None:
 def stored(kind: Artifact.Kind = Artifact.Kind.CHANGE, text: bytes = b"content", job: Any = None) -> Artifact:
     job = job or factories.ReviewJobFactory()
     claim = StageClaim(1, uuid4(), 1, Stage.FETCH, 1, 5, 1, job.pk, "12345", 1)
-    artifacts.store(claim, kind, text).save()
+    store.store(claim, kind, text).save()
     return Artifact.objects.latest("id")
 
 
 def file_of(artifact: Artifact) -> Path:
-    return Path(artifacts.storage(is_raw=artifact.is_raw).path(artifact.name))
+    return Path(store.storage(is_raw=artifact.is_raw).path(artifact.name))
 
 
 def files() -> list[str]:
@@ -85,14 +86,14 @@ def fails(patch: pytest.MonkeyPatch, method: str, error: Exception, times: int =
 def test_after_a_rotation_the_old_key_is_not_needed_any_more(settings: Any) -> None:
     made = [stored(), stored(Artifact.Kind.PROMPT, b"prompt")]
     settings.ARTIFACT_KEYS = [NEW, OLD]
-    assert artifacts.content_of(made[0]) == b"content"  # both open during the overlap
+    assert store.content_of(made[0]) == b"content"  # both open during the overlap
     out = StringIO()
     call_command("rotate_artifact_keys", stdout=out)
     assert "2 resealed, 0 changed meanwhile, 0 failed, 0 left under older keys." in out.getvalue()
     settings.ARTIFACT_KEYS = [NEW]
     for artifact, text in zip(made, (b"content", b"prompt"), strict=True):
         artifact.refresh_from_db()
-        assert (artifact.key_id, artifacts.content_of(artifact)) == (key_id(NEW), text)
+        assert (artifact.key_id, store.content_of(artifact)) == (key_id(NEW), text)
     assert len(files()) == 2
 
 
@@ -123,11 +124,11 @@ def test_a_crash_in_a_rotation_loses_nothing_and_the_next_one_ends_it(
             artifact_care.rotate_keys()
     assert len(files()) == 2  # the new file is there, and the old one
     artifact.refresh_from_db()
-    assert artifacts.content_of(artifact) == b"content"
+    assert store.content_of(artifact) == b"content"
     artifact_care.rotate_keys()
     settings.ARTIFACT_KEYS = [NEW]
     artifact.refresh_from_db()
-    assert artifacts.content_of(artifact) == b"content"
+    assert store.content_of(artifact) == b"content"
 
 
 def test_a_reader_that_looked_before_the_rotation_still_gets_the_content(settings: Any) -> None:
@@ -135,7 +136,7 @@ def test_a_reader_that_looked_before_the_rotation_still_gets_the_content(setting
     settings.ARTIFACT_KEYS = [NEW, OLD]
     artifact_care.rotate_keys()
     assert not file_of(looked_up).exists()
-    assert artifacts.content_of(looked_up) == b"content"
+    assert store.content_of(looked_up) == b"content"
 
 
 def test_an_artifact_that_no_key_opens_is_reported_and_holds_up_no_other(settings: Any) -> None:
@@ -175,7 +176,7 @@ def test_a_rotation_stops_when_its_bucket_is_away(settings: Any, monkeypatch: py
         asked = fails(patch, "_open", AWAY, times=99)
         with pytest.raises(CommandError, match=r"the storage of artifacts failed \(3\)\. Stopped, as"):
             call_command("rotate_artifact_keys", stdout=out)
-    assert len(asked) == artifacts.AWAY_AFTER
+    assert len(asked) == store.AWAY_AFTER
     assert "0 resealed, 0 changed meanwhile, 3 failed, 5 left under older keys." in out.getvalue()
     assert artifact_care.rotate_keys().resealed == 5
 
@@ -195,7 +196,7 @@ def test_a_file_that_its_storage_fails_for_holds_up_no_other(
     settings.ARTIFACT_KEYS = [NEW]
     for artifact in made:
         artifact.refresh_from_db()
-        assert artifacts.content_of(artifact) == b"content"
+        assert store.content_of(artifact) == b"content"
 
 
 # -- verification --------------------------------------------------------------------------------
@@ -258,11 +259,11 @@ def test_what_the_deletion_job_left_behind_is_reported(monkeypatch: pytest.Monke
 
     with monkeypatch.context() as patch:
         patch.setattr("django.core.files.storage.FileSystemStorage.delete", refuse)
-        assert artifacts.delete_expired() == 0
+        assert store.delete_expired() == 0
     assert artifact_care.verify(10).overdue == 1
     assert artifact_care.verify(10).overdue == 0
     assert faults() == [("Kept longer than its time", artifact.name)]
-    assert artifacts.delete_expired() == 1  # the disk is writable again
+    assert store.delete_expired() == 1  # the disk is writable again
     assert files() == []
 
 
@@ -273,7 +274,7 @@ def test_a_file_that_cannot_be_deleted_keeps_no_other(
     stored(), stored()
     Artifact.objects.update(expires_at=timezone.now() - timedelta(hours=1))
     fails(monkeypatch, "delete", error)
-    assert [artifacts.delete_expired() for _ in range(3)] == [1, 1, 0]
+    assert [store.delete_expired() for _ in range(3)] == [1, 1, 0]
     assert files() == []
 
 
@@ -289,9 +290,9 @@ def test_a_storage_that_does_not_answer_is_not_asked_about_every_file(
     assert artifact_care.verify(10).opened == 5
     Artifact.objects.update(expires_at=timezone.now() - timedelta(hours=1))
     asked = fails(monkeypatch, "delete", AWAY, times=3)
-    assert artifacts.delete_expired() == 0
+    assert store.delete_expired() == 0
     assert len(asked) == 3
-    assert artifacts.delete_expired() == 5
+    assert store.delete_expired() == 5
 
 
 def test_what_nobody_can_say_now_is_no_fault_and_keeps_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,7 +360,7 @@ def test_each_round_looks_at_those_that_were_looked_at_longest_ago() -> None:
 
 def problems(job: Any, *, restart: bool) -> list[str]:
     """Return what stands in the way of a replay from the stage llm."""
-    checks = recovery.JobRecovery().survey([Failed(job.pk, "llm")], restart=restart)[job.pk]
+    checks = adapter.JobRecovery().survey([Failed(job.pk, "llm")], restart=restart)[job.pk]
     return [check.message for check in checks if not check.ok]
 
 
@@ -368,7 +369,7 @@ def test_an_expiry_under_an_open_dead_letter_is_said_on_the_job_and_at_validatio
     stored(job=job)
     assert problems(job, restart=False) == []
     Artifact.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-    artifacts.delete_expired()
+    store.delete_expired()
     (problem,) = problems(job, restart=False)
     assert "expired" in problem
     assert "restart from the first stage" in problem
@@ -389,6 +390,6 @@ def test_a_change_that_no_key_opens_is_said_at_validation(settings: Any) -> None
     stored(job=job)
     settings.ARTIFACT_KEYS = [NEW]
     for restart in (False, None):  # no source is configured either
-        (opens,) = recovery.JobRecovery().probe(Failed(job.pk, "llm"), restart=restart)
+        (opens,) = adapter.JobRecovery().probe(Failed(job.pk, "llm"), restart=restart)
         assert not opens.ok
         assert "restart from the first stage" in opens.message

@@ -11,8 +11,8 @@ import pytest
 from django.core.files.storage import storages
 from django.utils import timezone
 
-from criticizer.failures import ErrorClass, PermanentFailure
-from reviews import artifacts
+from criticizer.resilience.failures import ErrorClass, PermanentFailure
+from reviews.artifacts import store
 from reviews.models import Artifact
 from reviews.pipeline import StageClaim
 from reviews.states import Stage
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def _stored(job_id: int, kind: Artifact.Kind = Artifact.Kind.CHANGE) -> Artifact:
     claim = StageClaim(1, uuid4(), 1, Stage.FETCH, 1, 5, 1, job_id, "12345", 1)
-    artifacts.store(claim, kind, b"content of a change").save()
+    store.store(claim, kind, b"content of a change").save()
     return Artifact.objects.latest("id")
 
 
@@ -31,7 +31,7 @@ def test_what_is_stored_is_sealed_and_comes_back(post: Callable[..., Any]) -> No
     artifact = _stored(job_id)
     with storages["artifacts_raw"].open(artifact.name) as file:
         assert b"content" not in file.read()
-    assert artifacts.load(job_id, Artifact.Kind.CHANGE) == b"content of a change"
+    assert store.load(job_id, Artifact.Kind.CHANGE) == b"content of a change"
     assert artifact.expires_at <= timezone.now() + timedelta(days=7)
 
 
@@ -46,13 +46,13 @@ def test_raw_and_redacted_lie_apart(post: Callable[..., Any]) -> None:
 def test_an_expired_artifact_is_deleted_and_replay_says_so(post: Callable[..., Any]) -> None:
     job_id = post().job_id
     artifact = _stored(job_id)
-    assert artifacts.delete_expired() == 0
+    assert store.delete_expired() == 0
     Artifact.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-    assert artifacts.delete_expired() == 1
-    assert artifacts.delete_expired() == 0
+    assert store.delete_expired() == 1
+    assert store.delete_expired() == 0
     assert not storages["artifacts_raw"].exists(artifact.name)
     with pytest.raises(PermanentFailure, match="restart from fetch") as failed:
-        artifacts.load(job_id, Artifact.Kind.CHANGE)
+        store.load(job_id, Artifact.Kind.CHANGE)
     assert failed.value.error_class is ErrorClass.NOT_FOUND
 
 
@@ -66,5 +66,5 @@ def test_a_changed_file_is_not_believed(post: Callable[..., Any], settings: Any)
         file.seek(20)
         file.write(b"Y" if was == b"X" else b"X")
     with pytest.raises(PermanentFailure) as failed:
-        artifacts.load(job_id, Artifact.Kind.CHANGE)
+        store.load(job_id, Artifact.Kind.CHANGE)
     assert failed.value.error_class is ErrorClass.CONFIG_INVALID

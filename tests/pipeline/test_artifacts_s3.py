@@ -15,12 +15,12 @@ import pytest
 from cryptography.fernet import Fernet
 from django.utils import timezone
 
-from criticizer.env import Environment, artifact_storages
-from criticizer.failures import ErrorClass, PermanentFailure, RetryableFailure
-from criticizer.vault import Vault
-from deadletters import letter_archive, orphans, retention
+from criticizer.environment.reader import Environment, artifact_storages
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
+from criticizer.security.encryption import Vault
 from deadletters.models import DeadLetter, LetterArchive
-from reviews import artifacts
+from deadletters.retention import letter_archive, orphan_files, policy
+from reviews.artifacts import store
 from reviews.models import Artifact
 from reviews.pipeline import StageClaim
 from reviews.states import Stage
@@ -72,38 +72,38 @@ def test_an_artifact_lives_and_ends_in_its_bucket(
 ) -> None:
     _, client = server
     job_id = post().job_id
-    artifacts.store(_claim(job_id), Artifact.Kind.CHANGE, b"content of a change").save()
+    store.store(_claim(job_id), Artifact.Kind.CHANGE, b"content of a change").save()
     artifact = Artifact.objects.get()
     (stored,) = client.list_objects_v2(Bucket="raw")["Contents"]
     assert b"content" not in client.get_object(Bucket="raw", Key=stored["Key"])["Body"].read()
     assert "Contents" not in client.list_objects_v2(Bucket="redacted")
-    assert artifacts.load(job_id, Artifact.Kind.CHANGE) == b"content of a change"
+    assert store.load(job_id, Artifact.Kind.CHANGE) == b"content of a change"
 
     settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
-    assert artifacts.reseal(artifact, Vault(settings.ARTIFACT_KEYS))
-    assert artifacts.load(job_id, Artifact.Kind.CHANGE) == b"content of a change"
+    assert store.reseal(artifact, Vault(settings.ARTIFACT_KEYS))
+    assert store.load(job_id, Artifact.Kind.CHANGE) == b"content of a change"
     assert len(client.list_objects_v2(Bucket="raw")["Contents"]) == 1
 
     Artifact.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-    assert artifacts.delete_expired() == 1
+    assert store.delete_expired() == 1
     assert "Contents" not in client.list_objects_v2(Bucket="raw")
 
 
 def test_a_lost_object_and_a_lost_storage_are_told_apart(server: Any, post: Callable[..., Any]) -> None:
     running, client = server
     job_id = post().job_id
-    artifacts.store(_claim(job_id), Artifact.Kind.CHANGE, b"x").save()
+    store.store(_claim(job_id), Artifact.Kind.CHANGE, b"x").save()
     client.delete_object(Bucket="raw", Key=Artifact.objects.get().name)
     with pytest.raises(PermanentFailure) as lost:
-        artifacts.load(job_id, Artifact.Kind.CHANGE)
+        store.load(job_id, Artifact.Kind.CHANGE)
     assert lost.value.error_class is ErrorClass.NOT_FOUND
     client.delete_bucket(Bucket="raw")
     with pytest.raises(PermanentFailure) as refused:
-        artifacts.store(_claim(job_id), Artifact.Kind.CHANGE, b"x")
+        store.store(_claim(job_id), Artifact.Kind.CHANGE, b"x")
     assert refused.value.error_class is ErrorClass.CONFIG_INVALID
     running.stop()
     with pytest.raises(RetryableFailure) as away:
-        artifacts.store(_claim(job_id), Artifact.Kind.CHANGE, b"x")
+        store.store(_claim(job_id), Artifact.Kind.CHANGE, b"x")
     assert away.value.error_class is ErrorClass.UPSTREAM_UNAVAILABLE
 
 
@@ -113,7 +113,7 @@ def test_removed_dead_letters_lie_in_a_bucket_of_their_own(server: Any, settings
     factories.DeadLetterEventFactory(letter=letter)
     long_ago = timezone.now() - timedelta(days=8)
     DeadLetter.objects.update(first_failure_at=long_ago, last_failure_at=long_ago)
-    retention.maintain()
+    policy.maintain()
     archive = LetterArchive.objects.get()
     assert [stored["Key"] for stored in client.list_objects_v2(Bucket="letters")["Contents"]] == [
         archive.name
@@ -125,8 +125,8 @@ def test_removed_dead_letters_lie_in_a_bucket_of_their_own(server: Any, settings
     archive.refresh_from_db()
     plain = b"".join(json.dumps(entry).encode() + b"\n" for entry in letter_archive.read(archive))
     stray = letter_archive.write(plain, timezone.now()).name
-    assert orphans.remove(timezone.now()) == 0
-    assert orphans.remove(timezone.now() + timedelta(days=8)) == 1
+    assert orphan_files.remove(timezone.now()) == 0
+    assert orphan_files.remove(timezone.now() + timedelta(days=8)) == 1
     assert not letter_archive.storage().exists(stray)
     archive.refresh_from_db()
     assert letter_archive.restore(archive, actor="ann", reason="OPS-1").letters == [letter.pk]

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from django.db import DatabaseError
 
-from criticizer import outbox, sql
+from criticizer.db import prepared
 from criticizer.models import OutboxMessage
+from criticizer.queue import outbox
 from deadletters.models import DeadLetter
-from notifications import sending
+from notifications.delivery import send
 from notifications.models import Delivery
-from reviews import executor, pipeline
+from reviews import pipeline
 from reviews.models import Attempt, FindingRow, JobEvent, ReviewJob, StageRun
-from reviews.pipeline import Due, LostLease, StageClaim
+from reviews.pipeline import Due, LostLease, StageClaim, executor
 from reviews.states import JobStatus, StageStatus
 from tests import scripted
 from tests.letters import walk_and_replay
@@ -183,7 +184,7 @@ def test_deliveries_given_up_at_the_deadline_come_back_with_the_acceptance(post:
     work()
     row = Delivery.objects.create(
         job_id=job_id, changelist_id="12345", recipient="mail:a@b.c", review_version=1,
-        token=sending.token_for("12345", "mail:a@b.c", 1), status="pending",
+        token=send.token_for("12345", "mail:a@b.c", 1), status="pending",
     )  # fmt: skip
     pipeline.expire_overdue()
     row.refresh_from_db()
@@ -256,4 +257,4 @@ def test_what_happened_to_a_job_cannot_be_rewritten(post: Post) -> None:
     pipeline.cancel(post().job_id, "olga", "not needed")
     for statement in ("UPDATE job_events SET actor = 'x'", "DELETE FROM job_events", "TRUNCATE job_events"):
         with pytest.raises(DatabaseError):
-            sql.rows(statement)
+            prepared.rows(statement)

@@ -11,14 +11,14 @@ from django.contrib.auth.models import Group
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from criticizer import dependencies
-from criticizer.failures import PermanentFailure, RetryableFailure, Waiting
-from reviews import audience, ledger
-from reviews.audience import found as found_recipients
-from reviews.audience import subscriptions
-from reviews.ledger import Event, Kind
+from criticizer.resilience import gate
+from criticizer.resilience.failures import PermanentFailure, RetryableFailure, Waiting
+from reviews.intake import source_events
+from reviews.intake.source_events import Event, Kind
 from reviews.models import JobEvent, RecipientOrigin, ReviewJob, Subscription, ViewerScope
 from reviews.pipeline import StageClaim
+from reviews.recipients import resolve as found_recipients
+from reviews.recipients import subscriptions, visibility
 from reviews.reports import report_of
 from reviews.stages import fetch
 from reviews.states import Stage
@@ -171,12 +171,12 @@ def depot(tmp_path: Path, settings: Any) -> FakeDepot:
     settings.P4PORT, settings.P4USER = "127.0.0.1:1666", "criticizer"
     settings.DEPOT_ALLOW_LIST = ["//depot/main/...", "//depot/secret/..."]
     settings.CIRCUIT_PROBES = {}
-    dependencies.forget()
+    gate.forget()
     return made
 
 
 def told_by_trigger(number: str, *defaults: str) -> ReviewJob:
-    entry = ledger.receive(Event(Kind.CHANGE, number, "main", defaults, "key:p4"))
+    entry = source_events.receive(Event(Kind.CHANGE, number, "main", defaults, "key:p4"))
     return ReviewJob.objects.get(pk=entry.job_id)
 
 
@@ -323,7 +323,7 @@ def mixed() -> ReviewJob:
 
 
 def seen(job: ReviewJob, recipient: str, origin: str = "") -> list[str]:
-    report = audience.reports_for(report_of(job), [recipient], {recipient: origin})[recipient]
+    report = visibility.reports_for(report_of(job), [recipient], {recipient: origin})[recipient]
     return [finding.title for finding in report.findings] + list(report.status_lines)
 
 
@@ -341,7 +341,7 @@ def test_an_account_with_this_address_reads_of_its_files_and_what_is_hidden_is_c
 
 def test_an_account_that_may_read_nothing_gets_the_number_only(mixed: ReviewJob) -> None:
     account("ann")
-    report = audience.reports_for(report_of(mixed), [ANN], {})[ANN]
+    report = visibility.reports_for(report_of(mixed), [ANN], {})[ANN]
     assert (report.title, report.findings, report.coverage, report.since) == ("", (), (), None)
     assert report.status_lines == ("3 findings in files outside your reading scope are not shown.",)
 
@@ -400,5 +400,5 @@ def test_files_that_are_hidden_without_findings_are_said_to_be() -> None:
 
 def test_the_worst_severity_is_that_of_what_is_shown(mixed: ReviewJob) -> None:
     account("ann", "//depot/main/...")
-    reports = audience.reports_for(report_of(mixed), [ANN, BOB], {})
-    assert [audience.worst_severity(reports[who]) for who in (ANN, BOB)] == ["medium", "critical"]
+    reports = visibility.reports_for(report_of(mixed), [ANN, BOB], {})
+    assert [visibility.worst_severity(reports[who]) for who in (ANN, BOB)] == ["medium", "critical"]

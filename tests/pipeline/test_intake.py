@@ -11,8 +11,8 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from criticizer.models import OutboxMessage
-from reviews import intake
-from reviews.intake import IntakeOutcome, ReviewRequest, request_review
+from reviews.intake import review_requests
+from reviews.intake.review_requests import IntakeOutcome, ReviewRequest, request_review
 from reviews.models import ReviewJob, StageRun
 from reviews.states import JobStatus
 
@@ -140,7 +140,7 @@ def test_fifty_identical_requests_at_once_make_one_job() -> None:
 def test_racing_reruns_leave_exactly_one_active_version() -> None:
     request_review(ReviewRequest("k1", "12345", 1))
     results = _together(20, lambda n: ReviewRequest(f"r{n}", "12345", n + 2, rerun=True))
-    assert {type(r) for r in results} == {intake.IntakeResult}
+    assert {type(r) for r in results} == {review_requests.IntakeResult}
     active = ReviewJob.objects.filter(status=JobStatus.QUEUED)
     assert [job.review_version for job in active] == [21]
     created = sum(r.outcome is IntakeOutcome.CREATED for r in results)
@@ -158,14 +158,14 @@ def test_a_rerun_that_loses_its_key_to_another_changelist_ends_nothing(
     post: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = post("k1", "12345", 1)
-    insert = intake._insert
+    insert = review_requests._insert
 
     def lose(request: ReviewRequest, *, rerun: bool, **more: Any) -> int | None:
         if rerun:  # between the look and the insert, another changelist takes the key
             insert(ReviewRequest("k2", "777"), rerun=False)
         return insert(request, rerun=rerun, **more)
 
-    monkeypatch.setattr(intake, "_insert", lose)
+    monkeypatch.setattr(review_requests, "_insert", lose)
     with pytest.raises(AssertionError, match="neither created"):
         post("k2", "12345", 2, rerun=True)
     # The rollback took the other insert of this test with it; what counts is the old version.

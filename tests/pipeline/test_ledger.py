@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from criticizer import outbox, sql
-from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.db import prepared
 from criticizer.models import OutboxMessage
-from reviews import executor, intake, ledger, pipeline
-from reviews.executor import Written
-from reviews.ledger import Entry, Event, Kind, Origin, Outcome
+from criticizer.queue import outbox
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from reviews import pipeline
+from reviews.intake import review_requests, source_events
+from reviews.intake.source_events import Entry, Event, Kind, Origin, Outcome
 from reviews.models import Attempt, ReviewJob, SourceEvent, StageRun
-from reviews.pipeline import Due, StageClaim
+from reviews.pipeline import Due, StageClaim, executor
+from reviews.pipeline.executor import Written
 from reviews.states import JobStatus
 from tests import scripted
 
@@ -31,16 +33,16 @@ DOWN = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.SOURCE, "503")
 
 
 def shelve(change: str = "12345", server: str = "main") -> Entry:
-    return ledger.receive(Event(Kind.SHELVE, change, server))
+    return source_events.receive(Event(Kind.SHELVE, change, server))
 
 
 def submit(change: str = "12345", server: str = "main") -> Entry:
-    return ledger.receive(Event(Kind.CHANGE, change, server))
+    return source_events.receive(Event(Kind.CHANGE, change, server))
 
 
 def found(kind: SourceEvent.Kind, change: str = "12345", key: str = "k") -> Entry | None:
     with transaction.atomic():
-        return ledger.find(Event(kind, change, "polled", version_key=key))
+        return source_events.find(Event(kind, change, "polled", version_key=key))
 
 
 def rows() -> list[tuple[str, str, int | None]]:
@@ -173,7 +175,7 @@ class Beside(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.pid = sql.value("SELECT pg_backend_pid()")
+            self.pid = prepared.value("SELECT pg_backend_pid()")
             self._has_connected.set()
             self.result = self._work()
         except Exception as error:  # noqa: BLE001  asserted on by the caller
@@ -185,14 +187,14 @@ class Beside(threading.Thread):
     def is_blocked(self) -> bool:
         """Wait until it waits for a lock, or has ended; say which."""
         while self.is_alive():
-            if sql.value("SELECT cardinality(pg_blocking_pids(%(pid)s)) > 0", {"pid": self.pid}):
+            if prepared.value("SELECT cardinality(pg_blocking_pids(%(pid)s)) > 0", {"pid": self.pid}):
                 return True
         return False
 
 
 @contextmanager
 def leased_fetch() -> Iterator[Due]:
-    sql.rows("UPDATE outbox_messages SET available_at = now()")
+    prepared.rows("UPDATE outbox_messages SET available_at = now()")
     (message,) = outbox.claim("stages", 1)
     yield Due(message.id, message.aggregate_id, message.lease_token)
 
@@ -426,16 +428,16 @@ def test_job_and_row_are_written_together_or_not_at_all(monkeypatch: pytest.Monk
 
 
 def test_a_version_that_goes_to_another_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    newest = ledger._newest_version
+    newest = source_events._newest_version
     looks = iter([True, False, False])
 
     def raced(changelist_id: str) -> int:
         version = newest(changelist_id)
         if next(looks):
-            intake.request_review(intake.ReviewRequest("api", changelist_id, version + 1))
+            review_requests.request_review(review_requests.ReviewRequest("api", changelist_id, version + 1))
         return version
 
-    monkeypatch.setattr(ledger, "_newest_version", raced)
+    monkeypatch.setattr(source_events, "_newest_version", raced)
     entry = submit()
     assert ReviewJob.objects.get(pk=entry.job_id).review_version == 2
 
@@ -443,10 +445,10 @@ def test_a_version_that_goes_to_another_is_asked_for_again(monkeypatch: pytest.M
 def test_rows_older_than_thirty_days_are_deleted_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         submit(str(100 + number))
-    sql.rows("UPDATE source_events SET received_at = now() - interval '31 days'")
+    prepared.rows("UPDATE source_events SET received_at = now() - interval '31 days'")
     submit("200")
-    monkeypatch.setattr(ledger, "_DELETE_BATCH", 2)
-    assert [ledger.delete_expired() for _ in range(3)] == [2, 1, 0]
+    monkeypatch.setattr(source_events, "_DELETE_BATCH", 2)
+    assert [source_events.delete_expired() for _ in range(3)] == [2, 1, 0]
     assert SourceEvent.objects.get().changelist_id == "200"
     # What is told once more after that finds its job by the key, and is written anew.
     again = submit("100")
@@ -463,7 +465,7 @@ def test_the_origin_of_an_event_is_written() -> None:
 
 
 def test_nothing_but_the_ledger_writes_events() -> None:
-    root = Path(ledger.__file__).parent
+    root = Path(source_events.__file__).parent
     writes = re.compile(
         r"(INSERT INTO|UPDATE|DELETE FROM) source_events"
         r"|(?<!class )\bSourceEvent(\(|\.objects\.(create|bulk|up))"

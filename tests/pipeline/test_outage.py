@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from criticizer import dependencies, sql
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
-from criticizer.heartbeat import Heartbeat
+from criticizer.db import prepared
 from criticizer.models import Circuit, CircuitEvent
-from criticizer.states import CircuitState
+from criticizer.queue.lease_renewer import Heartbeat
+from criticizer.resilience import gate
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.states import CircuitState
 from deadletters.models import DeadLetter
-from reviews import executor
-from reviews.executor import Written
 from reviews.models import Attempt, ReviewJob, StageRun
-from reviews.pipeline import StageClaim
+from reviews.pipeline import StageClaim, executor
+from reviews.pipeline.executor import Written
 from reviews.states import AttemptOutcome, JobStatus
 from tests import scripted
 
@@ -33,7 +33,7 @@ class Model:
 
 
 def llm(claim: StageClaim) -> Written:
-    with dependencies.guarded(LLM):
+    with gate.guarded(LLM):
         Model.calls += 1
         if Model.failure is not None:
             raise Model.failure
@@ -46,7 +46,7 @@ def _model(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "HEARTBEAT", Heartbeat(lambda held: held))
     settings.STAGES = {**scripted.STAGES, "llm": (f"{__name__}.llm", "stages")}
     settings.CIRCUIT_PROBES = {}
-    dependencies.forget()
+    gate.forget()
     Model.failure, Model.calls = None, 0
 
 
@@ -55,7 +55,7 @@ def cool_down(make_due: Callable[[], None]) -> Callable[[], None]:
     """Let the cool-down and every wait be over."""
 
     def run() -> None:
-        sql.rows("UPDATE circuits SET retry_at = now() - interval '1 second' WHERE state = 'open'")
+        prepared.rows("UPDATE circuits SET retry_at = now() - interval '1 second' WHERE state = 'open'")
         make_due()
 
     return run

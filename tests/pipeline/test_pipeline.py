@@ -10,15 +10,16 @@ import pytest
 from django.db import DatabaseError, IntegrityError, InternalError, transaction
 from django.utils import timezone
 
-from criticizer import outbox, sql
-from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.db import prepared
 from criticizer.models import OutboxMessage
+from criticizer.queue import outbox
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
 from deadletters import workflow
 from deadletters.models import DeadLetter
 from notifications.models import Delivery
-from reviews import executor, pipeline
+from reviews import pipeline
 from reviews.models import Attempt, ReviewJob, StageRun
-from reviews.pipeline import Due, LostLease
+from reviews.pipeline import Due, LostLease, executor
 from reviews.states import JobStatus
 from tests import factories, scripted
 from tests.letters import walk, walk_and_replay
@@ -269,7 +270,7 @@ def test_the_sweep_finds_everything_from_the_rows_alone(post: Post, work: Work) 
     OutboxMessage.objects.all().delete()
     assert pipeline.sweep() == 2
     assert pipeline.sweep() == 0
-    sql.rows("UPDATE outbox_messages SET available_at = now()")
+    prepared.rows("UPDATE outbox_messages SET available_at = now()")
     work()
     assert set(ReviewJob.objects.values_list("status", flat=True)) == {JobStatus.SUCCEEDED}
     assert len(jobs) == 3
@@ -330,8 +331,8 @@ def test_replay_starts_at_the_failed_stage_with_a_fresh_budget(post: Post, work:
 
 def test_a_replayed_stage_took_the_time_of_its_last_run(post: Post, work: Work) -> None:
     letter = _dead(post, work)
-    sql.rows("UPDATE stage_runs SET started_at = now() - interval '3 days'")
-    began = sql.value("SELECT now()")
+    prepared.rows("UPDATE stage_runs SET started_at = now() - interval '3 days'")
+    began = prepared.value("SELECT now()")
     assert walk_and_replay(letter.pk).ok
     assert StageRun.objects.get(stage="llm").started_at is None
     work()

@@ -11,17 +11,21 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection
 from structlog.testing import capture_logs
 
-from criticizer import dependencies, locks, outbox, sql
-from criticizer.broker import OutboxBroker
-from criticizer.failures import Waiting
-from criticizer.locks import Lock
+from criticizer.db import prepared
 from criticizer.models import OutboxMessage
-from reviews import executor, ledger, polling, tasks
-from reviews.ledger import Event, Kind, Outcome
+from criticizer.queue import advisory_locks, outbox
+from criticizer.queue.advisory_locks import Lock
+from criticizer.queue.broker import OutboxBroker
+from criticizer.resilience import gate
+from criticizer.resilience.failures import Waiting
+from reviews import tasks
+from reviews.intake import polling, source_events
+from reviews.intake import streams as watching
+from reviews.intake.polling import Report
+from reviews.intake.source_events import Event, Kind, Outcome
 from reviews.models import AllowListEntry, ReviewJob, SourceEvent, SourcePosition
-from reviews.polling import Report
-from reviews.polling import streams as watching
-from reviews.sources.perforce import PerforceSource
+from reviews.pipeline import executor
+from reviews.sources.perforce.source import PerforceSource
 from tests import scripted
 from tests.fakes.p4.server import CONNECTION_REFUSED, FakeDepot, added
 from tests.pipeline.test_ledger import Beside
@@ -40,7 +44,7 @@ def _poll(settings: Any, tmp_path: Path) -> None:
     settings.DEPOT_ALLOW_LIST = ["//depot/main/...", "-//depot/main/secret/...", "//demo/..."]
     settings.P4PORT = ""
     settings.GIT_WATCH = []
-    dependencies.forget()
+    gate.forget()
 
 
 @pytest.fixture
@@ -76,7 +80,7 @@ def poll(*, dry: bool = False) -> dict[str, Report]:
 
 
 def told(kind: SourceEvent.Kind, change: str, server: str = "main") -> int:
-    job = ledger.receive(Event(kind, change, server)).job_id
+    job = source_events.receive(Event(kind, change, server)).job_id
     assert job is not None
     return job
 
@@ -178,7 +182,7 @@ def test_a_run_that_dies_between_two_steps_loses_and_repeats_nothing(
 ) -> None:
     monkeypatch.setattr(watching, "PER_STEP", 2)
     numbers = [submit(depot, f"f{n}") for n in range(5)]
-    find, calls = ledger.find, iter(range(100))
+    find, calls = source_events.find, iter(range(100))
 
     def dies(event: Event) -> Any:
         entry = find(event)
@@ -187,7 +191,7 @@ def test_a_run_that_dies_between_two_steps_loses_and_repeats_nothing(
         return entry
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "find", dies)
+        patch.setattr(source_events, "find", dies)
         with pytest.raises(DatabaseError):
             polling.run()
     assert SourcePosition.objects.get(stream=SUBMITTED).place == numbers[1]
@@ -198,7 +202,7 @@ def test_a_run_that_dies_between_two_steps_loses_and_repeats_nothing(
 
 def test_two_runs_at_once_are_one(depot: FakeDepot) -> None:
     submit(depot, "a")
-    with locks.held(Lock.SOURCE_POLL) as is_mine:
+    with advisory_locks.held(Lock.SOURCE_POLL) as is_mine:
         assert is_mine
         other = Beside(polling.run)
         other.join()
@@ -216,7 +220,7 @@ def test_a_run_whose_lock_was_lost_with_its_connection_records_nothing_twice(
     def overtaken(stream: Any, steps: Any) -> Any:
         step = next_step(stream, steps)
         if step is not None and step.events and not others:
-            sql.value("SELECT pg_advisory_unlock(%(lock)s)", {"lock": Lock.SOURCE_POLL.value})
+            prepared.value("SELECT pg_advisory_unlock(%(lock)s)", {"lock": Lock.SOURCE_POLL.value})
             others.append(Beside(polling.run))
             others[0].join()
         return step
@@ -351,7 +355,7 @@ def test_shelves_outside_the_allow_list_are_nobodys_business(depot: FakeDepot) -
 
 
 def test_a_trigger_the_poll_took_for_late_makes_the_poll_compare_now(depot: FakeDepot) -> None:
-    from reviews.api import perforce  # the trigger's door
+    from reviews.api import perforce_triggers  # the trigger's door
 
     change = shelf(depot, "1\n")
     poll()
@@ -361,7 +365,7 @@ def test_a_trigger_the_poll_took_for_late_makes_the_poll_compare_now(depot: Fake
     polling.ensure()
     OutboxMessage.objects.filter(message_type="poll_sources").update(available_at="2100-01-01 00:00:00+00:00")
     shelf(depot, "2\n", change)
-    assert perforce.request_from_event(
+    assert perforce_triggers.request_from_event(
         "shelve-commit", int(change), "main", recipients=(), requested_by="key:ci"
     ) == (job.pk, True)
     messages = outbox.claim("stages", 10)
@@ -374,7 +378,7 @@ def test_a_job_keeps_the_key_of_the_content_it_read(settings: Any, depot: FakeDe
     settings.STAGES = {**scripted.STAGES, "fetch": ("reviews.stages.fetch.run", "stages")}
     change = shelf(depot, "1\n")
     assert missing(poll()[SHELVED]) == [change]
-    sql.rows("UPDATE outbox_messages SET available_at = now()")
+    prepared.rows("UPDATE outbox_messages SET available_at = now()")
     (message,) = outbox.claim("stages", 1)
     executor.run_stage(message.id, message.aggregate_id, message.lease_token)
     job = ReviewJob.objects.get()
@@ -447,7 +451,7 @@ def test_a_branch_that_was_rewritten_goes_on_from_its_new_head(repo: GitRepo) ->
 
 
 def test_history_that_is_gone_is_said_and_passed(repo: GitRepo) -> None:
-    sql.rows("UPDATE source_positions SET place = %(sha)s", {"sha": "1" * 40})
+    prepared.rows("UPDATE source_positions SET place = %(sha)s", {"sha": "1" * 40})
     with capture_logs() as logs:
         assert missing(poll()["git demo main"]) == []
     assert [entry["stream"] for entry in logs if entry["event"] == "poll_position_lost"] == ["git demo main"]
@@ -473,7 +477,7 @@ def test_a_server_that_is_away_stops_its_streams_only_and_is_shown(depot: FakeDe
     assert "NETWORK_UNREACHABLE" in SourcePosition.objects.get(stream=SUBMITTED).problem
     assert missing(reports["git demo main"]) == [f"git:demo@{commit}"]
     depot.recover()
-    dependencies.forget()
+    gate.forget()
     assert missing(poll()[SUBMITTED]) == [lost]
     assert SourcePosition.objects.get(stream=SUBMITTED).problem == ""
 
@@ -488,7 +492,7 @@ def test_an_open_circuit_skips_the_server_without_a_command(
         raise Waiting(name, 30.0, "It failed too often and gets a rest.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(dependencies, "guarded", is_open)
+        patch.setattr(gate, "guarded", is_open)
         polling.ensure()
         run_due()
     assert len(depot.calls()) == before
@@ -526,7 +530,7 @@ def test_the_message_is_made_once_and_is_due_again_after_each_run(depot: FakeDep
     assert ReviewJob.objects.get().changelist_id == lost
     message = OutboxMessage.objects.get(message_type="poll_sources")
     assert (message.lease_token, message.started_at) == (None, None)
-    seconds = sql.value(
+    seconds = prepared.value(
         "SELECT extract(epoch FROM available_at - now())::float8 FROM outbox_messages"
         " WHERE message_type = 'poll_sources'"
     )
@@ -543,7 +547,7 @@ def test_a_run_that_did_not_see_the_end_goes_on_at_once(
     submit(depot, "a")
     polling.ensure()
     run_due()
-    seconds = sql.value(
+    seconds = prepared.value(
         "SELECT extract(epoch FROM available_at - now())::float8 FROM outbox_messages"
         " WHERE message_type = 'poll_sources'"
     )
@@ -566,7 +570,7 @@ def test_a_worker_that_lost_its_lease_does_nothing(depot: FakeDepot) -> None:
     submit(depot, "a")
     polling.ensure()
     (message,) = outbox.claim("stages", 1)
-    sql.rows("UPDATE outbox_messages SET lease_token = gen_random_uuid()")
+    prepared.rows("UPDATE outbox_messages SET lease_token = gen_random_uuid()")
     tasks.poll_sources(message.id, message.aggregate_id, str(message.lease_token))
     assert not ReviewJob.objects.exists()
 
@@ -580,7 +584,7 @@ def test_a_run_that_fails_raises_nothing_and_keeps_its_message(
         patch.setattr(watching, "streams", lambda: 1 / 0)
         run_due()
     assert OutboxMessage.objects.get().lease_token is not None  # due again when the lease has run out
-    sql.rows("UPDATE outbox_messages SET available_at = now()")
+    prepared.rows("UPDATE outbox_messages SET available_at = now()")
     run_due()
     assert ReviewJob.objects.get().changelist_id == lost
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from notifications.messages import Fate
-from reviews import audience
-from reviews.audience.scopes import Scope
+from notifications.rendering import Fate
 from reviews.models import ReviewJob
+from reviews.recipients import visibility
+from reviews.recipients.scopes import Scope
 from reviews.reports import messages_for, report_of
 from tests.factories import (
     CoverageRowFactory,
@@ -64,7 +64,7 @@ def test_findings_are_linked_to_where_the_review_page_shows_them() -> None:
 def test_who_may_not_read_a_file_is_not_told_what_was_fixed_in_it() -> None:
     version(1, "A", "B", file=SECRET)
     whole = report_of(version(2, "A"))
-    part = audience.part_of(whole, audience.Reach((Scope(prefixes=("//depot/main/",)),)))
+    part = visibility.part_of(whole, visibility.Reach((Scope(prefixes=("//depot/main/",)),)))
     assert whole.since is not None
     assert len(whole.since.earlier) == 2
     assert part.since is not None

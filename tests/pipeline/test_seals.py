@@ -11,10 +11,10 @@ from django.contrib.auth.models import Group
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from criticizer.db.privileges import APPEND_ONLY
 from criticizer.models import SecurityEvent
-from criticizer.ownership import APPEND_ONLY
-from notifications import preferences
-from reviews import seals
+from notifications.preferences import policy
+from reviews.audit import hash_chain
 from reviews.models import AllowListEntry, AuditSeal, Subscription, ViewerScope
 from tests import factories
 
@@ -37,19 +37,19 @@ def sealed() -> None:
     """Three links over six events, and one over two edits of the allow-list."""
     for _ in range(3):
         factories.SecurityEventFactory.create_batch(2)
-        assert seals.seal(EVENTS, settle_seconds=-1) == 2
+        assert hash_chain.seal(EVENTS, settle_seconds=-1) == 2
     with pghistory.context(user=7, address="192.0.2.1"):
         entry = factories.AllowListEntryFactory()
         AllowListEntry.objects.filter(pk=entry.pk).update(reason="another")
-    assert seals.seal(EDITS, settle_seconds=-1) == 2
+    assert hash_chain.seal(EDITS, settle_seconds=-1) == 2
 
 
-def audits() -> dict[str, seals.Audit]:
-    return {audit.table: audit for audit in seals.verify_all(report=False)}
+def audits() -> dict[str, hash_chain.Audit]:
+    return {audit.table: audit for audit in hash_chain.verify_all(report=False)}
 
 
 def faults() -> list[str]:
-    return [fault for audit in seals.verify_all(report=False) for fault in audit.faults]
+    return [fault for audit in hash_chain.verify_all(report=False) for fault in audit.faults]
 
 
 def test_untouched_rows_are_as_they_were_sealed(sealed: None) -> None:
@@ -96,11 +96,11 @@ def test_every_history_of_who_may_see_and_who_is_told_is_sealed() -> None:
             group=Group.objects.create(name="team"), prefix="//depot/a/...", reason="OPS-1"
         )
         Subscription.objects.create(recipient="mail:ann@example.com", pattern="//depot/a/...", reason="OPS-2")
-        preferences.mute("mail:ann@example.com", None, actor="ann", reason="on leave")
+        policy.mute("mail:ann@example.com", None, actor="ann", reason="on leave")
     histories = [table for table in APPEND_ONLY if table.endswith("event")]
     assert len(histories) == 4
     for table in histories:
-        assert seals.seal(table, settle_seconds=-1) == 1
+        assert hash_chain.seal(table, settle_seconds=-1) == 1
     assert faults() == []
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL timezone = 'Asia/Tokyo'")
@@ -113,8 +113,8 @@ def test_every_history_of_who_may_see_and_who_is_told_is_sealed() -> None:
 def test_rows_and_seals_rewritten_together_lack_the_key_that_is_not_in_the_database(sealed: None) -> None:
     link = AuditSeal.objects.filter(table=EDITS).get()
     past_the_refusal("UPDATE reviews_allowlistentryevent SET reason = 'approved'")
-    _, count, digest = seals._digest(EDITS, link.from_id, link.to_id)
-    chain = seals._link(EDITS, "0" * 64, link.from_id, link.to_id, count, digest)
+    _, count, digest = hash_chain._digest(EDITS, link.from_id, link.to_id)
+    chain = hash_chain._link(EDITS, "0" * 64, link.from_id, link.to_id, count, digest)
     past_the_refusal(
         f"UPDATE audit_seals SET rows_sha256 = '{digest}', chain = '{chain}', mac = '{'0' * 64}' "
         f"WHERE id = {link.pk}"
@@ -134,15 +134,15 @@ def test_the_newest_links_cannot_be_cut_off_unseen_by_who_kept_the_log(sealed: N
 
 def test_rows_settle_before_they_are_sealed_and_are_sealed_once() -> None:
     factories.SecurityEventFactory()
-    assert seals.seal(EVENTS) == 0  # a transaction could still add a row below it
-    assert [seals.seal(EVENTS, settle_seconds=-1) for _ in range(2)] == [1, 0]
+    assert hash_chain.seal(EVENTS) == 0  # a transaction could still add a row below it
+    assert [hash_chain.seal(EVENTS, settle_seconds=-1) for _ in range(2)] == [1, 0]
 
 
 def test_a_rotated_secret_key_still_proves_the_older_seals(sealed: None, settings: Any) -> None:
     old, settings.SECRET_KEY = settings.SECRET_KEY, "another-key-" * 5
     settings.SECRET_KEY_FALLBACKS = [old]
     factories.SecurityEventFactory()
-    seals.seal(EVENTS, settle_seconds=-1)
+    hash_chain.seal(EVENTS, settle_seconds=-1)
     assert faults() == []
     settings.SECRET_KEY_FALLBACKS = []
     events, edits = audits()[EVENTS], audits()[EDITS]

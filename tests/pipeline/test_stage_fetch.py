@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from criticizer import caretaker, dependencies, forcing, sql
-from criticizer import probes as harmless
-from criticizer.broker import connect
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure, Waiting
+from criticizer.db import prepared
 from criticizer.models import Circuit, CircuitBucket, CircuitEvent
-from criticizer.states import CircuitState
-from reviews import probes
+from criticizer.queue.broker import connect
+from criticizer.resilience import gate, overrides
+from criticizer.resilience import health_checks as harmless
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure, Waiting
+from criticizer.resilience.states import CircuitState
+from criticizer.workers import watchdog
+from reviews import health_checks
 from reviews.stages import fetch
 from tests.acceptance.line import Line
 from tests.fakes.p4.server import CONNECTION_REFUSED, FakeDepot, added
@@ -31,7 +33,7 @@ A = "//depot/main/a.c"
 @pytest.fixture(autouse=True)
 def _fresh(settings: Any) -> None:
     settings.CIRCUIT_PROBES = {}
-    dependencies.forget()
+    gate.forget()
 
 
 @pytest.fixture
@@ -46,12 +48,12 @@ def depot(tmp_path: Path, settings: Any, db: None) -> FakeDepot:
 
 
 def cool_down_ends() -> None:
-    sql.rows("UPDATE circuits SET retry_at = now() - interval '1 second' WHERE state = 'open'")
+    prepared.rows("UPDATE circuits SET retry_at = now() - interval '1 second' WHERE state = 'open'")
 
 
 def open_now(name: str) -> None:
-    dependencies.check(name)
-    sql.rows("UPDATE circuits SET state = 'open', retry_at = now() + interval '1 hour'")
+    gate.check(name)
+    prepared.rows("UPDATE circuits SET state = 'open', retry_at = now() + interval '1 hour'")
 
 
 # -- fetch ------------------------------------------------------------------------------------
@@ -101,14 +103,14 @@ def test_git_is_local_and_has_no_circuit(depot: FakeDepot, settings: Any, tmp_pa
 
 
 def test_perforce_is_asked_for_its_facts(depot: FakeDepot) -> None:
-    probes.perforce(P4)
+    health_checks.perforce(P4)
     assert [call.argv[-2:] for call in depot.calls()] == [["info", "-s"]]
 
 
 def test_a_perforce_server_that_is_down_is_said_to_be(depot: FakeDepot) -> None:
     depot.misbehave("*", stderr=CONNECTION_REFUSED, exit=1)
     with pytest.raises(RetryableFailure):
-        probes.perforce(P4)
+        health_checks.perforce(P4)
 
 
 @contextmanager
@@ -149,7 +151,7 @@ def model(settings: Any) -> Any:
 @pytest.mark.parametrize("status", [200, 404, 405, 429, 501])
 def test_a_model_server_that_answers_anything_is_there(model: Any, status: int) -> None:
     with model_server(status) as (model.LLM_BASE_URL, asked):
-        probes.model(LLM)
+        health_checks.model(LLM)
     assert asked == [("/v1/models", "Bearer a-key-for-tests", "no body")]
 
 
@@ -165,20 +167,20 @@ def test_a_model_server_that_cannot_serve_is_said_to(
     model: Any, status: int, error_class: ErrorClass
 ) -> None:
     with model_server(status) as (model.LLM_BASE_URL, _), pytest.raises(Failure) as failed:
-        probes.model(LLM)
+        health_checks.model(LLM)
     assert failed.value.error_class is error_class
 
 
 def test_a_refused_key_is_followed_by_the_next(model: Any) -> None:
     with model_server(401, 200) as (model.LLM_BASE_URL, asked):
-        probes.model(LLM)
+        health_checks.model(LLM)
     assert [key for _, key, _ in asked] == ["Bearer a-key-for-tests", "Bearer the-next-key"]
 
 
 def test_the_other_provider_takes_its_key_in_its_own_header(model: Any) -> None:
     model.LLM_PROVIDER = "anthropic"
     with model_server(200) as (model.LLM_BASE_URL, asked):
-        probes.model("llm:anthropic")
+        health_checks.model("llm:anthropic")
     assert asked == [("/v1/models", "a-key-for-tests", "no body")]
 
 
@@ -190,12 +192,12 @@ def test_a_model_server_behind_a_broken_line_is_said_to_be(
     model: Any, monkeypatch: pytest.MonkeyPatch, mode: str, error_class: ErrorClass
 ) -> None:
     if mode == "silent":
-        monkeypatch.setattr("reviews.reviewers.probe.TOTAL_SECONDS", 0.3)
+        monkeypatch.setattr("reviews.reviewers.health_checks.TOTAL_SECONDS", 0.3)
     line = Line(1, mode)
     try:
         model.LLM_BASE_URL = f"http://127.0.0.1:{line.port}/v1"
         with pytest.raises(Failure) as failed:
-            probes.model(LLM)
+            health_checks.model(LLM)
     finally:
         line.close()
     assert failed.value.error_class is error_class
@@ -204,12 +206,12 @@ def test_a_model_server_behind_a_broken_line_is_said_to_be(
 @pytest.mark.parametrize("name", ["llm:anthropic", "p4:old-server:1666"])
 def test_a_circuit_of_what_is_not_configured_any_more_is_let_go(model: Any, name: str) -> None:
     model.LLM_BASE_URL = "http://127.0.0.1:1/v1"
-    (probes.perforce if name.startswith("p4") else probes.model)(name)
+    (health_checks.perforce if name.startswith("p4") else health_checks.model)(name)
 
 
 @pytest.mark.django_db
 def test_due_probes_are_made_and_decide(settings: Any, model: Any) -> None:
-    settings.CIRCUIT_PROBES = {"llm": "reviews.probes.model"}
+    settings.CIRCUIT_PROBES = {"llm": "reviews.health_checks.model"}
     open_now(LLM)
     assert harmless.run_due() == 0  # the cool-down first
     with model_server(503, 200) as (model.LLM_BASE_URL, asked):
@@ -228,7 +230,7 @@ def defective(name: str) -> None:
 
 @pytest.mark.django_db
 def test_a_defective_probe_does_not_stop_the_others(settings: Any, model: Any) -> None:
-    settings.CIRCUIT_PROBES = {"llm": "reviews.probes.model", "p4": f"{__name__}.defective"}
+    settings.CIRCUIT_PROBES = {"llm": "reviews.health_checks.model", "p4": f"{__name__}.defective"}
     open_now(P4)
     open_now(LLM)
     cool_down_ends()
@@ -240,11 +242,11 @@ def test_a_defective_probe_does_not_stop_the_others(settings: Any, model: Any) -
 
 @pytest.mark.django_db(transaction=True)
 def test_the_caretaker_starts_them_beside_its_own_work(settings: Any, model: Any) -> None:
-    settings.CIRCUIT_PROBES = {"llm": "reviews.probes.model"}
+    settings.CIRCUIT_PROBES = {"llm": "reviews.health_checks.model"}
     open_now("provider:webhook:dead.example.com")  # has no harmless probe: no reason to start one
     open_now(LLM)
     cool_down_ends()
-    keeper = caretaker.Caretaker("stages", connect)
+    keeper = watchdog.Caretaker("stages", connect)
     with model_server(200) as (model.LLM_BASE_URL, _), connect() as connection:
         keeper._probe(connection)
         assert keeper._prober is not None
@@ -258,12 +260,12 @@ def test_the_caretaker_starts_them_beside_its_own_work(settings: Any, model: Any
 @pytest.mark.django_db
 def test_maintenance_ends_forced_states_and_forgets_old_circuits() -> None:
     for name in (LLM, P4, "provider:webhook:old.example.com"):
-        dependencies.check(name)
-    forcing.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-7", seconds=60)
-    sql.rows("UPDATE circuits SET retry_at = now() - interval '1 second' WHERE state = 'forced_closed'")
-    sql.rows("UPDATE circuits SET changed_at = now() - interval '8 days' WHERE name LIKE '%%old%%'")
-    dependencies.admit(P4).report(None)
-    sql.rows("UPDATE circuit_buckets SET started_at = now() - interval '6 minutes'")
+        gate.check(name)
+    overrides.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-7", seconds=60)
+    prepared.rows("UPDATE circuits SET retry_at = now() - interval '1 second' WHERE state = 'forced_closed'")
+    prepared.rows("UPDATE circuits SET changed_at = now() - interval '8 days' WHERE name LIKE '%%old%%'")
+    gate.admit(P4).report(None)
+    prepared.rows("UPDATE circuit_buckets SET started_at = now() - interval '6 minutes'")
     harmless.maintain()
     assert set(Circuit.objects.values_list("name", "state")) == {(LLM, "closed"), (P4, "closed")}
     assert CircuitEvent.objects.filter(name=LLM).latest("id").change == "released"

@@ -16,15 +16,18 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
-from criticizer import circuit, dependencies, outbox, sql
-from criticizer.failures import ErrorClass, Waiting
-from criticizer.heartbeat import Heartbeat
+from criticizer.db import prepared
 from criticizer.models import Circuit, OutboxMessage, SecurityEvent
-from criticizer.states import CircuitState
+from criticizer.queue import outbox
+from criticizer.queue.lease_renewer import Heartbeat
+from criticizer.resilience import circuit_breaker, gate
+from criticizer.resilience.failures import ErrorClass, Waiting
+from criticizer.resilience.states import CircuitState
 from deadletters.models import DeadLetter
-from notifications.messages import render
-from notifications.sending import token_for
-from reviews import artifacts, changes, driver, executor, pipeline
+from notifications.delivery.send import token_for
+from notifications.rendering import render
+from reviews import pipeline
+from reviews.artifacts import store
 from reviews.models import (
     AllowListEntry,
     Artifact,
@@ -35,14 +38,15 @@ from reviews.models import (
     ReviewJob,
     StageRun,
 )
-from reviews.pipeline import Due, StageClaim
-from reviews.reviewers import asking
-from reviews.reviewers.leaks import marks_of
-from reviews.reviewers.preparation import ReviewLimits
-from reviews.reviewers.wording import NO_MODEL_BANNER, STOPPED, UNAVAILABLE
+from reviews.pipeline import Due, StageClaim, async_executor, executor
+from reviews.reviewers import model_review
+from reviews.reviewers.coverage_texts import NO_MODEL_BANNER, STOPPED, UNAVAILABLE
+from reviews.reviewers.prepare import ReviewLimits
+from reviews.reviewers.prompt_leaks import marks_of
+from reviews.sources import change_codec
 from reviews.sources.base import Change
 from reviews.stages import llm as stage
-from reviews.stages import model_calls
+from reviews.stages import model_client
 from reviews.stages.notify import report_of
 from reviews.states import JobStatus
 from tests import factories, scripted
@@ -72,7 +76,7 @@ class Bench:
         """Request a review of `change`; its stage fetch stores it without a source."""
 
         def fetch(claim: StageClaim) -> Any:
-            return artifacts.store(claim, Artifact.Kind.CHANGE, changes.to_json(change)).save
+            return store.store(claim, Artifact.Kind.CHANGE, change_codec.to_json(change)).save
 
         scripted.SCRIPT["fetch"].append(fetch)
         made = self.post(f"k{key}", f"1234{key}").job_id
@@ -109,10 +113,10 @@ def bench(
     make_due: Callable[[], None],
 ) -> Iterator[Bench]:
     pool = ThreadPoolExecutor(1)  # whose connection ends with the test
-    monkeypatch.setattr(driver, "_pools", {os.getpid(): pool})
+    monkeypatch.setattr(async_executor, "_pools", {os.getpid(): pool})
     monkeypatch.setattr(executor, "HEARTBEAT", Heartbeat(lambda held: held))
-    monkeypatch.setattr(asking, "ASK_EVERY_SECONDS", 0.0)
-    dependencies.forget()
+    monkeypatch.setattr(model_review, "ASK_EVERY_SECONDS", 0.0)
+    gate.forget()
     with FakeLlm() as llm:
         settings.STAGES = {**scripted.STAGES, "llm": ("reviews.stages.llm.run", "stages")}
         settings.LLM_PROVIDER, settings.LLM_REQUIRED, settings.LLM_MODEL = "openai", True, "m"
@@ -122,20 +126,20 @@ def bench(
         yield Bench(llm, settings, post, work, make_due, monkeypatch)
     pool.submit(lambda: connection.close()).result()
     pool.shutdown()
-    dependencies.forget()
+    gate.forget()
 
 
 def open_circuit() -> None:
     """Let the model fail ten times for others."""
-    circuit.create(NAME)
-    for _ in range(circuit.MIN_CALLS):
-        circuit.count_failure(NAME, 0, "UPSTREAM_UNAVAILABLE")
+    circuit_breaker.create(NAME)
+    for _ in range(circuit_breaker.MIN_CALLS):
+        circuit_breaker.count_failure(NAME, 0, "UPSTREAM_UNAVAILABLE")
     assert Circuit.objects.get(name=NAME).state == CircuitState.OPEN
 
 
 def close_circuit() -> None:
     Circuit.objects.filter(name=NAME).delete()
-    dependencies.forget()
+    gate.forget()
     outbox.wake(NAME)
 
 
@@ -236,8 +240,8 @@ def test_failures_that_find_the_circuit_open_cost_no_attempt(bench: Bench) -> No
     jobs = [bench.job(key=str(n)) for n in range(14)]
     bench.work()
     spent = [run_of(job).attempts for job in jobs]
-    assert sum(spent) == circuit.MIN_CALLS
-    assert len(bench.llm.requests) == circuit.MIN_CALLS
+    assert sum(spent) == circuit_breaker.MIN_CALLS
+    assert len(bench.llm.requests) == circuit_breaker.MIN_CALLS
     bench.llm.server.respond = None
     close_circuit()
     bench.make_due()
@@ -249,8 +253,10 @@ def test_refused_credentials_make_a_handful_of_dead_letters_and_the_rest_waits(b
     bench.llm.server.respond = lambda _: REFUSED
     jobs = [bench.job(key=str(n)) for n in range(6)]
     bench.work()
-    assert DeadLetter.objects.filter(error_class="AUTH_DENIED").count() == circuit.AUTH_FAILURES_IN_A_ROW
-    assert [run_of(job).attempts for job in jobs[circuit.AUTH_FAILURES_IN_A_ROW :]] == [0, 0, 0]
+    assert (
+        DeadLetter.objects.filter(error_class="AUTH_DENIED").count() == circuit_breaker.AUTH_FAILURES_IN_A_ROW
+    )
+    assert [run_of(job).attempts for job in jobs[circuit_breaker.AUTH_FAILURES_IN_A_ROW :]] == [0, 0, 0]
 
 
 def test_without_a_required_model_an_open_circuit_becomes_a_banner_at_once(bench: Bench) -> None:
@@ -327,18 +333,20 @@ def test_scenario_08_one_429_pauses_all_and_costs_one_attempt(bench: Bench) -> N
     bench.work()
     assert len(bench.llm.requests) == 1
     assert sorted(run_of(job).attempts for job in jobs) == [0, 0, 0, 1]
-    paused_until = sql.value("SELECT paused_until FROM paces WHERE name = %(name)s", {"name": NAME})
+    paused_until = prepared.value("SELECT paused_until FROM paces WHERE name = %(name)s", {"name": NAME})
     assert paused_until >= Attempt.objects.get(error_class="RATE_LIMITED").started_at + timedelta(seconds=7)
-    assert sql.value("SELECT min(available_at) FROM outbox_messages") >= paused_until
-    assert sql.value("SELECT min(extract(epoch FROM available_at - now())) FROM outbox_messages") <= 8.0
+    assert prepared.value("SELECT min(available_at) FROM outbox_messages") >= paused_until
+    assert prepared.value("SELECT min(extract(epoch FROM available_at - now())) FROM outbox_messages") <= 8.0
 
 
 def test_scenario_08_after_the_pause_all_are_reviewed(bench: Bench) -> None:
     bench.llm.script(error(429, "x", Retry_After="7"))
     jobs = [bench.job(key=str(n)) for n in range(4)]
     bench.work()
-    sql.rows("UPDATE paces SET paused_until = now(), slow_rate = NULL, base_rate = NULL, slow_since = NULL")
-    dependencies.forget()
+    prepared.rows(
+        "UPDATE paces SET paused_until = now(), slow_rate = NULL, base_rate = NULL, slow_since = NULL"
+    )
+    gate.forget()
     bench.make_due()
     bench.work()
     assert {job_of(job).status for job in jobs} == {JobStatus.SUCCEEDED}
@@ -352,17 +360,17 @@ def test_scenario_08_the_part_that_was_refused_is_all_that_is_asked_for_again(be
     bench.work()
     assert len(run_of(job).progress) == 2
     close_circuit()
-    sql.rows("DELETE FROM paces")
+    prepared.rows("DELETE FROM paces")
     bench.make_due()
     bench.work()
     assert (job_of(job).status, len(bench.llm.requests)) == (JobStatus.SUCCEEDED, 5)
 
 
-def admitting(*waits: float) -> Callable[[str], dependencies.Permit]:
+def admitting(*waits: float) -> Callable[[str], gate.Permit]:
     """Let the next calls wait for so long each, one after the other."""
-    real, left = dependencies.admit, list(waits)
+    real, left = gate.admit, list(waits)
 
-    def admit(name: str) -> dependencies.Permit:
+    def admit(name: str) -> gate.Permit:
         if left:
             raise Waiting(name, left.pop(0))
         return real(name)
@@ -371,7 +379,7 @@ def admitting(*waits: float) -> Callable[[str], dependencies.Permit]:
 
 
 def test_short_waits_are_slept_in_place(bench: Bench) -> None:
-    bench.monkeypatch.setattr(dependencies, "admit", admitting(0.01, 0.02))
+    bench.monkeypatch.setattr(gate, "admit", admitting(0.01, 0.02))
     job = bench.job()
     bench.work()
     assert (job_of(job).status, run_of(job).attempts) == (JobStatus.SUCCEEDED, 1)
@@ -380,15 +388,15 @@ def test_short_waits_are_slept_in_place(bench: Bench) -> None:
 
 def test_a_long_wait_gives_the_attempt_back_with_what_is_finished(bench: Bench) -> None:
     bench.one_by_one()
-    real, calls = dependencies.admit, [0]
+    real, calls = gate.admit, [0]
 
-    def admit(name: str) -> dependencies.Permit:
+    def admit(name: str) -> gate.Permit:
         calls[0] += 1
         if calls[0] == 3:
             raise Waiting(name, 20.0)
         return real(name)
 
-    bench.monkeypatch.setattr(dependencies, "admit", admit)
+    bench.monkeypatch.setattr(gate, "admit", admit)
     job = bench.job(big(4))
     bench.work()
     assert (run_of(job).status, run_of(job).attempts, len(run_of(job).progress)) == ("pending", 0, 2)
@@ -398,8 +406,8 @@ def test_a_long_wait_gives_the_attempt_back_with_what_is_finished(bench: Bench) 
 
 
 def test_many_short_waits_end_like_a_long_one(bench: Bench) -> None:
-    bench.monkeypatch.setattr(model_calls, "PATIENCE_SECONDS", 0.05)
-    bench.monkeypatch.setattr(dependencies, "admit", admitting(*[0.02] * 50))
+    bench.monkeypatch.setattr(model_client, "PATIENCE_SECONDS", 0.05)
+    bench.monkeypatch.setattr(gate, "admit", admitting(*[0.02] * 50))
     job = bench.job()
     bench.work()
     assert (run_of(job).attempts, len(bench.llm.requests)) == (0, 0)
@@ -480,7 +488,7 @@ def test_scenario_20_a_job_past_its_deadline_stops_and_says_how_far_it_came(benc
     job = bench.job(big(4))
 
     def expire() -> None:
-        sql.rows("UPDATE jobs SET deadline_at = now() WHERE id = %(job)s", {"job": job})
+        prepared.rows("UPDATE jobs SET deadline_at = now() WHERE id = %(job)s", {"job": job})
 
     bench.llm.server.respond = ends_at(1, expire)
     bench.work()
@@ -513,7 +521,7 @@ def test_a_question_that_the_database_cannot_answer_does_not_stop_the_review(ben
 
 async def until(is_so: Callable[[], object]) -> None:
     for _ in range(2000):
-        if await driver.in_thread(is_so):
+        if await async_executor.in_thread(is_so):
             return
         await asyncio.sleep(0.01)
     raise AssertionError("it did not come to pass")
@@ -551,13 +559,13 @@ def test_a_worker_that_is_shut_down_gives_its_permit_back(bench: Bench) -> None:
     claim = bench.fetch_only(job)
     bench.llm.script(Reply(hang=True))
     cut_short(bench, claim, lambda: len(bench.llm.requests) == 1)
-    assert sql.value("SELECT count(*) FROM pace_slots WHERE token IS NOT NULL") == 0
+    assert prepared.value("SELECT count(*) FROM pace_slots WHERE token IS NOT NULL") == 0
 
 
 def test_scenario_13_finished_parts_are_kept_while_others_are_under_way(bench: Bench) -> None:
-    bench.monkeypatch.setattr(model_calls, "KEEP_SECONDS", 0.01)
+    bench.monkeypatch.setattr(model_client, "KEEP_SECONDS", 0.01)
     # Whatever the end of the worker would still write is gone with it.
-    bench.monkeypatch.setattr(model_calls.ProgressKeeper, "keep_rest", model_calls.ProgressKeeper.close)
+    bench.monkeypatch.setattr(model_client.ProgressKeeper, "keep_rest", model_client.ProgressKeeper.close)
     bench.one_by_one()
     job = bench.job(big(3))
     claim = bench.fetch_only(job)
@@ -566,8 +574,8 @@ def test_scenario_13_finished_parts_are_kept_while_others_are_under_way(bench: B
 
 
 def test_scenario_13_the_next_worker_pays_only_for_the_parts_that_are_not_finished(bench: Bench) -> None:
-    bench.monkeypatch.setattr(model_calls, "KEEP_SECONDS", 0.01)
-    bench.monkeypatch.setattr(model_calls.ProgressKeeper, "keep_rest", model_calls.ProgressKeeper.close)
+    bench.monkeypatch.setattr(model_client, "KEEP_SECONDS", 0.01)
+    bench.monkeypatch.setattr(model_client.ProgressKeeper, "keep_rest", model_client.ProgressKeeper.close)
     bench.one_by_one()
     job = bench.job(big(3))
     claim = bench.fetch_only(job)
@@ -585,7 +593,7 @@ def test_progress_that_cannot_be_written_does_not_stop_the_review(bench: Bench) 
     def lost(*_: object) -> None:
         raise OperationalError("the connection is lost")
 
-    bench.monkeypatch.setattr(model_calls, "KEEP_SECONDS", 0.0)
+    bench.monkeypatch.setattr(model_client, "KEEP_SECONDS", 0.0)
     bench.monkeypatch.setattr(pipeline, "keep_progress", lost)
     bench.one_by_one()
     job = bench.job(big(3))
@@ -597,7 +605,7 @@ def test_scenario_11_with_its_budget_gone_the_slow_part_is_left_out(bench: Bench
     bench.settings.LLM_TIMEOUT_SECONDS = 1.5
     bench.llm.server.respond = failing_on(3, Reply(hang=True))
     job = bench.job(big(3))
-    sql.rows("UPDATE stage_runs SET max_attempts = 2 WHERE stage = 'llm'")
+    prepared.rows("UPDATE stage_runs SET max_attempts = 2 WHERE stage = 'llm'")
     bench.work()
     assert (run_of(job).status, run_of(job).error_class) == ("retry_wait", str(ErrorClass.NETWORK_TIMEOUT))
     bench.make_due()

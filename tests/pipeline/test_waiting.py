@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from criticizer import dependencies, outbox, sql
-from criticizer.failures import ErrorClass, Place, RetryableFailure, Waiting
+from criticizer.db import prepared
 from criticizer.models import OutboxMessage
+from criticizer.queue import outbox
+from criticizer.resilience import gate
+from criticizer.resilience.failures import ErrorClass, Place, RetryableFailure, Waiting
 from reviews import pipeline
 from reviews.models import Attempt, ReviewJob, StageRun
 from reviews.states import JobStatus, StageStatus
@@ -39,7 +41,7 @@ def test_a_stage_that_waits_gives_its_attempt_back(post: Post, work: Work) -> No
     assert run.next_attempt_at is not None
     message = OutboxMessage.objects.get()
     assert (message.waiting_for, message.lease_token) == ("llm:openai", None)
-    assert sql.value("SELECT available_at > now() + interval '25 s' FROM outbox_messages")
+    assert prepared.value("SELECT available_at > now() + interval '25 s' FROM outbox_messages")
     attempt = Attempt.objects.get(stage_run=run)
     assert attempt.outcome == "given_back"
     assert "llm:openai" in attempt.detail
@@ -63,7 +65,7 @@ def test_a_long_outage_leaves_one_attempt_in_the_history(
     post()
     scripted.SCRIPT["llm"].append(AWAY)
     work()
-    monkeypatch.setattr(dependencies, "check", still_away)
+    monkeypatch.setattr(gate, "check", still_away)
     for _ in range(5):
         make_due()
         work()
@@ -93,7 +95,7 @@ def test_a_wake_makes_waiting_work_due_one_after_another(post: Post, work: Work)
     assert outbox.wake("llm:another") == 0
     assert outbox.wake("llm:openai", per_second=0.1) == 4
 
-    due = sql.rows(
+    due = prepared.rows(
         "SELECT waiting_for, extract(epoch FROM available_at - now())::int AS seconds"
         "  FROM outbox_messages ORDER BY available_at"
     )
@@ -137,10 +139,10 @@ def test_work_is_due_at_its_deadline_at_the_latest_and_ends_there_without_a_swee
     deadline_in(20)
     scripted.SCRIPT["llm"].append(trouble)
     work()
-    assert sql.row(FROM_DEADLINE) == {"message": 0, "stage": 0}
+    assert prepared.row(FROM_DEADLINE) == {"message": 0, "stage": 0}
     deadline_in(0)
     make_due()
-    monkeypatch.setattr(dependencies, "check", still_away)
+    monkeypatch.setattr(gate, "check", still_away)
     work()
     assert ReviewJob.objects.get().status == JobStatus.TIMED_OUT
     assert not OutboxMessage.objects.exists()
@@ -153,10 +155,10 @@ def test_what_waits_on_is_postponed_to_its_deadline_at_most(
     post()
     scripted.SCRIPT["llm"].append(AWAY)
     work()
-    assert sql.row(FROM_DEADLINE) == {"message": 30 - 1200, "stage": 30 - 1200}
-    monkeypatch.setattr(dependencies, "check", still_away)
+    assert prepared.row(FROM_DEADLINE) == {"message": 30 - 1200, "stage": 30 - 1200}
+    monkeypatch.setattr(gate, "check", still_away)
     deadline_in(20)
     make_due()
     work()
-    assert sql.row(FROM_DEADLINE) == {"message": 0, "stage": 0}
+    assert prepared.row(FROM_DEADLINE) == {"message": 0, "stage": 0}
     assert OutboxMessage.objects.get().waiting_for == "llm:openai"

@@ -7,7 +7,7 @@ import re._parser as parser  # type: ignore[import-not-found]
 from re import _constants as constants  # type: ignore[attr-defined]
 from typing import Any
 
-from criticizer.redaction.rules import TOKEN_RULES, TokenRule
+from criticizer.redaction.rules.issuer_tokens import TOKEN_RULES, TokenRule
 from tests.redaction.fakes import ALNUM
 
 _WORD = ALNUM + "_"

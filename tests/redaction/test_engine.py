@@ -7,7 +7,14 @@ from urllib.parse import quote
 
 import pytest
 
-from criticizer.redaction import RedactionBlocked, Redactor, find_secrets, own, redact, register_own_secrets
+from criticizer.redaction import (
+    RedactionBlocked,
+    Redactor,
+    find_secrets,
+    known_secrets,
+    redact,
+    register_own_secrets,
+)
 from tests.redaction.fakes import diff, draw, password
 
 P = password()
@@ -16,7 +23,7 @@ TOKEN = "ghp_" + draw(36)
 
 @pytest.fixture
 def own_value(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(own, "_registered", own.OwnSecrets())
+    monkeypatch.setattr(known_secrets, "_registered", known_secrets.OwnSecrets())
     value = "Tr0ub4dor & friends/" + draw(9)
     register_own_secrets([value, "", "abc"])
     return value

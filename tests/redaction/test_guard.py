@@ -14,12 +14,12 @@ from criticizer.redaction import (
     RedactedText,
     RedactionBlocked,
     guard,
-    own,
+    known_secrets,
     redact,
     register_own_secrets,
     require_policy,
 )
-from criticizer.redaction.sealed import seal
+from criticizer.redaction.redacted_text import seal
 from tests.redaction.fakes import ALNUM, begin, draw, pem_lines
 
 guard_code = importlib.import_module("criticizer.redaction.guard")  # the package's name is the function
@@ -27,7 +27,7 @@ guard_code = importlib.import_module("criticizer.redaction.guard")  # the packag
 
 @pytest.fixture(autouse=True)
 def clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(own, "_registered", own.OwnSecrets())
+    monkeypatch.setattr(known_secrets, "_registered", known_secrets.OwnSecrets())
     yield
     require_policy(None)
 
@@ -95,13 +95,13 @@ def test_one_changed_byte_breaks_the_seal(name: str) -> None:
 
 def test_seal_of_another_process_is_worth_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     made = redact("some text")
-    monkeypatch.setattr("criticizer.redaction.sealed._KEY", b"another process's key, 32 bytes!")
+    monkeypatch.setattr("criticizer.redaction.redacted_text._KEY", b"another process's key, 32 bytes!")
     assert reason(made) == "seal_broken"
 
 
 def test_stale_rules_are_refused_and_current_ones_pass_again(monkeypatch: pytest.MonkeyPatch) -> None:
     made = redact("some text")
-    monkeypatch.setattr("criticizer.redaction.rules.RULESET", "another")
+    monkeypatch.setattr("criticizer.redaction.rules.issuer_tokens.RULESET", "another")
     assert reason(made) == "stale_ruleset"
     monkeypatch.undo()
     assert guard(made) == "some text"

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from criticizer.redaction import RedactionBlocked, concatenation, guard, joined, redact, scan, views
-from criticizer.redaction.own import OwnSecrets
+from criticizer.redaction import RedactionBlocked, guard, redact, scan
+from criticizer.redaction.input import concatenation, document, logical_lines
+from criticizer.redaction.input.document import read
+from criticizer.redaction.known_secrets import OwnSecrets
 from criticizer.redaction.policy import parse
-from criticizer.redaction.views import read
 from tests.redaction.fakes import begin, end, pem_lines
 
 SIZE = 200_000
@@ -96,8 +97,8 @@ def _steps(text: str, monkeypatch: pytest.MonkeyPatch) -> int:
 
     with monkeypatch.context() as patch:
         patch.setattr(scan.Work, "spend", spend)
-        patch.setattr(views, "_side_of", counted(views._side_of))
-        patch.setattr(joined, "_step", counted(joined._step))
+        patch.setattr(document, "_side_of", counted(document._side_of))
+        patch.setattr(logical_lines, "_step", counted(logical_lines._step))
         patch.setattr(concatenation, "may_follow", counted(concatenation.may_follow))
         scan.scan(read(text.encode()), parse({}), OwnSecrets())
     return count

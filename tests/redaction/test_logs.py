@@ -15,11 +15,11 @@ from criticizer.redaction import (
     clean,
     clean_context,
     clean_stack,
-    own,
+    known_secrets,
     redact_event,
     register_own_secrets,
 )
-from criticizer.redaction.logs import WITHHELD
+from criticizer.redaction.log_scrubbing import WITHHELD
 from tests.redaction.fakes import draw, password
 
 P = password()
@@ -55,7 +55,7 @@ def test_clean_redacts_then_cuts() -> None:
 
 
 def test_secret_registered_later_is_taken_out_of_a_text_seen_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own, "_registered", own.OwnSecrets())
+    monkeypatch.setattr(known_secrets, "_registered", known_secrets.OwnSecrets())
     assert clean("a short-own-value b") == "a short-own-value b"
     register_own_secrets(["short-own-value"])
     assert clean("a short-own-value b") == "a <REDACTED:own-secret:1> b"
@@ -69,7 +69,7 @@ def test_clean_never_raises_and_withholds_in_doubt(monkeypatch: pytest.MonkeyPat
     def fail(text: str) -> None:
         raise ValueError(text)
 
-    monkeypatch.setattr("criticizer.redaction.logs.redact", fail)
+    monkeypatch.setattr("criticizer.redaction.log_scrubbing.redact", fail)
     assert clean(f"{P} not seen before") == WITHHELD
 
 

@@ -20,15 +20,15 @@ from criticizer.redaction import (
     RedactionBlocked,
     Redactor,
     guard,
-    own,
+    known_secrets,
     redact,
     register_own_secrets,
     require_policy,
 )
 from criticizer.redaction import engine as engine_code
 from criticizer.redaction import scan as scan_code
-from criticizer.redaction.rules import TOKEN_RULES
-from criticizer.redaction.sealed import seal
+from criticizer.redaction.redacted_text import seal
+from criticizer.redaction.rules.issuer_tokens import TOKEN_RULES
 from tests.redaction.fakes import ALNUM, begin, diff, draw, end, pem_lines
 
 guard_code = importlib.import_module("criticizer.redaction.guard")
@@ -60,7 +60,7 @@ LEAKS: dict[str, tuple[str, str]] = {
 
 @pytest.fixture(autouse=True)
 def _own_secret(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(own, "_registered", own.OwnSecrets())
+    monkeypatch.setattr(known_secrets, "_registered", known_secrets.OwnSecrets())
     register_own_secrets([OWN])
     yield
     require_policy(None)

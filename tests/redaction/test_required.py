@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 import criticizer.redaction as package
-from criticizer.redaction import commands, contexts, names
-from criticizer.redaction.rules import KINDS, TOKEN_RULES
+from criticizer.redaction.rules import commands, key_names, syntax
+from criticizer.redaction.rules.issuer_tokens import KINDS, TOKEN_RULES
 
 PACKAGE = Path(package.__file__).parent
 POSITIVE = """
@@ -104,8 +104,8 @@ def test_required_test_is_there(name: str) -> None:
 def test_there_are_about_sixty_classes_of_rules_and_more() -> None:
     assert len({rule.kind for rule in TOKEN_RULES}) >= 60
     assert len({rule.kind for rule in TOKEN_RULES} | KINDS) == len(KINDS)
-    assert len({*contexts.HANDLERS, *commands.HANDLERS}) >= 60
-    assert len(names.WORDS) >= 60
+    assert len({*syntax.HANDLERS, *commands.HANDLERS}) >= 60
+    assert len(key_names.WORDS) >= 60
 
 
 def _modules() -> list[Path]:

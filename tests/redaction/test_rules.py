@@ -8,7 +8,7 @@ import base64
 import pytest
 
 from criticizer.redaction import guard, redact
-from criticizer.redaction.rules import KINDS, TOKEN_RULES, TokenRule
+from criticizer.redaction.rules.issuer_tokens import KINDS, TOKEN_RULES, TokenRule
 from tests.redaction import samples
 from tests.redaction.fakes import ALNUM, HEX, diff, draw, password
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from criticizer.redaction import Redactor
-from reviews.diffs import diff_file, render
 from reviews.reviewers.anchoring import anchor, merged
 from reviews.reviewers.base import Finding, FindingSeverity, Side
 from reviews.reviewers.chunks import Chunk, pack
 from reviews.sources.base import FileChange
+from reviews.sources.diffs import diff_file, render
 from tests.reviewers.build import edited
 from tests.reviewers.test_answer import answer_of, raw_finding
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
 from criticizer.redaction import redact
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
 from reviews.reviewers.anthropic import AnthropicClient
 from reviews.reviewers.model import LlmConfig, ModelAnswer
 from tests.fakes.llm import FakeLlm, Reply

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from reviews.diffs import FileDiff, diff_file
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.checks import CHECKS, MAX_FINDINGS_PER_CHECK, run_checks
 from reviews.reviewers.checks.documentation import stale_references
@@ -19,6 +18,7 @@ from reviews.reviewers.checks.stored import (
     stored_types,
 )
 from reviews.sources.base import Action, Change, FileChange, SkipReason
+from reviews.sources.diffs import FileDiff, diff_file
 from tests.reviewers.build import added, change, deleted, edited, fake_pem, fake_token, renamed
 
 D = "//depot/p/"

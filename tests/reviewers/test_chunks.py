@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from criticizer.redaction import RedactedText, Redactor
-from reviews.diffs import diff_file, render
 from reviews.reviewers.base import Side
 from reviews.reviewers.chunks import MAX_LINE_CHARS, Chunk, pack, review_order, tokens
 from reviews.sources.base import FileChange
+from reviews.sources.diffs import diff_file, render
 from tests.reviewers.build import added, edited, fake_pem, fake_token
 
 D = "//depot/p/"

@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.diffs import MAX_BYTES_PER_SIDE, MAX_LINES_PER_SIDE, FileDiff, diff_file, render, split_lines
 from reviews.sources.base import Action, FileChange, SkipReason
+from reviews.sources.diffs import (
+    MAX_BYTES_PER_SIDE,
+    MAX_LINES_PER_SIDE,
+    FileDiff,
+    diff_file,
+    render,
+    split_lines,
+)
 from tests.reviewers.build import added, deleted, edited, renamed
 
 LINES = st.lists(

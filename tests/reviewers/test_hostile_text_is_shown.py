@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from notifications.providers import slack_blocks, swarm_text
 from notifications.providers.base import Message
+from notifications.providers.slack import blocks
+from notifications.providers.swarm import markdown
 from reviews.models import ReviewJob
 from reviews.reports import messages_for, report_of
 from tests import factories
@@ -73,7 +74,7 @@ def test_mail_shows_it_as_html_and_as_text(job: ReviewJob) -> None:
 
 
 def test_slack_is_given_no_sign_that_it_obeys(job: ReviewJob) -> None:
-    body = slack_blocks.body(message_of(job))
+    body = blocks.body(message_of(job))
     texts = json.dumps(body["blocks"], ensure_ascii=False)
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &lt;img src=x onerror=alert(1)&gt;" in texts
     assert "if (a&lt;b &amp;&amp; c&gt;d) crash" in texts
@@ -82,7 +83,7 @@ def test_slack_is_given_no_sign_that_it_obeys(job: ReviewJob) -> None:
 
 
 def test_a_comment_in_code_review_is_markdown_without_a_tag_or_link(job: ReviewJob) -> None:
-    body = swarm_text.body(message_of(job))
+    body = markdown.body(message_of(job))
     prose = "".join(body.split("```")[::2])
     assert r"\<script\>alert(1)\</script\>" in prose
     assert "<script>" not in prose.replace(r"\<script\>", "")

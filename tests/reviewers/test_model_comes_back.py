@@ -1,6 +1,6 @@
 """A circuit that nobody needs closes by itself: a real server that dies and returns, real rows, no review.
 
-Here the cool-down and the quiet time are ended by hand; `criticizer.probes` is what the
+Here the cool-down and the quiet time are ended by hand; `criticizer.resilience.health_checks` is what the
 caretakers of the clusters call.
 """
 
@@ -11,14 +11,23 @@ from typing import Any
 
 import pytest
 
-from criticizer import caretaker, circuit, dependencies, forcing, probes, sql
-from criticizer.broker import connect
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure, Waiting
+from criticizer.db import prepared
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage
-from criticizer.states import CircuitChange, CircuitState
-from reviews.context import stopped_dependencies
-from reviews.probes import model as ask_model
-from reviews.recovery import JobRecovery
+from criticizer.queue.broker import connect
+from criticizer.resilience import circuit_breaker, gate, health_checks, overrides
+from criticizer.resilience.failures import (
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    Place,
+    RetryableFailure,
+    Waiting,
+)
+from criticizer.resilience.states import CircuitChange, CircuitState
+from criticizer.workers import watchdog
+from reviews.health_checks import model as ask_model
+from reviews.replay.adapter import JobRecovery
+from reviews.web.context_processors import stopped_dependencies
 from tests import factories
 from tests.fakes.closed import closed_port
 from tests.fakes.llm import FakeLlm
@@ -30,8 +39,8 @@ OPENED, HALF, CLOSED = CircuitChange.OPENED, CircuitChange.HALF_OPENED, CircuitC
 @pytest.fixture(autouse=True)
 def _model(settings: Any) -> Iterator[None]:
     settings.LLM_PROVIDER, settings.LLM_MODEL, settings.LLM_API_KEYS = "openai", "m", ["a-key-for-tests"]
-    settings.CIRCUIT_PROBES = {"llm": "reviews.probes.model"}
-    dependencies.forget()
+    settings.CIRCUIT_PROBES = {"llm": "reviews.health_checks.model"}
+    gate.forget()
     with closed_port() as port:
         settings.NOWHERE = f"http://127.0.0.1:{port}/v1"  # of these tests alone
         yield
@@ -45,7 +54,7 @@ def opened(settings: Any) -> None:
     """Let ten calls to a server that is not there open the circuit."""
     nobody_listens(settings)
     for _ in range(10):
-        with pytest.raises(Failure), dependencies.guarded(LLM):
+        with pytest.raises(Failure), gate.guarded(LLM):
             ask_model(LLM)
     assert row().state == CircuitState.OPEN
 
@@ -56,7 +65,7 @@ def row() -> Circuit:
 
 def time_passes() -> None:
     """Let the cool-down, or the quiet time, be over."""
-    sql.rows("UPDATE circuits SET retry_at = now() - interval '1 second'")
+    prepared.rows("UPDATE circuits SET retry_at = now() - interval '1 second'")
 
 
 def changes() -> list[str]:
@@ -73,7 +82,7 @@ def half_opened(settings: Any, server: FakeLlm) -> None:
     opened(settings)
     settings.LLM_BASE_URL = server.base_url
     time_passes()
-    assert probes.run_due() == 1
+    assert health_checks.run_due() == 1
     assert row().state == CircuitState.HALF_OPEN
 
 
@@ -81,31 +90,31 @@ def half_opened(settings: Any, server: FakeLlm) -> None:
 def test_an_open_circuit_closes_without_any_review_when_the_server_is_back(settings: Any) -> None:
     opened(settings)
     time_passes()
-    assert probes.run_due() == 1  # still away
+    assert health_checks.run_due() == 1  # still away
     assert row().state == CircuitState.OPEN
     with FakeLlm() as server:
         settings.LLM_BASE_URL = server.base_url
-        assert probes.run_due() == 0  # another cool-down first
+        assert health_checks.run_due() == 0  # another cool-down first
         states = []
         for _ in range(3):
             time_passes()
-            assert probes.run_due() == 1
+            assert health_checks.run_due() == 1
             states.append(row().state)
         assert server.requests == []  # nothing but the list of models was asked for
     assert states == [CircuitState.HALF_OPEN, CircuitState.HALF_OPEN, CircuitState.CLOSED]
     assert changes() == [OPENED, HALF, CLOSED]
-    assert dependencies.admit(LLM).probe is None
-    assert probes.due() == []
+    assert gate.admit(LLM).probe is None
+    assert health_checks.due() == []
 
 
 @pytest.mark.django_db
 def test_it_is_asked_again_only_after_a_quiet_time(settings: Any) -> None:
     with FakeLlm() as server:
         half_opened(settings, server)
-        assert probes.run_due() == 0
+        assert health_checks.run_due() == 0
         time_passes()
-        assert probes.run_due() == 1
-        assert probes.run_due() == 0
+        assert health_checks.run_due() == 1
+        assert health_checks.run_due() == 0
         assert row().probe_successes == 1
 
 
@@ -114,13 +123,13 @@ def test_a_server_that_goes_away_again_opens_it_again(settings: Any) -> None:
     with FakeLlm() as server:
         half_opened(settings, server)
     time_passes()
-    assert probes.run_due() == 1
+    assert health_checks.run_due() == 1
     found = row()
     assert found.state == CircuitState.OPEN
     assert found.reason == "a harmless probe failed with NETWORK_UNREACHABLE"
     assert found.probe_detail.startswith("NETWORK_UNREACHABLE: ")
     assert changes() == [OPENED, HALF, OPENED]
-    assert probes.due() == []
+    assert health_checks.due() == []
 
 
 @pytest.mark.django_db
@@ -129,23 +138,23 @@ def test_work_that_waits_makes_the_probe_itself(settings: Any) -> None:
         half_opened(settings, server)
         message = waits_for_the_model()
         time_passes()
-        assert (probes.due(), probes.begin(LLM), probes.run_due()) == ([], None, 0)
+        assert (health_checks.due(), health_checks.begin(LLM), health_checks.run_due()) == ([], None, 0)
         message.delete()
-        assert probes.due() == [LLM]
+        assert health_checks.due() == [LLM]
 
 
 @pytest.mark.django_db
 def test_a_real_call_in_flight_is_the_probe_however_long_it_takes(settings: Any) -> None:
     with FakeLlm() as server:
         half_opened(settings, server)
-        permit = dependencies.admit(LLM)
+        permit = gate.admit(LLM)
         assert permit.probe is not None
-        sql.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
-        assert probes.run_due() == 0
+        prepared.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
+        assert health_checks.run_due() == 0
         permit.report(None)
-        assert (row().state, probes.run_due()) == (CircuitState.HALF_OPEN, 0)
+        assert (row().state, health_checks.run_due()) == (CircuitState.HALF_OPEN, 0)
         time_passes()
-        assert probes.run_due() == 1  # nobody else calls: the question is the second
+        assert health_checks.run_due() == 1  # nobody else calls: the question is the second
     assert row().state == CircuitState.CLOSED
 
 
@@ -154,13 +163,13 @@ def test_while_it_is_asked_calls_wait(settings: Any) -> None:
     with FakeLlm() as server:
         half_opened(settings, server)
     time_passes()
-    turn = probes.begin(LLM)
+    turn = health_checks.begin(LLM)
     assert turn is not None
     assert turn.is_probe
     with pytest.raises(Waiting):
-        dependencies.admit(LLM)
-    probes.answered(LLM, turn)
-    assert dependencies.admit(LLM).probe is not None
+        gate.admit(LLM)
+    health_checks.answered(LLM, turn)
+    assert gate.admit(LLM).probe is not None
 
 
 @pytest.mark.django_db
@@ -168,11 +177,11 @@ def test_what_was_asked_before_it_opened_again_changes_nothing(settings: Any) ->
     with FakeLlm() as server:
         half_opened(settings, server)
     time_passes()
-    turn = probes.begin(LLM)
+    turn = health_checks.begin(LLM)
     assert turn is not None
-    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
-    probes.answered(LLM, turn)
-    probes.failed(LLM, turn, "NETWORK_TIMEOUT", "no answer")
+    overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    health_checks.answered(LLM, turn)
+    health_checks.failed(LLM, turn, "NETWORK_TIMEOUT", "no answer")
     assert row().state == CircuitState.FORCED_OPEN
     assert row().probe_successes == 0
 
@@ -187,49 +196,49 @@ def test_a_defect_of_the_probe_leaves_it_half_open_and_free(settings: Any) -> No
         half_opened(settings, server)
         settings.CIRCUIT_PROBES = {"llm": f"{__name__}.defective"}
         time_passes()
-        assert probes.run_due() == 1
+        assert health_checks.run_due() == 1
         found = row()
         assert (found.state, found.probe_token) == (CircuitState.HALF_OPEN, None)
-        assert probes.run_due() == 0
-        assert dependencies.admit(LLM).probe is not None
+        assert health_checks.run_due() == 0
+        assert gate.admit(LLM).probe is not None
 
 
 @pytest.mark.django_db
 def test_what_an_operator_forced_open_closes_by_itself_after_its_time(settings: Any) -> None:
-    dependencies.check(LLM)
-    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
-    assert forcing.release(LLM, actor="ann", reason="INC-7 is over")
-    assert probes.due() == []
+    gate.check(LLM)
+    overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    assert overrides.release(LLM, actor="ann", reason="INC-7 is over")
+    assert health_checks.due() == []
     with FakeLlm() as server:
         settings.LLM_BASE_URL = server.base_url
-        for _ in range(circuit.PROBES_TO_CLOSE):
+        for _ in range(circuit_breaker.PROBES_TO_CLOSE):
             time_passes()
-            assert probes.run_due() == 1
+            assert health_checks.run_due() == 1
     assert row().state == CircuitState.CLOSED
 
 
 @pytest.mark.django_db
 def test_a_late_failure_does_not_wait_for_the_quiet_time(settings: Any) -> None:
-    dependencies.forget()
-    late = dependencies.admit(LLM)
+    gate.forget()
+    late = gate.admit(LLM)
     with FakeLlm() as server:
         half_opened(settings, server)
-        dependencies.admit(LLM)  # the probe is out: the next harmless question is minutes away
+        gate.admit(LLM)  # the probe is out: the next harmless question is minutes away
         nobody_listens(settings)
         with pytest.raises(Failure) as failed:
             ask_model(LLM)
     waiting = late.report(failed.value)
     assert waiting is not None
-    assert waiting.seconds <= dependencies.SPREAD_SECONDS
+    assert waiting.seconds <= gate.SPREAD_SECONDS
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_caretaker_asks_for_a_half_open_circuit_that_nobody_needs(settings: Any) -> None:
     with FakeLlm() as server:
         half_opened(settings, server)
-        keeper = caretaker.Caretaker("stages", connect)
+        keeper = watchdog.Caretaker("stages", connect)
         with connect() as own:
-            for _ in range(circuit.PROBES_TO_CLOSE):
+            for _ in range(circuit_breaker.PROBES_TO_CLOSE):
                 time_passes()
                 keeper._probe(own)
                 assert keeper._prober is not None
@@ -254,18 +263,18 @@ def broken(error_class: ErrorClass = ErrorClass.UPSTREAM_INTERNAL) -> Failure:
 def opened_by_refusals(settings: Any, server: FakeLlm) -> None:
     """Completions are refused, the list of models is not."""
     settings.LLM_BASE_URL = server.base_url
-    for _ in range(circuit.AUTH_FAILURES_IN_A_ROW):
-        dependencies.admit(LLM).report(refused())
+    for _ in range(circuit_breaker.AUTH_FAILURES_IN_A_ROW):
+        gate.admit(LLM).report(refused())
     time_passes()
-    assert probes.run_due() == 1
+    assert health_checks.run_due() == 1
 
 
 def a_probe_failed(settings: Any, server: FakeLlm, failure: Callable[[], Failure] = broken) -> None:
     """A real call fails while the list of models is answered."""
     half_opened(settings, server)
-    dependencies.admit(LLM).report(failure())
+    gate.admit(LLM).report(failure())
     time_passes()
-    assert probes.run_due() == 1
+    assert health_checks.run_due() == 1
 
 
 @pytest.mark.django_db
@@ -276,24 +285,24 @@ def test_what_the_question_does_not_find_out_its_answers_do_not_end(
     with FakeLlm() as server:
         stand(settings, server)
         time_passes()
-        assert (probes.due(), probes.begin(LLM), probes.run_due()) == ([], None, 0)
+        assert (health_checks.due(), health_checks.begin(LLM), health_checks.run_due()) == ([], None, 0)
         assert row().state == CircuitState.HALF_OPEN
         assert row().needs_call
-        assert {name for name, found in circuit.not_closed().items() if found.needs_call} == {LLM}
+        assert {name for name, found in circuit_breaker.not_closed().items() if found.needs_call} == {LLM}
         # A replay is the probe: nobody is stuck. After it the question may be the second one.
-        dependencies.admit(LLM).report(None)
+        gate.admit(LLM).report(None)
         assert row().state == CircuitState.HALF_OPEN
-        assert not circuit.not_closed()[LLM].needs_call
+        assert not circuit_breaker.not_closed()[LLM].needs_call
         time_passes()
-        assert probes.run_due() == 1
+        assert health_checks.run_due() == 1
     assert row().state == CircuitState.CLOSED
 
 
 @pytest.mark.django_db
 def test_pages_tell_refused_credentials_from_silence(settings: Any) -> None:
     settings.LLM_REQUIRED = True
-    for _ in range(circuit.AUTH_FAILURES_IN_A_ROW):
-        dependencies.admit(LLM).report(refused())
+    for _ in range(circuit_breaker.AUTH_FAILURES_IN_A_ROW):
+        gate.admit(LLM).report(refused())
     assert row().error_class == "AUTH_DENIED"
     assert stopped_dependencies() == [
         "The language model refuses our credentials, and an operator must renew them; reviews wait and go on"
@@ -302,14 +311,14 @@ def test_pages_tell_refused_credentials_from_silence(settings: Any) -> None:
     with FakeLlm() as server:
         settings.LLM_BASE_URL = server.base_url
         time_passes()
-        assert probes.run_due() == 1
+        assert health_checks.run_due() == 1
     assert stopped_dependencies() == [
         "The language model refused our credentials and is tried again with the next review or replay that"
         " needs it; reviews wait and go on by themselves."
     ]
-    dependencies.admit(LLM).report(broken())  # the new key is taken, and then it breaks
-    assert (row().error_class, circuit.not_closed()[LLM].is_refused) == ("UPSTREAM_INTERNAL", False)
-    forcing.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-7", seconds=60)
+    gate.admit(LLM).report(broken())  # the new key is taken, and then it breaks
+    assert (row().error_class, circuit_breaker.not_closed()[LLM].is_refused) == ("UPSTREAM_INTERNAL", False)
+    overrides.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-7", seconds=60)
     assert row().error_class == ""
 
 
@@ -317,19 +326,19 @@ def test_pages_tell_refused_credentials_from_silence(settings: Any) -> None:
 def test_refused_credentials_are_not_forgotten_when_the_next_probe_finds_nobody(settings: Any) -> None:
     with FakeLlm() as server:
         opened_by_refusals(settings, server)
-        dependencies.admit(LLM).report(broken(ErrorClass.NETWORK_UNREACHABLE))
+        gate.admit(LLM).report(broken(ErrorClass.NETWORK_UNREACHABLE))
         time_passes()
-        assert probes.run_due() == 1
+        assert health_checks.run_due() == 1
         time_passes()
-        assert probes.run_due() == 0
+        assert health_checks.run_due() == 0
     assert (row().reason, row().needs_call) == ("a probe failed with NETWORK_UNREACHABLE", True)
 
 
 @pytest.mark.django_db
 def test_a_refused_probe_is_no_matter_of_the_question_either(settings: Any) -> None:
     opened(settings)
-    sql.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")  # nobody asks harmlessly
-    dependencies.admit(LLM).report(refused())
+    prepared.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")  # nobody asks harmlessly
+    gate.admit(LLM).report(refused())
     assert (row().reason, row().needs_call) == ("a probe failed with AUTH_DENIED", True)
 
 
@@ -337,22 +346,22 @@ def test_a_refused_probe_is_no_matter_of_the_question_either(settings: Any) -> N
 def test_a_server_that_goes_away_between_question_and_probe_comes_back_by_itself(settings: Any) -> None:
     with FakeLlm() as server:
         a_probe_failed(settings, server, lambda: broken(ErrorClass.NETWORK_UNREACHABLE))
-        for _ in range(circuit.PROBES_TO_CLOSE):
+        for _ in range(circuit_breaker.PROBES_TO_CLOSE):
             time_passes()
-            assert probes.run_due() == 1
+            assert health_checks.run_due() == 1
     assert row().state == CircuitState.CLOSED
 
 
 @pytest.mark.django_db
 def test_a_probe_that_fails_after_a_counted_answer_needs_a_call(settings: Any) -> None:
-    dependencies.check(LLM)
-    forcing.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
-    forcing.release(LLM, actor="ann", reason="INC-7 is over")
+    gate.check(LLM)
+    overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    overrides.release(LLM, actor="ann", reason="INC-7 is over")
     with FakeLlm() as server:
         settings.LLM_BASE_URL = server.base_url
         time_passes()
-        assert probes.run_due() == 1
-    dependencies.admit(LLM).report(broken())
+        assert health_checks.run_due() == 1
+    gate.admit(LLM).report(broken())
     assert (row().reason, row().needs_call) == ("a probe failed with UPSTREAM_INTERNAL", True)
 
 
@@ -366,22 +375,22 @@ def test_a_review_that_backs_off_is_work_that_waits(settings: Any) -> None:
     with FakeLlm() as server:
         half_opened(settings, server)
         time_passes()
-        assert (probes.due(), probes.run_due()) == ([], 0)
+        assert (health_checks.due(), health_checks.run_due()) == ([], 0)
         type(run).objects.update(stage="fetch")  # what backs off needs another server
-        assert probes.due() == [LLM]
+        assert health_checks.due() == [LLM]
         type(run).objects.update(stage="llm")
         message.delete()
-        assert probes.run_due() == 1
+        assert health_checks.run_due() == 1
 
 
 @pytest.mark.django_db
 def test_what_cannot_be_asked_is_not_looked_for(settings: Any) -> None:
     for name in ("provider:webhook:a.example.com", "llmx:openai", LLM):
-        circuit.create(name)
-    sql.rows("UPDATE circuits SET state = 'open', retry_at = now() - interval '1 second'")
-    assert probes.due() == [LLM]
+        circuit_breaker.create(name)
+    prepared.rows("UPDATE circuits SET state = 'open', retry_at = now() - interval '1 second'")
+    assert health_checks.due() == [LLM]
     settings.CIRCUIT_PROBES = {}
-    assert probes.due() == []
+    assert health_checks.due() == []
 
 
 @pytest.mark.django_db

@@ -30,7 +30,7 @@ NOT_OF_A_STAGE = {"reviews/demo/__init__.py"}
 
 
 # `transport` is the door for text; `probe` sends none.
-DOORS = {"reviews/reviewers/transport.py", "reviews/reviewers/probe.py"}
+DOORS = {"reviews/reviewers/transport.py", "reviews/reviewers/health_checks.py"}
 
 
 def test_one_module_of_reviews_speaks_http_to_models_and_one_probes_them() -> None:
@@ -67,7 +67,7 @@ def test_the_door_sends_only_what_the_guard_returns() -> None:
 
 
 def test_the_probe_sends_no_body() -> None:
-    tree = ast.parse((ROOT / "reviews/reviewers/probe.py").read_text())
+    tree = ast.parse((ROOT / "reviews/reviewers/health_checks.py").read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     sends = [
         (ast.unparse(call.args[0]), {keyword.arg for keyword in call.keywords})

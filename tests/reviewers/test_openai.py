@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
 from criticizer.redaction import RedactedText, RedactionBlocked, clean, guard, redact
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
 from reviews.reviewers import transport
 from reviews.reviewers.answer import strict_schema
 from reviews.reviewers.model import LlmConfig, ModelAnswer

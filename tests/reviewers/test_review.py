@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
 from criticizer.redaction import RedactionBlocked, Redactor, clean, clean_context
-from reviews.reviewers import asking as asking_module
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from reviews.reviewers import model_review as asking_module
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
 from reviews.reviewers.model import LlmConfig
 from reviews.reviewers.openai import OpenAIClient
-from reviews.reviewers.preparation import ReviewLimits, prepare
+from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.reviewers.review import NO_MODEL_BANNER, ReviewOutcome, review_change, review_prepared
 from reviews.sources.base import Action, Change, FileChange, SkipReason
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error

@@ -13,15 +13,22 @@ from typing import Any
 
 import pytest
 
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure, Waiting
 from criticizer.redaction import Redactor
-from reviews.reviewers.asking import Surroundings
+from criticizer.resilience.failures import (
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    Place,
+    RetryableFailure,
+    Waiting,
+)
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
+from reviews.reviewers.coverage_texts import STOPPED, UNAVAILABLE, alert_text, stopped_banner
 from reviews.reviewers.model import LlmConfig
+from reviews.reviewers.model_review import Surroundings
 from reviews.reviewers.openai import OpenAIClient
-from reviews.reviewers.preparation import ReviewLimits, prepare
+from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.reviewers.review import ReviewOutcome, review_prepared, review_without_model
-from reviews.reviewers.wording import STOPPED, UNAVAILABLE, alert_text, stopped_banner
 from reviews.sources.base import Change
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
 from tests.reviewers.build import change, edited

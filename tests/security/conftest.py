@@ -10,14 +10,14 @@ import pytest
 from django.contrib.auth.models import Group
 from django.test import Client
 
-from criticizer import reauth
 from criticizer.models import Circuit
+from criticizer.security import reauthentication
 from deadletters.models import LetterArchive, LetterEdit, ReplayBatch
-from notifications import preferences
 from notifications.models import RecipientPreference
-from reviews import keys
+from notifications.preferences import policy
 from reviews.api.auth import ApiKeyThrottle
-from reviews.api.refusals import REFUSALS
+from reviews.api.auth_failures import REFUSALS
+from reviews.intake import api_keys
 from reviews.models import Subscription, ViewerScope
 from reviews.roles import ROLES
 from tests import factories
@@ -81,7 +81,7 @@ class World:
                 recipient="mail:ann@example.com", pattern="//depot/main/...", reason="OPS-1"
             ).pk,
             "notifications_recipientpreference": RecipientPreference.objects.create(
-                recipient="mail:ann@example.com", muted_until=preferences.FOR_EVER
+                recipient="mail:ann@example.com", muted_until=policy.FOR_EVER
             ).pk,
             "notifications_delivery": factories.DeliveryFactory(job=self.job, status="uncertain").pk,
             "notifications_suppression": factories.SuppressionFactory().pk,
@@ -127,7 +127,7 @@ def sam(db: None) -> Client:
 def grow_old(client: Client) -> None:
     """Let it be long ago that the password was given."""
     session = client.session
-    session["password_at"] -= reauth.MAX_AGE_SECONDS + 1
+    session["password_at"] -= reauthentication.MAX_AGE_SECONDS + 1
     session.save()
 
 
@@ -140,9 +140,9 @@ def callers(db: None) -> dict[str, Client]:
 
     found = {"none": Client(raise_request_exception=False), "unknown": bearing("crz_" + "x" * 43)}
     for role in ("trigger", "reviewer", "operator", "approver", "auditor"):
-        found[role] = bearing(keys.create(role, role))
-    found["revoked"] = bearing(keys.create("revoked", "operator"))
-    keys.revoke("revoked")
+        found[role] = bearing(api_keys.create(role, role))
+    found["revoked"] = bearing(api_keys.create("revoked", "operator"))
+    api_keys.revoke("revoked")
     return found
 
 

@@ -14,10 +14,10 @@ import pytest
 import structlog
 from django.test import Client
 
-from criticizer.exports import cell, table
-from criticizer.logs import django_logging
-from notifications.providers.mime import as_bytes
-from reviews.reviewers.leaks import canary_of, marks_of, without_leaks
+from criticizer.admin_site.csv_export import cell, table
+from criticizer.observability.logging import django_logging
+from notifications.providers.email.mime import as_bytes
+from reviews.reviewers.prompt_leaks import canary_of, marks_of, without_leaks
 from tests import factories
 from tests.notifications.samples import message
 from tests.security.hardened import inline_code

@@ -12,9 +12,9 @@ import pytest
 from django.core.management import call_command
 from django.test import Client, RequestFactory
 
-from criticizer import throttle
-from criticizer.addresses import client_address, neighbourhood
 from criticizer.models import LoginTry, SecurityEvent
+from criticizer.security import login_throttle
+from criticizer.security.client_ip import client_address, neighbourhood
 from reviews.models import ApiKey
 from tests import factories
 from tests.factories import PASSWORD
@@ -41,7 +41,7 @@ def is_in(response: Any) -> bool:
 
 def fail(times: int, address: str = HOME, name: str = "ann") -> None:
     for _ in range(times):
-        throttle.note_failure(name, address)
+        login_throttle.note_failure(name, address)
 
 
 def let_time_pass(**fields: int) -> None:
@@ -61,7 +61,7 @@ def text_of(response: Any) -> str:
 
 
 def test_the_right_password_is_refused_during_a_lock_with_the_same_answer(ann: Any) -> None:
-    wrong = [log_in("wrong") for _ in range(throttle.PAIR_LIMIT)]
+    wrong = [log_in("wrong") for _ in range(login_throttle.PAIR_LIMIT)]
     right = log_in(PASSWORD)
     assert not is_in(right)
     assert (right.status_code, text_of(right)) == (wrong[0].status_code, text_of(wrong[0]))
@@ -70,18 +70,18 @@ def test_the_right_password_is_refused_during_a_lock_with_the_same_answer(ann: A
 
 
 def test_a_lock_expires_and_attempts_during_it_do_not_extend_it(ann: Any) -> None:
-    fail(throttle.PAIR_LIMIT)
+    fail(login_throttle.PAIR_LIMIT)
     until = LoginTry.objects.order_by("-locked_until").exclude(locked_until=None).get().locked_until
     for _ in range(3):
         assert not is_in(log_in(PASSWORD))
     assert LoginTry.objects.exclude(locked_until=None).get().locked_until == until
-    let_time_pass(seconds=throttle.LOCK_SECONDS + 1)
+    let_time_pass(seconds=login_throttle.LOCK_SECONDS + 1)
     assert is_in(log_in(PASSWORD))
 
 
 def test_a_lock_leaves_one_security_event_that_names_no_unknown_account(ann: Any) -> None:
-    fail(throttle.PAIR_LIMIT)
-    fail(throttle.PAIR_LIMIT, name="hunter2 typed into the wrong field")
+    fail(login_throttle.PAIR_LIMIT)
+    fail(login_throttle.PAIR_LIMIT, name="hunter2 typed into the wrong field")
     events = SecurityEvent.objects.filter(kind="login_locked").order_by("id")
     assert [event.actor for event in events] == ["ann", "(unknown account)"]
     assert "hunter2" not in str(list(events.values()))
@@ -89,35 +89,35 @@ def test_a_lock_leaves_one_security_event_that_names_no_unknown_account(ann: Any
 
 
 def test_failures_from_elsewhere_do_not_lock_this_address(ann: Any) -> None:
-    fail(throttle.PAIR_LIMIT, ELSEWHERE)
+    fail(login_throttle.PAIR_LIMIT, ELSEWHERE)
     assert not is_in(log_in(PASSWORD, ELSEWHERE))
     assert is_in(log_in(PASSWORD, HOME))
 
 
 def test_strangers_cannot_lock_an_owner_out_of_a_known_address(ann: Any) -> None:
     assert is_in(log_in(PASSWORD, HOME))
-    for number in range(throttle.ACCOUNT_LIMIT):
-        throttle.note_failure("ann", f"198.51.100.{number}")
+    for number in range(login_throttle.ACCOUNT_LIMIT):
+        login_throttle.note_failure("ann", f"198.51.100.{number}")
     assert not is_in(log_in(PASSWORD, "192.0.2.1"))  # from an address it never used
     assert is_in(log_in(PASSWORD, HOME))
 
 
 def test_one_address_cannot_try_many_accounts(ann: Any) -> None:
-    for number in range(throttle.ADDRESS_LIMIT):
-        throttle.note_failure(f"name{number}", ELSEWHERE)
+    for number in range(login_throttle.ADDRESS_LIMIT):
+        login_throttle.note_failure(f"name{number}", ELSEWHERE)
     assert not is_in(log_in(PASSWORD, ELSEWHERE))
     assert is_in(log_in(PASSWORD, HOME))
 
 
 def test_a_success_forgets_the_failures_before_it(ann: Any) -> None:
-    fail(throttle.PAIR_LIMIT - 1)
+    fail(login_throttle.PAIR_LIMIT - 1)
     assert is_in(log_in(PASSWORD))
-    fail(throttle.PAIR_LIMIT - 1)
+    fail(login_throttle.PAIR_LIMIT - 1)
     assert is_in(log_in(PASSWORD))
 
 
 def test_the_admin_and_the_asked_again_password_are_throttled_alike(ann: Any) -> None:
-    fail(throttle.PAIR_LIMIT)
+    fail(login_throttle.PAIR_LIMIT)
     ann.is_staff = True
     ann.save()
     form = {"username": "ann", "password": PASSWORD}
@@ -128,15 +128,15 @@ def test_the_admin_and_the_asked_again_password_are_throttled_alike(ann: Any) ->
 
 
 def test_an_operator_on_the_machine_can_end_a_lock(ann: Any) -> None:
-    fail(throttle.PAIR_LIMIT)
+    fail(login_throttle.PAIR_LIMIT)
     call_command("unlock_login", "ann", stdout=io.StringIO())
     assert is_in(log_in(PASSWORD))
 
 
 def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "MAX_ROWS", 30)
+    monkeypatch.setattr(login_throttle, "MAX_ROWS", 30)
     for number in range(40):
-        throttle.note_failure(f"name{number}", f"198.51.100.{number}")
+        login_throttle.note_failure(f"name{number}", f"198.51.100.{number}")
     assert LoginTry.objects.count() <= 33
 
 
@@ -144,7 +144,7 @@ def test_old_rows_go_and_known_addresses_stay(ann: Any) -> None:
     log_in(PASSWORD, HOME)
     fail(3, ELSEWHERE, "bob")
     let_time_pass(days=1)
-    throttle.note_failure("carl", "192.0.2.5")
+    login_throttle.note_failure("carl", "192.0.2.5")
     assert LoginTry.objects.count() == 4  # ann at home; carl, his address, both
     assert LoginTry.objects.filter(succeeded_at__isnull=False).count() == 1
 

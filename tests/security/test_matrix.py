@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from deadletters import workflow
 from deadletters.models import DeadLetterGroup
-from notifications import frozen
-from notifications.console import preview
+from notifications.admin import preview
+from notifications.delivery import snapshot
 from reviews.models import ApiKey
 from reviews.reports import messages_for, report_of
 from tests import factories
@@ -328,7 +328,7 @@ def test_messages_are_for_those_who_see_deliveries_and_every_file(name: str, peo
     job = factories.ReviewJobFactory(recipients=["mail:ann@example.com"])
     factories.StageRunFactory(job=job, stage="llm", status="succeeded")
     (message,) = messages_for(job, {job.recipients[0]: report_of(job)}).values()
-    payload, digest = frozen.freeze(message)
+    payload, digest = snapshot.freeze(message)
     delivery = factories.DeliveryFactory(
         job=job,
         recipient=job.recipients[0],

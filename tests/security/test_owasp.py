@@ -8,9 +8,9 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from criticizer.hardening import policy
+from criticizer.security.headers import policy
 from notifications.recipients import normalise
-from reviews import keys
+from reviews.intake import api_keys
 from reviews.models import ApiKey
 from reviews.sources.allowlist import AllowList
 from tests import factories
@@ -129,7 +129,7 @@ def test_host_header_an_unknown_host_is_refused(host: str, path: str) -> None:
 
 
 def test_host_header_links_come_from_the_configuration(settings: Any) -> None:
-    client = Client(headers={"Authorization": f"Bearer {keys.create('ci', 'trigger')}"})
+    client = Client(headers={"Authorization": f"Bearer {api_keys.create('ci', 'trigger')}"})
     job = factories.job_with_stages()
     answer = client.get(f"/api/v1/reviews/{job.pk}/", headers={"X-Forwarded-Host": "mallory.example"})
     assert answer.json()["links"]["self"].startswith(settings.BASE_URL)

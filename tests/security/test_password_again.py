@@ -14,9 +14,9 @@ from django.contrib import admin
 from django.db.models import Model
 from django.test import Client
 
-from criticizer import forcing
 from criticizer.models import Circuit
-from criticizer.states import CircuitState
+from criticizer.resilience import overrides
+from criticizer.resilience.states import CircuitState
 from deadletters.models import DeadLetter, DeadLetterGroup, ReplayBatch
 from notifications.models import Delivery, Suppression
 from reviews.models import ApiKey
@@ -76,7 +76,7 @@ def _circuit() -> Model:
 
 def _forced_circuit() -> Model:
     row = Circuit.objects.create(name="llm:openai")
-    assert forcing.force(row.pk, actor="bob", reason="OPS-1", state=CircuitState.FORCED_OPEN, seconds=600)
+    assert overrides.force(row.pk, actor="bob", reason="OPS-1", state=CircuitState.FORCED_OPEN, seconds=600)
     return row
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from criticizer import processes
+from criticizer.workers import subprocesses
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("criticizer", "reviews", "notifications", "deadletters")
@@ -38,7 +38,7 @@ TREES = {path: ast.parse(path.read_text()) for path in PRODUCT}
 
 def test_one_module_imports_subprocess() -> None:
     doors = {where(path) for path, tree in TREES.items() if "subprocess" in set(imported(tree))}
-    assert doors == {"criticizer/processes.py"}
+    assert doors == {"criticizer/workers/subprocesses.py"}
     named = {
         where(path) for path in PRODUCT if re.search(r"\bimport_module\(|__import__\(", path.read_text())
     }
@@ -94,9 +94,9 @@ def test_one_module_makes_redacted_text() -> None:
             or (isinstance(node.func, ast.Attribute) and node.func.attr == "RedactedText")
         )
     }
-    assert makers == {"criticizer/redaction/sealed.py"}
+    assert makers == {"criticizer/redaction/redacted_text.py"}
     keys = {where(path) for path in PRODUCT if re.search(r"\b_MAKER\b", path.read_text())}
-    assert keys == {"criticizer/redaction/sealed.py"}
+    assert keys == {"criticizer/redaction/redacted_text.py"}
 
 
 def test_nobody_marks_text_as_safe_html() -> None:
@@ -119,14 +119,14 @@ def test_nobody_marks_text_as_safe_html() -> None:
 @pytest.mark.parametrize("command", ["ls -la", b"ls", "", [], ["ls"], ["bin/ls"], ["./ls"], [b"ls"]])
 def test_the_door_takes_lists_with_an_absolute_path_only(command: object) -> None:
     with pytest.raises(ValueError, match="command"):
-        processes.start(command, environment={})  # type: ignore[arg-type]
+        subprocesses.start(command, environment={})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="command"):
-        processes.run(command, environment={}, timeout_seconds=1)  # type: ignore[arg-type]
+        subprocesses.run(command, environment={}, timeout_seconds=1)  # type: ignore[arg-type]
 
 
 def test_shell_words_reach_a_program_as_plain_arguments() -> None:
     words = ["$(id)", "`id`", "; id", "| id", "&& id", "a b", "*", "\n"]
-    status, output, _ = processes.run(
+    status, output, _ = subprocesses.run(
         ["/usr/bin/printf", "%s\\0", *words], environment={}, timeout_seconds=10
     )
     assert (status, output.split("\0")[:-1]) == (0, words)
@@ -134,5 +134,5 @@ def test_shell_words_reach_a_program_as_plain_arguments() -> None:
 
 def test_a_child_inherits_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLM_API_KEY", "fake-not-a-key")
-    _, output, _ = processes.run(["/usr/bin/env"], environment={"A": "b"}, timeout_seconds=10)
+    _, output, _ = subprocesses.run(["/usr/bin/env"], environment={"A": "b"}, timeout_seconds=10)
     assert output == "A=b\n"

@@ -22,7 +22,7 @@ from schemathesis import GenerationMode, checks
 from schemathesis.specs.openapi import checks as openapi_checks
 
 from criticizer.wsgi import application
-from reviews import keys
+from reviews.intake import api_keys
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -90,10 +90,10 @@ def test_no_answer_is_undocumented(label: str, caller: str, mode: GenerationMode
     headers = {}
     if caller != "none":
         headers["Authorization"] = (
-            f"Bearer {keys.create(caller, 'operator' if caller == 'revoked' else caller)}"
+            f"Bearer {api_keys.create(caller, 'operator' if caller == 'revoked' else caller)}"
         )
     if caller == "revoked":
-        keys.revoke("revoked")
+        api_keys.revoke("revoked")
     operation = operations(document)[label]
 
     @settings(

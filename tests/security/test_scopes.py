@@ -9,10 +9,10 @@ from django.contrib.auth.models import Group
 from django.db import DatabaseError, IntegrityError, transaction
 from django.test import Client
 
-from reviews import keys
-from reviews.audience.scopes import Scope, scope_of, scope_of_lines
-from reviews.audit import ViewerScopeEvent
+from reviews.audit.history import ViewerScopeEvent
+from reviews.intake import api_keys
 from reviews.models import ViewerScope
+from reviews.recipients.scopes import Scope, scope_of, scope_of_lines
 from reviews.states import JobStatus
 from tests import factories
 
@@ -154,7 +154,7 @@ def test_the_database_refuses_a_scope_that_is_no_tree() -> None:
 
 
 def bearing(*prefixes: str, role: str = "reviewer") -> Client:
-    key = keys.create(f"{role} {prefixes}", role, prefixes)
+    key = api_keys.create(f"{role} {prefixes}", role, prefixes)
     return Client(headers={"Authorization": f"Bearer {key}"})
 
 
@@ -201,7 +201,7 @@ def test_letters_of_hidden_reviews_are_hidden_too(hidden: Any) -> None:
 @pytest.mark.parametrize("prefix", ["//depot/main", "-//depot/main/...", "//depot/*/...", "//depot/../..."])
 def test_a_key_takes_whole_trees_only(prefix: str) -> None:
     with pytest.raises(ValueError, match="write"):
-        keys.create("k", "reviewer", [prefix])
+        api_keys.create("k", "reviewer", [prefix])
 
 
 # -- editing -----------------------------------------------------------------------------------

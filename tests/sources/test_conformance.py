@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.failures import ErrorClass, Failure, Place
+from criticizer.resilience.failures import ErrorClass, Failure, Place
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action, Change, SkipReason, Source
 from reviews.sources.fetcher import ChangeFetcher

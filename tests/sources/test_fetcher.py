@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
 from reviews.sources.allowlist import AllowList, effective
 from reviews.sources.base import (
     Action,
@@ -21,7 +21,7 @@ from reviews.sources.base import (
 from reviews.sources.enforcement import MAX_REPORTED_VIOLATIONS, SecurityViolation
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.git import GitSource
-from reviews.sources.perforce import PerforceSource
+from reviews.sources.perforce.source import PerforceSource
 from tests.fakes.p4.server import FakeDepot, added, deleted, edited, moved
 from tests.sources.gitrepo import GitRepo
 

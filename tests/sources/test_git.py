@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.sources.base import Action, FileChange, ListedChange, SkipReason
 from reviews.sources.git import GitSource
 from tests.sources.gitrepo import GitRepo

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.failures import ErrorClass, Failure, PermanentFailure
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure
 from reviews.sources.git import GitSource
-from reviews.sources.p4listing import P4Listing
-from reviews.sources.perforce import PerforceSource
+from reviews.sources.perforce.listing import P4Listing
+from reviews.sources.perforce.source import PerforceSource
 from tests.fakes.p4.server import CONNECTION_REFUSED, FakeDepot, added, edited
 from tests.sources.gitrepo import GitRepo
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
-from reviews.sources.p4errors import Meaning, Outcome, verdict_of, verdict_of_stderr, verdict_of_text
-from reviews.sources.p4records import Message
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from reviews.sources.perforce.errors import Meaning, Outcome, verdict_of, verdict_of_stderr, verdict_of_text
+from reviews.sources.perforce.records import Message
 from tests.fakes.p4.server import BAD_PORT, CONNECTION_REFUSED, UNKNOWN_HOST
 
 MESSAGES = json.loads((Path(__file__).parents[1] / "fakes/p4/messages.json").read_text())

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.sources.p4records import Message, indexed, number_in, parse
-from reviews.sources.p4types import FileType
+from reviews.sources.perforce.records import Message, indexed, number_in, parse
+from reviews.sources.perforce.types import FileType
 
 # origin: captured, p4 and p4d 2025.2, tagged JSON; one command's answers joined to one stream
 CAPTURED = b"""\

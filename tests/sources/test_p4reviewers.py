@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
-from reviews.sources import p4reviewers
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Change
 from reviews.sources.fetcher import ChangeFetcher
-from reviews.sources.p4reviewers import Subscriber, Subscribers
-from reviews.sources.perforce import PerforceSource
+from reviews.sources.perforce import reviewers
+from reviews.sources.perforce.reviewers import Subscriber, Subscribers
+from reviews.sources.perforce.source import PerforceSource
 from tests.fakes.p4.server import CONNECTION_REFUSED, FakeDepot, added
 
 A, B = "//depot/main/a.c", "//depot/main/b.c"
@@ -68,7 +68,7 @@ def test_what_a_user_is_called_never_becomes_an_option_or_a_pattern(depot: FakeD
 def test_there_is_a_limit_and_it_says_how_many_it_left_out(
     depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(p4reviewers, "MAX_PEOPLE", 2)
+    monkeypatch.setattr(reviewers, "MAX_PEOPLE", 2)
     for name in ("u1", "u2", "u3"):
         depot.user(name, f"{name}@example.com", "//depot/main/...")
     found = asked(depot, depot.submit(added(A, "1\n")))

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from criticizer.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.sources.base import Action, ChangeStatus, FileChange, SkipReason
-from reviews.sources.p4client import P4Client, validate_port
-from reviews.sources.perforce import PerforceSource
+from reviews.sources.perforce.client import P4Client, validate_port
+from reviews.sources.perforce.source import PerforceSource
 from tests.fakes.p4.server import (
     BAD_PORT,
     CONNECTION_REFUSED,

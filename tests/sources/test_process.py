@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from criticizer.failures import ErrorClass, PermanentFailure
+from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews.sources.process import CommandResult, resolve_executable, run
 
 PYTHON = Path(sys.executable)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.failures import ErrorClass, PermanentFailure
+from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action, ChangeStatus, FileChange, SkipReason
 from reviews.sources.fetcher import ChangeFetcher
-from reviews.sources.p4client import PerforceConfig
-from reviews.sources.perforce import PerforceSource
+from reviews.sources.perforce.client import PerforceConfig
+from reviews.sources.perforce.source import PerforceSource
 
 P4, P4D = shutil.which("p4"), shutil.which("p4d")
 pytestmark = [

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.failures import ErrorClass, PermanentFailure
+from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews.sources.git import GitSource
-from reviews.sources.perforce import PerforceSource
+from reviews.sources.perforce.source import PerforceSource
 from reviews.sources.registry import SourcesConfig, depot_prefix, source_for, validate_changelist_id
 from tests.fakes.p4.server import FakeDepot
 from tests.sources.gitrepo import GitRepo

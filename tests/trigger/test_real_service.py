@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reviews import keys, polling
+from reviews.intake import api_keys, polling
 from reviews.models import ReviewJob, SourceEvent
 from tests.fakes.p4.server import FakeDepot, added
 from tests.trigger.test_trigger_script import Installation
@@ -16,7 +16,7 @@ from tests.trigger.test_trigger_script import Installation
 @pytest.mark.django_db(transaction=True)
 def test_an_event_posted_twice_is_one_job(live_server: Any, settings: Any, tmp_path: Path) -> None:
     site = Installation(tmp_path, live_server.url)
-    site.key.write_text(keys.create("p4d", "trigger"))
+    site.key.write_text(api_keys.create("p4d", "trigger"))
     for _ in range(2):
         site.run("--flush", "change-commit", "12345", "main")
     assert site.waiting() == []
@@ -27,11 +27,11 @@ def test_an_event_posted_twice_is_one_job(live_server: Any, settings: Any, tmp_p
 @pytest.mark.django_db(transaction=True)
 def test_an_event_waits_until_the_key_is_right(live_server: Any, tmp_path: Path) -> None:
     site = Installation(tmp_path, live_server.url)
-    site.key.write_text(keys.create("bob", "reviewer"))
+    site.key.write_text(api_keys.create("bob", "reviewer"))
     site.run("--flush", "change-commit", "12345")
     assert len(site.waiting()) == 1
     assert not ReviewJob.objects.exists()
-    site.key.write_text(keys.create("p4d", "trigger"))
+    site.key.write_text(api_keys.create("p4d", "trigger"))
     site.run("--flush")
     assert site.waiting() == []
     assert ReviewJob.objects.get().changelist_id == "12345"
@@ -55,7 +55,7 @@ def test_an_event_that_waited_in_the_spool_finds_the_job_that_the_poll_made(
     live_server: Any, tmp_path: Path, depot: FakeDepot, event: str
 ) -> None:
     site = Installation(tmp_path, "http://127.0.0.1:9")  # nobody answers there
-    site.key.write_text(keys.create("p4d", "trigger"))
+    site.key.write_text(api_keys.create("p4d", "trigger"))
     file = added("//depot/main/a.c", "a\n")
     change = depot.submit(file) if event == "change-commit" else depot.shelve(file)
     site.run("--flush", event, change, "edge-1")
@@ -87,7 +87,7 @@ def test_an_event_that_waited_in_the_spool_makes_its_job_where_nobody_polled(
     live_server: Any, tmp_path: Path, settings: Any
 ) -> None:
     site = Installation(tmp_path, "http://127.0.0.1:9")
-    site.key.write_text(keys.create("p4d", "trigger"))
+    site.key.write_text(api_keys.create("p4d", "trigger"))
     site.run("--flush", "change-commit", "12345", "edge-1")
     assert not ReviewJob.objects.exists()
     site.config.write_text(site.config.read_text().replace("http://127.0.0.1:9", live_server.url))
@@ -101,7 +101,7 @@ def test_an_event_waits_until_its_host_is_allowed_and_a_bad_one_is_dropped(
     live_server: Any, tmp_path: Path, settings: Any
 ) -> None:
     site = Installation(tmp_path, live_server.url)
-    site.key.write_text(keys.create("p4d", "trigger"))
+    site.key.write_text(api_keys.create("p4d", "trigger"))
     allowed, settings.ALLOWED_HOSTS = settings.ALLOWED_HOSTS, ["review.example.com"]
     site.run("--flush", "change-commit", "12345")
     assert len(site.waiting()) == 1

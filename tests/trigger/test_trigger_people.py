@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reviews import keys
+from reviews.intake import api_keys
 from reviews.models import ReviewJob, SourceEvent
 from tests.trigger.service import Service
 from tests.trigger.test_trigger_script import KEY, SCRIPT, Installation, until
@@ -171,9 +171,9 @@ def test_what_waits_is_counted_and_left(site: Installation, service: Service) ->
 def test_against_the_real_service(live_server: Any, settings: Any, tmp_path: Path) -> None:
     site = Installation(tmp_path, live_server.url)
     assert "answered 401" in check(site)[1]  # nobody made this key
-    site.key.write_text(keys.create("bob", "reviewer"))
+    site.key.write_text(api_keys.create("bob", "reviewer"))
     assert "answered 403" in check(site)[1]
-    site.key.write_text(keys.create("p4d", "trigger"))
+    site.key.write_text(api_keys.create("p4d", "trigger"))
     assert check(site)[0] == 0
     settings.ALLOWED_HOSTS = ["review.example.com"]
     assert "ALLOWED_HOSTS" in check(site)[1]

@@ -2,6 +2,6 @@
 
 from django.core.management.commands.check import Command
 
-from criticizer import start_checks  # noqa: F401  registers them
+from criticizer.checks import environment  # noqa: F401  registers them
 
 __all__ = ["Command"]

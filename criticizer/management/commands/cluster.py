@@ -18,10 +18,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connections
 from django.utils.module_loading import import_string
 
-from criticizer import caretaker
-from criticizer.checks import TAG
+from criticizer.checks.settings import TAG
 from criticizer.models import WorkerCluster
-from criticizer.orphans import die_with_parent
+from criticizer.workers import watchdog
+from criticizer.workers.parent_death import die_with_parent
 
 log = structlog.get_logger(__name__)
 MONITOR_SECONDS = 2.0  # what a healthy monitor needs to end is far less
@@ -113,13 +113,13 @@ def mark_draining(queue: str) -> None:
     """
     try:
         WorkerCluster.objects.update_or_create(
-            pk=caretaker.CLUSTER_ID,
+            pk=watchdog.CLUSTER_ID,
             defaults={"draining": True},
             create_defaults={
                 "queue": queue,
                 "host": socket.gethostname()[:255],
                 "pid": os.getpid(),
-                "workers": caretaker.worker_count(queue),
+                "workers": watchdog.worker_count(queue),
                 "draining": True,
             },
         )

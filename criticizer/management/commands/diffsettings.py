@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.commands import diffsettings
 
-from criticizer.error_reports import mask
+from criticizer.security.error_reporting import mask
 
 
 class Command(diffsettings.Command):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cryptography.fernet import Fernet
 from django.core.management.base import BaseCommand
 
-from criticizer.vault import key_id
+from criticizer.security.encryption import key_id
 
 
 class Command(BaseCommand):

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.management.commands import migrate
 from django.db import connections
 
-from criticizer.ownership import as_owner, grant, harden
+from criticizer.db.privileges import as_owner, grant, harden
 
 
 class Command(migrate.Command):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from criticizer import throttle
+from criticizer.security import login_throttle
 
 
 class Command(BaseCommand):
@@ -14,5 +14,5 @@ class Command(BaseCommand):
         parser.add_argument("username")
 
     def handle(self, *, username: str, **options: object) -> None:
-        rows = throttle.unlock(username)
+        rows = login_throttle.unlock(username)
         self.stdout.write(f"{rows} locks and counts forgotten.")

@@ -17,10 +17,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from criticizer import start_checks  # noqa: F401  registers them
-from criticizer.embedded import EmbeddedError, EmbeddedServer
+from criticizer.checks import environment as start_checks  # noqa: F401  registers them
+from criticizer.db.embedded import EmbeddedError, EmbeddedServer
 from criticizer.redaction import clean
-from criticizer.supervisor import Supervisor, clusters, url_host, web
+from criticizer.workers.supervisor import Supervisor, clusters, url_host, web
 
 log = structlog.get_logger(__name__)
 

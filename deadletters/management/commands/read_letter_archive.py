@@ -10,8 +10,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from deadletters.letter_archive import ArchiveDamaged, read, read_file
 from deadletters.models import LetterArchive
+from deadletters.retention.letter_archive import ArchiveDamaged, read, read_file
 
 
 class Command(BaseCommand):

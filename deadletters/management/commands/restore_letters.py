@@ -6,8 +6,8 @@ import getpass
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from deadletters.letter_archive import ArchiveDamaged, restore
 from deadletters.models import LetterArchive
+from deadletters.retention.letter_archive import ArchiveDamaged, restore
 
 
 class Command(BaseCommand):

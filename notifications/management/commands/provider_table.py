@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from notifications.console import capability_table
+from notifications.admin import capability_table
 
 
 class Command(BaseCommand):

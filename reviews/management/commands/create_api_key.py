@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from reviews import keys
+from reviews.intake import api_keys
 from reviews.models import ApiKey
 
 
@@ -25,7 +25,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            key = keys.create(options["name"], options["role"], options["prefix"])
+            key = api_keys.create(options["name"], options["role"], options["prefix"])
         except ValueError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(key)

@@ -19,8 +19,8 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from criticizer.embedded import EmbeddedError, EmbeddedServer
-from criticizer.supervisor import Supervisor, clusters, web
+from criticizer.db.embedded import EmbeddedError, EmbeddedServer
+from criticizer.workers.supervisor import Supervisor, clusters, web
 from reviews import demo
 from reviews.demo import report as demo_report
 from reviews.models import FindingRow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from reviews import failure_codes
+from reviews import failure_reference
 
 
 class Command(BaseCommand):
@@ -16,7 +16,7 @@ class Command(BaseCommand):
 
     def handle(self, *, check: bool, **options: object) -> None:
         path = settings.BASE_DIR / "docs" / "failures.md"
-        page = failure_codes.markdown()
+        page = failure_reference.markdown()
         if not check:
             path.write_text(page)
             self.stdout.write(f"{path} written.")

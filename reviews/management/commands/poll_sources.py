@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from reviews import polling
-from reviews.polling import streams as watching
+from reviews.intake import polling
+from reviews.intake import streams as watching
 
 
 class Command(BaseCommand):

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from reviews import keys
+from reviews.intake import api_keys
 from reviews.models import ApiKey
 
 
@@ -19,7 +19,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         name = options["name"]
         try:
-            revoked = keys.revoke(name)
+            revoked = api_keys.revoke(name)
         except ApiKey.DoesNotExist:
             raise CommandError(f"There is no API key called {name!r}.") from None
         self.stdout.write(

@@ -6,11 +6,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from reviews import secret_care
+from reviews import secret_inventory
 
 
 class Command(BaseCommand):
-    help = f"Show each secret's source and age, never its value; warn past {secret_care.MAX_AGE_DAYS} days."
+    help = (
+        f"Show each secret's source and age, never its value; warn past {secret_inventory.MAX_AGE_DAYS} days."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--fail", action="store_true", help="exit 1 when a secret is too old (for cron)")
@@ -19,7 +21,7 @@ class Command(BaseCommand):
 
     def handle(self, *, fail: bool, ask: bool, **options: Any) -> None:
         old = []
-        for status in secret_care.statuses(ask=ask):
+        for status in secret_inventory.statuses(ask=ask):
             if not status.is_set:
                 self.stdout.write(f"{status.name:26} not set")
                 continue
@@ -29,7 +31,7 @@ class Command(BaseCommand):
                 old.append(status.name)
         for name in old:
             self.stderr.write(
-                f"WARNING: {name} is older than {secret_care.MAX_AGE_DAYS} days: see docs/rotation.md."
+                f"WARNING: {name} is older than {secret_inventory.MAX_AGE_DAYS} days: see docs/rotation.md."
             )
         if old and fail:
             raise CommandError(f"{len(old)} secrets are too old.")

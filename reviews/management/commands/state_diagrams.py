@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db.models import TextChoices
 
-from criticizer.states import CIRCUIT_TRANSITIONS, CircuitState
+from criticizer.resilience.states import CIRCUIT_TRANSITIONS, CircuitState
 from deadletters.states import LETTER_TRANSITIONS, LetterStatus
 from notifications.states import DELIVERY_TRANSITIONS, DeliveryStatus
 from reviews.states import JOB_TRANSITIONS, STAGE_TRANSITIONS, JobStatus, StageStatus

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from reviews.artifacts import care as artifact_care
+from reviews.artifacts import integrity as artifact_care
 from reviews.models import Artifact
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from reviews import seals
+from reviews.audit import hash_chain
 
 _LINK = re.compile(r"[0-9a-f]{64}")
 
@@ -29,7 +29,7 @@ class Command(BaseCommand):
 
     def handle(self, *, head: list[str], **options: Any) -> None:
         faults: list[str] = []
-        audits = seals.verify_all()
+        audits = hash_chain.verify_all()
         tables = [audit.table for audit in audits]
         for wanted in head:
             if wanted.partition(":")[0] not in tables or not _LINK.fullmatch(wanted.partition(":")[2]):
@@ -49,7 +49,7 @@ class Command(BaseCommand):
                 )
             faults += audit.faults
         for table, _, link in (wanted.partition(":") for wanted in head):
-            if not seals.has_head(table, link):
+            if not hash_chain.has_head(table, link):
                 faults.append(f"{table}: the link {link[:64]} is no longer in the chain")
         for fault in faults:
             self.stderr.write(fault)

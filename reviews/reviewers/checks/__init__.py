@@ -11,7 +11,6 @@ from dataclasses import replace
 from itertools import islice
 
 from criticizer.redaction import clean
-from reviews.diffs import FileDiff
 from reviews.reviewers.base import Finding
 from reviews.reviewers.checks.documentation import stale_references
 from reviews.reviewers.checks.hidden import invisible_characters, reviewer_instructions
@@ -25,6 +24,7 @@ from reviews.reviewers.checks.stored import (
     stored_types,
 )
 from reviews.sources.base import Change
+from reviews.sources.diffs import FileDiff
 
 Check = Callable[[Change, Sequence[FileDiff]], Iterable[Finding]]
 

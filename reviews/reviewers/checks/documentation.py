@@ -6,10 +6,10 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from reviews.diffs import FileDiff, split_lines
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.checks.lines import extension
 from reviews.sources.base import Action, Change, FileChange
+from reviews.sources.diffs import FileDiff, split_lines
 
 _DOCUMENTS = frozenset([".md", ".markdown", ".rst", ".adoc", ".asciidoc", ".txt", ".html", ".htm"])
 # A history of changes names files that are gone on purpose.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from reviews.diffs import FileDiff
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.checks.lines import added_lines, files_and_diffs
 from reviews.sources.base import Change
+from reviews.sources.diffs import FileDiff
 
 DESCRIPTION = "(description)"  # stands for the change's description where a finding names a file
 

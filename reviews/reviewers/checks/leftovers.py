@@ -6,10 +6,10 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
-from reviews.diffs import FileDiff
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.checks.lines import added_lines, extension, files_and_diffs
 from reviews.sources.base import Action, Change
+from reviews.sources.diffs import FileDiff
 
 # git's and Perforce's markers. A lone row of `=` is not one: headings are underlined with it.
 _OPENS = re.compile(r"<{7}(?: .*)?|>>>> ORIGINAL .*")

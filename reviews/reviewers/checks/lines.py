@@ -6,8 +6,8 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from reviews.diffs import FileDiff, split_lines
 from reviews.sources.base import Change, FileChange
+from reviews.sources.diffs import FileDiff, split_lines
 
 
 @dataclass(frozen=True, slots=True)

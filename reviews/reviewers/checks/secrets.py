@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from criticizer.redaction import RedactionBlocked, find_secrets
-from reviews.diffs import FileDiff
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.checks.hidden import DESCRIPTION
 from reviews.reviewers.checks.lines import added_lines, files_and_diffs
 from reviews.sources.base import Change
+from reviews.sources.diffs import FileDiff
 
 # Recognised by a name beside it or by its randomness alone: the redactor must not take a chance
 # with these, but a reader's time is worth more than a guess marked as critical.

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from reviews.diffs import FileDiff
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.checks.lines import extension
 from reviews.sources.base import Action, Change, FileChange, SkipReason
+from reviews.sources.diffs import FileDiff
 
 LARGE_FILE_BYTES = 1_000_000
 

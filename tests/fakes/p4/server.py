@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reviews.sources.p4client import PerforceConfig
+from reviews.sources.perforce.client import PerforceConfig
 
 _HERE = Path(__file__).parent
 

@@ -1,0 +1,1 @@
+"""Shared parts of the Django admin: base classes, lists, search, bulk actions, charts."""

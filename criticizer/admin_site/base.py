@@ -1,0 +1,175 @@
+"""The console's shared manners, and the kernel's own tables in it (read-only).
+
+The stock Django admin, extended: nothing here writes a state. Lists never count a whole
+table, filters never ask for distinct values, and what nobody may edit has no form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import django_q.admin  # noqa: F401  registers its tables, see below
+from django.contrib import admin
+from django.core.exceptions import FieldDoesNotExist
+from django.core.paginator import Paginator
+from django.db.models import DateTimeField, Model, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.functional import cached_property
+from django.utils.safestring import SafeString
+from django_q.models import Failure, Schedule, Success
+
+from criticizer.admin_site.list_rendering import chip, fill
+from criticizer.admin_site.timestamps import NEVER, exactly, when
+
+admin.site.site_header = "Criticizer"
+admin.site.site_title = "Criticizer"
+admin.site.index_title = "Console"
+
+# Results and schedules of django-q2 are off: their empty tables would only mislead. They are
+# registered by the import above, and autodiscovery does not repeat it.
+admin.site.unregister([Failure, Schedule, Success])
+
+MAX_COUNTED = 10_000
+
+
+class BoundedPaginator(Paginator[Any]):
+    """Counts at most `MAX_COUNTED` rows: a list must open fast however long its table has grown."""
+
+    @cached_property
+    def count(self) -> int:
+        rows = self.object_list
+        if isinstance(rows, QuerySet):
+            return rows.order_by().values("pk")[:MAX_COUNTED].count()
+        return len(rows)
+
+
+class ReadOnlyAdmin(admin.ModelAdmin[Any]):
+    """Shows rows that only the product writes."""
+
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    list_per_page = 50
+    list_max_show_all = 0
+    empty_value_display = NEVER
+    change_form_template = "admin/readonly_change_form.html"
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        plural = str(self.opts.verbose_name_plural)
+        title = plural[:1].upper() + plural[1:]
+        return super().changelist_view(request, {"title": title, **(extra_context or {})})
+
+    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Return what the page of a row shows besides its fields: `title`, for instance."""
+        return {}
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        if obj is not None:
+            shown = self.page_context(request, obj)
+            context = {**context, **({"subtitle": None} if "title" in shown else {}), **shown}
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        """Return the groups of the page, with every moment written exactly."""
+        groups = super().get_fieldsets(request, obj)
+        if obj is None:
+            return groups
+        return [
+            (name, {**group, "fields": [self._fact(f) for f in group["fields"]]}) for name, group in groups
+        ]
+
+    def _fact(self, field: Any) -> Any:
+        try:
+            column = self.opts.get_field(field) if isinstance(field, str) else None
+        except FieldDoesNotExist:
+            return field
+        return fact(field, str(column.verbose_name)) if isinstance(column, DateTimeField) else field
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+def one_of(title: str, field: str, choices: Iterable[tuple[str, str]]) -> type[admin.SimpleListFilter]:
+    """Return a list filter over fixed values, which needs no `SELECT DISTINCT`."""
+    fixed = [(str(value), str(label)) for value, label in choices]
+
+    class OneOf(admin.SimpleListFilter):
+        parameter_name = field
+
+        def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+            return fixed
+
+        def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+            return queryset.filter(**{field: self.value()}) if self.value() else queryset
+
+    OneOf.title = title
+    return OneOf
+
+
+def titled(field: str, title: str, css: str = "") -> Callable[[Any], Any]:
+    """Return a list column that shows a field under a heading of its own.
+
+    `css` is the class of what it shows: "path" for names that may have to be broken into lines.
+    A moment is shown by how long ago it was.
+    """
+    return _shown(field, title, css, when, "")
+
+
+def fact(field: str, title: str, css: str = "") -> Any:
+    """Return a line of a read-only page, as `titled` does for a list; a moment is shown exactly.
+
+    `css` is "whole" for what may be long and takes a line of its own, or "whole path".
+    """
+    return _shown(field, title, css, exactly, NEVER)
+
+
+def _shown(
+    field: str, title: str, css: str, moment: Callable[[datetime], Any], empty: str
+) -> Callable[[Any], Any]:
+    @admin.display(description=title, ordering=field, empty_value=empty)
+    def shown(row: Any) -> Any:
+        label = getattr(row, f"get_{field}_display", None)
+        value = label() if label else getattr(row, field)
+        if isinstance(value, datetime):
+            return moment(value)
+        if value is None or value == "":
+            return empty
+        return fill('<span class="{}">{}</span>', css, value) if css else value
+
+    shown.__name__ = field  # the cell's class is made of it
+    return shown
+
+
+def named_values(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return what was kept with an event or a failure, as pages list it."""
+    return sorted((str(name), value) for name, value in context.items())
+
+
+def state_column(field: str, title: str = "state") -> Callable[[Any, Any], SafeString]:
+    """Return a list column that shows a state as a word with an icon (states.css)."""
+
+    @admin.display(description=title, ordering=field)
+    def column(self: Any, row: Any) -> SafeString:
+        value = getattr(row, field)
+        label = getattr(row, f"get_{field}_display", lambda: value)()
+        return chip(value, label)
+
+    return column

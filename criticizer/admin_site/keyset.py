@@ -1,0 +1,304 @@
+"""Lists of the console that stay fast however long their tables grow.
+
+A page is found by the values of its last row (`?after=`, `?before=`), never by an offset; the
+orders are fixed and each is served by an index; rows are counted up to a bound, and not at all
+when even that takes too long. An example, for a table with the index `(last_seen, id)`:
+
+    @admin.register(Group)
+    class GroupAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+        orderings = {
+            "newest": Ordering("Last seen", ("-last_seen", "-id")),
+            "most": Ordering("Most letters", ("-open_count", "-id")),
+        }
+        search_keys = {
+            "state": exact("status", "The group's state", choices=GroupStatus.choices),
+            "stage": exact("stage", "Where it failed", choices=[("llm", "llm")]),
+            "age": age("last_seen", "How long ago it failed last"),
+        }
+        search_words = full_text("normalized_message")
+        starting_views = {"Open, most first": "q=state%3Aopen&by=most"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+import structlog
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import ImproperlyConfigured
+from django.core.paginator import Paginator
+from django.db import models
+from django.db.models import F, Func, Model, Q, QuerySet, Value
+from django.http import HttpRequest, HttpResponse
+from django.utils.safestring import SafeString
+
+from criticizer.admin_site.list_rendering import fill
+from criticizer.admin_site.saved_views import lasting, views_of
+from criticizer.db.query_limits import ALONE, Count, TookTooLong, at_most, bounded_count
+
+log = structlog.get_logger(__name__)
+
+AFTER, BEFORE, BY = "after", "before", "by"
+PAGE_MILLISECONDS = 3_000  # a page that takes longer is given up, with a word
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """A fixed order of a list: all fields in one direction, none ever null, the key last.
+
+    `where` narrows the list to the rows that a partial index holds.
+    """
+
+    title: str
+    fields: tuple[str, ...]
+    where: Q = field(default_factory=Q)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name.removeprefix("-") for name in self.fields)
+
+    @property
+    def is_descending(self) -> bool:
+        return self.fields[0].startswith("-")
+
+    def reversed(self) -> tuple[str, ...]:
+        return self.names if self.is_descending else tuple(f"-{name}" for name in self.names)
+
+    def check(self, model: type[Model]) -> None:
+        """Raise ImproperlyConfigured unless pages of `model` can be cut by this order."""
+        columns = [_column(model, name) for name in self.names]
+        if len({name.startswith("-") for name in self.fields}) != 1 or not columns[-1].primary_key:
+            raise ImproperlyConfigured(f"{self.fields}: needs one direction, and the key last")
+        if any(column.null for column in columns) and not self.where:
+            raise ImproperlyConfigured(f"{self.fields}: null has no place in an order; exclude it")
+
+
+class _Beyond(Func):
+    """`(a, b) < (1, 2)`: one comparison of rows, which is one range of an index."""
+
+    output_field = models.BooleanField()
+
+    def __init__(self, *expressions: Any, sign: str) -> None:
+        super().__init__(*expressions)
+        self.sign = sign
+
+    def as_sql(self, compiler: Any, connection: Any, **_: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
+        parts = [compiler.compile(part) for part in self.source_expressions]
+        half = len(parts) // 2
+        left, right = (", ".join(sql for sql, _ in side) for side in (parts[:half], parts[half:]))
+        return f"(({left}) {self.sign} ({right}))", [value for _, values in parts for value in values]
+
+
+def beyond(model: type[Model], ordering: Ordering, values: Sequence[Any], *, backwards: bool) -> _Beyond:
+    """Return the condition on rows that come after `values` in `ordering` (before, if `backwards`)."""
+    sign = "<" if ordering.is_descending != backwards else ">"
+    places = [Value(value, _column(model, name)) for value, name in zip(values, ordering.names, strict=True)]
+    return _Beyond(*(F(name) for name in ordering.names), *places, sign=sign)
+
+
+def cursor_of(row: Model, ordering: Ordering) -> str:
+    """Return a row's place in `ordering` as `<value>,<key>`; times are microseconds since 1970."""
+    return ",".join(quote(_written(getattr(row, name)), safe="") for name in ordering.names)
+
+
+def read_cursor(text: str, model: type[Model], ordering: Ordering) -> list[Any] | None:
+    """Read what `cursor_of` wrote; None for anything else."""
+    parts = text.split(",")
+    if not text or len(parts) != len(ordering.names) or len(text) > 1000:
+        return None
+    try:
+        return [
+            _read(unquote(part), _column(model, name))
+            for part, name in zip(parts, ordering.names, strict=True)
+        ]
+    except (ValueError, OverflowError):
+        return None
+
+
+def _column(model: type[Model], name: str) -> models.Field[Any, Any]:
+    options = model._meta  # noqa: SLF001  documented API in spite of its name
+    column = options.pk if name == "pk" else options.get_field(name)
+    assert isinstance(column, models.Field)
+    return column
+
+
+def _written(value: Any) -> str:
+    return str((value - _EPOCH) // _MICROSECOND) if isinstance(value, datetime) else str(value)
+
+
+def _read(text: str, column: models.Field[Any, Any]) -> Any:
+    """Raises ValueError for what is no value of `column`."""
+    if isinstance(column, models.DateTimeField | models.IntegerField):
+        if not text.removeprefix("-").isdigit() or not text.isascii() or len(text) > 18:
+            raise ValueError(text)
+        number = int(text)
+        return _EPOCH + number * _MICROSECOND if isinstance(column, models.DateTimeField) else number
+    if "\x00" in text:
+        raise ValueError(text)
+    return column.to_python(text)
+
+
+class KeysetChangeList(ChangeList):
+    """A page of a list and the addresses of its neighbours."""
+
+    model_admin: KeysetAdmin
+    ordering_name = ""  # Django asks for addresses before it is known
+    newer_url = older_url = first_url = ""
+    is_cancelled = False
+    back = ""
+
+    def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        super().__init__(request, *args, **kwargs)
+        # Django would work out anew for each row how its address leads back to this list.
+        self.back = f"?{self.preserved_filters}" if self.preserved_filters else ""
+        self.preserved_filters = ""
+
+    def url_for_result(self, result: Model) -> str:
+        return f"{super().url_for_result(result)}{self.back}"
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        by = self.params.get(BY, "")
+        self.ordering_name = by if by in self.model_admin.orderings else self._first
+        # Not conditions on the rows; and whoever filters or searches anew starts at the first page.
+        for name in (AFTER, BEFORE):
+            self.params.pop(name, None)
+        for name in (AFTER, BEFORE, BY):
+            self.filter_params.pop(name, None)
+        return super().get_filters(request)
+
+    def get_query_string(self, new_params: Any = None, remove: Any = None) -> str:
+        kept = {} if self.ordering_name in {"", self._first} else {BY: self.ordering_name}
+        return super().get_query_string({**kept, **(new_params or {})}, remove)
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
+        return list(self.ordering.fields)
+
+    def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
+        return super().get_queryset(request, *args, **kwargs).filter(self.ordering.where)
+
+    @property
+    def _first(self) -> str:
+        return next(iter(self.model_admin.orderings))
+
+    @property
+    def ordering(self) -> Ordering:
+        return self.model_admin.orderings[self.ordering_name]
+
+    @property
+    def orders(self) -> list[tuple[str, str, bool]]:
+        """Return (title, address, is this one) of each order."""
+        return [
+            (
+                ordering.title,
+                self.get_query_string({BY: None if name == self._first else name}),
+                name == self.ordering_name,
+            )
+            for name, ordering in self.model_admin.orderings.items()
+        ]
+
+    def get_results(self, request: HttpRequest) -> None:
+        found: list[Any] = []
+        count = Count(0)
+        try:
+            with at_most(self.model_admin.page_milliseconds, ALONE):
+                found = self._page(request)
+        except TookTooLong:
+            self.is_cancelled = True
+            log.warning("list_took_too_long", model=self.opts.label_lower, search=bool(self.query))
+            messages.warning(
+                request, "This takes too long to find. Narrow it with a state, a class or an age."
+            )
+        if self.newer_url or self.older_url:
+            count = bounded_count(self.queryset)
+        elif not self.is_cancelled:
+            count = Count(len(found))  # all of them are on this page
+        self.result_list = found
+        self.result_count = count
+        self.full_result_count = None
+        self.show_full_result_count = False
+        self.show_admin_actions = True
+        self.can_show_all = self.multi_page = False
+        self.paginator = Paginator(found, self.list_per_page)
+
+    def _page(self, request: HttpRequest) -> list[Any]:
+        ordering, size = self.ordering, self.list_per_page
+        before = read_cursor(request.GET.get(BEFORE, ""), self.model, ordering)
+        after = read_cursor(request.GET.get(AFTER, ""), self.model, ordering)
+        rows: QuerySet[Any] = self.queryset
+        if self.model_admin.list_only:
+            rows = rows.only(*self.model_admin.list_only, *ordering.names)
+        if before is not None:
+            rows = rows.filter(beyond(self.model, ordering, before, backwards=True))
+            found = list(rows.order_by(*ordering.reversed())[: size + 1])
+            has_newer, has_older = len(found) > size, True
+            found = found[:size][::-1]
+        else:
+            if after is not None:
+                rows = rows.filter(beyond(self.model, ordering, after, backwards=False))
+            found = list(rows[: size + 1])
+            has_newer, has_older = after is not None, len(found) > size
+            found = found[:size]
+        if has_newer:
+            self.first_url = self.get_query_string()
+        if found and has_newer:
+            self.newer_url = self.get_query_string({BEFORE: cursor_of(found[0], ordering)})
+        if found and has_older:
+            self.older_url = self.get_query_string({AFTER: cursor_of(found[-1], ordering)})
+        return found
+
+
+class KeysetAdmin(admin.ModelAdmin[Any]):
+    """Mixin: lists by key, with bounded counts. See the module's docstring for an example."""
+
+    orderings: Mapping[str, Ordering]
+    starting_views: Mapping[str, str] = {}  # title -> query string: offered beside the saved ones
+    empty_text = ""  # what a list without any row says
+    list_only: tuple[str, ...] = ()  # the fields that a list shows, for tables with many or wide ones
+    page_milliseconds = PAGE_MILLISECONDS
+    change_list_template = "admin/keyset_change_list.html"
+    sortable_by = ()
+    list_per_page = 50
+    list_max_show_all = 0
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+
+    def __init__(self, model: type[Any], admin_site: admin.AdminSite) -> None:
+        super().__init__(model, admin_site)
+        for ordering in self.orderings.values():
+            ordering.check(model)
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        return next(iter(self.orderings.values())).fields
+
+    def action_checkbox(self, obj: Model) -> SafeString:
+        """Return the row's box for actions as Django's widget draws it, without a template a row."""
+        return fill(
+            '<input type="checkbox" name="{}" value="{}" class="action-select" '
+            'aria-label="Select this object for an action - {}">',
+            ACTION_CHECKBOX_NAME,
+            obj.pk,
+            obj,
+        )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return KeysetChangeList
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        query = request.GET.urlencode()
+        without_search = [pair for pair in parse_qsl(lasting(query)) if pair[0] != "q"]
+        shown = {
+            "views": views_of(request.user, self.opts.label_lower, self.starting_views, query),
+            "view_query": lasting(query),
+            "without_query": f"?{urlencode(without_search)}",
+        }
+        return super().changelist_view(request, {**shown, **(extra_context or {})})

@@ -1,0 +1,203 @@
+"""The `key:value` search of the console's lists.
+
+`stage:llm error:RATE_LIMITED cl:12345 state:new age:>2d -severity:low "read timed out"`: all terms
+must hold; `-` negates one, a comma separates alternatives, quotes keep spaces together. Words
+without a key go to the list's full text. Each key is a condition that an index serves; a key that
+does not exist finds nothing and says which ones do, so that no action meets rows nobody asked for.
+See `criticizer.admin_site.keyset` for an example.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from criticizer.db.full_text import Words, full_text, text_index
+
+__all__ = [
+    "Key", "SearchGrammar", "SearchProblem", "Term", "age", "condition_of", "exact", "flags",
+    "full_text", "number", "parse", "starts", "text_index",
+]  # fmt: skip
+MAX_CHARACTERS = 500
+MAX_TERMS = 20
+_TERM = re.compile(r'\s*(-)?(?:([A-Za-z_]+):)?(?:"((?:[^"\\]|\\.)*)"|([^\s"]+))')
+_AGE = re.compile(r"([<>]?)(\d{1,6})([smhdw])", re.IGNORECASE)
+_NUMBER = re.compile(r"(<=|>=|<|>|)(-?\d{1,18})")
+_NUMBERS = re.compile(r"\d{1,18}(?:,\d{1,18})+", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_LOOKUPS = {"": "exact", "<": "lt", ">": "gt", "<=": "lte", ">=": "gte"}
+
+
+class SearchProblem(Exception):
+    """What is wrong with a search, in a sentence for who typed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of the grammar: the condition of a value, what it means and how it is written.
+
+    `condition` raises SearchProblem for a value that it cannot read.
+    """
+
+    condition: Callable[[str], Q]
+    meaning: str
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of a search. `key` is empty for words."""
+
+    key: str
+    value: str
+    is_negated: bool = False
+
+
+# -- keys -------------------------------------------------------------------------------------
+
+
+def exact(field: str, meaning: str, *, choices: Iterable[Any] = (), example: str = "") -> Key:
+    """Return a key whose value is the field's; of `choices` (value, label), in any case, when given."""
+    known = {str(value).lower(): str(value) for value, _ in choices}
+
+    def condition(text: str) -> Q:
+        values = [part.strip() for part in text.split(",")] if known else [text]
+        if known and (strange := [value for value in values if value.lower() not in known]):
+            raise SearchProblem(f"\u201c{strange[0]}\u201d is none of {', '.join(known.values())}")
+        found = [known[value.lower()] if known else value for value in values]
+        return Q(**{field: found[0]}) if len(found) == 1 else Q(**{f"{field}__in": found})
+
+    return Key(condition, meaning, example or next(iter(known.values()), "value"))
+
+
+def starts(field: str, meaning: str, *, example: str) -> Key:
+    """Return a key whose value is how the field begins."""
+    return Key(lambda text: Q(**{f"{field}__startswith": text}), meaning, example)
+
+
+def number(field: str, meaning: str, *, example: str = ">3") -> Key:
+    """Return a key for whole numbers: `7`, `7,9`, `>3`, `<=5`."""
+
+    def condition(text: str) -> Q:
+        if _NUMBERS.fullmatch(text):
+            return Q(**{f"{field}__in": [int(part) for part in text.split(",")]})
+        if (found := _NUMBER.fullmatch(text)) is None:
+            raise SearchProblem(f"\u201c{text}\u201d is no number such as 7, >3 or <=5")
+        return Q(**{f"{field}__{_LOOKUPS[found[1]]}": int(found[2])})
+
+    return Key(condition, meaning, example)
+
+
+def age(field: str, meaning: str, *, example: str = ">2d") -> Key:
+    """Return a key for times: `>2d` is longer ago than two days, `<3h` (or `3h`) within three hours."""
+
+    def condition(text: str) -> Q:
+        if (found := _AGE.fullmatch(text)) is None:
+            raise SearchProblem(f"\u201c{text}\u201d is no age such as >2d, <3h or 90m (s, m, h, d, w)")
+        seconds = min(int(found[2]) * _SECONDS[found[3].lower()], 100 * 365 * 86_400)
+        then = timezone.now() - timedelta(seconds=seconds)
+        return Q(**{f"{field}__{'lt' if found[1] == '>' else 'gte'}": then})
+
+    return Key(condition, meaning, example)
+
+
+def flags(conditions: Mapping[str, Q], meaning: str) -> Key:
+    """Return a key for named conditions: `is:escalated`."""
+
+    def condition(text: str) -> Q:
+        if text.lower() not in conditions:
+            raise SearchProblem(f"\u201c{text}\u201d is none of {', '.join(conditions)}")
+        return conditions[text.lower()]
+
+    return Key(condition, meaning, next(iter(conditions)))
+
+
+# -- the grammar ------------------------------------------------------------------------------
+
+
+def parse(text: str) -> list[Term]:
+    """Split a search into terms. Raises SearchProblem for an open quote and for far too much."""
+    if len(text) > MAX_CHARACTERS:
+        raise SearchProblem(f"A search has at most {MAX_CHARACTERS} characters.")
+    terms, at = [], 0
+    text = text.rstrip()
+    while at < len(text):
+        found = _TERM.match(text, at)
+        if found is None:
+            raise SearchProblem("A quote is not closed.")
+        at = found.end()
+        minus, key, quoted, bare = found.groups()
+        value = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare
+        terms.append(Term((key or "").lower(), value, bool(minus)))
+    if len(terms) > MAX_TERMS:
+        raise SearchProblem(f"A search has at most {MAX_TERMS} terms.")
+    return terms
+
+
+def condition_of(text: str, keys: Mapping[str, Key], words: Words | None) -> Q:
+    """Return the condition that a search asks for. Raises SearchProblem when it cannot be read."""
+    wanted, free, signs = Q(), [], ""
+    for term in parse(text):
+        key, value = term.key, term.value
+        if not key and value.endswith(":") and value[:-1].lower() in keys:
+            key, value = value[:-1].lower(), ""
+        if key and key not in keys:
+            known = ", ".join(f"{name}:" for name in keys)
+            raise SearchProblem(
+                f"There is no key \u201c{key}:\u201d here. There are {known}. "
+                "Put text with a colon in quotes."
+            )
+        if key and not value.strip():
+            raise SearchProblem(f"{key}: needs a value, such as {key}:{keys[key].example}.")
+        if key:
+            try:
+                condition = keys[key].condition(value)
+            except SearchProblem as problem:
+                raise SearchProblem(f"{key}: {problem}.") from problem
+        elif words is None:
+            raise SearchProblem(f"Words are not searched here. Use {', '.join(f'{name}:' for name in keys)}.")
+        else:
+            parts = [part for part in value.split() if any(map(str.isalnum, part))]
+            signs = signs if parts else value
+            if not term.is_negated:
+                free += parts  # looked for all at once: together they are rare
+            if not term.is_negated or not parts:
+                continue
+            condition = words.condition(parts)
+        wanted &= ~condition if term.is_negated else condition
+    if free and words is not None:
+        wanted &= words.condition(free)
+    if signs and not wanted:
+        raise SearchProblem(f"There is no letter and no digit to look for in \u201c{signs}\u201d.")
+    return wanted
+
+
+class SearchGrammar(admin.ModelAdmin[Any]):
+    """Mixin: the search box speaks the grammar. See `criticizer.admin_site.keyset` for an example."""
+
+    search_keys: Mapping[str, Key]
+    search_words: Words | None = None
+
+    @property
+    def search_example(self) -> str:
+        return " ".join(f"{name}:{key.example}" for name, key in list(self.search_keys.items())[:3])
+
+    def get_search_fields(self, request: HttpRequest) -> tuple[str, ...]:
+        return tuple(self.search_keys)  # shows the box; the grammar does the searching
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        try:
+            return queryset.filter(condition_of(search_term, self.search_keys, self.search_words)), False
+        except SearchProblem as problem:
+            messages.error(request, str(problem))
+            return queryset.none(), False

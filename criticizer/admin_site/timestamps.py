@@ -1,0 +1,48 @@
+"""Moments as the pages and the console write them: how long ago, or exactly, always in UTC.
+
+Lists and sentences say how long ago it was, with the exact moment in the tooltip; histories and
+read-only forms, which are read beside logs, say it to the second.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from criticizer.admin_site.list_rendering import fill
+
+NEVER = "\N{EN DASH}"
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_AGO = '<time datetime="{}" title="{}" data-relative>{}</time>'
+_EXACT = '<time datetime="{}">{}</time>'
+
+
+def when(moment: datetime | None) -> SafeString | str:
+    """Return such as `3 h ago` or `in 5 min`; the page keeps it true (static/reviews/times.js)."""
+    if moment is None:
+        return NEVER
+    seconds = round((timezone.now() - moment).total_seconds())
+    text = f"{_distance(seconds)} ago" if seconds >= 0 else f"in {_distance(-seconds)}"
+    return fill(_AGO, moment.isoformat(timespec="milliseconds"), written(moment), text)
+
+
+def exactly(moment: datetime | None) -> SafeString | str:
+    """Return such as `2026-11-21 17:30:05 UTC`."""
+    if moment is None:
+        return NEVER
+    return fill(_EXACT, moment.isoformat(timespec="milliseconds"), written(moment))
+
+
+def written(moment: datetime) -> str:
+    """Return a moment in UTC, to the second, as text."""
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(' ', 'seconds')} UTC"
+
+
+def _distance(seconds: int) -> str:
+    """Return a span of time in its largest unit. static/reviews/times.js says the same."""
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return "0 s"

@@ -1,0 +1,1 @@
+"""System checks of settings and of the environment."""

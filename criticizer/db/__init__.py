@@ -1,0 +1,1 @@
+"""PostgreSQL: prepared statements, reconnecting, limits, privileges, triggers, the embedded server."""

@@ -1,0 +1,1 @@
+"""The environment variables that configure the service: `.env`, reading, validation."""

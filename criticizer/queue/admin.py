@@ -1,0 +1,100 @@
+"""The outbox in the console: what is due, what is being worked at, what waits for a dependency."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.safestring import SafeString
+
+from criticizer.admin_site.base import ReadOnlyAdmin, fact, titled
+from criticizer.admin_site.keyset import KeysetAdmin, Ordering
+from criticizer.admin_site.list_rendering import chip, fill
+from criticizer.admin_site.search_query import SearchGrammar, age, exact, flags, number
+from criticizer.models import Circuit, OutboxMessage
+
+_LEASED = Q(lease_token__isnull=False)
+
+
+@admin.register(OutboxMessage)
+class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+    """The queue itself: a message stands here until its work is recorded."""
+
+    list_display = (
+        "message",
+        "queue",
+        "state",
+        titled("available_at", "due"),
+        titled("retry_count", "retries"),
+        titled("waiting_for", "waits for", "path"),
+        titled("created_at", "written"),
+    )
+    orderings = {
+        "next": Ordering("Due first", ("available_at", "id")),
+        "last": Ordering("Due last", ("-available_at", "-id")),
+    }
+    search_keys = {
+        "queue": exact("queue", "The queue", choices=[("stages", "stages"), ("llm", "llm")]),
+        "type": exact("message_type", "What is to be done", example="run_stage"),
+        "waits": exact("waiting_for", "The dependency it waits for", example="llm:openai"),
+        "retries": number("retry_count", "How often it was tried before", example=">0"),
+        "age": age("created_at", "How long it has been there", example=">10m"),
+        "is": flags(
+            {
+                "due": Q(available_at__lte=Now()),
+                "leased": _LEASED,
+                "waiting": ~Q(waiting_for=""),
+            },
+            "Due now; taken by a worker; waiting for a dependency",
+        ),
+    }
+    starting_views = {"Due": "q=is%3Adue", "At work": "q=is%3Aleased", "Waiting": "q=is%3Awaiting"}
+    empty_text = "The queue is empty: all work is done."
+    change_form_template = "admin/criticizer/outboxmessage/change_form.html"
+    fieldsets = (
+        ("Message", {"fields": (
+            "state", "kept_in", fact("available_at", "due, or taken until"), fact("started_at", "begun"),
+            fact("retry_count", "retries"), fact("created_at", "written"), "dependency",
+            "message", fact("error_message", "last error", "whole"),
+        )}),
+    )  # fmt: skip
+
+    def page_context(self, request: HttpRequest, row: OutboxMessage) -> dict[str, Any]:
+        return {"title": f"Message {row.pk}: {row.message_type}"}
+
+    @admin.display(description="message")
+    def message(self, row: OutboxMessage) -> str:
+        return f"{row.message_type} {row.aggregate_type} {row.aggregate_id}"
+
+    @admin.display(description="queue")
+    def kept_in(self, row: OutboxMessage) -> SafeString:
+        return queue_link(row.queue)
+
+    @admin.display(description="waits for")
+    def dependency(self, row: OutboxMessage) -> SafeString | str:
+        """Lead to the circuit of what the work needs."""
+        if not Circuit.objects.filter(pk=row.waiting_for).exists():
+            return row.waiting_for or "nothing"
+        address = reverse("admin:criticizer_circuit_change", args=[quote(row.waiting_for)])
+        return fill('<a class="path" href="{}">{}</a>', address, row.waiting_for)
+
+    @admin.display(description="state")
+    def state(self, row: Any) -> SafeString:
+        if row.lease_token is not None:
+            value, label = "running", "Taken"
+        elif row.waiting_for:
+            value, label = "retry_wait", "Waits"
+        else:
+            value, label = "queued", "In line"
+        return chip(value, label)
+
+
+def queue_link(queue: str) -> SafeString:
+    """Return a link to the messages of a queue."""
+    address = reverse("admin:criticizer_outboxmessage_changelist", query={"q": f"queue:{queue}"})
+    return fill('<a href="{}">{}</a>', address, queue)

@@ -1,0 +1,169 @@
+"""The django-q2 broker over the outbox: its pusher is the relay (architecture: Queue).
+
+`dequeue` leases due rows and hands django-q2 tasks that carry only ids. It waits on LISTEN
+and on a timer for the next due row, one second at most, so a retry fires within
+milliseconds of its time and a lost notification costs a second. It never raises: any
+exception would end the pusher and cost ten seconds.
+
+Nothing is acknowledged here: a stage deletes its own row in its own commit.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from typing import Any
+
+import psycopg
+import structlog
+from django.conf import settings
+from django.db import connections
+from django.utils import timezone
+from django_q.brokers import Broker
+from django_q.signing import SignedPackage
+from psycopg.rows import dict_row
+
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.workers.watchdog import Caretaker
+
+log = structlog.get_logger(__name__)
+
+POLL_SECONDS = 1.0
+_DUE = """
+SELECT true FROM outbox_messages
+ WHERE queue = %(queue)s AND available_at <= now() AND (lease_token IS NULL OR %(rescue)s) LIMIT 1"""
+_Task = tuple[None, str]
+
+
+def connect() -> psycopg.Connection[dict[str, Any]]:
+    """Open a connection of our own, outside Django's per-thread ones: autocommit, keepalives."""
+    parameters = connections["default"].get_connection_params()
+    for name in ("cursor_factory", "context", "prepare_threshold", "client_encoding"):
+        parameters.pop(name, None)
+    return psycopg.connect(
+        **{
+            **parameters,
+            "autocommit": True,
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+        },
+        row_factory=dict_row,
+    )
+
+
+class OutboxBroker(Broker):  # type: ignore[misc]
+    """Claims from `outbox_messages` for the queue named by the cluster (`list_key`)."""
+
+    def __init__(self, list_key: str | None = None) -> None:
+        super().__init__(list_key)
+        self._connection: psycopg.Connection[dict[str, Any]] | None = None
+        self._caretaker: Caretaker | None = None
+        self._pid = 0
+
+    def __getstate__(self) -> tuple[str, Any]:
+        return self.list_key, self._info
+
+    def dequeue(self) -> list[_Task]:
+        """Return leased work as signed django-q2 tasks, or [] after at most a second."""
+        try:
+            self._after_fork()
+            tasks = self._take()
+            if not tasks:
+                self._wait()
+                tasks = self._take()
+        except Exception as error:  # noqa: BLE001  an exception would end the pusher
+            log.warning("dequeue_failed", queue=self.list_key, error=type(error).__name__)
+            if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+                prepared.note_loss()
+            self._disconnect()
+            time.sleep(0.1)
+            return []
+        return tasks
+
+    def _after_fork(self) -> None:
+        """Open nothing before the fork; start the caretaker in the pusher itself."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._connection = None  # the parent's socket is not ours to close
+            self._caretaker = Caretaker(self.list_key, connect)
+            self._caretaker.start()
+
+    def _open(self) -> psycopg.Connection[dict[str, Any]]:
+        if self._connection is None:
+            connection = connect()
+            # Losing a claim in a crash is harmless: the row is simply due again.
+            connection.execute("SET synchronous_commit = off")
+            connection.execute(f'LISTEN "{outbox.channel(self.list_key)}"')
+            self._connection = connection
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _take(self) -> list[_Task]:
+        if self.list_key in settings.DRIVEN_QUEUES:
+            due = self._open().execute(_DUE, self._asked(), prepare=True).fetchone()
+            return [self._task(settings.TASKS["drive"], (self.list_key,))] if due else []
+        parameters = {
+            **self._asked(),
+            "limit": settings.CLAIM_BATCH,
+            "lease": outbox.scaled(outbox.LEASE_SECONDS),
+        }
+        claimed = self._open().execute(outbox.CLAIM, parameters, prepare=True).fetchall()
+        if claimed and self._caretaker:
+            self._caretaker.watch(row["lease_token"] for row in claimed)
+        return [
+            self._task(
+                settings.TASKS[row["message_type"]], (row["id"], row["aggregate_id"], str(row["lease_token"]))
+            )
+            for row in sorted(claimed, key=lambda row: row["id"])
+        ]
+
+    def _wait(self) -> None:
+        connection = self._open()
+        row = connection.execute(outbox.NEXT_DUE, self._asked(), prepare=True).fetchone()
+        seconds = POLL_SECONDS if row is None else min(POLL_SECONDS, row["seconds"])
+        if seconds > 0:
+            for _ in connection.notifies(timeout=seconds, stop_after=1):
+                pass
+
+    def _asked(self) -> dict[str, Any]:
+        return {"queue": self.list_key, "rescue": outbox.may_rescue()}
+
+    @staticmethod
+    def _task(function: str, arguments: tuple[Any, ...]) -> _Task:
+        task = {
+            "id": uuid.uuid4().hex,
+            "name": function,
+            "func": function,
+            "args": arguments,
+            "kwargs": {},
+            "started": timezone.now(),
+        }
+        return None, SignedPackage.dumps(task)
+
+    # -- what the rest of django-q2 asks of a broker -------------------------------------------
+
+    def enqueue(self, task: str) -> None:
+        """Refuse: work enters through `outbox.publish`, in the commit that makes it due."""
+        raise NotImplementedError("work is queued by criticizer.queue.outbox.publish, not by async_task")
+
+    def ping(self) -> bool:
+        return True  # a cluster that starts before its database waits for it
+
+    def info(self) -> str:
+        return "PostgreSQL outbox"
+
+    def queue_size(self) -> int:
+        return 0  # /metrics counts the outbox itself
+
+    def acknowledge(self, task_id: object) -> None:
+        """Do nothing: the stage deleted its row in its own commit."""
+
+    def fail(self, task_id: object) -> None:
+        """Do nothing: the lease runs out and the row is due again."""

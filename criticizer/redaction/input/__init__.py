@@ -1,0 +1,1 @@
+"""The text that rules read: diff sides, normalized characters, logical lines, joined literals."""

@@ -1,0 +1,107 @@
+"""Literals that a program joins to one: "abc" + "def", "abc" "def", 'abc' . 'def'.
+
+All of it reads one line; `joined` makes one line of a concatenation over several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import re2
+
+from criticizer.redaction.rules.pem import Block
+from criticizer.redaction.rules.value_heuristics import is_template
+
+OPERATOR: Final = rb"(?:\+\+?|\.\.?|&|\|\||~|<>)"
+# A string's opening: what a language writes before the quote, and the quote.
+OPENING: Final = rb"[bBfFrRuULN@$]{0,2}\\*[\"'`]"
+_GLUE: Final = rb"([ \t]+" + OPERATOR + rb"?[ \t]*|" + OPERATOR + rb"[ \t]*)[bBfFrRuULN@$]{0,2}"
+# As a quote is written that ends the one, so is that which begins the other: escaped, or not.
+_NEXT = re2.compile(
+    rb"(?:\\[nrt])*(?:\\+[\"']" + _GLUE + rb"\\+(?:\"([^\"\\\n]*)|'([^'\\\n]*))"
+    rb"|[\"'`]" + _GLUE + rb"(?:\"((?:[^\"\\\n]|\\.)*)|'((?:[^'\\\n]|\\.)*)|`([^`\n]*)))"
+)
+_CLOSING: Final = rb"(?:\\[nrt])*\\*[\"'`]"
+_OPEN_END = re2.compile(_CLOSING + rb"[ \t]*" + OPERATOR + rb"?[ \t]*[\\_]?[ \t\r]*(?:(?:#|//|--)[^\n]*)?\n")
+_NEXT_LINE = re2.compile(rb"\n[ \t]*" + OPERATOR + rb"?[ \t]*" + OPENING)
+_QUOTES: Final = (b'"', b"'", b"`", b"\\")
+_ENDS: Final = b",;:)}]>"
+# What stands behind a closing quote where something is joined, on its line or below: blanks, an
+# operator, a sign that the line goes on, a remark.
+_FOLLOWS: Final = frozenset(bytes([c]) for c in b" \t\r\n+.&|~<\\_#/-")
+_SIGNS: Final = b"=:(,[{>+"  # what stands before a literal that is no argument of a command
+_SEPARATORS: Final = b"&;,?|/:="
+_MARKER: Final = b"-----"  # blocks of keys are the business of `pem`
+_MAX_PIECES: Final = 64
+_WINDOW: Final = 4_096  # bytes of one string that are read
+_LINES_BELOW: Final = 400  # bytes in which the next string has to open
+
+
+def may_follow(text: bytes, end: int) -> bool:
+    """Return whether something may be joined to the literal that is closed at `end`: a quick look."""
+    first, second = text[end : end + 1], text[end + 1 : end + 2]
+    return second not in _ENDS if first == b"\\" else first in _QUOTES and second in _FOLLOWS
+
+
+def goes_on(text: bytes, end: int) -> bool:
+    """Return whether the line ends behind the literal of a value and a string opens soon below."""
+    close = _closing(text, end)
+    if not may_follow(text, close):
+        return False
+    tail = _OPEN_END.match(text, close, close + _LINES_BELOW)
+    return tail is not None and _NEXT_LINE.search(text, tail.end() - 1, tail.end() + _LINES_BELOW) is not None
+
+
+def blocks(text: bytes, spans: Iterable[tuple[int, int, str]]) -> Iterator[Block]:
+    """Yield the values that strings are joined to on their line, with those strings."""
+    done = 0
+    for start, end, kind in sorted(spans):
+        close = _closing(text, end)
+        if start >= done and may_follow(text, close):
+            more = pieces(text, start, close)
+            if more:
+                done = more[-1][1]
+                yield Block(((start, end), *more), kind)
+
+
+def _closing(text: bytes, end: int) -> int:
+    """Return where a literal is closed whose value ends at `end`: blanks may stand between."""
+    blanks = text[end : end + 8]
+    return end + len(blanks) - len(blanks.lstrip(b" ")) if blanks[:1] == b" " else end
+
+
+def pieces(text: bytes, start: int, end: int) -> list[tuple[int, int]]:
+    """Return where the strings stand that are joined to the value from `start` to `end` on its line.
+
+    A value that ends a longer literal is joined only to what has no blank; without an operator
+    only a whole literal is joined, and none behind a command's flag.
+    """
+    if _MARKER in text[start:end]:
+        return []
+    whole = text[start - 1 : start] in _QUOTES
+    assigned = whole and text[max(start - 12, 0) : start].rstrip(b" \tbBfFrRuULN@$\\\"'`")[-1:] in _SIGNS
+    found: list[tuple[int, int]] = []
+    at = end
+    for _ in range(_MAX_PIECES):
+        match = _NEXT.match(text, at, at + _WINDOW)
+        if match is None:
+            break
+        glue = match.group(1) or match.group(4)
+        first, at = match.span(match.lastindex)
+        last = _trimmed(text, first, at)
+        value = text[first:last]
+        if (not glue.strip() and not assigned) or _MARKER in value:
+            break
+        if not whole and (b" " in value or value[:1] in _SEPARATORS):
+            break
+        if value.strip() and (not is_template(value) or (value[:1] == b"%" and len(value) >= 4)):
+            found.append((first, last))
+    return found
+
+
+def _trimmed(text: bytes, start: int, end: int) -> int:
+    """Return the end of a value without the escaped line feeds there."""
+    while end - start >= 2 and text[end - 2 : end] in (b"\\n", b"\\r", b"\\t"):
+        end -= 2
+    return end

@@ -1,0 +1,224 @@
+"""How the rules look at a text: diff prefixes masked, sides apart.
+
+Everything works on UTF-8 bytes. `Document.text` has the length of the raw bytes, so offsets
+are shared.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import re2
+
+from criticizer.redaction.redacted_text import RedactionBlocked
+
+MAX_BYTES = 8 << 20  # one part; longer input is cut into parts by the caller
+OLD, NEW, BOTH, HEADER = 1, 2, 3, 0
+
+_HUNK = re2.compile(rb"(?m)^(@{2,8})(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2,8}[^\n]*")
+_BODY_END = re2.compile(rb"\n[^ +\-\\\r\n]")
+_FILE_HEADER = re2.compile(rb"\n--- [^\n]*\n\+\+\+ [^\n]*\n@@ ")
+PLACEHOLDER = re2.compile(rb"<REDACTED:([a-z][a-z0-9-]{0,30}):([1-9][0-9]{0,5})>")
+MASK = 1  # stands for every byte inside a placeholder while rules look at the text
+
+
+class Line(NamedTuple):
+    """One line: body offsets (diff prefix and line feed outside), side, and the file it belongs to."""
+
+    start: int
+    end: int
+    side: int
+    section: int
+
+
+class Hunk(NamedTuple):
+    """The body of a hunk, from the line feed behind its head on, and how many prefix columns it has."""
+
+    start: int
+    end: int
+    columns: int
+
+
+@dataclass(slots=True)
+class Document:
+    """One text. `text` is `raw` with diff prefixes blanked and our placeholders masked."""
+
+    raw: bytes
+    text: bytes
+    is_diff: bool
+    hunks: list[Hunk] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    binary: list[tuple[int, int]] = field(default_factory=list)
+
+    def all_lines(self) -> list[Line]:
+        """Return the lines, cut on first use: most rules need none."""
+        if not self.lines:
+            self.lines = _cut_lines(self)
+        return self.lines
+
+    def sides(self, offset: int) -> tuple[Line, ...]:
+        """Return the line of `offset` once for each side it stands on; in a diff, none outside hunks."""
+        start = self.raw.rfind(b"\n", 0, offset) + 1
+        end = self.raw.find(b"\n", offset)
+        end = end if end >= 0 else len(self.raw)
+        if not self.is_diff:
+            return (Line(start, end, BOTH, 0),)
+        hunk = self._hunk(offset)
+        if hunk is None:
+            return ()
+        side = _side_of(self.raw[start : start + hunk.columns])
+        body = min(start + hunk.columns, end)
+        return tuple(Line(body, end, one, 0) for one in (OLD, NEW) if side & one)
+
+    def following(self, line: Line, limit: int) -> Iterator[Line]:
+        """Yield up to `limit` lines below a line, of its hunk and on its side."""
+        stop, columns = len(self.raw), 0
+        if self.is_diff:
+            hunk = self._hunk(line.end)
+            if hunk is None:
+                return
+            stop, columns = hunk.end, hunk.columns
+        at = line.end + 1
+        for _ in range(2 * limit):
+            if not 0 < at <= stop or not limit:
+                return
+            end = self.raw.find(b"\n", at)
+            end = end if end >= 0 else len(self.raw)
+            side = _side_of(self.raw[at : at + columns])
+            if side & line.side:
+                limit -= 1
+                yield Line(min(at + columns, end), end, line.side, 0)
+            at = end + 1
+
+    def _hunk(self, offset: int) -> Hunk | None:
+        """Return the hunk in whose body an offset lies."""
+        index = bisect.bisect_left(self.hunks, offset, key=lambda hunk: hunk.start) - 1
+        return self.hunks[index] if index >= 0 and offset <= self.hunks[index].end else None
+
+    def in_binary(self, offset: int) -> bool:
+        return any(start <= offset < end for start, end in self.binary)
+
+
+def character_start(data: bytes, at: int) -> int:
+    """Move an offset back out of the middle of a character."""
+    while 0 < at < len(data) and 0x80 <= data[at] < 0xC0:
+        at -= 1
+    return at
+
+
+def encode(text: str) -> bytes:
+    """Return the bytes of `text`. Raises RedactionBlocked (`undecodable`, `nul_byte`, `too_large`)."""
+    if not isinstance(text, str):
+        raise RedactionBlocked("not_text")
+    if len(text) > MAX_BYTES:
+        raise RedactionBlocked("too_large")
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise RedactionBlocked("undecodable") from None
+    if len(data) > MAX_BYTES:
+        raise RedactionBlocked("too_large")
+    if b"\0" in data:
+        raise RedactionBlocked("nul_byte")
+    return data
+
+
+def read(raw: bytes) -> Document:
+    """Return the document of `raw`: a unified (or combined) diff where hunks are found, else text."""
+    is_diff = raw.startswith(b"@@") or b"\n@@" in raw
+    document = Document(raw, raw, is_diff)
+    masked: bytearray | None = None
+    if is_diff:
+        document.text, document.hunks = _mask_diff(raw)
+    if b"<REDACTED:" in raw:
+        masked = bytearray(document.text)
+        for match in PLACEHOLDER.finditer(raw):
+            start, end = match.span()
+            masked[start + 1 : end - 1] = bytes([MASK]) * (end - start - 2)
+    if masked is not None:
+        document.text = bytes(masked)
+    _find_binary(document)
+    return document
+
+
+def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
+    """Blank the prefix columns of all hunk lines; return that and where the hunks are.
+
+    A hunk's body ends at the first line that has no prefix, or at a file header: the two
+    lines "--- a", "+++ b" with a hunk head right below them, which no body can hold. Counts
+    in heads are not relied on: what arrives may be cut.
+    """
+    hunks: list[Hunk] = []
+    out: list[bytes] = []
+    at = 0
+    for head in _HUNK.finditer(raw):
+        begin = head.end()  # at the line feed behind the head, or the end
+        if begin < at:
+            continue
+        columns = len(head.group(1)) - 1
+        ending = _BODY_END.search(raw, begin)
+        end = ending.start() if ending is not None else len(raw)
+        header = _FILE_HEADER.search(raw, begin, min(end + 3, len(raw)))
+        if header is not None:
+            end = header.start()
+        body = raw[begin:end]
+        if columns == 1:
+            body = body.replace(b"\n+", b"\n ").replace(b"\n-", b"\n ")
+        else:
+            body = b"\n".join(_blank(line, columns) for line in body.split(b"\n"))
+        out += (raw[at:begin], body)
+        at = end
+        hunks.append(Hunk(begin, end, columns))
+    out.append(raw[at:])
+    return b"".join(out), hunks
+
+
+def _blank(line: bytes, columns: int) -> bytes:
+    prefix = line[:columns]
+    return prefix.replace(b"+", b" ").replace(b"-", b" ") + line[columns:]
+
+
+def _side_of(prefix: bytes) -> int:
+    return OLD if b"-" in prefix else NEW if b"+" in prefix else BOTH
+
+
+def _cut_lines(document: Document) -> list[Line]:
+    """Cut the text into lines with their sides. Lines outside hunks have none."""
+    lines: list[Line] = []
+    append = lines.append
+    hunks = iter(document.hunks)
+    hunk = next(hunks, None)
+    section = at = 0
+    inside = False
+    for piece in document.raw.split(b"\n"):
+        end = at + len(piece)
+        while hunk is not None and at > hunk.end:
+            hunk = next(hunks, None)
+        if not document.is_diff:
+            append(Line(at, end, BOTH, 0))
+        elif hunk is not None and hunk.start < at <= hunk.end:
+            inside = True
+            prefix = piece[: hunk.columns]
+            side = _side_of(prefix)
+            append(Line(min(at + hunk.columns, end), end, side, section))
+        else:
+            # A file header: the next file's keys are not this one's. Another hunk's head is none.
+            if inside and not piece.startswith(b"@@"):
+                section += 1
+            inside = inside and piece.startswith(b"@@")
+            append(Line(at, end, HEADER, section))
+        at = end + 1
+    return lines
+
+
+def _find_binary(document: Document) -> None:
+    """Note where base85 data stands: random by nature, and no secret."""
+    at = document.raw.find(b"GIT binary patch")
+    while at >= 0:
+        end = document.raw.find(b"\ndiff --git", at)
+        end = end if end >= 0 else len(document.raw)
+        document.binary.append((at, end))
+        at = document.raw.find(b"GIT binary patch", end)

@@ -1,0 +1,204 @@
+"""Lines that are one line to their reader: a value below its name, strings put together, a command continued.
+
+`lines` makes one line of them for each side of a diff, without the signs between them, so that
+the rules for one line can read it; `Joined.back` tells where a span of it stands in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import re2
+
+from criticizer.redaction.input.concatenation import OPENING, OPERATOR
+from criticizer.redaction.input.document import Document, Line
+
+_MAX_LINES: Final = 64  # that are put together
+_MAX_SKIPPED: Final = 2  # blank lines and comments between two of them
+_MAX_BYTES: Final = 8_192
+_WINDOW: Final = 2_048  # bytes of a line that are read
+_TAIL: Final = 160  # bytes of a line's end that say how it goes on
+_COMMENT = re2.compile(rb"[ \t]+(?:#|//|--[ \t])[^\"'`]*$")
+_REMARK = re2.compile(rb"(?:#|//|--[ \t]|/\*)")
+# What a line ends with: a name with or without a sign of assignment, and what opens a value.
+_OPENS = re2.compile(
+    rb"(:=|=>|->|<-|={1,3}|[!?+]=|::|:|\xef\xbc\x9a|\|\||\?\?|>|[ \t]or|)[ \t]*"
+    rb"(\"\"\"|'''|`|<<[-~]?\\?[\"']?[A-Za-z_]\w*[\"']?|[|>][-+0-9]{0,2}|\{|(?:[A-Za-z_$][\w.:<>$]{0,60})?\(|)$"
+)
+_STRING_END = re2.compile(rb"[\"'`][ \t]*(" + OPERATOR + rb"?)[ \t]*_?$")
+_STRING_START = re2.compile(rb"(" + OPERATOR + rb"?)[ \t]*" + OPENING)
+_QUOTED = rb"[bBfFrRuULN@$]{0,2}(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`)"
+# A literal that is its line, or ends an expression: no key, no argument, no sentence.
+_ALONE = re2.compile(_QUOTED + rb"[ \t]*(?:$|[,;)\]}]|" + OPERATOR + rb"[ \t]*(?:$|" + OPENING + rb"))")
+_WORD = re2.compile(rb"[^\s\"'`<>(){}\[\]=,;|]+={0,2}")
+_ASSIGNED = re2.compile(rb"(?:=|:=|=>|:)[ \t]*" + OPENING)
+_VALUE_KEY = re2.compile(
+    rb"-?[ \t]*[\"']?(?:value|val|content|default|defaultValue)[\"']?[ \t]*[=:][ \t]*(?:\S)"
+)
+_TAG = re2.compile(rb"<[A-Za-z][\w.:-]*(?:[ \t][^<>]*)?>")
+_TEXT = re2.compile(rb"(?:[^<>\s]+|\{[^<>{}]+\})(?:</[\w.:-]+>)?")
+
+_BLOCK, _CALL, _ELEMENT, _DONE = "block", "call", "element", "done"
+
+
+class Joined:
+    """Pieces of a text as one line. `pieces` are (begins at in `text`, ends, begins at in the text)."""
+
+    __slots__ = ("pieces", "text")
+
+    def __init__(self) -> None:
+        self.text = b""
+        self.pieces: list[tuple[int, int, int]] = []
+
+    def add(self, glue: bytes, text: bytes, start: int, end: int) -> None:
+        """Append what stands from `start` to `end`, behind `glue`."""
+        at = len(self.text) + len(glue)
+        self.text = b"".join((self.text, glue, text[start:end]))
+        self.pieces.append((at, at + end - start, start))
+
+    def shorten(self, count: int) -> None:
+        """Take the last bytes away: a sign that only says that the line goes on."""
+        at, end, start = self.pieces[-1]
+        self.pieces[-1] = (at, max(end - count, at), start)
+        self.text = self.text[: self.pieces[-1][1]]
+
+    def back(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield where a span stands in the text the pieces are from, each on one line."""
+        for first, last, origin in self.pieces:
+            if start < last and first < end:
+                yield origin + max(start - first, 0), origin + min(end, last) - first
+
+
+class _Step(NamedTuple):
+    """How a line is put to what is there: bytes dropped there, glue, bytes dropped here, what it is in."""
+
+    drop: int = 0
+    glue: bytes = b" "
+    skip: int = 0
+    state: str = ""
+
+
+def lines(document: Document, begin: int, offset: int, done: dict[int, int]) -> Iterator[Joined]:
+    """Yield, per side, the line of `offset` from `begin` on with the lines that go on with it.
+
+    Nothing is yielded where the line does not go on. `done` says how far the text is dealt
+    with on each side, and is moved on: no line is put to another twice.
+    """
+    for here in document.sides(offset):
+        if offset < done.get(here.side, 0) or here.end - max(begin, here.start) > _WINDOW:
+            continue
+        joined, done[here.side] = _join(document, max(begin, here.start), here)
+        if len(joined.pieces) > 1:
+            yield joined
+
+
+def _join(document: Document, begin: int, here: Line) -> tuple[Joined, int]:
+    """Return a line with those that go on with it, and where the last of them ends."""
+    text, end = document.text, here.end
+    depth = _indentation(text, here)
+    joined = Joined()
+    joined.add(b"", text, begin, begin + len(_cut(text[begin : here.end])))
+    state, skipped = "", 0
+    for line in document.following(here, _MAX_LINES):
+        indentation = _indentation(text, line)
+        start = line.start + indentation
+        new = _cut(text[start : min(line.end, start + _WINDOW)])
+        last = joined.text[max(joined.pieces[-1][0], len(joined.text) - _TAIL) :]
+        step = _step(last, new, state, indentation - depth)
+        if step is None:
+            skipped += 1
+            if skipped > _MAX_SKIPPED or not _is_skipped(last, new, state):
+                break
+            continue
+        if step.drop:
+            joined.shorten(step.drop)
+        joined.add(step.glue, text, start + step.skip, start + len(new))
+        state, skipped, end = step.state, 0, line.end
+        if len(joined.text) > _MAX_BYTES:
+            break
+    return joined, end
+
+
+def _is_skipped(last: bytes, new: bytes, state: str) -> bool:
+    """Return whether a line stands between two that belong together: blank, a remark, another entry."""
+    if state in (_BLOCK, _DONE):
+        return False
+    return not new or _REMARK.match(new) is not None or (last.endswith(b"{") and new[:1] != b"}")
+
+
+def _step(last: bytes, new: bytes, state: str, deeper: int) -> _Step | None:
+    """Return how the line `new` goes on with what ends with `last`, None where it does not."""
+    if state == _DONE or not new:
+        return None
+    if state == _BLOCK:
+        return _Step(0, b"", 0, _BLOCK) if deeper > 0 and _WORD.fullmatch(new) else None
+    if state == _ELEMENT:
+        return _Step(0, b"", 0, _DONE) if new.startswith(b"</") else None
+    if last.endswith(b"\\"):
+        return _Step(1, b" " if deeper else b"")
+    ends, starts = _STRING_END.search(last), _STRING_START.match(new)
+    if ends is not None and starts is not None and (ends.group(1) or starts.group(1)):
+        drop = 1 if last.endswith(b"_") else 0
+        return _Step(drop, b" ", 0, state)
+    if ends is not None and starts is not None and not _is_triple(new):
+        # No sign between them: one below the other, or deeper than the name.
+        below = deeper > 0 or last[:1] in b"\"'`"
+        return _Step(0, b" + ", 0, state) if below and _ALONE.match(new) else None
+    if state == _CALL:
+        return _Step(0, b" ", 0, _CALL) if last.endswith(b",") and starts is not None else None
+    return _below(last, new, deeper, quoted=starts is not None and not starts.group(1))
+
+
+def _below(last: bytes, new: bytes, deeper: int, *, quoted: bool) -> _Step | None:
+    """Return how a value goes on with the name that ends the line above."""
+    match = _OPENS.search(last)
+    sign, opener = match.groups()
+    drop = len(opener)
+    if opener.endswith(b"("):
+        return _Step(0, b"", 0, _CALL) if quoted else None
+    if opener == b"{":
+        step = _pair(new)
+        return None if step is None else step._replace(drop=drop)
+    if opener in (b'"""', b"'''", b"`"):
+        return _Step(0, b"", 0, _DONE) if sign and _WORD.fullmatch(new.rstrip(b"\"'`;,)")) else None
+    if opener:  # a block of YAML, a here-document
+        is_block = sign and _WORD.fullmatch(new) and (deeper > 0 or opener.startswith(b"<<"))
+        return _Step(drop, b" ", 0, _BLOCK if deeper > 0 else _DONE) if is_block else None
+    if sign == b">":
+        tag = last.rpartition(b"\n")[2].lstrip()
+        return _Step(0, b"", 0, _ELEMENT) if _TAG.fullmatch(tag) and _TEXT.fullmatch(new) else None
+    if not sign:
+        return _Step(0, b" ") if deeper > 0 and _ASSIGNED.match(new) else None
+    if quoted:
+        good = not _is_triple(new) and (sign != b":" or _ALONE.match(new))
+        return _Step(0, b" ") if good else None
+    if deeper > 0 and sign in (b":", b"=", b":=", b"=>"):
+        if _WORD.fullmatch(new) and new[-1:] != b":":
+            return _Step(0, b" ", 0, _DONE)
+        return _pair(new)
+    return None
+
+
+def _pair(new: bytes) -> _Step | None:
+    """Return how `value: x` goes on with a name."""
+    match = _VALUE_KEY.match(new)
+    return _Step(0, b" ", match.end() - 1, _DONE) if match is not None else None
+
+
+def _is_triple(new: bytes) -> bool:
+    return new.lstrip(b"bBfFrRuU")[:3] in (b'"""', b"'''")
+
+
+def _cut(line: bytes) -> bytes:
+    """Return a line without a remark and blanks at its end."""
+    line = line.rstrip()
+    if b"#" in line or b"//" in line or b"--" in line:
+        remark = _COMMENT.search(line)
+        return line if remark is None else line[: remark.start()].rstrip()
+    return line
+
+
+def _indentation(text: bytes, line: Line) -> int:
+    body = text[line.start : min(line.end, line.start + _WINDOW)]
+    return len(body) - len(body.lstrip(b" \t"))

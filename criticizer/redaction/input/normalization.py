@@ -1,0 +1,129 @@
+"""Lines without their disguise: zero-width, look-alike, escaped and encoded characters undone.
+
+A `Shadow` has its own offsets and a map back to the raw bytes.
+"""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import re2
+
+from criticizer.redaction.input.document import Document
+
+_ZERO_WIDTH = r"\x{00ad}\x{034f}\x{061c}\x{180e}\x{200b}-\x{200f}\x{202a}-\x{202e}\x{2060}-\x{206f}\x{feff}"
+_WIDE = r"\x{ff01}-\x{ff5e}\x{1d400}-\x{1d7ff}\x{24b6}-\x{24e9}"
+_FOREIGN = r"\x{0370}-\x{04ff}\x{0500}-\x{052f}\x{2c00}-\x{2c5f}"
+# One question decides whether a text is looked at character by character at all.
+_DISGUISED = re2.compile(
+    rf"[{_ZERO_WIDTH}{_WIDE}]|[A-Za-z_][{_FOREIGN}]|[{_FOREIGN}][A-Za-z_]|\x1b\["
+    rf"|&(?:quot|apos|amp|lt|gt|#[0-9]{{1,7}}|#[xX][0-9a-fA-F]{{1,6}});|%(?:3[aAdDfF]|2[26bBfF7]|40)|\\u00[2-7][0-9a-fA-F]".encode()
+)
+_ANSI = re2.compile(rb"\x1b\[[0-9;:?]*[A-Za-z]")
+_ENTITY = re2.compile(rb"&(?:quot|apos|amp|lt|gt|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
+_PERCENT = re2.compile(rb"%[2-7][0-9a-fA-F]")
+_ESCAPE = re2.compile(rb"\\+u00[2-7][0-9a-fA-F]")
+_CONFUSABLE = str.maketrans(
+    "аеорсухіјѕԁԛԝһвкмнтАВЕКМНОРСТУХІЅЈοανικρτυΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
+    "aeopcyxijsdqwhBkMHTABEKMHOPCTYXISJoavikptuABEZHIKMNOPTYX",
+)
+
+
+@dataclass(slots=True)
+class Shadow:
+    """A line without its disguise. `origin[i]` is the raw offset of byte i (one more at the end)."""
+
+    text: bytes
+    origin: list[int]
+
+
+def shadows(document: Document) -> Iterator[Shadow]:
+    """Yield the undisguised form of every line that wears zero-width, look-alike or escaped characters."""
+    seen = -1
+    for match in _DISGUISED.finditer(document.text):
+        at = match.start()
+        if at < seen:
+            continue
+        start = document.text.rfind(b"\n", 0, at) + 1 if at - seen < 4096 else max(seen, at - 4096, 0)
+        start = max(start, document.text.rfind(b"\n", max(at - 4096, 0), at) + 1, seen, 0)
+        end = document.text.find(b"\n", at, at + 16_384)
+        if end < 0:
+            end = min(len(document.text), at + 16_384)
+        # Never begin or end inside a character.
+        while start < len(document.text) and 0x80 <= document.text[start] < 0xC0:
+            start += 1
+        while end < len(document.text) and 0x80 <= document.text[end] < 0xC0:
+            end += 1
+        seen = end
+        for layer in (_undress, _decode):
+            shadow = layer(document.text[start:end], start)
+            if shadow is not None:
+                yield shadow
+
+
+def _undress(line: bytes, base: int) -> Shadow | None:
+    """Drop what cannot be seen, fold look-alikes to ASCII."""
+    ansi = {match.start(): match.end() for match in _ANSI.finditer(line)} if b"\x1b" in line else {}
+    if not ansi and line.isascii():
+        return None
+    out = bytearray()
+    origin: list[int] = []
+    at = skip = 0
+    for char in line.decode("utf-8", "replace"):
+        size = len(char.encode("utf-8"))
+        if at in ansi:
+            skip = ansi[at]
+        if at >= skip:
+            plain = char if char < "\x80" else _fold(char)
+            folded = plain.encode("utf-8")
+            out += folded
+            origin.extend([base + at] * len(folded))
+        at += size
+    origin.append(base + len(line))
+    return Shadow(bytes(out), origin)
+
+
+def _fold(char: str) -> str:
+    if unicodedata.category(char) in ("Cf", "Mn"):
+        return ""
+    plain = char.translate(_CONFUSABLE)
+    if plain == char:
+        normal = unicodedata.normalize("NFKC", char)
+        plain = normal if normal.isascii() else char
+    return plain
+
+
+def _decode(line: bytes, base: int) -> Shadow | None:
+    """Undo one layer of HTML entities, percent encoding and \\u escapes."""
+    found: list[tuple[int, int, bytes]] = []
+    if b"&" in line:
+        found += [(*m.span(), _entity(m.group())) for m in _ENTITY.finditer(line)]
+    if b"%" in line:
+        found += [(*m.span(), bytes([int(m.group()[1:], 16)])) for m in _PERCENT.finditer(line)]
+    if b"\\u00" in line:
+        found += [(*m.span(), bytes([int(m.group()[-2:], 16)])) for m in _ESCAPE.finditer(line)]
+    if not found:
+        return None
+    out = bytearray()
+    origin: list[int] = []
+    at = 0
+    for start, end, plain in sorted(found):
+        if start < at:
+            continue
+        out += line[at:start]
+        origin.extend(range(base + at, base + start))
+        out += plain
+        origin.extend([base + start] * len(plain))
+        at = end
+    out += line[at:]
+    origin.extend(range(base + at, base + len(line) + 1))
+    return Shadow(bytes(out), origin)
+
+
+def _entity(text: bytes) -> bytes:
+    plain = html.unescape(text.decode()).encode("utf-8", "replace")
+    # A decoded line feed would make a line that is not there.
+    return plain.replace(b"\n", b" ").replace(b"\0", b" ")

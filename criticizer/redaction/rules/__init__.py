@@ -1,0 +1,1 @@
+"""Rules that find secrets, by issuer, name, syntax, or randomness."""

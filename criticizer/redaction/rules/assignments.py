@@ -1,0 +1,248 @@
+"""Secrets that show by the name beside them: assignments, headers, flags, elements, clauses.
+
+A word such as `password` is found by the prefilter. From there the rest of the name and an
+operator are read by RE2 inside a bounded window of the same line; `literals` reads the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import re2
+
+from criticizer.redaction.input.document import Document, character_start
+from criticizer.redaction.rules import key_names
+from criticizer.redaction.rules.literals import Literals
+
+WINDOW: Final = 512  # bytes that are read from a word on; a longer value is followed to its end
+_NAME: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+_NAME_BYTES: Final = 60  # of a name that are read on either side of a word
+_PAIR_LINES: Final = 5  # of a block in which the value of a name stands
+_OPENER_BYTES: Final = 80  # of what opens a value that stands on the lines below
+_OPENERS: Final = b"({|>`\"'<#/\\\r"
+
+_QUOTE = rb"(?:\\*[\"'`]|&quot;|&#39;)"
+_HEAD = re2.compile(
+    rb"((?:" + _QUOTE + rb"|[)\]}*?!]){0,3})"  # what closes it
+    rb"([ \t]{0,20})"
+    rb"(:=|:-|=>|->|<-|={1,3}|[!?+]={1,2}|::|:|\xef\xbc\x9a|\|\||\||\?\?|,|\("
+    rb"|or[ \t]|is[ \t:]|was[ \t:]|-[ \t]|>|)"
+    rb"[ \t]{0,20}"
+)
+_PAIR = re2.compile(rb"[ \t]*,?[ \t]*[\"']?(?:value|val|content|default)[\"']?[ \t]*[=:][ \t]*")
+_NEXT_VALUE = re2.compile(
+    rb"[ \t]*-?[ \t]*[\"'<]?(?:value|val|content|default|string)[\"']?[ \t]*[=:>][ \t]*"
+)
+_FLAG = re2.compile(rb"(?:^|[\s\"'`=(\[,])--?[A-Za-z0-9_.-]*$")
+_SETTERS: Final = (b"ENV ", b"ARG ", b"set ", b"env ", b"ort ", b"etx ", b" -x ", b"-gx ", b"-Ux ")
+# variable "token" {, <key>token</key>: the value stands below.
+_OPENS_BLOCK: Final = (b"{", b"</key>", b"</name>")
+_WIDE_COLON: Final = "\uff1a".encode()
+_FALLBACKS: Final = (b"||", b"??", b"->", b"::", b"or ", b"or\t")
+_HIDDEN_HEAD = re2.compile(
+    rb"(?i)(?:(?:name|key|id|property|param|parameter)[\"']?[ \t]*[=:>][ \t]*[\"']?|variable[ \t]+\")[\w.-]*$"
+)
+
+
+class Assignments:
+    """Reads the neighbourhood of words in one text; `values` collects the spans.
+
+    `spend` is told how many bytes were looked at (in eighths) and may refuse to go on.
+    """
+
+    __slots__ = ("ends_line", "opens", "text", "values")
+
+    def __init__(self, text: bytes, spend: Callable[[int], None]) -> None:
+        self.text = text
+        self.values = Literals(text, spend)
+        # Of the word looked at last: it ends its line, or opens a value that stands below.
+        self.ends_line = self.opens = False
+
+    def word(self, start: int, end: int, word: bytes) -> int:
+        """Look at one word; return how far the text is dealt with."""
+        self.ends_line = self.opens = self.values.goes_on = False
+        if self._look(start, end, word):
+            return self.values.spans[-1][1]
+        return end  # the next word may sit in the same name: keyPassword, _authToken
+
+    def _look(self, start: int, end: int, word: bytes) -> bool:
+        text = self.text
+        if end >= len(text):
+            return False
+        if 97 <= text[end] <= 122 and text[end] != 115 and text[end - 1] >= 97 and key_names.WORDS[word][1]:
+            return False  # path, keyboard, passing: many hits end here
+        stop = text.find(b"\n", end, end + WINDOW)
+        if stop < 0:
+            stop = character_start(text, min(end + WINDOW, len(text)))
+        tail_end = self._name_end(end, stop)
+        if text[tail_end : tail_end + 1] >= b"\x80" and text[tail_end : tail_end + 3] != _WIDE_COLON:
+            return False  # another word of a language without blanks
+        head = _HEAD.match(text, tail_end, stop)
+        if head is None:
+            return False
+        close_end, at = head.end(1), head.end()
+        op = head.group(3)
+        begin = self._begin(start)
+        if not op and not self._may_go_on(begin, tail_end, close_end, at, stop):
+            return False
+        strength = key_names.strength(word, text[start:end], text[begin:start], text[end:tail_end])
+        if not strength:
+            return False
+        close = close_end > tail_end
+        # acme_key = and Key= may name a secret; key: names too many other things.
+        self.values.is_own_key = word == b"key" and tail_end == end and (begin < start or op == b"=")
+        if op:
+            found = self._with_operator(op, begin, close_end, at, stop, strength, close=close)
+        else:
+            found = self._without_operator(begin, close_end, at, stop, strength, close=close)
+        # A value below is doubted more: of the weak names only acme_key, and no sentence (with this):
+        firm = strength >= key_names.SECRET or begin < start
+        sentence = op == b":" and text[close_end - 1] in b")]}"
+        self.opens = firm and not found and not sentence and op != b"," and self._opens_value(at, stop)
+        return found
+
+    def _opens_value(self, at: int, stop: int) -> bool:
+        """Return whether nothing but what opens a value stands behind a name: a quick look."""
+        rest = self.text[at:stop] if stop - at <= _OPENER_BYTES else b"?"
+        return not rest or rest[0] in _OPENERS or rest.rstrip()[-1:] in (b"(", b"\\")
+
+    def _with_operator(
+        self, op: bytes, begin: int, close_end: int, at: int, stop: int, strength: int, *, close: bool
+    ) -> bool:
+        text = self.text
+        if op == b">":
+            tag = text[max(begin - 60, 0) : begin]
+            opened = tag.rfind(b"<") > tag.rfind(b">") if close else tag[-1:] == b"<"
+            return opened and self.values.element(at, stop, strength)
+        if op == b"(":  # set_password("x"), but not token("bert")
+            return self.values.quoted(at, stop, strength, careful=strength < key_names.PASSWORD)
+        if op == b",":
+            return self._after_comma(begin, at, stop, strength, close=close)
+        if op in _FALLBACKS:
+            return self.values.quoted(at, stop, strength)
+        if op == b"|":
+            return strength >= key_names.SECRET and self.values.cell(at, stop, strength)
+        if op in (b"- ", b"-\t"):  # Password - x
+            return (
+                strength >= key_names.PASSWORD and text[close_end] in b" \t" and self.values.spoken(at, stop)
+            )
+        return self._right_hand_side(begin, at, stop, strength, spoken=op[:2] in (b"is", b"wa"))
+
+    def _begin(self, start: int) -> int:
+        """Return where the name that holds a word begins, at most 60 bytes before it."""
+        text = self.text
+        before = text[max(start - _NAME_BYTES, 0) : start]
+        return start - (len(before) - len(before.rstrip(_NAME)))
+
+    def _name_end(self, end: int, stop: int) -> int:
+        """Return where the name ends that a word ending at `end` stands in, a separator excluded."""
+        tail = self.text[end : min(end + _NAME_BYTES, stop)]
+        return end + len(tail[: len(tail) - len(tail.lstrip(_NAME))].rstrip(b".-"))
+
+    def _may_go_on(self, begin: int, tail_end: int, close_end: int, at: int, stop: int) -> bool:
+        """Tell a name without operator that may have a value (flag, clause, attribute) from prose."""
+        text = self.text
+        closed = close_end > tail_end
+        if at >= stop or text[at] == 13 or (closed and text[at] in b",\r"):
+            self.ends_line = True
+        if at >= stop:
+            self.opens = text[stop + 1 : stop + _OPENER_BYTES].lstrip()[:1] in (b"=", b":")
+            return False
+        if text[at] in b"{<" and text[at:stop].rstrip() in _OPENS_BLOCK:
+            self.ends_line = True
+            return False
+        if closed:
+            return text[at] in b"vVcCdD"
+        return at > tail_end and (
+            text[at] in b"\"'`\\&@"
+            or _holds_digit(text[at : at + 16])
+            or text[begin] == 45
+            or text[begin - 1 : begin] == b"-"
+            or text[max(begin - 4, 0) : begin] in _SETTERS
+        )
+
+    def _after_comma(self, begin: int, at: int, stop: int, strength: int, *, close: bool) -> bool:
+        """put("password", "x"), CURLOPT_PASSWORD, "x", and "name": "DB_PASSWORD", "value": "x"."""
+        text = self.text
+        if close:
+            pair = _PAIR.match(text, at, stop)
+            if pair is not None:
+                return self.values.quoted(pair.end(), stop, max(strength, key_names.SECRET))
+        elif not text[begin:at].partition(b",")[0].isupper():
+            listed = strength >= key_names.PASSWORD and text[begin - 1 : begin] in (b",", b";")
+            return listed and self.values.spoken(at, stop)  # bob,password,x
+        return self.values.quoted(at, stop, strength, careful=strength < key_names.PASSWORD, word=True)
+
+    def _right_hand_side(self, begin: int, at: int, stop: int, strength: int, *, spoken: bool) -> bool:
+        """What follows = or : is a literal, a call with a literal inside, bytes, or a bare word."""
+        text = self.text
+        if text[at : at + 1] == b"(" and strength >= key_names.SECRET:  # password = ("x")
+            at += 1
+            at += len(text[at:stop]) - len(text[at:stop].lstrip(b" \t"))
+        near = text[at : min(stop, at + 200)]
+        if b'"' in near or b"'" in near or b"`" in near or b"&" in near:
+            if self.values.quoted(at, stop, strength):
+                return True
+            if not spoken and self.values.inner(at, stop, strength):
+                return True
+        near = near[:30]
+        opened = b"{" in near or b"[" in near or b"(" in near
+        if opened and not spoken and strength >= key_names.SECRET and self.values.key_bytes(at, stop):
+            return True
+        return self.values.bare(begin, at, stop, strength, spoken=spoken)
+
+    def _without_operator(
+        self, begin: int, close_end: int, at: int, stop: int, strength: int, *, close: bool
+    ) -> bool:
+        text = self.text
+        strong = max(strength, key_names.SECRET)
+        if close:  # key="password" value="x"
+            match = _PAIR.match(text, close_end, stop)
+            return match is not None and self.values.quoted(match.end(), stop, strong)
+        if at == close_end:
+            return False
+        if _FLAG.search(text[max(begin - 24, 0) : begin]) or text[begin] == 45:  # --password x
+            return self.values.quoted(at, stop, strong) or self.values.bare(begin, at, stop, strong)
+        if text[max(begin - 4, 0) : begin] in _SETTERS:  # ENV PASSWORD x
+            return self.values.quoted(at, stop, strength) or self.values.bare(begin, at, stop, strength)
+        if strength >= key_names.PASSWORD:  # WITH PASSWORD 'x', #define PASSWORD "x", password x
+            return self.values.quoted(at, stop, strength, word=True) or self.values.spoken(at, stop)
+        defined = text[max(begin - 10, 0) : begin].rstrip().endswith(b"define")
+        return (defined and self.values.quoted(at, stop, strength)) or (
+            strength >= key_names.SECRET and self.values.beside(at, stop)
+        )
+
+    def pair_below(self, start: int, end: int, word: bytes, document: Document) -> None:
+        """`- name: DB_PASSWORD` and, on one of the next lines of the same side, `value: x`."""
+        text = self.text
+        begin = self._begin(start)
+        if not _HIDDEN_HEAD.search(text[max(begin - 60, 0) : begin].rpartition(b"\n")[2]):
+            return
+        stop = text.find(b"\n", end, end + WINDOW)
+        if stop < 0:
+            return
+        tail_end = self._name_end(end, stop)
+        tail = _HEAD.match(text, tail_end, stop)
+        rest = text[tail.end(1) : stop].strip() if tail is not None else b"?"
+        if rest not in (b"", b",", b"\\", b">", *_OPENS_BLOCK):
+            return
+        strength = key_names.strength(word, text[start:end], text[begin:start], text[end:tail_end])
+        if not strength:
+            return
+        most = _PAIR_LINES if rest == b"{" else 2  # further down stands the value of another name
+        for here in document.sides(start):
+            for line in document.following(here, most):
+                match = _NEXT_VALUE.match(text, line.start, min(line.end, line.start + WINDOW))
+                if match is not None:
+                    self._value_of_pair(line.start, match.end(), line.end, max(strength, key_names.SECRET))
+                    break
+
+    def _value_of_pair(self, begin: int, at: int, stop: int, strength: int) -> None:
+        stop = min(stop, at + WINDOW)
+        if not self.values.quoted(at, stop, strength):
+            self.values.bare(begin, at, stop, strength)
+
+
+def _holds_digit(value: bytes) -> bool:
+    return len(value.translate(None, b"0123456789")) != len(value)

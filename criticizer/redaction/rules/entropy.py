@@ -1,0 +1,208 @@
+"""Tokens that show by being random, with no name and no issuer's mark (specification 001, 9.5 item 2)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+import re2
+
+from criticizer.redaction.input.document import Document
+from criticizer.redaction.rules.literals import Span
+from criticizer.redaction.rules.value_heuristics import digit_groups, kinds, looks_random, transitions
+
+_ALPHABETIC: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
+# Splitting at what no token holds is many times faster than searching for tokens.
+_TO_BLANKS: Final = bytes(c if c in _ALPHABETIC else 32 for c in range(256))
+_DIGITS: Final = b"0123456789"
+_HEX: Final = b"0123456789abcdefABCDEF-"
+_EXEMPT = re2.compile(
+    rb"(?i)(?:sha-?[0-9]{1,3}[\s:=\-\"'/,@(]*|integrity[\"'\s:=]*|checksums?[\"'\s:=]*(?:[0-9]+/)?|digest[\"'\s:=]*|fingerprint[\"'\s:=]*"
+    rb"|h1:|md5[\"'\s:=]*|etag[\"'\s:=W/]*|base64,|mappings[\"'\s:=]*|nonce-"
+    rb"|public[\w\s-]*key[\w\s\"':=-]*|publictoken[\"'\s:=]*"
+    rb"|(?:image|font|audio|video)/[\w.+-]+[\"'\s:,;=]*"
+    rb"|subproject commit |ssh-(?:rsa|ed25519|dss) |ecdsa-[\w-]+ |cert(?:ificate)?[\w\"'\s:=-]*"
+    rb"|signature_?(?:hash)?[\"'\s:=]*"
+    rb"|(?:content|tree|commit|blob|file)?-?hash[\"'\s:=]*|[\w-]*regex[\"'\s:=]*)$"
+)
+# What may stand round a literal, on its left and on its right.
+_OPENS: Final = (b"", *(bytes([c]) for c in b"\"'`= \n\t>,([{"))
+_CLOSES: Final = (b"", *(bytes([c]) for c in b"\"'` \n\r\t<,)]};\\&"))
+_URL_BEFORE = re2.compile(rb"(?:://|^//|[^\s\"'`]/)[^\s\"'`?]*$")
+_ALPHABET: Final = (b"ABCDEFGHIJKLM", b"abcdefghijklm", b"0123456789abcdefgh", b"23456789AB")
+_DIGEST = re2.compile(rb"(?:sha(?:1|224|256|384|512)|nonce)-")
+# What files begin with, in base64: PNG, JPEG, GIF, PDF, RIFF, WOFF, zip, gzip, SVG, ICO.
+_FILES: Final = tuple(
+    b"iVBORw0KGgo /9j/4 R0lGOD JVBERi0 UklGR d09GR d09GMg UEsDB H4sI PHN2Zy AAABAA T1RUTw".split()
+)
+_TICKET_LINE = re2.compile(rb"=[^\s:=]+:$")
+_SECRET_INSIDE = re2.compile(
+    rb"(?i)(?:pass(?:word|wd)?|secret|token|api_?key)[\"']?\s*[:=]\s*[\"']?[^\s\"']{4,}"
+    rb"|://[^\s/:@]+:[^\s/@]+@|-----BEGIN [A-Z ]*PRIVATE|\bAKIA[0-9A-Z]{12}"
+)
+_MAX_DECODED: Final = 8_192
+
+
+def spans(document: Document) -> tuple[list[Span], bool]:
+    """Return the random tokens, and whether lines of key-like base64 occur (see `pem.orphans`)."""
+    text = document.text
+    found: list[Span] = []
+    long_lines = 0
+    at = 0
+    for token in text.translate(_TO_BLANKS).split():
+        if len(token) < 20 or token.isalpha() or len(token.translate(None, _DIGITS)) == len(token):
+            continue  # words, paths, identifiers: no digit
+        start = text.index(token, at)
+        at = start + len(token)
+        lead = len(token) - len(token.lstrip(b"+/-"))
+        token = token[lead:]
+        if len(token) < 20:
+            continue
+        start += lead
+        end = at
+        while text[end : end + 1] == b"=":
+            end += 1
+        if 56 <= len(token) <= 80:
+            long_lines += 1
+        kind = _kind(text, start, end, token)
+        if kind is not None and not (document.binary and document.in_binary(start)):
+            found.append((start, end, kind))
+    return found, long_lines >= 2
+
+
+def _kind(text: bytes, start: int, end: int, token: bytes) -> str | None:
+    if not token.translate(None, _HEX):
+        return _hex_kind(text, start, token)
+    core = token.rstrip(b"=")
+    marked = _marked(text, start, core)
+    if marked is not None:
+        return marked
+    lower, upper, digit = kinds(core)
+    if not (lower and upper and digit):
+        return "high-entropy" if _one_case(text, start, end, core) else None
+    if any(run in token for run in _ALPHABET) or b"\x01" in token:
+        return None
+    before = text[max(start - 64, 0) : start]
+    before = before[before.rfind(b"\n") + 1 :].rstrip(b"+/-")
+    if _DIGEST.match(token) or token.startswith(_FILES):
+        return None
+    segment = _segment(core, before)
+    if segment is None or not _drawn(segment) or _EXEMPT.search(before):
+        return _inside(core, before)
+    if before.endswith(b"...") and text[end : end + 3] == b"...":
+        return None  # an excerpt somebody shortened on both sides
+    return "high-entropy"
+
+
+def _one_case(text: bytes, start: int, end: int, token: bytes) -> bool:
+    """Return whether a long token of digits and letters of one case is a literal of its own, and random."""
+    if not 30 <= len(token) <= 128 or not token.isalnum() or any(run in token for run in _ALPHABET):
+        return False
+    if text[start - 1 : start] not in _OPENS or text[end : end + 1] not in _CLOSES:
+        return False
+    groups = digit_groups(token)
+    if groups < 5 or len(set(token.lower().translate(None, b"0123456789abcdef"))) < 5:
+        return False
+    before = text[max(start - 64, 0) : start]
+    return _EXEMPT.search(before[before.rfind(b"\n") + 1 :]) is None and looks_random(token, rate=0.3)
+
+
+def _drawn(token: bytes) -> bool:
+    """Return whether a token is random without what separators add: identifiers have those too."""
+    plain = token.translate(None, b"_-+/")
+    rate = transitions(plain)
+    groups = digit_groups(plain)
+    mixed = (rate >= 0.42 and groups >= 2) or rate >= 0.55 or (rate >= 0.36 and groups >= 4)
+    return len(plain) >= 16 and mixed
+
+
+def _segment(token: bytes, before: bytes) -> bytes | None:
+    """Return the part to judge: slashes and underscores separate words unless all is base64."""
+    if _URL_BEFORE.search(before):
+        return None
+    if b"/" in token:
+        longest = max(token.split(b"/"), key=len)
+        if len(longest) < 20 and token.count(b"/") * 12 > len(token):
+            return None
+        if len(longest) < 12 or before[-1:] in (b"/", b".", b"~"):
+            return None
+        return token if transitions(longest) >= 0.42 else None
+    for separator in (b"_", b"-"):
+        parts = [part for part in token.split(separator) if part]
+        if len(parts) > 2 and max(map(len, parts)) < 12:
+            return None  # snake_case_with_Numbers_2, kebab-case
+        if len(parts) > 4:
+            return max(parts, key=len)
+    return token
+
+
+def _marked(text: bytes, start: int, token: bytes) -> str | None:
+    """Return the kind of tokens whose form needs their length as well."""
+    if len(token) == 24 and text[max(start - 2, 0) : start] == b"s." and token.isalnum():
+        lone = start < 3 or not (text[start - 3 : start - 2].isalnum() or text[start - 3] in b"._")
+        return "vault-token" if lone and looks_random(token, rate=0.3) else None
+    if len(token) <= 30 and _FACEBOOK.search(text[max(start - 18, 0) : start]):
+        return "facebook-token"
+    if len(token) == 34 and token[:2] == b"SK" and not token[2:].translate(None, _HEX):
+        return "twilio-key"
+    if 36 <= len(token) <= 37 and token[32:35] == b"-us" and not token[:32].translate(None, _HEX):
+        return "mailchimp-key"
+    if len(token) == 46 and token.startswith(b"oy2") and token.isalnum() and token.islower():
+        return "nuget-key"
+    if (
+        23 <= len(token) <= 30
+        and token[:1] in b"MNO"
+        and text[start + len(token) : start + len(token) + 1] == b"."
+    ):
+        return _discord(text, start)
+    if 20 <= len(token) <= 30 and text[start - 1 : start] == b"." and _discord_tail(text, start):
+        return "discord-token"
+    return None
+
+
+_FACEBOOK = re2.compile(rb"[0-9]{13,17}\|$")
+_DISCORD = re2.compile(rb"[MNO][\w-]{22,28}\.[\w-]{5,7}\.[\w-]{20,}")
+
+
+def _discord(text: bytes, start: int) -> str | None:
+    return "discord-token" if _DISCORD.match(text, start, start + 120) is not None else None
+
+
+def _discord_tail(text: bytes, start: int) -> bool:
+    return any(
+        _DISCORD.match(text, at, start + 90) is not None
+        for at in range(max(start - 40, 0), max(start - 28, 0))
+    )
+
+
+def _hex_kind(text: bytes, start: int, token: bytes) -> str | None:
+    """Hexadecimal is a hash more often than a secret: only with a mark of its issuer."""
+    before = text[max(start - 80, 0) : start]
+    if len(token) == 32 and token.isupper() and before.endswith(b":"):
+        line = before[before.rfind(b"\n") + 1 :]
+        return "perforce-ticket" if _TICKET_LINE.search(line) else None
+    if len(token) == 34 and token[:2] == b"AC":
+        return "twilio-key"
+    if len(token) == 50 and token[32:33] == b"-" and token[41:42] == b"-":
+        return "mailgun-key"
+    if len(token) == 64 and _AIRTABLE.search(before):
+        return "airtable-token"
+    return None
+
+
+_AIRTABLE = re2.compile(rb"(?:^|[^A-Za-z0-9])pat[A-Za-z0-9]{14}\.$")
+
+
+def _inside(token: bytes, before: bytes) -> str | None:
+    """Look one layer into base64 for a secret that is spelled out there."""
+    if len(token) < 24 or len(token) > _MAX_DECODED or digit_groups(token) < 2 or before.endswith(b"base64,"):
+        return None
+    plain = token.replace(b"-", b"+").replace(b"_", b"/")
+    try:
+        decoded = base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    if not decoded.isascii():
+        return None
+    return "encoded-secret" if _SECRET_INSIDE.search(decoded) else None

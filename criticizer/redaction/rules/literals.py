@@ -1,0 +1,255 @@
+"""Values at an offset, once a name has promised one: a literal, a bare word, an element, a cell.
+
+Every reader takes where the value begins and where its line (or the window) ends, judges what
+it finds there and adds a span. A literal that strings are joined to is judged as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import re2
+
+from criticizer.redaction.input import concatenation
+from criticizer.redaction.rules import key_names
+from criticizer.redaction.rules.value_heuristics import (
+    is_dummy,
+    is_generated,
+    is_numbered_word,
+    is_slug,
+    is_template,
+    judge,
+    looks_random,
+    transitions,
+)
+
+Span = tuple[int, int, str]
+
+_KIND: Final = {key_names.PASSWORD: "password", key_names.SECRET: "secret", key_names.WEAK: "secret"}
+_TO_QUOTE: Final = 64  # bytes in which a literal's opening quote has to come
+_QUOTED = re2.compile(
+    rb"(?:[A-Za-z_&*\[][\w.\[\]<>?|&*:' ]{0,40}=[ \t]{0,4}\(?[ \t]{0,4})?"  # a type annotation
+    rb"(?:[A-Za-z@$]{1,2})?"  # a string's prefix
+    rb"(?:\"\"\"([^\"]*)|'''([^']*)|\\+\"([^\"\\]*)|\\+'([^'\\]*)"
+    rb"|\"((?:[^\"\\]|\\.)*)|'((?:[^'\\]|\\.)*)|`([^`]*)|&quot;(.*?)(?:&quot;|$)|&#39;(.*?)(?:&#39;|$))"
+)
+_STRING = rb"(?:\"((?:[^\"\\\n]|\\.)*)\"|'((?:[^'\\\n]|\\.)*)'|`([^`\n]*)`)"
+_DEFAULT = re2.compile(  # getenv("NAME", "literal"), environ["NAME"] or "literal"
+    rb"[A-Za-z_$][\w.:]{0,60}[(\[][ \t]{0,4}[\"'][^\"'\n]{0,120}[\"'][ \t]{0,4}"
+    rb"(?:,[ \t]{0,4}(?:[A-Za-z_]\w{0,20}[ \t]{0,4}[=:][ \t]{0,4})?"
+    rb"|[)\]][ \t]{0,4}(?:or|\|\||\?\?|\?:)[ \t]{0,4})" + _STRING
+)
+_WRAPPED = re2.compile(
+    rb"(?:(?:await|new|return)[ \t]+)?(?:[A-Za-z_$][\w.:<>]{0,60}[(\[{][ \t]{0,4}){1,2}[A-Za-z@]{0,2}"
+    + _STRING
+)
+_BYTE = rb"(?:0x[0-9a-fA-F]{1,2}|[0-9]{1,3})"
+_BYTES = re2.compile(rb"[^\"'\n]{0,24}?[\[({][ \t]*(" + _BYTE + rb"(?:[ \t]*,[ \t]*" + _BYTE + rb"){7,})")
+_BARE_STOPS: Final = b" \t\r\n\x0b\x0c\"'`<>,;)]}|"
+# Cutting at the first stop byte without a regular expression: hostile text has many words.
+_TO_STOP: Final = bytes(32 if c in _BARE_STOPS else 33 for c in range(256))
+_ELEMENT = re2.compile(rb"[ \t]*([^<>\n]*[^<>\s])")
+_CELL = re2.compile(rb"(?m)[ \t]*`?([^|`\n]*[^|`\s])`?[ \t]*(?:\||$)")
+_LITERAL_ENDS: Final = (b"", b"\n", b"\r", b"&", b";", b" ", b"<", b"}")
+_TOKEN_BYTES: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/_=.-"
+
+
+class Literals:
+    """Reads values in one text and collects their spans.
+
+    `spend` is told how many bytes were looked at (in eighths) and may refuse to go on.
+    `is_own_key` is set from outside: the name is nothing but a key's.
+    """
+
+    __slots__ = ("goes_on", "is_own_key", "spans", "spend", "text")
+
+    def __init__(self, text: bytes, spend: Callable[[int], None]) -> None:
+        self.text = text
+        self.spend = spend
+        self.spans: list[Span] = []
+        self.goes_on = False  # the literal looked at last is not closed on its line, or joined to one below
+        self.is_own_key = False
+
+    def quoted(self, at: int, stop: int, strength: int, *, careful: bool = False, word: bool = False) -> bool:
+        """Take the quoted literal that begins at `at`."""
+        near = self.text[at : at + _TO_QUOTE]
+        if not (b'"' in near or b"'" in near or b"`" in near or b"&" in near):
+            return False
+        match = _QUOTED.match(self.text, at, stop)
+        span = _group(match) if match is not None else None
+        if span is None:
+            return False
+        start, end = span
+        if end == stop and self._cut(stop):
+            end = self._to_end(end)
+        value, start, end = self._joined(start, end, stop)
+        self.spend(len(value) >> 3)
+        good = self._is_taken(value, strength, careful=careful, word=word) or (
+            len(value) > end - start
+            and self._is_taken(self.text[start:end], strength, careful=careful, word=word)
+        )
+        return good and self.add(*self._trimmed(start, end), _KIND[strength])
+
+    def _is_taken(self, value: bytes, strength: int, *, careful: bool, word: bool) -> bool:
+        if careful and not looks_random(value, rate=0.35):
+            return False
+        drawn = (len(value) >= 10 and transitions(value) >= 0.36) or is_numbered_word(value)
+        if word and is_slug(value) and not drawn:
+            return False
+        return self._judge(value, strength, quoted=True)
+
+    def _joined(self, start: int, end: int, stop: int) -> tuple[bytes, int, int]:
+        """Return a literal with what is joined to it on its line, and its first span that is not empty."""
+        text = self.text
+        value = text[start:end]
+        if text[end : end + 1] == b"\\" and text[end + 1 : stop].rstrip(b"\r") == b"":
+            self.goes_on = True
+        elif concatenation.may_follow(text, end):
+            pieces = concatenation.pieces(text, start, end)
+            value = b"".join((value, *(text[a:b] for a, b in pieces)))
+            self.goes_on = concatenation.goes_on(text, pieces[-1][1] if pieces else end)
+            if start == end and pieces:
+                start, end = pieces[0]
+        return value, start, end
+
+    def _judge(self, value: bytes, strength: int, *, quoted: bool) -> bool:
+        if judge(value, strength, quoted=quoted):
+            return True
+        return self.is_own_key and strength == key_names.WEAK and len(value) >= 16 and is_generated(value)
+
+    def inner(self, at: int, stop: int, strength: int) -> bool:
+        """Take the literal inside a call: a default, or what is wrapped."""
+        for pattern in (_DEFAULT, _WRAPPED):
+            match = pattern.match(self.text, at, stop)
+            span = _group(match) if match is not None else None
+            if span is None:
+                continue
+            value, start, end = self._joined(*span, stop)
+            if pattern is _WRAPPED and is_slug(value):
+                continue
+            if self._judge(value, strength, quoted=True):
+                return self.add(start, end, _KIND[strength])
+        return False
+
+    def key_bytes(self, at: int, stop: int) -> bool:
+        """Take a list of numbers that are bytes."""
+        match = _BYTES.match(self.text, at, stop)
+        return match is not None and self.add(match.start(1), match.end(1), "key-bytes")
+
+    def bare(self, begin: int, at: int, stop: int, strength: int, *, spoken: bool = False) -> bool:
+        """Take an unquoted word behind the name that begins at `begin`. `spoken` is prose: password is x."""
+        cut = self.text[at:stop].translate(_TO_STOP).find(b" ")
+        end = at + cut if cut >= 0 else stop
+        value = self.text[at:end]
+        self.spend(len(value) >> 3)
+        if end == stop and self._cut(stop) and judge(value, strength, quoted=False):
+            value = self.text[at : self._to_end(end, _BARE_STOPS)]
+        if self.text[end:stop].lstrip(b" \t")[:1] == b"=" and self.text[end : end + 1] in (b" ", b"\t"):
+            return False  # password: Type = default
+        if self.text[begin - 1 : begin] in (b"?", b"&"):
+            value = value.partition(b"&")[0]
+        value = value.removesuffix(b"\\n").rstrip(b"\\").removesuffix(b"*/")
+        if spoken:
+            value = value.removesuffix(b".")
+            if strength < key_names.PASSWORD and not looks_random(value, rate=0.3) and not _is_uuid(value):
+                return False
+        good = self._judge(value, strength, quoted=False)
+        if not good and strength >= key_names.PASSWORD:
+            # In configuration a word with a number is a literal; in code more follows it.
+            end = at + len(value)
+            good = is_numbered_word(value) and self.text[end : end + 1] in _LITERAL_ENDS
+        return good and self.add(at, at + len(value), _KIND[strength])
+
+    def spoken(self, at: int, stop: int) -> bool:
+        """Take a password that is named without a sign of assignment: the last word, or before a comma."""
+        text = self.text
+        cut = text[at:stop].translate(_TO_STOP).find(b" ")
+        end = at + cut if cut >= 0 else stop
+        value = text[at:end].rstrip(b".")
+        end = at + len(value)
+        follows = text[end:stop].lstrip(b". \t\r")[:1]
+        if len(value) < 6 or b"=" in value or follows not in (b"", b",", b";", b")"):
+            return False
+        if value[:1] in b"#-/" or (b"@" in value[1:] and b"." in value):
+            return False
+        good = judge(value, key_names.PASSWORD, quoted=False) or is_numbered_word(value)
+        return good and self.add(at, end, "password")
+
+    def beside(self, at: int, stop: int) -> bool:
+        """Take a generated value right behind a name: the old token x."""
+        piece = self.text[at : min(stop, at + _TO_QUOTE)]
+        value = piece[: len(piece) - len(piece.lstrip(_TOKEN_BYTES))].rstrip(b".-")
+        if len(value) < 16 or not judge(value, key_names.SECRET, quoted=True):
+            return False
+        return is_generated(value) and self.add(at, self._token_end(at), "secret")
+
+    def _token_end(self, at: int) -> int:
+        piece = self.text[at : at + 4_096]
+        return at + len(piece[: len(piece) - len(piece.lstrip(_TOKEN_BYTES))].rstrip(b".-"))
+
+    def cell(self, at: int, stop: int, strength: int) -> bool:
+        """| DB_PASSWORD | x |: the next cell of a table."""
+        match = _CELL.match(self.text, at, stop)
+        if match is None:
+            return False
+        start, end = match.span(1)
+        return judge(self.text[start:end], strength, quoted=False) and self.add(start, end, _KIND[strength])
+
+    def element(self, at: int, stop: int, strength: int) -> bool:
+        """<password>x</password>, with Jenkins' {AQAA... x} braces."""
+        match = _ELEMENT.match(self.text, at, stop)
+        if match is None:
+            return False
+        start, end = match.span(1)
+        value = self.text[start:end]
+        if self.text[end : end + 2] != b"</" and (end < stop - 1 or b" " in value):
+            return False  # prose with <password> in it
+        inner = value[1:-1] if value[:1] == b"{" and value[-1:] == b"}" and b" " in value else value
+        found = not is_template(inner) and any(
+            judge(part, strength, quoted=True) for part in (inner, *inner.split())
+        )
+        return found and self.add(start, end, _KIND[strength])
+
+    def add(self, start: int, end: int, kind: str) -> bool:
+        """Note a span; return whether there is anything in it."""
+        if end <= start:
+            return False
+        self.spans.append((start, end, kind))
+        return True
+
+    def _cut(self, stop: int) -> bool:
+        """Return whether the window, not the line, ends at `stop`."""
+        return stop < len(self.text) and self.text[stop] != 10
+
+    def _to_end(self, at: int, stops: bytes = b"\"'\r") -> int:
+        """Follow a value that is longer than the window to its end, the line's at the latest."""
+        end = self.text.find(b"\n", at)
+        piece = self.text[at : end if end >= 0 else len(self.text)]
+        return at + min(
+            (i for i in map(piece.find, (bytes([c]) for c in stops)) if i >= 0), default=len(piece)
+        )
+
+    def _trimmed(self, start: int, end: int) -> tuple[int, int]:
+        """Leave blanks and an escaped line feed at the edges of a literal where they are."""
+        value = self.text[start:end]
+        end -= len(value) - len(value.rstrip())
+        while self.text[start:end].endswith((b"\\n", b"\\r", b"\\t")):
+            end -= 2
+        return start + len(value) - len(value.lstrip()), end
+
+
+def _group(match: Any) -> tuple[int, int] | None:
+    """Return the span of the one group that took part."""
+    index = match.lastindex
+    return match.span(index) if index else None
+
+
+def _is_uuid(value: bytes) -> bool:
+    return len(value) == 36 and value.count(b"-") == 4
+
+
+def usable(value: bytes) -> bool:
+    """Return whether a value found by syntax alone is a literal and no template or dummy."""
+    value = value[:256]
+    return len(value) >= 3 and not is_dummy(value) and not is_template(value)

@@ -1,0 +1,219 @@
+"""PEM blocks: a state machine over the lines of one side of a diff, or over plain text.
+
+Handles bodies behind diff prefixes, indent, quotes, escaped line feeds and string
+concatenation; a BEGIN without END, an END without BEGIN, a key that goes on in the next hunk,
+and runs of key material that lost both. Marker lines stay, bodies go, line by line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import re2
+
+from criticizer.redaction.input.document import BOTH, HEADER, NEW, OLD, Document, Line
+from criticizer.redaction.rules.value_heuristics import kinds, transitions
+
+_BEGIN = re2.compile(rb"-{2,5} ?BEGIN ([A-Z0-9 ]{0,60}?) ?-{2,5}|(PuTTY-User-Key-File-[0-9]):")
+_END = re2.compile(rb"-{2,5} ?END ([A-Z0-9 ]{0,60}?) ?-{2,5}|(Private-MAC):")
+_RUN = rb"(?:[A-Za-z0-9+/=]|\\+[nr/]|\x01)"
+_BODY = re2.compile(
+    rb"[\s\"'`#*>|(\[,;.]*(?://[ \t]+|\+[ \t]+|[a-z]?[\"'])?[\"'`]?"  # what a language puts before it
+    rb"([A-Za-z0-9/+\\\x01]" + _RUN + rb"*|<\x01+>)"
+    rb"[\"'`\s,;+.\\)&|}\]]*"  # ... and after
+)
+_INLINE = re2.compile(rb"[A-Za-z0-9+/]" + _RUN + rb"{15,}")
+_SKIP = re2.compile(
+    rb"[\s\"'`#*>|+\\]*(?:(?:Proc-Type|DEK-Info|Comment|Version|Hash|Subject|X-[\w-]+|MIIE-?|Encryption|Public-Lines|Private-Lines"
+    rb"|Key-Derivation|Argon2-[\w-]+)\b.*|\\+[nr]|[\"'`,;+\\]*)[\s\"'`,+\\]*"
+)
+_TICKS = re2.compile(rb"\\+[nr]")
+_MAX_GAP: Final = 2  # lines that are neither body nor header and still do not end a block
+
+
+class Block(NamedTuple):
+    """The redactions of one PEM block: spans of its lines, and its kind."""
+
+    spans: tuple[tuple[int, int], ...]
+    kind: str
+
+
+def _kind(label: bytes | None) -> str | None:
+    if (
+        label is None
+        or b"PRIVATE" in label
+        or (label.endswith((b"KEY", b"KEY BLOCK")) and b"PUBLIC" not in label)
+    ):
+        return "private-key"
+    return None if label in (b"PGP MESSAGE", b"PGP SIGNED MESSAGE") else "certificate"
+
+
+def blocks(document: Document, *, public: bool) -> Iterator[Block]:
+    """Yield the blocks of every side. `public` says whether certificates lose their bodies too."""
+    lines = document.all_lines()
+    sides: Iterable[int] = (OLD, NEW) if document.is_diff else (BOTH,)
+    seen: set[tuple[tuple[int, int], ...]] = set()
+    for side in sides:
+        view = [line for line in lines if line.side & side or line.side == HEADER]
+        for block in _side(document.text, view):
+            if block.spans and block.spans not in seen and (public or block.kind != "certificate"):
+                seen.add(block.spans)
+                yield block
+
+
+def _side(text: bytes, view: list[Line]) -> Iterator[Block]:
+    index = 0
+    while index < len(view):
+        line = view[index]
+        if text.find(b"--", line.start, line.end) < 0 and text.find(b"PuTTY", line.start, line.end) < 0:
+            index += 1
+            continue
+        begin = _BEGIN.search(text, line.start, line.end)
+        if begin is not None:
+            index, block = _open(text, view, index, begin)
+            yield block
+            continue
+        end = _END.search(text, line.start, line.end)
+        if end is not None:
+            yield _backwards(text, view, index, end)
+        index += 1
+
+
+def _open(text: bytes, view: list[Line], index: int, begin: Any) -> tuple[int, Block]:
+    """Read a block from its BEGIN on; return the next line's index and the block."""
+    kind = _kind(begin.group(1))
+    line = view[index]
+    spans: list[tuple[int, int]] = []
+    end = _END.search(text, begin.end(), line.end)
+    spans += _inline(text, begin.end(), end.start() if end else line.end)
+    if end is not None:
+        follow = _BEGIN.search(text, end.end(), line.end)
+        while follow is not None:  # several blocks in one literal
+            end = _END.search(text, follow.end(), line.end)
+            spans += _inline(text, follow.end(), end.start() if end else line.end)
+            follow = _BEGIN.search(text, end.end(), line.end) if end else None
+        return index + 1, Block(tuple(spans) if kind else (), kind or "")
+    gap = 0
+    bodies = bool(spans)
+    index += 1
+    while index < len(view):
+        line = view[index]
+        if line.side == HEADER and view[index - 1].section == line.section:
+            index += 1  # the next hunk's head: the key may go on behind it
+            continue
+        if line.section != view[index - 1].section:
+            break
+        end = _END.search(text, line.start, line.end)
+        stop = end.start() if end else line.end
+        if _BEGIN.search(text, line.start, stop) is not None:
+            break
+        span = _body(text, line.start, stop, short=bodies)
+        if span is not None:
+            spans.append(span)
+            bodies = True
+            gap = 0
+        elif end is None and not _SKIP.fullmatch(text, line.start, line.end):
+            gap += 1
+            if gap > (_MAX_GAP if bodies else 0):
+                break
+        index += 1
+        if end is not None:
+            break
+    return index, Block(tuple(spans) if kind else (), kind or "")
+
+
+def _backwards(text: bytes, view: list[Line], index: int, end: Any) -> Block:
+    """Read a block whose BEGIN is not there, from its END back."""
+    kind = _kind(end.group(1)) or ""
+    spans = _inline(text, view[index].start, end.start())
+    at = index - 1
+    while at >= 0 and kind and view[at].section == view[index].section:
+        line = view[at]
+        if line.side != HEADER:
+            span = _body(text, line.start, line.end, short=at == index - 1)
+            if span is None:
+                break
+            spans.append(span)
+        at -= 1
+    return Block(tuple(sorted(spans)), kind)
+
+
+def _body(text: bytes, start: int, stop: int, *, short: bool) -> tuple[int, int] | None:
+    """Return where a line's key material stands. `short` allows a block's last line."""
+    match = _BODY.fullmatch(text, start, stop)
+    if match is None:
+        return None
+    first, last = match.span(1)
+    value = text[first:last]
+    while value.startswith((b"\\n", b"\\r")):
+        value, first = value[2:], first + 2
+    while value.endswith((b"\\n", b"\\r")):
+        value, last = value[:-2], last - 2
+    value = value.rstrip(b"\\")
+    last = first + len(value)
+    if not value or 1 in value:
+        return (first, first) if 1 in value else None
+    if len(value) < 16 and not (short and (value.endswith(b"=") or len(value) % 4 == 0 or kinds(value)[2])):
+        return None
+    return first, last
+
+
+def _inline(text: bytes, start: int, stop: int) -> list[tuple[int, int]]:
+    """Return the body between two markers of one line, as one span."""
+    found = [match.span() for match in _INLINE.finditer(text, start, stop)]
+    if not found:
+        return []
+    first, last = found[0][0], found[-1][1]
+    head = text[first:last]
+    while head.startswith(b"\\"):
+        first, head = first + 2, head[2:]
+    tail = text[last:stop]
+    # A short last piece behind an escaped line feed belongs to the body.
+    if (rest := _INLINE_REST.match(tail)) is not None:
+        last += rest.end(1)
+    value = text[first:last]
+    while value.endswith((b"\\n", b"\\r")):
+        value, last = value[:-2], last - 2
+    return [(first, last)] if 1 not in value and last > first else []
+
+
+_INLINE_REST = re2.compile(rb"((?:\\+[nr]|[A-Za-z0-9+/=])*)")
+
+
+def orphans(document: Document) -> Iterator[Block]:
+    """Yield runs of three and more lines of nothing but key-like base64."""
+    sides: Iterable[int] = (OLD, NEW) if document.is_diff else (BOTH,)
+    for side in sides:
+        run: list[tuple[int, int]] = []
+        for line in document.all_lines():
+            span = None
+            if line.side & side and 40 <= line.end - line.start <= 120 and not document.in_binary(line.start):
+                span = _material(document.text, line)
+            elif run and len(run) >= 3 and line.side & side:
+                last = _body(document.text, line.start, line.end, short=True)
+                if last is not None and last[1] > last[0]:
+                    run.append(last)
+            if span is not None:
+                run.append(span)
+            elif run and (line.side & side or line.side == HEADER):
+                if len(run) >= 3:
+                    yield Block(tuple(run), "key-material")
+                run = []
+        if len(run) >= 3:
+            yield Block(tuple(run), "key-material")
+
+
+def _material(text: bytes, line: Line) -> tuple[int, int] | None:
+    span = _body(text, line.start, line.end, short=False)
+    if span is None:
+        return None
+    value = _TICKS.sub(b"", text[slice(*span)])
+    if (
+        not 56 <= len(value) <= 80
+        or len(set(value)) < 20
+        or not all(kinds(value))
+        or transitions(value) < 0.42
+    ):
+        return None
+    return span

@@ -1,0 +1,1 @@
+"""Failures, retries, circuit breakers, rate limits and health checks of dependencies."""

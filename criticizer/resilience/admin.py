@@ -1,0 +1,182 @@
+"""Circuits in the console: what is called, what rests, and the operators' switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import reverse
+from django.utils.safestring import SafeString
+
+from criticizer.admin_site.base import ReadOnlyAdmin, titled
+from criticizer.admin_site.bulk_actions import AskingAdmin, Console, Deed, Sum, reason_field, summed
+from criticizer.admin_site.keyset import KeysetAdmin, Ordering
+from criticizer.admin_site.list_rendering import circuit_chip
+from criticizer.admin_site.search_query import Key, SearchGrammar, age, exact
+from criticizer.db.full_text import Words
+from criticizer.models import Circuit, CircuitEvent, OutboxMessage, Pace
+from criticizer.resilience import overrides
+from criticizer.resilience.states import FORCED, CircuitState
+
+MAX_EVENTS = 200
+_MAX_MINUTES = overrides.MAX_FORCED_SECONDS // 60
+
+
+class ReleaseForm(Console):
+    """Why a circuit is released."""
+
+    reason = reason_field(
+        help_text="A ticket, an incident or a sentence. It becomes part of the circuit's history."
+    )
+
+
+class ForceForm(ReleaseForm):
+    """Why a circuit is forced, and for how long."""
+
+    minutes = forms.IntegerField(
+        min_value=1,
+        max_value=_MAX_MINUTES,
+        initial=60,
+        help_text="After so many minutes it is released by itself; 1440, a day, at most.",
+    )
+
+
+def _each(act: Callable[..., bool]) -> Callable[[Sequence[str], str, Mapping[str, Any]], Sum]:
+    """Return what does `act` to one circuit after another."""
+
+    def acting(names: Sequence[str], actor: str, given: Mapping[str, Any]) -> Sum:
+        span = {"seconds": given["minutes"] * 60} if "minutes" in given else {}
+        why_not = "not forced, or not there any more"
+        return summed([(act(name, actor=actor, reason=given["reason"], **span), why_not) for name in names])
+
+    return acting
+
+
+FORCE_OPEN = Deed(
+    "force_open",
+    "Force open",
+    "Nothing is called until the time is over. Work that needs it waits and uses no attempts.",
+    "forced open",
+    ForceForm,
+    _each(partial(overrides.force, state=CircuitState.FORCED_OPEN)),
+)
+FORCE_CLOSED = Deed(
+    "force_closed",
+    "Force closed",
+    "Every call is let through until the time is over, however many fail. Failures cost attempts.",
+    "forced closed",
+    ForceForm,
+    _each(partial(overrides.force, state=CircuitState.FORCED_CLOSED)),
+)
+RELEASE = Deed(
+    "release",
+    "Release",
+    "The breaker decides again. What was forced open is tried with one call first.",
+    "released",
+    ReleaseForm,
+    _each(overrides.release),
+)
+
+
+def _kind(name: str, meaning: str, example: str) -> Key:
+    # A circuit is called `llm:openai`: pasted whole, it is a search already.
+    return Key(lambda text: Q(name__startswith=f"{name}:{text}"), meaning, example)
+
+
+def _named(words: Sequence[str]) -> Q:
+    found = Q()
+    for word in words:
+        found &= Q(name__icontains=word)
+    return found
+
+
+@admin.register(Circuit)
+class CircuitAdmin(AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+    change_form_template = "admin/criticizer/circuit/change_form.html"
+    confirm_template = "admin/criticizer/circuit/confirm.html"
+    nouns = ("circuit", "circuits")
+    max_chosen = 100
+    list_display = (
+        titled("name", "name", "path"),
+        "shown_state",
+        "why",
+        titled("changed_at", "changed"),
+        titled("retry_at", "until"),
+        "waiting",
+    )
+    orderings = {"name": Ordering("Name", ("name",))}
+    search_keys = {
+        "state": exact("state", "The state; several with commas", choices=CircuitState.choices),
+        "llm": _kind("llm", "The language model", "openai"),
+        "provider": _kind("provider", "What messages go through", "webhook"),
+        "changed": age("changed_at", "How long ago its state changed", example="<1h"),
+    }
+    search_words = Words(_named, "the name")
+    starting_views = {
+        "Not closed": "q=-state%3Aclosed",
+        "Forced": "q=state%3Aforced_open%2Cforced_closed",
+    }
+    empty_text = "Nothing was called yet. Each server that is called gets a circuit with its first call."
+    actions = ("force_open", "force_closed", "release")
+    fields = readonly_fields = ("shown_state",)  # change_form.html shows the whole circuit
+
+    @admin.display(description="state", ordering="state")
+    def shown_state(self, circuit: Circuit) -> SafeString:
+        return circuit_chip(circuit)
+
+    @admin.display(description="reason", empty_value="")
+    def why(self, circuit: Circuit) -> str:
+        return circuit.why
+
+    @admin.display(description="messages waiting")
+    def waiting(self, circuit: Any) -> int:
+        return int(circuit.waiting or 0)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        waiting = OutboxMessage.objects.filter(waiting_for=OuterRef("name")).order_by().values("waiting_for")
+        found = super().get_queryset(request).annotate(waiting=Subquery(waiting.values(number=Count("pk"))))
+        return cast("QuerySet[Any]", found)
+
+    def page_context(self, request: HttpRequest, row: Circuit) -> dict[str, Any]:
+        return {
+            "title": row.name,
+            "circuit": row,
+            "shown_state": self.shown_state(row),
+            "waiting": self.waiting(row),
+            "pace": Pace.objects.filter(pk=row.name).first(),
+            "events": CircuitEvent.objects.filter(name=row.name).order_by("-id")[:MAX_EVENTS],
+            "deeds": _deeds(row) if self.has_force_permission(request) else (),
+        }
+
+    # -- actions ------------------------------------------------------------------------------
+
+    def address_of(self, pk: str) -> str:
+        return reverse("admin:criticizer_circuit_change", args=[quote(pk)])
+
+    def rows_to_show(self, ids: Sequence[str]) -> Any:
+        return [(circuit, self.shown_state(circuit)) for circuit in super().rows_to_show(ids)]
+
+    def has_force_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("criticizer.force_circuit"))
+
+    @admin.action(description=f"{FORCE_OPEN.button}\u2026", permissions=["force"])
+    def force_open(self, request: HttpRequest, queryset: QuerySet[Circuit]) -> HttpResponseBase | None:
+        return self.ask(FORCE_OPEN, request, queryset)
+
+    @admin.action(description=f"{FORCE_CLOSED.button}\u2026", permissions=["force"])
+    def force_closed(self, request: HttpRequest, queryset: QuerySet[Circuit]) -> HttpResponseBase | None:
+        return self.ask(FORCE_CLOSED, request, queryset)
+
+    @admin.action(description=f"{RELEASE.button}\u2026", permissions=["force"])
+    def release(self, request: HttpRequest, queryset: QuerySet[Circuit]) -> HttpResponseBase | None:
+        return self.ask(RELEASE, request, queryset)
+
+
+def _deeds(circuit: Circuit) -> tuple[Deed, ...]:
+    return (FORCE_OPEN, FORCE_CLOSED, *((RELEASE,) if circuit.state in FORCED else ()))

@@ -1,0 +1,356 @@
+"""May a dependency be called now? The one door to circuit breakers and paces.
+
+    permit = admit("llm:openai")        # raises Waiting while nobody may call
+    try: answer = call()
+    except Failure as failure:
+        if waiting := permit.report(failure): raise waiting from failure
+        raise
+    permit.report(None)
+
+or `with guarded(name): call()`, which is the same. Waiting costs no attempt.
+
+A dependency that is closed, without limits and in no pause, is remembered by each process for
+half a second, so that most calls are admitted without a statement; each report is one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
+
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.resilience import circuit_breaker, overrides, rate_limit
+from criticizer.resilience.failures import ErrorClass, Failure, Place, Waiting
+from criticizer.resilience.states import CircuitState
+
+log = structlog.get_logger(__name__)
+
+MAX_NAME = 128  # of the column
+SPREAD_SECONDS = 5.0  # over which the work that waits for one moment comes back
+LONGEST_WAIT_SECONDS = 60.0  # of work that is not told a moment; it is woken earlier when it can go on
+
+_UNAVAILABLE = frozenset(
+    {
+        ErrorClass.NETWORK_TIMEOUT,
+        ErrorClass.NETWORK_UNREACHABLE,
+        ErrorClass.UPSTREAM_UNAVAILABLE,
+        ErrorClass.UPSTREAM_INTERNAL,
+        # What SMTP says of a server that was silent after the whole message.
+        ErrorClass.DELIVERY_UNCERTAIN,
+    }
+)
+_OUTSIDE = frozenset({Place.SOURCE, Place.REVIEWER, Place.PROVIDER})
+
+_LOOK = """
+SELECT c.state, c.generation,
+       extract(epoch FROM c.retry_at - statement_timestamp())::float8 AS retry_in,
+       extract(epoch FROM c.probe_expires_at - statement_timestamp())::float8 AS probe_in,
+       coalesce(p.generation, 0) AS pace_generation,
+       extract(epoch FROM p.paused_until - statement_timestamp())::float8 AS paused_in,
+       coalesce(p.slow_since + make_interval(secs => %(recover)s) > statement_timestamp(), false) AS is_slow
+  FROM circuits c LEFT JOIN paces p ON p.name = c.name WHERE c.name = %(name)s"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A dependency as it stands now. `…_in` are seconds, negative when the moment is past."""
+
+    state: str
+    generation: int
+    retry_in: float | None
+    probe_in: float | None
+    pace_generation: int
+    paused_in: float | None
+    is_slow: bool
+
+
+# name -> until when (monotonic clock) it counts as closed, without limits and in no pause
+_free: dict[str, tuple[float, _Look]] = {}
+_MAX_REMEMBERED = 1000  # each receiver of webhooks is a dependency of its own
+
+
+class _Verdict(Enum):
+    """What the report of an outcome counts as."""
+
+    SUCCESS = auto()
+    FAILURE = auto()
+    AUTH = auto()
+    RATE = auto()
+    NOTHING = auto()
+
+
+def name_of(*parts: str) -> str:
+    """Return the name of a dependency, its parts joined by colons, in at most 128 characters."""
+    name = ":".join(parts)
+    if len(name) <= MAX_NAME:
+        return name
+    return f"{name[: MAX_NAME - 17]}#{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def check(name: str) -> None:
+    """Raise Waiting while nobody may call; take nothing. For a look before expensive work.
+
+    Lets database errors through.
+    """
+    look = _look(name)
+    waiting = _waits(name, look)
+    if waiting is not None:
+        raise waiting
+
+
+def admit(name: str) -> Permit:
+    """Return the permit of one call, which must be reported once; raise Waiting while none is given.
+
+    Waits for nothing itself. Lets database errors through.
+    """
+    look = _look(name)
+    waiting = _waits(name, look)
+    if waiting is not None:
+        raise waiting
+    permit = Permit(name, look.generation, look.pace_generation)
+    limit = rate_limit.slots_of(name)
+    is_probe = look.state in {CircuitState.OPEN, CircuitState.HALF_OPEN}
+    is_limited = look.is_slow or rate_limit.rate_of(name) is not None
+    if not (limit or is_probe or is_limited):
+        return permit
+    if is_limited and (later := rate_limit.take_token(name)) is not None:
+        # So many wait that only one in `rate` seconds can go on: they come back spread over that time.
+        crowd = (rate_limit.backlog(name) + 1) / later.rate
+        seconds = later.seconds + random.uniform(0, min(crowd, LONGEST_WAIT_SECONDS))  # noqa: S311
+        raise Waiting(name, seconds, "The calls of this second are used up.")
+    if limit is not None:
+        permit.slot = rate_limit.take_slot(name, limit, settings.CALL_SECONDS)
+        if permit.slot is None:
+            if is_limited:
+                rate_limit.give_token_back(name)
+            seconds = _spread(SPREAD_SECONDS) + _crowd_seconds(name)
+            raise Waiting(name, seconds, "As many calls as are allowed at once are in flight.")
+    if is_probe:
+        permit.probe = circuit_breaker.lease_probe(name, has_harmless=has_harmless_probe(name))
+        if permit.probe is None:
+            if is_limited:
+                rate_limit.give_token_back(name)
+            permit.release()
+            raise _waits_for_probe(name)
+        permit.generation = permit.probe.generation
+    return permit
+
+
+@contextmanager
+def guarded(name: str) -> Iterator[Permit]:
+    """Admit, run the block, report what came of it.
+
+    Raises Waiting instead of a failure that is to cost no attempt, and while nobody may call.
+    """
+    permit = admit(name)
+    try:
+        yield permit
+    except BaseException as error:
+        waiting = permit.report(error)
+        if waiting is not None:
+            raise waiting from error
+        raise
+    permit.report(None)
+
+
+@dataclass(slots=True)
+class Permit:
+    """The right to make one call to a dependency. Report it once, whatever happens."""
+
+    name: str
+    generation: int
+    pace_generation: int
+    probe: circuit_breaker.Probe | None = None
+    slot: UUID | None = None
+    _is_reported: bool = field(default=False, repr=False)
+
+    def report(self, error: BaseException | None) -> Waiting | None:
+        """Record what came of the call; None is an answer. Repeating it changes nothing.
+
+        Returns Waiting when the failure must cost no attempt: the circuit was open already, or
+        the pause in force, before it was recorded, or the call was a probe. Raise that then.
+        Never raises because of the database: the answer is paid for.
+        """
+        if self._is_reported:
+            return None
+        self._is_reported = True
+        waiting: Waiting | None = None
+
+        def record() -> None:
+            nonlocal waiting
+            waiting = self._record(error)
+
+        _kept(record, self.name)
+        self._free_slot()
+        return waiting
+
+    def release(self) -> None:
+        """Give the permit back without a call."""
+        if not self._is_reported:
+            self._is_reported = True
+            _kept(self._release_probe, self.name)
+            self._free_slot()
+
+    def _record(self, error: BaseException | None) -> Waiting | None:
+        verdict = _verdict(error)
+        if verdict is _Verdict.NOTHING:
+            self._release_probe()
+            return None
+        if verdict is _Verdict.SUCCESS:
+            if self.probe is not None:
+                circuit_breaker.probe_succeeded(self.name, self.probe)
+            else:
+                circuit_breaker.count_success(self.name, self.generation, self.pace_generation)
+            return None
+        _free.pop(self.name, None)
+        assert isinstance(error, Failure)
+        if verdict is _Verdict.RATE:
+            return self._slow_down(error)
+        if self.probe is not None:
+            circuit_breaker.probe_failed(self.name, self.probe, str(error.error_class))
+            return _after_cool_down(self.name, outbox.scaled(circuit_breaker.COOL_DOWN_SECONDS))
+        counted = circuit_breaker.count_failure(
+            self.name, self.generation, str(error.error_class), is_auth=verdict is _Verdict.AUTH
+        )
+        return _after_cool_down(self.name, counted.retry_in_seconds) if counted.was_open else None
+
+    def _slow_down(self, error: Failure) -> Waiting | None:
+        self._release_probe()
+        paused = rate_limit.pause(self.name, self.pace_generation, error.retry_after_seconds)
+        if not paused.was_in_force and self.probe is None:
+            return None
+        return _after_pause(self.name, paused.seconds, paused.rate)
+
+    def _release_probe(self) -> None:
+        if self.probe is not None:
+            circuit_breaker.release_probe(self.name, self.probe)
+
+    def _free_slot(self) -> None:
+        if self.slot is not None:
+            slot, self.slot = self.slot, None
+            _kept(lambda: rate_limit.free_slot(self.name, slot), self.name)
+
+
+def has_harmless_probe(name: str) -> bool:
+    """Say whether a dependency can be asked without doing anything (settings.CIRCUIT_PROBES)."""
+    return probe_path(name) is not None
+
+
+def probe_path(name: str) -> str | None:
+    """Return the dotted path of the harmless probe of a dependency, or None."""
+    probes: Mapping[str, str] = settings.CIRCUIT_PROBES
+    return rate_limit.configured(probes, name)
+
+
+def forget() -> None:
+    """Forget what this process remembers of dependencies."""
+    _free.clear()
+
+
+# -- inside -----------------------------------------------------------------------------------
+
+
+def _look(name: str) -> _Look:
+    known = _free.get(name)
+    if known is not None and known[0] > time.monotonic():
+        return known[1]
+    parameters = {"name": name, "recover": rate_limit.recover_seconds()}
+    row = prepared.row(_LOOK, parameters)
+    if row is None:
+        circuit_breaker.create(name)
+        row = prepared.row(_LOOK, parameters)
+    assert row is not None
+    look = _Look(**row)
+    if look.state in {CircuitState.FORCED_OPEN, CircuitState.FORCED_CLOSED} and (look.retry_in or 0.0) <= 0:
+        overrides.expire(name)
+        row = prepared.row(_LOOK, parameters)
+        assert row is not None
+        look = _Look(**row)
+    if look.state == CircuitState.CLOSED and not look.is_slow and (look.paused_in or 0.0) <= 0:
+        # Such rows need no statement before each call; limits are asked about all the same.
+        if len(_free) >= _MAX_REMEMBERED:
+            _free.clear()
+        _free[name] = (time.monotonic() + settings.CIRCUIT_CACHE_SECONDS, look)
+    return look
+
+
+def _waits(name: str, look: _Look) -> Waiting | None:
+    """Return why nobody may call now, or None."""
+    if look.paused_in is not None and look.paused_in > 0:
+        return _after_pause(name, look.paused_in, rate_limit.rate_of(name) or rate_limit.ASSUMED_RATE)
+    retry_in = look.retry_in or 0.0
+    if look.state == CircuitState.FORCED_OPEN:
+        return Waiting(
+            name,
+            min(retry_in, LONGEST_WAIT_SECONDS) + _spread(SPREAD_SECONDS),
+            "An operator stopped all calls.",
+        )
+    if look.state == CircuitState.OPEN:
+        if retry_in > 0:
+            return _after_cool_down(name, retry_in)
+        if has_harmless_probe(name) and retry_in > -outbox.scaled(circuit_breaker.HARMLESS_GRACE_SECONDS):
+            return _waits_for_probe(name)
+    if look.state == CircuitState.HALF_OPEN and (look.probe_in or 0.0) > 0:
+        return _waits_for_probe(name)
+    return None
+
+
+def _after_cool_down(name: str, seconds: float) -> Waiting:
+    return Waiting(name, max(seconds, 0.0) + _spread(SPREAD_SECONDS), "It failed too often and gets a rest.")
+
+
+def _waits_for_probe(name: str) -> Waiting:
+    return Waiting(
+        name, outbox.scaled(1.0) + _crowd_seconds(name), "One call finds out whether it answers again."
+    )
+
+
+def _after_pause(name: str, seconds: float, rate: float) -> Waiting:
+    crowd = min((rate_limit.backlog(name) + 1) / rate, LONGEST_WAIT_SECONDS)
+    return Waiting(name, seconds + random.uniform(0, crowd), "It asked for a pause.")  # noqa: S311
+
+
+def _crowd_seconds(name: str) -> float:
+    """Return a part of the time in which all that waits could be woken, at random."""
+    crowd = min((rate_limit.backlog(name) + 1) / outbox.WAKE_PER_SECOND, LONGEST_WAIT_SECONDS)
+    return _spread(max(crowd, 1.0))
+
+
+def _spread(seconds: float) -> float:
+    return outbox.scaled(random.uniform(0, seconds))  # noqa: S311  no secret depends on it
+
+
+def _verdict(error: BaseException | None) -> _Verdict:
+    if error is None:
+        return _Verdict.SUCCESS
+    # Whatever is wrong with us (database, configuration, a defect, a stop) says nothing about it.
+    if not isinstance(error, Failure) or error.place not in _OUTSIDE:
+        return _Verdict.NOTHING
+    if error.error_class is ErrorClass.CONFIG_INVALID or error.error_class is ErrorClass.INTERNAL_BUG:
+        return _Verdict.NOTHING
+    if error.error_class is ErrorClass.RATE_LIMITED:
+        return _Verdict.RATE
+    if error.error_class in circuit_breaker.AUTH:
+        return _Verdict.AUTH
+    return _Verdict.FAILURE if error.error_class in _UNAVAILABLE else _Verdict.SUCCESS
+
+
+def _kept(write: Callable[[], None], name: str) -> None:
+    """Do a write whose loss is better than the loss of what the caller holds."""
+    try:
+        write()
+    except (DatabaseError, InterfaceError) as error:
+        log.warning("dependency_not_reported", dependency=name, error=type(error).__name__)
+        if not connection.in_atomic_block:
+            connection.close()

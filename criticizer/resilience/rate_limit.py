@@ -1,0 +1,220 @@
+"""How fast a dependency may be called: one pace for all workers (002, scenario 8).
+
+Three limits, all in PostgreSQL and on its clock, so that a batch slows down as one:
+
+- a pause, as long as a 429 asked for (Retry-After, at most 5 minutes) or as the backoff says;
+- a token bucket, for dependencies with a RATE_LIMITS entry and, for a minute after a pause,
+  for the others too: the rate is halved and grows back;
+- slots, for dependencies with a CONCURRENCY_LIMITS entry: leased rows, so that a worker that
+  dies with its calls gives them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.resilience.retry import BACKOFF
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+RECOVER_SECONDS = 60.0  # from the halved rate back to the whole one
+# What a dependency without a limit and without measured calls is taken for, in calls a second.
+ASSUMED_RATE = 4.0
+SLOWEST_RATE = 0.1  # calls a second: repeated halving must not end in standstill
+_UNLIMITED = 1e6  # calls a second; above it a limit means nothing, and infinity times zero is no number
+
+_NOW = "statement_timestamp()"
+# The rate in force, calls a second: the configured one, or what a pause has left of it.
+RATE = f"""least(%(rate)s::float8,
+  CASE WHEN slow_since IS NULL OR slow_since + make_interval(secs => %(recover)s) <= {_NOW} THEN {_UNLIMITED}
+       ELSE slow_rate + (base_rate - slow_rate)
+            * greatest(extract(epoch FROM {_NOW} - slow_since)::float8, 0) / %(recover)s END)"""
+# What the bucket holds now: it fills with the rate, up to a second's worth.
+_FILLED = f"""least(greatest(r.rate, 1),
+  tokens + r.rate * greatest(extract(epoch FROM {_NOW} - refilled_at)::float8, 0))"""
+
+# A new bucket is full: what it holds is bounded wherever it is read.
+_CREATE = "INSERT INTO paces (name, tokens) VALUES (%(name)s, 1e6) ON CONFLICT DO NOTHING"
+
+_TAKE_TOKEN = f"""
+UPDATE paces SET tokens = {_FILLED} - 1, refilled_at = greatest(refilled_at, {_NOW})
+  FROM (SELECT {RATE} AS rate FROM paces WHERE name = %(name)s) r
+ WHERE name = %(name)s AND (paused_until IS NULL OR paused_until <= {_NOW}) AND {_FILLED} >= 1
+RETURNING name"""  # noqa: S608
+
+_WHEN_TOKEN = f"""
+SELECT r.rate, (1 - {_FILLED}) / r.rate AS seconds,
+       extract(epoch FROM paused_until - {_NOW})::float8 AS paused_in
+  FROM paces, (SELECT {RATE} AS rate FROM paces WHERE name = %(name)s) r WHERE name = %(name)s"""  # noqa: S608
+
+_UNTAKE = "UPDATE paces SET tokens = tokens + 1 WHERE name = %(name)s"
+
+_LOCK = f"""
+SELECT generation, refusals, {RATE} AS rate, base_rate,
+       extract(epoch FROM paused_until - {_NOW})::float8 AS paused_in,
+       (SELECT sum(calls) / 20.0 FROM circuit_buckets b
+         WHERE b.name = paces.name AND b.started_at > {_NOW} - interval '20 seconds')::float8 AS measured
+  FROM paces WHERE name = %(name)s FOR UPDATE"""  # noqa: S608
+
+_PAUSE = f"""
+UPDATE paces
+   SET generation = generation + 1, refusals = refusals + 1, base_rate = %(base)s, slow_rate = %(slow)s,
+       paused_until = {_NOW} + make_interval(secs => %(seconds)s),
+       slow_since = {_NOW} + make_interval(secs => %(seconds)s),
+       -- One call when the pause is over; the next when the slow rate allows it.
+       tokens = 1, refilled_at = {_NOW} + make_interval(secs => %(seconds)s)
+ WHERE name = %(name)s"""  # noqa: S608
+
+_PROLONG = f"""
+UPDATE paces
+   SET paused_until = greatest(paused_until, {_NOW} + make_interval(secs => %(seconds)s)),
+       slow_since = greatest(slow_since, {_NOW} + make_interval(secs => %(seconds)s)),
+       refilled_at = greatest(refilled_at, {_NOW} + make_interval(secs => %(seconds)s))
+ WHERE name = %(name)s"""  # noqa: S608
+
+# Fixed rows, each locked by itself: two that take at once never count past each other.
+_TAKE_SLOT = f"""
+UPDATE pace_slots SET token = gen_random_uuid(), expires_at = {_NOW} + make_interval(secs => %(lease)s)
+ WHERE id = (SELECT id FROM pace_slots
+              WHERE name = %(name)s AND number <= %(limit)s AND expires_at <= {_NOW}
+              ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING token"""  # noqa: S608
+
+_MAKE_SLOTS = """
+INSERT INTO pace_slots (name, number) SELECT %(name)s, generate_series(1, %(limit)s)
+ON CONFLICT DO NOTHING RETURNING number"""
+
+_FREE_SLOT = f"""
+UPDATE pace_slots SET token = NULL, expires_at = {_NOW} WHERE name = %(name)s AND token = %(token)s
+RETURNING number"""  # noqa: S608
+
+_BACKLOG = "SELECT count(*) FROM outbox_messages WHERE waiting_for = %(name)s"
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """A pause in force: what is left of it, and the rate after it (calls a second).
+
+    `was_in_force`: the refused call had begun before the pause, so it is part of it.
+    """
+
+    seconds: float
+    rate: float
+    was_in_force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """No token: the seconds to the next one, and the rate at which they come (calls a second)."""
+
+    seconds: float
+    rate: float
+
+
+def configured(limits: Mapping[str, T], name: str) -> T | None:
+    """Return the limit of a dependency: its own, else that of the longest part up to a colon, else None."""
+    while name:
+        if name in limits:
+            return limits[name]
+        name = name.rpartition(":")[0]
+    return None
+
+
+def rate_of(name: str) -> float | None:
+    """Return the configured calls a second, or None."""
+    rates: Mapping[str, float] = settings.RATE_LIMITS
+    return configured(rates, name)
+
+
+def slots_of(name: str) -> int | None:
+    """Return how many calls may be in flight at once, or None."""
+    slots: Mapping[str, int] = settings.CONCURRENCY_LIMITS
+    return configured(slots, name)
+
+
+def recover_seconds() -> float:
+    return outbox.scaled(RECOVER_SECONDS)
+
+
+def _parameters(name: str) -> dict[str, object]:
+    return {
+        "name": name,
+        "rate": min(rate_of(name) or _UNLIMITED, _UNLIMITED),
+        "recover": recover_seconds(),
+    }
+
+
+def backlog(name: str) -> int:
+    """Return how many messages wait for the dependency."""
+    return int(prepared.value(_BACKLOG, {"name": name}))
+
+
+def take_token(name: str) -> Later | None:
+    """Take one token; None when it was there, else when to come back."""
+    parameters = _parameters(name)
+    if prepared.rows(_TAKE_TOKEN, parameters):
+        return None
+    found = prepared.row(_WHEN_TOKEN, parameters)
+    if found is None:
+        prepared.rows(_CREATE, {"name": name})
+        return take_token(name)
+    return Later(max(found["seconds"], found["paused_in"] or 0.0, 0.0), found["rate"])
+
+
+def give_token_back(name: str) -> None:
+    """Undo `take_token`: the call is not made after all."""
+    prepared.rows(_UNTAKE, {"name": name})
+
+
+def take_slot(name: str, limit: int, lease_seconds: float) -> UUID | None:
+    """Lease one of `limit` slots; None when all are taken."""
+    parameters = {"name": name, "limit": limit, "lease": lease_seconds}
+    token: UUID | None = prepared.value(_TAKE_SLOT, parameters)
+    if token is None and prepared.rows(_MAKE_SLOTS, {"name": name, "limit": limit}):
+        token = prepared.value(_TAKE_SLOT, parameters)
+    return token
+
+
+def free_slot(name: str, token: UUID) -> None:
+    """Give a slot back and wake one that waits for it. An expired one is another's already."""
+    with transaction.atomic():
+        if prepared.rows(_FREE_SLOT, {"name": name, "token": token}):
+            outbox.wake(name, limit=1)
+
+
+def pause(name: str, generation: int, retry_after_seconds: float | None) -> Paused:
+    """Stop calls for as long as a refusal asks, and halve the rate after that.
+
+    The refusals of one batch are one: those of calls that began before the pause (`generation`
+    is older) prolong it where they ask for more, and change nothing else.
+    """
+    parameters = _parameters(name)
+    prepared.rows(_CREATE, {"name": name})
+    with transaction.atomic():
+        found = prepared.row(_LOCK, parameters)
+        assert found is not None
+        left = max(found["paused_in"] or 0.0, 0.0)
+        if found["generation"] != generation or left > 0:
+            asked = outbox.scaled(min(retry_after_seconds or 0.0, BACKOFF.ceiling))
+            if asked > left:
+                prepared.rows(_PROLONG, {"name": name, "seconds": asked})
+            return Paused(max(left, asked), found["rate"], was_in_force=True)
+        seconds = outbox.scaled(BACKOFF.delay(found["refusals"] + 1, retry_after_seconds))
+        rate = found["rate"]
+        is_limited = rate < _UNLIMITED
+        base = rate_of(name) or (found["base_rate"] if is_limited else None)
+        base = base or max(found["measured"] or 0.0, ASSUMED_RATE)
+        slow = max((rate if is_limited else base) / 2, SLOWEST_RATE)
+        prepared.rows(_PAUSE, {"name": name, "base": base, "slow": min(slow, base), "seconds": seconds})
+    log.warning("dependency_paused", dependency=name, seconds=round(seconds, 3), calls_per_second=slow)
+    return Paused(seconds, slow, was_in_force=False)

@@ -1,0 +1,1 @@
+"""Login throttling, re-authentication, headers, encryption, and the secrets of the deployment."""

@@ -1,0 +1,44 @@
+"""Keep the deployment's own secrets out of tracebacks: on pages, in mail to admins, on stderr (001, 9.3)."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from django.utils.safestring import SafeString
+from django.views.debug import ExceptionReporter
+
+from criticizer.redaction import clean_stack
+from criticizer.redaction.known_secrets import registered
+
+MASK = "[own secret withheld]"
+
+
+def mask(text: str) -> str:
+    """Return `text` with every registered secret replaced, in whatever usual spelling."""
+    data = text.encode("utf-8", "surrogatepass")
+    pieces, at = [], 0
+    for start, end, _ in sorted(registered().spans(data)):
+        if start >= at:
+            pieces += [data[at:start], MASK.encode()]
+            at = end
+    pieces.append(data[at:])
+    return b"".join(pieces).decode("utf-8", "replace")
+
+
+class MaskingReporter(ExceptionReporter):
+    """Django's report of an error, whose locals and settings may hold anything, without our secrets."""
+
+    def get_traceback_html(self) -> SafeString:
+        return SafeString(mask(super().get_traceback_html()))
+
+    def get_traceback_text(self) -> SafeString:
+        return SafeString(mask(super().get_traceback_text()))
+
+
+def print_clean(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Print an error that ends the process, cleaned (sys.excepthook)."""
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, traceback)
+    else:
+        print(clean_stack(error.with_traceback(traceback)), file=sys.stderr)  # noqa: T201

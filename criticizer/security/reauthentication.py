@@ -1,0 +1,151 @@
+"""The password is asked for again before dangerous actions, when it was given long ago.
+
+Which views are dangerous is one table, `settings.REAUTH_VIEWS`: the view's name, and whether
+the page itself asks ("any"), sending it does ("post": pages that many people read), or sending the
+answer to its question does ("answer": lists whose actions ask first, see
+`criticizer.admin_site.bulk_actions`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import authenticate
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.signals import user_logged_in
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
+
+from criticizer.models import SecurityEvent
+from criticizer.security.client_ip import client_address
+
+log = structlog.get_logger(__name__)
+
+MAX_AGE_SECONDS = 15 * 60
+_KEY = "password_at"
+_TURNED_AWAY = "turned_away_from"
+_SAFE = {"GET", "HEAD", "OPTIONS"}
+# What only the answer to a list's question carries: the rows of the question, or that it was one.
+_ANSWERS = ("selection", "confirmed")
+
+
+class PasswordForm(forms.Form):
+    password = forms.CharField(
+        strip=False,
+        max_length=4096,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True}),
+    )
+
+
+def is_recent(request: HttpRequest) -> bool:
+    """Say whether this session's user gave the password in the last 15 minutes."""
+    given = request.session.get(_KEY)
+    return isinstance(given, (int, float)) and 0 <= time.time() - given <= MAX_AGE_SECONDS
+
+
+def asking(request: HttpRequest, view: str, back: str) -> dict[str, Any]:
+    """Return what a page has to know that shows a notice rather than a form which `view` would turn away.
+
+    `needs_password`, and `reauth_address`: the way through the password to the page `back`.
+    """
+    return {
+        "needs_password": view in settings.REAUTH_VIEWS and not is_recent(request),
+        "reauth_address": _way_through(back),
+    }
+
+
+def _way_through(target: str) -> str:
+    return reverse("reauth", query={"next": target})
+
+
+def note_password(request: HttpRequest) -> None:
+    """Remember in the session that the password was given now."""
+    request.session[_KEY] = time.time()
+
+
+def _after_login(sender: object, request: HttpRequest | None = None, **_: object) -> None:
+    # Every way to log in passes here, the admin's own form and the tests' client included.
+    if request is not None and hasattr(request, "session"):
+        note_password(request)
+
+
+user_logged_in.connect(_after_login, dispatch_uid="criticizer.security.reauthentication")
+
+
+class ReauthMiddleware:
+    """Send people whose password is too old to ask for it, before a dangerous view runs."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+    def process_view(
+        self, request: HttpRequest, view: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> HttpResponse | None:
+        match = request.resolver_match
+        when = settings.REAUTH_VIEWS.get(match.view_name) if match else None
+        if when is None or not _is_dangerous(request, when):
+            return None
+        if not request.user.is_authenticated or is_recent(request):
+            return None
+        if request.method not in _SAFE:
+            request.session[_TURNED_AWAY] = request.get_full_path()
+        return HttpResponseRedirect(_way_through(request.get_full_path()))
+
+
+def _is_dangerous(request: HttpRequest, when: str) -> bool:
+    if when == "any":
+        return True
+    if request.method in _SAFE:
+        return False
+    return when != "answer" or any(name in request.POST for name in _ANSWERS)
+
+
+@sensitive_post_parameters("password")
+@never_cache
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def confirm_password(request: HttpRequest) -> HttpResponse:
+    """Ask for the password and go on to where the person was going; nothing was done meanwhile."""
+    target = _target(request)
+    form = PasswordForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        name = request.user.get_username()
+        found = authenticate(request, username=name, password=form.cleaned_data["password"])
+        if found is not None and found.pk == request.user.pk:
+            request.session.cycle_key()
+            note_password(request)
+            if request.session.pop(_TURNED_AWAY, "") == target:
+                text = "Your password was asked for first, and nothing was done. Do it again."
+                messages.warning(request, text)
+            return HttpResponseRedirect(target)
+        form.add_error("password", "That is not the password of this account.")
+        SecurityEvent.objects.create(
+            kind=SecurityEvent.Kind.PASSWORD_REFUSED,
+            actor=name[:255],
+            reason="password asked for again",
+            context={"address": client_address(request)[:64]},
+        )
+        log.warning("security_event", kind=SecurityEvent.Kind.PASSWORD_REFUSED.value)
+    return render(request, "registration/confirm_password.html", {"form": form, "next": target})
+
+
+def _target(request: HttpRequest) -> str:
+    wanted = str(request.POST.get("next", request.GET.get("next", "")))
+    allowed = url_has_allowed_host_and_scheme(
+        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    return wanted if allowed else reverse(settings.LOGIN_REDIRECT_URL)

@@ -1,0 +1,223 @@
+"""The part of the settings that is the same in every installation: composition, by dotted names.
+
+`settings` adds what the environment says.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# -- pages and API ----------------------------------------------------------------------------
+
+BASE_DIR = Path(__file__).resolve().parents[2]
+INSTALLED_APPS = [
+    "criticizer",
+    "reviews",
+    "notifications",
+    "deadletters",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_q",
+    "django_filters",
+    "django_structlog",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "pghistory",
+    "pgtrigger",
+    "rest_framework",
+]
+MIDDLEWARE = [
+    "criticizer.security.headers.HardeningMiddleware",
+    "criticizer.observability.health.HealthMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "criticizer.db.availability.DatabaseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "criticizer.security.reauthentication.ReauthMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_structlog.middlewares.RequestMiddleware",
+    "pghistory.middleware.HistoryMiddleware",
+]
+ROOT_URLCONF = "criticizer.urls"
+WSGI_APPLICATION = "criticizer.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "reviews.web.context_processors.workers",
+                "reviews.web.context_processors.circuits",
+            ]
+        },
+    }
+]
+STATIC_URL = "static/"
+WHITENOISE_USE_FINDERS = True  # no collectstatic step: one command starts everything
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Criticizer",
+    "DESCRIPTION": "Self-hosted review of Perforce changelists and git commits.",
+    "VERSION": "1",
+    "SERVE_PERMISSIONS": [],
+    "SERVE_AUTHENTICATION": [],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    # Fields with their descriptions at once, rather than an example of their types.
+    "SWAGGER_UI_SETTINGS": {
+        "deepLinking": True,
+        "defaultModelRendering": "model",
+        "defaultModelExpandDepth": 2,
+        "defaultModelsExpandDepth": 0,
+    },
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+}
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+COUNT_MILLISECONDS = 25  # of the console's lists: a count that takes longer is not worth waiting for
+
+# -- who may come in, and what a browser may do -----------------------------------------------
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+]
+AUTHENTICATION_BACKENDS = ["criticizer.security.login_throttle.ThrottledBackend"]
+# Views that ask for the password again, and when: criticizer.security.reauthentication.
+REAUTH_VIEWS = {
+    **{
+        f"admin:{table}_{view}": "any"
+        for table in (
+            "reviews_allowlistentry",
+            "reviews_viewerscope",
+            "reviews_subscription",
+            "reviews_apikey",
+            "auth_user",
+            "auth_group",
+        )
+        for view in ("add", "change", "delete")
+    },
+    "admin:auth_user_password_change": "any",
+    "admin:reviews_reviewjob_accept_late": "any",
+    "admin:reviews_artifact_content": "any",
+    # Lists whose actions ask first: replay, discard, resolve, ignore, force, decide, lift.
+    **{
+        f"admin:{table}_changelist": "answer"
+        for table in (
+            "deadletters_deadletter",
+            "deadletters_deadlettergroup",
+            "notifications_delivery",
+            "notifications_suppression",
+            "criticizer_circuit",
+        )
+    },
+    "admin:deadletters_deadletter_change": "post",
+    "admin:deadletters_deadletter_replay": "post",
+    "admin:deadletters_deadletter_discard": "any",
+    "admin:deadletters_deadletter_edit": "any",
+    "admin:deadletters_letteredit_approve": "any",
+    "admin:deadletters_replaybatch_submit": "post",
+    "admin:deadletters_replaybatch_approve": "any",
+    "admin:deadletters_replaybatch_refuse": "any",
+    "admin:deadletters_replaybatch_resume": "any",
+    "admin:deadletters_replaybatch_cancel": "any",
+    "admin:reviews_apikey_changelist": "post",
+    "admin:criticizer_circuit_change": "post",
+    "admin:auth_user_changelist": "post",
+    "admin:auth_group_changelist": "post",
+}
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "reviews:list"
+LOGOUT_REDIRECT_URL = "login"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = 12 * 3600
+CSRF_COOKIE_HTTPONLY = True  # forms carry the token; no script of ours reads it
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_SSL_REDIRECT = False  # TLS ends at the proxy in front
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1_048_576
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "img-src": ["'self'", "data:"],
+        "object-src": ["'none'"],
+        "base-uri": ["'none'"],
+        "form-action": ["'self'"],
+        "frame-ancestors": ["'none'"],
+    }
+}
+
+# -- work -------------------------------------------------------------------------------------
+
+# Stage name -> (function, queue). Import-checked at start (criticizer.E002).
+STAGES = {
+    "fetch": ("reviews.stages.fetch.run", "stages"),
+    "llm": ("reviews.stages.llm.run", "llm"),
+    "notify": ("reviews.stages.notify.run", "stages"),
+}
+# What django-q2 calls for a message of each type, and the driver that claims for itself.
+TASKS = {
+    "run_stage": "reviews.tasks.run_stage",
+    "drive": "reviews.tasks.drive",
+    "poll_sources": "reviews.tasks.poll_sources",
+    "replay_batch": "deadletters.batches.worker.run_message",
+    "operator_alert": "notifications.alerts.run_message",
+    "audit_deliveries": "reviews.tasks.audit_deliveries",
+}
+DRIVEN_QUEUES = {"llm"}  # one worker drives many stages at once with asyncio
+DEADLETTER_RECOVERY = "reviews.replay.adapter.JobRecovery"
+DELIVERY_JOBS = "reviews.replay.delivery_resolution.DeliveryJobs"
+# Harmless questions that find out whether a dependency answers again, by the beginning of its name.
+CIRCUIT_PROBES = {
+    "p4": "reviews.health_checks.perforce",
+    "llm": "reviews.health_checks.model",
+    "provider:mail": "notifications.health_checks.mail",
+    "provider:slack": "notifications.health_checks.slack",
+    "provider:swarm": "notifications.health_checks.swarm",
+}
+CIRCUIT_RETRIES = "reviews.replay.retrying.dependencies_to_retry"  # what failed work is going to call again
+CIRCUIT_CACHE_SECONDS = 0.5  # how long a process takes a closed circuit for closed
+SWEEP = "reviews.pipeline.sweep"
+MAINTENANCE_SECONDS = 600  # what one function of it may take before it counts as hanging
+# Every 30 s in one cluster at a time: find lost work, delete what has expired.
+MAINTENANCE = [
+    SWEEP,
+    "reviews.pipeline.expire_overdue",
+    "criticizer.resilience.health_checks.maintain",
+    "reviews.artifacts.store.delete_expired",
+    "reviews.artifacts.integrity.verify_round",
+    "reviews.audit.hash_chain.seal_all",
+    "reviews.intake.source_events.delete_expired",
+    "reviews.intake.polling.ensure",
+    "deadletters.batches.worker.ensure",
+    "deadletters.edits.edit_requests.refuse_stale",
+    "deadletters.retention.policy.maintain",
+    "notifications.alerts.ensure",
+    "reviews.replay.delivery_audit.ensure",
+    "reviews.dashboard.rollup.roll_up",
+]
+
+# -- what is logged and reported --------------------------------------------------------------
+
+LOGGING_CONFIG = "criticizer.observability.logging.configure"
+DEFAULT_EXCEPTION_REPORTER = "criticizer.security.error_reporting.MaskingReporter"

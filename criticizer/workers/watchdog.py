@@ -1,0 +1,192 @@
+"""A thread in each cluster's pusher that keeps the cluster honest.
+
+It beats the cluster's heartbeat, ends the cluster when its parent is gone, finds a wedged
+cluster (django-q2's workers share one lock; SIGKILL of the worker that holds it silences
+the rest for ever), and starts the maintenance and the harmless probes of open circuits, each in a
+thread of its own, as both may wait for others while the heart must beat. It stands outside every
+multiprocessing lock and has a database connection of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import psycopg
+import structlog
+from django.conf import settings
+from psycopg.types.json import Jsonb
+
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.resilience import health_checks
+from criticizer.workers.maintenance import Connect, Maintenance
+
+log = structlog.get_logger(__name__)
+
+BEAT_SECONDS = 3.0
+SWEEP_SECONDS = 30.0
+PROBE_SECONDS = 1.0
+TICK_SECONDS = 0.5
+
+# One identity for all processes of a cluster: set before the fork.
+CLUSTER_ID = uuid.uuid4()
+
+_BEAT = """
+INSERT INTO worker_clusters (id, queue, host, pid, workers, hanging)
+VALUES (%(id)s, %(queue)s, %(host)s, %(pid)s, %(workers)s, %(hanging)s)
+ON CONFLICT (id) DO UPDATE SET beat_at = now(), hanging = excluded.hanging"""
+_FORGET_DEAD = "DELETE FROM worker_clusters WHERE beat_at < now() - interval '1 hour'"
+_WATCHED = """
+SELECT lease_token, started_at IS NOT NULL AS started
+  FROM outbox_messages WHERE lease_token = ANY(%(tokens)s)"""
+# A driven queue has one task that claims for itself: it is wedged when due work lies while
+# nothing at all is in flight.
+_DRIVEN_STALLED = """
+SELECT EXISTS (SELECT 1 FROM outbox_messages WHERE queue = %(queue)s
+                  AND available_at <= now() - make_interval(secs => %(stall)s))
+   AND NOT EXISTS (SELECT 1 FROM outbox_messages WHERE queue = %(queue)s
+                  AND started_at IS NOT NULL AND available_at > now()) AS stalled"""
+
+
+class Caretaker:
+    """Watches one cluster from inside its pusher."""
+
+    def __init__(self, queue: str, connect: Connect) -> None:
+        self.queue = queue
+        self.workers = worker_count(queue)
+        self._connect = connect
+        self._connection: psycopg.Connection[dict[str, Any]] | None = None
+        self._parent = os.getppid()
+        self._lock = threading.Lock()
+        self._watched: dict[uuid.UUID, bool] = {}  # claimed by us -> seen started
+        self._progress_at = time.monotonic()
+        self._maintenance = Maintenance(queue, connect)
+        self._prober: threading.Thread | None = None
+        self._due = {self._beat: 0.0, self._sweep: time.monotonic() + SWEEP_SECONDS / 2, self._probe: 0.0}
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="caretaker", daemon=True).start()
+
+    def watch(self, tokens: Iterable[uuid.UUID]) -> None:
+        """Expect the claims `tokens` to be started by a worker of this cluster."""
+        with self._lock:
+            if not self._watched:
+                self._progress_at = time.monotonic()
+            self._watched.update(dict.fromkeys(tokens, False))
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(TICK_SECONDS)
+            if os.getppid() != self._parent:
+                end_cluster("orphaned", self.queue)
+            try:
+                self._tick()
+            except psycopg.Error as error:
+                log.warning("caretaker_database", queue=self.queue, error=type(error).__name__)
+                prepared.note_loss()
+                if self._connection is not None:
+                    self._connection.close()
+                    self._connection = None
+
+    def _tick(self) -> None:
+        if self._connection is None:
+            self._connection = self._connect()
+        now = time.monotonic()
+        jobs = ((self._beat, BEAT_SECONDS), (self._sweep, SWEEP_SECONDS), (self._probe, PROBE_SECONDS))
+        for job, period in jobs:
+            if now >= self._due[job]:
+                self._due[job] = now + period
+                job(self._connection)
+        if not outbox.may_rescue():
+            self._progress_at = now  # a lost database is no wedge, nor is what waits for its worker after it
+        elif self._is_wedged(self._connection):
+            self._give_back(self._connection)
+            end_cluster("wedged", self.queue)
+
+    def _beat(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
+        connection.execute(
+            _BEAT,
+            {
+                "id": CLUSTER_ID,
+                "queue": self.queue,
+                "host": socket.gethostname()[:255],
+                "pid": self._parent,
+                "workers": self.workers,
+                "hanging": Jsonb(self._maintenance.left_out()),
+            },
+        )
+
+    def _sweep(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
+        """Start the maintenance beside us; a lost message costs half a minute."""
+        connection.execute(_FORGET_DEAD)
+        self._maintenance.tend(connection)
+
+    def _probe(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
+        """Start the harmless probes that are due, in a thread of their own: they wait for others."""
+        is_busy = self._prober is not None and self._prober.is_alive()
+        if not is_busy and connection.execute(health_checks.DUE, health_checks.askable()).fetchone():
+            self._prober = health_checks.start_due()
+
+    def _is_wedged(self, connection: psycopg.Connection[dict[str, Any]]) -> bool:
+        """Say whether work lies claimed (or due) without progress while a worker is free."""
+        stall = max(outbox.scaled(outbox.STALL_SECONDS), 2.0)
+        if self.queue in settings.DRIVEN_QUEUES:
+            row = connection.execute(_DRIVEN_STALLED, {"queue": self.queue, "stall": stall}).fetchone()
+            if not (row and row["stalled"]):
+                self._progress_at = time.monotonic()
+        else:
+            with self._lock:
+                tokens = list(self._watched)
+            found = connection.execute(_WATCHED, {"tokens": tokens}).fetchall() if tokens else []
+            if self._note({row["lease_token"]: row["started"] for row in found}, tokens):
+                self._progress_at = time.monotonic()
+        return time.monotonic() - self._progress_at > stall
+
+    def _note(self, now_started: dict[uuid.UUID, bool], tokens: list[uuid.UUID]) -> bool:
+        """Update what is watched; return whether something moved or every worker is busy."""
+        moved = False
+        with self._lock:
+            for token in tokens:
+                started = now_started.get(token)
+                if started is None:
+                    del self._watched[token]  # finished, or its lease ran out
+                    moved = True
+                elif started and not self._watched[token]:
+                    self._watched[token] = True
+                    moved = True
+            busy = sum(self._watched.values())
+            waiting = len(self._watched) - busy
+        return moved or waiting == 0 or busy >= self.workers
+
+    def _give_back(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
+        with self._lock:
+            tokens = list(self._watched)
+        connection.execute(outbox.RELEASE, {"tokens": tokens})
+
+
+def worker_count(queue: str) -> int:
+    """Return how many worker processes the cluster of `queue` has (settings.Q_CLUSTER)."""
+    common: dict[str, Any] = settings.Q_CLUSTER
+    configured = {**common, **common["ALT_CLUSTERS"].get(queue, {})}
+    return int(configured["workers"])
+
+
+def end_cluster(reason: str, queue: str) -> None:
+    """End every process of this cluster at once; whoever supervises it starts a new one.
+
+    SIGKILL on purpose: a wedged process does not answer anything else, and every stage
+    survives it by design.
+    """
+    log.critical("cluster_ended", reason=reason, queue=queue)
+    if os.environ.get("CRITICIZER_CLUSTER_GROUP") == str(os.getpgrp()):
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    if os.getppid() > 1 and reason != "orphaned":
+        os.kill(os.getppid(), signal.SIGKILL)  # the sentinel; its children die with it
+    os._exit(1)

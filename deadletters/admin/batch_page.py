@@ -1,0 +1,252 @@
+"""What the page of a replay batch shows: settings, verdicts, progress, and its items page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.db.models import Count, QuerySet
+from django.urls import reverse
+
+from criticizer.admin_site.search_query import MAX_CHARACTERS
+from deadletters import batches
+from deadletters.admin.forms import BatchSettingsForm, RowVersion
+from deadletters.admin.letter_page import safe_link
+from deadletters.models import DeadLetter, ReplayBatch, ReplayBatchEvent, ReplayItem
+from deadletters.states import BEFORE_REPLAY, BatchStatus, ItemStatus
+
+ITEMS_PER_PAGE = 100
+EVENTS_SHOWN = 50
+MAX_CHANGES_SHOWN = 10
+FAILURES_SHOWN = 10
+_NEEDED = "needed once it is submitted"
+_LETTERS = "admin:deadletters_deadletter_changelist"
+
+# Verdict of the dry run -> what people read, what it means, how it looks.
+_VERDICTS: Mapping[str, tuple[str, str, str]] = {
+    "eligible": (
+        "Can be replayed",
+        "It is walked through the steps and replayed in its turn. The allow-list is not looked at here: "
+        "every stage of the replay looks at it before it sends anything.",
+        "check-ok",
+    ),
+    "needs_override": (
+        "A check fails",
+        "It is skipped, unless you say below why the check does not matter.",
+        "check-unknown",
+    ),
+    "circuit_open": (
+        "Circuit open",
+        "What it depends on is away. The batch would stop at it, with an override too: wait.",
+        "check-unknown",
+    ),
+    "not_dead_lettered": (
+        "Done elsewhere",
+        "Its job is not dead-lettered any more. It is skipped.",
+        "check-failed",
+    ),
+    "newer_version": (
+        "Superseded",
+        "A newer version of its changelist exists. It is skipped.",
+        "check-failed",
+    ),
+    "artifact_expired": (
+        "Payload expired",
+        "Its change is not stored any more: only a restart from the first stage works.",
+        "check-failed",
+    ),
+    "delivery_uncertain": (
+        "Delivery uncertain",
+        "A message may have been sent already. Decide about the delivery first.",
+        "check-failed",
+    ),
+    "in_another_batch": ("In another batch", "Another batch will replay it. It is skipped.", "check-failed"),
+    "at_work": ("At work", "Its replay is under way. It is skipped.", "check-failed"),
+    "closed": ("Closed", "Somebody resolved or discarded it. It is skipped.", "check-failed"),
+    "gone": ("Gone", "The letter does not exist any more. It is skipped.", "check-failed"),
+    "not_replayable": ("Cannot be replayed", "The items below say why. It is skipped.", "check-failed"),
+}
+
+
+def pace_of(batch: ReplayBatch) -> dict[str, Any]:
+    """Return what the form of a batch's pace shows."""
+    return {"rate_per_minute": batch.rate_per_minute, "max_in_flight": batch.max_in_flight}
+
+
+def settings_of(batch: ReplayBatch) -> dict[str, Any]:
+    """Return what the form of a draft shows."""
+    return {name: getattr(batch, name) for name in BatchSettingsForm.base_fields}
+
+
+def title_of(batch: ReplayBatch) -> str:
+    """Return the heading of a batch's page: `Batch 12: replay of 40 letters`."""
+    return f"Batch {batch.pk}: replay of {batch.item_count} letter{'s' if batch.item_count != 1 else ''}"
+
+
+def submit_help(batch: ReplayBatch) -> str:
+    """Say what happens when a draft is submitted."""
+    approval = (
+        "Somebody else has to approve it before it begins"
+        if batches.needs_approval(batch)
+        else f"It begins at once; above {settings.REPLAY_APPROVAL_ABOVE} letters, with a full restart or "
+        "with overridden checks somebody else has to approve it first"
+    )
+    return (
+        "Letters that are not triaged or remediated yet take these steps with what you write here, each is "
+        f"validated by itself, and a few go first. {approval}."
+    )
+
+
+def approval_of(batch: ReplayBatch) -> str:
+    """Say who approved a batch, or whether anybody has to; a draft is asked as it is now."""
+    if batch.status == BatchStatus.DRAFT:
+        return _NEEDED if batches.needs_approval(batch) else "not needed"
+    return approval_in_list(batch)
+
+
+def approval_in_list(batch: ReplayBatch) -> str:
+    """Say it without a look at the letters of a draft, some of which may be overruled by hand."""
+    if batch.approved_by:
+        return batch.approved_by
+    if batch.status == BatchStatus.DRAFT:
+        return _NEEDED if batches.is_dangerous(batch) else "not by its settings"
+    return "nobody yet" if batch.needs_approval and batch.started_at is None else "not needed"
+
+
+def failures_of(batch: ReplayBatch) -> list[dict[str, Any]]:
+    """Return how many of a batch's letters failed at which stage with which error, most first."""
+    letters = DeadLetter.objects.filter(pk__in=batch.items.values("letter_id")).order_by()
+    counted = letters.values("error_class", "stage").annotate(count=Count("pk"))
+    return [dict(row) for row in counted.order_by("-count", "error_class", "stage")[:FAILURES_SHOWN]]
+
+
+def facts_of(batch: ReplayBatch) -> dict[str, Any]:
+    """Return what the list of a batch's facts shows (replaybatch/_facts.html)."""
+    is_undecided = batch.status in {BatchStatus.DRAFT, BatchStatus.AWAITING}
+    return {
+        "by_hand": batches.overruled_by_hand(batch).count() if is_undecided else 0,
+        "makers": ", ".join(name for name in batches.makers(batch) if name != batch.requested_by),
+        "chosen_by": chosen_by(batch),
+        "chosen_address": chosen_address(batch),
+        "evidence_link": safe_link(batch.evidence_link),
+        "approval": approval_of(batch),
+        "failures": failures_of(batch),
+    }
+
+
+def chosen_by(batch: ReplayBatch) -> str:
+    """Say in words how the letters were chosen."""
+    if groups := batch.filter.get("groups"):
+        numbers = ", ".join(str(number) for number in list(groups)[:20])
+        return f"all open letters of group{'s' if len(groups) != 1 else ''} {numbers}"
+    query, picked = str(batch.filter.get("q", "")), batch.filter.get("picked")
+    if picked:
+        letters = f"{picked} letter{'s' if picked != 1 else ''}"
+        return f"{letters} picked by hand from {f'the list of {query}' if query else 'the list'}"
+    return query or ("every letter of the list" if picked == 0 else "picked from the list")
+
+
+def chosen_address(batch: ReplayBatch) -> str:
+    """Return where the list shows what was searched for, closed letters as well; "" where nothing was."""
+    query = str(batch.filter.get("q", ""))
+    if groups := batch.filter.get("groups"):
+        query = f"group:{','.join(str(number) for number in list(groups)[:20])}"
+    if not query:
+        return ""
+    return reverse(_LETTERS, query={"q": query, "by": "all"})
+
+
+def label_of(verdict: str) -> str:
+    """Return what people read for a verdict."""
+    return _VERDICTS[verdict][0] if verdict in _VERDICTS else verdict.replace("_", " ").capitalize()
+
+
+def verdict_rows(batch: ReplayBatch) -> list[dict[str, Any]]:
+    """Return the verdicts of the last dry run, what can be replayed first."""
+    counts: Mapping[str, int] = batch.report.get("verdicts", {})
+    known = [*_VERDICTS, *sorted(set(counts) - set(_VERDICTS))]
+    rows = []
+    for verdict in known:
+        if verdict in counts:
+            _, meaning, look = _VERDICTS.get(verdict, ("", "It is skipped.", "check-failed"))
+            rows.append(
+                {"label": label_of(verdict), "count": counts[verdict], "meaning": meaning, "look": look}
+            )
+    return rows
+
+
+def dry_run_sentence(report: Mapping[str, Any]) -> str:
+    """Say what a dry run found: `Dry run: 312 can be replayed, 4 superseded`."""
+    counts: Mapping[str, int] = report.get("verdicts", {})
+    parts = [f"{count} {label_of(verdict).lower()}" for verdict, count in counts.items()]
+    return f"dry run, nothing was replayed: {', '.join(parts) or 'there is nothing to replay'}"
+
+
+def progress_context(batch: ReplayBatch) -> dict[str, Any]:
+    """Return what changes while a batch runs; `goes_on`: also held or ended, as long as a job is at work."""
+    progress = batches.progress(batch.pk)
+    return {
+        "goes_on": batch.status == BatchStatus.RUNNING or ItemStatus.REPLAYING in progress.by_status,
+        "done": progress.done,
+        "new_since": progress.newer,
+        "new_since_address": _newer_address(progress),
+        "tally": [
+            {"state": status.value, "label": status.label, "count": progress.by_status[status.value]}
+            for status in ItemStatus
+            if progress.by_status.get(status.value)
+        ],
+    }
+
+
+def _newer_address(progress: batches.Progress) -> str:
+    """Return where the list shows just the letters that came later; "" where no search can name them."""
+    groups = ",".join(map(str, progress.newer_groups))
+    query = f"group:{groups} letter:>={progress.first_newer} state:{','.join(BEFORE_REPLAY)}"
+    return reverse(_LETTERS, query={"q": query}) if progress.newer and len(query) <= MAX_CHARACTERS else ""
+
+
+def items_page(batch: ReplayBatch, outcome: str, after: str) -> dict[str, Any]:
+    """Return one page of the items, in the order of their letters, of one outcome or of all."""
+    wanted = outcome if outcome in ItemStatus.values else ""
+    start = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else 0
+    rows: QuerySet[ReplayItem] = batch.items.order_by("id")
+    if wanted:
+        rows = rows.filter(status=wanted)
+    found = list(rows.filter(pk__gt=start)[: ITEMS_PER_PAGE + 1])
+    shown = found[:ITEMS_PER_PAGE]
+    for item in shown:
+        item.__dict__["shown_verdict"] = label_of(item.verdict) if item.verdict else "\N{EN DASH}"
+    more = {"after": shown[-1].pk} if len(found) > ITEMS_PER_PAGE else {}
+    return {
+        "items": shown,
+        "older": _query(wanted, **more) if more else "",
+        "is_older_page": bool(start),
+        "first_query": _query(wanted),
+        "letters_address": reverse(_LETTERS, query={"q": f"batch:{batch.pk}"}),
+        "item_filters": [
+            {"label": label, "query": _query(value), "is_this": value == wanted}
+            for value, label in [("", "All"), *ItemStatus.choices]
+        ],
+    }
+
+
+def last_event(batch: ReplayBatch) -> int:
+    """Return the number of the newest line of a batch's history, for the forms of its pages."""
+    return batch.events.order_by("-id").values_list("pk", flat=True).first() or 0
+
+
+def events_since(batch: ReplayBatch, version: RowVersion) -> list[ReplayBatchEvent]:
+    """Return what happened since a form was made, oldest first: the newest of it, where it is much."""
+    seen = version.cleaned_data.get("seen") if version.is_valid() else None
+    return list(batch.events.filter(pk__gt=seen or 0).order_by("-id")[:MAX_CHANGES_SHOWN])[::-1]
+
+
+def events_of(batch: ReplayBatch) -> QuerySet[ReplayBatchEvent]:
+    """Return the newest lines of a batch's history."""
+    return batch.events.order_by("-id")[:EVENTS_SHOWN]
+
+
+def _query(outcome: str, **more: Any) -> str:
+    return f"?{urlencode({**({'outcome': outcome} if outcome else {}), **more})}#items-title"

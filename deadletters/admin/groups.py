@@ -1,0 +1,345 @@
+"""Groups of the same failure: where an operator's day begins. What broke, since when, how often, whose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from criticizer.admin_site.base import ReadOnlyAdmin
+from criticizer.admin_site.keyset import KeysetAdmin, Ordering
+from criticizer.admin_site.list_rendering import chip, fill
+from criticizer.admin_site.search_query import SearchGrammar, Term, age, exact, flags, full_text, number
+from criticizer.admin_site.timestamps import when
+from criticizer.db import prepared
+from criticizer.models import Circuit
+from criticizer.resilience.failures import ErrorClass, kind_with_code
+from deadletters import groups
+from deadletters.admin import group_actions as deeds
+from deadletters.admin.default_open_list import OpenFirst
+from deadletters.admin.letter_actions import BATCH_OF_GROUPS
+from deadletters.admin.letter_page import safe_link
+from deadletters.admin.page_mixins import PageAdmin, TimelineAdmin
+from deadletters.admin.sparkline import DAYS, counts_by_day, sentence, sparkline
+from deadletters.groups import is_snoozed
+from deadletters.models import DeadLetter, DeadLetterGroup, DeadLetterGroupDay, DeadLetterGroupEvent
+from deadletters.states import OPEN_LETTER, GroupStatus, LetterStatus
+
+LETTERS_SHOWN = 25
+EVENTS_SHOWN = 50
+MAX_STATES_COUNTED = 10_000
+# Letters that wait for their verification and those that have it need different things.
+_VERIFIED = "verified"
+_SEARCHES = {LetterStatus.VERIFYING.value: "is:unverified", _VERIFIED: "is:verified"}
+# State of letters -> the action that takes them one step on, and what its button says.
+_NEXT = {
+    LetterStatus.NEW.value: ("triage", "Triage all {}"),
+    LetterStatus.TRIAGED.value: ("remediate", "Remediate all {}"),
+    LetterStatus.REMEDIATED.value: ("validate", "Validate all {}"),
+    LetterStatus.VALIDATED.value: ("replay_batch", "Replay all {}"),
+    LetterStatus.VERIFYING.value: ("verify", "Verify all {} unverified"),
+    _VERIFIED: ("resolve", "Resolve all {} verified"),
+}
+# The newest letter of each group: one look into `dead_letters_in_group` for each.
+_NEWEST = """
+SELECT g.id, l.detail
+  FROM unnest(%(groups)s::bigint[]) g(id)
+ CROSS JOIN LATERAL (
+       SELECT left(detail, 500) AS detail FROM dead_letters
+        WHERE group_id = g.id ORDER BY last_failure_at DESC, id DESC LIMIT 1) l"""
+_NOTES = {
+    LetterStatus.REPLAY_PENDING.value: "A batch replays them in their turn.",
+    LetterStatus.REPLAYING.value: "Their jobs are at work.",
+}
+
+
+class GroupChangeList(OpenFirst):
+    """A page of groups with their last days and their newest letters' words, in two queries more."""
+
+    def _names(self, term: Term) -> bool:
+        is_asked_for = (term.key, term.value, term.is_negated) == ("is", "snoozed", False)
+        return is_asked_for or super()._names(term)
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        shown = [group.pk for group in self.result_list]
+        days, words = days_of(shown), newest_words(shown)
+        for group in self.result_list:
+            group.__dict__["trend"] = days[group.pk]
+            group.__dict__["words"] = words.get(group.pk, "")
+
+
+@admin.register(DeadLetterGroup)
+class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+    """The landing page of the dead letters, and the page of one group."""
+
+    change_list_template = "admin/deadletters/change_list.html"
+    confirm_template = "admin/deadletters/deadlettergroup/confirm.html"
+    nouns = ("group", "groups")
+    timeline, timeline_of = DeadLetterGroupEvent, "group_id"
+    empty_text = (
+        "Nothing is broken. Jobs that fail for good stand here, grouped by what went wrong, with how often "
+        "it happened and who looks after it."
+    )
+    none_open = "None needs attention."
+    list_display = ("cause", "where", "letters", "days", "seen", "owner_name", "state")
+    orderings = {
+        "open": Ordering("Needs attention, latest first", ("-last_seen", "-id"), groups.ATTENTION),
+        "all": Ordering("All, latest first", ("-last_seen", "-id")),
+    }
+    search_keys = {
+        "state": exact("status", "The group's status", choices=GroupStatus.choices),
+        "stage": exact("stage", "The stage that failed", choices=[(n, n) for n in settings.STAGES]),
+        "error": exact("error_class", "The error class", choices=[(c.value, c.value) for c in ErrorClass]),
+        "source": exact("source", "What it depends on", example="llm:openai"),
+        "owner": exact("owner", "Who looks after it", example="ann"),
+        "age": age("last_seen", "How long ago it happened last"),
+        "since": age("first_seen", "How long ago it happened first"),
+        "group": number("pk", "The group's number", example="3"),
+        "open": number("open_count", "How many letters are open", example=">0"),
+        "is": flags(
+            {
+                "snoozed": Q(snooze_until__gt=Now()),
+                "unowned": Q(owner=""),
+                "open": Q(open_count__gt=0),
+            },
+            "Snoozed groups; groups without an owner; groups with open letters",
+        ),
+    }
+    search_words = full_text("normalized_message")
+    starting_views = {
+        "Snoozed": "q=is%3Asnoozed",
+        "Nobody's": "q=is%3Aunowned",
+        "With open letters": "q=is%3Aopen",
+    }
+    actions = (
+        "replay_all",
+        "acknowledge",
+        "resolve",
+        "ignore",
+        "reopen",
+        "assign",
+        "snooze",
+        "end_snooze",
+        "annotate",
+    )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return GroupChangeList
+
+    # -- columns ------------------------------------------------------------------------------
+
+    @admin.display(description="what broke")
+    def cause(self, group: DeadLetterGroup) -> SafeString:
+        """Show the error as the link: what the newest letter says, and what all of them have in common."""
+        own, common = group.__dict__.get("words", ""), group.normalized_message
+        lines = [("own", own), ("quiet", common if common != own else "")]
+        return fill(
+            '<span class="cause">{}</span>{}',
+            group.error_class,
+            format_html_join(
+                "", '<span class="{}">{}</span>', ((c, text[:160]) for c, text in lines if text)
+            ),
+        )
+
+    @admin.display(description="where")
+    def where(self, group: DeadLetterGroup) -> SafeString:
+        return fill('{}<br><span class="quiet path">{}</span>', group.stage, group.source)
+
+    @admin.display(description="open of all")
+    def letters(self, group: DeadLetterGroup) -> SafeString:
+        return fill(
+            '<span class="counts"><strong>{} open</strong> of {}</span>', group.open_count, group.total_count
+        )
+
+    @admin.display(description="14 days")
+    def days(self, group: DeadLetterGroup) -> SafeString:
+        return sparkline(group.__dict__.get("trend") or [0] * DAYS)
+
+    @admin.display(description="last seen, since")
+    def seen(self, group: DeadLetterGroup) -> SafeString:
+        return fill(
+            '{}<br><span class="quiet">since {}</span>', when(group.last_seen), when(group.first_seen)
+        )
+
+    @admin.display(description="owner")
+    def owner_name(self, group: DeadLetterGroup) -> SafeString | str:
+        runbook = safe_link(group.runbook_url)
+        link = fill('<br><a href="{}" rel="noopener noreferrer">Runbook</a>', runbook) if runbook else ""
+        note = fill('<br><span class="quiet">{}</span>', group.note[:80]) if group.note else ""
+        return fill("{}{}{}", group.owner or "\u2013", link, note)
+
+    @admin.display(description="status")
+    def state(self, group: DeadLetterGroup) -> SafeString:
+        snoozed = chip("snoozed", "Snoozed") if is_snoozed(group) else ""
+        return fill("{} {}", chip(f"group-{group.status}", group.get_status_display()), snoozed)
+
+    # -- actions ------------------------------------------------------------------------------
+
+    def has_work_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("deadletters.work_deadlettergroup"))
+
+    def has_replay_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("deadletters.replay_deadletter"))
+
+    def address_of(self, pk: int) -> str:
+        return reverse("admin:deadletters_deadlettergroup_change", args=[pk])
+
+    def address_of_set(self, ids: Sequence[int]) -> str:
+        query = {"q": f"group:{','.join(map(str, ids))}", "by": "all"}
+        return reverse("admin:deadletters_deadlettergroup_changelist", query=query)
+
+    def describe_filter(self, request: HttpRequest) -> str:
+        return request.GET.get("q", "")
+
+    @admin.action(description="Replay all their open letters\u2026", permissions=["replay"])
+    def replay_all(
+        self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]
+    ) -> HttpResponseBase | None:
+        return self.ask(BATCH_OF_GROUPS, request, queryset)
+
+    @admin.action(description="Acknowledge\u2026", permissions=["work"])
+    def acknowledge(
+        self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]
+    ) -> HttpResponseBase | None:
+        return self.ask(deeds.ACKNOWLEDGE, request, queryset)
+
+    @admin.action(description="Resolve\u2026", permissions=["work"])
+    def resolve(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
+        return self.ask(deeds.RESOLVE, request, queryset)
+
+    @admin.action(description="Ignore\u2026", permissions=["work"])
+    def ignore(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
+        return self.ask(deeds.IGNORE, request, queryset)
+
+    @admin.action(description="Reopen\u2026", permissions=["work"])
+    def reopen(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
+        return self.ask(deeds.REOPEN, request, queryset)
+
+    @admin.action(description="Assign\u2026", permissions=["work"])
+    def assign(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
+        return self.ask(deeds.ASSIGN, request, queryset)
+
+    @admin.action(description="Snooze\u2026", permissions=["work"])
+    def snooze(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
+        return self.ask(deeds.SNOOZE, request, queryset)
+
+    @admin.action(description="End the snooze\u2026", permissions=["work"])
+    def end_snooze(
+        self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]
+    ) -> HttpResponseBase | None:
+        return self.ask(deeds.END_SNOOZE, request, queryset)
+
+    @admin.action(description="Note and runbook\u2026", permissions=["work"])
+    def annotate(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
+        return self.ask(deeds.NOTE, request, queryset)
+
+    # -- the group ----------------------------------------------------------------------------
+
+    def row_page(self, request: HttpRequest, row: DeadLetterGroup) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"{row.error_class} in stage {row.stage}",
+            "opts": self.opts,
+            "original": row,
+            "may_replay": self.has_replay_permission(request),
+            "deeds": deeds.deeds_for(row) if self.has_work_permission(request) else (),
+            **_group_context(row),
+        }
+        return TemplateResponse(request, "admin/deadletters/deadlettergroup/change_form.html", context)
+
+
+def days_of(group_ids: Sequence[int]) -> dict[int, list[int]]:
+    """Return the counts of the last days of each group, the oldest first."""
+    today = timezone.now().date()
+    counted: dict[int, dict[date, int]] = {pk: {} for pk in group_ids}
+    rows = DeadLetterGroupDay.objects.filter(group__in=group_ids, day__gt=today - timedelta(days=DAYS))
+    for group_id, day, count in rows.values_list("group_id", "day", "count"):
+        counted[group_id][day] = count
+    return {pk: counts_by_day(days, today) for pk, days in counted.items()}
+
+
+def newest_words(group_ids: Sequence[int]) -> dict[int, str]:
+    """Return what the newest letter of each group says, redacted; a group without a letter is left out.
+
+    Groups are told apart by text without what changes, which hides what an operator wants to read.
+    """
+    rows = prepared.rows(_NEWEST, {"groups": list(group_ids)}) if group_ids else []
+    return {int(row["id"]): row["detail"].strip() for row in rows}
+
+
+def letters_address(query: str, *, by: str = "") -> str:
+    """Return the query string of the letters' list for a search."""
+    return urlencode({"q": query, **({"by": by} if by else {})})
+
+
+def _group_context(group: DeadLetterGroup) -> dict[str, Any]:
+    counts = days_of([group.pk])[group.pk]
+    newest = DeadLetter.objects.filter(group=group).select_related("job").order_by("-last_failure_at", "-id")
+    letters = list(newest[:LETTERS_SHOWN])
+    return {
+        "kind": kind_with_code(letters[0].code) if letters else None,
+        "group": group,
+        "open_count": group.open_count,
+        "is_snoozed": is_snoozed(group),
+        "runbook": safe_link(group.runbook_url),
+        "trend": sparkline(counts),
+        "trend_words": sentence(counts),
+        "by_state": _by_state(group),
+        "letters": letters,
+        "own_words": letters[0].detail.strip() if letters else "",
+        "page_size": LETTERS_SHOWN,
+        "events": DeadLetterGroupEvent.objects.filter(group=group).order_by("-id")[:EVENTS_SHOWN],
+        # All of them: the list itself opens with what needs attention, and acts on nothing else.
+        "group_list": f"{reverse('admin:deadletters_deadlettergroup_changelist')}?by=all",
+        "letter_list": reverse("admin:deadletters_deadletter_changelist"),
+        "open_query": letters_address(f"group:{group.pk}"),
+        "all_query": letters_address(f"group:{group.pk}", by="all"),
+        "replay_label": f"Replay all {group.open_count} open",
+        "circuit_address": _circuit_address(group.source),
+    }
+
+
+def _by_state(group: DeadLetterGroup) -> list[dict[str, Any]]:
+    """Return how many open letters stand at which step, and what takes them on."""
+    rows = DeadLetter.objects.filter(group=group, status__in=OPEN_LETTER).order_by()
+    counted = Counter(
+        _VERIFIED if status == LetterStatus.VERIFYING and verified_at else status
+        for status, verified_at in rows.values_list("status", "verified_at")[:MAX_STATES_COUNTED]
+    )
+    found = []
+    for state, label in [*((status.value, status.label) for status in OPEN_LETTER), (_VERIFIED, "Verified")]:
+        if not (count := counted.get(state, 0)):
+            continue
+        action, button = _NEXT.get(state, ("", ""))
+        found.append(
+            {
+                "state": state,
+                "label": label,
+                "count": count,
+                "query": letters_address(f"group:{group.pk} {_SEARCHES.get(state, f'state:{state}')}"),
+                "action": action,
+                "button": button.format(count),
+                "note": _NOTES.get(state, ""),
+            }
+        )
+    return found
+
+
+def _circuit_address(name: str) -> str:
+    found = Circuit.objects.filter(pk=name).first() if name else None
+    return reverse("admin:criticizer_circuit_change", args=[found.pk]) if found else ""

@@ -1,0 +1,153 @@
+"""What people decide about a batch: submit, approve, refuse, pause, resume, cancel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from criticizer.queue import outbox
+from deadletters import alerts, transitions
+from deadletters.batches.store import is_large, let_go, locked, overruled_by_hand, refusal, set_status
+from deadletters.models import MIN_WORDS, ReplayBatch
+from deadletters.models.batches import MAKING
+from deadletters.states import BatchStatus, ItemStatus
+from deadletters.types import Result
+
+AGGREGATE = "replay_batch"
+MESSAGE = "replay_batch"
+QUEUE = "stages"
+_B = BatchStatus
+
+
+def needs_approval(batch: ReplayBatch) -> bool:
+    """Say whether a second person must look: many letters, a full restart, or checks overruled.
+
+    The batch overrules them, or somebody has overruled a letter of it by hand. One that was too
+    large when it was drafted stays so.
+    """
+    return is_dangerous(batch) or overruled_by_hand(batch).exists()
+
+
+def is_dangerous(batch: ReplayBatch) -> bool:
+    """Say whether a second person must look for the batch's own size or settings."""
+    large = batch.needs_approval or is_large(batch.item_count)
+    return bool(large or batch.is_restart or batch.override_reason)
+
+
+def submit(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
+    """Start a draft, or let it wait for approval where it needs one.
+
+    Who submits it asks for it: attests to its evidence, and acts in the timelines of its letters.
+    """
+    with transaction.atomic():
+        batch = locked(batch_id)
+        if refused := refusal(batch, {_B.DRAFT}, row_version):
+            return refused
+        if max(len(batch.evidence_link.strip()), len(batch.evidence_note.strip())) < MIN_WORDS:
+            return Result(False, "give a link to a ticket, or say what was done about the failures")
+        if needs_approval(batch):
+            set_status(batch, _B.AWAITING, actor, reason, requested_by=actor[:255], needs_approval=True)
+            _ask_for_approval(batch, actor)
+            return Result(True, "submitted: somebody else has to approve it")
+        _start(batch, actor, reason, requested_by=actor[:255])
+    return Result(True, "started")
+
+
+def _ask_for_approval(batch: ReplayBatch, actor: str) -> None:
+    letters = f"{batch.item_count} letter{'s' if batch.item_count != 1 else ''}"
+    start = ", from the first stage" if batch.is_restart else ""
+    overruled = ", whatever fails of their checks" if batch.override_reason else ""
+    if by_hand := overruled_by_hand(batch).count():
+        overruled = f", {by_hand} of them with failed checks overridden by hand"
+    alerts.tell(
+        "batch_awaiting",
+        key=f"batch-awaiting:{batch.pk}",
+        title=f"Replay batch {batch.pk} waits for approval",
+        text=f"Submitted by {actor}: {letters}{start}{overruled}.",
+        path=f"/admin/deadletters/replaybatch/{batch.pk}/change/",
+    )
+
+
+def makers(batch: ReplayBatch) -> list[str]:
+    """Return who drafted, configured or submitted a batch, each once, in that order."""
+    lines = batch.events.filter(action__in=MAKING).order_by("id").values_list("actor", flat=True)
+    return list(dict.fromkeys(lines))
+
+
+def why_not_approve(batch: ReplayBatch, actor: str) -> str:
+    """Return why this person cannot approve a batch that waits for it, or an empty string."""
+    if actor[:255] == batch.requested_by:
+        return "who asked for a batch cannot approve it"
+    if actor[:255] in makers(batch):
+        return "who drafted or configured a batch cannot approve it"
+    return ""
+
+
+def approve(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
+    """Start a batch that waits for approval. Nobody who made it, or asked for it, can approve it."""
+    with transaction.atomic():
+        batch = locked(batch_id)
+        if refused := refusal(batch, {_B.AWAITING}, row_version):
+            return refused
+        if problem := why_not_approve(batch, actor):
+            return Result(False, problem)
+        _start(batch, actor, reason, approved_by=actor[:255], approved_at=timezone.now())
+    return Result(True, "approved and started")
+
+
+def pause(batch_id: int, *, actor: str, reason: str = "") -> Result:
+    """Replay nothing further until it is resumed; jobs at work go on."""
+    with transaction.atomic():
+        batch = locked(batch_id)
+        if refused := refusal(batch, {_B.RUNNING}):
+            return refused
+        set_status(batch, _B.PAUSED, actor, reason)
+    return Result(True, "paused")
+
+
+def resume(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
+    """Go on with a batch that was paused or stopped."""
+    with transaction.atomic():
+        batch = locked(batch_id)
+        if refused := refusal(batch, {_B.PAUSED, _B.STOPPED}, row_version):
+            return refused
+        _start(batch, actor, reason)
+    return Result(True, "resumed")
+
+
+def cancel(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
+    """End a batch: what was replayed stays replayed, the other letters are let go."""
+    with transaction.atomic():
+        batch = locked(batch_id)
+        if refused := refusal(batch, {_B.DRAFT, _B.AWAITING, _B.RUNNING, _B.PAUSED, _B.STOPPED}, row_version):
+            return refused
+        count = _end(batch, actor, reason, "the batch was cancelled")
+    return Result(True, f"cancelled; {count} letters were not replayed")
+
+
+def refuse(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
+    """End a batch that waits for approval, as who could approve it: its letters are let go."""
+    with transaction.atomic():
+        batch = locked(batch_id)
+        if refused := refusal(batch, {_B.AWAITING}, row_version):
+            return refused
+        why = f"refused by {actor}: {reason}" if reason else f"refused by {actor}"
+        count = _end(batch, actor, why, "the batch was refused")
+    return Result(True, f"refused; {count} letters were not replayed")
+
+
+def _end(batch: ReplayBatch, actor: str, reason: str, detail: str) -> int:
+    """Cancel a locked batch; return how many letters it did not replay."""
+    set_status(batch, _B.CANCELLED, actor, reason)
+    let_go(batch, actor, detail)
+    left = batch.items.filter(status=ItemStatus.PENDING)
+    transitions.keep(list(left.values_list("letter_id", flat=True)))
+    return left.update(status=ItemStatus.CANCELLED, detail=detail, finished_at=timezone.now())
+
+
+def _start(batch: ReplayBatch, actor: str, reason: str, **changes: Any) -> None:
+    started = {} if batch.started_at else {"started_at": timezone.now()}
+    set_status(batch, _B.RUNNING, actor, reason, next_item_at=None, **started, **changes)
+    outbox.publish(AGGREGATE, batch.pk, MESSAGE, QUEUE)

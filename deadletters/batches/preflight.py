@@ -1,0 +1,77 @@
+"""The dry run: what a replay of each item would meet now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+
+from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
+from deadletters.states import BEFORE_REPLAY, OPEN_LETTER, ItemStatus, LetterStatus
+from deadletters.types import Check, Failed, recovery
+
+_AT_ONCE = 1_000
+_FORGOTTEN_AT_ONCE = 5_000
+MATTERING = frozenset({"category", "is_restart", "override_reason"})  # settings that a dry run was made with
+_VERDICTS = {"job": "not_dead_lettered", "version": "newer_version", "artifact": "artifact_expired",
+             "deliveries": "delivery_uncertain"}  # fmt: skip
+
+
+def dry_run(batch_id: int) -> dict[str, Any]:
+    """Say of each item what a replay would meet now, from the rows alone; nothing is replayed.
+
+    Returns `{"verdicts": {verdict: count}, "checked_at": iso time}`, which is kept with the
+    batch, as each item's `verdict` and `detail` are. Verdicts: eligible, needs_override,
+    not_dead_lettered, newer_version, artifact_expired, delivery_uncertain, circuit_open,
+    in_another_batch, at_work, closed, gone. The allow-list is left to the stages of the replay: the
+    paths of a change are in its artifact, or at its source.
+    """
+    batch = ReplayBatch.objects.get(pk=batch_id)
+    port = recovery()
+    counts: dict[str, int] = {}
+    items = batch.items.filter(status=ItemStatus.PENDING).order_by("id")
+    last = 0
+    while part := list(items.filter(pk__gt=last)[:_AT_ONCE]):
+        last = part[-1].pk
+        letters = DeadLetter.objects.in_bulk([item.letter_id for item in part])
+        failed = [Failed(letter.job_id, letter.stage) for letter in letters.values()]
+        said = port.survey(failed, restart=batch.is_restart)
+        for item in part:
+            letter = letters.get(item.letter_id)
+            checks = said[letter.job_id] if letter else []
+            item.verdict, item.detail = _verdict(batch, letter, checks)
+            counts[item.verdict] = counts.get(item.verdict, 0) + 1
+        items.bulk_update(part, ["verdict", "detail"])  # of those that no look has settled meanwhile
+    report = {"verdicts": counts, "checked_at": timezone.now().isoformat()}
+    same = {name: getattr(batch, name) for name in MATTERING}
+    if not ReplayBatch.objects.filter(pk=batch_id, **same).update(report=report):
+        return dry_run(batch_id)  # somebody changed the settings meanwhile: these verdicts are of others
+    return report
+
+
+def forget(batch: ReplayBatch) -> None:
+    """Take the verdicts off a locked draft whose settings changed, some thousands of items a statement."""
+    ReplayBatch.objects.filter(pk=batch.pk).update(report={})
+    judged = batch.items.exclude(verdict="").order_by("id").values_list("pk", flat=True)
+    while part := list(judged[:_FORGOTTEN_AT_ONCE]):
+        ReplayItem.objects.filter(pk__in=part).update(verdict="", detail="")
+
+
+def _verdict(batch: ReplayBatch, letter: DeadLetter | None, checks: list[Check]) -> tuple[str, str]:
+    if letter is None:
+        return "gone", "the letter does not exist any more"
+    if letter.status not in OPEN_LETTER:
+        return "closed", f"the letter is {letter.state_word.lower()}"
+    if letter.status == LetterStatus.REPLAY_PENDING:
+        return "in_another_batch", "another batch will replay it"
+    if letter.status not in BEFORE_REPLAY:
+        return "at_work", f"the letter is {letter.state_word.lower()}"
+    failed = [check for check in checks if not check.ok]
+    for check in failed:
+        if check.is_hard:
+            return _VERDICTS.get(check.name, "not_replayable"), check.message
+    if circuit := next((check for check in failed if check.name.startswith("circuit")), None):
+        return "circuit_open", circuit.message  # the batch would stop at it, whatever it overrules
+    if failed and not batch.override_reason:
+        return "needs_override", failed[0].message
+    return "eligible", ""

@@ -1,0 +1,102 @@
+"""The rows of a batch: locked first, moved by guarded updates, each move a line of its timeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from criticizer.redaction import clean
+from deadletters import alerts, transitions, workflow
+from deadletters.models import DeadLetter, ReplayBatch, ReplayBatchEvent, ReplayItem
+from deadletters.states import BatchStatus, ItemStatus, LetterAction, LetterStatus
+from deadletters.types import SYSTEM, Result
+
+log = structlog.get_logger(__name__)
+
+OVERRULED = ~Q(override_reason="")  # of letters: an operator said why failed checks do not matter
+
+
+def locked(batch_id: int) -> ReplayBatch:
+    """Return the batch, locked until the transaction ends. A batch is locked before its letters."""
+    return ReplayBatch.objects.select_for_update().get(pk=batch_id)
+
+
+def set_status(batch: ReplayBatch, to: BatchStatus, actor: str, reason: str, **changes: Any) -> None:
+    """Move a locked batch and say so in its timeline."""
+    updated = ReplayBatch.objects.filter(pk=batch.pk, status=batch.status).update(
+        status=to, status_reason=clean(reason, 1000), **changes
+    )
+    if updated != 1:
+        raise RuntimeError(f"a guarded update of a replay batch touched {updated} rows")
+    note(batch, to.value, actor, reason)
+    log.info("replay_batch", batch=batch.pk, status=to.value, actor=actor)
+
+
+def let_go(batch: ReplayBatch, actor: str, reason: str) -> int:
+    """Give the letters that wait for this batch's replay back to the operators; return how many."""
+    ready = list(batch.items.filter(status=ItemStatus.READY).values_list("pk", "letter_id"))
+    letters = [letter for _, letter in ready]
+    transitions.move_many(
+        letters,
+        (LetterStatus.REPLAY_PENDING,),
+        LetterStatus.VALIDATED,
+        LetterAction.UNQUEUED,
+        actor,
+        reason,
+        verb="let go",
+    )
+    batch.items.filter(pk__in=[pk for pk, _ in ready]).update(status=ItemStatus.PENDING)
+    return len(ready)
+
+
+def is_large(letters: int) -> bool:
+    """Say whether a batch of so many letters needs a second person."""
+    return letters > int(settings.REPLAY_APPROVAL_ABOVE)
+
+
+def validated_now() -> QuerySet[DeadLetter]:
+    """Return the letters whose validation is fresh."""
+    since = timezone.now() - workflow.VALID_FOR
+    return DeadLetter.objects.filter(status=LetterStatus.VALIDATED, validated_at__gt=since)
+
+
+def overruled_by_hand(batch: ReplayBatch) -> QuerySet[ReplayItem]:
+    """Return the items whose letters somebody overruled, which a batch without an override keeps."""
+    if batch.override_reason:
+        return batch.items.none()
+    return batch.items.filter(status=ItemStatus.PENDING, letter__in=validated_now().filter(OVERRULED))
+
+
+def refusal(batch: ReplayBatch, allowed: set[BatchStatus], row_version: int | None = None) -> Result | None:
+    if batch.status not in allowed:
+        last = batch.events.order_by("-id").first()
+        who = f" by {last.actor} at {last.created_at:%Y-%m-%d %H:%M} UTC" if last else ""
+        return Result(False, f"the batch is {batch.get_status_display().lower()}{who}")
+    if row_version is not None and batch.row_version != row_version:
+        return Result(False, "changed meanwhile: look again")
+    return None
+
+
+def note(batch: ReplayBatch, action: str, actor: str, reason: str) -> None:
+    ReplayBatchEvent.objects.create(batch=batch, action=action, actor=actor[:255], reason=clean(reason, 2000))
+
+
+def stop(batch: ReplayBatch, reason: str) -> None:
+    """Stop a locked batch that runs or is paused, if anything is left that could be held back."""
+    if batch.status not in {BatchStatus.RUNNING, BatchStatus.PAUSED}:
+        return
+    if not batch.items.filter(status__in=(ItemStatus.PENDING, ItemStatus.READY)).exists():
+        return
+    set_status(batch, BatchStatus.STOPPED, SYSTEM, reason)
+    let_go(batch, SYSTEM, f"batch {batch.pk} stopped")
+    alerts.tell(
+        "batch_stopped",
+        key=f"batch-stopped:{batch.pk}:{batch.row_version}",
+        title=f"Replay batch {batch.pk} stopped",
+        text=reason,
+        path=f"/admin/deadletters/replaybatch/{batch.pk}/change/",
+    )

@@ -1,0 +1,182 @@
+"""A worker works through a replay batch: one outbox message a batch, one look a message.
+
+Each look settles what has ended, walks a few letters through the steps, and replays what is due
+at the batch's rate. Everything it knows is in rows: a look may die anywhere, a pause or a cancel
+may come between any two items, and two looks at once replay nothing twice, because an item and
+its letter move together, each from the one state that it must be in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import UUID
+
+import structlog
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.redaction import clean
+from deadletters import batches, transitions, workflow
+from deadletters.batches.collect import settle
+from deadletters.batches.prepare import prepare
+from deadletters.batches.store import locked, set_status, stop
+from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
+from deadletters.states import BatchStatus, ItemStatus, LetterAction, LetterStatus
+from deadletters.types import SYSTEM, Failed, Recovery, recovery
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 1.0  # between looks while nothing is due
+ITEMS_A_LOOK = 200
+_CATCH_UP = timedelta(seconds=2)  # a late look may make up for so much
+
+_I, _L, _A = ItemStatus, LetterStatus, LetterAction
+
+# Batches that should have a message: those that run, and those that ended with jobs at work.
+_LIVE = """
+SELECT b.id FROM replay_batches b
+ WHERE NOT (b.status IN ('draft', 'awaiting', 'finished'))
+   AND (b.status = 'running'
+        OR EXISTS (SELECT FROM replay_items i WHERE i.batch_id = b.id AND i.status = 'replaying'))"""
+
+
+class _Lost(Exception):
+    """The lease is somebody else's."""
+
+
+def run_message(outbox_id: int, batch_id: int, token: str) -> None:
+    """Take one look at a batch. The django-q2 task: never raises, refuses a lost lease."""
+    lease = UUID(token)
+    try:
+        _hold(outbox_id, lease)
+        seconds = look(batch_id, lambda: _hold(outbox_id, lease))
+        _end(outbox_id, batch_id, lease, seconds)
+    except _Lost:
+        log.info("replay_batch_look_refused", batch=batch_id)
+    except Exception:
+        # The lease runs out and the next look goes on from what is recorded.
+        log.exception("replay_batch_look_failed", batch=batch_id)
+
+
+def ensure() -> None:
+    """Make the message of every batch that should have one. Run by the maintenance."""
+    for row in prepared.rows(_LIVE):
+        outbox.publish(batches.AGGREGATE, row["id"], batches.MESSAGE, batches.QUEUE)
+
+
+def _hold(outbox_id: int, token: UUID) -> None:
+    if not outbox.hold(outbox_id, token):
+        raise _Lost
+
+
+def _end(outbox_id: int, batch_id: int, token: UUID, seconds: float) -> None:
+    """Let the next look be due, or none when there is nothing left to look at."""
+    with transaction.atomic():
+        batch = locked(batch_id)  # a resume that comes now publishes after us
+        is_live = batch.status == BatchStatus.RUNNING or batch.items.filter(status=_I.REPLAYING).exists()
+        if is_live:
+            outbox.put_back(outbox_id, token, seconds=seconds)
+        else:
+            outbox.done(outbox_id, token)
+
+
+# -- one look ----------------------------------------------------------------------------------
+
+
+def look(batch_id: int, renew: Callable[[], object] = bool) -> float:
+    """Do what is due now; return the seconds until there may be more. `renew` holds the lease or raises."""
+    port = recovery()
+    settle(batch_id, renew)
+    batch = ReplayBatch.objects.get(pk=batch_id)
+    if batch.status != BatchStatus.RUNNING:
+        return LOOK_SECONDS
+    if reason := _circuit_open(batch, port) or prepare(batch, port, renew):
+        with transaction.atomic():
+            stop(locked(batch_id), reason)
+    for _ in range(ITEMS_A_LOOK):
+        renew()
+        seconds = _replay_next(batch_id, port)
+        if seconds > 0:
+            return min(seconds, LOOK_SECONDS)
+    return 0.0
+
+
+# -- what stops it -----------------------------------------------------------------------------
+
+
+def _circuit_open(batch: ReplayBatch, port: Recovery) -> str:
+    waiting = batch.items.filter(status__in=(_I.READY, _I.REPLAYING)).values("letter_id")
+    letters = DeadLetter.objects.filter(pk__in=waiting).values_list("job_id", "stage")
+    failed = [Failed(job_id, stage) for job_id, stage in letters]
+    checks = port.circuits(failed, restart=batch.is_restart)
+    return next((check.message for check in checks if not check.ok), "")
+
+
+# -- the replay --------------------------------------------------------------------------------
+
+
+def _replay_next(batch_id: int, port: Recovery) -> float:
+    """Replay the next item if it is its turn; return the seconds to wait, 0 to go on at once."""
+    with transaction.atomic():
+        batch = locked(batch_id)  # a pause or cancel waits for this item, and no item after it
+        if batch.status != BatchStatus.RUNNING:
+            return LOOK_SECONDS
+        now = timezone.now()
+        due = batch.next_item_at or now
+        if due > now:
+            return (due - now).total_seconds()
+        at_work = batch.items.filter(status=_I.REPLAYING)
+        if at_work.count() >= batch.max_in_flight:
+            return LOOK_SECONDS
+        # One job of a changelist is at work at a time.
+        ready = batch.items.filter(status=_I.READY).exclude(lane__in=at_work.values("lane"))
+        item = ready.order_by("-is_canary", "id").first()
+        if item is None:
+            _finish_if_done(batch)
+            return LOOK_SECONDS
+        _replay(batch, item, port)
+        step = timedelta(seconds=60 / batch.rate_per_minute)
+        ReplayBatch.objects.filter(pk=batch_id).update(next_item_at=max(due, now - _CATCH_UP) + step)
+    return 0.0
+
+
+def _replay(batch: ReplayBatch, item: ReplayItem, port: Recovery) -> None:
+    actor = f"{batch.requested_by} (batch {batch.pk})"
+    # The letter and the item move together, or neither.
+    result = workflow.replay_from(
+        _L.REPLAY_PENDING, item.letter_id, actor, batch.reason, restart=batch.is_restart, port=port
+    )
+    if result.ok:
+        updated = ReplayItem.objects.filter(pk=item.pk, status=_I.READY).update(
+            status=_I.REPLAYING, started_at=Now(), detail=""
+        )
+        if updated != 1:
+            raise RuntimeError(f"a guarded update of a replay item touched {updated} rows")
+        return
+    if reason := _circuit_open(batch, port):  # since this look began: the item waits with the others
+        stop(batch, reason)
+        return
+    letter = DeadLetter.objects.filter(pk=item.letter_id).first()
+    if letter is not None and letter.status == _L.REPLAY_PENDING:
+        transitions.move(letter, _L.VALIDATED, _A.UNQUEUED, SYSTEM, result.message)
+    if (
+        letter is not None
+        and letter.validated_at
+        and timezone.now() - letter.validated_at > workflow.VALID_FOR
+    ):
+        ReplayItem.objects.filter(pk=item.pk).update(status=_I.PENDING)  # a long pause: walked again
+        return
+    ReplayItem.objects.filter(pk=item.pk, status=_I.READY).update(
+        status=_I.SKIPPED, detail=clean(result.message, 1000), finished_at=timezone.now()
+    )
+
+
+def _finish_if_done(batch: ReplayBatch) -> None:
+    left = Q(status__in=(_I.PENDING, _I.READY, _I.REPLAYING))
+    if not batch.items.filter(left).exists():
+        set_status(batch, BatchStatus.FINISHED, SYSTEM, "", finished_at=timezone.now())

@@ -1,1 +1,0 @@
-"""The operators' desk: lists, pages and deeds of groups, letters, batches and edits."""

@@ -1,0 +1,1 @@
+"""Edits of a dead letter before its replay."""

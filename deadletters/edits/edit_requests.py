@@ -1,0 +1,347 @@
+"""Edit before replay, where the data is the cause (000, 8.5): asked for by one, approved by another.
+
+    request ─► requested ── approve ──► applied     the letter lives on as a new generation
+                         ── refuse ───► refused     by somebody else; because something changed meanwhile
+                         ── withdraw ─► withdrawn   by who asked for it
+
+    fields(letter) -> [DataField] ; change_of(letter, values) -> Change ; why_not(letter) -> "" or why
+    request(letter_id, *, actor, values, reason, row_version=None) -> Result
+    approve, refuse, withdraw(edit_id, *, actor, reason) -> Result
+    refuse_stale() -> how many ; edits that nobody can approve any more
+
+An edit changes nothing before its approval. Then the job's data, the old letter's end and the new
+letter's beginning are one commit; the new letter has triage and remediation behind it, and takes
+validation, replay, verification and resolution as every letter does. settings.DEADLETTER_EDIT
+switches it on. What the data is, this room does not know: it asks the port (`results.Recovery`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+from django.utils import timezone
+
+from criticizer.db import prepared
+from criticizer.redaction import clean
+from deadletters import alerts, transitions, workflow
+from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterEvent, DeadLetterPayload, LetterEdit
+from deadletters.states import (
+    BEFORE_REPLAY,
+    BatchStatus,
+    Category,
+    EditStatus,
+    ItemStatus,
+    LetterAction,
+    LetterStatus,
+)
+from deadletters.types import SYSTEM, Change, DataField, FieldKind, Result, WrongData, recovery
+
+log = structlog.get_logger(__name__)
+
+OFF = "editing is switched off here: set DEADLETTER_EDIT=true to allow it"
+_MAX_REASON = 4000
+MAX_REFUSED = 200  # in one round of maintenance
+# Batches that have their letters in hand; a draft has not begun.
+_AT_IT = (BatchStatus.AWAITING, BatchStatus.RUNNING, BatchStatus.PAUSED, BatchStatus.STOPPED)
+_WORKED_ON = (
+    LetterAction.REPLAYED,
+    LetterAction.RESTARTED,
+    LetterAction.SUCCEEDED,
+    LetterAction.FAILED_AGAIN,
+)
+_ENDED = {EditStatus.REFUSED: LetterAction.EDIT_REFUSED, EditStatus.WITHDRAWN: LetterAction.EDIT_WITHDRAWN}
+# A batch that is cancelled gives its letters back.
+_MAY_COME_BACK = (*BEFORE_REPLAY, LetterStatus.REPLAY_PENDING)
+# What a generation has of the one before it: the same failure of the same stage.
+_SAME = (
+    "job_id", "group_id", "stage", "error_class", "code", "severity", "retryable", "detail",
+    "payload_reference", "attempts", "first_failure_at", "last_failure_at", "failed_replay_count",
+    "is_escalated",
+)  # fmt: skip
+
+
+# -- what may be edited ------------------------------------------------------------------------
+
+
+def fields(letter: DeadLetter) -> list[DataField]:
+    """Return the data of a letter's job as it is now, what is locked included."""
+    return recovery().data(letter.job_id)
+
+
+def why_not(letter: DeadLetter) -> str:
+    """Return why no edit of a letter can be asked for now, one sentence, or an empty string."""
+    if not settings.DEADLETTER_EDIT:
+        return OFF
+    if letter.edits.filter(status=EditStatus.REQUESTED).exists():
+        return "an edit of this letter waits for its approval already"
+    return _why_not_now(letter)
+
+
+def change_asked_for(edit: LetterEdit) -> Change:
+    """Return what an edit wants changed."""
+    return Change(edit.before, edit.after)
+
+
+def words(data: Sequence[DataField], change: Change) -> str:
+    """Return what a change does, in one line: `Recipients: mail:a@… added, mail:b@… removed`."""
+    labels = {field.name: field.label for field in data}
+    parts = []
+    for name in change.after:
+        said = [f"{line} added" for line in change.added(name)]
+        said += [f"{line} removed" for line in change.removed(name)]
+        if said:
+            parts.append(f"{labels.get(name, name)}: {', '.join(said)}")
+    return "; ".join(parts) or "nothing changes"
+
+
+def change_of(letter: DeadLetter, values: Mapping[str, Sequence[str]]) -> Change:
+    """Return what `values`, lines by field, make of a job's data, normalised. Raises WrongData."""
+    data = {field.name: field for field in fields(letter)}
+    for name in values:
+        if name not in data:
+            raise WrongData(name, "The job has no such data.")
+        if data[name].kind is FieldKind.LOCKED:
+            raise WrongData(name, f"{data[name].label} is locked. {data[name].help}")
+    has = {name: list(field.value) for name, field in data.items() if field.kind is not FieldKind.LOCKED}
+    return Change(has, {**has, **recovery().normalised(letter.job_id, values)})
+
+
+# -- asking ------------------------------------------------------------------------------------
+
+
+def request(
+    letter_id: int,
+    *,
+    actor: str,
+    values: Mapping[str, Sequence[str]],
+    reason: str,
+    row_version: int | None = None,
+) -> Result:
+    """Ask for a change of a letter's data. `values` holds the new lines of each field that changes.
+
+    The job keeps its data until somebody else approves. Raises WrongData for a value that the job
+    cannot have, or a field that is locked.
+    """
+    if refused := _unreasoned(reason):
+        return refused
+    with transaction.atomic():
+        letter = transitions.locked(letter_id)
+        refused = transitions.refusal(letter, BEFORE_REPLAY, row_version)
+        if refused or (problem := why_not(letter)):
+            return _refused(letter, actor, refused.message if refused else problem)
+        change = change_of(letter, values)
+        if change.before == change.after:
+            return Result(False, "nothing was changed")
+        if problem := recovery().why_not(letter.job_id, change):
+            return _refused(letter, actor, problem)
+        edit = LetterEdit.objects.create(
+            letter=letter,
+            before=change.before,
+            after=change.after,
+            reason=clean(reason.strip(), _MAX_REASON),
+            requested_by=actor[:255],
+        )
+        transitions.touch(letter)
+        said = f"{words(fields(letter), change)}: {reason.strip()}"
+        transitions.note(letter.pk, LetterAction.EDIT_REQUESTED, actor, said, {"edit": edit.pk})
+        alerts.tell(
+            "edit_requested",
+            key=f"edit-requested:{edit.pk}",
+            title=f"An edit of dead letter {letter.pk} waits for approval",
+            text=f"Asked for by {actor}.",
+            path=f"/admin/deadletters/letteredit/{edit.pk}/change/",
+        )
+    log.info("letter_edit_requested", edit=edit.pk, letter=letter_id, actor=actor)
+    return Result(True, "asked for: somebody else has to approve it")
+
+
+# -- deciding ----------------------------------------------------------------------------------
+
+
+def approve(edit_id: int, *, actor: str, reason: str) -> Result:
+    """Apply an edit: the job has its new data, and the letter lives on as its next generation, or nothing.
+
+    Who asked for it cannot approve it. Where the letter or the data changed since, the edit is
+    refused instead, for good.
+    """
+    if not settings.DEADLETTER_EDIT:
+        return Result(False, OFF)
+    if refused := _unreasoned(reason):
+        return refused
+    with transaction.atomic():
+        edit, letter = _held(edit_id)
+        if refused := _decided(edit):
+            return refused
+        if actor[:255] == edit.requested_by:
+            return Result(False, "who asked for an edit cannot approve it")
+        problem = _why_stale(edit, letter)
+        if not problem and letter is not None:
+            problem = recovery().apply(
+                letter.job_id,
+                change_asked_for(edit),
+                asked_by=edit.requested_by,
+                approved_by=actor,
+                reason=edit.reason,
+            )
+        if problem or letter is None:
+            _refuse(edit, letter, problem)
+            return Result(False, f"the edit is refused: {problem}")
+        _close(edit, EditStatus.APPLIED, actor, reason)
+        successor = _live_on(letter, edit, actor)
+    log.info("letter_edited", edit=edit_id, letter=letter.pk, successor=successor, actor=actor)
+    return Result(True, f"approved: the letter lives on as letter {successor}")
+
+
+def refuse(edit_id: int, *, actor: str, reason: str) -> Result:
+    """Refuse an edit that somebody else asked for: nothing changes."""
+    return _end(edit_id, actor, reason, EditStatus.REFUSED)
+
+
+def refuse_stale() -> int:
+    """Refuse the edits that nobody can approve any more, and return how many (maintenance).
+
+    Their letters were replayed since, or have ended. One that a batch has in hand may come back.
+    """
+    alive = DeadLetter.objects.filter(pk=OuterRef("letter_id"), status__in=_MAY_COME_BACK)
+    worked_on = DeadLetterEvent.objects.filter(
+        letter=OuterRef("letter_id"), action__in=_WORKED_ON, created_at__gt=OuterRef("requested_at")
+    )
+    waiting = LetterEdit.objects.filter(status=EditStatus.REQUESTED).order_by("pk")
+    over = waiting.filter(~Exists(alive) | Exists(worked_on)).values_list("pk", flat=True)
+    refused = 0
+    for edit_id in over[:MAX_REFUSED]:
+        with transaction.atomic():
+            edit, letter = _held(edit_id)
+            if edit.status == EditStatus.REQUESTED and (problem := _why_over(edit, letter)):
+                _refuse(edit, letter, problem)
+                refused += 1
+    return refused
+
+
+def withdraw(edit_id: int, *, actor: str, reason: str) -> Result:
+    """Take back an edit that one has asked for oneself: nothing changes."""
+    return _end(edit_id, actor, reason, EditStatus.WITHDRAWN)
+
+
+def _end(edit_id: int, actor: str, reason: str, to: EditStatus) -> Result:
+    if refused := _unreasoned(reason):
+        return refused
+    with transaction.atomic():
+        edit, letter = _held(edit_id)
+        if refused := _decided(edit):
+            return refused
+        is_own = actor[:255] == edit.requested_by
+        if is_own and to == EditStatus.REFUSED:
+            return Result(False, "who asked for an edit withdraws it")
+        if not is_own and to == EditStatus.WITHDRAWN:
+            return Result(False, f"only {edit.requested_by} can withdraw it")
+        _give_back(edit, letter, to, actor, reason)
+    return Result(True, to.label.lower())
+
+
+# -- inside ------------------------------------------------------------------------------------
+
+
+def _held(edit_id: int) -> tuple[LetterEdit, DeadLetter | None]:
+    """Return an edit and its letter, locked; letters are locked first, here as everywhere."""
+    letter_id = LetterEdit.objects.values_list("letter_id", flat=True).get(pk=edit_id)
+    letter = DeadLetter.objects.select_for_update().filter(pk=letter_id).first()
+    return LetterEdit.objects.select_for_update().get(pk=edit_id), letter
+
+
+def _close(edit: LetterEdit, to: EditStatus, actor: str, reason: str) -> None:
+    updated = LetterEdit.objects.filter(pk=edit.pk, status=EditStatus.REQUESTED).update(
+        status=to,
+        decided_by=actor[:255],
+        decided_at=timezone.now(),
+        decision_reason=clean(reason.strip(), _MAX_REASON),
+    )
+    if updated != 1:
+        raise RuntimeError(f"a guarded update of an edit touched {updated} rows")
+
+
+def _refuse(edit: LetterEdit, letter: DeadLetter | None, problem: str) -> None:
+    _give_back(edit, letter, EditStatus.REFUSED, SYSTEM, problem)
+
+
+def _give_back(edit: LetterEdit, letter: DeadLetter | None, to: EditStatus, actor: str, reason: str) -> None:
+    """End an edit that changes nothing: its letter waits for operators as before."""
+    _close(edit, to, actor, reason)
+    if letter is not None:
+        transitions.note(letter.pk, _ENDED[to], actor, reason, {"edit": edit.pk})
+        transitions.keep([letter.pk])
+
+
+def _decided(edit: LetterEdit) -> Result | None:
+    if edit.status == EditStatus.REQUESTED:
+        return None
+    by = f"{edit.decided_by} at {edit.decided_at:%Y-%m-%d %H:%M} UTC" if edit.decided_at else edit.decided_by
+    return Result(False, f"already {edit.get_status_display().lower()} by {by}")
+
+
+def _why_stale(edit: LetterEdit, letter: DeadLetter | None) -> str:
+    return _why_over(edit, letter) or (_why_not_now(letter) if letter else "")
+
+
+def _why_over(edit: LetterEdit, letter: DeadLetter | None) -> str:
+    """Return why an edit can never be approved, or an empty string."""
+    if letter is None:
+        return "the letter does not exist any more"
+    if letter.status not in _MAY_COME_BACK:
+        return _past(letter)
+    since = letter.events.filter(action__in=_WORKED_ON, created_at__gt=edit.requested_at)
+    return "the letter was replayed since the edit was asked for" if since.exists() else ""
+
+
+def _why_not_now(letter: DeadLetter) -> str:
+    return _past(letter) or _in_hand(letter)
+
+
+def _past(letter: DeadLetter) -> str:
+    refused = transitions.refusal(letter, BEFORE_REPLAY, None)
+    return f"the letter cannot be edited: {refused.message}" if refused else ""
+
+
+def _in_hand(letter: DeadLetter) -> str:
+    item = letter.replay_items.filter(status=ItemStatus.PENDING, batch__status__in=_AT_IT).first()
+    return f"batch {item.batch_id} is going to replay the letter" if item else ""
+
+
+def _live_on(letter: DeadLetter, edit: LetterEdit, approver: str) -> int:
+    """Close a letter whose data was changed and open its next generation; return the new one's id."""
+    successor = int(prepared.value("SELECT nextval(pg_get_serial_sequence('dead_letters', 'id'))"))
+    said = words(fields(letter), change_asked_for(edit))
+    by = f"asked for by {edit.requested_by}, approved by {approver}"
+    facts = {"edit": edit.pk, "successor": successor}
+    transitions.note(letter.pk, LetterAction.EDITED, approver, f"{said}; {by}", facts)
+    ends = f"its data was edited: it lives on as letter {successor}"
+    transitions.move(letter, LetterStatus.DISCARDED, LetterAction.DISCARDED, approver, ends, context=facts)
+    # No occurrence of the failure: the group counts its open letters, and nothing else.
+    same: dict[str, Any] = {name: getattr(letter, name) for name in _SAME}
+    new = DeadLetter.objects.create(pk=successor, parent=letter, generation=letter.generation + 1, **same)
+    DeadLetterPayload.objects.create(
+        letter=new, last_stack=letter.last_stack, sanitized_context=letter.sanitized_context
+    )
+    begins = f"generation {new.generation} of letter {letter.pk}; {said}; {by}"
+    transitions.note(new.pk, LetterAction.CREATED, SYSTEM, begins, {"edit": edit.pk, "parent": letter.pk})
+    triaged = workflow.triage(new.pk, actor=edit.requested_by, category=Category.DATA, note=edit.reason)
+    remediated = workflow.remediate(
+        new.pk, actor=edit.requested_by, evidence_note=f"Edit {edit.pk}. {said}; {by}: {edit.reason}"
+    )
+    if not (triaged.ok and remediated.ok):
+        raise RuntimeError(f"a new generation refused its steps: {triaged.message}, {remediated.message}")
+    return successor
+
+
+def _refused(letter: DeadLetter, actor: str, problem: str) -> Result:
+    transitions.note(letter.pk, LetterAction.REFUSED, actor, problem)
+    return Result(False, problem)
+
+
+def _unreasoned(reason: str) -> Result | None:
+    return None if len(reason.strip()) >= MIN_WORDS else Result(False, "say why: a ticket or a sentence")

@@ -1,0 +1,186 @@
+"""What jobs tell dead letters, always inside the job's own commit: failed, succeeded, ended.
+
+One letter is open for a job and a stage. A replayed job that fails again brings its letter back
+with a new round of the workflow (specification 000, 8.5, last sentence).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db.models import F
+
+from criticizer.resilience.failures import Severity
+from deadletters import alerts, groups, transitions
+from deadletters.fingerprint import Fingerprint, fingerprint
+from deadletters.models import DeadLetter, DeadLetterPayload
+from deadletters.states import OPEN_LETTER, LetterAction, LetterStatus
+from deadletters.types import SYSTEM, LetterDraft
+
+log = structlog.get_logger(__name__)
+
+_S = LetterStatus
+
+
+def open_letter(draft: LetterDraft) -> int:
+    """Create the letter of a job that just ended, or bring back the one that was replayed.
+
+    A letter whose replay got past its stage waits for its verification, and the new failure gets a
+    letter of its own. One that failed before it got there goes on as the letter of the stage that
+    failed. The same non-retryable class as before escalates; operators are told of it, and of what is
+    critical (8.1, last row), once a day. Returns the letter's id.
+    """
+    ours = _fingerprint(draft)
+    letters = _locked_of(draft.job_id, *OPEN_LETTER)  # locked before groups, here as everywhere
+    group_id = groups.occurred(
+        ours,
+        stage=draft.stage,
+        error_class=draft.error_class,
+        source=draft.source,
+        at=draft.last_failure_at,
+    )
+    existing = _existing(letters, draft, group_id)
+    if existing is None:
+        letter_id = _create(draft, group_id)
+    else:
+        letter_id = int(existing.pk)
+        _bring_back(existing, draft, group_id, ours)
+    if draft.severity == Severity.CRITICAL and groups.asks_for_attention(group_id):
+        _tell("critical", f"{draft.error_class} in {draft.stage}: a critical failure", letter_id, draft, ours)
+    return letter_id
+
+
+def await_verification(job_id: int) -> None:
+    """Let the letters of a job that succeeded after its replay wait for their verification."""
+    for letter in _locked_of(job_id, _S.REPLAYING):
+        transitions.move(letter, _S.VERIFYING, LetterAction.SUCCEEDED, SYSTEM, "the replayed job succeeded")
+
+
+def abandon_replayed(job_id: int, reason: str) -> None:
+    """Close the letters of a replayed job that was cancelled or superseded."""
+    for letter in _locked_of(job_id, _S.REPLAYING):
+        transitions.move(letter, _S.DISCARDED, LetterAction.DISCARDED, SYSTEM, reason)
+
+
+# -- inside -----------------------------------------------------------------------------------
+
+
+def _locked_of(job_id: int, *statuses: LetterStatus) -> list[DeadLetter]:
+    found = DeadLetter.objects.select_for_update().filter(job_id=job_id, status__in=statuses)
+    return list(found.order_by("pk"))
+
+
+def _existing(letters: Sequence[DeadLetter], draft: LetterDraft, group_id: int) -> DeadLetter | None:
+    """Return which of a job's open letters the failure belongs to; settle those that it does not."""
+    same = next((letter for letter in letters if letter.stage == draft.stage), None)
+    for letter in letters:
+        if letter.status != _S.REPLAYING or letter.stage == draft.stage:
+            continue
+        if _is_before(letter.stage, draft.stage):
+            reason = f"the replay got past {letter.stage}; the job failed later, in {draft.stage}"
+            context = {"later_stage": draft.stage, "group": group_id}
+            transitions.move(letter, _S.VERIFYING, LetterAction.SUCCEEDED, SYSTEM, reason, context=context)
+        elif same is None:
+            same = letter  # restarted, and failed before it came as far as last time
+        else:
+            reason = f"its replay failed earlier, in {draft.stage}: see letter {same.pk}"
+            transitions.move(letter, _S.DISCARDED, LetterAction.DISCARDED, SYSTEM, reason)
+    return same
+
+
+def _is_before(stage: str, other: str) -> bool:
+    order = list(settings.STAGES)
+    return order.index(stage) < order.index(other)
+
+
+def _fingerprint(draft: LetterDraft) -> Fingerprint:
+    context = draft.sanitized_context
+    status = next(
+        (context[key] for key in ("status", "upstream_status", "reply_code") if key in context), None
+    )
+    return fingerprint(
+        stage=draft.stage,
+        source=draft.source,
+        error_class=draft.error_class,
+        code=draft.code,
+        status=status,
+        detail=draft.detail,
+        stack=draft.last_stack,
+    )
+
+
+def _facts(draft: LetterDraft, group_id: int) -> dict[str, Any]:
+    return {
+        "group_id": group_id,
+        "stage": draft.stage,
+        "error_class": draft.error_class,
+        "code": draft.code,
+        "severity": draft.severity,
+        "retryable": draft.retryable,
+        "detail": draft.detail,
+        "payload_reference": draft.payload_reference,
+        "attempts": draft.attempts,
+        "last_failure_at": draft.last_failure_at,
+    }
+
+
+def _payload(draft: LetterDraft) -> Mapping[str, Any]:
+    return {"last_stack": draft.last_stack, "sanitized_context": dict(draft.sanitized_context)}
+
+
+def _create(draft: LetterDraft, group_id: int) -> int:
+    letter = DeadLetter.objects.create(
+        job_id=draft.job_id, first_failure_at=draft.first_failure_at, **_facts(draft, group_id)
+    )
+    DeadLetterPayload.objects.create(letter=letter, **_payload(draft))
+    transitions.note(letter.pk, LetterAction.CREATED, SYSTEM, draft.error_class)
+    log.error(
+        "dead_letter_created",
+        letter=letter.pk,
+        job=draft.job_id,
+        stage=draft.stage,
+        error_class=draft.error_class,
+        code=draft.code,
+        group=group_id,
+    )
+    return int(letter.pk)
+
+
+def _bring_back(letter: DeadLetter, draft: LetterDraft, group_id: int, ours: Fingerprint) -> None:
+    was_replayed = letter.status in {_S.REPLAYING, _S.VERIFYING}
+    escalate = was_replayed and letter.error_class == draft.error_class and not draft.retryable
+    changes = {
+        **_facts(draft, group_id),
+        "is_escalated": letter.is_escalated or escalate,
+        "failed_replay_count": F("failed_replay_count") + int(was_replayed),
+    }
+    context = {"replay": letter.failed_replay_count + int(was_replayed), "group": group_id}
+    # Not replayed: the job was put to work by another way, and the operator's steps still stand.
+    to = _S.NEW if was_replayed else LetterStatus(letter.status)
+    transitions.move(
+        letter, to, LetterAction.FAILED_AGAIN, SYSTEM, draft.error_class, context=context, **changes
+    )
+    DeadLetterPayload.objects.update_or_create(letter_id=letter.pk, defaults=_payload(draft))
+    if escalate:
+        _escalate(letter, draft, ours)
+
+
+def _escalate(letter: DeadLetter, draft: LetterDraft, ours: Fingerprint) -> None:
+    reason = f"{draft.error_class} again after a replay: for engineering review"
+    transitions.note(letter.pk, LetterAction.ESCALATED, SYSTEM, reason)
+    log.error("dead_letter_escalated", letter=letter.pk, job=draft.job_id, error_class=draft.error_class)
+    title = f"{draft.error_class} in {draft.stage} failed again after a replay"
+    _tell("escalated", title, int(letter.pk), draft, ours)
+
+
+def _tell(kind: str, title: str, letter_id: int, draft: LetterDraft, ours: Fingerprint) -> None:
+    alerts.tell(
+        kind,
+        key=f"{kind}:{ours.id}:{draft.last_failure_at:%Y-%m-%d}",
+        title=title,
+        text=f"Letter {letter_id}: {draft.detail}",
+        path=f"/admin/deadletters/deadletter/{letter_id}/change/",
+    )

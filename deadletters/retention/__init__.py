@@ -1,0 +1,1 @@
+"""Retention of dead letters: policy, archive files, orphaned files."""

@@ -1,0 +1,309 @@
+"""The files of removed dead letters: written whole, read, restored, resealed (specification 003, 3.2).
+
+    one file = Vault(ARTIFACT_KEYS) of lines of JSON, each a letter: its row, payload and timeline
+
+A file is written, read back and compared before a row is deleted, and goes when no row is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import structlog
+from django.conf import settings
+from django.core.files.base import ContentFile
+from django.core.files.storage import Storage, storages
+from django.db import IntegrityError, transaction
+from django.db.models import F, Q
+
+from criticizer.db import prepared
+from criticizer.security.encryption import Vault, VaultError
+from deadletters import alerts, transitions
+from deadletters.models import DeadLetter, DeadLetterEvent, LetterArchive
+from deadletters.states import LetterAction
+from deadletters.workflow.reopen import open_groups_of
+
+log = structlog.get_logger(__name__)
+
+_resealed_to = 0  # the archive with which the last round ended
+
+_RESTORE = """
+INSERT INTO dead_letters SELECT * FROM jsonb_populate_recordset(NULL::dead_letters, %(rows)s::jsonb)"""
+_RESTORE_PAYLOADS = """
+INSERT INTO dead_letter_payloads
+SELECT * FROM jsonb_populate_recordset(NULL::dead_letter_payloads, %(rows)s::jsonb)"""
+_THERE = "it is there already"
+
+
+class ArchiveDamaged(Exception):
+    """A file of the archive is gone, does not open, or is not what was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFile:
+    """A file that was written: its name in the storage, the digest of its lines, the key that seals it."""
+
+    name: str
+    sha256: str
+    key_id: str
+
+
+@dataclass(slots=True)
+class Restored:
+    """What came back, and why the others did not: letter -> reason."""
+
+    letters: list[int] = field(default_factory=list)
+    skipped: dict[int, str] = field(default_factory=dict)
+
+
+def storage() -> Storage:
+    """Return where the archive lies (settings.STORAGES["letter_archive"])."""
+    return storages["letter_archive"]
+
+
+def write(plain: bytes, now: datetime) -> ArchiveFile:
+    """Seal lines into a new file that reads back as written. Raises ArchiveDamaged; no file is left then."""
+    vault = Vault(settings.ARTIFACT_KEYS)
+    name = _new_name(now)
+    with or_no_file(name):
+        storage().save(name, ContentFile(vault.seal(plain)))
+        if _opened(name) != plain:
+            raise ArchiveDamaged(f"{name} does not read as it was written: nothing was removed")
+    return ArchiveFile(name, _digest(plain), vault.newest)
+
+
+def _new_name(now: datetime) -> str:
+    # Without a capital: what mixes cases reads as a secret, and alerts and logs would hide the name.
+    return f"{now:%Y/%m}/{now:%Y%m%d-%H%M%S}-{uuid4().hex}.jsonl.sealed"
+
+
+@contextmanager
+def or_no_file(name: str) -> Iterator[None]:
+    """Delete a file when the block fails. Not for a commit, which may have been made all the same."""
+    try:
+        yield
+    except BaseException:
+        storage().delete(name)
+        raise
+
+
+def read(found: LetterArchive) -> Iterator[dict[str, Any]]:
+    """Yield the letters of a file: `{"letter": …, "payload": …, "events": […]}`. Raises ArchiveDamaged."""
+    plain = _opened(found.name)
+    if _digest(plain) != found.sha256:
+        raise ArchiveDamaged(f"{found.name} is not what was written: its digest is another one")
+    yield from _letters(plain)
+
+
+def read_unnamed(name: str) -> Iterator[dict[str, Any]]:
+    """Yield the letters of a file that no row names, whatever its digest is. Raises ArchiveDamaged."""
+    yield from _letters(_opened(name))
+
+
+def read_file(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the letters of a file on this machine; no row is asked. Raises ArchiveDamaged, OSError."""
+    yield from _letters(_unsealed(path.read_bytes(), str(path)))
+
+
+def _digest(plain: bytes) -> str:
+    return hashlib.sha256(plain).hexdigest()
+
+
+def holding(letter_id: int) -> Q:
+    """Return the condition on files "holds this letter", as its timeline says.
+
+    Where the timeline names no file that there is, it is "may hold it, by its number".
+    """
+    return named(letter_id) or Q(first_letter__lte=letter_id, last_letter__gte=letter_id)
+
+
+def named(letter_id: int) -> Q:
+    """Return the condition on files "the letter's timeline names it"; empty where it names none."""
+    gone = DeadLetterEvent.objects.filter(letter_id=letter_id, action=LetterAction.ARCHIVED)
+    condition = Q()
+    for event in gone:
+        condition |= _file_of(event)
+    found = list(LetterArchive.objects.filter(condition).values_list("pk", flat=True)) if condition else []
+    return Q(pk__in=found) if found else Q()
+
+
+def _file_of(archived: DeadLetterEvent) -> Q:
+    """Return the condition on files "a letter went into it", of the line in its timeline that says so."""
+    number = archived.context.get("archive_id")
+    return Q(pk=number) if number else Q(name__startswith=_stem(archived.reason))
+
+
+def _gone_since(found: LetterArchive, ids: Iterable[int]) -> dict[int, str]:
+    """Return where letters of a file are that were removed again later: it holds them as they were before."""
+    events = DeadLetterEvent.objects.filter(letter_id__in=ids, action=LetterAction.ARCHIVED)
+    last = events.order_by("letter_id", "-id").distinct("letter_id")
+    where: dict[Q, int | None] = {}
+    later = {}
+    for event in last:
+        file = _file_of(event)
+        if file not in where:
+            where[file] = LetterArchive.objects.filter(file).values_list("pk", flat=True).first()
+        if (number := where[file]) not in {None, found.pk}:
+            later[event.letter_id] = f"file {number} of the archive holds it as it was last"
+    return later
+
+
+def restore(found: LetterArchive, *, actor: str, reason: str, letters: Sequence[int] = ()) -> Restored:
+    """Put letters of a file back as they were, all of them or those named.
+
+    A letter that is there is skipped, and so is one that went into another file since, or whose
+    job has another open letter of the stage. What is back stays for another DLQ_MAX_AGE_DAYS; a
+    resolved group opens with a letter that is open. Raises ArchiveDamaged, and ValueError without
+    a reason.
+    """
+    transitions.require_reason(reason)
+    wanted = {
+        int(entry["letter"]["id"]): entry
+        for entry in read(found)
+        if not letters or entry["letter"]["id"] in letters
+    }
+    back = Restored(skipped=_gone_since(found, wanted))
+    for letter_id in DeadLetter.objects.filter(pk__in=wanted).values_list("pk", flat=True):
+        back.skipped[letter_id] = _THERE
+    going = [entry for letter_id, entry in wanted.items() if letter_id not in back.skipped]
+    if going and _put_back(found, going, actor, reason):
+        # One of them cannot come back: by itself, each shows whether it is that one.
+        for entry in going:
+            if why := _put_back(found, [entry], actor, reason):
+                back.skipped[int(entry["letter"]["id"])] = why
+    back.letters = [letter_id for letter_id in wanted if letter_id not in back.skipped]
+    log.info("dead_letters_restored", letters=len(back.letters), archive=found.name, actor=actor)
+    return back
+
+
+def _put_back(found: LetterArchive, entries: Sequence[Mapping[str, Any]], actor: str, reason: str) -> str:
+    """Put all of these letters back or none of them; return why not, or ""."""
+    until = transitions.kept_afresh()["kept_until"].isoformat()
+    rows = [{**entry["letter"], "kept_until": until} for entry in entries]
+    payloads = [entry["payload"] for entry in entries if entry["payload"] is not None]
+    ids = [int(row["id"]) for row in rows]
+    back = f"letter {ids[0]} is" if len(ids) == 1 else f"{len(ids)} letters are"
+    try:
+        with transaction.atomic():
+            prepared.rows(_RESTORE, {"rows": json.dumps(rows)})
+            prepared.rows(_RESTORE_PAYLOADS, {"rows": json.dumps(payloads)})
+            _count_back(found, ids)
+            facts = {"archive": found.name, "archive_id": found.pk}
+            transitions.note_many(ids, LetterAction.RESTORED, actor, reason, facts)
+            open_groups_of(ids, actor=actor, reason=f"{back} back from the archive: {reason}")
+    except IntegrityError as error:
+        return _why_not(error)
+    return ""
+
+
+def _count_back(found: LetterArchive, ids: Sequence[int]) -> None:
+    """Count letters among those of their file that came back, each once."""
+    before = DeadLetterEvent.objects.filter(
+        letter_id__in=ids, action=LetterAction.RESTORED, context__archive_id=found.pk
+    )
+    count = len(set(ids) - set(before.values_list("letter_id", flat=True)))
+    LetterArchive.objects.filter(pk=found.pk).update(restored_count=F("restored_count") + count)
+
+
+def _why_not(error: IntegrityError) -> str:
+    text = str(error)
+    if "one_open_per_stage" in text:
+        return "its job has another open letter of this stage"
+    if "one_successor" in text:
+        return "another letter is the next generation of the one before it"
+    return _THERE if "pkey" in text else "its job or its group is gone"
+
+
+def reseal(limit: int = 5) -> int:
+    """Seal a few files with the newest key where an older one seals them; return how many.
+
+    A round goes on where the last one ended: a file that cannot be resealed keeps no other back.
+    """
+    global _resealed_to
+    vault = Vault(settings.ARTIFACT_KEYS)
+    old = LetterArchive.objects.exclude(key_id=vault.newest).order_by("pk")
+    part = list(old.filter(pk__gt=_resealed_to)[:limit])
+    _resealed_to = part[-1].pk if len(part) == limit else 0
+    return sum(_resealed(found, vault) for found in part)
+
+
+def _resealed(old: LetterArchive, vault: Vault) -> bool:
+    try:
+        return _reseal(old, vault)
+    except (FileNotFoundError, VaultError) as error:
+        why = "is gone" if isinstance(error, FileNotFoundError) else "opens with none of ARTIFACT_KEYS"
+        alerts.tell(
+            "archive_damaged",
+            key=f"archive-damaged:{old.pk}",
+            title="A file of removed dead letters is damaged",
+            text=f"{old.name}, with {old.letter_count} letters, {why}: restore the file from a backup.",
+        )
+    except Exception:
+        log.exception("letter_archive_not_resealed", archive=old.name)
+    return False
+
+
+def _reseal(old: LetterArchive, vault: Vault) -> bool:
+    with storage().open(old.name) as file:
+        sealed = vault.reseal(file.read())
+    name = f"{_stem(old.name)}~{vault.newest}.sealed"
+    with or_no_file(name):
+        name = storage().save(name, ContentFile(sealed))
+        if _digest(_opened(name)) != old.sha256:
+            raise ArchiveDamaged(f"{name} does not read as it was written: {old.name} stays")
+    # Whole under its new name before the row points to it, and the old one goes last.
+    updated = LetterArchive.objects.filter(pk=old.pk, name=old.name).update(name=name, key_id=vault.newest)
+    storage().delete(old.name if updated else name)
+    return updated == 1
+
+
+def unnamed(before: datetime) -> Iterator[str]:
+    """Yield the files from `before` that no row names, under whatever key."""
+    known = {_stem(name) for name in LetterArchive.objects.values_list("name", flat=True)}
+    for name in _files_in(""):
+        if _stem(name) not in known and storage().get_modified_time(name) < before:
+            yield name
+
+
+def _files_in(directory: str) -> Iterator[str]:
+    try:
+        directories, names = storage().listdir(directory)
+    except FileNotFoundError:
+        return  # nothing was archived yet
+    yield from (f"{directory}{name}" for name in names)
+    for inner in directories:
+        yield from _files_in(f"{directory}{inner}/")
+
+
+def _stem(name: str) -> str:
+    """Return what a file keeps of its name under every key."""
+    return name.removesuffix(".sealed").partition("~")[0]
+
+
+def _opened(name: str) -> bytes:
+    try:
+        with storage().open(name) as file:
+            sealed = file.read()
+    except FileNotFoundError as error:
+        raise ArchiveDamaged(f"{name} is gone") from error
+    return _unsealed(sealed, name)
+
+
+def _letters(plain: bytes) -> Iterator[dict[str, Any]]:
+    for line in plain.splitlines():
+        yield json.loads(line)
+
+
+def _unsealed(sealed: bytes, name: str) -> bytes:
+    try:
+        return Vault(settings.ARTIFACT_KEYS).open(sealed)
+    except VaultError as error:
+        raise ArchiveDamaged(f"{name} opens with none of ARTIFACT_KEYS") from error

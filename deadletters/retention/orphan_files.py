@@ -1,0 +1,92 @@
+"""Files of the archive that no row names: the left-over ones go, the others may be the only copy (003, 3.2).
+
+A process that was killed before its commit leaves a file over: its letters are still there, or in
+another file. A database that lost its rows, or another installation in the same place, leaves
+files that somebody needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+import structlog
+from django.conf import settings
+
+from criticizer.db import prepared
+from deadletters import alerts
+from deadletters.models import OperatorAlert
+from deadletters.retention import letter_archive
+
+log = structlog.get_logger(__name__)
+
+OPENED_A_ROUND = 20  # the next round goes on
+KIND = "archive_orphan"
+
+# Of the letters of a file: those of which it may be the only copy, or the newest. Another database's
+# letters have the same numbers, and were created at other times. All of a letter's timeline is in
+# the file, so a database that has its last line knows all that the file does.
+_ONLY_HERE = """
+SELECT count(*)
+  FROM jsonb_to_recordset(%(letters)s::jsonb)
+    AS f (id bigint, created_at timestamptz, row_version int, last_event bigint, last_at timestamptz)
+ WHERE NOT EXISTS (SELECT FROM dead_letters l
+                    WHERE l.id = f.id AND l.created_at = f.created_at AND l.row_version >= f.row_version)
+   AND NOT EXISTS (SELECT FROM dead_letter_events e
+                     JOIN dead_letter_events later ON later.letter_id = e.letter_id AND later.id > e.id
+                     JOIN letter_archives a ON a.id = (later.context ->> 'archive_id')::bigint
+                    WHERE e.id = f.last_event AND e.letter_id = f.id AND e.created_at = f.last_at
+                      AND later.action = 'archived')"""
+
+
+def remove(now: datetime) -> int:
+    """Delete the left-over files older than DLQ_MAX_AGE_DAYS; return how many.
+
+    Of one that stays operators are told once, and it is not opened again.
+    """
+    told = set(OperatorAlert.objects.filter(kind=KIND).values_list("dedup_key", flat=True))
+    old = letter_archive.unnamed(now - timedelta(days=settings.DLQ_MAX_AGE_DAYS))
+    removed = 0
+    for name in islice((name for name in old if _key(name) not in told), OPENED_A_ROUND):
+        if why := _why_needed(name):
+            _tell(name, why)
+        else:
+            letter_archive.storage().delete(name)
+            removed += 1
+            log.warning("letter_archive_orphan_deleted", archive=name)
+    return removed
+
+
+def _why_needed(name: str) -> str:
+    """Return why a file must stay, or ""."""
+    try:
+        letters = [_asked_of(entry) for entry in letter_archive.read_unnamed(name)]
+    except letter_archive.ArchiveDamaged as error:
+        return str(error)
+    except (LookupError, TypeError, ValueError):
+        return f"{name} does not hold letters"
+    count = int(prepared.value(_ONLY_HERE, {"letters": json.dumps(letters)}))
+    return f"{name} holds {count} letters of which this database knows no other copy" if count else ""
+
+
+def _asked_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    last = entry["events"][-1] if entry["events"] else {}
+    letter = {name: entry["letter"][name] for name in ("id", "created_at", "row_version")}
+    return {**letter, "last_event": last.get("id"), "last_at": last.get("created_at")}
+
+
+def _tell(name: str, why: str) -> None:
+    alerts.tell(
+        KIND,
+        key=_key(name),
+        title="A file of removed dead letters that no row names stays",
+        text=f"{why}. Was the database restored from a backup, or does another installation keep its files "
+        "in the same place? read_letter_archive --file prints it. Delete it when nobody needs it.",
+    )
+
+
+def _key(name: str) -> str:
+    return f"archive-orphan:{name}"[:255]

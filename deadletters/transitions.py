@@ -1,0 +1,266 @@
+"""The guarded writes of dead letters: each with its count checked, each with a line of the timeline.
+
+Only `workflow`, `failing`, `batches`, `edits`, `retention` and `letter_archive` use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from criticizer.redaction import clean, clean_context
+from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterEvent
+from deadletters.states import CLOSED_LETTER, NO_STEP, LetterAction, LetterStatus
+from deadletters.types import Result, Tally
+
+AT_ONCE = 500  # letters a transaction locks
+WARNED_AHEAD = timedelta(days=1)  # of the end of a letter that nobody works on
+FEW = 3  # letters of a set of which it is said who brought them where they are
+CHANGED = "changed meanwhile"
+# What is missing where a letter has not come as far as a step wants it.
+_FIRST = {
+    LetterStatus.NEW: "triage it first",
+    LetterStatus.TRIAGED: "remediate it first",
+    LetterStatus.REMEDIATED: "validate it first",
+    LetterStatus.VALIDATED: "replay it first",
+}
+_ORDER = tuple(LetterStatus)
+
+
+def require_reason(reason: str) -> None:
+    """Raise ValueError when this is no reason (the CHECKs on reasons ask for as much)."""
+    if len(reason.strip()) < MIN_WORDS:
+        raise ValueError("Say why: a ticket, an incident or a sentence.")
+
+
+_REMEDIATION: Mapping[str, Any] = {
+    "evidence_link": "",
+    "evidence_note": "",
+    "checklist": [],
+    "remediated_by": "",
+    "remediated_at": None,
+}
+_VALIDATION: Mapping[str, Any] = {
+    "validation": [],
+    "validation_ok": None,
+    "override_reason": "",
+    "validated_by": "",
+    "validated_at": None,
+}
+_AFTER: Mapping[str, Any] = {
+    "replay_reason": "",
+    "replayed_by": "",
+    "replayed_at": None,
+    "is_restart": False,
+    "verification": [],
+    "verified_by": "",
+    "verified_at": None,
+}
+# What a letter forgets when it goes back to a state; what was is in its events.
+_FORGOTTEN: Mapping[LetterStatus, Mapping[str, Any]] = {
+    LetterStatus.NEW: {
+        "category": "",
+        "triage_note": "",
+        "triaged_by": "",
+        "triaged_at": None,
+        **_REMEDIATION,
+        **_VALIDATION,
+        **_AFTER,
+    },
+    LetterStatus.TRIAGED: {**_REMEDIATION, **_VALIDATION},
+    LetterStatus.REMEDIATED: _VALIDATION,
+}
+
+
+def locked(letter_id: int) -> DeadLetter:
+    """Return the letter, locked until the transaction ends. Raises DeadLetter.DoesNotExist."""
+    return DeadLetter.objects.select_for_update().get(pk=letter_id)
+
+
+def locked_many(letter_ids: Collection[int]) -> list[DeadLetter]:
+    """Return those of the letters that exist, locked in the order of their numbers."""
+    return list(DeadLetter.objects.filter(pk__in=letter_ids).select_for_update().order_by("pk"))
+
+
+def move(
+    letter: DeadLetter,
+    to: LetterStatus,
+    action: LetterAction,
+    actor: str,
+    reason: str = "",
+    *,
+    context: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> None:
+    """Move a locked letter and say so in its timeline. The object is not refreshed.
+
+    Raises RuntimeError, and the database its own errors, when the move is not possible.
+    """
+    updated = DeadLetter.objects.filter(pk=letter.pk, status=letter.status).update(
+        **_all_changes(to, changes), status=to
+    )
+    if updated != 1:
+        raise RuntimeError(f"a guarded update of a dead letter touched {updated} rows")
+    note(letter.pk, action, actor, reason, context)
+
+
+def touch(letter: DeadLetter) -> None:
+    """Count a version of a locked letter: who looked at it before must look again."""
+    updated = DeadLetter.objects.filter(pk=letter.pk, status=letter.status).update(status=letter.status)
+    if updated != 1:
+        raise RuntimeError(f"a guarded update of a dead letter touched {updated} rows")
+
+
+def move_many(
+    letter_ids: Collection[int],
+    allowed: Collection[LetterStatus],
+    to: LetterStatus,
+    action: LetterAction,
+    actor: str,
+    reason: str,
+    *,
+    verb: str,
+    changes: Mapping[str, Any] | None = None,
+    refuse: Callable[[DeadLetter], str] | None = None,
+    context: Mapping[str, Any] | None = None,
+    of: int = 0,
+) -> Tally:
+    """Move the letters of a set that may move, a few hundred to a transaction; tally the others.
+
+    `refuse` returns why a letter whose state would do must not move, or "". `of` is the size of the
+    whole set, where these letters are a part of it.
+    """
+    tally = Tally(verb)
+    wanted = sorted(set(letter_ids))
+    for start in range(0, len(wanted), AT_ONCE):
+        with transaction.atomic():
+            part = wanted[start : start + AT_ONCE]
+            found = locked_many(part)
+            late = out_of_turn(found, allowed, of=of or len(wanted))
+            going = []
+            for letter in found:
+                if letter.pk in late:
+                    tally.skip(letter.pk, late[letter.pk])
+                elif refuse is not None and (why := refuse(letter)):
+                    tally.skip(letter.pk, why)
+                else:
+                    going.append(letter.pk)
+            for missing in set(part) - {letter.pk for letter in found}:
+                tally.skip(missing, "it does not exist any more")
+            updated = DeadLetter.objects.filter(pk__in=going, status__in=allowed).update(
+                **_all_changes(to, changes or {}), status=to
+            )
+            if updated != len(going):
+                raise RuntimeError(f"{len(going)} locked letters, {updated} updated")
+            note_many(going, action, actor, reason, context)
+        tally.done += len(going)
+        tally.done_ids += going
+    return tally
+
+
+def kept_afresh() -> dict[str, Any]:
+    """Return what keeps a letter whose failure is long past from being archived at once."""
+    return {"kept_until": timezone.now() + timedelta(days=settings.DLQ_MAX_AGE_DAYS)}
+
+
+def keep(letter_ids: Collection[int]) -> None:
+    """Keep letters on which work has ended without closing them, where they would go unannounced.
+
+    That is new ones that the retention would take within WARNED_AHEAD. One that somebody else has
+    locked is in other hands. Part of the caller's transaction.
+    """
+    soon = timezone.now() + WARNED_AHEAD
+    going = DeadLetter.objects.filter(
+        Q(kept_until=None) | Q(kept_until__lt=soon),
+        status=LetterStatus.NEW,
+        last_failure_at__lt=soon - timedelta(days=settings.DLQ_MAX_AGE_DAYS),
+    ).select_for_update(skip_locked=True)
+    wanted = sorted(set(letter_ids))
+    for start in range(0, len(wanted), AT_ONCE):
+        part = list(going.filter(pk__in=wanted[start : start + AT_ONCE]).values_list("pk", flat=True))
+        DeadLetter.objects.filter(pk__in=part).update(**kept_afresh())
+
+
+def note(
+    letter_id: int,
+    action: LetterAction,
+    actor: str,
+    reason: str = "",
+    context: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a line of a letter's timeline."""
+    note_many([letter_id], action, actor, reason, context)
+
+
+def note_many(
+    letter_ids: Collection[int],
+    action: LetterAction,
+    actor: str,
+    reason: str = "",
+    context: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the same line into the timelines of many letters."""
+    text, facts = clean(reason, 2000), clean_context(context or {})
+    DeadLetterEvent.objects.bulk_create(
+        DeadLetterEvent(letter_id=letter_id, action=action, actor=actor[:255], reason=text, context=facts)
+        for letter_id in letter_ids
+    )
+
+
+def refusal(letter: DeadLetter, allowed: Collection[LetterStatus], row_version: int | None) -> Result | None:
+    """Return why a step cannot be taken from the letter's present state, or None."""
+    if late := out_of_turn([letter], allowed):
+        return Result(False, late[letter.pk])
+    if row_version is not None and letter.row_version != row_version:
+        last = _last_steps([letter.pk]).get(letter.pk)
+        by_whom = f" by {last.actor} at {_minute(last)}" if last else ""
+        return Result(False, f"{CHANGED}{by_whom}: look again")
+    return None
+
+
+def out_of_turn(
+    letters: Iterable[DeadLetter], allowed: Collection[LetterStatus], *, of: int = 1
+) -> dict[int, str]:
+    """Return, by letter, why a step cannot be taken from its present state; the others are left out.
+
+    `of` is the size of the whole set: of a few letters it is said as well who did what to them last. Of
+    many the state alone is said, so that they can be counted by it.
+    """
+    reasons = {
+        letter.pk: late_words(LetterStatus(letter.status), allowed, letter.state_word)
+        for letter in letters
+        if letter.status not in allowed
+    }
+    for pk, last in (_last_steps(reasons) if of <= FEW else {}).items():
+        reasons[pk] += f" ({last.get_action_display().lower()} by {last.actor} at {_minute(last)})"
+    return reasons
+
+
+def late_words(status: LetterStatus, allowed: Collection[LetterStatus], word: str = "") -> str:
+    """Return why a step that wants other states cannot be taken from this one; `word` is people's for it."""
+    now = f"it is {(word or status.label).lower()}"
+    if set(allowed) <= set(CLOSED_LETTER):
+        return f"{now}, not {' or '.join(wanted.label.lower() for wanted in allowed)}"
+    if any(_ORDER.index(wanted) < _ORDER.index(status) for wanted in allowed):
+        return f"{now} already"
+    return f"{now}: {_FIRST[status]}" if status in _FIRST else now
+
+
+def _all_changes(to: LetterStatus, changes: Mapping[str, Any]) -> dict[str, Any]:
+    closing = {"closed_at": timezone.now() if to in CLOSED_LETTER else None}
+    return {**_FORGOTTEN.get(to, {}), **closing, **changes}
+
+
+def _last_steps(letter_ids: Collection[int]) -> dict[int, DeadLetterEvent]:
+    steps = DeadLetterEvent.objects.filter(letter__in=letter_ids).exclude(action__in=NO_STEP)
+    return {step.letter_id: step for step in steps.order_by("letter_id", "-id").distinct("letter_id")}
+
+
+def _minute(event: DeadLetterEvent) -> str:
+    return f"{event.created_at:%Y-%m-%d %H:%M} UTC"

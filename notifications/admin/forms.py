@@ -1,0 +1,26 @@
+"""What operators are asked about deliveries in doubt."""
+
+from __future__ import annotations
+
+from django import forms
+
+from notifications.delivery.operator_actions import Decision
+
+_CHOICES = (
+    (Decision.CONFIRM.value, "It arrived: confirm it as delivered"),
+    (Decision.RESEND.value, "Send it again: it may arrive twice, and the message says so"),
+    (Decision.ABANDON.value, "Give it up: the review goes on without this recipient"),
+)
+
+
+class DecisionForm(forms.Form):
+    decision = forms.ChoiceField(choices=_CHOICES, widget=forms.RadioSelect, label="What is to be done?")
+    reason = forms.CharField(
+        min_length=3,
+        max_length=1000,
+        strip=True,
+        label="Evidence or reason",
+        widget=forms.Textarea(attrs={"rows": 4, "aria-describedby": "id_reason_helptext"}),
+        help_text="For a confirmation what shows that it arrived: who saw it, a line of the mail"
+        " server's log, a ticket. It is kept with the delivery and the review.",
+    )

@@ -1,0 +1,90 @@
+"""A message as it is sent, part by part, for the console.
+
+The HTML of a message has inline styles, which the policy of the pages forbids. So it is an answer
+of its own, shown in a frame: its policy allows styles and nothing else, and `sandbox` takes its
+origin away. Should the escaping ever fail, there is nothing the markup could do or reach.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+
+from notifications.providers.base import Message
+from notifications.providers.email import mime
+from notifications.providers.slack import blocks
+from notifications.providers.swarm import markdown
+from notifications.recipients import split
+
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; sandbox; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'self'"
+)
+_DARK = "@media (prefers-color-scheme: dark)"
+TEMPLATE = "admin/notifications/message.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One form of the message, as text. `is_used` says that this recipient's channel sends it."""
+
+    name: str
+    text: str
+    is_used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What the page shows. `html_bytes` counts the HTML: Gmail cuts it off at 102 KB."""
+
+    recipient: str
+    subject: str
+    parts: tuple[Part, ...]
+    html_bytes: int
+
+
+def preview_of(recipient: str, message: Message) -> Preview:
+    """Return every form of a message, those that its channel uses marked."""
+    channel = split(recipient)[0]
+    headers = mime.headers(message, settings.MAIL_FROM)
+    parts = (
+        Part("Plain text", mime.text_of(message), channel == "mail"),
+        Part("Mail headers", "\n".join(f"{n}: {v}" for n, v in headers.items()), channel == "mail"),
+        Part("Webhook body", _json(message.payload, sort_keys=True), channel == "webhook"),
+        Part("Slack blocks", _json(blocks.body(message)), channel == "slack"),
+        Part("P4 Code Review comment", markdown.body(message), channel == "swarm"),
+    )
+    used_first = sorted(parts, key=lambda part: not part.is_used)
+    return Preview(recipient, message.subject, tuple(used_first), len(mime.html_of(message).encode()))
+
+
+def html_answer(request: HttpRequest, message: Message) -> HttpResponse:
+    """Return the message's HTML under a policy of its own, in the colours that `scheme` asks for.
+
+    A frame cannot be told that its screen is dark, so the style sheet is: `light` and `dark` decide
+    what the question for a dark screen is answered with; without them the screen decides.
+    """
+    answered = {"light": "@media not all", "dark": "@media all"}.get(request.GET.get("scheme", ""), _DARK)
+    answer = HttpResponse(mime.html_of(message).replace(_DARK, answered))
+    answer["Content-Security-Policy"] = POLICY
+    answer["X-Frame-Options"] = "SAMEORIGIN"
+    answer["Cache-Control"] = "no-store"
+    return answer
+
+
+def page(request: HttpRequest, context: dict[str, object]) -> HttpResponse:
+    """Return the page around a preview; the caller gives `title`, `preview` and `frame_address`.
+
+    `frame_address` ends where the name of a colour scheme follows.
+    """
+    answer = TemplateResponse(request, TEMPLATE, context)
+    answer["Cache-Control"] = "no-store"
+    return answer
+
+
+def _json(value: object, *, sort_keys: bool = False) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=sort_keys)

@@ -1,0 +1,121 @@
+"""A test message: is the provider set up, and does a message get through?
+
+Nothing is recorded as a delivery, and no circuit hears of it: an operator wants to know what is
+wrong now, also while the circuit is open.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+import structlog
+from django import forms
+from django.conf import settings
+from django.http import QueryDict
+from django.template.loader import render_to_string
+
+from criticizer.redaction import clean
+from criticizer.resilience.failures import Failure, UncertainFailure, classify
+from notifications import config
+from notifications.providers.base import Message
+from notifications.recipients import normalise, split
+
+log = structlog.get_logger(__name__)
+
+SUBJECT = "Test message from Criticizer"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that was tried. `advice` says what to do where it failed."""
+
+    name: str
+    is_ok: bool
+    text: str
+    advice: str = ""
+    code: str = ""
+
+
+class TrialForm(forms.Form):
+    """Where the test message goes: an address of the channel. Cleaned, it is a normal recipient."""
+
+    address = forms.CharField(max_length=500, strip=True, label="Send a test message to")
+
+    def __init__(self, data: QueryDict | None = None, *, channel: str) -> None:
+        super().__init__(data, auto_id=f"id_{channel}_%s", label_suffix="")
+        self._channel = channel
+
+    def clean_address(self) -> str:
+        text = self.cleaned_data["address"].removeprefix(f"{self._channel}:")
+        try:
+            return normalise(f"{self._channel}:{text}")
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+def run(recipient: str, actor: str) -> list[Step]:
+    """Check the provider of a normalised recipient; where that works, send a test message.
+
+    Returns what happened, in order. Raises nothing that a provider or its configuration may cause.
+    """
+    channel, _ = split(recipient)
+    steps = _tried(recipient, actor)
+    failed = next((step for step in steps if not step.is_ok), None)
+    log.info("provider_tested", channel=channel, actor=actor, code=failed.code if failed else "")
+    return steps
+
+
+def sample(recipient: str, actor: str, token: UUID, now: float) -> Message:
+    """Return the message: plain, short, and plainly a test."""
+    base_url = settings.BASE_URL.rstrip("/")
+    told = f"{actor} asked Criticizer at {base_url}/ to send this test message. Nothing needs to be done."
+    return Message(
+        token=token,
+        address=split(recipient)[1],
+        subject=SUBJECT,
+        text=f"{SUBJECT}\n\n{told}\n",
+        html=render_to_string("notifications/test.html", {"subject": SUBJECT, "told": told}),
+        payload={"type": "test", "timestamp": int(now), "data": {"message": told}},
+        thread=f"test:{token}",
+        created_at_epoch=int(now),
+    )
+
+
+def _tried(recipient: str, actor: str) -> list[Step]:
+    channel, _ = split(recipient)
+    if reason := config.problems().get(channel):
+        return [Step("Configuration", is_ok=False, text=_sentence(reason), advice="Correct it and restart.")]
+    provider = config.providers().get(channel)
+    if provider is None:
+        return [
+            Step(
+                "Configuration",
+                is_ok=False,
+                text="Nothing is configured for this channel.",
+                advice="Set what this page names, and restart.",
+            )
+        ]
+    steps: list[Step] = []
+    try:
+        steps.append(Step("Check", is_ok=True, text=_sentence(provider.probe())))
+        message_id = provider.send(sample(recipient, actor, uuid4(), time.time()))
+        steps.append(Step("Message", is_ok=True, text=f"Accepted: {message_id}"))
+    except Exception as error:  # noqa: BLE001  what a provider does wrong is what is asked for here
+        steps.append(_diagnosis("Message" if steps else "Check", classify(error)))
+    return steps
+
+
+def _diagnosis(name: str, failure: Failure) -> Step:
+    kind = failure.kind
+    text = _sentence(clean(failure.detail)) or kind.message
+    if name == "Message" and isinstance(failure, UncertainFailure):
+        text += " It may have arrived all the same: look there before you try again."
+    return Step(name, is_ok=False, text=text, advice=kind.hint, code=kind.code)
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    text = text[:1].upper() + text[1:]
+    return text if not text or text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,108 @@
+"""The console's pages about messages and providers. Like every door: parse, one call, render."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.contrib.auth.decorators import permission_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from criticizer.resilience.failures import PermanentFailure
+from notifications.admin import preview, test_message
+from notifications.admin import providers as provider_page
+from notifications.admin.test_message import TrialForm
+from notifications.delivery import snapshot
+from notifications.digests import lifecycle
+from notifications.models import Delivery
+from notifications.providers.base import Message
+
+# A message holds code of the files it is about: whoever reads it must see the files of every review.
+_reads_messages = permission_required(
+    ["notifications.view_delivery", "reviews.view_all_files"], raise_exception=True
+)
+_reads_providers = permission_required("notifications.view_delivery", raise_exception=True)
+_tests_providers = permission_required("notifications.test_provider", raise_exception=True)
+
+
+@require_safe
+@_reads_messages
+def delivery_message(request: HttpRequest, delivery_id: int) -> HttpResponse:
+    """Show the frozen message of a delivery in every form."""
+    delivery = get_object_or_404(Delivery, pk=delivery_id)
+    message = _frozen(delivery)
+    return preview.page(
+        request,
+        {
+            **admin.site.each_context(request),
+            "title": "The message",
+            "delivery": delivery,
+            "preview": preview.preview_of(delivery.recipient, message) if message else None,
+            "frame_address": f"{reverse('delivery-message-html', args=[delivery_id])}?scheme=",
+        },
+    )
+
+
+@require_safe
+@_reads_messages
+def delivery_message_html(request: HttpRequest, delivery_id: int) -> HttpResponse:
+    """Return the HTML of a delivery's message, for the frame of the page above."""
+    message = _frozen(get_object_or_404(Delivery, pk=delivery_id))
+    if message is None:
+        raise Http404
+    return preview.html_answer(request, message)
+
+
+def _frozen(delivery: Delivery) -> Message | None:
+    """Return the message, None where none is kept or it is not the one that was frozen.
+
+    Of a delivery that waits for a digest, the digest as it would be sent now.
+    """
+    try:
+        return lifecycle.preview(delivery) or snapshot.thaw(delivery)
+    except PermanentFailure:
+        return None
+
+
+@require_safe
+@_reads_providers
+def providers(request: HttpRequest) -> HttpResponse:
+    """Show what messages are sent with: capabilities, circuits, last errors, and a test for each."""
+    return _providers(request)
+
+
+@require_POST
+@_tests_providers
+def provider_test(request: HttpRequest, channel: str) -> HttpResponse:
+    """Check a provider and send a test message with it, then say what happened."""
+    form = TrialForm(request.POST, channel=channel)
+    if channel not in provider_page.CHANNELS:
+        raise Http404
+    if not form.is_valid():
+        return _providers(request, tested=channel, form=form)
+    steps = test_message.run(form.cleaned_data["address"], request.user.get_username())
+    return _providers(request, tested=channel, form=form, steps=steps)
+
+
+def _providers(
+    request: HttpRequest,
+    *,
+    tested: str = "",
+    form: TrialForm | None = None,
+    steps: list[test_message.Step] | None = None,
+) -> HttpResponse:
+    context = {
+        **admin.site.each_context(request),
+        "title": "Providers",
+        "providers": [
+            (view, form if form and view.channel == tested else TrialForm(channel=view.channel))
+            for view in provider_page.views()
+        ],
+        "problem": provider_page.problem(),
+        "tested": tested,
+        "steps": steps,
+        "may_test": request.user.has_perm("notifications.test_provider"),
+    }
+    return TemplateResponse(request, "admin/notifications/providers.html", context)

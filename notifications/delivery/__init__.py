@@ -1,0 +1,1 @@
+"""Exactly-once delivery: prepare, send, record, and decide what is uncertain."""

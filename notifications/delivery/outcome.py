@@ -1,0 +1,82 @@
+"""What became of a job's deliveries, put together to the one answer its stage gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from criticizer.resilience.failures import (
+    Failure,
+    PermanentFailure,
+    RetryableFailure,
+    UncertainFailure,
+    Waiting,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What `deliver` did. `stopped` says that `may_continue` ended it before all rows were done."""
+
+    sent: int = 0
+    already_sent: int = 0
+    given_up: int = 0  # superseded, cancelled or abandoned rows
+    stopped: bool = False
+
+
+class Step(Enum):
+    """How one delivery ended."""
+
+    SENT = auto()
+    ALREADY_SENT = auto()
+    GIVEN_UP = auto()
+    STOPPED = auto()
+
+
+@dataclass(slots=True)
+class Tally:
+    steps: dict[Step, int] = field(default_factory=lambda: dict.fromkeys(Step, 0))
+    failures: list[Failure] = field(default_factory=list)
+    waits: list[Waiting] = field(default_factory=list)
+    defects: list[Exception] = field(default_factory=list)
+
+    def outcome(self) -> Outcome:
+        return Outcome(
+            sent=self.steps[Step.SENT],
+            already_sent=self.steps[Step.ALREADY_SENT],
+            given_up=self.steps[Step.GIVEN_UP],
+            stopped=self.steps[Step.STOPPED] > 0,
+        )
+
+    def raise_worst(self) -> None:
+        """Raise what stands in the way of the job, if anything does: see `sending.deliver`."""
+        if self.defects:
+            raise self.defects[0]
+        self._raise_worst(RetryableFailure)
+        if self.waits:
+            raise min(self.waits, key=lambda waiting: waiting.seconds)
+        self._raise_worst(UncertainFailure)
+        self._raise_worst(PermanentFailure)
+
+    def _raise_worst(self, kind: type[Failure]) -> None:
+        found = [failure for failure in self.failures if isinstance(failure, kind)]
+        if found:
+            worst = max(found, key=lambda failure: failure.retry_after_seconds or 0.0)
+            raise kind(
+                worst.error_class,
+                worst.place,
+                worst.detail,
+                context={**worst.context, **_counts(self.failures)},
+                retry_after_seconds=worst.retry_after_seconds,
+            ) from worst
+
+
+def _counts(failures: Iterable[Failure]) -> dict[str, object]:
+    counts = {"to_repeat": 0, "uncertain": 0, "refused": 0}
+    for failure in failures:
+        if isinstance(failure, RetryableFailure):
+            counts["to_repeat"] += 1
+        else:
+            counts["uncertain" if isinstance(failure, UncertainFailure) else "refused"] += 1
+    return dict(counts)

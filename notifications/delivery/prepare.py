@@ -1,0 +1,81 @@
+"""One row a recipient, message and token frozen, before anything is sent (specification 004, 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Now
+
+from notifications.delivery import snapshot
+from notifications.delivery.snapshot import token_for
+from notifications.digests import lifecycle
+from notifications.models import Delivery, DeliveryAttempt
+from notifications.providers.base import Message
+from notifications.recipients import split
+from notifications.states import DOUBTFUL, DeliveryStatus
+
+
+def prepare(
+    job_id: int,
+    changelist_id: str,
+    review_version: int,
+    messages: Mapping[str, Message],
+    *,
+    digest_minutes: Mapping[str, int] | None = None,
+    not_after: datetime | None = None,
+) -> None:
+    """Write one row a recipient, keyed (changelist_id, recipient, review_version) (004, 6.3).
+
+    Rows that exist are kept: a sent one stays sent, one that may have been sent keeps the
+    bytes that were sent, and one of which nothing can have been sent takes the new message.
+    Every row ends up belonging to `job_id`.
+
+    `digest_minutes` has the recipients without a row so far that want this one in a digest, and of
+    how many minutes; `not_after` is when it must be on its way all the same.
+
+    Raises ValueError when a message carries another token or address than its recipient's.
+    """
+    rows = [
+        _row(job_id, changelist_id, review_version, recipient, message)
+        for recipient, message in messages.items()
+    ]
+    doubtful = DeliveryAttempt.objects.filter(
+        delivery=OuterRef("pk"),
+        outcome__in=DOUBTFUL,
+    )
+    with transaction.atomic():
+        Delivery.objects.bulk_create(rows, ignore_conflicts=True)
+        existing = Delivery.objects.filter(changelist_id=changelist_id, review_version=review_version)
+        existing.exclude(job_id=job_id).filter(recipient__in=messages).update(job_id=job_id, updated_at=Now())
+        for row in rows:
+            # Differs only where an earlier run left a row and the review was made anew since.
+            existing.filter(recipient=row.recipient, status=DeliveryStatus.PENDING).exclude(
+                payload_sha256=row.payload_sha256
+            ).exclude(Exists(doubtful)).update(
+                subject=row.subject,
+                payload=row.payload,
+                payload_sha256=row.payload_sha256,
+                updated_at=Now(),
+            )
+        if digest_minutes:
+            lifecycle.join(job_id, digest_minutes, not_after)
+
+
+def _row(job_id: int, changelist_id: str, review_version: int, recipient: str, message: Message) -> Delivery:
+    token = token_for(changelist_id, recipient, review_version)
+    if message.token != token or message.address != split(recipient)[1]:
+        raise ValueError("a message must carry the token and the address of its recipient")
+    payload, digest = snapshot.freeze(message)
+    return Delivery(
+        job_id=job_id,
+        changelist_id=changelist_id,
+        recipient=recipient,
+        review_version=review_version,
+        token=token,
+        subject=message.subject,
+        payload=payload,
+        payload_sha256=digest,
+    )

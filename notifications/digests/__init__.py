@@ -1,0 +1,1 @@
+"""Digests: several reviews in one message."""

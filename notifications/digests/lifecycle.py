@@ -1,0 +1,341 @@
+"""Digests: the reviews that a recipient wants told together (specification 004 for several at once).
+
+    join    a new delivery waits with the recipient's others, until the first of them is due
+    turn    whose job does what: the first to come when it is due closes it and carries it
+    close   in the claim: its deliveries fixed, their message composed and frozen
+    leave   a delivery is told alone after all
+
+Every delivery keeps its own frozen message, so that it can be told alone at any time. Of a closed
+digest the carrier's row goes through the protocol, and `ledger` moves the others with it. Once it is
+proven that nothing arrived it is opened again; its bytes stay while that is in doubt, and when an
+operator has it resent, unless a review is taken out of it. Whoever changes deliveries of a digest
+holds the digest's row first. Writes no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import Any
+
+import structlog
+from django.db import connection
+from django.db.models import DateTimeField, Exists, F, Func, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce, Least, Now
+
+from criticizer.db import prepared
+from criticizer.queue import advisory_locks, outbox
+from criticizer.queue.advisory_locks import Lock
+from criticizer.resilience.failures import Failure, PermanentFailure, Waiting
+from criticizer.resilience.retry import BACKOFF
+from notifications.delivery import snapshot
+from notifications.digests import message as messages
+from notifications.models import Delivery, DeliveryAttempt, Digest
+from notifications.ports import jobs
+from notifications.providers.base import Message
+from notifications.states import UNSENT_DELIVERY, DeliveryStatus, SendOutcome
+
+log = structlog.get_logger(__name__)
+
+MAX_REVIEWS = 50
+# Before a review's deadline: what its mail may take, the retries of a server that is away included.
+MARGIN_SECONDS = 180.0
+FOLLOW_SECONDS = 3.0  # the others look so much later than the first, and so often while it is sent
+# Nobody has touched its carrier for so long: its worker, or its job, is gone. As in the audit.
+STALE_SECONDS = 300.0
+
+_OPEN: dict[str, Any] = {
+    "closed_at": None,
+    "carrier": None,
+    "token": None,
+    "subject": "",
+    "payload": {},
+    "payload_sha256": "",
+}
+# Not the time of the transaction, which may have waited for the lock.
+_CLOCK: Func = Func(function="clock_timestamp", output_field=DateTimeField())
+
+
+def join(job_id: int, minutes: Mapping[str, int], not_after: datetime | None) -> None:
+    """Keep new deliveries of a job for their recipients' digests; inside the transaction that made them.
+
+    `minutes` is what each recipient wants, `not_after` when the job's must be on their way. One that
+    would be due already is left to be told at once.
+    """
+    assert connection.in_atomic_block
+    for recipient in sorted(minutes):  # in one order, so that two never wait for each other
+        row = Delivery.objects.filter(
+            job_id=job_id,
+            recipient=recipient,
+            status=DeliveryStatus.PENDING,
+            attempts=0,
+            digest__isnull=True,
+        )
+        row_id = row.values_list("id", flat=True).first()
+        advisory_locks.take(Lock.DIGEST_JOIN, recipient)
+        due_at = _due_at(minutes[recipient], not_after)
+        if row_id is not None and due_at is not None:
+            row.update(digest=_open_digest(recipient, due_at), updated_at=Now())
+
+
+def _due_at(minutes: int, not_after: datetime | None) -> datetime | None:
+    """Return when a digest of so many minutes would be due, None when that is past."""
+    now: datetime = prepared.value("SELECT clock_timestamp()")
+    due_at = now + timedelta(seconds=outbox.scaled(60.0 * minutes))
+    if not_after is not None:
+        due_at = min(due_at, not_after)
+    return due_at if minutes > 0 and due_at > now else None
+
+
+def _open_digest(recipient: str, due_at: datetime) -> int:
+    """Return the recipient's digest that takes one more, due no later than that; make it if need be."""
+    opened = Digest.objects.filter(recipient=recipient, closed_at__isnull=True)
+    # What was tried already, and waits for its next attempt, takes no more.
+    tried = Delivery.objects.filter(digest=OuterRef("pk"), attempts__gt=0)
+    open_yet = opened.select_for_update(no_key=True).filter(~Exists(tried), due_at__gt=_CLOCK)
+    newest = open_yet.order_by("-id").first()
+    if newest is not None and waiting_in(newest.pk).count() < MAX_REVIEWS:
+        opened.filter(pk=newest.pk).update(due_at=Least(F("due_at"), due_at))
+        return newest.pk
+    # One whose deliveries all ended otherwise is in nobody's way until the next one is made.
+    opened.exclude(Exists(Delivery.objects.filter(digest=OuterRef("pk")))).delete()
+    return Digest.objects.create(recipient=recipient, due_at=due_at).pk
+
+
+def waiting_in(digest_id: int) -> QuerySet[Delivery]:
+    """Return the deliveries that wait in a digest, in their order."""
+    return Delivery.objects.filter(digest=digest_id, status=DeliveryStatus.PENDING).order_by("id")
+
+
+def latest(deadline_at: datetime) -> datetime:
+    """Return when a review with that deadline must be on its way at the latest."""
+    return deadline_at - timedelta(seconds=outbox.scaled(MARGIN_SECONDS))
+
+
+# -- whose turn it is ----------------------------------------------------------------------------
+
+
+def turn(row: Delivery) -> Delivery:
+    """Return the row that the job of a delivery works on now: its own, or the carrier of its digest.
+
+    Read anew, both in one statement: they change together. Raises Waiting, which costs no attempt,
+    while the digest is not due or another job is sending it.
+    """
+    now, read_at, first_id = _as_it_is(row.pk)
+    digest = now.digest
+    if digest is None or now.status not in UNSENT_DELIVERY:
+        return now
+    if digest.closed_at is None:
+        seconds = (digest.due_at - read_at).total_seconds()
+        if seconds <= 0:
+            return now
+        if first_id != now.pk:
+            seconds += outbox.scaled(FOLLOW_SECONDS)
+        raise Waiting("", seconds, f"It is told in a digest, which is due at {digest.due_at:%H:%M:%S %Z}.")
+    carrier = digest.carrier
+    if carrier is not None and carrier.pk == now.pk:
+        return now
+    if carrier is None and now.status != DeliveryStatus.PENDING and _adopt(digest, now):
+        return Delivery.objects.get(pk=now.pk)
+    if carrier is None or carrier.digest_id != digest.pk or carrier.status != now.status:
+        # Gone, given up or refused: what was to be told with it is told alone.
+        if leave(now):
+            return Delivery.objects.get(pk=now.pk)
+    elif (read_at - carrier.updated_at).total_seconds() > outbox.scaled(STALE_SECONDS):
+        return carrier
+    raise is_taken()
+
+
+def _adopt(digest: Digest, row: Delivery) -> bool:
+    """Let a row in doubt carry its closed digest, whose carrier is gone with its job."""
+    gone = Digest.objects.filter(pk=digest.pk, closed_at__isnull=False, carrier__isnull=True)
+    return gone.update(carrier=row.pk) == 1
+
+
+def is_taken() -> Waiting:
+    """Return what the job of a delivery does while another one sends their digest."""
+    return Waiting("", outbox.scaled(FOLLOW_SECONDS), "It is told in a digest, which another review sends.")
+
+
+@contextmanager
+def alone_with(row: Delivery) -> Iterator[None]:
+    """Let one job at a time find out what became of a digest's message; raise Waiting for the others.
+
+    The jobs of all its reviews come at once, and looks at one moment prove no more than one look.
+    """
+    with advisory_locks.held(Lock.DIGEST_ASK, carrier_id(row)) as is_mine:
+        if not is_mine:
+            raise is_taken()
+        now = Delivery.objects.get(pk=row.pk)
+        if (now.status, now.attempts) != (row.status, row.attempts):
+            raise is_taken()
+        yield
+
+
+def _as_it_is(delivery_id: int) -> tuple[Delivery, datetime, int | None]:
+    """Return a delivery with its digest, the time, and which one is the first that waits in the digest."""
+    waiting = Delivery.objects.filter(digest=OuterRef("digest"), status=DeliveryStatus.PENDING)
+    row = (
+        Delivery.objects.select_related("digest__carrier")
+        .annotate(read_at=Now(), first_id=Subquery(waiting.order_by("id").values("id")[:1]))
+        .get(pk=delivery_id)
+    )
+    return row, row.read_at, row.first_id
+
+
+def carrier_id(row: Delivery) -> int:
+    """Return the id of the row whose attempts are the evidence for `row` as it was read: its own, or
+    that of its closed digest's carrier."""
+    return row.pk if row.digest is None else row.digest.carrier_id or row.pk
+
+
+def carrier_of(row: Delivery) -> Delivery:
+    """Return the row that stands for `row` in the protocol: itself, or the carrier of its closed digest."""
+    found = carrier_id(row)
+    return row if found == row.pk else Delivery.objects.get(pk=found)
+
+
+def told_with(row: Delivery) -> QuerySet[Delivery]:
+    """Return the deliveries that are told in one message with `row`, itself included."""
+    if row.digest_id is None:
+        return Delivery.objects.filter(pk=row.pk)
+    moved = Q(digest=row.digest_id, status=row.status, digest__closed_at__isnull=False)
+    return Delivery.objects.filter(Q(pk=row.pk) | moved)
+
+
+def carriers(rows: QuerySet[Delivery]) -> QuerySet[Delivery]:
+    """Leave out the rows that another one carries: they follow it."""
+    return rows.filter(Q(digest__isnull=True) | Q(digest__carrier__isnull=True) | Q(digest__carrier=F("pk")))
+
+
+def evidence_key() -> Coalesce:
+    """Return, for a subquery of attempts, the id of the row that has them."""
+    return Coalesce(OuterRef("digest__carrier"), OuterRef("pk"))
+
+
+# -- closing and leaving -------------------------------------------------------------------------
+
+
+class Closing(Enum):
+    """What a claim found of a delivery's digest."""
+
+    TOGETHER = auto()  # it carries the digest, which has its message
+    ALONE = auto()  # nothing else is left in it: told by its own message
+    TAKEN = auto()  # another delivery carries it
+
+
+def close(row: Delivery) -> Closing:
+    """Fix what a due digest tells and freeze its message, `row` to carry it; inside its claim.
+
+    Left out are a version of a changelist that a newer one replaced, a review that ended otherwise,
+    and a delivery whose own message is damaged: their jobs tell them alone, or say what is wrong.
+    """
+    digest = Digest.objects.select_for_update(no_key=True, of=("self",)).filter(deliveries=row.pk).first()
+    if digest is None:
+        return Closing.ALONE
+    if digest.closed_at is not None:
+        return Closing.TOGETHER if digest.carrier_id == row.pk else Closing.TAKEN
+    members = list(waiting_in(digest.pk).select_for_update(no_key=True))
+    if row.pk not in {member.pk for member in members}:
+        return Closing.TAKEN
+    told = _told(members, asking=row)
+    left_out = [member.pk for member in members if member.pk not in told]
+    Delivery.objects.filter(pk__in=left_out).update(digest=None)
+    if len(told) < 2 or row.pk not in told:
+        Delivery.objects.filter(pk=row.pk).update(digest=None)
+        if len(told) < 2:
+            digest.delete()
+        return Closing.ALONE
+    message = _composed(told)
+    payload, sha256 = snapshot.freeze(message)
+    Digest.objects.filter(pk=digest.pk).update(
+        closed_at=Now(),
+        carrier=row.pk,
+        token=message.token,
+        subject=message.subject,
+        payload=payload,
+        payload_sha256=sha256,
+    )
+    log.info("digest_closed", digest=digest.pk, delivery=row.pk, reviews=len(told))
+    return Closing.TOGETHER
+
+
+def preview(row: Delivery) -> Message | None:
+    """Return the message of the open digest that a delivery waits in as it is now, None without one."""
+    if row.waits_until is None or row.digest_id is None:
+        return None
+    told = _told(list(waiting_in(row.digest_id)), asking=row)
+    return _composed(told) if len(told) > 1 and row.pk in told else None
+
+
+def _composed(told: dict[int, Message]) -> Message:
+    own = list(told.values())
+    return messages.compose(own, snapshot.token_of_all(message.token for message in own))
+
+
+def _told(members: list[Delivery], *, asking: Delivery) -> dict[int, Message]:
+    """Return, by delivery, the messages of those that are still to be told; `asking` has seen to its own."""
+    port = jobs()
+    wanted = [one for one in members if one.pk == asking.pk or not port.why_no_resend(one.job_id)]
+    return _readable(_newest(wanted))
+
+
+def _newest(members: list[Delivery]) -> list[Delivery]:
+    newest: dict[str, Delivery] = {}
+    for member in members:
+        known = newest.get(member.changelist_id)
+        if known is None or member.review_version > known.review_version:
+            newest[member.changelist_id] = member
+    return [member for member in members if newest[member.changelist_id] is member]
+
+
+def _readable(members: list[Delivery]) -> dict[int, Message]:
+    found = {}
+    for member in members:
+        try:
+            found[member.pk] = snapshot.thaw_own(member)
+        except PermanentFailure:
+            log.error("digest_message_damaged", delivery=member.pk, job=member.job_id)
+    return found
+
+
+def hold(rows: QuerySet[Delivery]) -> list[int]:
+    """Lock the digests of deliveries, in one order, and return their ids; inside a transaction."""
+    named = rows.filter(digest__isnull=False).values("digest")
+    digests = Digest.objects.select_for_update(no_key=True).filter(pk__in=named).order_by("pk")
+    return list(digests.values_list("pk", flat=True))
+
+
+def hold_carrier(digest_id: int) -> int | None:
+    """Lock a digest and return the id of the delivery that carries it; inside a transaction."""
+    held = Digest.objects.select_for_update(no_key=True).filter(pk=digest_id)
+    return held.values_list("carrier_id", flat=True).first()
+
+
+def reopen(digest_id: int, failure: Failure | None = None) -> None:
+    """Open a digest of which nothing arrived, for certain: whoever comes next closes it anew.
+
+    After a failed attempt it is due again when one delivery alone would be: all its jobs together
+    try it as often as one of them would.
+    """
+    opened = Digest.objects.filter(pk=digest_id)
+    if failure is not None:
+        failed = (SendOutcome.NOT_SENT, SendOutcome.REJECTED)
+        tries = DeliveryAttempt.objects.filter(delivery__digest=digest_id, outcome__in=failed).count()
+        seconds = outbox.scaled(BACKOFF.delay(max(tries, 1), failure.retry_after_seconds))
+        opened.update(due_at=_CLOCK + timedelta(seconds=seconds))
+    opened.update(**_OPEN)
+
+
+def taken_out(digest_ids: Collection[int]) -> None:
+    """Open those that wait closed to be resent: a review was taken out of what they tell."""
+    waiting = Delivery.objects.filter(digest=OuterRef("pk"), status=DeliveryStatus.PENDING)
+    Digest.objects.filter(Exists(waiting), pk__in=digest_ids, closed_at__isnull=False).update(**_OPEN)
+
+
+def leave(row: Delivery) -> bool:
+    """Take a delivery that waits out of its digest, to be told alone; False when it does not wait there."""
+    left = Delivery.objects.filter(pk=row.pk, status=DeliveryStatus.PENDING, digest=row.digest_id)
+    return left.update(digest=None, updated_at=Now()) == 1

@@ -1,0 +1,1 @@
+"""Mail: SMTP, maildir, Resend and Postmark, and the IMAP archive that proves delivery."""

@@ -1,0 +1,118 @@
+"""Mail into a local maildir: the default while no SMTP host is set.
+
+The file's name is made of the message alone, so its presence is proof that the message was
+accepted and its absence is proof that it was not.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from criticizer.resilience.failures import (
+    ErrorClass,
+    PermanentFailure,
+    Place,
+    RetryableFailure,
+    UncertainFailure,
+)
+from criticizer.storage import sync
+from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
+from notifications.providers.email import mime
+
+
+class Maildir:
+    """Delivers as maildir(5) says: written in `tmp`, then linked into `new` in one step."""
+
+    name = "maildir"
+    # A reader may move a message to `cur` between two sends, so `send` alone is no proof
+    # against duplicates; asking first is.
+    capabilities = Capabilities(
+        look_up=frozenset({LookUpBy.KEY}),
+        resends_after_absence=None,
+        recipients_delete=True,
+        absence="no file of the message's name in `new` or `cur`",
+    )
+
+    def __init__(self, directory: Path, sender: str) -> None:
+        """Raises ValueError when `sender` is not a mail address."""
+        mime.envelope_sender(sender)
+        self._directory = directory
+        self._sender = sender
+
+    def send(self, message: Message) -> str:
+        """Return the file's name in `new`.
+
+        Raises PermanentFailure CONFIG_INVALID when the directory may not be written,
+        RetryableFailure UPSTREAM_UNAVAILABLE when the disk is full or failing,
+        UncertainFailure UPSTREAM_UNAVAILABLE when it failed after the message appeared.
+        """
+        name = self._name(message)
+        content = mime.as_bytes(message, self._sender, linesep="\n")
+        delivered = False
+        try:
+            for folder in ("tmp", "new", "cur"):
+                (self._directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft = self._directory / "tmp" / f"{name}.{os.getpid()}.{uuid4().hex}"
+            try:
+                self._write(draft, content)
+                # link, not rename: it refuses to replace what an earlier attempt delivered.
+                with suppress(FileExistsError):
+                    os.link(draft, self._directory / "new" / name)
+                delivered = True
+            finally:
+                draft.unlink(missing_ok=True)
+            sync(self._directory / "new")
+        except OSError as error:
+            detail = f"the maildir failed: {error.strerror}"
+            if delivered:
+                raise UncertainFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.PROVIDER, detail) from error
+            if isinstance(error, PermissionError | NotADirectoryError | FileExistsError):
+                raise PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, detail) from error
+            raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.PROVIDER, detail) from error
+        return name
+
+    def look_up(self, question: Question) -> LookUp:
+        """Look for the file in `new` and, with whatever flags a reader gave it, in `cur`."""
+        name = self._name(question.message)
+        try:
+            if (self._directory / "new" / name).exists():
+                return LookUp(Evidence.FOUND, name)
+            read = (self._directory / "cur").glob(f"{name}:*")
+            return LookUp(Evidence.FOUND, name) if any(read) else LookUp(Evidence.ABSENT)
+        except OSError as error:
+            raise RetryableFailure(
+                ErrorClass.UPSTREAM_UNAVAILABLE, Place.PROVIDER, f"the maildir failed: {error.strerror}"
+            ) from error
+
+    def probe(self) -> str:
+        """Make the folders and write a draft that is removed again."""
+        try:
+            for folder in ("tmp", "new", "cur"):
+                (self._directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft = self._directory / "tmp" / f"probe.{os.getpid()}.{uuid4().hex}"
+            try:
+                self._write(draft, b"")
+            finally:
+                draft.unlink(missing_ok=True)
+        except OSError as error:
+            raise PermanentFailure(
+                ErrorClass.CONFIG_INVALID,
+                Place.CONFIGURATION,
+                f"the maildir cannot be written: {error.strerror}",
+            ) from error
+        return "The maildir can be written."
+
+    @staticmethod
+    def _name(message: Message) -> str:
+        return f"{message.created_at_epoch}.{message.token}.criticizer"
+
+    @staticmethod
+    def _write(path: Path, content: bytes) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)

@@ -1,0 +1,218 @@
+"""Mail through Resend: the same request with the same key is one mail for a day.
+
+An attempt in doubt is repeated with its key. When the key has run out, the list of sent mails is
+read: it holds no field of ours, so it can show a mail and never that there was none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from anymail.backends.resend import EmailBackend
+from anymail.message import AnymailMessage
+
+from criticizer.resilience.failures import ErrorClass, Failure, Place, UncertainFailure
+from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
+from notifications.providers.email import mime
+from notifications.providers.email.esp_base import (
+    Exchanged,
+    as_email,
+    ask,
+    asked,
+    failure_of,
+    hand_in,
+    misconfigured,
+    plain,
+    with_keys,
+)
+from notifications.providers.http import Answer, Limits
+
+RESEND_URL = "https://api.resend.com/"
+_WHO = "Resend"
+_PAGES = 20  # of 100 mails each
+_CLOCKS_DIFFER_SECONDS = 60.0
+_RUNNING_SECONDS = 5.0  # until a request with the same key that is still running should be over
+
+# What Resend calls its errors (its documentation's list), where the status alone does not tell.
+_CODES = {
+    "invalid_api_key": ErrorClass.AUTH_DENIED,
+    "missing_api_key": ErrorClass.AUTH_DENIED,
+    "restricted_api_key": ErrorClass.PERMISSION_DENIED,
+    "invalid_idempotency_key": ErrorClass.INTERNAL_BUG,
+    "invalid_idempotent_request": ErrorClass.INTERNAL_BUG,
+    "invalid_from_address": ErrorClass.CONFIG_INVALID,
+    "missing_required_field": ErrorClass.INTERNAL_BUG,
+    "method_not_allowed": ErrorClass.CONFIG_INVALID,
+    "security_error": ErrorClass.POLICY_REJECTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResendConfig:
+    """`keys` newest last: the next one is tried when the first is refused."""
+
+    sender: str
+    keys: tuple[str, ...] = field(repr=False)
+    url: str = RESEND_URL
+    limits: Limits = field(default_factory=Limits)
+
+
+class _Backend(Exchanged, EmailBackend):  # type: ignore[misc]
+    """anymail's backend, with the header that it does not offer."""
+
+    def build_message_payload(self, message: AnymailMessage, defaults: Any) -> Any:
+        payload = super().build_message_payload(message, defaults)
+        payload.headers["Idempotency-Key"] = message.idempotency_key
+        return payload
+
+
+class Resend:
+    """Sends one message to one recipient by one request."""
+
+    name = "resend"
+    capabilities = Capabilities(
+        # An hour less than the day that Resend keeps a key: clocks, and requests under way.
+        key_window_seconds=23 * 3600,
+        look_up=frozenset({LookUpBy.ID, LookUpBy.KEY}),
+        resends_after_absence=0,
+        absence="nothing: the list of sent mails holds no field of ours",
+        max_bytes=40_000_000,
+    )
+
+    def __init__(self, config: ResendConfig) -> None:
+        """Raises ValueError when the sender is not a mail address or no key is given."""
+        mime.envelope_sender(config.sender)
+        if not config.keys:
+            raise ValueError("no key for Resend")
+        self._config = config
+
+    def send(self, message: Message) -> str:
+        """Return Resend's id of the mail.
+
+        Raises RetryableFailure NETWORK_*, RATE_LIMITED; PermanentFailure AUTH_DENIED,
+        PERMISSION_DENIED, RECIPIENT_REJECTED, POLICY_REJECTED, CONFIG_INVALID, INTERNAL_BUG;
+        UncertainFailure NETWORK_*, UPSTREAM_*, which the same message may follow within the window.
+        """
+        mail = as_email(message, self._config.sender)
+        mail.idempotency_key = _key(message)
+
+        def call(key: str) -> str:
+            backend = _Backend(api_key=key, api_url=self._config.url)
+            backend.carry(self._config.limits, _judged, _WHO)
+            return hand_in(backend, mail, _WHO)
+
+        return with_keys(self._config.keys, call)
+
+    def look_up(self, question: Question) -> LookUp:
+        """Ask for the id, then read the list of sent mails over the time since the attempt."""
+        if question.notification_id:
+            known = self._get(f"emails/{quote(question.notification_id, safe='')}")
+            if known is not None and known.get("id") == question.notification_id:
+                return LookUp(Evidence.FOUND, question.notification_id, "known by its id")
+        message = question.message
+        ours = as_email(message, self._config.sender)
+        since = question.attempted_at_epoch - _CLOCKS_DIFFER_SECONDS
+        for entry in self._sent_since(since):
+            identifier = str(entry.get("id") or "")
+            if not _is_to(entry, message.address) or entry.get("subject") != ours.subject or not identifier:
+                continue
+            # Two versions may share a subject; they do not share their text, which links to the version.
+            whole = self._get(f"emails/{quote(identifier, safe='')}") or {}
+            if str(whole.get("text") or "").split() == str(ours.body).split():
+                return LookUp(Evidence.FOUND, identifier, "in the list of sent mails")
+        return LookUp(Evidence.UNKNOWN, detail="not in the list of sent mails, which is no proof")
+
+    def probe(self) -> str:
+        """Read the list of domains.
+
+        Raises AUTH_DENIED for a bad key, CONFIG_INVALID where the sender's domain is not verified.
+        """
+        domain = mime.envelope_sender(self._config.sender).rpartition("@")[2].lower()
+
+        def call(key: str) -> Answer:
+            answer = self._ask("domains", key)
+            if answer.status != 200 and _code(answer) != "restricted_api_key":
+                raise _judged(answer)
+            return answer
+
+        answer = with_keys(self._config.keys, call)
+        if _code(answer) == "restricted_api_key":
+            return "Resend takes the key, which may only send: mails older than a day cannot be looked up."
+        for entry in _entries(answer):
+            if entry.get("name") == domain and entry.get("status") == "verified":
+                return f"Resend takes the key and sends for {domain}."
+        raise misconfigured(f"Resend takes the key; the domain {domain} of MAIL_FROM is not verified there")
+
+    def _sent_since(self, epoch: float) -> Iterator[dict[str, Any]]:
+        """Yield the mails sent since then, newest first. Raises RetryableFailure, as `ask` does."""
+        after = ""
+        for _ in range(_PAGES):
+            page = self._get("emails?" + urlencode({"limit": 100} | ({"after": after} if after else {})))
+            entries = page.get("data") if page else None
+            if page is None or not isinstance(entries, list):
+                return
+            for entry in entries:
+                if isinstance(entry, dict):
+                    if _epoch(entry.get("created_at")) < epoch:
+                        return
+                    yield entry
+                    after = str(entry.get("id") or "")
+            if not page.get("has_more"):
+                return
+
+    def _get(self, path: str) -> dict[str, Any] | None:
+        """Return the answer to a question, or None where Resend does not know."""
+        return asked(self._config.keys, lambda key: self._ask(path, key), _judged, _WHO)
+
+    def _ask(self, path: str, key: str) -> Answer:
+        headers = {"Authorization": f"Bearer {key}"}
+        return ask(self._config.url.rstrip("/") + "/" + path, headers, self._config.limits, _WHO)
+
+
+def _key(message: Message) -> str:
+    # What an operator resends carries a notice, and other bytes need another key.
+    return f"{message.token}-again" if message.repeat_notice else str(message.token)
+
+
+def _judged(answer: Answer) -> Failure:
+    code, words = _code(answer), str((answer.json() or {}).get("message") or "")
+    if code == "concurrent_idempotent_requests":
+        # The first request with this key is still running: what becomes of it is not known yet.
+        return UncertainFailure(
+            ErrorClass.UPSTREAM_UNAVAILABLE,
+            Place.PROVIDER,
+            "Resend is still working on the same message",
+            context={"status": answer.status, "code": code},
+            retry_after_seconds=_RUNNING_SECONDS,
+        )
+    permanent = _CODES.get(code)
+    if answer.status == 422 and "`to`" in words:
+        permanent = ErrorClass.RECIPIENT_REJECTED
+    return failure_of(answer, _WHO, code=code, words=words, permanent=permanent)
+
+
+def _is_to(entry: dict[str, Any], address: str) -> bool:
+    named = entry.get("to")
+    return isinstance(named, list) and [str(item).lower() for item in named] == [address.lower()]
+
+
+def _code(answer: Answer) -> str:
+    return plain((answer.json() or {}).get("name") or "")[:64]
+
+
+def _entries(answer: Answer) -> Iterator[dict[str, Any]]:
+    entries = (answer.json() or {}).get("data")
+    yield from (entry for entry in entries if isinstance(entry, dict)) if isinstance(entries, list) else ()
+
+
+def _epoch(text: object) -> float:
+    """Return the seconds of one of Resend's times; what cannot be read counts as new."""
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return float("inf")
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

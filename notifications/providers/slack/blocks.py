@@ -1,0 +1,171 @@
+"""A message as Slack's blocks (Block Kit), within its limits and without a mention in it.
+
+Of the limit of a whole message Slack says nothing but `msg_blocks_too_long`; about 13,000
+characters are reported to be refused, so `MAX_TOTAL` stays well below. What does not fit is
+counted in the last block, beside the link to everything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
+
+from notifications.providers.base import Message
+from notifications.providers.payload import Outline, Remark, outline
+
+MAX_BLOCKS = 50
+MAX_SECTION = 3000
+MAX_HEADER = 150
+MAX_TEXT = 4000  # of `text`, in bytes: what notifications and screen readers say
+MAX_TOTAL = 9000  # of all blocks together
+_MESSAGE, _SUGGESTION, _SHORT = 1200, 700, 300
+_FACTS, _UNREAD = 1500, 1000
+# Kept free while findings are laid out: header and notice before them, coverage and closing words after.
+_RESERVED_BLOCKS = 4
+_RESERVED = MAX_HEADER + _SHORT + _UNREAD + _SHORT
+_URL = re.compile(r"[!-~]{1,2000}")
+_BLOCK_ID = "criticizer-"
+
+Block = dict[str, object]
+
+
+def block_id(message: Message) -> str:
+    """Return the id of the message's first block: it carries the token where metadata is not shown."""
+    return f"{_BLOCK_ID}{message.token}"
+
+
+def body(message: Message) -> dict[str, object]:
+    """Return `text` and `blocks` of `chat.postMessage`: the same for the same message."""
+    blocks: list[Block] = [
+        {
+            "type": "header",
+            "block_id": block_id(message),
+            "text": {
+                "type": "plain_text",
+                "emoji": False,
+                "text": _cut(message.subject or "Review", MAX_HEADER),
+            },
+        }
+    ]
+    if message.repeat_notice:
+        blocks.append(_section(f"*{escaped(message.repeat_notice, _SHORT)}*"))
+    found = outline(message)
+    blocks += _plain(message) if found is None else _review(found)
+    return {"text": _summary(message), "blocks": blocks}
+
+
+def escaped(text: str, limit: int) -> str:
+    """Return text in which Slack finds no markup that links or mentions, `limit` characters at most.
+
+    Slack names exactly these three characters. What `*` and `_` do to letters is harmless.
+    """
+    result: list[str] = []
+    length = 0
+    for character in text:
+        safe = _ENTITIES.get(character, character)
+        length += len(safe)
+        if length > limit - 1:
+            return "".join(result) + "…"
+        result.append(safe)
+    return "".join(result)
+
+
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def _review(review: Outline) -> list[Block]:
+    link = _link(review.url, "Open the review")
+    head = [f"*{escaped(review.headline, _SHORT)}*", escaped(review.title, _SHORT), link]
+    texts = ["\n".join(filter(None, head))]
+    if facts := list(filter(None, [review.banner, *review.status_lines])):
+        texts.append(_listed(facts, _FACTS))
+    room = MAX_TOTAL - _RESERVED - sum(map(len, texts))
+    shown = 0
+    for remark in review.remarks:
+        text = _remark(remark)
+        if len(texts) + _RESERVED_BLOCKS >= MAX_BLOCKS or len(text) > room:
+            break
+        texts.append(text)
+        room -= len(text)
+        shown += 1
+    blocks = list(map(_section, texts))
+    if review.unread:
+        blocks.append(_context(_listed(review.unread, _UNREAD, "Not read completely:")))
+    if shown < review.total:
+        words = f"{review.total - shown} of {review.total} findings are left out here"
+        blocks.append(_context(f"{words}: {link}" if link else f"{words}."))
+    return blocks
+
+
+def _remark(remark: Remark) -> str:
+    parts = [
+        f"*{escaped(remark.severity.upper(), 20)}: {escaped(remark.title, _SHORT)}*",
+        f"`{escaped(_unticked(remark.place), _SHORT)}`" if remark.place else "",
+        escaped(remark.message, _MESSAGE),
+        f"```{escaped(_unticked(remark.suggestion), _SUGGESTION)}```" if remark.suggestion else "",
+    ]
+    return "\n".join(filter(None, parts))
+
+
+def _listed(lines: Sequence[str], limit: int, title: str = "") -> str:
+    """Return the lines that fit, and how many do not."""
+    shown = [title] if title else []
+    room = limit - len(title) - 30
+    for number, line in enumerate(lines):
+        safe = escaped(line, _SHORT)
+        room -= len(safe) + 1
+        if room < 0:
+            return "\n".join([*shown, f"… and {len(lines) - number} more"])
+        shown.append(safe)
+    return "\n".join(shown)
+
+
+def _plain(message: Message) -> Iterator[Block]:
+    """Yield the plain text in sections of whole lines, with what was left out counted."""
+    lines = message.text.splitlines()
+    room = MAX_TOTAL - _RESERVED
+    section = ""
+    while lines:
+        line = escaped(lines[0], MAX_SECTION - 1) + "\n"
+        room -= len(line)
+        if room < 0:
+            break
+        if len(section) + len(line) > MAX_SECTION:
+            yield _section(section)
+            section = ""
+        section += line
+        del lines[0]
+    if section.strip():
+        yield _section(section)
+    if lines:
+        yield _context(f"{len(lines)} lines are left out here.")
+
+
+def _summary(message: Message) -> str:
+    text = "\n".join(filter(None, [message.repeat_notice, message.subject]))
+    return escaped(text, MAX_TEXT).encode()[:MAX_TEXT].decode(errors="ignore")
+
+
+def _link(url: str, words: str) -> str:
+    if urlsplit(url).scheme not in {"http", "https"} or not _URL.fullmatch(url):
+        return ""
+    safe = url.replace("&", "&amp;").replace("<", "%3C").replace(">", "%3E").replace("|", "%7C")
+    return f"<{safe}|{words}>"
+
+
+def _section(text: str) -> Block:
+    # verbatim: no links and no mentions are made of plain words.
+    return {"type": "section", "text": {"type": "mrkdwn", "verbatim": True, "text": text}}
+
+
+def _context(text: str) -> Block:
+    return {"type": "context", "elements": [{"type": "mrkdwn", "verbatim": True, "text": text}]}
+
+
+def _unticked(text: str) -> str:
+    return text.replace("`", "'")
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,218 @@
+"""Comments on a P4 Code Review (Swarm 2022.1 or later, API v11), on one's own server.
+
+The API has no idempotency key. Each comment ends in a marker line, and the topic's comments
+are read for it: a server of one's own answers from its own data, so what it does not have
+was not posted. Used are the documented `POST` and `GET /api/v11/comments/<topic>/<id>`,
+`GET /api/v11/reviews` and `GET /api/version`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+import httpx
+
+from criticizer.resilience.failures import (
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    Place,
+    RetryableFailure,
+    UncertainFailure,
+)
+from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
+from notifications.providers.http import Answer, Limits, Request, exchange, retry_after
+from notifications.providers.swarm import markdown
+
+_PAGE = 100
+_MAX_PAGES = 200
+_BEFORE_SECONDS = 300  # how far the clocks of the two machines may differ
+_ADDRESS = re.compile(r"(review|change)-([1-9][0-9]{0,9})")
+_IN_DOUBT = {
+    408: ErrorClass.NETWORK_TIMEOUT,
+    502: ErrorClass.UPSTREAM_UNAVAILABLE,
+    503: ErrorClass.UPSTREAM_UNAVAILABLE,
+    504: ErrorClass.NETWORK_TIMEOUT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmConfig:
+    """Where P4 Code Review is, and who comments there: a user of Perforce with a login ticket."""
+
+    url: str
+    user: str
+    ticket: str = field(repr=False)
+    limits: Limits = field(default_factory=Limits)
+
+
+class Swarm:
+    """Posts one comment to a review or a change: the address is `review-123` or `change-123`."""
+
+    name = "swarm"
+    capabilities = Capabilities(
+        look_up=frozenset({LookUpBy.KEY}),
+        settle_seconds=10.0,
+        resends_after_absence=None,
+        absence="every page of the topic's comments was read on your own server, without the marker",
+        max_bytes=4 * markdown.MAX_CHARACTERS,
+    )
+
+    def __init__(self, config: SwarmConfig) -> None:
+        self._config = config
+        login = base64.b64encode(f"{config.user}:{config.ticket}".encode()).decode()
+        self._headers = {"Authorization": f"Basic {login}", "Accept": "application/json"}
+
+    def send(self, message: Message) -> str:
+        """Return the comment's number.
+
+        Raises RetryableFailure NETWORK_*, RATE_LIMITED; PermanentFailure AUTH_DENIED (the
+        ticket has expired), RECIPIENT_REJECTED (it may not comment there), NOT_FOUND,
+        POLICY_REJECTED, CONFIG_INVALID; UncertainFailure NETWORK_*, UPSTREAM_* when the server
+        may have kept it.
+        """
+        body = json.dumps({"body": markdown.body(message)}, ensure_ascii=False).encode()
+        answer = self._exchange("POST", f"/api/v11/comments/{_topic(message)}", body)
+        found = _judged(answer)
+        for comment in _comments(found) or ():
+            number = comment.get("id")
+            if isinstance(number, int) and _is_marked(comment, message):
+                return str(number)
+        raise UncertainFailure(
+            ErrorClass.UPSTREAM_INTERNAL, Place.PROVIDER, "the server took the comment and did not show it"
+        )
+
+    def look_up(self, question: Question) -> LookUp:
+        """Read all comments of the topic; ABSENT only when nothing of them was left unread.
+
+        Raises RetryableFailure when the server did not answer, PermanentFailure AUTH_DENIED.
+        """
+        numbers: list[int] = []
+        times: list[int] = []
+        for _ in range(_MAX_PAGES):
+            try:
+                page = self._page(question.message, after=max(numbers, default=0))
+            except PermanentFailure as failure:
+                if failure.error_class in {ErrorClass.NOT_FOUND, ErrorClass.RECIPIENT_REJECTED}:
+                    return LookUp(Evidence.UNKNOWN, detail=failure.detail)
+                raise
+            for comment in page:
+                if self._is_ours(comment, question.message):
+                    return LookUp(Evidence.FOUND, str(comment.get("id")), "found among the comments")
+            numbers += [number for comment in page if isinstance(number := comment.get("id"), int)]
+            times += [time for comment in page if isinstance(time := comment.get("time"), int)]
+            if not page:
+                break
+        else:
+            return LookUp(Evidence.UNKNOWN, detail=f"more than {_MAX_PAGES * _PAGE} comments")
+        # The manual says that pages start after a comment, and also that a list holds the most
+        # recent ones. What reaches back before the attempt is enough in either case; so is a list
+        # that is shorter than one page, or one whose second page was full as well.
+        if (
+            len(numbers) < _PAGE
+            or len(numbers) >= 2 * _PAGE
+            or min(times, default=0) < question.attempted_at_epoch - _BEFORE_SECONDS
+        ):
+            return LookUp(Evidence.ABSENT, detail="the topic's comments do not have it")
+        return LookUp(Evidence.UNKNOWN, detail="the server showed a part of the comments only")
+
+    def probe(self) -> str:
+        """Ask for the version, and for one review with the ticket. Raises what `send` raises."""
+        version = _judged(self._exchange("GET", "/api/version"))
+        versions = version.get("apiVersions")
+        if isinstance(versions, list) and not any(
+            str(known).lstrip("v").startswith("11") for known in versions
+        ):
+            raise PermanentFailure(
+                ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, "the server is older than 2022.1: no API v11"
+            )
+        _judged(self._exchange("GET", "/api/v11/reviews?max=1&fields=id"))
+        return f"P4 Code Review answers and takes the ticket of {self._config.user}."
+
+    def _page(self, message: Message, after: int) -> list[dict[str, object]]:
+        query = urlencode({"max": _PAGE, **({"after": after} if after else {})})
+        found = _judged(self._exchange("GET", f"/api/v11/comments/{_topic(message)}?{query}"), acts=False)
+        comments = _comments(found)
+        if comments is None:
+            raise RetryableFailure(
+                ErrorClass.UPSTREAM_INTERNAL,
+                Place.PROVIDER,
+                "the list of comments is not in its documented form",
+            )
+        return comments
+
+    def _is_ours(self, comment: dict[str, object], message: Message) -> bool:
+        # Anybody may quote a marker. Servers that ignore case keep names as they were typed.
+        user = comment.get("user")
+        is_we = isinstance(user, str) and user.casefold() == self._config.user.casefold()
+        return is_we and _is_marked(comment, message)
+
+    def _exchange(self, method: str, path: str, body: bytes = b"") -> Answer:
+        headers = {**self._headers, **({"Content-Type": "application/json"} if body else {})}
+        url = httpx.URL(f"{self._config.url.rstrip('/')}{path}")
+        request = Request(method, url, headers, body, acts=bool(body))
+        return exchange(request, self._config.limits, "P4 Code Review")
+
+
+def _topic(message: Message) -> str:
+    found = _ADDRESS.fullmatch(message.address)
+    if found is None:
+        raise PermanentFailure(
+            ErrorClass.RECIPIENT_REJECTED,
+            Place.PROVIDER,
+            "the recipient is neither review-<n> nor change-<n>",
+        )
+    return f"{found[1]}s/{found[2]}"
+
+
+def _comments(found: dict[str, object]) -> list[dict[str, object]] | None:
+    data = found.get("data")
+    comments = data.get("comments") if isinstance(data, dict) else None
+    if not isinstance(comments, list):
+        return None
+    return [comment for comment in comments if isinstance(comment, dict)]
+
+
+def _is_marked(comment: dict[str, object], message: Message) -> bool:
+    body = comment.get("body")
+    marker = markdown.marker(message)
+    return isinstance(body, str) and any(line.strip() == marker for line in body.splitlines())
+
+
+def _judged(answer: Answer, *, acts: bool = True) -> dict[str, object]:
+    """Return the content of a positive answer; raise what any other means."""
+    found = answer.json()
+    if 200 <= answer.status <= 299 and found is not None and not found.get("error"):
+        return found
+    failure = _failure(answer)
+    if isinstance(failure, UncertainFailure) and not acts:
+        raise RetryableFailure(failure.error_class, failure.place, failure.detail, context=failure.context)
+    raise failure
+
+
+def _failure(answer: Answer) -> Failure:
+    status = answer.status
+    context: dict[str, object] = {"status": status}
+    detail = f"P4 Code Review answered {status}"
+    if status == 429:
+        wait = retry_after(answer.headers.get("retry-after", ""))
+        return RetryableFailure(
+            ErrorClass.RATE_LIMITED, Place.PROVIDER, detail, context=context, retry_after_seconds=wait
+        )
+    if status in _IN_DOUBT or status >= 500 or status < 300:
+        error_class = _IN_DOUBT.get(status, ErrorClass.UPSTREAM_INTERNAL)
+        return UncertainFailure(error_class, Place.PROVIDER, detail, context=context)
+    permanent, remedy = {
+        400: (ErrorClass.POLICY_REJECTED, "it does not take the comment"),
+        401: (ErrorClass.AUTH_DENIED, "the ticket has expired or is not SWARM_USER's: p4 login -p"),
+        403: (ErrorClass.RECIPIENT_REJECTED, "SWARM_USER may not comment there"),
+        404: (ErrorClass.NOT_FOUND, "there is no such topic, or it is of a private project"),
+    }.get(
+        status, (ErrorClass.CONFIG_INVALID, "SWARM_URL does not lead to the API; redirects are not followed")
+    )
+    place = Place.CONFIGURATION if permanent is ErrorClass.CONFIG_INVALID else Place.PROVIDER
+    return PermanentFailure(permanent, place, f"{detail}: {remedy}", context=context)

@@ -1,0 +1,1 @@
+"""Webhooks, and the policy that keeps them out of internal networks."""

@@ -1,0 +1,224 @@
+"""Signed webhooks as Standard Webhooks describes them.
+
+`webhook-id` is the delivery's token, the same on every attempt. A receiver treats it as an
+idempotency key by that standard, so an attempt that ended in doubt is repeated with it. Not to
+receivers that are known not to (`WEBHOOK_NOT_IDEMPOTENT`): there an operator decides.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import re
+import socket
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from urllib.parse import SplitResult, urlsplit
+
+import httpx
+
+from criticizer.resilience.failures import (
+    ErrorClass,
+    PermanentFailure,
+    Place,
+    RetryableFailure,
+    UncertainFailure,
+)
+from notifications.providers.base import Capabilities, Evidence, LookUp, Message, Question
+from notifications.providers.http import Limits, Request, exchange, retry_after
+from notifications.providers.webhook import ssrf_policy
+from notifications.providers.webhook.ssrf_policy import AddressRefusedError, OutboundPolicy
+
+_RECEIPT = re.compile(r"[!-~]{1,200}")
+_PERMANENT = {
+    401: ErrorClass.AUTH_DENIED,
+    403: ErrorClass.PERMISSION_DENIED,
+    404: ErrorClass.NOT_FOUND,
+    410: ErrorClass.RECIPIENT_REJECTED,
+}
+_IN_DOUBT = {
+    408: ErrorClass.NETWORK_TIMEOUT,
+    502: ErrorClass.UPSTREAM_UNAVAILABLE,
+    503: ErrorClass.UPSTREAM_UNAVAILABLE,
+    504: ErrorClass.NETWORK_TIMEOUT,
+}
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookConfig:
+    """How webhooks are signed and whom they may reach. `secrets` are newest first.
+
+    `not_idempotent` names the receivers that do not deduplicate: `host` for all its ports, or
+    `host:port`. `total_timeout_seconds` bounds one attempt as a whole.
+    """
+
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    policy: OutboundPolicy = field(default_factory=OutboundPolicy)
+    not_idempotent: frozenset[str] = frozenset()
+    connect_timeout_seconds: float = 5.0
+    read_timeout_seconds: float = 30.0
+    total_timeout_seconds: float = 60.0
+    tls: ssl.SSLContext | None = None  # None: the public certificate authorities
+
+
+class Webhook:
+    """Posts one message to one URL."""
+
+    name = "webhook"
+    capabilities = Capabilities(key_window_seconds=inf, absence="nothing: receivers cannot be asked")
+    variants = {
+        "webhook": capabilities,
+        "webhook in WEBHOOK_NOT_IDEMPOTENT": Capabilities(absence=capabilities.absence),
+    }
+
+    def __init__(
+        self,
+        config: WebhookConfig,
+        *,
+        resolve: ssrf_policy.Resolve = ssrf_policy.resolve,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Raises ValueError when a secret is not base64 (with or without `whsec_`)."""
+        self._config = config
+        self._keys = [decode_secret(secret) for secret in config.secrets]
+        self._limits = Limits(
+            config.connect_timeout_seconds, config.read_timeout_seconds, config.total_timeout_seconds
+        )
+        self._resolve = resolve
+        self._now = now
+
+    def capabilities_for(self, address: str) -> Capabilities:
+        """Return what holds for one receiver: without deduplication there is nothing to rely on."""
+        parts, host, _ = _parts(address)
+        if self._config.not_idempotent.isdisjoint({host, parts.netloc}):
+            return self.capabilities
+        return Capabilities(absence=self.capabilities.absence)
+
+    def send(self, message: Message) -> str:
+        """Return the receiver's `X-Message-Id`, or the token where it names none.
+
+        Raises RetryableFailure NETWORK_*, RATE_LIMITED, UPSTREAM_UNAVAILABLE;
+        PermanentFailure POLICY_REJECTED (an address that may not be reached), AUTH_DENIED,
+        PERMISSION_DENIED, NOT_FOUND, RECIPIENT_REJECTED; UncertainFailure NETWORK_TIMEOUT,
+        NETWORK_UNREACHABLE, UPSTREAM_* when the receiver may have taken it.
+        """
+        parts, host, port = _parts(message.address)
+        body = json.dumps(_body(message), ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+        headers = {
+            **self._signed(str(message.token), body),
+            "Host": parts.netloc,
+            "Content-Type": "application/json",
+            "Idempotency-Key": str(message.token),
+        }
+        refusal: RetryableFailure | None = None
+        for address in self._addresses(host, port):
+            url = httpx.URL(message.address).copy_with(host=address, port=port)
+            request = Request("POST", url, headers, body, server_name=host, reads_answer=False)
+            try:
+                answer = exchange(request, self._limits, "the receiver", self._config.tls)
+            except RetryableFailure as failure:
+                refusal = failure  # never connected: the next address may be reachable
+                continue
+            return self._outcome(answer.status, answer.headers, message)
+        assert refusal is not None
+        raise refusal
+
+    def look_up(self, question: Question) -> LookUp:
+        """Answer UNKNOWN: receivers offer no way to ask; repeating is safe instead."""
+        return LookUp(Evidence.UNKNOWN)
+
+    def probe(self) -> str:
+        """Say that there is nothing to ask: each recipient has a receiver of its own."""
+        signed = f"signed with {len(self._keys)} secrets" if self._keys else "not signed"
+        return f"Nothing to ask: each recipient has its own receiver. Webhooks are {signed}."
+
+    def _signed(self, token: str, body: bytes) -> dict[str, str]:
+        timestamp = str(int(self._now()))
+        content = f"{token}.{timestamp}.".encode() + body
+        headers = {"webhook-id": token, "webhook-timestamp": timestamp}
+        if self._keys:
+            # One signature a secret: receivers that know either accept, so secrets rotate.
+            headers["webhook-signature"] = " ".join(
+                "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
+                for key in self._keys
+            )
+        return headers
+
+    def _addresses(self, host: str, port: int) -> Sequence[str]:
+        try:
+            addresses = self._resolve(host, port)
+        except (socket.gaierror, UnicodeError):
+            addresses = ()
+        if not addresses:
+            raise RetryableFailure(
+                ErrorClass.NETWORK_UNREACHABLE, Place.PROVIDER, "the receiver's host name has no address"
+            )
+        try:
+            self._config.policy.judge(host, addresses)
+        except AddressRefusedError:
+            raise PermanentFailure(
+                ErrorClass.POLICY_REJECTED,
+                Place.PROVIDER,
+                "the receiver's address is not a public one; name its host or network in OUTBOUND_ALLOW",
+            ) from None
+        return addresses
+
+    def _outcome(self, status: int, headers: httpx.Headers, message: Message) -> str:
+        if 200 <= status <= 299:
+            receipt = headers.get("x-message-id", "")
+            return receipt if _RECEIPT.fullmatch(receipt) else str(message.token)
+        wait = retry_after(headers.get("retry-after", ""), self._now)
+        context = {"status": status}
+        detail = f"the receiver answered {status}"
+        if status == 429 or (status == 503 and wait is not None):
+            error_class = ErrorClass.RATE_LIMITED if status == 429 else ErrorClass.UPSTREAM_UNAVAILABLE
+            raise RetryableFailure(
+                error_class, Place.PROVIDER, detail, context=context, retry_after_seconds=wait
+            )
+        if status >= 500 or status in _IN_DOUBT:
+            raise UncertainFailure(
+                _IN_DOUBT.get(status, ErrorClass.UPSTREAM_INTERNAL),
+                Place.PROVIDER,
+                detail,
+                context=context,
+                retry_after_seconds=wait,
+            )
+        if status < 400:
+            detail += "; redirects are not followed: give the final URL as the recipient"
+        raise PermanentFailure(
+            _PERMANENT.get(status, ErrorClass.RECIPIENT_REJECTED), Place.PROVIDER, detail, context=context
+        )
+
+
+def _parts(address: str) -> tuple[SplitResult, str, int]:
+    """Return a URL's parts, its host in lower case and its port."""
+    parts = urlsplit(address)
+    return parts, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme, 80)
+
+
+def _body(message: Message) -> dict[str, object]:
+    """Return what is posted: the payload, and that it repeats an earlier one where it may."""
+    if not message.repeat_notice:
+        return message.payload
+    return {**message.payload, "repeat_notice": message.repeat_notice}
+
+
+def decode_secret(secret: str) -> bytes:
+    """Return the key of a Standard Webhooks secret, base64 with or without `whsec_`.
+
+    Raises ValueError, which does not repeat the secret.
+    """
+    try:
+        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except binascii.Error:
+        key = b""
+    if not key:
+        raise ValueError("a webhook secret is not whsec_ followed by base64")
+    return key

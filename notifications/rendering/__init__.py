@@ -1,0 +1,89 @@
+"""What recipients read: a review as subject, plain text, HTML and JSON, the same bytes each time.
+
+Report ► clean (bounded, no acting characters) ► shown (what fits) ► plaintext, markup, payload
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.utils.safestring import SafeString
+
+from notifications.providers.base import Message
+from notifications.recipients import split
+from notifications.rendering import html
+from notifications.rendering.payload import payload_of
+from notifications.rendering.report import (
+    MAX_SUBJECT,
+    SEVERITIES,
+    EarlierFinding,
+    ExcerptLine,
+    Fate,
+    Report,
+    ReportFile,
+    ReportFinding,
+    Since,
+    clean,
+    line,
+    short_name,
+)
+from notifications.rendering.selection import MAX_BRIEF, MAX_FILES, MAX_FINDINGS, choose
+from notifications.rendering.summary import summarise
+from notifications.rendering.text import plain_text
+
+__all__ = [
+    "MAX_BRIEF",
+    "MAX_FILES",
+    "MAX_FINDINGS",
+    "MAX_SUBJECT",
+    "SEVERITIES",
+    "EarlierFinding",
+    "ExcerptLine",
+    "Fate",
+    "Report",
+    "ReportFile",
+    "ReportFinding",
+    "Since",
+    "render",
+]
+
+
+def render(
+    report: Report, recipient: str, token: UUID, *, unsubscribe_url: str = "", answers: UUID | None = None
+) -> Message:
+    """Return the message to one recipient: the same bytes for the same arguments.
+
+    `answers` is the token of the message about an earlier version that the recipient has.
+    Raises ValueError when the recipient is not a normalised one.
+    """
+    _, address = split(recipient)
+    report = clean(report)
+    summary = summarise(report)
+    cards: dict[ReportFinding, SafeString] = {}
+
+    def size(finding: ReportFinding) -> int:
+        cards[finding] = html.card(report, finding)
+        return len(cards[finding].encode())
+
+    shown = choose(report, size)
+    return Message(
+        token=token,
+        address=address,
+        subject=_subject(report),
+        text=plain_text(report, summary, shown, unsubscribe_url),
+        html=html.page(report, summary, shown, cards, unsubscribe_url),
+        payload=payload_of(report, summary),
+        thread=f"changelist:{report.changelist_id}",
+        created_at_epoch=int(report.reviewed_at.timestamp()),
+        unsubscribe_url=unsubscribe_url,
+        answers=answers,
+    )
+
+
+def _subject(report: Report) -> str:
+    """Return the same subject for every version: mail programs break a thread where it changes.
+
+    What differs, the counts and the version, is in the line that inboxes show beside it.
+    """
+    name = short_name(report.changelist_id)
+    return line(f"Review of {name}: {report.title}" if report.title else f"Review of {name}", MAX_SUBJECT)

@@ -1,0 +1,83 @@
+"""A review as JSON: a webhook's body, and what chat and code-review channels are formatted from."""
+
+from __future__ import annotations
+
+from notifications.rendering.report import Report, ReportFinding, link_to
+from notifications.rendering.summary import Summary, in_order
+
+MAX_FINDINGS = 50
+MAX_FILES = 200
+MAX_EARLIER = 50
+
+
+def payload_of(report: Report, summary: Summary) -> dict[str, object]:
+    """Return the body in Standard Webhooks' form: type, timestamp, data."""
+    shown = in_order(report.findings)[:MAX_FINDINGS]
+    return {
+        "type": "review.completed",
+        "timestamp": report.reviewed_at.isoformat(),
+        "data": {
+            "changelist_id": report.changelist_id,
+            "review_version": report.review_version,
+            "title": report.title,
+            "author": report.author,
+            "url": report.url,
+            "headline": summary.headline,
+            "banner": report.banner,
+            "status_lines": list(report.status_lines),
+            "severities": dict(summary.severities),
+            "findings": [_finding(report, finding) for finding in shown],
+            "findings_total": summary.findings,
+            "findings_left_out": summary.findings - len(shown),
+            "since": _since(report, summary),
+            "coverage": [
+                {"file": file.file, "status": file.status, "reason": file.reason}
+                for file in report.coverage[:MAX_FILES]
+            ],
+            "coverage_left_out": max(len(report.coverage) - MAX_FILES, 0),
+            "files_total": summary.files,
+            "files_read": summary.read,
+            "files_read_in_part": summary.partial,
+        },
+    }
+
+
+def _finding(report: Report, finding: ReportFinding) -> dict[str, object]:
+    return {
+        "file": finding.file,
+        "line": finding.line,
+        "end_line": finding.end_line,
+        "side": finding.side,
+        "severity": finding.severity,
+        "category": finding.category,
+        "title": finding.title,
+        "message": finding.message,
+        "suggestion": finding.suggestion,
+        "source": finding.source,
+        "url": link_to(report, finding),
+        "is_new": finding.is_new,
+    }
+
+
+def _since(report: Report, summary: Summary) -> dict[str, object] | None:
+    """Return what changed since the version before, None where nothing was compared."""
+    since = report.since
+    if since is None:
+        return None
+    return {
+        "version": since.version,
+        "summary": summary.changes,
+        "new": sum(finding.is_new is True for finding in report.findings),
+        "still_there": sum(finding.is_new is False for finding in report.findings),
+        "earlier": [
+            {
+                "fate": entry.fate.value,
+                "file": entry.finding.file,
+                "line": entry.finding.line,
+                "severity": entry.finding.severity,
+                "title": entry.finding.title,
+            }
+            for entry in since.earlier[:MAX_EARLIER]
+        ],
+        "earlier_left_out": max(len(since.earlier) - MAX_EARLIER, 0),
+    }

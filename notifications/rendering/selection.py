@@ -1,0 +1,88 @@
+"""What a message shows in full, what in one line, and what it only counts.
+
+Gmail cuts a message's HTML off after 102 KB, in the middle of whatever stands there. So the
+HTML stays below that, and what is left out is said in words; plain text shows the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeVar
+
+from django.utils.html import escape
+
+from notifications.rendering.report import EarlierFinding, Report, ReportFile, ReportFinding
+from notifications.rendering.summary import in_order, notable, severities_of
+
+MAX_FINDINGS = 50  # in full
+MAX_BRIEF = 50  # in one line
+MAX_EARLIER = 20
+MAX_FILES = 50
+
+# Bytes of HTML. Together with the frame, 6 KB of its own and its texts, they stay below what Gmail shows.
+FINDINGS_BYTES = 56_000
+BRIEF_BYTES = 10_000
+EARLIER_BYTES = 8_000
+FILES_BYTES = 10_000
+_ROW_BYTES = 190  # of markup around one line of a list
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The parts of a report that fit, the worst findings first.
+
+    `groups` holds (severity, findings in full), `counts` how many each severity has in all,
+    `left_out` how many of each are neither in full nor in `brief`.
+    """
+
+    groups: tuple[tuple[str, tuple[ReportFinding, ...]], ...]
+    counts: Mapping[str, int]
+    brief: tuple[ReportFinding, ...]
+    left_out: Mapping[str, int]
+    earlier: tuple[EarlierFinding, ...]
+    earlier_left_out: int
+    files: tuple[ReportFile, ...]
+    files_left_out: int
+
+
+def choose(report: Report, size: Callable[[ReportFinding], int]) -> Shown:
+    """Return what fits. `size` gives the bytes of a finding's HTML; the first is always shown."""
+    ordered = in_order(report.findings)
+    full = _fitting(ordered[:MAX_FINDINGS], size, FINDINGS_BYTES) or ordered[:1]
+    rest = ordered[len(full) :]
+    brief = _fitting(rest[:MAX_BRIEF], lambda f: _row(f.title, f.place, f.severity), BRIEF_BYTES)
+    earlier = list(report.since.earlier) if report.since else []
+    shown_earlier = _fitting(
+        earlier[:MAX_EARLIER], lambda e: _row(e.finding.title, e.finding.place), EARLIER_BYTES
+    )
+    files = notable(report)
+    shown_files = _fitting(files[:MAX_FILES], lambda f: _row(f.file, f.reason), FILES_BYTES)
+    return Shown(
+        groups=tuple((name, tuple(group)) for name, group in groupby(full, key=lambda f: f.severity)),
+        counts=severities_of(ordered),
+        brief=tuple(brief),
+        left_out=severities_of(rest[len(brief) :]),
+        earlier=tuple(shown_earlier),
+        earlier_left_out=len(earlier) - len(shown_earlier),
+        files=tuple(shown_files),
+        files_left_out=len(files) - len(shown_files),
+    )
+
+
+def _fitting(items: Iterable[T], size: Callable[[T], int], budget: int) -> list[T]:
+    """Return the first items, as many as the budget holds."""
+    fitting: list[T] = []
+    for item in items:
+        budget -= size(item)
+        if budget < 0:
+            break
+        fitting.append(item)
+    return fitting
+
+
+def _row(*texts: str) -> int:
+    return _ROW_BYTES + sum(len(escape(text).encode()) for text in texts)

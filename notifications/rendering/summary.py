@@ -1,0 +1,145 @@
+"""The numbers of a report, and the sentences made of them.
+
+A message never says "no findings" without saying how much of the change was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from notifications.rendering.report import SEVERITIES, Fate, Report, ReportFile, ReportFinding
+
+_FATES = {
+    Fate.FIXED: "fixed",
+    Fate.GONE: "no longer in the change",
+    Fate.NOT_READ: "not read again",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What subject, headline and sections say. `severities` has those that occur, worst first."""
+
+    findings: int
+    files: int
+    read: int
+    partial: int
+    severities: Mapping[str, int]
+    checks_only: bool
+    is_part: bool  # of the files that the reader may read
+    changes: str  # such as `1 new, 2 still there, 1 fixed`; empty without an earlier version
+
+    @property
+    def headline(self) -> str:
+        """Return such as `3 findings (1 critical), 4 of 6 files read`."""
+        if self.is_part and not self.files and not self.findings:
+            return "nothing in it that you may read"
+        found = counted(self.findings, "finding")
+        worst = [f"{self.severities[name]} {name}" for name in SEVERITIES[:2] if self.severities.get(name)]
+        if worst:
+            found += f" ({', '.join(worst)})"
+        return f"{found}, {self.coverage}"
+
+    @property
+    def coverage(self) -> str:
+        """Return such as `4 of 6 files read, 1 in part`."""
+        if self.is_part and not self.files:
+            return "none that you may read"
+        read = f"{self.read} of {counted(self.files, 'file', zero='0')} read"
+        if self.partial:
+            read += f", {self.partial} in part"
+        if self.checks_only:
+            read += ", by checks only"
+        if self.is_part:
+            read += ", of those you may read"
+        return read
+
+
+def summarise(report: Report) -> Summary:
+    """Count what a report holds."""
+    statuses = [file.status for file in report.coverage]
+    checked = statuses.count("checked")
+    reviewed = statuses.count("reviewed")
+    return Summary(
+        findings=len(report.findings),
+        files=len(statuses),
+        read=reviewed + checked,
+        partial=statuses.count("partial"),
+        severities=severities_of(report.findings),
+        checks_only=bool(checked) and not reviewed and "partial" not in statuses,
+        is_part=report.is_part,
+        changes=_changes(report),
+    )
+
+
+def counted(count: int, noun: str, *, zero: str = "no") -> str:
+    """Return such as `1 finding`, `3 findings`, `no findings`."""
+    return f"{count or zero} {noun}{'' if count == 1 else 's'}"
+
+
+def severities_of(findings: Iterable[ReportFinding]) -> dict[str, int]:
+    """Return severity -> count, the worst first."""
+    found: dict[str, int] = {}
+    for finding in sorted(findings, key=rank):
+        found[finding.severity] = found.get(finding.severity, 0) + 1
+    return found
+
+
+def in_words(severities: Mapping[str, int]) -> str:
+    """Return such as `2 medium, 5 low`."""
+    return ", ".join(f"{count} {severity}" for severity, count in severities.items())
+
+
+def rank(finding: ReportFinding) -> int:
+    """Return where a finding's severity stands; unknown ones come last."""
+    return SEVERITIES.index(finding.severity) if finding.severity in SEVERITIES else len(SEVERITIES)
+
+
+def in_order(findings: Iterable[ReportFinding]) -> list[ReportFinding]:
+    """Return findings as messages list them: the worst first, new ones before old ones."""
+    return sorted(findings, key=lambda f: (rank(f), f.is_new is False, f.file, f.line or 0, f.title))
+
+
+def notable(report: Report) -> list[ReportFile]:
+    """Return the files that need a line: those that were not read completely."""
+    return [file for file in report.coverage if file.status not in {"reviewed", "checked"}]
+
+
+def source_in_words(finding: ReportFinding) -> str:
+    """Say who found it."""
+    if finding.source == "llm":
+        return "found by the language model"
+    name = finding.source.removeprefix("check:").replace("_", " ")
+    return f"found by the check for {name}" if finding.source.startswith("check:") else name
+
+
+def newness(finding: ReportFinding) -> str:
+    """Return `new` or `still there`, or nothing where no version was compared."""
+    return {True: "new", False: "still there", None: ""}[finding.is_new]
+
+
+def tags(finding: ReportFinding) -> list[str]:
+    """Return the short facts beside a finding: new or not, category, who found it."""
+    return [text for text in (newness(finding), finding.category, source_in_words(finding)) if text]
+
+
+def sentence(text: str) -> str:
+    """Return words as a sentence."""
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def fate_in_words(fate: Fate) -> str:
+    """Return what became of an earlier finding."""
+    return _FATES[fate]
+
+
+def _changes(report: Report) -> str:
+    if report.since is None:
+        return ""
+    new = sum(finding.is_new is True for finding in report.findings)
+    still = sum(finding.is_new is False for finding in report.findings)
+    fates = [earlier.fate for earlier in report.since.earlier]
+    parts = [f"{new} new", f"{still} still there"]
+    parts += [f"{fates.count(fate)} {words}" for fate, words in _FATES.items() if fate in fates]
+    return ", ".join(parts)

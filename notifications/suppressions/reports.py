@@ -1,0 +1,129 @@
+"""What mail services report after they took a mail: noted on the delivery, and addresses suppressed.
+
+A report never changes a delivery's status: it was sent, whatever became of it later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from uuid import UUID
+
+import structlog
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from criticizer.redaction import clean
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from notifications.digests import lifecycle
+from notifications.models import Delivery
+from notifications.models.suppressions import Suppression
+from notifications.recipients import split
+from notifications.states import DeliveryState
+
+log = structlog.get_logger(__name__)
+
+# What a later report may not take back: a bounce that follows the delivery stays, for instance.
+_WEIGHT = (DeliveryState.DEFERRED, DeliveryState.DELIVERED, DeliveryState.BOUNCED, DeliveryState.COMPLAINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One event of a mail service. `reason` is set where the address is to get no mail any more."""
+
+    provider: str
+    event_id: str
+    state: DeliveryState
+    notification_id: str
+    token: UUID | None
+    address: str
+    reason: Suppression.Reason | None = None
+    detail: str = ""
+
+
+class Recorded(Enum):
+    """What a report came to."""
+
+    NOTED = auto()
+    SUPPRESSED = auto()
+    NOT_OURS = auto()
+
+
+def record(report: Report) -> Recorded:
+    """Note a report on its delivery and suppress the address where it says so; repeating is harmless.
+
+    Of a digest it is noted on all its deliveries. A report of a mail that is not ours changes
+    nothing: an account may be shared with others.
+    """
+    row = _delivery_of(report)
+    if row is None:
+        log.info("mail_event_not_ours", provider=report.provider, state=report.state)
+        return Recorded.NOT_OURS
+    with transaction.atomic():
+        weaker = ["", *_WEIGHT[: _WEIGHT.index(report.state)]]
+        lifecycle.told_with(row).filter(delivery_state__in=weaker).update(
+            delivery_state=report.state, delivery_state_at=Now()
+        )
+        is_new = report.reason is not None and _suppress(row, report, report.reason)
+    log.info("mail_event", delivery=row.pk, state=report.state, suppressed=is_new)
+    return Recorded.SUPPRESSED if is_new else Recorded.NOTED
+
+
+def _delivery_of(report: Report) -> Delivery | None:
+    """Return the delivery that a report is about: by our token, else by the service's id."""
+    known = Q(token=report.token) | Q(digest__token=report.token) if report.token else Q()
+    if report.notification_id:
+        known |= Q(notification_id=report.notification_id)
+    if not known:
+        return None
+    for row in Delivery.objects.filter(known, provider=report.provider).order_by("id")[:2]:
+        if not report.address or split(row.recipient)[1].lower() == report.address.lower():
+            return row
+    return None
+
+
+def _suppress(row: Delivery, report: Report, reason: Suppression.Reason) -> bool:
+    """Add the address; False when it is there, or when this very event was dealt with before."""
+    try:
+        with transaction.atomic():
+            Suppression.objects.create(
+                address=split(row.recipient)[1].lower(),
+                reason=reason,
+                provider=report.provider,
+                event_id=report.event_id[:255],
+                detail=clean(report.detail)[:500],
+            )
+    except IntegrityError:
+        return False
+    return True
+
+
+def refuse_suppressed(recipient: str) -> None:
+    """Raise PermanentFailure RECIPIENT_REJECTED for a mail recipient whose address is suppressed."""
+    channel, address = split(recipient)
+    if channel != "mail":
+        return
+    found = Suppression.objects.filter(address=address.lower(), lifted_at__isnull=True).first()
+    if found is not None:
+        raise PermanentFailure(
+            ErrorClass.RECIPIENT_REJECTED,
+            Place.PROVIDER,
+            f"no mail goes to this address since {found.created_at:%Y-%m-%d}: "
+            f"{found.get_reason_display().lower()}. Lift the suppression once that is mended, then replay.",
+            context={"suppression": found.pk},
+        )
+
+
+def lift(suppression_id: int, *, actor: str, reason: str) -> bool:
+    """Let mail go to the address again. False when it was lifted before.
+
+    Raises ValueError without a reason.
+    """
+    if not reason.strip():
+        raise ValueError("Say why the suppression is lifted: it is kept with the address.")
+    lifted = Suppression.objects.filter(pk=suppression_id, lifted_at__isnull=True).update(
+        lifted_at=Now(), lifted_by=actor, lift_reason=clean(reason.strip())[:500]
+    )
+    log.info("suppression_lifted", suppression=suppression_id, actor=actor, done=lifted == 1)
+    return lifted == 1

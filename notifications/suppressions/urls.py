@@ -1,0 +1,10 @@
+"""Addresses for programs that report to us."""
+
+from django.urls import path
+
+from notifications.suppressions import tracking
+
+urlpatterns = [
+    path("resend/", tracking.resend, name="mail-events-resend"),
+    path("postmark/", tracking.postmark, name="mail-events-postmark"),
+]

@@ -1,0 +1,80 @@
+"""What the admin of an audited table shares: a reason for each edit, and the history as recorded.
+
+The history is what the database's triggers wrote (pghistory), not what the admin tells.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pghistory
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+
+from criticizer.admin_site.base import BoundedPaginator, ReadOnlyAdmin, one_of
+from reviews.audit.history import A_PROGRAM, EDIT_WORDS, history_of, origin, where_from, with_usernames
+from reviews.web.forms import DeletionForm
+
+
+class AuditedAdmin(admin.ModelAdmin[Any]):
+    """Edits are kept with who, when, what, why and from where (001, 9.1)."""
+
+    events: ClassVar[type[Model]]  # the table of the history
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    object_history_template = "admin/reviews/allowlistentry/object_history.html"
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Take the bulk deletion away: each deletion has a reason of its own."""
+        actions = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        with pghistory.context(**origin(request)):
+            super().save_model(request, obj, form, change)
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if not self.has_delete_permission(request):
+            raise PermissionDenied
+        form = DeletionForm(request.POST or None)
+        if request.method == "POST" and not form.is_valid():
+            self.message_user(request, "Nothing was deleted: say why first.", messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+        reason = form.cleaned_data["reason"] if form.is_valid() else ""
+        with pghistory.context(**origin(request, deletion_reason=reason)):
+            return super().delete_view(request, object_id, {"reason_form": form, **(extra_context or {})})
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        edits = history_of(int(object_id), self.events) if object_id.isdecimal() else []
+        return super().history_view(request, object_id, {"edits": edits, **(extra_context or {})})
+
+
+class EditsAdmin(ReadOnlyAdmin):
+    """Every edit of an audited table, deleted rows included."""
+
+    list_display_links = None
+    list_select_related = ("pgh_context",)
+    list_filter = (one_of("edit", "pgh_label", EDIT_WORDS.items()),)
+    ordering = ("-pgh_id",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return with_usernames(super().get_queryset(request))
+
+    @admin.display(description="who")
+    def who(self, row: Any) -> str:
+        return row.username or A_PROGRAM
+
+    @admin.display(description="what", ordering="pgh_label")
+    def what(self, row: Any) -> str:
+        return EDIT_WORDS[row.pgh_label]
+
+    @admin.display(description="from where")
+    def where(self, row: Any) -> str:
+        return where_from(row)

@@ -1,0 +1,93 @@
+"""A review's message as it would be made now, for the console: nothing is stored, nothing is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.auth.decorators import permission_required
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from notifications.admin import preview
+from notifications.providers.base import Message
+from reviews.models import ReviewJob
+from reviews.recipients import visibility
+from reviews.reports import messages_for, report_of
+from reviews.states import Stage, StageStatus
+
+# As for a delivery's message: it holds code of the files it is about, and names its recipient.
+_PERMISSIONS = ("reviews.view_reviewjob", "notifications.view_delivery", "reviews.view_all_files")
+_reads_messages = permission_required(_PERMISSIONS, raise_exception=True)
+
+
+def may_read(user: Any) -> bool:
+    """Say whether somebody may read the messages of reviews."""
+    return bool(user.has_perms(_PERMISSIONS))
+
+
+class RecipientForm(forms.Form):
+    """Whose message is shown: each recipient reads of the files they may read."""
+
+    recipient = forms.ChoiceField()
+
+    def __init__(self, data: QueryDict | None, recipients: list[str]) -> None:
+        super().__init__(data, label_suffix="")
+        choice: Any = self.fields["recipient"]
+        choice.choices = [(recipient, recipient) for recipient in recipients]
+
+
+@require_safe
+@_reads_messages
+def job_message(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Show the message to one of a review's recipients in every form."""
+    job = get_object_or_404(ReviewJob, pk=job_id)
+    form = _form(request, job)
+    recipient = _chosen(form, job)
+    message = _message(job, recipient)
+    frame = QueryDict(mutable=True)
+    frame["recipient"] = recipient
+    return preview.page(
+        request,
+        {
+            **admin.site.each_context(request),
+            "title": "The message",
+            "job": job,
+            "form": form,
+            "preview": preview.preview_of(recipient, message) if message else None,
+            "frame_address": f"{reverse('job-message-html', args=[job_id])}?{frame.urlencode()}&scheme=",
+        },
+    )
+
+
+@require_safe
+@_reads_messages
+def job_message_html(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Return the HTML of the message, for the frame of the page above."""
+    job = get_object_or_404(ReviewJob, pk=job_id)
+    message = _message(job, _chosen(_form(request, job), job))
+    if message is None:
+        raise Http404
+    return preview.html_answer(request, message)
+
+
+def _form(request: HttpRequest, job: ReviewJob) -> RecipientForm:
+    return RecipientForm(request.GET if "recipient" in request.GET else None, job.recipients)
+
+
+def _chosen(form: RecipientForm, job: ReviewJob) -> str:
+    if form.is_valid():
+        return str(form.cleaned_data["recipient"])
+    return str(job.recipients[0]) if job.recipients and not form.is_bound else ""
+
+
+def _message(job: ReviewJob, recipient: str) -> Message | None:
+    """Return the message, None where the review has no result or the recipient is not one of its own."""
+    is_reviewed = job.stages.filter(stage=Stage.LLM, status=StageStatus.SUCCEEDED).exists()
+    if not recipient or not is_reviewed:
+        return None
+    reports = visibility.reports_for(report_of(job), [recipient], job.recipient_origins)
+    return messages_for(job, reports)[recipient]

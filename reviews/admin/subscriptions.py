@@ -1,0 +1,234 @@
+"""Subscriptions and recipients' preferences in the admin: with a reason, and with a history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from criticizer.admin_site.base import ReadOnlyAdmin, one_of, titled
+from criticizer.admin_site.bulk_actions import AskingAdmin, Console, Deed, Sum, reason_field, summed
+from criticizer.admin_site.timestamps import when
+from notifications.models import RecipientPreference
+from notifications.preferences import policy
+from notifications.recipients import normalise
+from reviews.admin.audited import AuditedAdmin, EditsAdmin
+from reviews.audit.history import PreferenceEvent, SubscriptionEvent, history_of
+from reviews.models import Subscription
+from reviews.recipients.subscriptions import check_pattern
+from reviews.web.forms import ReasonedEdit
+
+
+class SubscriptionForm(ReasonedEdit[Subscription]):
+    """Whom an administrator wants told of which changes, with the reason for this edit."""
+
+    class Meta:
+        model = Subscription
+        fields = ("recipient", "pattern", "author", "reason")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in {"recipient", "reason"} & set(self.fields):  # none for those who only read
+            self.fields[name].required = True
+
+    def clean_recipient(self) -> str:
+        try:
+            return normalise(self.cleaned_data["recipient"])
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+    def clean_pattern(self) -> str:
+        try:
+            return check_pattern(self.cleaned_data["pattern"])
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+@admin.register(Subscription)
+class SubscriptionAdmin(AuditedAdmin):
+    """Who is told of which changes. Those that people keep on their own page are theirs to change."""
+
+    events = SubscriptionEvent
+    form = SubscriptionForm
+    list_display = (
+        titled("pattern", "pattern", "path"),
+        "author",
+        "reader",
+        "reason",
+        titled("created_at", "since"),
+    )
+    list_select_related = ("owner",)
+    search_fields = ("pattern__startswith", "recipient__exact", "owner__username__exact")
+    search_help_text = "The beginning of a pattern; a recipient or an account, exactly."
+    ordering = ("pattern", "id")
+    delete_confirmation_template = "admin/reviews/subscription/delete_confirmation.html"
+
+    @admin.display(description="told to")
+    def reader(self, subscription: Subscription) -> str:
+        if subscription.owner is not None:
+            return f"{subscription.owner.get_username()} (own page)"
+        return subscription.recipient
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        is_own = isinstance(obj, Subscription) and obj.owner_id is not None
+        return super().has_change_permission(request, obj) and not is_own
+
+
+@admin.register(SubscriptionEvent)
+class SubscriptionEditAdmin(EditsAdmin):
+    """Every edit of the subscriptions, deleted ones included."""
+
+    list_display = (
+        titled("pgh_created_at", "when"),
+        "who",
+        "what",
+        titled("pattern", "pattern", "path"),
+        "author",
+        titled("recipient", "recipient", "path"),
+        titled("owner_id", "owner's number"),
+        "reason",
+        "where",
+    )
+    search_fields = ("pattern__startswith", "recipient__exact")
+
+
+@admin.display(description="muted until", ordering="muted_until", empty_value="")
+def _muted(self: Any, row: Any) -> SafeString | str:
+    """Say when a recipient is told again, of a preference or of an edit of one."""
+    if row.muted_until is None:
+        return ""
+    return "for ever" if row.muted_until >= policy.FOR_EVER else when(row.muted_until)
+
+
+class UnmuteForm(Console):
+    """Why recipients are told again."""
+
+    reason = reason_field(max_length=255, help_text="A ticket, an incident or a sentence.")
+
+
+class DigestForm(UnmuteForm):
+    """For how long the reviews of recipients are kept for one mail, and why."""
+
+    minutes = forms.TypedChoiceField(
+        choices=policy.DigestMinutes.choices, coerce=int, label="Collect reviews for"
+    )
+    field_order = ("minutes", "reason")
+
+
+def _unmute(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+    results = []
+    for row in RecipientPreference.objects.filter(pk__in=ids):
+        is_muted = row.muted_until is not None and row.muted_until > timezone.now()
+        if is_muted:
+            policy.unmute(row.recipient, actor, given["reason"])
+        results.append((is_muted, "not muted"))
+    return summed(results)
+
+
+def _set_digest(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+    results = []
+    for recipient in RecipientPreference.objects.filter(pk__in=ids).values_list("recipient", flat=True):
+        try:
+            policy.set_digest(recipient, given["minutes"], actor, given["reason"])
+            results.append((True, ""))
+        except ValueError as error:
+            results.append((False, f"{recipient}: {error}"))
+    return summed(results)
+
+
+UNMUTE = Deed(
+    "unmute",
+    "Unmute",
+    "Tell these recipients again? They muted Criticizer themselves, or somebody did so for them: unmute "
+    "them only if they want it.",
+    "unmuted",
+    UnmuteForm,
+    _unmute,
+)
+SET_DIGEST = Deed(
+    "set_digest",
+    "Set the digest",
+    "Reviews that end within the time are told to a recipient in one mail. What waits already is told as it "
+    "was promised. Only mail has digests.",
+    "set",
+    DigestForm,
+    _set_digest,
+)
+
+
+@admin.register(RecipientPreference)
+class RecipientPreferenceAdmin(AskingAdmin, ReadOnlyAdmin):
+    """What recipients want. They decide it themselves; an operator may unmute and set their digest."""
+
+    confirm_template = "admin/notifications/recipientpreference/confirm.html"
+    nouns = ("recipient", "recipients")
+    max_chosen = 100
+    muted = _muted
+    list_display = (
+        titled("recipient", "recipient", "path"),
+        titled("threshold", "told of"),
+        titled("digest_minutes", "digest"),
+        "muted",
+        titled("actor", "changed by"),
+        titled("updated_at", "changed"),
+    )
+    list_filter = (one_of("threshold", "threshold", RecipientPreference.Threshold.choices[1:]),)
+    search_fields = ("recipient__exact",)
+    search_help_text = "A recipient, exactly."
+    ordering = ("recipient",)
+    actions = ("unmute", "set_digest")
+    fields = ("recipient", "threshold", "digest_minutes", "muted", "actor", "reason", "updated_at")
+    object_history_template = "admin/reviews/allowlistentry/object_history.html"
+
+    def has_unmute_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("notifications.change_recipientpreference"))
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        edits = history_of(int(object_id), PreferenceEvent) if object_id.isdecimal() else []
+        return super().history_view(request, object_id, {"edits": edits, **(extra_context or {})})
+
+    def address_of(self, pk: int) -> str:
+        return reverse("admin:notifications_recipientpreference_change", args=[pk])
+
+    def rows_to_show(self, ids: Sequence[int]) -> Any:
+        return [(row, self.muted(row)) for row in super().rows_to_show(ids)]
+
+    @admin.action(description="Unmute\u2026", permissions=["unmute"])
+    def unmute(
+        self, request: HttpRequest, queryset: QuerySet[RecipientPreference]
+    ) -> HttpResponseBase | None:
+        return self.ask(UNMUTE, request, queryset)
+
+    @admin.action(description="Set the digest\u2026", permissions=["unmute"])
+    def set_digest(
+        self, request: HttpRequest, queryset: QuerySet[RecipientPreference]
+    ) -> HttpResponseBase | None:
+        return self.ask(SET_DIGEST, request, queryset)
+
+
+@admin.register(PreferenceEvent)
+class PreferenceEditAdmin(EditsAdmin):
+    """Every edit of what recipients want."""
+
+    muted = _muted
+    list_display = (
+        titled("pgh_created_at", "when"),
+        titled("actor", "who"),
+        "what",
+        titled("recipient", "recipient", "path"),
+        titled("threshold", "told of"),
+        titled("digest_minutes", "digest"),
+        "muted",
+        "reason",
+        "where",
+    )
+    search_fields = ("recipient__exact",)

@@ -1,0 +1,56 @@
+"""Viewing scopes in the admin: which group reads which depot trees, with a reason and a history."""
+
+from __future__ import annotations
+
+from django import forms
+from django.contrib import admin
+
+from criticizer.admin_site.base import titled
+from reviews.admin.audited import AuditedAdmin, EditsAdmin
+from reviews.audit.history import ViewerScopeEvent
+from reviews.intake.api_keys import check_tree
+from reviews.models import ViewerScope
+from reviews.web.forms import ReasonedEdit
+
+
+class ViewerScopeForm(ReasonedEdit[ViewerScope]):
+    """A group and a depot tree it may read, with the reason for this edit."""
+
+    class Meta:
+        model = ViewerScope
+        fields = ("group", "prefix", "reason")
+
+    def clean_prefix(self) -> str:
+        prefix = str(self.cleaned_data["prefix"]).strip()
+        try:
+            check_tree(prefix)
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+        return prefix
+
+
+@admin.register(ViewerScope)
+class ViewerScopeAdmin(AuditedAdmin):
+    events = ViewerScopeEvent
+    form = ViewerScopeForm
+    list_display = (titled("prefix", "depot tree", "path"), "group", "reason")
+    list_select_related = ("group",)
+    search_fields = ("prefix__startswith", "group__name__exact")
+    ordering = ("group", "prefix")
+    delete_confirmation_template = "admin/reviews/viewerscope/delete_confirmation.html"
+
+
+@admin.register(ViewerScopeEvent)
+class ViewerScopeEditAdmin(EditsAdmin):
+    """Every edit of the viewing scopes, deleted ones included."""
+
+    list_display = (
+        titled("pgh_created_at", "when"),
+        "who",
+        "what",
+        titled("group_id", "group's number"),
+        titled("prefix", "depot tree", "path"),
+        "reason",
+        "where",
+    )
+    search_fields = ("prefix__startswith",)

@@ -1,0 +1,274 @@
+"""Look after stored artifacts: rotate their keys, and verify what the rows promise (001, 9.4).
+
+The verification runs in small rounds with the other maintenance. Each fault is a security
+event and an error in the log once, not once a round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import structlog
+from django.conf import settings
+from django.core.files.storage import Storage
+from django.db.models import F, Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from criticizer.models import SecurityEvent
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.security.encryption import Vault, VaultError
+from reviews.artifacts import store
+from reviews.models import Artifact
+
+log = structlog.get_logger(__name__)
+
+ROUND = 25  # artifacts opened by one round of maintenance
+CHECK_EVERY_HOURS = 24  # how often each artifact is opened
+OVERDUE_GRACE_MINUTES = 30  # the deletion job runs twice a minute
+WALK_EVERY_SECONDS = 900
+MAX_WALKED = 20_000  # files of one walk
+# A stage writes the file first and commits the row when it ends.
+YOUNG_HOURS = 6
+_REPORT_AGAIN_DAYS = 1
+_FAULT_OF = {
+    ErrorClass.NOT_FOUND: Artifact.Fault.MISSING,
+    ErrorClass.CONFIG_INVALID: Artifact.Fault.UNREADABLE,
+    ErrorClass.SCHEMA_INVALID: Artifact.Fault.CHANGED,
+}
+_walked_at: float | None = None
+
+
+@dataclass(slots=True)
+class Verified:
+    """What a verification saw: artifacts opened, and faults found for the first time, by kind."""
+
+    opened: int = 0
+    files: int = 0
+    overdue: int = 0
+    broken: int = 0
+    orphaned: int = 0
+
+    @property
+    def faults(self) -> int:
+        return self.overdue + self.broken + self.orphaned
+
+
+@dataclass(slots=True)
+class Rotated:
+    """What a rotation did. `left` says how many artifacts are still sealed with an older key.
+
+    `reasons` counts, in words, why artifacts failed; `is_cut`: their storage is away, the rest were left.
+    """
+
+    resealed: int = 0
+    skipped: int = 0
+    left: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    is_cut: bool = False
+
+    @property
+    def failed(self) -> int:
+        return self.reasons.total()
+
+    @property
+    def seen(self) -> int:
+        return self.resealed + self.skipped + self.failed
+
+
+def verify_round() -> None:
+    """Verify a little (settings.MAINTENANCE): due artifacts each time, the files every 15 minutes."""
+    global _walked_at
+    try:
+        verify(ROUND)
+        now = time.monotonic()
+        if _walked_at is None or now - _walked_at >= WALK_EVERY_SECONDS:
+            _walked_at = now
+            find_orphans()
+    except Failure as failure:
+        log.error("artifacts_not_verified", error_class=str(failure.error_class), detail=failure.detail)
+
+
+def verify(limit: int, *, all_now: bool = False) -> Verified:
+    """Open at most `limit` artifacts, those looked at longest ago first, and look for overdue ones.
+
+    `all_now` opens also those that were looked at within `CHECK_EVERY_HOURS`.
+
+    Raises RetryableFailure, at the end, when their storage did not answer about some: these stay due.
+    """
+    seen, unanswered = Verified(), list[RetryableFailure]()
+    present = Artifact.objects.filter(deleted_at=None)
+    late = timezone.now() - timedelta(minutes=OVERDUE_GRACE_MINUTES)
+    for artifact in present.filter(expires_at__lt=late).exclude(fault=Artifact.Fault.OVERDUE)[:limit]:
+        seen.overdue += _note(artifact, Artifact.Fault.OVERDUE)
+    due = present.filter(expires_at__gte=late)
+    if not all_now:
+        before = timezone.now() - timedelta(hours=CHECK_EVERY_HOURS)
+        due = due.filter(Q(checked_at=None) | Q(checked_at__lt=before))
+    for artifact in due.order_by(F("checked_at").asc(nulls_first=True))[:limit]:
+        try:
+            fault = _fault_of(artifact)
+        except RetryableFailure as failure:
+            unanswered.append(failure)
+            if len(unanswered) == store.AWAY_AFTER:
+                break
+            continue
+        seen.opened += 1
+        seen.broken += _note(artifact, fault)
+    if unanswered:
+        raise unanswered[0]
+    return seen
+
+
+def _fault_of(artifact: Artifact) -> str:
+    """Open it; return what is wrong, or "". Raises RetryableFailure when nobody can say now."""
+    try:
+        store.content_of(artifact)
+    except PermanentFailure as failure:
+        return _FAULT_OF.get(failure.error_class, Artifact.Fault.UNREADABLE)
+    return ""
+
+
+def _note(artifact: Artifact, fault: str) -> int:
+    """Keep what was found; report it when it is new. Returns how many faults were reported."""
+    # Deleted or resealed while we looked: no fault, and the next round looks again.
+    current = Artifact.objects.filter(pk=artifact.pk, name=artifact.name, deleted_at=None)
+    updated = current.exclude(fault=fault).update(fault=fault, checked_at=Now()) if fault else 0
+    if not updated:
+        current.update(fault=fault, checked_at=Now())
+        return 0
+    _report(Artifact.Fault(fault).label, artifact.name, artifact.is_raw, {"artifact": artifact.pk})
+    return 1
+
+
+def find_orphans(max_files: int = MAX_WALKED) -> Verified:
+    """Look for files that no row names. Past the time of their namespace they are deleted.
+
+    Raises what `artifacts.store` raises, when the storage cannot be looked through.
+    """
+    seen = Verified()
+    for is_raw, days in (
+        (True, settings.ARTIFACT_RAW_TTL_DAYS),
+        (False, settings.ARTIFACT_REDACTED_TTL_DAYS),
+    ):
+        namespace = store.storage(is_raw=is_raw)
+        for directory, names in _directories(namespace):
+            seen.files += len(names)
+            known = set(
+                Artifact.objects.filter(
+                    is_raw=is_raw, deleted_at=None, name__startswith=f"{directory}/"
+                ).values_list("name", flat=True)
+            )
+            for name in names:
+                if name not in known:
+                    seen.orphaned += _orphan(namespace, name, is_raw=is_raw, days=days)
+            if seen.files >= max_files:
+                log.warning("artifact_walk_cut", files=seen.files)
+                return seen
+    return seen
+
+
+def _directories(namespace: Storage) -> Iterator[tuple[str, list[str]]]:
+    """Yield each job's directory with the names of its files."""
+    try:
+        with store.classified():
+            directories, stray = namespace.listdir("")
+    except FileNotFoundError:
+        return  # nothing was stored yet
+    if stray:
+        yield "", list(stray)
+    for directory in directories:
+        try:
+            with store.classified():
+                _, names = namespace.listdir(directory)
+        except FileNotFoundError:
+            continue
+        yield directory, [f"{directory}/{name}" for name in names]
+
+
+def _orphan(namespace: Storage, name: str, *, is_raw: bool, days: int) -> int:
+    try:
+        with store.classified():
+            age = timezone.now() - namespace.get_modified_time(name)
+    except FileNotFoundError:
+        return 0
+    if age < timedelta(hours=YOUNG_HOURS):
+        return 0
+    recent = timezone.now() - timedelta(days=_REPORT_AGAIN_DAYS)
+    kind = SecurityEvent.Kind.ARTIFACT_FAULT
+    known = SecurityEvent.objects.filter(kind=kind, path=name[:2048], created_at__gte=recent).exists()
+    if age > timedelta(days=days) and _is_deleted(namespace, name):
+        _report("A file without a row was older than its time and is deleted", name, is_raw, {})
+        return 1
+    if known:
+        return 0
+    _report("A file that no row names", name, is_raw, {})
+    return 1
+
+
+def _is_deleted(namespace: Storage, name: str) -> bool:
+    try:
+        with store.classified():
+            namespace.delete(name)
+    except Failure as failure:
+        log.error("artifact_not_deleted", name=name, error_class=str(failure.error_class))
+        return False
+    return True
+
+
+def _report(reason: str, name: str, is_raw: bool, ids: dict[str, int]) -> None:
+    space = "raw" if is_raw else "redacted"
+    SecurityEvent.objects.create(
+        kind=SecurityEvent.Kind.ARTIFACT_FAULT,
+        path=name[:2048],
+        reason=reason,
+        actor="verification",
+        context={"namespace": space, **ids},
+    )
+    log.error("artifact_fault", reason=reason, name=name, namespace=space, **ids)
+
+
+def rotate_keys(limit: int | None = None, batch: int = 100) -> Rotated:
+    """Seal artifacts with the newest of ARTIFACT_KEYS, at most `limit` of them.
+
+    May be stopped and started at any moment: each artifact is whole under one key or the
+    other, and what is done is not done again. Stops by itself when their storage does not answer.
+    """
+    vault = Vault(settings.ARTIFACT_KEYS)
+    done, unanswered = Rotated(), 0
+    old = Artifact.objects.filter(deleted_at=None).exclude(key_id=vault.newest)
+    after = 0
+    while not done.is_cut and (limit is None or done.seen < limit):
+        size = batch if limit is None else min(batch, limit - done.seen)
+        found = list(old.filter(pk__gt=after).order_by("pk")[:size])
+        if not found:
+            break
+        for artifact in found:
+            after = artifact.pk
+            try:
+                if store.reseal(artifact, vault):
+                    done.resealed += 1
+                else:
+                    done.skipped += 1
+            except (VaultError, Failure, FileNotFoundError) as error:
+                reason = _why_not_resealed(error)
+                done.reasons[reason] += 1
+                log.error("artifact_not_resealed", artifact=artifact.pk, reason=reason)
+                unanswered += isinstance(error, RetryableFailure)
+                if unanswered == store.AWAY_AFTER:
+                    done.is_cut = True
+                    break
+    done.left = old.count()
+    return done
+
+
+def _why_not_resealed(error: VaultError | Failure | FileNotFoundError) -> str:
+    if isinstance(error, Failure):
+        return error.detail or str(error.error_class)
+    if isinstance(error, FileNotFoundError):
+        return "the artifact's file is gone"
+    return str(error)

@@ -1,0 +1,117 @@
+"""People read artifacts: with their permission, and never without a trace (001, 9.4 item 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from criticizer.models import SecurityEvent
+from criticizer.resilience.failures import PermanentFailure
+from reviews.artifacts import store
+from reviews.models import Artifact, CoverageRow, FindingRow
+from reviews.recipients.scopes import Scope, scope_of
+from reviews.sources import change_codec
+
+log = structlog.get_logger(__name__)
+
+MAX_SHOWN = 200_000  # characters
+READ, READ_RAW = "reviews.read_artifact", "reviews.read_raw_artifact"
+
+
+class ReadRefused(Exception):
+    """The person may not read the artifact. The refusal is audited."""
+
+
+class ReadFailed(Exception):
+    """The artifact cannot be read; the text says why. The attempt is audited."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactText:
+    """What is shown of an artifact, at most `MAX_SHOWN` characters. `hidden` counts the rest."""
+
+    text: str
+    hidden: int
+
+
+def may_read(artifact: Artifact, user: Any) -> bool:
+    """Say whether `user` may read it: people of the console only, raw with a permission of its own."""
+    needed = READ_RAW if artifact.is_raw else READ
+    return bool(user.is_active and user.is_staff and user.has_perm(needed))
+
+
+def read(artifact: Artifact, user: Any, address: str) -> ArtifactText:
+    """Return an artifact's text for `user`, who asks from `address`.
+
+    The audit row is written before anything is returned. Raises ReadRefused and ReadFailed.
+    """
+    if not may_read(artifact, user):
+        raise _refused(artifact, user, address, "no permission")
+    scope = scope_of(user)
+    if not _is_inside(scope, _known_files(artifact)):
+        raise _refused(artifact, user, address, "outside the viewing scope")
+    try:
+        if artifact.deleted_at is not None:
+            raise ReadFailed("The artifact has expired and its file is deleted.")
+        data = store.content_of(artifact)
+        # The rows do not name where a renamed file came from.
+        named = _paths_in(data) if artifact.kind == Artifact.Kind.CHANGE and not scope.everything else None
+        if named is not None and not _is_inside(scope, named):
+            raise _refused(artifact, user, address, "outside the viewing scope")
+    except PermanentFailure as failure:
+        _audit(SecurityEvent.Kind.ARTIFACT_REFUSED, artifact, user, address, failure.error_class)
+        raise ReadFailed(failure.detail) from failure
+    except ReadFailed:
+        _audit(SecurityEvent.Kind.ARTIFACT_REFUSED, artifact, user, address, "expired")
+        raise
+    _audit(SecurityEvent.Kind.ARTIFACT_READ, artifact, user, address, "")
+    text = data.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return ArtifactText(text[:MAX_SHOWN], max(len(text) - MAX_SHOWN, 0))
+
+
+def _known_files(artifact: Artifact) -> set[str]:
+    """Return the depot paths that the rows of the artifact's review name."""
+    covered = CoverageRow.objects.filter(job=artifact.job_id).values_list("file", flat=True)
+    found = FindingRow.objects.filter(job=artifact.job_id).values_list("file", flat=True)
+    return {path for path in (*covered, *found) if path.startswith("//")}
+
+
+def _is_inside(scope: Scope, paths: Collection[str]) -> bool:
+    """Say whether all of the files may be seen: an artifact is read whole or not at all.
+
+    While the files of a review are not known, only those who see every file read it.
+    """
+    return scope.everything or (bool(paths) and all(map(scope.allows, paths)))
+
+
+def _paths_in(data: bytes) -> set[str]:
+    """Return every path that a fetched change names, also those that files came from."""
+    return {
+        path for file in change_codec.from_json(data).files for path in (file.path, file.old_path) if path
+    }
+
+
+def _refused(artifact: Artifact, user: Any, address: str, reason: str) -> ReadRefused:
+    _audit(SecurityEvent.Kind.ARTIFACT_REFUSED, artifact, user, address, reason)
+    return ReadRefused("You may not read this artifact. The attempt has been recorded.")
+
+
+def _audit(kind: SecurityEvent.Kind, artifact: Artifact, user: Any, address: str, reason: str) -> None:
+    SecurityEvent.objects.create(
+        kind=kind,
+        changelist_id=artifact.job.changelist_id[:128],
+        path=artifact.name,
+        reason=reason,
+        actor=user.get_username()[:255],
+        context={
+            "artifact": artifact.pk,
+            "artifact_kind": artifact.kind,
+            "job": artifact.job_id,
+            "raw": artifact.is_raw,
+            "address": address[:64],
+        },
+    )
+    log.warning("security_event", kind=kind.value, artifact=artifact.pk, raw=artifact.is_raw, reason=reason)

@@ -1,0 +1,203 @@
+"""Encrypted artifacts of a job, raw and redacted in separate storages (specification 001, 9.4).
+
+A file is written before the row that names it is committed, under a name no other attempt
+uses: a crash leaves at most a file without a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+from django.conf import settings
+from django.core.files.base import ContentFile
+from django.core.files.storage import Storage, storages
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from criticizer.resilience.failures import (
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    Place,
+    RetryableFailure,
+    classify,
+)
+from criticizer.security.encryption import Vault, VaultError
+from reviews.models import Artifact, JobEvent
+from reviews.pipeline import StageClaim
+from reviews.states import JobStatus
+
+log = structlog.get_logger(__name__)
+
+# So many files without an answer in one round: their storage is away, and each costs a timeout.
+AWAY_AFTER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A written file whose row is not committed yet; `save` inserts the row."""
+
+    job_id: int
+    kind: Artifact.Kind
+    name: str
+    sha256: str
+    size_bytes: int
+    key_id: str
+
+    @property
+    def is_raw(self) -> bool:
+        return self.kind == Artifact.Kind.CHANGE
+
+    def save(self) -> None:
+        days = settings.ARTIFACT_RAW_TTL_DAYS if self.is_raw else settings.ARTIFACT_REDACTED_TTL_DAYS
+        Artifact.objects.create(
+            job_id=self.job_id,
+            kind=self.kind,
+            is_raw=self.is_raw,
+            name=self.name,
+            sha256=self.sha256,
+            size_bytes=self.size_bytes,
+            key_id=self.key_id,
+            expires_at=timezone.now() + timedelta(days=days),
+        )
+
+
+def storage(*, is_raw: bool) -> Storage:
+    """Return the namespace: raw and redacted artifacts never share one."""
+    return storages["artifacts_raw" if is_raw else "artifacts_redacted"]
+
+
+def store(claim: StageClaim, kind: Artifact.Kind, data: bytes) -> Stored:
+    """Seal and write `data`; call `save` on the result inside the recording commit.
+
+    Raises RetryableFailure UPSTREAM_UNAVAILABLE when the storage does not answer, PermanentFailure
+    CONFIG_INVALID when it refuses.
+    """
+    name = f"{claim.job_id}/{kind.value}-{claim.token}.bin"
+    vault = Vault(settings.ARTIFACT_KEYS)
+    with classified():
+        saved = storage(is_raw=kind == Artifact.Kind.CHANGE).save(name, ContentFile(vault.seal(data)))
+    return Stored(claim.job_id, kind, saved, hashlib.sha256(data).hexdigest(), len(data), vault.newest)
+
+
+def load(job_id: int, kind: Artifact.Kind) -> bytes:
+    """Return the newest artifact of the kind.
+
+    Raises PermanentFailure: NOT_FOUND when it has expired, CONFIG_INVALID when no key opens it,
+    SCHEMA_INVALID when it does not match its digest; and what `store` raises.
+    """
+    artifact = _newest(job_id, kind)
+    if artifact is None:
+        raise PermanentFailure(
+            ErrorClass.NOT_FOUND, Place.SOURCE, f"the {kind.value} artifact has expired; restart from fetch"
+        )
+    return content_of(artifact)
+
+
+def content_of(artifact: Artifact) -> bytes:
+    """Return the plain bytes of one artifact. Raises what `load` raises."""
+    try:
+        data = Vault(settings.ARTIFACT_KEYS).open(_read(artifact))
+    except FileNotFoundError as error:
+        raise PermanentFailure(
+            ErrorClass.NOT_FOUND,
+            Place.SOURCE,
+            f"the file of the {artifact.kind} artifact is gone; restart from fetch",
+        ) from error
+    except VaultError as error:
+        raise PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, str(error)) from error
+    if hashlib.sha256(data).hexdigest() != artifact.sha256:
+        raise PermanentFailure(
+            ErrorClass.SCHEMA_INVALID, Place.INTERNAL, "the artifact does not match its digest"
+        )
+    return data
+
+
+def _read(artifact: Artifact) -> bytes:
+    """Return the sealed bytes. Raises FileNotFoundError, and what `store` raises."""
+    try:
+        return _bytes_of(artifact.name, is_raw=artifact.is_raw)
+    except FileNotFoundError:
+        # The keys may just have been rotated: the content then lies under a new name.
+        name = Artifact.objects.values_list("name", flat=True).get(pk=artifact.pk)
+        if name == artifact.name:
+            raise
+        return _bytes_of(name, is_raw=artifact.is_raw)
+
+
+def _bytes_of(name: str, *, is_raw: bool) -> bytes:
+    with classified(), storage(is_raw=is_raw).open(name) as file:
+        return bytes(file.read())
+
+
+@contextmanager
+def classified() -> Iterator[None]:
+    """Turn what a storage raises, a missing file apart, into a `Failure`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise classify(error) from error
+
+
+def reseal(artifact: Artifact, vault: Vault) -> bool:
+    """Seal one artifact with the newest key; False when it has gone or changed meanwhile.
+
+    The new file is written whole under a new name before the row points to it, and the old
+    one goes last: a crash leaves a file without a row, never a row without its content.
+    Raises VaultError, FileNotFoundError when the file is gone although the row is not, and what
+    `store` raises.
+    """
+    sealed = vault.reseal(_read(artifact))
+    namespace = storage(is_raw=artifact.is_raw)
+    stem = artifact.name.rpartition(".")[0].partition("~")[0]
+    with classified():
+        saved = namespace.save(f"{stem}~{vault.newest}.bin", ContentFile(sealed))
+    updated = Artifact.objects.filter(pk=artifact.pk, name=artifact.name, deleted_at=None).update(
+        name=saved, key_id=vault.newest
+    )
+    with classified():
+        namespace.delete(artifact.name if updated else saved)
+    return updated == 1
+
+
+def delete_expired(limit: int = 200) -> int:
+    """Delete the files of artifacts whose time is up (001, 9.4); return how many.
+
+    The row stays, with `deleted_at`: replay says that the artifact is gone instead of failing.
+    A crash between file and row repeats the deletion, which then finds no file.
+    """
+    due = Artifact.objects.filter(deleted_at=None, expires_at__lte=Now()).select_related("job")
+    deleted = unanswered = 0
+    for artifact in due.order_by("expires_at")[:limit]:
+        try:
+            with classified():
+                storage(is_raw=artifact.is_raw).delete(artifact.name)
+        except Failure as failure:
+            # One file that cannot go must not keep the others; the verification reports it as overdue.
+            log.error("artifact_not_deleted", artifact=artifact.pk, error_class=str(failure.error_class))
+            unanswered += isinstance(failure, RetryableFailure)
+            if unanswered == AWAY_AFTER:
+                break
+            continue
+        deleted += Artifact.objects.filter(pk=artifact.pk, deleted_at=None).update(deleted_at=Now())
+        if artifact.kind == Artifact.Kind.CHANGE and artifact.job.status == JobStatus.DEAD_LETTERED:
+            JobEvent.objects.create(
+                job_id=artifact.job_id,
+                kind=JobEvent.Kind.ALERT,
+                actor="retention",
+                reason="the fetched change has expired: a replay must restart from fetch",
+            )
+    if deleted:
+        log.info("artifacts_deleted", artifacts=deleted)
+    return deleted
+
+
+def _newest(job_id: int, kind: Artifact.Kind) -> Artifact | None:
+    return Artifact.objects.filter(job_id=job_id, kind=kind, deleted_at=None).order_by("-id").first()

@@ -1,0 +1,1 @@
+"""The audit of access rules: recorded history and its hash chain."""

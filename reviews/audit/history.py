@@ -1,0 +1,95 @@
+"""Who edited the allow-list, viewing scopes and subscriptions: read from the rows that triggers keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.apps import apps
+from django.contrib.auth import get_user_model
+from django.db.models import BigIntegerField, OuterRef, QuerySet, Subquery
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
+from django.http import HttpRequest
+
+from criticizer.security.client_ip import client_address
+
+# Made by pghistory beside the model it follows.
+AllowListEntryEvent: Any = apps.get_model("reviews", "AllowListEntryEvent")
+ViewerScopeEvent: Any = apps.get_model("reviews", "ViewerScopeEvent")
+SubscriptionEvent: Any = apps.get_model("reviews", "SubscriptionEvent")
+PreferenceEvent: Any = apps.get_model("notifications", "RecipientPreferenceEvent")
+
+MAX_EDITS = 200
+EDIT_WORDS = {"insert": "Added", "update": "Changed", "delete": "Deleted"}
+A_PROGRAM = "a program"
+_FIELDS = {
+    AllowListEntryEvent: ("kind", "pattern", "position", "reason"),
+    ViewerScopeEvent: ("group_id", "prefix", "reason"),
+    SubscriptionEvent: ("owner_id", "recipient", "pattern", "author", "reason"),
+    PreferenceEvent: ("recipient", "threshold", "digest_minutes", "muted_until", "actor", "reason"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One edit. `changes` says per field what it was and became; `where` is address and page."""
+
+    at: datetime
+    who: str
+    what: str
+    changes: list[str]
+    where: str
+
+
+def origin(request: HttpRequest, **facts: str) -> dict[str, str]:
+    """Return what is kept beside an edit besides the user: where the request came from, and more facts."""
+    kept = {"address": client_address(request), "url": request.path}
+    return {**kept, **{name: value for name, value in facts.items() if value}}
+
+
+def history_of(entry_id: int, events: Any) -> list[Edit]:
+    """Return the newest edits of one row, newest first, each compared with the one before it."""
+    rows = with_usernames(events.objects.filter(pgh_obj_id=entry_id))
+    newest = list(rows.select_related("pgh_context").order_by("-pgh_id")[: MAX_EDITS + 1])
+    befores = [*newest[1:], None]
+    return [
+        Edit(
+            at=row.pgh_created_at,
+            who=row.username or A_PROGRAM,
+            what=EDIT_WORDS[row.pgh_label],
+            changes=_changes(row, before),
+            where=where_from(row),
+        )
+        for row, before in zip(newest, befores, strict=True)
+    ][:MAX_EDITS]
+
+
+def with_usernames(rows: QuerySet[Any]) -> QuerySet[Any]:
+    """Add `username` to event rows: of the user whom the request's context names, or None."""
+    user_id = Cast(KeyTextTransform("user", OuterRef("pgh_context__metadata")), BigIntegerField())
+    users = get_user_model().objects.filter(pk=user_id)
+    named: QuerySet[Any] = rows.annotate(username=Subquery(users.values("username")[:1]))
+    return named
+
+
+def where_from(row: Any) -> str:
+    """Return the address and the page that an edit came from."""
+    facts = _facts(row)
+    return " ".join(str(facts[name]) for name in ("address", "url") if facts.get(name)) or "unknown"
+
+
+def _facts(row: Any) -> dict[str, Any]:
+    return dict(row.pgh_context.metadata) if row.pgh_context else {}
+
+
+def _changes(row: Any, before: Any) -> list[str]:
+    if row.pgh_label == "delete":
+        reason = _facts(row).get("deletion_reason")
+        return [f"reason: {reason}"] if reason else []
+    fields = _FIELDS[type(row)]
+    if row.pgh_label == "insert" or before is None:
+        return [f"{name}: {getattr(row, name)}" for name in fields]
+    pairs = ((name, getattr(before, name), getattr(row, name)) for name in fields)
+    return [f"{name}: {old} \N{RIGHTWARDS ARROW} {new}" for name, old, new in pairs if old != new]

@@ -1,1 +1,0 @@
-"""This room in the console: what its admin is made of."""

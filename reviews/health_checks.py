@@ -1,0 +1,30 @@
+"""Harmless probes of what this room calls (settings.CIRCUIT_PROBES): each bounds its own time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from django.conf import settings
+
+from reviews import config
+from reviews.reviewers.health_checks import probe
+from reviews.sources.perforce.client import P4Client
+
+_P4_SECONDS = 5.0
+
+
+def perforce(name: str) -> None:
+    """Ask the Perforce server for its facts (`p4 info -s`). Raises `Failure` when it does not answer.
+
+    A circuit of a server that is not configured any more is let go.
+    """
+    server = config.sources().perforce
+    if server is not None and name == config.perforce_dependency():
+        P4Client(replace(server, info_timeout_seconds=_P4_SECONDS)).probe()
+
+
+def model(name: str) -> None:
+    """Ask the model server for its list of models. Raises `Failure` when it does not answer."""
+    llm = config.model()
+    if llm is not None and name == config.model_dependency():
+        probe(llm, settings.LLM_PROVIDER)

@@ -1,0 +1,1 @@
+"""Ways in for changes: requests, source events, polling, API keys."""

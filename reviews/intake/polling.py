@@ -1,0 +1,219 @@
+"""The poll: asks each source what is new and makes the jobs that no trigger asked for.
+
+One outbox message is the clock. It is due again by the commit that ends a run, so that a
+worker does the waiting for p4 and git and the caretaker none. A run may die anywhere and
+two may run at once: each step records its events, their jobs and the position after them
+together, and only from the position it started at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from psycopg.types.json import Jsonb
+
+from criticizer.db import prepared
+from criticizer.queue import advisory_locks
+from criticizer.queue.advisory_locks import Lock
+from criticizer.queue.periodic import Clock
+from criticizer.redaction import clean
+from criticizer.resilience import gate
+from criticizer.resilience.failures import Failure, Waiting
+from reviews.intake import review_requests, source_events
+from reviews.intake import streams as watching
+from reviews.intake.source_events import Event, Outcome
+from reviews.intake.streams import Position, Step, Stream
+from reviews.pipeline.executor import HEARTBEAT
+
+log = structlog.get_logger(__name__)
+
+CLOCK = Clock("source_poll", "poll_sources")
+RUN_SECONDS = 300.0  # then the next run goes on; django-q2 ends a task after twice that
+_AGAIN_SECONDS = 1.0  # after a run that did not see the end
+
+
+@dataclass(slots=True)
+class Report:
+    """What one run found in one stream. `missing`: events no trigger told, with their jobs' ids."""
+
+    stream: str
+    looked_at: int = 0
+    missing: list[tuple[Event, int | None]] = field(default_factory=list)
+    problem: str = ""
+    waiting_for: str = ""
+    is_partial: bool = False
+
+
+class _Overtaken(Exception):
+    """Another run recorded this stream meanwhile."""
+
+
+def is_enabled() -> bool:
+    """Say whether there is anything to poll, and it is not switched off."""
+    return settings.SOURCE_POLL_SECONDS > 0 and bool(watching.streams())
+
+
+# -- the clock ---------------------------------------------------------------------------------
+
+
+def ensure() -> None:
+    """Keep the clock going, or stop it (SOURCE_POLL_SECONDS). Run by maintenance."""
+    CLOCK.ensure(is_enabled=is_enabled())
+
+
+def hasten() -> None:
+    """Let the next run begin now. Part of the caller's transaction."""
+    CLOCK.hasten()
+
+
+def run_message(outbox_id: int, token: UUID) -> None:
+    """Do the run of a leased message. The django-q2 task: never raises, refuses a lost lease."""
+    try:
+        if not CLOCK.begin(outbox_id, token):
+            log.info("poll_refused", outbox=outbox_id)
+            return
+        with HEARTBEAT.holding(token):
+            reports = run()
+        _end(outbox_id, token, reports)
+    except Exception:
+        # The lease runs out and the next run goes on from what is recorded.
+        log.exception("poll_failed")
+
+
+def _end(outbox_id: int, token: UUID, reports: list[Report] | None) -> None:
+    is_partial = any(report.is_partial for report in reports or [])
+    CLOCK.end(
+        outbox_id,
+        token,
+        seconds=_AGAIN_SECONDS if is_partial else settings.SOURCE_POLL_SECONDS,
+        waiting_for=next((r.waiting_for for r in reports or [] if r.waiting_for), ""),
+    )
+
+
+# -- a run -------------------------------------------------------------------------------------
+
+
+def run(*, dry: bool = False) -> list[Report] | None:
+    """Poll every stream once; None when another run is at it. `dry` writes nothing.
+
+    Trouble with a source is in its report. Lets database errors through.
+    """
+    with advisory_locks.held(Lock.SOURCE_POLL) as is_mine:
+        if is_mine:
+            until = time.monotonic() + RUN_SECONDS
+            return [_poll(stream, until, dry=dry) for stream in watching.streams()]
+    log.info("poll_runs_elsewhere")
+    return None
+
+
+def _poll(stream: Stream, until: float, *, dry: bool) -> Report:
+    report = Report(stream.name)
+    try:
+        _take_steps(stream, until, report, dry=dry)
+    except Waiting as waiting:
+        report.waiting_for = waiting.dependency
+        report.problem = f"waiting: {waiting.reason}"
+    except Failure as failure:
+        report.problem = f"{failure.error_class}: {failure.detail}"
+    except _Overtaken:
+        report.problem = "another run was faster"
+    if report.problem:
+        log.warning("poll_stopped", stream=stream.name, reason=clean(report.problem, 300))
+    log.info("polled", stream=stream.name, looked_at=report.looked_at, missing=len(report.missing))
+    if not dry:
+        prepared.rows(
+            """
+            INSERT INTO source_positions (stream, problem) VALUES (%(stream)s, %(problem)s)
+            ON CONFLICT (stream) DO UPDATE SET polled_at = now(), problem = excluded.problem""",
+            {"stream": stream.name, "problem": clean(report.problem, 500)},
+        )
+    return report
+
+
+def _take_steps(stream: Stream, until: float, report: Report, *, dry: bool) -> None:
+    position = position_of(stream.name)
+    steps = stream.steps(position)
+    while (step := _next_step(stream, steps)) is not None:
+        if dry:
+            report.missing += [(event, None) for event in step.events if source_events.is_missing(event)]
+        else:
+            position = _recorded(stream.name, position, step, report)
+        report.looked_at += step.looked_at
+        if report.looked_at >= watching.PER_RUN or time.monotonic() > until:
+            report.is_partial = not dry
+            return
+
+
+def _next_step(stream: Stream, steps: Iterator[Step]) -> Step | None:
+    with gate.guarded(stream.dependency) if stream.dependency else contextlib.nullcontext():
+        return next(steps, None)
+
+
+def position_of(stream: str) -> Position | None:
+    """Return how far a stream was looked at; None before the first look."""
+    found = prepared.row(
+        "SELECT place, state::text FROM source_positions WHERE stream = %(stream)s", {"stream": stream}
+    )
+    position = Position(found["place"], json.loads(found["state"])) if found is not None else Position()
+    return None if position == Position() else position  # a row may be there to say what went wrong
+
+
+def _recorded(stream: str, before: Position | None, step: Step, report: Report) -> Position:
+    after, missing = review_requests.past_deadlocks(lambda: _record(stream, before, step))
+    report.missing += missing
+    return after
+
+
+def _record(
+    stream: str, before: Position | None, step: Step
+) -> tuple[Position, list[tuple[Event, int | None]]]:
+    """Write a step's events, their jobs and the position after them, or nothing."""
+    with transaction.atomic():
+        _hold(stream, before)
+        entries = [
+            (event, entry) for event in step.events if (entry := source_events.find(event)) is not None
+        ]
+        missing = [
+            (event, entry.job_id) for event, entry in entries if entry.outcome is Outcome.FOUND_BY_POLL
+        ]
+        after = step.after([event for event, _ in entries])
+        prepared.rows(
+            """
+            UPDATE source_positions
+               SET place = %(place)s, state = %(state)s, polled_at = now(), missing = missing + %(missing)s,
+                   last_missing_at = CASE WHEN %(missing)s > 0 THEN now() ELSE last_missing_at END
+             WHERE stream = %(stream)s""",
+            {
+                "stream": stream,
+                "place": after.place,
+                "state": Jsonb(dict(after.state)),
+                "missing": len(missing),
+            },
+        )
+    return after, missing
+
+
+def _hold(stream: str, before: Position | None) -> None:
+    """Lock the stream's position. Raises _Overtaken unless it is `before`."""
+    if before is None:
+        prepared.rows(
+            "INSERT INTO source_positions (stream) VALUES (%(stream)s) ON CONFLICT DO NOTHING",
+            {"stream": stream},
+        )
+        before = Position()
+    held = prepared.row(
+        """
+        SELECT id FROM source_positions
+         WHERE stream = %(stream)s AND place = %(place)s AND state = %(state)s::jsonb FOR UPDATE""",
+        {"stream": stream, "place": before.place, "state": Jsonb(dict(before.state))},
+    )
+    if held is None:
+        raise _Overtaken

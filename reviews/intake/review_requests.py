@@ -1,0 +1,234 @@
+"""Intake: a request becomes a job, or the answer why not (specification 004, 6.1, 6.2, 10).
+
+The common case is one statement and one commit: the job, its three stages and the first
+outbox row, or nothing. A rerun of a changelist takes a second, locked path, because it must
+also end the version before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import structlog
+from django.conf import settings
+from django.db import OperationalError, connection, transaction
+from psycopg.types.json import Jsonb
+
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.resilience.failures import sqlstate_of
+from reviews import pipeline
+from reviews.states import ACTIVE_JOB, Stage
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+_DEADLOCK = "40P01"
+_DEADLOCKS = 10  # each takes PostgreSQL a second to notice
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewRequest:
+    """A validated request. Recipients are channel-qualified and normalised.
+
+    With `finds_recipients` they are for a change that nothing covers (`reviews.recipients.resolve`).
+    """
+
+    idempotency_key: str
+    changelist_id: str
+    review_version: int = 1
+    recipients: tuple[str, ...] = ()
+    rerun: bool = False
+    requested_by: str = ""
+    finds_recipients: bool = False
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the body without its key: tells a repeated key with another body."""
+        body = [self.changelist_id, self.review_version, sorted(self.recipients), self.rerun]
+        return hashlib.sha256(json.dumps(body).encode()).hexdigest()
+
+
+class IntakeOutcome(StrEnum):
+    CREATED = "created"
+    DUPLICATE_KEY = "duplicate_key"  # this idempotency_key was seen before
+    SAME_VERSION = "same_version"  # this (changelist_id, review_version) exists
+    VERSION_CONFLICT = "version_conflict"  # not strictly higher, or higher without rerun
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeResult:
+    """`job_id` is the created or the original job; None on a conflict.
+
+    `not_added`: recipients of the request that the original job does not name; nobody tells them. None
+    while it has to find its own.
+    """
+
+    outcome: IntakeOutcome
+    job_id: int | None
+    payload_mismatch: bool = False  # the original was requested with another body
+    newest_version: int | None = None  # of the changelist; None for a new job
+    not_added: tuple[str, ...] = ()
+    is_same_version: bool = True  # the original is of the changelist and the version asked for
+
+
+# %(rerun)s: the locked path has already looked at the other versions.
+_INSERT = """
+WITH job AS (
+  INSERT INTO jobs (idempotency_key, request_sha256, changelist_id, review_version, recipients,
+                    recipients_are, requested_by, deadline_at)
+  SELECT %(key)s, %(sha256)s, %(changelist)s::varchar, %(version)s, %(recipients)s,
+         %(recipients_are)s, %(requested_by)s, statement_timestamp() + make_interval(secs => %(sla)s)
+   WHERE %(rerun)s OR NOT EXISTS (SELECT 1 FROM jobs WHERE changelist_id = %(changelist)s::varchar)
+  ON CONFLICT DO NOTHING RETURNING id),
+runs AS (
+  INSERT INTO stage_runs (job_id, stage, next_attempt_at)
+  SELECT job.id, stage, CASE WHEN stage = 'fetch' AND %(delay)s::float8 > 0
+                             THEN now() + make_interval(secs => %(delay)s::float8) END
+    FROM job, unnest(ARRAY['fetch', 'llm', 'notify']) AS stage RETURNING id, stage),
+due AS (
+  INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, available_at)
+  SELECT 'stage_run', runs.id, 'run_stage', %(queue)s, now() + make_interval(secs => %(delay)s::float8)
+    FROM runs WHERE runs.stage = 'fetch' RETURNING id)
+SELECT job.id, pg_notify(%(channel)s, '') FROM job, due"""
+
+_EXISTING = """
+SELECT id, true AS same_key, request_sha256, changelist_id, review_version, recipients, recipients_are
+  FROM jobs WHERE idempotency_key = %(key)s
+UNION ALL
+(SELECT id, false, request_sha256, changelist_id, review_version, recipients, recipients_are
+   FROM jobs WHERE changelist_id = %(changelist)s ORDER BY review_version DESC)"""
+
+
+def request_review(request: ReviewRequest, *, delay_seconds: float = 0.0) -> IntakeResult:
+    """Create the job with its stages and first outbox row in one commit, or find the original.
+
+    Its fetch is due after `delay_seconds`.
+
+    - the same `idempotency_key`: the original job, whatever the body (004, 6.1, 10.1);
+    - the same `(changelist_id, review_version)`: the existing job, a no-op (6.2, 10.4);
+    - a higher version: only with `rerun`; older versions still at work are superseded;
+    - a lower version, or a higher one without `rerun`: a conflict.
+    """
+    job_id = _insert(request, rerun=False, delay_seconds=delay_seconds)
+    if job_id is not None:
+        return IntakeResult(IntakeOutcome.CREATED, job_id)
+    # A new statement is a new snapshot: the winner of a race that our insert lost is visible to
+    # this one although it was not to the insert.
+    existing = _existing(request)
+    if existing is not None:
+        return existing
+    return past_deadlocks(lambda: _rerun(request, delay_seconds))
+
+
+def past_deadlocks(work: Callable[[], T]) -> T:
+    """Run `work`, one whole transaction, again when a worker's record won a deadlock against it.
+
+    A rerun locks the older job and then its stages, a worker that records the other way round.
+    """
+    for _ in range(_DEADLOCKS):
+        try:
+            return work()
+        except OperationalError as error:
+            if connection.in_atomic_block or sqlstate_of(error) != _DEADLOCK:
+                raise
+            log.info("intake_deadlock")
+    return work()
+
+
+def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) -> int | None:
+    queue = pipeline.queue_of(Stage.FETCH)
+    found = prepared.row(
+        _INSERT,
+        {
+            "key": request.idempotency_key,
+            "sha256": request.sha256,
+            "changelist": request.changelist_id,
+            "version": request.review_version,
+            "recipients": Jsonb(list(request.recipients)),
+            "recipients_are": "to_find" if request.finds_recipients else "given",
+            "requested_by": request.requested_by,
+            "sla": settings.REVIEW_SLA_SECONDS,
+            "rerun": rerun,
+            "delay": delay_seconds,
+            "queue": queue,
+            "channel": outbox.channel(queue),
+        },
+    )
+    if found is None:
+        return None
+    log.info("job_created", job=found["id"], changelist=request.changelist_id, version=request.review_version)
+    return int(found["id"])
+
+
+def _existing(request: ReviewRequest) -> IntakeResult | None:
+    """Answer from what is there; None when only a rerun can follow."""
+    found = prepared.rows(_EXISTING, {"key": request.idempotency_key, "changelist": request.changelist_id})
+    versions = [row for row in found if not row["same_key"]]
+    newest = max((row["review_version"] for row in versions), default=None)
+    for row in found:
+        if row["same_key"]:
+            return _original(IntakeOutcome.DUPLICATE_KEY, request, row, newest)
+    for row in versions:
+        if row["review_version"] == request.review_version:
+            return _original(IntakeOutcome.SAME_VERSION, request, row, newest)
+    if newest is not None and (request.review_version < newest or not request.rerun):
+        return IntakeResult(IntakeOutcome.VERSION_CONFLICT, None, newest_version=newest)
+    return None
+
+
+def _original(
+    outcome: IntakeOutcome, request: ReviewRequest, row: dict[str, Any], newest: int | None
+) -> IntakeResult:
+    """Answer with the job that is there, and with what of the request it does not have."""
+    # Of a job whose recipients are to be found nobody can say yet whom it does not tell.
+    named = request.recipients if row["recipients_are"] == "to_find" else json.loads(row["recipients"])
+    wanted = (request.changelist_id, request.review_version)
+    return IntakeResult(
+        outcome,
+        row["id"],
+        payload_mismatch=row["request_sha256"] != request.sha256,
+        newest_version=newest,
+        not_added=tuple(recipient for recipient in request.recipients if recipient not in named),
+        is_same_version=(row["changelist_id"], row["review_version"]) == wanted,
+    )
+
+
+def lock_changelist(changelist_id: str) -> None:
+    """Let one request at a time decide about a changelist's versions, until the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"changelist {changelist_id}"]
+        )
+
+
+def _rerun(request: ReviewRequest, delay_seconds: float, tries: int = 3) -> IntakeResult:
+    """Create a higher version and end the older ones that are still at work, one request at a time."""
+    with transaction.atomic():
+        lock_changelist(request.changelist_id)
+        existing = _existing(request)
+        if existing is not None:
+            return existing
+        older = prepared.rows(
+            "SELECT id FROM jobs WHERE changelist_id = %(changelist)s AND status = ANY(%(active)s)"
+            " FOR UPDATE",
+            {"changelist": request.changelist_id, "active": [status.value for status in ACTIVE_JOB]},
+        )
+        # The older versions end and the newer one begins, or neither.
+        pipeline.supersede([row["id"] for row in older], request.review_version)
+        job_id = _insert(request, rerun=True, delay_seconds=delay_seconds)
+        if job_id is not None:
+            return IntakeResult(IntakeOutcome.CREATED, job_id)
+        # Another request took the key, or a replay woke an older version: neither waits for our lock.
+        transaction.set_rollback(True)
+    existing = _existing(request)
+    if existing is not None:
+        return existing
+    if tries > 1:
+        return _rerun(request, delay_seconds, tries - 1)
+    raise AssertionError("intake neither created the job nor found the one in its way")

@@ -1,0 +1,327 @@
+"""What the sources have that the poll has not looked at yet: one stream of steps per source.
+
+A stream reads; `polling` writes. Each step names events and the position after them, so that
+both are recorded in one commit and a run that ends anywhere goes on from there.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+import structlog
+from django.conf import settings
+
+from criticizer.resilience import gate
+from criticizer.resilience.failures import ErrorClass, PermanentFailure
+from reviews import config
+from reviews.intake import source_events
+from reviews.intake.source_events import Event, Kind
+from reviews.models import SourceEvent
+from reviews.sources.allowlist import AllowList
+from reviews.sources.git import GitSource
+from reviews.sources.perforce.errors import Outcome
+from reviews.sources.perforce.listing import P4Listing
+from reviews.sources.registry import listing_of, source_for, validate_changelist_id
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+PER_RUN = 500  # changes of one stream in one run
+PER_STEP = 50  # changes in one commit, and numbers in one describe
+# A submit that began earlier may end later: numbers so far below the newest are looked at again.
+LOOK_BACK = 100
+SHELVES = 200  # the newest ones
+TOLD_SHELVES = 200  # and those told of lately, whose number may be old
+SHELF_DAYS = 7
+_SERVER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as the API takes it from a trigger
+_NO_SERVER_ID = "main"  # what the trigger script says then
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a stream was looked at. `state` is JSON."""
+
+    place: str = ""
+    state: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Some events, oldest first, and where the stream stands after them.
+
+    `after` takes those events of which there is something to remember. `looked_at` counts changes.
+    """
+
+    events: tuple[Event, ...]
+    after: Callable[[Sequence[Event]], Position]
+    looked_at: int = 0
+
+
+class Stream(Protocol):
+    """One sequence of changes: submits, shelves, or the commits of a branch."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dependency(self) -> str | None:
+        """Return the dependency whose circuit must let each step through."""
+        ...
+
+    def steps(self, before: Position | None) -> Iterator[Step]:
+        """Yield what is new since `before`; None means that nobody has looked yet.
+
+        Raises the failures of `Source.describe`.
+        """
+        ...
+
+
+def streams() -> list[Stream]:
+    """Return what is polled, as configured now. No command runs yet."""
+    found: list[Stream] = []
+    configured = config.sources()
+    if configured.perforce is not None:
+        found += [SubmittedChanges(), ShelvedChanges()]
+    found += [Commits(name, branch) for name, branch in settings.GIT_WATCH if name in configured.git]
+    return found
+
+
+# -- Perforce ----------------------------------------------------------------------------------
+
+
+class _Server:
+    """The Perforce server as both its streams see it, asked when a step needs it."""
+
+    @property
+    def dependency(self) -> str | None:
+        return gate.name_of("p4", settings.P4PORT)
+
+    @functools.cached_property
+    def listing(self) -> P4Listing:
+        configured = config.sources().perforce
+        assert configured is not None
+        return listing_of(configured)
+
+    @functools.cached_property
+    def allow_list(self) -> AllowList:
+        return config.allow_list().with_case(self.listing.case_sensitive)
+
+    def event(self, kind: SourceEvent.Kind, number: int, version_key: str) -> Event:
+        """Return the event a trigger would have told."""
+        return Event(
+            kind,
+            validate_changelist_id(str(number)),
+            self._name(),
+            recipients=config.default_recipients(),
+            requested_by="poll",
+            version_key=version_key,
+        )
+
+    def _name(self) -> str:
+        server_id = self.listing.server_id
+        return server_id if _SERVER_ID.fullmatch(server_id) else _NO_SERVER_ID
+
+    def events(self, kind: SourceEvent.Kind, numbers: Sequence[int]) -> list[Event]:
+        """Return the events of the changes that have a file inside the allow-list, by number."""
+        try:
+            contents = self.listing.contents(numbers, shelved=kind is Kind.SHELVE)
+        except PermanentFailure as failure:
+            if not _is_too_large(failure):
+                raise
+            if len(numbers) > 1:
+                half = len(numbers) // 2
+                return self.events(kind, numbers[:half]) + self.events(kind, numbers[half:])
+            log.warning("poll_change_too_large", changelist=numbers[0], kind=kind.value)
+            # Its job ends with this failure, where operators see it. A shelf without a key has no event.
+            return [] if kind is Kind.SHELVE else [self.event(kind, numbers[0], "")]
+        return [
+            self.event(kind, number, content.version_key)
+            for number, content in sorted(contents.items())
+            if _is_inside(content.paths, self.allow_list, literal_names=self.listing.literal_names)
+        ]
+
+
+class SubmittedChanges(_Server):
+    """`changes -s submitted -e N -r`, below the paths of the configured ceiling."""
+
+    name = "perforce submitted"
+
+    def steps(self, before: Position | None) -> Iterator[Step]:
+        """Yield the submits above the position, and again those just below it.
+
+        A new installation begins at the newest, or at the newest a trigger told of.
+        """
+        paths = _depot_lines()
+        if not paths:
+            return
+        if before is None:
+            start = self._begin(paths)
+            before = Position(str(start), {"floor": start})
+            yield Step((), _at(before))
+        place, floor = int(before.place), int(before.state["floor"])
+        first = max(floor, place - LOOK_BACK) + 1
+        numbers, _ = self.listing.submitted_from(first, paths, PER_RUN)
+        for chunk in _chunks(numbers):
+            unknown = source_events.unannounced(Kind.CHANGE, map(str, chunk))
+            events = self.events(Kind.CHANGE, [number for number in chunk if str(number) in unknown])
+            place = max(place, chunk[-1])
+            yield Step(tuple(events), _at(Position(str(place), before.state)), len(chunk))
+
+    def _begin(self, paths: Sequence[str]) -> int:
+        backfill = settings.SOURCE_POLL_BACKFILL
+        newest = self.listing.newest_submitted(paths, max(1, backfill))
+        if backfill:
+            return newest[-1] - 1 if newest else 0
+        told = source_events.newest_submit()
+        at_most = newest[0] if newest else 0
+        return at_most if told is None else min(told, at_most)
+
+
+class ShelvedChanges(_Server):
+    """The newest shelves and those told of lately, compared by the keys of their content."""
+
+    name = "perforce shelved"
+
+    def steps(self, before: Position | None) -> Iterator[Step]:
+        """Yield the shelves whose content is not the one that was remembered."""
+        newest = self.listing.shelved(SHELVES)
+        lowest = newest[-1] if len(newest) == SHELVES else 0
+        told = set(source_events.recent_shelves(SHELF_DAYS, TOLD_SHELVES))
+        listed = sorted({*newest, *told})
+        if before is None:
+            # Shelves older than the poll are remembered, not reviewed: all of them, before anything is news.
+            yield self._begin(listed, {*told, *newest[: settings.SOURCE_POLL_BACKFILL]}, lowest)
+            return
+        known: Mapping[str, str] = before.state["keys"]
+        kept = {number: key for number, key in known.items() if int(number) in {*listed}}
+        for chunk in _chunks(listed):
+            changed = [
+                event
+                for event in self.events(Kind.SHELVE, chunk)
+                if known.get(event.changelist_id) != event.version_key
+            ]
+            # Not an old one that came into view because newer ones have gone.
+            news = [
+                event
+                for event in changed
+                if int(event.changelist_id) in told
+                or event.changelist_id in known
+                or int(event.changelist_id) >= int(before.state["lowest"])
+            ]
+            kept |= {event.changelist_id: event.version_key for event in changed if event not in news}
+            yield Step(tuple(news), functools.partial(_with_keys, kept, lowest), len(chunk))
+        if not listed:
+            yield Step((), functools.partial(_with_keys, kept, lowest))
+
+    def _begin(self, listed: Sequence[int], news: set[int], lowest: int) -> Step:
+        events = [event for chunk in _chunks(listed) for event in self.events(Kind.SHELVE, chunk)]
+        old = [event for event in events if int(event.changelist_id) not in news]
+        kept = {event.changelist_id: event.version_key for event in old}
+        new = tuple(event for event in events if event not in old)
+        return Step(new, functools.partial(_with_keys, kept, lowest), len(listed))
+
+
+def _with_keys(kept: dict[str, str], lowest: int, events: Sequence[Event]) -> Position:
+    """Remember the content of shelves; later steps of the run go on with it."""
+    kept |= {event.changelist_id: event.version_key for event in events}
+    return Position("", {"keys": dict(kept), "lowest": lowest})
+
+
+def _depot_lines() -> list[str]:
+    """Return the ceiling's including lines as arguments for `changes`, without those of repositories."""
+    lines = (line.strip() for line in settings.DEPOT_ALLOW_LIST)
+    repositories = set(settings.GIT_REPOSITORIES)
+    return [line for line in lines if not line.startswith("-") and line[2:].split("/")[0] not in repositories]
+
+
+# -- git ---------------------------------------------------------------------------------------
+
+
+class Commits:
+    """The commits of one branch of a local repository, along first parents."""
+
+    dependency = None
+
+    def __init__(self, repository: str, branch: str) -> None:
+        self.repository = repository
+        self.branch = branch
+        self.name = f"git {repository} {branch}"
+
+    def steps(self, before: Position | None) -> Iterator[Step]:
+        """Yield the commits after the one at the position, oldest first."""
+        configured = config.sources()
+        source = source_for(self._id("0" * 40), configured)
+        assert isinstance(source, GitSource)
+        head = source.head(self.branch)
+        if before is None:
+            shas = self._begin(source, head)
+        else:
+            commits = source.commits(head, after=before.place)
+            if commits is None:
+                # History was rewritten and the old one is gone: nothing says what is new.
+                log.warning("poll_position_lost", stream=self.name)
+                yield Step((), _at(Position(head)))
+                return
+            shas = commits
+        if not shas and (before is None or before.place != head):
+            yield Step((), _at(Position(head)))
+        allow_list = config.allow_list()
+        for chunk in _chunks(shas[:PER_RUN]):
+            unknown = source_events.unannounced(Kind.COMMIT, map(self._id, chunk))
+            events = [self._event(source, sha, allow_list) for sha in chunk if self._id(sha) in unknown]
+            found = tuple(event for event in events if event is not None)
+            yield Step(found, _at(Position(chunk[-1])), len(chunk))
+
+    def _begin(self, source: GitSource, head: str) -> list[str]:
+        if not settings.SOURCE_POLL_BACKFILL:
+            return []
+        return source.commits(head, after=None, count=settings.SOURCE_POLL_BACKFILL) or []
+
+    def _event(self, source: GitSource, sha: str, allow_list: AllowList) -> Event | None:
+        event = Event(
+            Kind.COMMIT,
+            self._id(sha),
+            self.repository,
+            recipients=config.default_recipients(),
+            requested_by="poll",
+        )
+        try:
+            listed = source.describe(event.changelist_id)
+        except PermanentFailure as failure:
+            if _is_too_large(failure):
+                return event  # its job ends with this failure, where operators see it
+            raise
+        paths = [file.path for file in listed.files]
+        is_inside = _is_inside(paths, allow_list, literal_names=source.literal_names)
+        return replace(event, version_key=listed.version_key) if is_inside else None
+
+    def _id(self, sha: str) -> str:
+        return f"git:{self.repository}@{sha}"
+
+
+def _is_inside(paths: Iterable[str], allow_list: AllowList, *, literal_names: bool) -> bool:
+    """Say whether a trigger for the allow-list's paths would have told of a change.
+
+    A change that has files outside as well becomes a job, which the fetch then denies.
+    """
+    return any(allow_list.decide(path, literal_names=literal_names).allowed for path in paths)
+
+
+def _is_too_large(failure: PermanentFailure) -> bool:
+    """Say whether a smaller question may be answered: over our limit or the account's."""
+    return (
+        failure.error_class is ErrorClass.POLICY_REJECTED or failure.context.get("outcome") == Outcome.SPLIT
+    )
+
+
+def _at(position: Position) -> Callable[[Sequence[Event]], Position]:
+    return lambda events: position
+
+
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), PER_STEP):
+        yield items[start : start + PER_STEP]

@@ -1,1 +1,0 @@
-"""The reviewers' pages: what they show, and what their buttons do."""

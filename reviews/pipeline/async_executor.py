@@ -1,0 +1,242 @@
+"""Runs many stages of one queue at once with asyncio: one worker, hundreds of calls in flight.
+
+One process per waiting model call costs about a hundred times the memory. django-q2 hands a
+worker one task, the driver; it claims due rows, refills as stages finish, and returns when
+nothing is left, when its slice is over, or when its cluster is draining.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, cast
+
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
+
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.resilience.failures import Waiting
+from criticizer.workers import watchdog
+from reviews import pipeline
+from reviews.pipeline import Due, LostLease, StageClaim
+from reviews.pipeline.executor import (
+    HEARTBEAT,
+    Failed,
+    StageFunction,
+    Stopped,
+    Written,
+    patiently,
+    record,
+    settle_failure,
+    settle_waiting,
+    stage_function,
+    worker_name,
+)
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+SLICE_SECONDS = 600.0  # then the task returns once, so that django-q2 can recycle the worker
+POLL_SECONDS = 0.1  # between looks for new work while something is in flight
+# How long a thread keeps the interpreter when others want it. Each database call of a stage ends
+# with waiting for it; Python's 5 ms is longer than the call.
+_SWITCH_SECONDS = 0.002
+DRAIN_SECONDS = 20.0  # calls in flight at a clean shutdown may finish for so long
+_DATABASE_THREADS = 4
+# Stages begun at once. All of them at once would go through each step together: the first call to
+# the model would wait until the last change is prepared, and the answers would come in one heap.
+_BATCH = 16
+_DRAINING = "SELECT draining FROM worker_clusters WHERE id = %(id)s"
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _pool() -> ThreadPoolExecutor:
+    """Return this process's threads for database work and text work, each with its own connection."""
+    pid = os.getpid()
+    if pid not in _pools:
+        _pools.clear()  # a parent's threads did not survive the fork
+        _pools[pid] = ThreadPoolExecutor(_DATABASE_THREADS, thread_name_prefix="driver")
+    return _pools[pid]
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run blocking work (PostgreSQL, files, redaction) beside the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(_pool(), _without_dead_connection, work)
+
+
+def _without_dead_connection(work: Callable[[], T]) -> T:
+    """Run `work`; let the next one of this thread connect anew if it lost the database.
+
+    django-q2 looks after the connection of the main thread only.
+    """
+    try:
+        return work()
+    except (OperationalError, InterfaceError):
+        connection.close()
+        raise
+
+
+def drive(queue: str) -> None:
+    """Run the stages of `queue` until there is nothing left to do. Never raises."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        asyncio.run(Driver(queue, settings.LLM_MAX_CONCURRENCY).run())
+    except Exception:
+        # Whatever was in flight loses its lease and is repeated within its budget.
+        log.exception("driver_failed", queue=queue)
+
+
+class Driver:
+    """One slice of driving. `capacity` stages are in flight at most."""
+
+    def __init__(self, queue: str, capacity: int) -> None:
+        self.queue = queue
+        self.capacity = capacity
+        self._running: set[asyncio.Task[None]] = set()
+        self._is_idle = asyncio.Event()
+        self._works: set[asyncio.Task[Written]] = set()  # the part of each that may be given up
+        self._is_giving_back = False
+        self._suspects: deque[Due] = deque()
+        self._until = time.monotonic() + SLICE_SECONDS
+        self._drain_until: float | None = None
+
+    async def run(self) -> None:
+        while True:
+            await self._note_draining()
+            may_be_more = not self._is_ending() and not self._suspects and await self._refill()
+            if self._suspects and not self._running and not self._is_ending():
+                self._start(self._suspects.popleft())
+            if not self._running:
+                break
+            if not may_be_more:
+                # By the clock: a look for every stage that ends would cost more than the stages.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_idle.wait(), POLL_SECONDS)
+            if self._drain_until is not None and time.monotonic() > self._drain_until:
+                self._give_back_works()
+        if self._suspects:
+            tokens = [due.token for due in self._suspects]
+            await in_thread(lambda: outbox.release(tokens))
+
+    def _give_back_works(self) -> None:
+        """Cancel the calls in flight, once. Claims and records are short and always end."""
+        if not self._is_giving_back:
+            self._is_giving_back = True
+            for work in self._works:
+                work.cancel()
+
+    def _is_ending(self) -> bool:
+        return self._drain_until is not None or time.monotonic() > self._until
+
+    async def _note_draining(self) -> None:
+        if self._drain_until is None and await in_thread(_is_draining):
+            self._drain_until = time.monotonic() + outbox.scaled(DRAIN_SECONDS)
+
+    async def _refill(self) -> bool:
+        """Begin a batch of what is due; say whether there may be more."""
+        limit = min(_BATCH, self.capacity - len(self._running))
+        if limit < 1:
+            return False
+        claimed = await in_thread(lambda: patiently(lambda: outbox.claim(self.queue, limit)))
+        if not claimed:
+            return False
+        ids = [message.aggregate_id for message in claimed]
+        lost = await in_thread(lambda: patiently(lambda: _lost_their_worker(ids)))
+        for message in claimed:
+            due = Due(message.id, message.aggregate_id, message.lease_token)
+            # A stage that lost its worker twice may be what kills workers. It runs alone, so that
+            # it cannot use up the budgets of its neighbours.
+            if message.aggregate_id in lost:
+                self._suspects.append(due)
+            else:
+                self._start(due)
+        return len(claimed) == limit
+
+    def _start(self, due: Due) -> None:
+        task = asyncio.create_task(self._run_one(due))
+        self._running.add(task)
+        self._is_idle.clear()
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not self._running:
+            self._is_idle.set()
+
+    async def _run_one(self, due: Due) -> None:
+        # Held to the end: a result, or a failure, may have to wait for a lost database.
+        with HEARTBEAT.holding(due.token):
+            await self._to_its_end(due)
+
+    async def _to_its_end(self, due: Due) -> None:
+        try:
+            await self._claim_work_record(due)
+        except LostLease:
+            log.warning("lease_lost", stage_run=due.stage_run_id)
+        except Failed as failed:
+            error = failed
+            await in_thread(lambda: settle_failure(error))
+        except Exception:
+            log.exception("stage_not_recorded", stage_run=due.stage_run_id)
+
+    async def _claim_work_record(self, due: Due) -> None:
+        claim = await in_thread(lambda: patiently(lambda: pipeline.claim(due, worker_name())))
+        if claim is None:
+            return
+
+        try:
+            write = await self._work(claim)
+
+            await in_thread(lambda: record(claim, write))
+        except asyncio.CancelledError:
+            # Only the work was cancelled, not this task.
+            await in_thread(lambda: patiently(lambda: pipeline.give_back(claim)))
+            log.info("attempt_given_back", job=claim.job_id, stage=claim.stage.value)
+        except LostLease:
+            raise
+        except Waiting as waiting:
+            stopped = Stopped(claim, waiting)
+            await in_thread(lambda: settle_waiting(stopped))
+        except Exception as error:
+            raise Failed.of(claim, error) from error
+
+    async def _work(self, claim: StageClaim) -> Written:
+        if self._is_giving_back:
+            raise asyncio.CancelledError
+        work = asyncio.create_task(_called(stage_function(claim.stage), claim))
+        self._works.add(work)
+        work.add_done_callback(self._works.discard)
+        return await work
+
+
+async def _called(function: StageFunction, claim: StageClaim) -> Written:
+    if asyncio.iscoroutinefunction(function):
+        return cast("Written", await function(claim))
+    return await in_thread(lambda: cast("Written", function(claim)))
+
+
+def _is_draining() -> bool:
+    """Say whether this cluster is to take nothing new. A lost database is no reason to stop."""
+    try:
+        return bool(prepared.value(_DRAINING, {"id": watchdog.CLUSTER_ID}))
+    except (DatabaseError, InterfaceError):
+        prepared.note_loss()
+        connection.close()
+        return False
+
+
+def _lost_their_worker(stage_runs: list[int]) -> set[int]:
+    found = prepared.rows(
+        "SELECT id FROM stage_runs WHERE id = ANY(%(ids)s) AND status = 'running' AND attempts >= 2",
+        {"ids": stage_runs},
+    )
+    return {row["id"] for row in found}

@@ -1,0 +1,271 @@
+"""Claims: an attempt begins, is given back, or is refused and settled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+from django.db import transaction
+from psycopg.types.json import Jsonb
+
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.redaction import clean
+from criticizer.resilience import gate
+from criticizer.resilience.failures import ErrorClass, Failure, Place, Waiting
+from deadletters import ingest
+from reviews.pipeline import dead_letter
+from reviews.pipeline.base import ACTIVE, BEFORE_DEADLINE, WAITING, Due, LostLease, StageClaim, queue_of
+from reviews.pipeline.terminate import expire
+from reviews.states import UNFINISHED_STAGE, Stage
+
+log = structlog.get_logger(__name__)
+
+_CLAIM = f"""
+WITH leased AS (
+  UPDATE outbox_messages SET started_at = now(), available_at = now() + make_interval(secs => %(lease)s)
+   WHERE id = %(outbox)s AND lease_token = %(token)s AND waiting_for = '' RETURNING id),
+run AS (
+  UPDATE stage_runs s
+     SET status = 'running', attempts = s.attempts + 1, lease_token = %(token)s,
+         lease_expires_at = now() + make_interval(secs => %(lease)s), next_attempt_at = NULL,
+         started_at = coalesce(s.started_at, now())
+    FROM leased, jobs j
+   WHERE s.id = %(stage_run)s AND j.id = s.job_id AND j.status IN {ACTIVE} AND j.deadline_at > now()
+     AND s.attempts < s.max_attempts
+     AND (s.status IN {WAITING} OR (s.status = 'running' AND s.lease_expires_at <= now()))
+  RETURNING s.id, s.job_id, s.stage, s.attempts, s.max_attempts, j.status AS job_status,
+            j.changelist_id, j.review_version),
+lost AS (
+  UPDATE attempts SET outcome = 'lost', finished_at = now(), error_class = 'WORKER_LOST'
+    FROM run WHERE attempts.stage_run_id = run.id AND attempts.outcome = 'started'),
+begun AS (
+  INSERT INTO attempts (stage_run_id, number, worker)
+  SELECT id, attempts, %(worker)s FROM run RETURNING id),
+job AS (
+  UPDATE jobs SET status = 'in_progress' FROM run
+   WHERE jobs.id = run.job_id AND run.job_status <> 'in_progress')
+SELECT run.id AS stage_run_id, run.job_id, run.stage, run.attempts AS attempt, run.max_attempts,
+       begun.id AS attempt_id, run.changelist_id, run.review_version
+  FROM run, begun"""  # noqa: S608  the only interpolations are state lists
+
+
+def claim(due: Due, worker: str) -> StageClaim | None:
+    """Begin an attempt: count it, lease the stage, write the attempt as started.
+
+    Returns None when the work is not ours to do: leased by another, ended, already done, past
+    its deadline (then the job is timed out), waiting for a dependency that is still away, or out
+    of budget (then the job is dead-lettered as `WORKER_LOST`).
+    """
+    found = _begin(due, worker)
+    if found is None and _is_awaited_no_more(due):
+        found = _begin(due, worker)
+    if found is None:
+        _refused(due)
+        return None
+    found["stage"] = Stage(found["stage"])
+    return StageClaim(outbox_id=due.outbox_id, token=due.token, **found)
+
+
+def _begin(due: Due, worker: str) -> dict[str, Any] | None:
+    return prepared.row(
+        _CLAIM,
+        {
+            "outbox": due.outbox_id,
+            "stage_run": due.stage_run_id,
+            "token": due.token,
+            "lease": outbox.scaled(outbox.LEASE_SECONDS),
+            "worker": worker,
+        },
+    )
+
+
+def _is_awaited_no_more(due: Due) -> bool:
+    """Say whether a message that waited for a dependency may go on; postpone it when not.
+
+    Without an attempt: a long outage must not fill the history.
+    """
+    leased = {"outbox": due.outbox_id, "token": due.token, "stage_run": due.stage_run_id}
+    dependency = prepared.value(_AWAITED, leased)
+    if not dependency:
+        return False
+    try:
+        gate.check(dependency)
+    except Waiting as waiting:
+        prepared.rows(_POSTPONE, {**leased, "delay": waiting.seconds})
+        return False
+    prepared.rows(
+        "UPDATE outbox_messages SET waiting_for = '' WHERE id = %(outbox)s AND lease_token = %(token)s",
+        leased,
+    )
+    return True
+
+
+# Not of a job that is past its deadline: it is to be ended, not to wait on.
+_AWAITED = """
+SELECT o.waiting_for FROM outbox_messages o, stage_runs s JOIN jobs j ON j.id = s.job_id
+ WHERE o.id = %(outbox)s AND o.lease_token = %(token)s AND s.id = %(stage_run)s AND j.deadline_at > now()"""
+
+_POSTPONE = f"""
+WITH message AS (
+  UPDATE outbox_messages o
+     SET available_at = {BEFORE_DEADLINE}, lease_token = NULL, started_at = NULL
+    FROM stage_runs s JOIN jobs j ON j.id = s.job_id
+   WHERE o.id = %(outbox)s AND o.lease_token = %(token)s AND s.id = %(stage_run)s RETURNING o.available_at)
+UPDATE stage_runs SET next_attempt_at = message.available_at FROM message
+ WHERE stage_runs.id = %(stage_run)s AND stage_runs.status IN {WAITING}"""  # noqa: S608
+
+
+def _refused(due: Due) -> None:
+    """Settle a message that could not be claimed, so that it does not come back for ever."""
+    with transaction.atomic():
+        held = prepared.row(
+            f"""
+            SELECT s.id, s.stage, s.status, s.attempts, s.max_attempts, s.lease_expires_at > now() AS leased,
+                   s.first_failure_at, s.job_id, j.status IN {ACTIVE} AS active,
+                   j.deadline_at <= now() AS overdue
+              FROM outbox_messages o JOIN stage_runs s ON s.id = o.aggregate_id JOIN jobs j ON j.id = s.job_id
+             WHERE o.id = %(outbox)s AND o.lease_token = %(token)s FOR UPDATE OF s, j""",  # noqa: S608
+            {"outbox": due.outbox_id, "token": due.token},
+        )
+        log.info("claim_refused", stage_run=due.stage_run_id, reason=held["status"] if held else "not_leased")
+        if held is None:
+            return
+        if not held["active"] or held["status"] not in UNFINISHED_STAGE:
+            prepared.rows("DELETE FROM outbox_messages WHERE id = %(outbox)s", {"outbox": due.outbox_id})
+        elif held["overdue"]:
+            expire([held["job_id"]])
+        elif held["attempts"] >= held["max_attempts"] and not held["leased"]:
+            _bury_lost(due, held)
+
+
+def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
+    """Dead-letter a stage whose every attempt lost its worker."""
+    prepared.rows(
+        """
+        WITH run AS (
+          UPDATE stage_runs SET status = 'failed', lease_token = NULL, lease_expires_at = NULL,
+                 finished_at = now(), error_class = 'WORKER_LOST', last_failure_at = now(),
+                 first_failure_at = coalesce(first_failure_at, started_at, now())
+           WHERE id = %(run)s),
+        lost AS (UPDATE attempts SET outcome = 'lost', finished_at = now(), error_class = 'WORKER_LOST'
+                  WHERE stage_run_id = %(run)s AND outcome = 'started'),
+        gone AS (DELETE FROM outbox_messages WHERE id = %(outbox)s)
+        UPDATE jobs SET status = 'dead_lettered', finished_at = now(), status_reason = 'WORKER_LOST'
+         WHERE id = %(job)s""",
+        {"run": held["id"], "outbox": due.outbox_id, "job": held["job_id"]},
+    )
+    failure = Failure(
+        ErrorClass.WORKER_LOST,
+        Place.INTERNAL,
+        "every attempt ended with its worker; look for out-of-memory kills",
+        context={"attempts": held["attempts"]},
+    )
+    # The job is dead-lettered and the letter exists, or neither.
+    ingest.open_letter(
+        dead_letter.draft(int(str(held["job_id"])), Stage(str(held["stage"])), failure, stack="")
+    )
+
+
+def progress_of(claim: StageClaim) -> dict[str, str]:
+    """Return the finished parts an earlier attempt at this stage left behind."""
+    text = prepared.value(
+        "SELECT progress::text FROM stage_runs WHERE id = %(run)s", {"run": claim.stage_run_id}
+    )
+    kept: dict[str, str] = json.loads(text)
+    return kept
+
+
+def keep_progress(claim: StageClaim, progress: Mapping[str, object]) -> None:
+    """Remember finished parts of a stage while it runs. Does nothing without the lease."""
+    prepared.rows(
+        "UPDATE stage_runs SET progress = %(progress)s WHERE id = %(run)s AND lease_token = %(token)s",
+        {"progress": Jsonb(dict(progress)), "run": claim.stage_run_id, "token": claim.token},
+    )
+
+
+def give_back(claim: StageClaim) -> None:
+    """Undo the claim at a clean shutdown: the attempt does not count."""
+    prepared.rows(
+        """
+        WITH run AS (
+          UPDATE stage_runs SET status = 'pending', attempts = attempts - 1, lease_token = NULL,
+                 lease_expires_at = NULL
+           WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' RETURNING id),
+        attempt AS (
+          UPDATE attempts SET outcome = 'given_back', finished_at = now() FROM run
+           WHERE attempts.id = %(attempt)s)
+        UPDATE outbox_messages SET available_at = now(), lease_token = NULL, started_at = NULL FROM run
+         WHERE outbox_messages.id = %(outbox)s""",
+        {
+            "run": claim.stage_run_id,
+            "token": claim.token,
+            "attempt": claim.attempt_id,
+            "outbox": claim.outbox_id,
+        },
+    )
+
+
+def wait(claim: StageClaim, waiting: Waiting) -> None:
+    """Undo the claim until its dependency may be called again: the attempt does not count.
+
+    `outbox.wake` makes it due earlier. Raises LostLease, having changed nothing.
+    """
+    done = prepared.row(
+        f"""
+        WITH run AS (
+          UPDATE stage_runs SET status = 'pending', attempts = attempts - 1, lease_token = NULL,
+                 lease_expires_at = NULL, next_attempt_at = {BEFORE_DEADLINE}
+            FROM jobs j
+           WHERE stage_runs.id = %(run)s AND lease_token = %(token)s AND stage_runs.status = 'running'
+             AND j.id = stage_runs.job_id
+          RETURNING stage_runs.id, stage_runs.next_attempt_at),
+        attempt AS (
+          UPDATE attempts SET outcome = 'given_back', finished_at = now(), detail = %(detail)s FROM run
+           WHERE attempts.id = %(attempt)s),
+        again AS (
+          UPDATE outbox_messages
+             SET available_at = run.next_attempt_at, lease_token = NULL,
+                 started_at = NULL, waiting_for = %(dependency)s
+            FROM run WHERE outbox_messages.id = %(outbox)s)
+        SELECT run.id, pg_notify(%(channel)s, '') FROM run""",  # noqa: S608
+        {
+            "run": claim.stage_run_id,
+            "token": claim.token,
+            "attempt": claim.attempt_id,
+            "outbox": claim.outbox_id,
+            "delay": waiting.seconds,
+            "dependency": waiting.dependency,
+            "detail": clean(_waiting_in_words(waiting), 1000),
+            "channel": outbox.channel(queue_of(claim.stage)),
+        },
+    )
+    if done is None:
+        raise LostLease
+
+
+def _waiting_in_words(waiting: Waiting) -> str:
+    """Say why a stage waits; without a dependency it waits for a moment, which the reason names."""
+    return f"waiting for {waiting.dependency}: {waiting.reason}" if waiting.dependency else waiting.reason
+
+
+def still_ours(claim: StageClaim) -> bool:
+    """Say whether the lease holds, the job is wanted and its deadline ahead.
+
+    Asked before every send and between the calls of a review. A job found past its deadline is
+    timed out at once.
+    """
+    found = prepared.row(
+        f"""
+        SELECT j.deadline_at <= now() AS overdue FROM stage_runs s JOIN jobs j ON j.id = s.job_id
+         WHERE s.id = %(run)s AND s.lease_token = %(token)s AND j.status IN {ACTIVE}""",  # noqa: S608
+        {"run": claim.stage_run_id, "token": claim.token},
+    )
+    if found is None:
+        return False
+    if found["overdue"]:
+        expire([claim.job_id])
+        return False
+    return True

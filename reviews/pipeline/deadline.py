@@ -1,0 +1,55 @@
+"""A replay that misses its deadline: its letter comes back, for a timed-out job could not be replayed."""
+
+from __future__ import annotations
+
+import structlog
+
+from criticizer.db import prepared
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from deadletters import ingest
+from reviews.pipeline import dead_letter
+from reviews.pipeline.base import ACTIVE, UNFINISHED
+from reviews.states import STAGE_ORDER, Stage
+
+log = structlog.get_logger(__name__)
+
+_DETAIL = "the replay was not finished before its deadline"
+
+_FAIL = f"""
+WITH job AS (
+  UPDATE jobs SET status = 'dead_lettered', finished_at = now(), status_reason = %(error_class)s
+   WHERE id = %(job)s AND status IN {ACTIVE} RETURNING id),
+run AS (
+  UPDATE stage_runs SET status = 'failed', lease_token = NULL, lease_expires_at = NULL, finished_at = now(),
+         next_attempt_at = NULL, error_class = %(error_class)s,
+         first_failure_at = coalesce(first_failure_at, now()), last_failure_at = now()
+   WHERE id = (SELECT s.id FROM stage_runs s JOIN job ON s.job_id = job.id WHERE s.status IN {UNFINISHED}
+                ORDER BY array_position(%(order)s::text[], s.stage::text) LIMIT 1)
+  RETURNING id, stage),
+attempt AS (
+  UPDATE attempts a SET outcome = 'failed', finished_at = now(), error_class = %(error_class)s,
+         detail = %(detail)s
+    FROM run WHERE a.stage_run_id = run.id AND a.outcome = 'started'),
+gone AS (
+  DELETE FROM outbox_messages o USING run WHERE o.aggregate_type = 'stage_run' AND o.aggregate_id = run.id)
+SELECT stage FROM run"""  # noqa: S608
+
+
+def fail_replay(job_id: int) -> None:
+    """Dead-letter a replayed job at its deadline, at the stage it had come to; its letter is new again.
+
+    Part of the caller's transaction, which holds the job. What its worker still brings is dropped; what was
+    sent stays sent, and what was not is sent by the next replay.
+    """
+    stage = prepared.value(
+        _FAIL,
+        {
+            "job": job_id,
+            "error_class": str(ErrorClass.DEADLINE_EXCEEDED),
+            "detail": _DETAIL,
+            "order": [stage.value for stage in STAGE_ORDER],
+        },
+    )
+    failure = PermanentFailure(ErrorClass.DEADLINE_EXCEEDED, Place.INTERNAL, _DETAIL)
+    ingest.open_letter(dead_letter.draft(job_id, Stage(stage), failure, ""))
+    log.warning("replay_timed_out", job=job_id, stage=stage, error_class=str(ErrorClass.DEADLINE_EXCEEDED))

@@ -1,0 +1,227 @@
+"""Runs one stage: claim, work, record. Three paragraphs, no transaction open during the second.
+
+A stage is a function `run(claim) -> Written | None`, plain or `async`. It returns a function
+that stores its result inside the recording commit, or None. It raises a
+`criticizer.resilience.failures.Failure`; anything else is `INTERNAL_BUG`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import TypeVar
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.queue.lease_renewer import Heartbeat
+from criticizer.redaction import clean_stack
+from criticizer.resilience.failures import ErrorClass, Failure, Waiting, classify
+from criticizer.resilience.retry import CONNECTION
+from reviews import pipeline
+from reviews.pipeline import Due, LostLease, StageClaim
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+Written = Callable[[], None] | None
+StageFunction = Callable[[StageClaim], Written] | Callable[[StageClaim], Awaitable[Written]]
+
+# A row that is locked is being recorded this moment: waiting for it could only deadlock.
+_RENEW = """
+WITH held AS (
+  UPDATE outbox_messages SET available_at = now() + make_interval(secs => %(lease)s)
+   WHERE id IN (SELECT id FROM outbox_messages WHERE lease_token = ANY(%(tokens)s)
+                 ORDER BY id FOR UPDATE SKIP LOCKED)
+  RETURNING lease_token),
+stages AS (
+  UPDATE stage_runs SET lease_expires_at = now() + make_interval(secs => %(lease)s)
+    FROM held WHERE stage_runs.lease_token = held.lease_token)
+SELECT lease_token FROM held"""
+
+
+def renew(tokens: set[UUID]) -> set[UUID]:
+    """Extend the leases of running stages, and of other work; return the tokens that still hold one."""
+    found = prepared.rows(_RENEW, {"tokens": list(tokens), "lease": outbox.scaled(outbox.LEASE_SECONDS)})
+    return {row["lease_token"] for row in found}
+
+
+HEARTBEAT = Heartbeat(renew)
+
+
+def patiently(work: Callable[[], T]) -> T:
+    """Run a claim or a record across a lost database connection. Both are fenced, so repeatable.
+
+    Waits as the connection profile says (specification 002, 3.1): minutes in all. Beyond that the
+    lease decides who goes on.
+    """
+    return prepared.reconnecting(work, waits=map(outbox.scaled, CONNECTION.waits()))
+
+
+def worker_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+@cache
+def _imported(path: str) -> StageFunction:
+    function: StageFunction = import_string(path)
+    return function
+
+
+def stage_function(stage: str) -> StageFunction:
+    """Return the function of `stage` (settings.STAGES)."""
+    stages: Mapping[str, tuple[str, str]] = settings.STAGES
+    return _imported(stages[stage][0])
+
+
+def run_stage(outbox_id: int, stage_run_id: int, token: UUID) -> None:
+    """Run a leased stage, and the stages after it that share its queue. The django-q2 task.
+
+    Never raises: django-q2 would redeliver at its own pace. A duplicate is normal: it logs
+    `claim_refused` and returns.
+    """
+    due: Due | None = Due(outbox_id, stage_run_id, token)
+    while due is not None:
+        due = _run_one(due)
+
+
+def _run_one(due: Due) -> Due | None:
+    # Held to the end: a result, or a failure, may have to wait for a lost database.
+    with HEARTBEAT.holding(due.token):
+        return _claim_work_record(due)
+
+
+def _claim_work_record(due: Due) -> Due | None:
+    try:
+        claim = patiently(lambda: pipeline.claim(due, worker_name()))
+        if claim is None:
+            return None
+
+        write = _work(claim)
+
+        return _record(claim, write)
+    except LostLease:
+        log.warning("lease_lost", stage_run=due.stage_run_id)
+    except Stopped as stopped:
+        settle_waiting(stopped)
+    except Failed as failed:
+        settle_failure(failed)
+    except Exception:
+        # Nothing is recorded: the lease runs out and the stage is repeated within its budget.
+        log.exception("stage_not_recorded", stage_run=due.stage_run_id)
+    return None
+
+
+class Failed(Exception):
+    """Carries a stage's failure from its work to its record."""
+
+    def __init__(self, claim: StageClaim, failure: Failure, stack: str) -> None:
+        super().__init__(str(failure.error_class))
+        self.claim = claim
+        self.failure = failure
+        self.stack = stack
+
+    @classmethod
+    def of(cls, claim: StageClaim, error: Exception) -> Failed:
+        return cls(claim, classify(error), clean_stack(error))
+
+
+class Stopped(Exception):
+    """Carries a stage that must wait from its work to its record."""
+
+    def __init__(self, claim: StageClaim, waiting: Waiting) -> None:
+        super().__init__(waiting.dependency)
+        self.claim = claim
+        self.waiting = waiting
+
+
+def _work(claim: StageClaim) -> Written:
+    function = stage_function(claim.stage)
+    try:
+        outcome = function(claim)
+        if isinstance(outcome, Awaitable):
+            return asyncio.run(_awaited(outcome))
+    except LostLease:
+        raise
+    except Waiting as waiting:
+        raise Stopped(claim, waiting) from waiting
+    except Exception as error:
+        raise Failed.of(claim, error) from error
+    return outcome
+
+
+def _record(claim: StageClaim, write: Written) -> Due | None:
+    try:
+        return record(claim, write, inline=True)
+    except LostLease:
+        raise
+    except Exception as error:
+        # A result that the database refuses is a failure like any other, not a lost worker.
+        raise Failed.of(claim, error) from error
+
+
+def record(claim: StageClaim, write: Written, *, inline: bool = False) -> Due | None:
+    """Record a result, across a lost connection if need be; store it also when its job has ended.
+
+    Raises LostLease when the job is not ours any more.
+    """
+    try:
+        return patiently(lambda: pipeline.record(claim, write, inline=inline))
+    except LostLease:
+        patiently(lambda: pipeline.record_after_end(claim, write))
+        raise
+
+
+async def _awaited(outcome: Awaitable[Written]) -> Written:
+    return await outcome
+
+
+def settle_waiting(stopped: Stopped) -> None:
+    """Give an attempt back until its dependency may be called again."""
+    claim, waiting = stopped.claim, stopped.waiting
+    try:
+        patiently(lambda: pipeline.wait(claim, waiting))
+    except LostLease:
+        log.warning("lease_lost", stage_run=claim.stage_run_id)
+        return
+    except Exception:
+        log.exception("waiting_not_recorded", stage_run=claim.stage_run_id)
+        return
+    log.info(
+        "stage_waits",
+        job=claim.job_id,
+        stage=claim.stage.value,
+        dependency=waiting.dependency,
+        seconds=round(waiting.seconds, 1),
+    )
+
+
+def settle_failure(failed: Failed) -> None:
+    """Record a failed attempt, across a lost connection if need be."""
+    claim = failed.claim
+    try:
+        delay = patiently(lambda: pipeline.fail(claim, failed.failure, failed.stack))
+    except LostLease:
+        log.warning("lease_lost", stage_run=claim.stage_run_id)
+        return
+    except Exception:
+        log.exception("failure_not_recorded", stage_run=claim.stage_run_id)
+        return
+    if failed.failure.error_class is ErrorClass.INTERNAL_BUG:
+        log.error("internal_bug", job=claim.job_id, stage=claim.stage.value, stack=failed.stack)
+    log.warning(
+        "stage_failed" if delay is not None else "job_dead_lettered",
+        job=claim.job_id,
+        stage=claim.stage.value,
+        attempt=claim.attempt,
+        error_class=str(failed.failure.error_class),
+        code=failed.failure.kind.code,
+        retry_in_seconds=delay,
+    )

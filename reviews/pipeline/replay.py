@@ -1,0 +1,55 @@
+"""A dead-lettered job goes back to work (specification 000, 8.5)."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import connection
+
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from notifications.delivery import send
+from reviews.pipeline.base import ACTIVE, AGGREGATE, MESSAGE, queue_of
+from reviews.states import STAGE_ORDER, Stage
+
+
+def replay(job_id: int, stage: Stage) -> bool:
+    """Put a dead-lettered job back to work from `stage` with a fresh budget. Inside a transaction.
+
+    A letter of it is `replaying` by then; without one the database refuses. Its deadline begins anew.
+    Returns False when the job is not dead-lettered (any more), or when another version of its
+    changelist is being worked on.
+    """
+    assert connection.in_atomic_block
+    done = prepared.row(
+        f"""
+        WITH job AS (
+          UPDATE jobs SET status = 'queued', finished_at = NULL, status_reason = 'replay',
+                 deadline_at = greatest(deadline_at, now() + make_interval(secs => %(sla)s))
+           WHERE id = %(job)s AND status = 'dead_lettered'
+             AND NOT EXISTS (SELECT 1 FROM jobs n WHERE n.changelist_id = jobs.changelist_id
+                                AND n.id <> jobs.id AND (n.status IN {ACTIVE}
+                                     OR n.review_version > jobs.review_version))
+          RETURNING id)
+        UPDATE stage_runs s
+           SET status = 'pending', attempts = 0, lease_token = NULL, lease_expires_at = NULL,
+               started_at = NULL, finished_at = NULL, next_attempt_at = NULL, first_failure_at = NULL,
+               last_failure_at = NULL, error_class = '', ended_token = NULL
+          FROM job WHERE s.job_id = job.id AND s.stage = ANY(%(stages)s)
+        RETURNING s.id, s.stage""",  # noqa: S608
+        {
+            "job": job_id,
+            "sla": settings.REVIEW_SLA_SECONDS,
+            "stages": [later.value for later in STAGE_ORDER[STAGE_ORDER.index(stage) :]],
+        },
+    )
+    if done is None:
+        return False
+    first = prepared.value(
+        "SELECT id FROM stage_runs WHERE job_id = %(job)s AND stage = %(stage)s",
+        {"job": job_id, "stage": stage.value},
+    )
+    if stage is not Stage.NOTIFY:
+        send.leave_digests(job_id)  # one that is due earlier would tell the review that is made anew
+    send.reset_failed(job_id)
+    outbox.publish(AGGREGATE, first, MESSAGE, queue_of(stage))
+    return True

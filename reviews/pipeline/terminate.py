@@ -1,0 +1,252 @@
+"""Ends from outside the workers: cancelled, superseded, timed out (specification 003, section 4).
+
+A worker may be at it when its job ends. Its lease is gone at once, so it can neither finish the
+job nor send; `ended_token` remembers it, so that what it has done is stored all the same
+(`record_after_end`), as a late result when the deadline was the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import structlog
+from django.conf import settings
+from django.db import IntegrityError, connection, transaction
+
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.redaction import clean
+from deadletters import ingest
+from notifications.delivery import send
+from reviews.pipeline.base import ACTIVE, AGGREGATE, ENDED, MESSAGE, UNFINISHED, StageClaim, queue_of
+from reviews.pipeline.deadline import fail_replay
+from reviews.states import Stage
+
+log = structlog.get_logger(__name__)
+
+SYSTEM = "criticizer"
+_EXPIRE_AT_ONCE = 500
+
+# A cancelled attempt is given back: ending a job from outside uses no budget.
+_END = f"""
+WITH job AS (
+  UPDATE jobs SET status = %(status)s::varchar, finished_at = now(), status_reason = %(reason)s::varchar,
+         is_late = is_late OR %(status)s::varchar = 'timed_out' AND EXISTS (
+           SELECT 1 FROM stage_runs l WHERE l.job_id = jobs.id AND l.stage = 'llm'
+              AND l.status = 'succeeded' AND l.finished_at > jobs.deadline_at)
+   WHERE id = ANY(%(jobs)s) AND status IN {ACTIVE} RETURNING id),
+runs AS (
+  UPDATE stage_runs s
+     SET status = 'cancelled', ended_token = s.lease_token, lease_token = NULL, lease_expires_at = NULL,
+         attempts = s.attempts - (s.status = 'running' AND %(status)s::varchar <> 'timed_out')::int,
+         finished_at = now(), next_attempt_at = NULL
+    FROM job WHERE s.job_id = job.id AND s.status IN {UNFINISHED} RETURNING s.id),
+unfinished AS (
+  UPDATE attempts a SET finished_at = now(), detail = %(reason)s::varchar, error_class = %(error_class)s,
+         outcome = CASE WHEN %(status)s::varchar = 'timed_out' THEN 'failed' ELSE 'given_back' END
+    FROM runs WHERE a.stage_run_id = runs.id AND a.outcome = 'started'),
+gone AS (
+  DELETE FROM outbox_messages o USING runs WHERE o.aggregate_type = 'stage_run' AND o.aggregate_id = runs.id),
+noted AS (
+  INSERT INTO job_events (job_id, kind, actor, reason)
+  SELECT id, %(status)s::varchar, %(actor)s, %(reason)s::varchar FROM job)
+SELECT id FROM job"""  # noqa: S608
+
+
+def _end(jobs: Collection[int], status: str, actor: str, reason: str) -> list[int]:
+    text = clean(reason, 500)
+    parameters = {
+        "jobs": list(jobs),
+        "status": status,
+        "actor": actor[:255],
+        "reason": text,
+        "error_class": "DEADLINE_EXCEEDED" if status == "timed_out" else "",
+    }
+    ended = [int(row["id"]) for row in prepared.rows(_END, parameters)]
+    for job_id in ended:
+        ingest.abandon_replayed(job_id, text)
+    return ended
+
+
+def cancel(job_id: int, actor: str, reason: str) -> bool:
+    """Cancel a job that is still at work; its finished stages stay readable.
+
+    No failure and no use of budget. Returns False when the job had ended already.
+    """
+    with transaction.atomic():
+        ended = _end([job_id], "cancelled", actor, f"cancelled by {actor}: {reason}")
+        for job in ended:
+            send.cancel_unsent(job)
+    if ended:
+        log.info("job_cancelled", job=job_id, actor=actor)
+    return bool(ended)
+
+
+def supersede(job_ids: list[int], by_version: int) -> None:
+    """End older versions of a changelist: nothing further is sent for them. Inside a transaction."""
+    assert connection.in_atomic_block
+    for job in _end(job_ids, "superseded", SYSTEM, f"version {by_version} was requested"):
+        send.supersede_unsent(job)
+        log.info("job_superseded", job=job, by_version=by_version)
+
+
+def expire(job_ids: Collection[int]) -> int:
+    """End those of the jobs that are past their deadline (003, 4.2); return how many.
+
+    They are timed out; a job that is being replayed is a dead letter again.
+    """
+    with transaction.atomic():
+        overdue = prepared.rows(
+            f"""
+            SELECT id, EXISTS (SELECT 1 FROM dead_letters l
+                                WHERE l.job_id = jobs.id AND l.status = 'replaying') AS replayed
+              FROM jobs WHERE id = ANY(%(jobs)s) AND status IN {ACTIVE} AND deadline_at <= now()
+             ORDER BY id FOR UPDATE SKIP LOCKED""",  # noqa: S608
+            {"jobs": list(job_ids)},
+        )
+        reason = "DEADLINE_EXCEEDED: the review was not finished before its deadline"
+        ended = _end([row["id"] for row in overdue if not row["replayed"]], "timed_out", SYSTEM, reason)
+        for job in ended:
+            send.cancel_unsent(job)
+        for row in overdue:
+            if row["replayed"]:
+                fail_replay(row["id"])
+    for job in ended:
+        log.warning("job_timed_out", job=job, error_class="DEADLINE_EXCEEDED")
+    return len(overdue)
+
+
+# A worker that was sending when its job ended may have put the row back: nobody else would end it.
+_LEFT = f"""
+SELECT DISTINCT d.job_id FROM deliveries d JOIN jobs j ON j.id = d.job_id
+ WHERE d.status = 'pending' AND j.status IN {ENDED} ORDER BY d.job_id"""  # noqa: S608
+_STILL_ENDED = f"""
+SELECT status FROM jobs WHERE id = %(job)s AND status IN {ENDED}
+   FOR NO KEY UPDATE SKIP LOCKED"""  # noqa: S608
+
+
+def _tidy() -> None:
+    for left in prepared.rows(_LEFT):
+        with transaction.atomic():
+            status = prepared.value(_STILL_ENDED, {"job": left["job_id"]})
+            if status == "superseded":
+                send.supersede_unsent(left["job_id"])
+            elif status is not None:
+                send.cancel_unsent(left["job_id"])
+
+
+def expire_overdue() -> int:
+    """Time out every job that is past its deadline; return how many. Run by the maintenance."""
+    _tidy()
+    total = 0
+    while True:
+        overdue = prepared.rows(
+            f"SELECT id FROM jobs WHERE status IN {ACTIVE} AND deadline_at <= now()"  # noqa: S608
+            " ORDER BY deadline_at LIMIT %(limit)s",
+            {"limit": _EXPIRE_AT_ONCE},
+        )
+        ended = expire([row["id"] for row in overdue]) if overdue else 0
+        total += ended
+        if ended < _EXPIRE_AT_ONCE:
+            return total
+
+
+_AFTER_END = f"""
+WITH run AS (
+  UPDATE stage_runs s SET ended_token = NULL FROM jobs j
+   WHERE s.id = %(stage_run)s AND s.ended_token = %(token)s AND j.id = s.job_id
+     AND j.status IN {ENDED}
+  RETURNING s.job_id, s.stage, j.status),
+late AS (
+  UPDATE jobs SET is_late = true FROM run
+   WHERE jobs.id = run.job_id AND run.status = 'timed_out' AND run.stage = 'llm' RETURNING jobs.id),
+noted AS (
+  INSERT INTO job_events (job_id, kind, actor, reason)
+  SELECT id, 'late_stored', 'criticizer', 'a worker finished the review after the deadline' FROM late)
+SELECT job_id FROM run"""  # noqa: S608
+
+
+def record_after_end(claim: StageClaim, write: Callable[[], None] | None) -> bool:
+    """Store what a worker did for a job that ended meanwhile; change no state (003, 4.3).
+
+    Once per worker that was at it. Returns False when the lease was lost to another worker, when
+    the job was taken up again, or when there is nothing to store.
+    """
+    if write is None:
+        return False
+    with transaction.atomic():
+        found = prepared.row(_AFTER_END, {"stage_run": claim.stage_run_id, "token": claim.token})
+        if found is None:
+            return False
+        write()
+    log.info("result_after_end", job=claim.job_id, stage=claim.stage.value)
+    return True
+
+
+def why_not_acceptable(job_id: int) -> str:
+    """Return why the late result of a job cannot be accepted, or an empty string."""
+    found = prepared.row(
+        f"""
+        SELECT j.status, j.is_late, s.status AS review,
+               EXISTS (SELECT 1 FROM jobs n WHERE n.changelist_id = j.changelist_id AND n.id <> j.id
+                          AND (n.status IN {ACTIVE} OR n.review_version > j.review_version)) AS newer
+          FROM jobs j JOIN stage_runs s ON s.job_id = j.id AND s.stage = 'llm'
+         WHERE j.id = %(job)s""",  # noqa: S608
+        {"job": job_id},
+    )
+    if found is None:
+        return "there is no such review"
+    if found["status"] != "timed_out":
+        return "only a review that timed out has a late result"
+    if found["newer"]:
+        return "a newer version of the changelist exists"
+    if not found["is_late"] and found["review"] != "succeeded":
+        return "no result has arrived: request a rerun instead"
+    return ""
+
+
+_ACCEPT = """
+WITH job AS (
+  UPDATE jobs SET status = 'queued', finished_at = NULL, status_reason = 'late result accepted',
+         deadline_at = now() + make_interval(secs => %(sla)s)
+   WHERE id = %(job)s AND status = 'timed_out' RETURNING id),
+review AS (
+  UPDATE stage_runs s SET status = 'succeeded', ended_token = NULL, error_class = '' FROM job
+   WHERE s.job_id = job.id AND s.stage = 'llm' AND s.status = 'cancelled'),
+noted AS (
+  INSERT INTO job_events (job_id, kind, actor, reason)
+  SELECT id, 'late_accepted', %(actor)s, %(reason)s::varchar FROM job)
+UPDATE stage_runs s
+   SET status = 'pending', attempts = 0, started_at = NULL, finished_at = NULL, next_attempt_at = NULL,
+       ended_token = NULL, first_failure_at = NULL, last_failure_at = NULL, error_class = ''
+  FROM job WHERE s.job_id = job.id AND s.stage = 'notify' RETURNING s.id"""
+
+
+def accept_late(job_id: int, actor: str, reason: str) -> str:
+    """Have the result of a timed-out review delivered after all, once; its stage notify runs anew.
+
+    Returns why it cannot be, or an empty string. Raises ValueError without a reason.
+    """
+    if not reason.strip():
+        raise ValueError("Say why the late result is to be delivered.")
+    try:
+        with transaction.atomic():
+            if problem := why_not_acceptable(job_id):
+                return problem
+            notify = prepared.value(
+                _ACCEPT,
+                {
+                    "job": job_id,
+                    "actor": actor[:255],
+                    "reason": clean(reason, 1000),
+                    "sla": settings.REVIEW_SLA_SECONDS,
+                },
+            )
+            if notify is None:
+                return "the review changed meanwhile: look again"
+            send.revive_cancelled(job_id)
+            outbox.publish(AGGREGATE, notify, MESSAGE, queue_of(Stage.NOTIFY))
+    except IntegrityError:
+        return "another version of the changelist is being worked on"
+    log.info("late_result_accepted", job=job_id, actor=actor)
+    return ""

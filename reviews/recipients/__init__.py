@@ -1,0 +1,1 @@
+"""Recipients of a review: resolution, subscriptions, viewing scopes, visibility."""

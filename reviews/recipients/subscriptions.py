@@ -1,0 +1,121 @@
+"""Which subscriptions cover a change: by its files, its author, and what their owners may read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import structlog
+from django.contrib.auth import get_user_model
+from django.db.models import Q
+
+from notifications.recipients import normalise
+from reviews import config
+from reviews.models import RecipientOrigin, Subscription
+from reviews.recipients.scopes import Scope, scopes_of
+from reviews.sources.allowlist import validate_line
+from reviews.sources.line_index import LineIndex
+
+log = structlog.get_logger(__name__)
+
+MAX_OWN = 50  # subscriptions that somebody may have on their own page
+_ANY = "~any~"
+
+
+def covering(
+    paths: Collection[str], author: str, *, case_sensitive: bool = True
+) -> dict[str, RecipientOrigin]:
+    """Return who has subscribed to a change of these depot paths: recipient -> how.
+
+    An owner's subscription covers what its owner may read now, and is told to the address their
+    account has now. A stored pattern that is no valid line covers nothing.
+    """
+    rows = list(
+        Subscription.objects.filter(Q(author="") | Q(author__iexact=author)).values_list(
+            "pattern", "recipient", "owner_id"
+        )
+    )
+    index = LineIndex((pattern for pattern, _, _ in rows), case_sensitive=case_sensitive)
+    if index.rejected:
+        log.error("subscription_not_valid", count=len(index.rejected))
+    matched = index.matching(paths)
+    found: dict[str, RecipientOrigin] = {
+        recipient: RecipientOrigin.SUBSCRIPTION
+        for pattern, recipient, owner in rows
+        if owner is None and pattern in matched
+    }
+    own = [(owner, pattern) for pattern, _, owner in rows if owner is not None and pattern in matched]
+    for recipient in _owners_covered(own, paths, case_sensitive=case_sensitive):
+        found.setdefault(recipient, RecipientOrigin.OWN)
+    return dict(sorted(found.items()))
+
+
+def _owners_covered(
+    own: Sequence[tuple[int, str]], paths: Collection[str], *, case_sensitive: bool
+) -> list[str]:
+    """Return the addresses of the owners of whose patterns one matches a file they may read."""
+    if not own:
+        return []
+    users = {
+        user.pk: user
+        for user in get_user_model().objects.filter(pk__in={owner for owner, _ in own}, is_active=True)
+    }
+    scopes = scopes_of(list(users.values()))
+    by_scope: dict[Scope, list[tuple[int, str]]] = {}
+    for owner, pattern in own:
+        if owner in scopes:
+            by_scope.setdefault(scopes[owner], []).append((owner, pattern))
+    covered: set[int] = set()
+    for scope, lines in by_scope.items():
+        visible = [path for path in paths if scope.allows(path)]
+        # What matched among all files need not have matched among those that may be read.
+        index = LineIndex((pattern for _, pattern in lines), case_sensitive=case_sensitive)
+        matched = index.matching(visible)
+        covered |= {owner for owner, pattern in lines if pattern in matched}
+    return [address for owner in sorted(covered) if (address := address_of(users[owner]))]
+
+
+def address_of(user: Any) -> str:
+    """Return the recipient that an account's mail address is, or an empty string without a valid one."""
+    if not user.email.strip():
+        return ""
+    try:
+        return normalise(f"mail:{user.email.strip()}")
+    except ValueError:
+        log.warning("account_address_not_valid", user=user.pk)
+        return ""
+
+
+def check_pattern(pattern: str, scope: Scope | None = None) -> str:
+    """Return a pattern as it is stored.
+
+    Raises ValueError, saying what to write instead, unless it is an including line of the
+    allow-list's language, inside the approved scope, and, with `scope`, inside what may be read.
+    """
+    pattern = pattern.strip()
+    if pattern.startswith("-"):
+        raise ValueError("A subscription only includes: write the path without the leading -.")
+    if not pattern:
+        raise ValueError("The path is empty: write //depot/directory/... for everything below a directory.")
+    try:
+        line = validate_line(pattern)
+    except ValueError as error:
+        # The words are about the allow-list, whose lines may exclude.
+        words = str(error).replace("allow-list line", "The path").replace(" (with - in front to exclude)", "")
+        raise ValueError(words) from None
+    example = _example(line)
+    if not config.allow_list().decide(example).allowed:
+        raise ValueError(
+            "Nothing below this is reviewed here, or not all of it: it is outside the allow-list."
+            " Choose a narrower path."
+        )
+    if scope is not None and not scope.allows(example):
+        raise ValueError("You may not read all files below this. Choose a narrower path.")
+    return line
+
+
+def _example(line: str) -> str:
+    """Return a path that the line matches and that nobody named by accident."""
+    if line.endswith("..."):
+        line = f"{line.removesuffix('...')}{_ANY}/{_ANY}"
+    return line.replace("*", _ANY)

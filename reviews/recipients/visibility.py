@@ -1,0 +1,138 @@
+"""What each recipient of a review may read of it: the files of their viewing scope (`scopes`).
+
+A recipient is somebody whom this installation knows when an account has their mail address. What
+all the others are shown is settings.UNKNOWN_RECIPIENTS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.db.models.functions import Lower
+
+from notifications.rendering.report import SEVERITIES, Report, ReportFinding, Since
+from reviews.models import RecipientOrigin
+from reviews.recipients.scopes import EVERYTHING, Scope, scopes_of
+
+NAMED, EVERYBODY, NOBODY = "named", "everything", "nothing"  # values of UNKNOWN_RECIPIENTS
+NOTHING = Scope()
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The files that all of some scopes open: several accounts may share an address."""
+
+    scopes: tuple[Scope, ...]
+
+    @property
+    def everything(self) -> bool:
+        return all(scope.everything for scope in self.scopes)
+
+    def allows(self, path: str) -> bool:
+        return all(scope.allows(path) for scope in self.scopes)
+
+
+def reports_for(report: Report, recipients: Iterable[str], origins: Mapping[str, str]) -> dict[str, Report]:
+    """Return the part of the report that each recipient may read, by recipient, in their order.
+
+    `origins` says of recipients that were found how they were; the others were given.
+    """
+    recipients = list(recipients)
+    known = scopes_of_addresses(recipients)
+    made: dict[Reach, Report] = {}
+    found = {}
+    for recipient in recipients:
+        reach = known.get(recipient) or Reach((_of_unknown(origins.get(recipient, "")),))
+        if reach not in made:
+            made[reach] = part_of(report, reach)
+        found[recipient] = made[reach]
+    return found
+
+
+def _of_unknown(origin: str) -> Scope:
+    if settings.UNKNOWN_RECIPIENTS == NAMED:
+        # A request, an administrator or the configuration vouches for whom it names. Perforce names
+        # whoever asked for it, and does not say what they may read.
+        return NOTHING if origin == RecipientOrigin.PERFORCE else EVERYTHING
+    return EVERYTHING if settings.UNKNOWN_RECIPIENTS == EVERYBODY else NOTHING
+
+
+def scopes_of_addresses(recipients: Iterable[str]) -> dict[str, Reach]:
+    """Return what the accounts with these mail addresses may read, by recipient; no others are in it."""
+    wanted: dict[str, list[str]] = {}
+    for recipient in recipients:
+        channel, _, address = recipient.partition(":")
+        if channel == "mail":
+            for spelling in {address.lower(), _decoded(address.lower())}:
+                wanted.setdefault(spelling, []).append(recipient)
+    if not wanted:
+        return {}
+    accounts = get_user_model().objects.annotate(address=Lower("email")).filter(address__in=wanted)
+    users = list(accounts)
+    scopes = scopes_of(users)
+    found: dict[str, tuple[Scope, ...]] = {}
+    for user in users:
+        for recipient in wanted[user.address]:
+            found[recipient] = (*found.get(recipient, ()), scopes[user.pk])
+    return {recipient: Reach(of_them) for recipient, of_them in found.items()}
+
+
+def _decoded(address: str) -> str:
+    """Return the address with its domain as people write it: recipients carry the encoded form."""
+    local_part, _, domain = address.rpartition("@")
+    try:
+        return f"{local_part}@{domain.encode().decode('idna')}"
+    except UnicodeError:
+        return address
+
+
+def part_of(report: Report, reach: Reach) -> Report:
+    """Return what of a report may be read, with a line that says what is not shown.
+
+    A finding about the description names no depot path; it goes with the files. Where no file may
+    be read, only the changelist's number is left.
+    """
+    if reach.everything:
+        return report
+    coverage = tuple(file for file in report.coverage if reach.allows(file.file))
+
+    def may_read(finding: ReportFinding) -> bool:
+        return reach.allows(finding.file) or (bool(coverage) and not finding.file.startswith("//"))
+
+    findings = tuple(finding for finding in report.findings if may_read(finding))
+    since = report.since and Since(
+        report.since.version,
+        tuple(earlier for earlier in report.since.earlier if may_read(earlier.finding)),
+    )
+    hidden = len(report.findings) - len(findings)
+    if not hidden and len(coverage) == len(report.coverage) and since == report.since:
+        return report
+    part = replace(
+        report,
+        findings=findings,
+        coverage=coverage,
+        since=since,
+        status_lines=(*report.status_lines, _not_shown(hidden)),
+        is_part=True,
+    )
+    if coverage or findings:
+        return part
+    return replace(part, title="", author="", banner="", since=None)
+
+
+def _not_shown(hidden: int) -> str:
+    if not hidden:
+        return "Files outside your reading scope are not shown."
+    words = "1 finding in files outside your reading scope is"
+    if hidden > 1:
+        words = f"{hidden} findings in files outside your reading scope are"
+    return f"{words} not shown."
+
+
+def worst_severity(report: Report) -> str:
+    """Return the severity of the worst finding, or an empty string without any."""
+    found = {finding.severity for finding in report.findings}
+    return next((severity for severity in SEVERITIES if severity in found), next(iter(found), ""))

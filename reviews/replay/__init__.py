@@ -1,0 +1,1 @@
+"""Replay of dead-lettered jobs: preflight, dependencies, edits, resolution of deliveries."""

@@ -1,0 +1,82 @@
+"""What was fetched, and the allow-list as it is now (specification 001, 9.1).
+
+The list may have been edited since a change was fetched. Whoever sends on what is kept of it asks
+here first, and refuses as the fetch would: one path outside, and nothing of the change is sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from criticizer.resilience import gate
+from criticizer.resilience.failures import Failure
+from reviews import config
+from reviews.artifacts import store
+from reviews.models import Artifact, CoverageRow
+from reviews.sources import change_codec
+from reviews.sources.allowlist import AllowList
+from reviews.sources.base import Change
+from reviews.sources.enforcement import CheckedAt, denied, refuse, without_old_side
+from reviews.sources.git import GitSource
+from reviews.sources.perforce.source import PerforceSource
+from reviews.sources.registry import depot_prefix, source_for
+
+
+def still_allowed(change: Change, stage: CheckedAt) -> Change:
+    """Return a fetched change as the fetch would give it now. Raises as `refuse_outside` does."""
+    files = change.files
+    looked_at = refuse_outside(change.changelist_id, [file.path for file in files], stage)
+    sources = [file.old_path for file in files if file.old_path is not None]
+    gone = {path for path, _ in outside(change.changelist_id, sources, looked_at)}
+    if not gone:
+        return change
+    kept = tuple(without_old_side(file) if file.old_path in gone else file for file in files)
+    return replace(change, files=kept)
+
+
+def refuse_outside(
+    changelist_id: str, paths: Sequence[str], stage: CheckedAt, seen: AllowList | None = None
+) -> AllowList:
+    """Return the allow-list as it is now, which allows all paths; nothing is compared while it is `seen`.
+
+    Raises PermanentFailure PATH_DENIED after a security event for each path outside, CONFIG_INVALID
+    when the list cannot be used, and what `outside` raises.
+    """
+    allow_list = config.allow_list()
+    if allow_list is not seen and (found := outside(changelist_id, paths, allow_list)):
+        refuse(changelist_id, found, stage, config.record_violation)
+    return allow_list
+
+
+def paths_told(job_id: int) -> list[str]:
+    """Return the paths of the files that messages about a job tell of, as exactly as they are known."""
+    paths = list(CoverageRow.objects.filter(job_id=job_id).values_list("file", flat=True))
+    if any("<" in path for path in paths):  # a name that was redacted
+        with contextlib.suppress(Failure):  # the change is kept for some days only
+            return [file.path for file in fetched(job_id).files]
+    return paths
+
+
+def fetched(job_id: int) -> Change:
+    """Return the fetched change of a job. Raises as `artifacts.load` and `changes.from_json` do."""
+    return change_codec.from_json(store.load(job_id, Artifact.Kind.CHANGE))
+
+
+def outside(changelist_id: str, paths: Sequence[str], allow_list: AllowList) -> list[tuple[str, str]]:
+    """Return the paths of a change that a list does not allow, each with why.
+
+    Perforce is asked whether case distinguishes names only where the answer depends on it. Raises
+    then as `Source.case_sensitive` does, and Waiting while Perforce must not be called.
+    """
+    if depot_prefix(changelist_id) is not None:
+        return denied(paths, allow_list, literal_names=GitSource.literal_names)
+    literal = PerforceSource.literal_names
+    as_written = denied(paths, allow_list.with_case(True), literal_names=literal)
+    folded = denied(paths, allow_list.with_case(False), literal_names=literal)
+    if {path for path, _ in as_written} == {path for path, _ in folded}:
+        return as_written
+    source = source_for(changelist_id, config.sources())
+    with gate.guarded(config.perforce_dependency()):
+        return as_written if source.case_sensitive else folded

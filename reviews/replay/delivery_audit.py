@@ -1,0 +1,182 @@
+"""The audit of deliveries: what the stages left behind, and what they may have got wrong (004, 8.3).
+
+Every few minutes, by a worker:
+
+- rows that say sent without evidence, all of them: asked about, back-filled or requeued, alerted;
+- rows of jobs that have ended, left open by a killed worker: settled, never sent;
+- rows of jobs that had succeeded and are due again: sent here, the job stays succeeded;
+- rows that wait for an operator: asked about again, for evidence that they arrived;
+- jobs whose deliveries were decided about and that did not go on: put to work;
+- a sample of what is sent: asked about, alerted when its provider does not have it.
+
+One outbox message is the clock, as for the poll of the sources.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+
+from criticizer.db import prepared
+from criticizer.queue import advisory_locks, outbox
+from criticizer.queue.advisory_locks import Lock
+from criticizer.resilience.failures import Failure, Waiting
+from notifications import config
+from notifications.delivery import send, spot_check
+from notifications.providers.base import Evidence, Provider
+from notifications.states import DOUBTFUL_DELIVERY, SETTLED_DELIVERY
+from reviews.pipeline.base import ACTIVE
+from reviews.pipeline.executor import HEARTBEAT
+from reviews.replay import delivery_resolution
+from reviews.states import JobStatus
+
+log = structlog.get_logger(__name__)
+
+CLOCK = delivery_resolution.AUDIT_CLOCK
+SYSTEM = "criticizer"
+SAMPLE = 20
+# A worker whose job was ended under it may still be sending: no provider's call lasts as long.
+GRACE_SECONDS = 300.0
+_AT_ONCE = 200
+_ASK_AGAIN_FOR = timedelta(days=1)
+_LATELY = timedelta(days=7)
+
+
+@dataclass(slots=True)
+class Report:
+    """What one run found. Numbers of deliveries, but for the last three, which hold ids of jobs.
+
+    `told_together`: succeeded, due again, and told in the message of another such job.
+    """
+
+    suspicious: int = 0
+    held: int = 0
+    unsettled: int = 0
+    absent_in_sample: int = 0
+    redelivered: set[int] = field(default_factory=set)
+    told_together: list[int] = field(default_factory=list)
+    found: set[int] = field(default_factory=set)
+
+
+def ensure() -> None:
+    """Keep the clock going, or stop it (DELIVERY_AUDIT_SECONDS). Run by maintenance."""
+    CLOCK.ensure(is_enabled=settings.DELIVERY_AUDIT_SECONDS > 0)
+
+
+def run_message(outbox_id: int, token: UUID) -> None:
+    """Do the run of a leased message. The django-q2 task: never raises, refuses a lost lease."""
+    try:
+        if not CLOCK.begin(outbox_id, token):
+            log.info("delivery_audit_refused", outbox=outbox_id)
+            return
+        # The whole table about once a day: it grows for ever, and what is wrong is mostly new.
+        is_whole = random.random() < settings.DELIVERY_AUDIT_SECONDS / 86_400  # noqa: S311
+        with HEARTBEAT.holding(token):
+            run(is_whole=is_whole)
+        CLOCK.end(outbox_id, token, seconds=settings.DELIVERY_AUDIT_SECONDS)
+    except Exception:
+        # The lease runs out and the next run looks at the rows as they are then.
+        log.exception("delivery_audit_failed")
+
+
+def run(*, is_whole: bool = True) -> Report | None:
+    """Audit once; None when another run is at it. Lets database errors through.
+
+    Not `is_whole`: rows that say sent are looked through for a week back only.
+    """
+    with advisory_locks.held(Lock.DELIVERY_AUDIT) as is_mine:
+        if is_mine:
+            return _audit(config.providers(), is_whole=is_whole)
+    log.info("delivery_audit_runs_elsewhere")
+    return None
+
+
+def _audit(providers: Mapping[str, Provider], *, is_whole: bool) -> Report:
+    report = Report()
+    suspicious = send.audit_sent(providers, within=None if is_whole else _LATELY)
+    report.suspicious, report.held = suspicious.suspicious, suspicious.held
+    for row in prepared.rows(_LEFT_OPEN, {"grace": outbox.scaled(GRACE_SECONDS), "limit": _AT_ONCE}):
+        _settle(row["job_id"], JobStatus(row["status"]), providers, report, is_newest=row["newest"])
+    for job_id in report.told_together:
+        _redeliver(job_id, providers, report)
+    report.found = send.ask_again(providers, within=_ASK_AGAIN_FOR)
+    for job_id in report.found:
+        delivery_resolution.go_on(job_id, actor=SYSTEM, reason="the provider was found to have the message")
+    delivery_resolution.go_on_all()
+    report.absent_in_sample = spot_check.audit_sample(providers, SAMPLE)[Evidence.ABSENT]
+    log.info(
+        "deliveries_audited",
+        suspicious=report.suspicious,
+        held=report.held,
+        unsettled=report.unsettled,
+        redelivered=len(report.redelivered),
+        found=len(report.found),
+        absent_in_sample=report.absent_in_sample,
+    )
+    return report
+
+
+# Jobs that have ended and whose deliveries have not. In random order: rows that cannot be settled
+# now must not keep the others waiting. What a dead-lettered job has not begun waits for its replay.
+_SETTLED, _DOUBTFUL = prepared.one_of(SETTLED_DELIVERY), prepared.one_of(DOUBTFUL_DELIVERY)
+_LEFT_OPEN = f"""
+SELECT * FROM (
+  SELECT DISTINCT d.job_id, j.status,
+         NOT EXISTS (SELECT 1 FROM jobs n WHERE n.changelist_id = j.changelist_id
+                        AND n.review_version > j.review_version) AS newest
+    FROM deliveries d JOIN jobs j ON j.id = d.job_id
+   WHERE NOT (d.status IN {_SETTLED})
+     AND d.status <> 'uncertain' AND j.status NOT IN {ACTIVE}
+     AND (j.status = 'succeeded'
+          OR d.status IN {_DOUBTFUL}
+             AND d.updated_at < now() - make_interval(secs => %(grace)s))) open
+ ORDER BY random() LIMIT %(limit)s"""  # noqa: S608
+
+
+def _settle(
+    job_id: int, status: JobStatus, providers: Mapping[str, Provider], report: Report, *, is_newest: bool
+) -> None:
+    if status is JobStatus.SUCCEEDED and is_newest:
+        _redeliver(job_id, providers, report)
+        return
+    may_go_on = status is JobStatus.DEAD_LETTERED
+    report.unsettled += send.settle(job_id, providers, may_go_on=may_go_on)
+    if status in {JobStatus.SUPERSEDED, JobStatus.SUCCEEDED}:
+        send.supersede_unsent(job_id)
+    elif not may_go_on:
+        send.cancel_unsent(job_id)
+
+
+def _redeliver(job_id: int, providers: Mapping[str, Provider], report: Report) -> None:
+    """Send what a succeeded job turned out not to have sent: nobody else would (004, 8.2 second row)."""
+    try:
+        sent = send.deliver(job_id, providers, may_continue=lambda: _is_newest(job_id)).sent
+    except (Failure, Waiting) as error:
+        if isinstance(error, Waiting) and not error.dependency and job_id not in report.told_together:
+            # Another of these jobs carries its digest: by the end of the run it has been sent.
+            report.told_together.append(job_id)
+            return
+        report.unsettled += 1
+        log.error("delivery_not_made_after_success", job=job_id, reason=type(error).__name__)
+        return
+    if sent:
+        report.redelivered.add(job_id)
+        log.error("delivered_after_success", job=job_id, deliveries=sent)
+
+
+def _is_newest(job_id: int) -> bool:
+    return bool(
+        prepared.value(
+            """
+            SELECT NOT EXISTS (SELECT 1 FROM jobs n WHERE n.changelist_id = j.changelist_id
+                                  AND n.review_version > j.review_version)
+              FROM jobs j WHERE j.id = %(job)s AND j.status = 'succeeded'""",
+            {"job": job_id},
+        )
+    )

@@ -1,0 +1,143 @@
+"""What a decision about a delivery in doubt means for its review (the port settings.DELIVERY_JOBS)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import structlog
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.utils import timezone
+
+from criticizer.queue.periodic import Clock
+from criticizer.redaction import clean
+from criticizer.resilience.failures import ErrorClass
+from deadletters import workflow
+from deadletters.models import DeadLetter, DeadLetterEvent
+from deadletters.states import BEFORE_REPLAY, LetterAction
+from notifications.states import DeliveryStatus
+from reviews.models import JobEvent, ReviewJob
+from reviews.states import JobStatus, Stage
+
+log = structlog.get_logger(__name__)
+
+AUDIT_CLOCK = Clock("delivery_audit", "audit_deliveries")
+_AT_ONCE = 100
+_WORDS = "deliveries decided: "  # what the steps taken here begin their notes with
+# Whoever decided may still be walking the letter through its steps: that takes seconds.
+_GRACE = timedelta(minutes=5)
+_ASK_AGAIN = timedelta(hours=1)  # after checks that failed
+_NO_STEPS = (
+    LetterAction.VALIDATED, LetterAction.NOT_VALIDATED, LetterAction.STALE, LetterAction.REFUSED,
+)  # fmt: skip
+
+_NOTHING_MORE = {
+    JobStatus.SUPERSEDED: "a newer version of this review was requested: nothing more is sent for this one",
+    JobStatus.CANCELLED: "the review was cancelled: nothing more is sent for it",
+    JobStatus.TIMED_OUT: "the review missed its deadline: accept its late result first",
+}
+
+
+class DeliveryJobs:
+    """Tells the deliveries' room about their jobs, and puts these back to work."""
+
+    def why_no_resend(self, job_id: int) -> str:
+        """Return why nothing more is sent for a job, one sentence, or an empty string."""
+        job = ReviewJob.objects.get(pk=job_id)
+        if reason := _NOTHING_MORE.get(JobStatus(job.status)):
+            return reason
+        newer = ReviewJob.objects.filter(
+            changelist_id=job.changelist_id, review_version__gt=job.review_version
+        )
+        return _NOTHING_MORE[JobStatus.SUPERSEDED] if newer.exists() else ""
+
+    def note(self, job_id: int, *, actor: str, words: str) -> None:
+        """Keep a decision in the job's own history, which nobody can change."""
+        JobEvent.objects.create(
+            job_id=job_id, kind=JobEvent.Kind.DELIVERY_DECIDED, actor=actor[:255], reason=clean(words, 1000)
+        )
+
+    def go_on(self, job_id: int, *, actor: str, reason: str) -> str:
+        """See to it that a job goes on whose deliveries are decided; return a sentence about it."""
+        return go_on(job_id, actor=actor, reason=reason)
+
+    def go_on_later(self) -> None:
+        """Have the next audit begin now: it goes on with every job that is decided."""
+        AUDIT_CLOCK.hasten()
+
+
+def go_on_all() -> int:
+    """Put every job to work whose deliveries are decided and whose letter nobody has touched since.
+
+    Return how many there were. Run by the audit: a web process may die on the way, and a check that
+    fails now, because a circuit is open, may pass later.
+    """
+    events = JobEvent.objects.filter(kind=JobEvent.Kind.DELIVERY_DECIDED)
+    letters = list(_stranded().order_by("id")[:_AT_ONCE])
+    for letter in letters:
+        last = events.filter(job=letter.job_id).latest("id")
+        go_on(letter.job_id, actor=last.actor, reason=last.reason)
+    return len(letters)
+
+
+def _stranded() -> QuerySet[DeadLetter]:
+    """Return the letters whose deliveries were decided after the failure and that nobody walks on.
+
+    What no reason overrules, a newer version for instance, is left to an operator.
+    """
+    now = timezone.now()
+    decisions = JobEvent.objects.filter(job=OuterRef("job"), kind=JobEvent.Kind.DELIVERY_DECIDED)
+    touched = DeadLetterEvent.objects.filter(letter=OuterRef("pk"), created_at__gt=OuterRef("decided_at"))
+    return (
+        DeadLetter.objects.filter(
+            stage=Stage.NOTIFY, error_class=ErrorClass.DELIVERY_UNCERTAIN, status__in=BEFORE_REPLAY
+        )
+        .exclude(job__deliveries__status=DeliveryStatus.UNCERTAIN)
+        .annotate(decided_at=Subquery(decisions.order_by("-id").values("created_at")[:1]))
+        .filter(decided_at__gt=F("last_failure_at"))
+        .exclude(Exists(touched.exclude(Q(action__in=_NO_STEPS) | Q(reason__startswith=_WORDS))))
+        .exclude(triaged_at__gt=now - _GRACE)
+        .exclude(validation_ok=False, validated_at__gt=now - _ASK_AGAIN)
+        .exclude(validation__contains=[{"ok": False, "is_hard": True}])
+    )
+
+
+def go_on(job_id: int, *, actor: str, reason: str) -> str:
+    """Take the dead letter of deliveries in doubt through its steps: the decision is its remedy.
+
+    A letter of another failure waits for its own remedy. Asks dependencies harmlessly, which may
+    take seconds: call it in no transaction.
+    """
+    letter = (
+        DeadLetter.objects.filter(job_id=job_id, stage=Stage.NOTIFY, status__in=BEFORE_REPLAY)
+        .order_by("-id")
+        .first()
+    )
+    if letter is None:
+        # Of a job that has succeeded already, the audit sends what is due again.
+        AUDIT_CLOCK.hasten()
+        return ""
+    if letter.error_class != ErrorClass.DELIVERY_UNCERTAIN:
+        return f"Its review waits for dead letter {letter.pk} ({letter.error_class})."
+    problem = _walk(letter, actor, f"{_WORDS}{reason}")
+    log.info("deliveries_decided", job=job_id, letter=letter.pk, actor=actor, problem=problem)
+    return f"Its review stays where it is: {problem}" if problem else "Its review goes on."
+
+
+def _walk(letter: DeadLetter, actor: str, words: str) -> str:
+    """Triage, remediate, validate and replay; return what stands in the way, or an empty string.
+
+    A letter that came as far as its remedy here goes on from there.
+    """
+    if not letter.evidence_note.startswith(_WORDS):
+        category = workflow.suggested_category(ErrorClass.DELIVERY_UNCERTAIN)
+        done = workflow.triage(letter.pk, actor=actor, category=category, note=words)
+        if not done.ok:
+            return done.message
+        done = workflow.remediate(letter.pk, actor=actor, evidence_note=words)
+        if not done.ok:
+            return done.message
+    validation = workflow.validate(letter.pk, actor=actor)
+    if not validation.ok:
+        return "; ".join(check.message for check in validation.checks if not check.ok)
+    replayed = workflow.replay(letter.pk, actor=actor, reason=words)
+    return "" if replayed.ok else replayed.message

@@ -1,0 +1,124 @@
+"""What operators may change of a dead-lettered job before its replay (specification 000, 8.5).
+
+Whom it tells, and nothing else: the rest names the job, deduplicates it, or begins anew with the
+replay. Who is told already, or may have been, cannot be taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from criticizer.redaction import clean
+from deadletters.types import Change, DataField, FieldKind, WrongData
+from notifications.delivery import operator_actions
+from notifications.recipients import normalise
+from reviews.models import JobEvent, RecipientsAre, ReviewJob
+from reviews.states import JobStatus
+
+RECIPIENTS = "recipients"
+MAX_RECIPIENTS = 100  # as a request through the API may have
+
+_NAMES_IT = "It names what is reviewed: ask for a review of the other one instead."
+_KEY = "It keeps one request from becoming two jobs."
+_DEADLINE = "A replay gives the job a new deadline by itself."
+_TO_FIND = "They are found when the files of the change are known: mend the subscriptions instead."
+_WHO_READS = (
+    "They get to read the findings and excerpts of the code. One to a line, such as mail:ann@example.com or "
+    "webhook:https://ci.example.com/hook. Who has been told already, or may have been, cannot be taken off."
+)
+
+
+def data(job_id: int) -> list[DataField]:
+    """Return what the job was asked to do; nothing of a job that does not exist any more."""
+    job = ReviewJob.objects.filter(pk=job_id).first()
+    if job is None:
+        return []
+    to_find = job.recipients_are == RecipientsAre.TO_FIND
+    return [
+        _locked("changelist_id", "Changelist", job.changelist_id, _NAMES_IT),
+        _locked("review_version", "Review version", str(job.review_version), _NAMES_IT),
+        _locked("idempotency_key", "Idempotency key", job.idempotency_key, _KEY),
+        _locked("deadline_at", "Deadline", f"{job.deadline_at:%Y-%m-%d %H:%M:%S} UTC", _DEADLINE),
+        DataField(
+            RECIPIENTS,
+            "Recipients",
+            tuple(job.recipients),
+            FieldKind.LOCKED if to_find else FieldKind.SENSITIVE,
+            _TO_FIND if to_find else _WHO_READS,
+        ),
+    ]
+
+
+def normalised(values: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the recipients as intake would keep them, once each. Raises WrongData."""
+    found = {}
+    for name, lines in values.items():
+        if name != RECIPIENTS:
+            raise WrongData(name, "This cannot be changed.")
+        recipients: dict[str, None] = {}
+        for line in filter(None, (line.strip() for line in lines)):
+            try:
+                recipients[normalise(line)] = None
+            except ValueError as error:
+                raise WrongData(name, f"{clean(line, 80)}: {error}") from error
+        if not recipients:
+            raise WrongData(name, "Leave at least one recipient: a review that nobody reads needs no replay.")
+        if len(recipients) > MAX_RECIPIENTS:
+            raise WrongData(name, f"A review tells at most {MAX_RECIPIENTS} recipients.")
+        found[name] = list(recipients)
+    return found
+
+
+def why_not(job_id: int, change: Change) -> str:
+    """Return why the change cannot be made now, one sentence, or an empty string."""
+    return _why_not(ReviewJob.objects.filter(pk=job_id).first(), change)
+
+
+def apply(job_id: int, change: Change, *, asked_by: str, approved_by: str, reason: str) -> str:
+    """Make the change inside the caller's transaction, with a line in the job's history.
+
+    Return why it cannot be made, having changed nothing, or an empty string.
+    """
+    job = ReviewJob.objects.select_for_update(no_key=True).filter(pk=job_id).first()
+    if problem := _why_not(job, change):
+        return problem
+    assert job is not None
+    removed, added = change.removed(RECIPIENTS), change.added(RECIPIENTS)
+    if problem := operator_actions.take_off(job_id, removed=removed, added=added):
+        return problem
+    updated = ReviewJob.objects.filter(pk=job_id, status=JobStatus.DEAD_LETTERED).update(
+        # The origins stay, also of who is removed: added again, nobody knows more of them than before.
+        # Whom two operators name and nobody found they vouch for, as a request does.
+        recipients=list(change.after[RECIPIENTS]),
+    )
+    if updated != 1:
+        raise RuntimeError(f"a guarded update of a job touched {updated} rows")
+    words = (
+        f"recipients edited, {len(added)} added, {len(removed)} removed; asked for by {asked_by}, "
+        f"approved by {approved_by}: {reason}"
+    )
+    JobEvent.objects.create(
+        job_id=job_id,
+        kind=JobEvent.Kind.DATA_EDITED,
+        actor=approved_by[:255],
+        reason=clean(words, 1000),
+        context={"added": added, "removed": removed, "asked_by": asked_by, "approved_by": approved_by},
+    )
+    return ""
+
+
+def _locked(name: str, label: str, value: str, why: str) -> DataField:
+    return DataField(name, label, (value,), FieldKind.LOCKED, why)
+
+
+def _why_not(job: ReviewJob | None, change: Change) -> str:
+    if job is None:
+        return "the job does not exist any more"
+    if job.status != JobStatus.DEAD_LETTERED:
+        return f"the job is {job.get_status_display().lower()}, not dead-lettered"
+    if job.recipients_are == RecipientsAre.TO_FIND:
+        return "its recipients are not found yet"
+    if list(change.before.get(RECIPIENTS, ())) != job.recipients:
+        return "its recipients changed since the edit was asked for"
+    removed, added = change.removed(RECIPIENTS), change.added(RECIPIENTS)
+    return operator_actions.why_not_taken_off(job.pk, removed=removed, added=added)

@@ -1,0 +1,77 @@
+"""What a look at one job says about its replay: its artifact, its source, its paths. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from criticizer.redaction import clean
+from criticizer.resilience.failures import ErrorClass, Failure, Waiting
+from deadletters.types import Check, Failed
+from reviews import config
+from reviews.models import ReviewJob
+from reviews.replay import allowlist_recheck
+from reviews.sources.enforcement import SecurityViolation
+from reviews.sources.fetcher import ChangeFetcher
+from reviews.sources.registry import source_for
+from reviews.states import Stage
+
+
+def probe(failed: Failed, *, restart: bool | None) -> list[Check]:
+    """Return what can be asked harmlessly about a job (`Recovery.probe`).
+
+    Every stage sends depot text or reads it: the allow-list as it is now is always looked at. An
+    artifact that does not open stops a replay unless it may be a restart, which its source then
+    speaks for.
+    """
+    changelist_id = ReviewJob.objects.values_list("changelist_id", flat=True).get(pk=failed.job_id)
+    if restart or failed.stage == Stage.FETCH:
+        return [_listed(changelist_id)]
+    if failed.stage == Stage.NOTIFY:
+        return [_still_allowed(changelist_id, allowlist_recheck.paths_told(failed.job_id))]
+    try:
+        change = allowlist_recheck.fetched(failed.job_id)
+    except Failure as failure:
+        trouble = f"{words_of(failure).removesuffix('; restart from fetch')}: restart from the first stage"
+        if restart is None:
+            listed = _listed(changelist_id)
+            return [replace(listed, name="artifact or source", message=f"{trouble}; {listed.message}")]
+        return [Check("artifact opens", False, trouble, is_hard=True)]
+    return [
+        Check("artifact opens", True, "the change artifact opens"),
+        _still_allowed(changelist_id, [file.path for file in change.files]),
+    ]
+
+
+def _listed(changelist_id: str) -> Check:
+    """List the change, reading no content, and look at each path with the allow-list as it is now."""
+    denied: list[SecurityViolation] = []
+    try:
+        source = source_for(changelist_id, config.sources())
+        files = ChangeFetcher(source, config.allow_list(), denied.append).look(changelist_id)
+    except Failure as failure:
+        is_denied = failure.error_class is ErrorClass.PATH_DENIED
+        return Check("allow-list", False, words_of(failure), is_hard=is_denied)
+    return Check("allow-list", True, f"all {files} paths of the change are allowed, and listed by its source")
+
+
+def _still_allowed(changelist_id: str, paths: Sequence[str]) -> Check:
+    """Compare what is kept of a change with the allow-list as it is now, as the stage that sends it does."""
+    try:
+        outside = allowlist_recheck.outside(changelist_id, paths, config.allow_list())
+    except Failure as failure:
+        return Check("allow-list", False, words_of(failure))
+    except Waiting as waiting:
+        return Check("allow-list", False, waiting.reason)
+    if not outside:
+        return Check("allow-list", True, f"all {len(paths)} paths of the change are allowed")
+    words = (
+        f"the allow-list does not allow {len(outside)} of the {len(paths)} paths of the change any more:"
+        " nothing of it may be sent"
+    )
+    return Check("allow-list", False, words, is_hard=True)
+
+
+def words_of(failure: Failure) -> str:
+    """Return what a failure says, fit for a page."""
+    return clean(failure.detail or str(failure.error_class), 300)

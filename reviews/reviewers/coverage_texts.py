@@ -1,0 +1,66 @@
+"""What people read about the parts of a change that no model reviewed (specification 002, 6.1).
+
+A reason stands behind one file in the coverage; a banner stands above the whole review. Each is
+exact, says what to do where something can be done, and shows nothing of the inside but the id
+of a call, which support can be asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from criticizer.resilience.failures import ErrorClass
+
+NO_MODEL_BANNER = "Only deterministic checks ran: no language model is configured."
+
+NOT_REVIEWED: Mapping[ErrorClass, str] = {
+    ErrorClass.SCHEMA_INVALID: "not reviewed: the model's answer could not be used; a rerun may help",
+    ErrorClass.TOKEN_LIMIT: "not reviewed: too long for the model's window; split the file or the change",
+    ErrorClass.POLICY_REJECTED: "not reviewed: the model refused this part; have a person read it",
+    ErrorClass.NETWORK_TIMEOUT: "not reviewed: the model did not answer in time; a rerun may help",
+    ErrorClass.UPSTREAM_INTERNAL: "not reviewed: the model server failed on this part; a rerun may help",
+}
+STOPPED = "not reviewed: the review was stopped before this part"
+UNAVAILABLE = "not reviewed: the language model could not be used; a rerun gets the full review"
+
+# Up to this share of parts the coverage alone says what is missing (specification 002, scenario 11).
+BANNER_ABOVE = 0.20
+ALERT_ABOVE = 0.10  # scenario 1
+
+_ENDED = {"timed_out": "Timed out", "cancelled": "Cancelled", "superseded": "Superseded"}
+
+
+def incomplete_banner(failed: int, parts: int) -> str:
+    """Return the banner of a review of which `failed` of `parts` parts failed, or an empty string."""
+    if not parts or failed / parts <= BANNER_ABOVE:
+        return ""
+    return (
+        f"Warning: {_percent(failed, parts)}% of the change could not be reviewed, because the language"
+        " model did not answer in time or its answers could not be used. The coverage says which files."
+        " Check the model's configuration, then request a rerun."
+    )
+
+
+def stopped_banner(status: str, reviewed: int, parts: int) -> str:
+    """Return the banner of a review whose job ended, with `status`, while it was under way."""
+    return (
+        f"{_ENDED.get(status, 'Stopped')} after reviewing {reviewed} of {parts} parts."
+        " Results shown are from the completed portion."
+    )
+
+
+def degraded_banner(why: str, reviewed: int, parts: int) -> str:
+    """Return the banner of a review that goes on without its model; `why` is one sentence."""
+    what = "Only deterministic checks ran."
+    if reviewed:
+        what = f"The language model reviewed {reviewed} of {parts} parts, deterministic checks all of them."
+    return f"{what} {why} A rerun gets the full review."
+
+
+def alert_text(failed: int, parts: int) -> str:
+    """Return the operator's sentence about a review with too many failing parts."""
+    return f"{failed} of {parts} parts ({_percent(failed, parts)}%) could not be reviewed by the model"
+
+
+def _percent(part: int, whole: int) -> int:
+    return max(1, round(100 * part / whole)) if part else 0

@@ -1,0 +1,319 @@
+"""The model's part of one review: which parts are asked about, when no more are, what came back.
+
+    part ─► slot ─► may it continue? ─► admitted? ─► call ─► usable? ── no ─► one repair turn
+                                                               └─ yes ─► progress, findings
+
+What one answer says about its own part only (unusable, too long, refused) leaves that part out.
+Everything else ends the attempt: no further call starts, the calls in flight are paid for and end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+
+import structlog
+
+from criticizer.redaction import RedactedText, RedactionBlocked, clean
+from criticizer.resilience.failures import (
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    Place,
+    RetryableFailure,
+    Waiting,
+)
+from reviews.reviewers.anchoring import anchor
+from reviews.reviewers.answer import (
+    MAX_ANSWER_CHARS,
+    UnusableAnswer,
+    outline_of,
+    parse_answer,
+    strict_schema,
+)
+from reviews.reviewers.base import Finding, Usage
+from reviews.reviewers.coverage_texts import NOT_REVIEWED, STOPPED
+from reviews.reviewers.model import ModelAnswer, ModelClient
+from reviews.reviewers.prepare import Prepared, ReviewLimits
+from reviews.reviewers.prompt import (
+    PROMPT_VERSION,
+    draw_boundary,
+    repair_text,
+    request_text,
+    shown_path,
+    system_prompt,
+)
+from reviews.reviewers.prompt_leaks import marks_of, without_leaks
+
+# These say nothing about the other parts: the review goes on without this one.
+_OF_THE_PART = frozenset({ErrorClass.SCHEMA_INVALID, ErrorClass.TOKEN_LIMIT, ErrorClass.POLICY_REJECTED})
+# These may be the part's own fault. When the budget is gone, that is taken for granted.
+_OF_THE_PART_AT_LAST = frozenset({ErrorClass.NETWORK_TIMEOUT, ErrorClass.UPSTREAM_INTERNAL})
+ASK_EVERY_SECONDS = 1.0
+
+log = structlog.get_logger()
+
+
+async def always() -> bool:
+    return True
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a review asks of the world around it. The defaults ask for nothing.
+
+    `slots` bounds the calls of one event loop. `calling` is entered around each call: it raises
+    `Waiting` instead of letting the call start, and may turn a call's failure into `Waiting`.
+    `may_continue` is asked before a call, once a second at most: after a no, none starts.
+    `on_progress` is told of each finished part while others are not finished. With
+    `is_last_attempt` a part whose call times out is left out instead of ending the attempt.
+    """
+
+    slots: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
+    calling: Callable[[], AbstractAsyncContextManager[object]] = nullcontext
+    may_continue: Callable[[], Awaitable[bool]] = always
+    on_progress: Callable[[], None] = _nothing
+    is_last_attempt: bool = False
+    now: Callable[[], float] = time.monotonic
+    boundary: Callable[[], str] = draw_boundary
+    new_call_id: Callable[[], str] = lambda: uuid.uuid4().hex
+
+
+@dataclass(slots=True)
+class PartResult:
+    """What became of one part. `reason` says why it was not reviewed, `failure` what failed."""
+
+    findings: tuple[Finding, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""
+    reason: str = ""
+    failure: Failure | None = None
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+class _NoFurtherCall(Exception):
+    """The review ends before this call."""
+
+
+class Asking:
+    """Asks about the parts of one prepared change. `progress` is read first and added to."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        client: ModelClient,
+        limits: ReviewLimits,
+        progress: MutableMapping[str, str],
+        around: Surroundings,
+    ) -> None:
+        self._prepared = prepared
+        self._client = client
+        self._limits = limits
+        self._progress = progress
+        self._around = around
+        self._system = system_prompt(limits.max_findings_per_chunk)
+        self._schema = strict_schema(limits.max_findings_per_chunk)
+        self._asked_at = around.now()
+        self._endings: list[Failure | Waiting] = []
+        self.is_stopped = False
+        self.prompts: list[str] = []
+        self.answers: list[str] = []
+
+    async def all_parts(self) -> list[PartResult]:
+        """Ask about every part, a few at a time. Raises what ends the attempt."""
+        parts = iter(range(len(self._prepared.chunks)))
+        results: dict[int, PartResult] = {}
+
+        async def work() -> None:
+            while not self._is_over() and (part := next(parts, None)) is not None:
+                try:
+                    results[part] = await self._part(part)
+                except _NoFurtherCall:
+                    return
+                except (Failure, Waiting) as error:
+                    self._endings.append(error)
+                else:
+                    if len(results) < len(self._prepared.chunks):
+                        self._around.on_progress()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._limits.max_parallel_calls, len(self._prepared.chunks))):
+                    group.create_task(work())
+        except ExceptionGroup as group_error:
+            # A bug reads better as itself than as a group.
+            raise group_error.exceptions[0] from None
+        if self.is_stopped:
+            return self.known_parts(STOPPED, results)
+        if self._endings:
+            raise _worst([*self._endings, *_retryable(results.values())])
+        return [results[part] for part in range(len(self._prepared.chunks))]
+
+    def known_parts(self, reason: str, results: Mapping[int, PartResult] | None = None) -> list[PartResult]:
+        """Return `results`, completed from the progress, with `reason` for parts that nobody finished."""
+        complete = dict(results or {})
+        for part in range(len(self._prepared.chunks)):
+            if part not in complete:
+                complete[part] = self._known(part) or PartResult(reason=reason)
+        return [complete[part] for part in range(len(self._prepared.chunks))]
+
+    def _is_over(self) -> bool:
+        return self.is_stopped or bool(self._endings)
+
+    def _known(self, part: int) -> PartResult | None:
+        known = self._progress.get(self._digest(part))
+        return self._result(part, json.loads(known)) if known is not None else None
+
+    async def _part(self, part: int) -> PartResult:
+        digest = self._digest(part)
+        known = self._progress.get(digest)
+        if known is not None:
+            return self._result(part, json.loads(known))
+        call_id = self._around.new_call_id()
+        calls: list[ModelAnswer | None] = []
+        try:
+            answer = await self._ask(part, call_id, calls)
+        except RedactionBlocked as blocked:
+            raise PermanentFailure(
+                ErrorClass.REDACTION_BLOCKED,
+                Place.INTERNAL,
+                "the guard refused a request to the model",
+                context={"call": call_id, "reason_code": blocked.reason_code},
+            ) from None
+        except Failure as error:
+            if not self._is_of_the_part(error):
+                raise
+            log.warning("chunk_not_reviewed", call=call_id, part=part + 1, code=error.kind.code)
+            reason = f"{NOT_REVIEWED[error.error_class]} (call {call_id})"
+            return PartResult(usage=replace(_usage(calls), failed_chunks=1), reason=reason, failure=error)
+        model = next((call.model for call in reversed(calls) if call is not None), "")
+        finished = {"answer": answer, "usage": asdict(_usage(calls)), "model": model}
+        self._progress[digest] = json.dumps(finished)
+        return self._result(part, finished)
+
+    def _is_of_the_part(self, error: Failure) -> bool:
+        if error.error_class in _OF_THE_PART:
+            return True
+        return self._around.is_last_attempt and error.error_class in _OF_THE_PART_AT_LAST
+
+    async def _ask(self, part: int, call_id: str, calls: list[ModelAnswer | None]) -> dict[str, object]:
+        """Call, and call once more with the reason when the answer cannot be used."""
+        user = request_text(self._prepared.text, self._prepared.chunks, part, self._around.boundary)
+        cap = self._limits.max_findings_per_chunk
+        first = await self._call(user, call_id, calls)
+        try:
+            return self._honest(parse_answer(first.text, cap), user, call_id)
+        except UnusableAnswer as error:
+            was_cut = first.finish_reason in {"length", "max_tokens"}
+            problem = "it was cut off at the output limit, report fewer findings" if was_cut else str(error)
+            log.info("answer_repair_asked", call=call_id, problem=problem, characters=len(first.text))
+        second = await self._call(repair_text(user, problem), f"{call_id}-repair", calls)
+        try:
+            return self._honest(parse_answer(second.text, cap), user, call_id)
+        except UnusableAnswer as error:
+            raise PermanentFailure(
+                ErrorClass.SCHEMA_INVALID,
+                Place.REVIEWER,
+                f"two answers could not be used: {error}",
+                context={
+                    "call": call_id,
+                    "model": self._client.model,
+                    "finish_reason": clean(second.finish_reason, 40),
+                    "answer": outline_of(second.text),
+                },
+            ) from None
+
+    def _honest(self, answer: dict[str, object], user: RedactedText, call_id: str) -> dict[str, object]:
+        """Leave out the findings that repeat the frame of their request."""
+        kept, leaked = without_leaks(answer, marks_of(user.text))
+        if leaked:
+            log.warning("answer_repeats_request", call=call_id, findings=leaked)
+        return kept
+
+    async def _call(self, user: RedactedText, call_id: str, calls: list[ModelAnswer | None]) -> ModelAnswer:
+        async with self._around.slots:
+            # The wait for a slot can be long: what was right before it need not be now.
+            await self._look_around()
+            async with self._around.calling():
+                calls.append(None)  # counts also when it fails
+                answer = await self._client.complete(self._system, user, self._schema, call_id)
+                calls[-1] = answer
+        self.prompts.append(user.text)
+        self.answers.append(clean(answer.text, MAX_ANSWER_CHARS))
+        return answer
+
+    async def _look_around(self) -> None:
+        """Let the next call start, or raise _NoFurtherCall."""
+        if not self._is_over() and self._around.now() - self._asked_at >= ASK_EVERY_SECONDS:
+            self._asked_at = self._around.now()  # before the answer: others need not ask as well
+            if not await self._around.may_continue():
+                self.is_stopped = True
+        if self._is_over():
+            raise _NoFurtherCall
+
+    def _result(self, part: int, finished: Mapping[str, object]) -> PartResult:
+        chunk = self._prepared.chunks[part]
+        shown = {index: shown_path(self._prepared.text, index) for index in chunk.files}
+        answer = finished["answer"]
+        assert isinstance(answer, dict)
+        anchored = anchor(answer, chunk, shown, self._prepared.paths)
+        unconfirmed = len(set(shown.values()) - set(answer["files_read"]))
+        demoted = sum(finding.demoted for finding in anchored.findings)
+        if anchored.dropped or unconfirmed or demoted:
+            log.info(
+                "answer_checked",
+                part=part + 1,
+                files_unconfirmed=unconfirmed,
+                without_evidence=demoted,
+                **anchored.dropped,
+            )
+        numbers = finished["usage"]
+        assert isinstance(numbers, dict)
+        return PartResult(
+            findings=anchored.findings,
+            usage=Usage(**numbers),
+            model=str(finished["model"]),
+            dropped=anchored.dropped,
+        )
+
+    def _digest(self, part: int) -> str:
+        """Identify a request by its content: the boundary and the call id differ each time."""
+        user = request_text(self._prepared.text, self._prepared.chunks, part, lambda: "digest")
+        whole = "\0".join([PROMPT_VERSION, self._client.model, self._system, user.text])
+        return hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()
+
+
+def _retryable(results: Iterable[PartResult]) -> list[Failure]:
+    return [result.failure for result in results if isinstance(result.failure, RetryableFailure)]
+
+
+def _worst(endings: Sequence[Failure | Waiting]) -> Failure | Waiting:
+    """Return what the attempt ends with.
+
+    A refused credential must not hide behind a timeout of another call, and a failure that costs
+    an attempt not behind a wait, which costs none: the budget would never end.
+    """
+    failures = [error for error in endings if isinstance(error, Failure)]
+    if failures:
+        return next((error for error in failures if not error.retryable), failures[0])
+    return max((e for e in endings if isinstance(e, Waiting)), key=lambda waiting: waiting.seconds)
+
+
+def _usage(calls: Sequence[ModelAnswer | None]) -> Usage:
+    answered = [call for call in calls if call is not None]
+    return Usage(
+        calls=len(calls),
+        input_tokens=sum(call.input_tokens for call in answered),
+        output_tokens=sum(call.output_tokens for call in answered),
+        repaired=max(0, len(calls) - 1),
+    )

@@ -1,0 +1,60 @@
+"""Which jobs some words mean: those in whose title or author each word begins a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models import BooleanField, Q, Value
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Coalesce
+
+from criticizer.db.full_text import Words, match
+from criticizer.db.query_limits import TookTooLong, at_most
+from reviews.models import ReviewJob
+from reviews.states import ACTIVE_JOB
+
+MOST_RARE = 10_000
+_LOOKED_AT = 1_000  # of the newest jobs, to see whether words are common
+_COMMON = 5  # of these: a page of them is soon found
+_MILLISECONDS = 3_000
+_ENDED = Q(finished_at__isnull=False)
+
+
+def words_of_jobs(words: Sequence[str]) -> Q:
+    """Return the condition that each word begins a word of the title or the author; asks the database.
+
+    PostgreSQL takes all words for equally common, and would read a million titles for one that
+    does not occur. So common ones are looked for among the newest, and of others the index says
+    first in which jobs they are.
+    """
+    expression = match(("title", "author"), words)
+    found = Q(expression)
+    rare = None if _is_common(found) else _jobs_with(found)
+    if rare is None:
+        # Hides from PostgreSQL what it would take for rare: it walks the list in its order.
+        return Q(Coalesce(expression, Value(False), output_field=BooleanField()))
+    if len(words) == 1:  # who types a number means a changelist
+        rare += ReviewJob.objects.filter(changelist_id=words[0]).values_list("pk", flat=True)[:100]
+    # One parameter: thousands of them take longer to write than to look up.
+    return Q(RawSQL('"jobs"."id" = ANY(%s)', [rare], output_field=BooleanField()))
+
+
+def _is_common(found: Q) -> bool:
+    newest = ReviewJob.objects.order_by("-created_at", "-id").values("pk")[:_LOOKED_AT]
+    return ReviewJob.objects.filter(found, pk__in=newest)[:_COMMON].count() == _COMMON
+
+
+def _jobs_with(found: Q) -> list[int] | None:
+    """Return the jobs of a condition on their words; None where they are many or take long to find."""
+    ids: list[int] = []
+    try:
+        with at_most(_MILLISECONDS, {"enable_seqscan": "off", "enable_indexscan": "off"}):
+            for part in (_ENDED, Q(status__in=ACTIVE_JOB)):  # an index each
+                jobs = ReviewJob.objects.filter(part, found).order_by().values_list("pk", flat=True)
+                ids += jobs[: MOST_RARE + 1]
+    except TookTooLong:
+        return None
+    return ids if len(ids) <= MOST_RARE else None
+
+
+JOB_WORDS = Words(words_of_jobs, "the title and the author; a number alone is a changelist as well")

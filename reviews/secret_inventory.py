@@ -1,0 +1,116 @@
+"""What can be said about the deployment's secrets without saying them (specification 001, 9.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.conf import settings
+from django.db.models import Count
+from django.utils import timezone
+
+from criticizer.resilience.failures import ErrorClass, Failure
+from criticizer.security.encryption import key_id
+from reviews import config
+from reviews.models import ApiKey, Artifact
+from reviews.reviewers.health_checks import probe
+
+MAX_AGE_DAYS = 90
+
+
+@dataclass(frozen=True, slots=True)
+class SecretStatus:
+    """One credential. `age_days` is None where nobody can tell; `use` says what it is used for now."""
+
+    name: str
+    source: str
+    age_days: int | None
+    use: str
+
+    @property
+    def is_old(self) -> bool:
+        return self.age_days is not None and self.age_days > MAX_AGE_DAYS
+
+    @property
+    def is_set(self) -> bool:
+        return self.source != "unset"
+
+
+def statuses(now: datetime | None = None, *, ask: bool = False) -> list[SecretStatus]:
+    """Return every credential of this installation: the configured ones, then the API keys.
+
+    With `ask`, each key of the model server is shown to it, with a request that changes nothing:
+    a rotation is done when the server accepts the new key.
+    """
+    now = now or timezone.now()
+    uses = _uses()
+    for name, answer in (_answers() if ask else {}).items():
+        uses[name] = f"{answer}; {uses[name]}"
+    configured = [
+        SecretStatus(source.name, source.source, _days(source.set_at, now), uses.get(source.name, ""))
+        for source in settings.SECRET_SOURCES
+    ]
+    return [*configured, *_api_keys(now)]
+
+
+def _days(since: datetime | None, now: datetime) -> int | None:
+    return None if since is None else max((now - since).days, 0)
+
+
+def _uses() -> dict[str, str]:
+    """Return what each configured secret does now: which of two is first, what an old one still opens."""
+    keys = settings.ARTIFACT_KEYS
+    sealed = dict(
+        Artifact.objects.filter(deleted_at=None).values_list("key_id").annotate(Count("pk")).order_by()
+    )
+    parts = []
+    for position, key in enumerate(keys):
+        count = sealed.pop(key_id(key), 0)
+        role = "in use, seals new artifacts" if position == 0 else "opens older artifacts"
+        parts.append(f"{key_id(key)} {role}, {count} stored")
+        if position and not count:
+            parts[-1] += ", may be removed"
+    if lost := sum(sealed.values()):
+        parts.append(f"{lost} stored under keys that are not configured or not noted")
+    hooks = len(settings.WEBHOOK_SECRETS)
+    return {
+        "SECRET_KEY": "in use, signs sessions and audit seals",
+        "SECRET_KEY_FALLBACKS": f"{len(settings.SECRET_KEY_FALLBACKS)} older, accepted only",
+        "ARTIFACT_KEYS": "; ".join(parts),
+        "LLM_API_KEY": "in use, tried first",
+        "LLM_API_KEY_NEXT": "tried when LLM_API_KEY is refused",
+        "SMTP_PASSWORD": "in use, tried first",
+        "SMTP_PASSWORD_NEXT": "tried when SMTP_PASSWORD is refused",
+        "WEBHOOK_SECRETS": f"{hooks} in use, each signs every webhook",
+        "SLACK_BOT_TOKEN": "in use, tried first",
+        "SLACK_BOT_TOKEN_NEXT": "tried when SLACK_BOT_TOKEN is refused",
+        "SWARM_TICKET": "in use",
+        "DATABASE_URL": "in use",
+        "ARTIFACT_S3_SECRET_KEY": "in use",
+    }
+
+
+def _answers() -> dict[str, str]:
+    """Return what the model server says to each key now."""
+    llm = config.model()
+    if llm is None:
+        return {}
+    keys = {"LLM_API_KEY": llm.api_key, "LLM_API_KEY_NEXT": llm.api_key_next}
+    said = {}
+    for name, key in keys.items():
+        if not key:
+            continue
+        try:
+            probe(replace(llm, api_key=key, api_key_next=""), settings.LLM_PROVIDER)
+            said[name] = "accepted now"
+        except Failure as failure:
+            refused = failure.error_class is ErrorClass.AUTH_DENIED
+            said[name] = "refused now" if refused else f"not answered now ({failure.error_class})"
+    return said
+
+
+def _api_keys(now: datetime) -> Iterator[SecretStatus]:
+    for key in ApiKey.objects.filter(revoked_at=None).order_by("name"):
+        used = f"last used {key.last_used_at:%Y-%m-%d}" if key.last_used_at else "never used"
+        yield SecretStatus(f"API key {key.name}", "database (hash)", _days(key.created_at, now), used)

@@ -1,0 +1,40 @@
+"""A fetched change as bytes and back: the raw artifact between the stages fetch and llm."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from reviews.sources.base import Action, Change, ChangeStatus, FileChange, SkipReason
+
+_FORMAT = 1
+
+
+def to_json(change: Change) -> bytes:
+    return json.dumps({"format": _FORMAT, **asdict(change)}).encode()
+
+
+def from_json(data: bytes) -> Change:
+    """Return the change of an artifact. Raises PermanentFailure SCHEMA_INVALID."""
+    try:
+        fields: dict[str, Any] = json.loads(data)
+        if fields.pop("format") != _FORMAT:
+            raise ValueError("another format")
+        files = tuple(_file(file) for file in fields.pop("files"))
+        fields["status"] = ChangeStatus(fields["status"])
+        return Change(**fields, files=files)
+    except (ValueError, KeyError, TypeError) as error:
+        raise PermanentFailure(
+            ErrorClass.SCHEMA_INVALID,
+            Place.INTERNAL,
+            "the stored change was written by another version; restart from fetch",
+        ) from error
+
+
+def _file(fields: dict[str, Any]) -> FileChange:
+    skipped = fields.pop("skipped")
+    return FileChange(
+        **{**fields, "action": Action(fields["action"]), "skipped": SkipReason(skipped) if skipped else None}
+    )

@@ -1,0 +1,1 @@
+"""The Perforce source, through the `p4` command line."""

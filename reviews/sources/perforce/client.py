@@ -1,0 +1,345 @@
+"""Runs `p4` for the Perforce source: its environment, its two output forms, its failures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from reviews.sources.content import FALLBACK_ENCODING
+from reviews.sources.perforce import records
+from reviews.sources.perforce.errors import Meaning, Outcome, Verdict, verdict_of, verdict_of_stderr
+from reviews.sources.process import SEARCH_PATH, CommandResult, resolve_executable, run
+
+log = structlog.get_logger()
+
+OLDEST_CLIENT = (2017, 1)  # older ones are not known to print JSON records
+_TRANSPORT = r"(?:(?:tcp|tcp4|tcp6|tcp46|tcp64|ssl|ssl4|ssl6|ssl46|ssl64):)?"
+_PORT = re.compile(_TRANSPORT + r"(?:(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):)?([0-9]{1,5})", re.ASCII)
+_USER = re.compile(r"[^\s@#*%/\"'-][^\s@#*%/\"']{0,99}")
+_VERSION = re.compile(r"^Rev\. P4/[^/]+/(\d{4})\.(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class PerforceConfig:
+    """One Perforce server and the account that reads it.
+
+    `home` is a private directory that is made when missing (0700): p4 keeps its files there.
+    Tickets come from `tickets_file`; no password is ever passed. `replica` says that
+    `port` may lag behind the server that runs the triggers, so that an unknown changelist is
+    worth asking for again. `allow_rsh` admits the `rsh:` transport, which runs a command: for
+    tests with a private server only.
+    """
+
+    executable: str | Path
+    port: str
+    user: str
+    home: Path
+    tickets_file: Path | None = None
+    trust_file: Path | None = None
+    fallback_encoding: str = FALLBACK_ENCODING
+    replica: bool = False
+    allow_rsh: bool = False
+    info_timeout_seconds: float = 10
+    describe_timeout_seconds: float = 60
+    print_timeout_seconds: float = 60
+    max_listing_bytes: int = 64_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What `info` says about a server, asked once per process."""
+
+    unicode: bool
+    case_sensitive: bool
+    version: str
+    services: str
+    server_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """One side of a file. `data` is None when `verdict` says why there is none."""
+
+    data: bytes | None
+    too_large: bool = False
+    verdict: Verdict | None = None
+
+
+def validate_port(value: str, *, allow_rsh: bool = False) -> str:
+    """Return a P4PORT that names a network address.
+
+    Raises ValueError for anything else; `rsh:` above all, because it runs a command.
+    """
+    if value.startswith("rsh:") and allow_rsh:
+        return value
+    found = _PORT.fullmatch(value)
+    if found is None or not 0 < int(found[1]) < 65536:
+        raise ValueError(
+            "P4PORT must be host:port, tcp:host:port or ssl:host:port: set it to such an address"
+        )
+    return value
+
+
+class P4Client:
+    """Starts `p4` commands for one configuration and classifies how they end."""
+
+    def __init__(self, config: PerforceConfig) -> None:
+        """Raise PermanentFailure CONFIG_INVALID when the configuration cannot work."""
+        try:
+            validate_port(config.port, allow_rsh=config.allow_rsh)
+        except ValueError as error:
+            raise _misconfigured(str(error)) from error
+        if not _USER.fullmatch(config.user):
+            raise _misconfigured("P4USER is not a user name: set it to the service account")
+        self.config = config
+        self._executable = resolve_executable(config.executable)
+        self._facts: ServerFacts | None = None
+
+    def facts(self) -> ServerFacts:
+        """Return what the server says about itself; the first call runs `p4 -V` and `p4 info`."""
+        if self._facts is None:
+            self._check_version()
+            self._facts = self._ask_facts()
+        return self._facts
+
+    def probe(self) -> None:
+        """Ask the server for its address; raise when it does not answer."""
+        answer = self.tagged("info", "-s", timeout_seconds=self.config.info_timeout_seconds, unicode=False)
+        if not answer.results:
+            raise unusable_answer("info", answer)
+
+    def tagged(
+        self,
+        subcommand: str,
+        *arguments: str,
+        timeout_seconds: float | None = None,
+        batch: Iterable[str] = (),
+        unicode: bool | None = None,
+    ) -> records.Answer:
+        """Run a command for its records. `batch` holds file arguments that go through stdin.
+
+        Messages of severity 2 and below are the caller's to read; worse ones raise.
+        """
+        files = "".join(f"{argument}\n" for argument in batch).encode("utf-8", "surrogateescape")
+        options = ["-zprog=criticizer", "-ztag", "-Mj", *(["-x", "-"] if files else [])]
+        result = self._run(
+            [*options, subcommand, *arguments],
+            subcommand=subcommand,
+            timeout_seconds=timeout_seconds or self.config.describe_timeout_seconds,
+            max_stdout_bytes=self.config.max_listing_bytes,
+            stdin=files,
+            unicode=unicode,
+        )
+        if result.truncated:
+            raise PermanentFailure(
+                ErrorClass.POLICY_REJECTED,
+                Place.INTERNAL,
+                "the server's listing is larger than this installation reads",
+                context={"subcommand": subcommand, "limit_bytes": self.config.max_listing_bytes},
+            )
+        answer = records.parse(result.stdout)
+        self._raise_for(subcommand, result, answer)
+        return answer
+
+    def print_file(self, path: str, revision: str, *, max_bytes: int) -> Printed:
+        """Return the bytes of one file revision, exactly as `p4 print -q` gives them.
+
+        `path` is a depot path that has passed the allow-list, `revision` is `#n` or `@=n`.
+        Raises for trouble with the server; trouble with the file is in the result.
+        """
+        result = self._run(
+            ["-zprog=criticizer", "print", "-q", f"{path}{revision}"],
+            subcommand="print",
+            timeout_seconds=self.config.print_timeout_seconds,
+            max_stdout_bytes=max_bytes,
+        )
+        if result.truncated:
+            return Printed(None, too_large=True)
+        verdict = verdict_of_stderr(result.stderr)
+        if verdict is not None and verdict.outcome in (Outcome.TRANSIENT, Outcome.PAUSE):
+            raise self._failure(verdict, result.stderr, subcommand="print")
+        if verdict is not None:
+            return Printed(None, verdict=verdict)
+        if result.exit_code < 0:
+            raise _killed("print", result)
+        if result.exit_code != 0:
+            # Parts of a file must not pass for the whole of it.
+            return Printed(
+                None,
+                verdict=Verdict(
+                    Outcome.PERMANENT, ErrorClass.SCHEMA_INVALID, "the server could not print it"
+                ),
+            )
+        return Printed(result.stdout)
+
+    def _run(
+        self,
+        arguments: list[str],
+        *,
+        subcommand: str,
+        timeout_seconds: float,
+        max_stdout_bytes: int,
+        stdin: bytes = b"",
+        unicode: bool | None = None,
+    ) -> CommandResult:
+        with_charset = self.facts().unicode if unicode is None else unicode
+        result = run(
+            self._executable,
+            arguments,
+            subcommand=subcommand,
+            environment=self._environment(with_charset=with_charset),
+            timeout_seconds=timeout_seconds,
+            max_stdout_bytes=max_stdout_bytes,
+            stdin=stdin,
+            cwd=self.config.home,
+        )
+        if result.timed_out:
+            raise self._timed_out(subcommand, timeout_seconds)
+        return result
+
+    def _environment(self, *, with_charset: bool) -> dict[str, str]:
+        home = self.config.home
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        environment = {
+            "PATH": SEARCH_PATH,
+            "LANG": "C.UTF-8",
+            "HOME": str(home),
+            "PWD": str(home),  # p4 looks for P4CONFIG files from here, not from the real directory
+            "P4PORT": self.config.port,
+            "P4USER": self.config.user,
+            "P4CLIENT": "criticizer-no-client",
+            "P4CONFIG": "",
+            "P4ENVIRO": "/dev/null",
+        }
+        if self.config.tickets_file is not None:
+            environment["P4TICKETS"] = str(self.config.tickets_file)
+        if self.config.trust_file is not None:
+            environment["P4TRUST"] = str(self.config.trust_file)
+        if with_charset:
+            environment["P4CHARSET"] = "utf8"
+        return environment
+
+    def _check_version(self) -> None:
+        result = self._run(
+            ["-V"],
+            subcommand="version",
+            timeout_seconds=self.config.info_timeout_seconds,
+            max_stdout_bytes=100_000,
+            unicode=False,
+        )
+        found = _VERSION.search(result.stdout.decode("utf-8", "replace"))
+        if found is None:
+            raise _misconfigured("P4_EXECUTABLE does not tell its version: set it to the p4 command line")
+        if (int(found[1]), int(found[2])) < OLDEST_CLIENT:
+            raise _misconfigured(
+                f"p4 {found[1]}.{found[2]} is too old: install {OLDEST_CLIENT[0]}.{OLDEST_CLIENT[1]} or newer"
+            )
+
+    def _ask_facts(self) -> ServerFacts:
+        seconds = self.config.info_timeout_seconds
+        try:
+            answer = self.tagged("info", timeout_seconds=seconds, unicode=False)
+        except Failure as failure:
+            if "Unicode server" not in str(failure.context.get("server_message", "")):
+                raise
+            answer = self.tagged("info", timeout_seconds=seconds, unicode=True)
+        if not answer.results:
+            raise unusable_answer("info", answer)
+        result = answer.results[0]
+        return ServerFacts(
+            unicode=result.get("unicode", "") == "enabled",
+            # `hybrid` servers treat names that differ in case as one name, too.
+            case_sensitive=result.get("caseHandling", "sensitive") == "sensitive",
+            version=result.get("serverVersion", ""),
+            services=result.get("serverServices", ""),
+            server_id=result.get("serverID", ""),
+        )
+
+    def _raise_for(self, subcommand: str, result: CommandResult, answer: records.Answer) -> None:
+        """Raise when a command failed. Its exit code alone says too little: warnings give 0, errors may."""
+        worst = next((message for message in answer.messages if message.severity >= 3), None)
+        if worst is not None:
+            verdict = verdict_of(worst)
+            if verdict.outcome is Outcome.EMPTY:
+                # A message we know as harmless, with a severity that says it is not.
+                verdict = Verdict(Outcome.PERMANENT, verdict.error_class, verdict.detail)
+            raise self._failure(verdict, worst.text, subcommand=subcommand)
+        on_stderr = verdict_of_stderr(result.stderr)
+        silent = answer.is_empty and result.exit_code != 0
+        if on_stderr is not None and (
+            silent or on_stderr.outcome in (Outcome.TRANSIENT, Outcome.PAUSE, Outcome.SPLIT)
+        ):
+            raise self._failure(on_stderr, result.stderr, subcommand=subcommand)
+        if result.exit_code < 0 or answer.cut_off:
+            raise _killed(subcommand, result)
+        if answer.bad_lines or silent:
+            raise unusable_answer(subcommand, answer, exit_code=result.exit_code)
+
+    def _failure(self, verdict: Verdict, text: str, *, subcommand: str) -> Failure:
+        if verdict.outcome is Outcome.PAUSE:
+            # Whoever repairs the server or the account may change what `info` says.
+            self._facts = None
+        if "security_alert" in verdict.context:
+            log.critical("security_event", kind=verdict.context["security_alert"], source="perforce")
+        return verdict.failure(text, subcommand=subcommand)
+
+    def _timed_out(self, subcommand: str, timeout_seconds: float) -> RetryableFailure:
+        """Tell a slow command from a silent server, so that only the latter counts as an outage."""
+        alive = False
+        if subcommand not in ("info", "version"):
+            try:
+                self.probe()
+                alive = True
+            except Failure as failure:
+                log.info("probe_failed", source="perforce", error_class=str(failure.error_class))
+        if alive:
+            detail = "the server answers, but not to this command within its time"
+        else:
+            detail = "the server does not answer"
+        return RetryableFailure(
+            ErrorClass.NETWORK_TIMEOUT if alive else ErrorClass.NETWORK_UNREACHABLE,
+            Place.SOURCE,
+            detail,
+            context={"subcommand": subcommand, "timeout_seconds": timeout_seconds, "server_alive": alive},
+        )
+
+
+def meaning_of(answer: records.Answer) -> Meaning:
+    """Return what the first harmless message of an answer says."""
+    return next((verdict_of(message).meaning for message in answer.messages), Meaning.NONE)
+
+
+def unusable_answer(
+    subcommand: str, answer: records.Answer, *, exit_code: int | None = None
+) -> PermanentFailure:
+    """Return the failure for an answer that has not the documented form."""
+    return PermanentFailure(
+        ErrorClass.SCHEMA_INVALID,
+        Place.SOURCE,
+        "p4 answered in a form that is not documented",
+        context={
+            "subcommand": subcommand,
+            "exit": exit_code,
+            "results": len(answer.results),
+            "messages": len(answer.messages),
+            "bad_lines": answer.bad_lines,
+        },
+    )
+
+
+def _killed(subcommand: str, result: CommandResult) -> RetryableFailure:
+    return RetryableFailure(
+        ErrorClass.UPSTREAM_UNAVAILABLE,
+        Place.SOURCE,
+        "p4 ended in the middle of its answer",
+        context={"subcommand": subcommand, "exit": result.exit_code, "stdout_bytes": len(result.stdout)},
+    )
+
+
+def _misconfigured(detail: str) -> PermanentFailure:
+    return PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, detail)

@@ -1,0 +1,1 @@
+"""The reviewers' web pages."""

@@ -1,0 +1,127 @@
+"""The pages that ask before a review is requested again or cancelled, and do it.
+
+They do what the API does, with the same functions; who may is `reviews.roles`' business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required, permission_required
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from deadletters.states import OPEN_LETTER
+from reviews import pipeline
+from reviews.models import ReviewJob
+from reviews.recipients.scopes import scope_of
+from reviews.roles import CANCEL, REQUEST
+from reviews.states import JobStatus
+from reviews.web import rerun
+from reviews.web.labels import state_for_readers
+from reviews.web.review_page import Notice
+
+
+class CancelForm(forms.Form):
+    reason = forms.CharField(
+        max_length=400, strip=True, help_text="For those who read the review.", label="Why is it cancelled?"
+    )
+
+
+def offered(user: Any, job: ReviewJob) -> dict[str, bool]:
+    """Say which deeds the page of a job offers to somebody."""
+    return {
+        "may_review_again": user.has_perm(REQUEST) and not rerun.why_not(job, scope_of(user).jobs()),
+        "may_cancel": job.is_active and user.has_perm(CANCEL),
+    }
+
+
+def linked(notices: list[Notice], job: ReviewJob, *, may_review_again: bool) -> list[Notice]:
+    """Return the notices of a newest version with the way to another one, where that is what helps."""
+    address = reverse("reviews:again", args=[job.pk])
+
+    def helped(notice: Notice) -> Notice:
+        if may_review_again:
+            return replace(notice, url=address, link="Review again")
+        return replace(notice, hint=f"{notice.hint} An operator can have it reviewed again.".strip())
+
+    return [helped(notice) if _calls_for_another(notice, job) else notice for notice in notices]
+
+
+def _calls_for_another(notice: Notice, job: ReviewJob) -> bool:
+    if notice.url or job.is_active:
+        return False
+    return notice.text == job.banner or job.status in (JobStatus.CANCELLED, JobStatus.TIMED_OUT)
+
+
+@never_cache
+@login_required
+@permission_required("reviews.view_reviewjob", raise_exception=True)
+@permission_required(REQUEST, raise_exception=True)
+@require_http_methods(["GET", "HEAD", "POST"])
+def review_again(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Show what the next version of a review will do, and request it."""
+    scope = scope_of(request.user)
+    job = get_object_or_404(scope.jobs(), pk=job_id)
+    if request.method == "POST":
+        done = rerun.request(job, request.user.get_username(), scope.jobs())
+        level = messages.SUCCESS if done.is_new else messages.WARNING
+        # Until its files are known, a review is hidden from those who do not see every file.
+        can_see = done.job_id is not None and scope.jobs().filter(pk=done.job_id).exists()
+        later = "" if can_see or done.job_id is None else " It appears here when its files are known."
+        messages.add_message(request, level, done.said + later)
+        return _to(done.job_id if can_see and done.job_id else job.pk)
+    if problem := rerun.why_not(job, scope.jobs()):
+        messages.warning(request, f"Nothing was requested. {problem}")
+        return _to(job.pk)
+    context = {
+        "job": job,
+        "version": job.review_version + 1,
+        "recipients": rerun.recipients_of(job),
+        "finds_recipients": rerun.finds_recipients(job),
+        "found_before": job.recipients if rerun.finds_recipients(job) else (),
+        "has_late_result": job.status == JobStatus.TIMED_OUT and not pipeline.why_not_acceptable(job.pk),
+        "has_open_letter": job.dead_letters.filter(status__in=OPEN_LETTER).exists(),
+        "shows_recipients": request.user.is_staff,
+    }
+    return render(request, "reviews/again.html", context)
+
+
+@never_cache
+@login_required
+@permission_required("reviews.view_reviewjob", raise_exception=True)
+@permission_required(CANCEL, raise_exception=True)
+@require_http_methods(["GET", "HEAD", "POST"])
+def cancel(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Ask why, then cancel a review that is still at work."""
+    job = get_object_or_404(scope_of(request.user).jobs(), pk=job_id)
+    form = CancelForm(request.POST or None, label_suffix="")
+    if not job.is_active:
+        return _ended(request, job)
+    if not form.is_valid():
+        told = job.deliveries.filter(status="sent").count()
+        return render(request, "reviews/cancel.html", {"job": job, "form": form, "told": told})
+    if not pipeline.cancel(job.pk, request.user.get_username(), form.cleaned_data["reason"]):
+        job.refresh_from_db()
+        return _ended(request, job)
+    messages.success(request, "This review is cancelled: nothing more is sent for it.")
+    return _to(job.pk)
+
+
+def _ended(request: HttpRequest, job: ReviewJob) -> HttpResponse:
+    if job.status == JobStatus.CANCELLED:
+        messages.info(request, "This review was cancelled already.")
+    else:
+        ended = state_for_readers(job.status).lower()
+        messages.warning(request, f"Nothing was cancelled: this review has ended already ({ended}).")
+    return _to(job.pk)
+
+
+def _to(job_id: int) -> HttpResponseRedirect:
+    return HttpResponseRedirect(reverse("reviews:detail", args=[job_id]))

@@ -1,0 +1,88 @@
+"""What every page knows: the queues that nobody serves, and the dependencies that are not called."""
+
+from __future__ import annotations
+
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+
+from criticizer.observability.health import workers_alive
+from criticizer.resilience import circuit_breaker
+from criticizer.resilience.circuit_breaker import Stopped
+from criticizer.resilience.states import CircuitState
+from reviews import config
+
+log = structlog.get_logger()
+
+_ONLY_A_CALL = " with the next review or replay that needs it"
+
+
+def unserved_queues() -> list[str]:
+    """Return the names of queues without a live worker; empty when that cannot be asked."""
+    try:
+        alive = workers_alive()
+    except DatabaseError:
+        # The page itself reports the database; a banner must not be what breaks it.
+        log.warning("workers_unknown")
+        return []
+    queues = {queue for _, queue in settings.STAGES.values()}
+    return sorted(queue for queue in queues if not alive.get(queue))
+
+
+def workers(request: HttpRequest) -> dict[str, object]:
+    """Offer `unserved_queues` to templates. Asked only where it is shown, and only of people logged in."""
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return {"unserved_queues": []}
+    return {"unserved_queues": SimpleLazyObject(unserved_queues)}
+
+
+def stopped_dependencies() -> list[str]:
+    """Return a sentence for each configured dependency that nobody may call; empty when that cannot be asked.
+
+    Webhooks have none: one receiver is no reader's business. Operators see all in the console.
+    """
+    try:
+        states = circuit_breaker.not_closed()
+    except (DatabaseError, InterfaceError):
+        log.warning("circuits_unknown")
+        return []
+    reviews_wait = "reviews wait and go on by themselves."
+    known = {
+        config.perforce_dependency(): ("The version control server", reviews_wait),
+        config.model_dependency(): (
+            "The language model",
+            reviews_wait if settings.LLM_REQUIRED else "reviews are made by the deterministic checks alone.",
+        ),
+        "provider:mail": ("The mail server", "mails wait and go out by themselves."),
+    }
+    found = [(known[name], states[name]) for name in known if name in states]
+    return [
+        f"{place} {what}; {meanwhile}" for (place, meanwhile), stopped in found if (what := _held(stopped))
+    ]
+
+
+def _held(stopped: Stopped) -> str:
+    """Say what holds a dependency's circuit; empty for one that an operator forced closed."""
+    if stopped.state == CircuitState.OPEN:
+        return (
+            "refuses our credentials, and an operator must renew them"
+            if stopped.is_refused
+            else "is not answering"
+        )
+    if stopped.state == CircuitState.HALF_OPEN:
+        was = "refused our credentials and is" if stopped.is_refused else "is being"
+        return f"{was} tried again{_ONLY_A_CALL if stopped.needs_call else ''}"
+    if stopped.state == CircuitState.FORCED_OPEN:
+        return "is not called for now, on an operator's word"
+    return ""
+
+
+def circuits(request: HttpRequest) -> dict[str, object]:
+    """Offer `stopped_dependencies` to templates, as `workers` does its queues."""
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return {"stopped_dependencies": []}
+    return {"stopped_dependencies": SimpleLazyObject(stopped_dependencies)}

@@ -1,0 +1,137 @@
+"""Forms of the pages and of the reviews admin."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from django import forms
+from django.conf import settings
+from django.db.models import Model
+
+from reviews.intake.api_keys import check_tree
+from reviews.models import AllowListEntry, ApiKey
+from reviews.sources.allowlist import AllowList, validate_line
+from reviews.web.labels import STATES_FOR_READERS
+
+M = TypeVar("M", bound=Model)
+
+
+class ReviewFilter(forms.Form):
+    """What the reviews list is narrowed to. Empty fields narrow nothing."""
+
+    changelist = forms.CharField(max_length=128, required=False)
+    status = forms.ChoiceField(choices=[("", "Any status"), *STATES_FOR_READERS], required=False)
+    text = forms.CharField(
+        max_length=100, required=False, label="Words", help_text="Of the title or the author's name."
+    )
+
+
+class ReasonedEdit(forms.ModelForm[M]):
+    """A row that is changed with a reason, and with a new one for each change."""
+
+    def clean_reason(self) -> str:
+        reason = str(self.cleaned_data["reason"]).strip()
+        if len(reason) < 3:
+            raise forms.ValidationError("Say why: a ticket, an incident or a sentence.")
+        return reason
+
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean()
+        if self.instance.pk and self.changed_data and "reason" not in self.changed_data:
+            self.add_error("reason", "Say why it is changed now: the reason is still the one before.")
+        return cleaned
+
+
+class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
+    """An allow-list line: canonical, and inside what DEPOT_ALLOW_LIST permits (001, 9.1)."""
+
+    class Meta:
+        model = AllowListEntry
+        fields = ("kind", "pattern", "position", "reason")
+
+    def clean_pattern(self) -> str:
+        pattern = str(self.cleaned_data["pattern"]).strip()
+        if pattern.startswith("-"):
+            raise forms.ValidationError("Write the path without the leading - and choose the kind Exclude.")
+        return pattern
+
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean()
+        if not self.errors:
+            self._check_line(self.cleaned_data["kind"], self.cleaned_data["pattern"])
+        return cleaned
+
+    def _check_line(self, kind: str, pattern: str) -> None:
+        exclude = kind == AllowListEntry.Kind.EXCLUDE
+        try:
+            validate_line(f"-{pattern}" if exclude else pattern)
+        except ValueError as error:
+            self.add_error("pattern", str(error))
+            return
+        # A line that excludes can only narrow, wherever it points.
+        if not exclude and not AllowList(settings.DEPOT_ALLOW_LIST).decide(_example(pattern)).allowed:
+            self.add_error(
+                "pattern",
+                "This is outside the ceiling that DEPOT_ALLOW_LIST sets: "
+                f"{', '.join(settings.DEPOT_ALLOW_LIST)}. "
+                "Choose a narrower path, or have the ceiling changed.",
+            )
+
+
+def _example(pattern: str) -> str:
+    """Return one path that the pattern matches and that no ceiling line names by accident."""
+    name = "~any~"
+    if pattern.endswith("..."):
+        pattern = f"{pattern.removesuffix('...')}{name}/{name}"
+    return pattern.replace("*", name)
+
+
+class PathForm(forms.Form):
+    """A path of which somebody wants to know whether the allow-list allows it."""
+
+    path = forms.CharField(
+        max_length=2048, strip=False, label="Depot path", help_text="Such as //depot/project/src/main.c"
+    )
+    ignore_case = forms.BooleanField(
+        required=False,
+        label="The server ignores case",
+        help_text="As p4 info says it: caseHandling insensitive.",
+    )
+
+
+class DeletionForm(forms.Form):
+    """Why an allow-list line is deleted."""
+
+    reason = forms.CharField(
+        min_length=3, max_length=255, strip=True, help_text="A ticket, an incident or a sentence."
+    )
+
+
+class ApiKeyForm(forms.ModelForm[ApiKey]):
+    """What a person decides about a new key; the rest is made."""
+
+    prefixes = forms.CharField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 4, "cols": 60}),
+        help_text="Depot trees such as //depot/project/..., one a line: the key sees files below them only."
+        " Empty: every file.",
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = ("name", "role")
+
+    def clean_prefixes(self) -> list[str]:
+        lines = [line.strip() for line in self.cleaned_data["prefixes"].splitlines() if line.strip()]
+        for line in lines:
+            try:
+                check_tree(line)
+            except ValueError as error:
+                raise forms.ValidationError(str(error)) from error
+        return lines
+
+    def clean_name(self) -> str:
+        name = str(self.cleaned_data["name"]).strip()
+        if not name.isprintable():
+            raise forms.ValidationError("Use printable characters only.")
+        return name

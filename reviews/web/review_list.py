@@ -1,0 +1,195 @@
+"""The reviews list: one page of jobs, newest first, and what is shown beside each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from django.db.models import Count, QuerySet
+
+from criticizer.db.query_limits import ALONE, TookTooLong, at_most
+from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
+from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.reviewers.base import CoverageStatus, FindingSeverity
+from reviews.search import words_of_jobs
+from reviews.states import STAGE_ORDER, Stage, StageStatus
+
+log = structlog.get_logger(__name__)
+
+PAGE_SIZE = 50
+PAGE_MILLISECONDS = 3_000  # a page that takes longer is given up, with a word
+MAX_WORDS = 10
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place in the list: a job's `(created_at, id)`, written `<microseconds>-<id>`."""
+
+    created_at: datetime
+    job_id: int
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor | None:
+        """Read a cursor from an address; None for anything that is not one."""
+        micros, _, job_id = text.partition("-")
+        if not (micros.isascii() and micros.isdigit() and job_id.isascii() and job_id.isdigit()):
+            return None
+        if len(micros) > 17 or len(job_id) > 18:
+            return None
+        return cls(_EPOCH + int(micros) * _MICROSECOND, int(job_id))
+
+    @classmethod
+    def of(cls, job: ReviewJob) -> Cursor:
+        return cls(job.created_at, job.pk)
+
+    def __str__(self) -> str:
+        return f"{(self.created_at - _EPOCH) // _MICROSECOND}-{self.job_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFiles:
+    """How much of a change was read: never say "no findings" without it."""
+
+    read: int = 0
+    partly: int = 0
+    total: int = 0
+
+    @classmethod
+    def count(cls, by_status: Mapping[str, int]) -> ReadFiles:
+        total = sum(by_status.values())
+        return cls(
+            read=total - by_status.get(CoverageStatus.SKIPPED, 0),
+            partly=by_status.get(CoverageStatus.PARTIAL, 0),
+            total=total,
+        )
+
+    def __str__(self) -> str:
+        files = "file" if self.total == 1 else "files"
+        partly = f", {self.partly} in part" if self.partly else ""
+        return f"{self.read} of {self.total} {files} read{partly}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedJob:
+    """A job as a row of the list. `severities` holds those that occur, worst first."""
+
+    job: ReviewJob
+    severities: Sequence[tuple[str, int]]
+    files: ReadFiles
+    stage: StageRun | None  # the one at work, of a job that is not finished
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """One page. `newer` and `older` are cursors, or None at the ends."""
+
+    rows: list[ListedJob] = field(default_factory=list)
+    newer: Cursor | None = None
+    older: Cursor | None = None
+    is_first: bool = True
+    is_cancelled: bool = False  # finding it took too long
+
+    @property
+    def has_active(self) -> bool:
+        return any(row.job.is_active for row in self.rows)
+
+
+def list_page(
+    *,
+    changelist: str = "",
+    status: str = "",
+    text: str = "",
+    after: str = "",
+    before: str = "",
+    scope: Scope = EVERYTHING,
+) -> ListPage:
+    """Return the jobs after (older than) or before (newer than) a cursor, narrowed by the filters.
+
+    `text` holds words: each begins a word of the title or the author. Only jobs and files of
+    `scope` are found, shown and counted.
+    """
+    jobs = scope.jobs().defer("recipients", "usage")
+    if changelist:
+        jobs = jobs.filter(changelist_id=changelist)
+    if status:
+        jobs = jobs.filter(status=status)
+    if text:
+        jobs = jobs.filter(words_of_jobs(text.split()[:MAX_WORDS]))
+    is_narrowed = changelist or status or text or not scope.everything
+    try:
+        with at_most(PAGE_MILLISECONDS, ALONE) if is_narrowed else nullcontext():
+            return _page(jobs, scope, after, before)
+    except TookTooLong:
+        log.warning("reviews_list_took_too_long", text=bool(text), status=status)
+        return ListPage(is_first=False, is_cancelled=True)
+
+
+def _page(jobs: QuerySet[ReviewJob], scope: Scope, after: str, before: str) -> ListPage:
+    if (start := Cursor.parse(before)) is not None:
+        # Each bound is said twice: the first form can use the index, the second is exact.
+        newer = jobs.filter(created_at__gte=start.created_at).exclude(
+            created_at=start.created_at, id__lte=start.job_id
+        )
+        found = list(newer.order_by("created_at", "id")[: PAGE_SIZE + 1])
+        has_newer, has_older = len(found) > PAGE_SIZE, True
+        found = found[:PAGE_SIZE][::-1]
+    else:
+        if (start := Cursor.parse(after)) is not None:
+            jobs = jobs.filter(created_at__lte=start.created_at).exclude(
+                created_at=start.created_at, id__gte=start.job_id
+            )
+        found = list(jobs.order_by("-created_at", "-id")[: PAGE_SIZE + 1])
+        has_newer, has_older = start is not None, len(found) > PAGE_SIZE
+        found = found[:PAGE_SIZE]
+    return ListPage(
+        rows=listed(found, scope),
+        newer=Cursor.of(found[0]) if found and has_newer else None,
+        older=Cursor.of(found[-1]) if found and has_older else None,
+        is_first=start is None,
+    )
+
+
+def listed(jobs: Sequence[ReviewJob], scope: Scope = EVERYTHING) -> list[ListedJob]:
+    """Add to each job what its row shows, in three queries whatever their number."""
+    ids = [job.pk for job in jobs]
+    findings: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    counts = FindingRow.objects.filter(scope.files(), job__in=ids).order_by().values_list("job", "severity")
+    for job_id, severity, count in counts.annotate(n=Count("id")):
+        findings[job_id][severity] = count
+    coverage: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    covered = CoverageRow.objects.filter(scope.files(), job__in=ids).order_by().values_list("job", "status")
+    for job_id, status, count in covered.annotate(n=Count("id")):
+        coverage[job_id][status] = count
+    stages = _stages_at_work([job.pk for job in jobs if job.is_active])
+    return [
+        ListedJob(
+            job,
+            severities=worst_first(findings[job.pk]),
+            files=ReadFiles.count(coverage[job.pk]),
+            stage=stages.get(job.pk),
+        )
+        for job in jobs
+    ]
+
+
+def worst_first(by_severity: Mapping[str, int]) -> list[tuple[str, int]]:
+    return [
+        (severity.value, by_severity[severity]) for severity in FindingSeverity if by_severity.get(severity)
+    ]
+
+
+def _stages_at_work(job_ids: Iterable[int]) -> dict[int, StageRun]:
+    """Return each job's earliest unfinished stage."""
+    unfinished = StageRun.objects.filter(job__in=list(job_ids)).exclude(status=StageStatus.SUCCEEDED)
+    # Last first, so that the earliest of a job stays.
+    return {run.job_id: run for run in sorted(unfinished, key=in_stage_order, reverse=True)}
+
+
+def in_stage_order(run: StageRun) -> int:
+    return STAGE_ORDER.index(Stage(run.stage))

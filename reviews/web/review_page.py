@@ -1,0 +1,274 @@
+"""What the review page shows of one job. Everything read here is bounded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from django.db.models import Case, Count, Max, When
+from django.urls import reverse
+
+from criticizer.models import OutboxMessage
+from criticizer.resilience.failures import PLACE_NAMES, Place, kind_with_code
+from deadletters.models import DeadLetter
+from deadletters.states import OPEN_LETTER
+from notifications.models import Delivery
+from notifications.rendering.report import ExcerptLine, ReportFinding
+from reviews.models import Attempt, CoverageRow, FindingRow, ReviewJob, StageRun
+from reviews.pipeline import AGGREGATE, why_not_acceptable
+from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, FindingSeverity
+from reviews.states import JobStatus, StageStatus
+from reviews.web.highlight import CodeRow, excerpt_rows
+from reviews.web.labels import state_for_readers
+from reviews.web.review_list import ReadFiles, in_stage_order, worst_first
+
+MAX_FINDINGS = 200
+MAX_FILES = 1000
+MAX_ATTEMPTS = 25
+MAX_VERSIONS = 20
+MAX_DELIVERIES = 100
+
+_WORST_FIRST = Case(*(When(severity=name, then=rank) for name, rank in SEVERITY_ORDER.items()), default=9)
+_LEAST_COVERED_FIRST = Case(
+    When(status=CoverageStatus.SKIPPED, then=0),
+    When(status=CoverageStatus.PARTIAL, then=1),
+    When(status=CoverageStatus.CHECKED, then=2),
+    default=3,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A banner above the review. `kind` is info, warn or danger."""
+
+    kind: str
+    text: str
+    hint: str = ""
+    url: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """A stage with its newest attempts, and why the last failed one did."""
+
+    run: StageRun
+    attempts: Sequence[Attempt]
+    trouble: str
+    waits_for: str = ""  # in words, while its dependency must not be called
+
+    @property
+    def number(self) -> int:
+        return in_stage_order(self.run) + 1
+
+    @property
+    def is_running(self) -> bool:
+        return self.run.status == StageStatus.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class FindingView:
+    row: FindingRow
+    code: Sequence[CodeRow]
+
+
+@dataclass(frozen=True, slots=True)
+class FindingGroup:
+    severity: str
+    findings: Sequence[FindingView]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What the review found and whom it told. `revision` changes when any of it does."""
+
+    groups: Sequence[FindingGroup]  # findings with a line, worst first
+    about_files: Sequence[FindingView]  # findings without one
+    severities: Sequence[tuple[str, int]]
+    finding_count: int
+    files: ReadFiles
+    coverage: Sequence[CoverageRow]
+    deliveries: Sequence[Delivery]
+
+    @property
+    def hidden_findings(self) -> int:
+        return max(0, self.finding_count - MAX_FINDINGS)
+
+    @property
+    def hidden_files(self) -> int:
+        return max(0, self.files.total - MAX_FILES)
+
+
+def stages_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[StageView]:
+    """Return the three stages in their order, each with its newest attempts.
+
+    What an attempt says in words may name files, so only those who see every file read it.
+    """
+    views = []
+    runs = sorted(job.stages.all(), key=in_stage_order)
+    waiting = dict(
+        OutboxMessage.objects.filter(aggregate_type=AGGREGATE, aggregate_id__in=[run.pk for run in runs])
+        .exclude(waiting_for="")
+        .values_list("aggregate_id", "waiting_for")
+    )
+    for run in runs:
+        attempts = list(run.attempt_rows.order_by("-id")[:MAX_ATTEMPTS])
+        for attempt in attempts if not scope.everything else ():
+            attempt.detail = ""
+        waits_for = _in_words(waiting[run.pk]) if run.pk in waiting else ""
+        views.append(StageView(run, attempts, _trouble(run, attempts), waits_for))
+    return views
+
+
+def _in_words(dependency: str) -> str:
+    """Return what people call a dependency such as `llm:openai`."""
+    kind = dependency.partition(":")[0]
+    places = {"p4": Place.SOURCE, "llm": Place.REVIEWER, "provider": Place.PROVIDER}
+    return f"{PLACE_NAMES[places[kind]]} ({dependency})" if kind in places else dependency
+
+
+def _trouble(run: StageRun, attempts: Iterable[Attempt]) -> str:
+    if run.status not in {StageStatus.RETRY_WAIT, StageStatus.FAILED}:
+        return ""
+    code = next((attempt.code for attempt in attempts if attempt.code), "")
+    kind = kind_with_code(code)
+    return kind.message if kind else ""
+
+
+def progress_sentence(job: ReviewJob, stages: Sequence[StageView]) -> str:
+    """Say where the job is, for those who hear the page rather than see it."""
+    run = next((view.run for view in stages if view.run.status != StageStatus.SUCCEEDED), None)
+    if not job.is_active or run is None:
+        return f"This review has ended: {state_for_readers(job.status)}."
+    attempt = f"attempt {run.attempts} of {run.max_attempts}"
+    if run.status == StageStatus.RUNNING:
+        return f"{run.get_stage_display()} is running, {attempt}."
+    if run.status == StageStatus.RETRY_WAIT:
+        return f"{run.get_stage_display()} failed in {attempt} and is tried again."
+    if waits_for := next((view.waits_for for view in stages if view.waits_for), ""):
+        return f"{run.get_stage_display()} waits for {waits_for}."
+    return f"{run.get_stage_display()} waits for a worker."
+
+
+def versions_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[ReviewJob]:
+    """Return the newest versions of the job's changelist, newest first."""
+    same = scope.jobs().filter(changelist_id=job.changelist_id).only("id", "review_version", "status")
+    return list(same.order_by("-review_version")[:MAX_VERSIONS])
+
+
+def results_revision(job: ReviewJob) -> str:
+    """Return a digest of all that `results_of` and `notices_of` depend on; cheap to ask every second."""
+    deliveries = job.deliveries.order_by("id").values_list("id", "status", "attempts", "error_class")
+    facts = (
+        *(job.status, job.status_reason, job.banner, job.title, job.author, job.is_late),
+        job.findings.order_by().aggregate(n=Count("id"), last=Max("id")),
+        job.coverage.order_by().aggregate(n=Count("id"), last=Max("id")),
+        list(deliveries[:MAX_DELIVERIES]),
+        list(job.dead_letters.order_by("id").values_list("id", "status")),
+        ReviewJob.objects.filter(changelist_id=job.changelist_id).aggregate(newest=Max("review_version")),
+    )
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
+    """Return findings, coverage and deliveries, worst and least covered first; only files of `scope`."""
+    findings, coverage = job.findings.filter(scope.files()), job.coverage.filter(scope.files())
+    by_severity = dict(findings.order_by().values_list("severity").annotate(n=Count("id")))
+    by_status = dict(coverage.order_by().values_list("status").annotate(n=Count("id")))
+    rows = findings.order_by(_WORST_FIRST, "file", "line", "id")[:MAX_FINDINGS]
+    views = [FindingView(row, _code(row)) for row in rows]
+    return Results(
+        groups=[
+            FindingGroup(severity, found)
+            for severity in FindingSeverity
+            if (found := [v for v in views if v.row.severity == severity and v.row.line is not None])
+        ],
+        about_files=[view for view in views if view.row.line is None],
+        severities=worst_first(by_severity),
+        finding_count=sum(by_severity.values()),
+        files=ReadFiles.count(by_status),
+        coverage=list(coverage.order_by(_LEAST_COVERED_FIRST, "file")[:MAX_FILES]),
+        deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
+    )
+
+
+def _code(row: FindingRow) -> Sequence[CodeRow]:
+    """Return the finding's excerpt with its own lines marked, by the rule of the messages."""
+    told = ReportFinding(
+        row.file, row.severity, row.title, row.message, line=row.line, end_line=row.end_line, side=row.side
+    )
+    return excerpt_rows(
+        row.file, row.excerpt, lambda number, kind: told.covers(ExcerptLine("", kind, number))
+    )
+
+
+def notices_of(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
+    """Return what a reader must know before the findings: what did not run, what ended the job."""
+    notices = []
+    if job.status == JobStatus.SUPERSEDED:
+        notices.append(_superseded(job))
+    if job.status == JobStatus.DEAD_LETTERED:
+        notices += _dead_letters(job, for_operator=for_operator)
+    if job.status == JobStatus.TIMED_OUT:
+        notices.append(_timed_out(job, for_operator=for_operator))
+    if job.status == JobStatus.CANCELLED:
+        notices.append(Notice("info", "This review was cancelled.", job.status_reason))
+    if job.is_late and job.status != JobStatus.TIMED_OUT:
+        notices.append(Notice("warn", "This review finished after its deadline."))
+    if job.banner:
+        notices.append(Notice("info", job.banner))
+    return notices
+
+
+def _timed_out(job: ReviewJob, *, for_operator: bool) -> Notice:
+    """Say that the deadline passed, and whether a result is there all the same (003, 4.3)."""
+    if why_not_acceptable(job.pk):
+        return Notice("danger", "This review was not finished before its deadline.", job.status_reason)
+    text = "Late result: this review was not finished before its deadline, and nobody was told."
+    if not for_operator:
+        return Notice("warn", text, "An operator can have it delivered.")
+    address = reverse("admin:reviews_reviewjob_accept_late", args=[job.pk])
+    return Notice(
+        "warn", text, "It is for viewing only until you accept it.", address, "Accept the late result"
+    )
+
+
+def _superseded(job: ReviewJob) -> Notice:
+    newer = ReviewJob.objects.filter(
+        changelist_id=job.changelist_id, review_version__gt=job.review_version
+    ).order_by("-review_version")
+    newest = newer.only("id", "review_version").first()
+    text = "A newer version of this changelist was requested, so this review was stopped."
+    if newest is None:
+        return Notice("info", text)
+    return Notice("info", text, url=_address(newest), link=f"Open version {newest.review_version}")
+
+
+def _dead_letters(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
+    """Say what stopped the job; only operators are shown the hint and the way to the letter."""
+    letters = (
+        job.dead_letters.filter(status__in=OPEN_LETTER).order_by("-id").only("id", "code", "error_class")
+    )
+    return [_dead_letter(letter, for_operator=for_operator) for letter in letters] or [
+        Notice("danger", "This review stopped and was given up by an operator.", job.status_reason)
+    ]
+
+
+def _dead_letter(letter: DeadLetter, *, for_operator: bool) -> Notice:
+    kind = kind_with_code(letter.code)
+    text = kind.message if kind else "This review stopped."
+    if not for_operator:
+        return Notice("danger", text, "An operator has to look at it before it can go on.")
+    return Notice(
+        "danger",
+        text,
+        f"{kind.hint if kind else letter.error_class} ({letter.code})",
+        url=reverse("admin:deadletters_deadletter_change", args=[letter.pk]),
+        link="Open the dead letter",
+    )
+
+
+def _address(job: ReviewJob) -> str:
+    return reverse("reviews:detail", args=[job.pk])

@@ -1,0 +1,180 @@
+"""The page on which people choose what they are told: their own subscriptions, threshold, digest and mute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pghistory
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required, permission_required
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from notifications.preferences import policy
+from notifications.preferences.policy import DigestMinutes, Threshold
+from reviews.audit.history import origin
+from reviews.models import Subscription
+from reviews.recipients.scopes import Scope, scope_of
+from reviews.recipients.subscriptions import MAX_OWN, address_of, check_pattern
+
+_DAYS = (("1", "For a day"), ("7", "For a week"), ("30", "For 30 days"), ("", "Until I unmute it"))
+
+
+class SubscriptionForm(forms.Form):
+    """A subscription of one's own."""
+
+    pattern = forms.CharField(
+        max_length=1024,
+        label="Depot path",
+        help_text="Such as //depot/project/... (everything below), //depot/lib/*.c or one file.",
+    )
+    author = forms.CharField(
+        max_length=255,
+        required=False,
+        label="Author",
+        help_text="Only changes of this author; empty: everybody's.",
+    )
+
+    def __init__(self, *args: Any, scope: Scope, **kwargs: Any) -> None:
+        kwargs.setdefault("label_suffix", "")
+        super().__init__(*args, **kwargs)
+        self._scope = scope
+
+    def clean_pattern(self) -> str:
+        try:
+            return check_pattern(self.cleaned_data["pattern"], self._scope)
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+class MuteForm(forms.Form):
+    days = forms.ChoiceField(choices=_DAYS, required=False, label="How long")
+
+
+class ThresholdForm(forms.Form):
+    threshold = forms.ChoiceField(choices=Threshold.choices, required=False, label="Tell me of")
+
+
+class DigestForm(forms.Form):
+    minutes = forms.TypedChoiceField(choices=DigestMinutes.choices, coerce=int, label="Collect reviews for")
+
+
+@never_cache
+@login_required
+@permission_required("reviews.view_reviewjob", raise_exception=True)
+@require_http_methods(["GET", "HEAD", "POST"])
+def subscriptions(request: HttpRequest) -> HttpResponse:
+    """Show the reader's own subscriptions, and change them: nobody else's can be named here."""
+    address = address_of(request.user)
+    scope = scope_of(request.user)
+    form = SubscriptionForm(scope=scope)
+    if request.method == "POST":
+        deed = request.POST.get("action", "")
+        if deed not in _DEEDS or not address:
+            return HttpResponseBadRequest("There is nothing to do.\n", content_type="text/plain")
+        form = SubscriptionForm(request.POST if deed == "add" else None, scope=scope)
+        with pghistory.context(**origin(request)):
+            said = _DEEDS[deed](request, address, form)
+        if said:
+            messages.success(request, said)
+            return HttpResponseRedirect(reverse("reviews:subscriptions"))
+        if deed != "add":
+            return HttpResponseBadRequest("There is nothing to do.\n", content_type="text/plain")
+    own = Subscription.objects.filter(owner=request.user.pk).order_by("pattern", "author")
+    preference = policy.preference_of(address) if address else None
+    context = {
+        "form": form,
+        "subscriptions": own,
+        "address": address.partition(":")[2],
+        "preference": preference,
+        "threshold_form": ThresholdForm(
+            initial={"threshold": preference.threshold if preference else ""}, label_suffix=""
+        ),
+        "digest_form": DigestForm(
+            initial={"minutes": preference.digest_minutes if preference else 0}, label_suffix=""
+        ),
+        "mute_form": MuteForm(initial={"days": "7"}, label_suffix=""),
+        "max_own": MAX_OWN,
+    }
+    return render(request, "reviews/subscriptions.html", context)
+
+
+def _add(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
+    if not form.is_valid():
+        return ""
+    own = Subscription.objects.filter(owner=request.user.pk)
+    if own.count() >= MAX_OWN:
+        form.add_error(
+            None, f"You have {MAX_OWN} subscriptions, which is as many as there may be: remove one."
+        )
+        return ""
+    try:
+        with transaction.atomic():
+            Subscription.objects.create(owner_id=request.user.pk, **form.cleaned_data)
+    except IntegrityError:
+        form.add_error("pattern", "You have this subscription already.")
+        return ""
+    return f"You are told of changes to {form.cleaned_data['pattern']} from now on."
+
+
+def _remove(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
+    wanted = request.POST.get("subscription", "")
+    number = int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 19 else 0
+    found = Subscription.objects.filter(owner=request.user.pk, pk=number).first()
+    if found is None:
+        return ""
+    found.delete()
+    return f"You are no longer told of changes to {found.pattern}."
+
+
+def _mute(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
+    chosen = MuteForm(request.POST)
+    if not chosen.is_valid():
+        return ""
+    days = chosen.cleaned_data["days"]
+    until = timezone.now() + timedelta(days=int(days)) if days else None
+    policy.mute(address, until, request.user.get_username())
+    return f"Muted {dict(_DAYS)[days].lower().replace('until i', 'until you')}."
+
+
+def _unmute(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
+    policy.unmute(address, request.user.get_username())
+    return "You are told of reviews again."
+
+
+def _threshold(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
+    chosen = ThresholdForm(request.POST)
+    if not chosen.is_valid():
+        return ""
+    threshold = chosen.cleaned_data["threshold"]
+    policy.set_threshold(address, threshold, request.user.get_username())
+    return f"You are told of: {Threshold(threshold).label.lower()}."
+
+
+def _digest(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
+    chosen = DigestForm(request.POST)
+    if not chosen.is_valid():
+        return ""
+    minutes = chosen.cleaned_data["minutes"]
+    policy.set_digest(address, minutes, request.user.get_username())
+    if not minutes:
+        return "Each review comes in a mail of its own from now on."
+    return f"Reviews within {DigestMinutes(minutes).label.lower()} come in one mail from now on."
+
+
+_DEEDS: dict[str, Callable[[HttpRequest, str, SubscriptionForm], str]] = {
+    "add": _add,
+    "remove": _remove,
+    "mute": _mute,
+    "unmute": _unmute,
+    "threshold": _threshold,
+    "digest": _digest,
+}

@@ -1,0 +1,197 @@
+"""The pages: read, look up, render. They change nothing.
+
+The `…-live` views return only the parts of a page that change while work goes on. static/
+reviews/live.js asks for them and swaps each element by its id. Two headers steer it:
+`X-Live-Next`, the seconds until the next question (absent: ask no more), and `X-Live-Have`,
+what to send back as `?have=`, so that what did not change is not sent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.auth.decorators import login_required, permission_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.template.loader import render_to_string
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from reviews import failure_reference as codes
+from reviews.dashboard import overview as figures
+from reviews.dashboard.trends import WINDOWS
+from reviews.models import ReviewJob
+from reviews.recipients import no_recipients_reason
+from reviews.recipients.scopes import Scope, scope_of
+from reviews.web import actions
+from reviews.web.forms import ReviewFilter
+from reviews.web.review_list import ListPage, list_page
+from reviews.web.review_page import (
+    notices_of,
+    progress_sentence,
+    results_of,
+    results_revision,
+    stages_of,
+    versions_of,
+)
+
+# Seconds between two questions while something runs, and on a list where nothing does.
+BUSY_SECONDS = 2
+IDLE_SECONDS = 10
+
+
+@require_safe
+@never_cache
+@login_required
+@permission_required("reviews.view_reviewjob", raise_exception=True)
+def review_list(request: HttpRequest) -> HttpResponse:
+    """Show the newest reviews, narrowed by changelist, status and text."""
+    context = _list_context(request)
+    return render(request, "reviews/list.html", context)
+
+
+@require_safe
+@never_cache
+@login_required
+@permission_required("reviews.view_reviewjob", raise_exception=True)
+def review_list_live(request: HttpRequest) -> HttpResponse:
+    """Return the table of the list, or 204 when the reader has it already."""
+    context = _list_context(request)
+    html = render_to_string("_workers.html", {}, request)
+    html += render_to_string("reviews/_list.html", context, request)
+    have = hashlib.sha256(html.encode()).hexdigest()[:16]
+    unchanged = request.GET.get("have") == have
+    response = HttpResponse(status=204) if unchanged else HttpResponse(html)
+    response["X-Live-Have"] = have
+    if context["live_seconds"]:
+        response["X-Live-Next"] = str(context["live_seconds"])
+    return response
+
+
+def _list_context(request: HttpRequest) -> dict[str, Any]:
+    form = ReviewFilter(request.GET, label_suffix="")
+    wanted = form.cleaned_data if form.is_valid() else {}
+    filters = {name: wanted.get(name, "").strip() for name in form.fields}
+    scope = scope_of(request.user)
+    page = list_page(
+        **filters, after=request.GET.get("after", ""), before=request.GET.get("before", ""), scope=scope
+    )
+    return {
+        "form": form,
+        "page": page,
+        "is_filtered": any(filters.values()) or not form.is_valid(),
+        "live_seconds": _list_pace(page),
+        "sees_no_file": not scope.everything and not scope.prefixes,
+        "base_url": settings.BASE_URL.rstrip("/"),
+    }
+
+
+def _list_pace(page: ListPage) -> int:
+    if page.has_active:
+        return BUSY_SECONDS
+    return IDLE_SECONDS if page.is_first else 0
+
+
+@require_safe
+@never_cache
+@login_required
+@permission_required("reviews.view_reviewjob", raise_exception=True)
+def review_detail(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Show one review: its progress, findings, coverage and deliveries."""
+    scope = scope_of(request.user)
+    job = get_object_or_404(scope.jobs(), pk=job_id)
+    # Read before the results: a change in between is fetched again rather than missed.
+    revision = results_revision(job)
+    context = {
+        **_progress_context(job, scope),
+        **_results_context(request, job, scope),
+        "revision": revision,
+        "live_seconds": BUSY_SECONDS if job.is_active else 0,
+    }
+    return render(request, "reviews/detail.html", context)
+
+
+@require_safe
+@never_cache
+@login_required
+@permission_required("reviews.view_reviewjob", raise_exception=True)
+def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Return the progress of one review, and its results if they differ from what the reader has."""
+    scope = scope_of(request.user)
+    job = get_object_or_404(scope.jobs(), pk=job_id)
+    revision = results_revision(job)
+    html = render_to_string("_workers.html", {}, request)
+    html += render_to_string("reviews/_progress.html", _progress_context(job, scope), request)
+    if request.GET.get("have") != revision:
+        context = _results_context(request, job, scope)
+        html += render_to_string("reviews/_head.html", context, request)
+        html += render_to_string("reviews/_results.html", context, request)
+    response = HttpResponse(html)
+    response["X-Live-Have"] = revision
+    if job.is_active:
+        response["X-Live-Next"] = str(BUSY_SECONDS)
+    return response
+
+
+def _progress_context(job: ReviewJob, scope: Scope) -> dict[str, Any]:
+    stages = stages_of(job, scope)
+    return {"job": job, "stages": stages, "progress": progress_sentence(job, stages)}
+
+
+def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict[str, Any]:
+    is_staff = request.user.is_authenticated and request.user.is_staff
+    notices = notices_of(job, for_operator=is_staff)
+    may = actions.offered(request.user, job)
+    versions = versions_of(job, scope)
+    if not versions or versions[0].review_version <= job.review_version:
+        notices = actions.linked(notices, job, may_review_again=may["may_review_again"])
+    results = results_of(job, scope)
+    return {
+        "job": job,
+        "results": results,
+        "versions": versions,
+        "notices": notices,
+        "shows_recipients": is_staff,
+        "nobody": no_recipients_reason.nobody(
+            job.status, job.recipients, job.recipients_are, len(results.deliveries)
+        ),
+        **may,
+    }
+
+
+@require_safe
+@never_cache
+def dashboard_live(request: HttpRequest) -> HttpResponse:
+    """Return the dashboard of `?window=`, or 204 when the reader has it already."""
+    if not figures.may_see(request.user):
+        raise PermissionDenied
+    shown = figures.dashboard(request.GET.get("window", ""))
+    html = render_to_string("_workers.html", {}, request)
+    html += render_to_string("admin/_dashboard.html", {"dashboard": shown, "windows": WINDOWS}, request)
+    have = hashlib.sha256(html.encode()).hexdigest()[:16]
+    response = HttpResponse(status=204) if request.GET.get("have") == have else HttpResponse(html)
+    response["X-Live-Have"] = have
+    response["X-Live-Next"] = str(figures.REFRESH_SECONDS)
+    return response
+
+
+@require_safe
+def failure_codes(request: HttpRequest) -> HttpResponse:
+    """Show every code with its texts, in the console; `#<code>` leads to a row."""
+    seen = {""}
+    sections = []
+    for section in codes.sections():
+        rows = []
+        for code, *cells in section.rows:
+            # A code stands in several tables: the first is the one that is linked to.
+            rows.append({"anchor": "" if code in seen else code, "code": code, "cells": cells})
+            seen.add(code)
+        sections.append(
+            {"title": section.title, "note": section.note, "columns": section.columns, "rows": rows}
+        )
+    context = {**admin.site.each_context(request), "title": "Failure codes", "sections": sections}
+    return render(request, "admin/failure_codes.html", context)
