@@ -114,7 +114,12 @@ def _watched(provider: type) -> Iterator[tuple[str, tuple[Any, types.FunctionTyp
 
 def live(job_id: int, channel: str, provider: Any) -> None:
     """Deliver a job as its stage would, again and again, until it has ended one way or the other."""
-    from criticizer.resilience.failures import PermanentFailure, RetryableFailure, UncertainFailure, Waiting
+    from criticizer.resilience.failures import (
+        DependencyUnavailable,
+        PermanentFailure,
+        RetryableFailure,
+        UncertainFailure,
+    )
     from notifications.delivery import send
 
     end = time.monotonic() + _PATIENCE_SECONDS
@@ -123,7 +128,7 @@ def live(job_id: int, channel: str, provider: Any) -> None:
             send.deliver(job_id, {channel: provider}, may_continue=lambda: True)
         except RetryableFailure:
             time.sleep(0.002)
-        except Waiting as waiting:
+        except DependencyUnavailable as waiting:
             time.sleep(min(max(waiting.seconds, 0.001), 0.5))
         except (UncertainFailure, PermanentFailure):
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import retries
-from criticizer.resilience.failures import ErrorClass, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, RetryableFailure
 from reviews.pipeline import StageClaim
 
 
@@ -11,7 +11,7 @@ def fetch(claim: StageClaim) -> None:
     seconds = retries.seconds_of(claim.changelist_id)
     if seconds is not None and claim.attempt == 1:
         raise RetryableFailure(
-            ErrorClass.RATE_LIMITED, Place.SOURCE, "asked to come back later", retry_after_seconds=seconds
+            ErrorClass.RATE_LIMITED, Component.SOURCE, "asked to come back later", retry_after_seconds=seconds
         )
 
 

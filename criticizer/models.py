@@ -268,7 +268,7 @@ class SavedView(models.Model):
     )
     page = models.CharField(max_length=100)  # the model's label
     name = models.CharField(max_length=60)
-    query = models.CharField(max_length=QUERY_LENGTH, blank=True)  # `saved_views.lasting`
+    query = models.CharField(max_length=QUERY_LENGTH, blank=True)  # `saved_views.normalized_query`
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

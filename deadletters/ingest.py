@@ -22,8 +22,6 @@ from deadletters.types import SYSTEM, LetterDraft
 
 log = structlog.get_logger(__name__)
 
-_S = LetterStatus
-
 
 def open_letter(draft: LetterDraft) -> int:
     """Create the letter of a job that just ended, or bring back the one that was replayed.
@@ -55,14 +53,16 @@ def open_letter(draft: LetterDraft) -> int:
 
 def await_verification(job_id: int) -> None:
     """Let the letters of a job that succeeded after its replay wait for their verification."""
-    for letter in _locked_of(job_id, _S.REPLAYING):
-        transitions.move(letter, _S.VERIFYING, LetterAction.SUCCEEDED, SYSTEM, "the replayed job succeeded")
+    for letter in _locked_of(job_id, LetterStatus.REPLAYING):
+        transitions.move(
+            letter, LetterStatus.VERIFYING, LetterAction.SUCCEEDED, SYSTEM, "the replayed job succeeded"
+        )
 
 
 def abandon_replayed(job_id: int, reason: str) -> None:
     """Close the letters of a replayed job that was cancelled or superseded."""
-    for letter in _locked_of(job_id, _S.REPLAYING):
-        transitions.move(letter, _S.DISCARDED, LetterAction.DISCARDED, SYSTEM, reason)
+    for letter in _locked_of(job_id, LetterStatus.REPLAYING):
+        transitions.move(letter, LetterStatus.DISCARDED, LetterAction.DISCARDED, SYSTEM, reason)
 
 
 # -- inside -----------------------------------------------------------------------------------
@@ -77,17 +77,19 @@ def _existing(letters: Sequence[DeadLetter], draft: LetterDraft, group_id: int) 
     """Return which of a job's open letters the failure belongs to; settle those that it does not."""
     same = next((letter for letter in letters if letter.stage == draft.stage), None)
     for letter in letters:
-        if letter.status != _S.REPLAYING or letter.stage == draft.stage:
+        if letter.status != LetterStatus.REPLAYING or letter.stage == draft.stage:
             continue
         if _is_before(letter.stage, draft.stage):
             reason = f"the replay got past {letter.stage}; the job failed later, in {draft.stage}"
             context = {"later_stage": draft.stage, "group": group_id}
-            transitions.move(letter, _S.VERIFYING, LetterAction.SUCCEEDED, SYSTEM, reason, context=context)
+            transitions.move(
+                letter, LetterStatus.VERIFYING, LetterAction.SUCCEEDED, SYSTEM, reason, context=context
+            )
         elif same is None:
             same = letter  # restarted, and failed before it came as far as last time
         else:
             reason = f"its replay failed earlier, in {draft.stage}: see letter {same.pk}"
-            transitions.move(letter, _S.DISCARDED, LetterAction.DISCARDED, SYSTEM, reason)
+            transitions.move(letter, LetterStatus.DISCARDED, LetterAction.DISCARDED, SYSTEM, reason)
     return same
 
 
@@ -150,7 +152,7 @@ def _create(draft: LetterDraft, group_id: int) -> int:
 
 
 def _bring_back(letter: DeadLetter, draft: LetterDraft, group_id: int, ours: Fingerprint) -> None:
-    was_replayed = letter.status in {_S.REPLAYING, _S.VERIFYING}
+    was_replayed = letter.status in {LetterStatus.REPLAYING, LetterStatus.VERIFYING}
     escalate = was_replayed and letter.error_class == draft.error_class and not draft.retryable
     changes = {
         **_facts(draft, group_id),
@@ -159,7 +161,7 @@ def _bring_back(letter: DeadLetter, draft: LetterDraft, group_id: int, ours: Fin
     }
     context = {"replay": letter.failed_replay_count + int(was_replayed), "group": group_id}
     # Not replayed: the job was put to work by another way, and the operator's steps still stand.
-    to = _S.NEW if was_replayed else LetterStatus(letter.status)
+    to = LetterStatus.NEW if was_replayed else LetterStatus(letter.status)
     transitions.move(
         letter, to, LetterAction.FAILED_AGAIN, SYSTEM, draft.error_class, context=context, **changes
     )

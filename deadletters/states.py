@@ -28,36 +28,40 @@ class LetterStatus(models.TextChoices):
     DISCARDED = "discarded", "Discarded"  # an operator gave it up; its replayed job was ended
 
 
-_L = LetterStatus
 # What the partial indexes and "one open letter per job and stage" mean by open.
-OPEN_LETTER = tuple(status for status in _L if status not in {_L.RESOLVED, _L.DISCARDED})
-CLOSED_LETTER = (_L.RESOLVED, _L.DISCARDED)
+OPEN_LETTER = tuple(
+    status for status in LetterStatus if status not in {LetterStatus.RESOLVED, LetterStatus.DISCARDED}
+)
+CLOSED_LETTER = (LetterStatus.RESOLVED, LetterStatus.DISCARDED)
 # Somebody is at it: retention leaves these alone, whatever their age.
-IN_WORK = tuple(status for status in OPEN_LETTER if status is not _L.NEW)
+IN_WORK = tuple(status for status in OPEN_LETTER if status is not LetterStatus.NEW)
 # What an operator or a batch can still take up, in the order of the steps.
-BEFORE_REPLAY = (_L.NEW, _L.TRIAGED, _L.REMEDIATED, _L.VALIDATED)
+BEFORE_REPLAY = (LetterStatus.NEW, LetterStatus.TRIAGED, LetterStatus.REMEDIATED, LetterStatus.VALIDATED)
 # What an operator can give up: no batch and no job is at it.
-DISCARDABLE = (*BEFORE_REPLAY, _L.VERIFYING)
+DISCARDABLE = (*BEFORE_REPLAY, LetterStatus.VERIFYING)
 
 LETTER_TRANSITIONS: tuple[tuple[LetterStatus, LetterStatus], ...] = (
-    (_L.NEW, _L.TRIAGED),
-    (_L.TRIAGED, _L.REMEDIATED),
-    (_L.REMEDIATED, _L.VALIDATED),
-    (_L.VALIDATED, _L.REPLAYING),
-    (_L.VALIDATED, _L.REPLAY_PENDING),
-    (_L.REPLAY_PENDING, _L.REPLAYING),
-    (_L.REPLAYING, _L.VERIFYING),
-    (_L.VERIFYING, _L.RESOLVED),
+    (LetterStatus.NEW, LetterStatus.TRIAGED),
+    (LetterStatus.TRIAGED, LetterStatus.REMEDIATED),
+    (LetterStatus.REMEDIATED, LetterStatus.VALIDATED),
+    (LetterStatus.VALIDATED, LetterStatus.REPLAYING),
+    (LetterStatus.VALIDATED, LetterStatus.REPLAY_PENDING),
+    (LetterStatus.REPLAY_PENDING, LetterStatus.REPLAYING),
+    (LetterStatus.REPLAYING, LetterStatus.VERIFYING),
+    (LetterStatus.VERIFYING, LetterStatus.RESOLVED),
     # back
-    (_L.REMEDIATED, _L.TRIAGED),  # triaged again
-    (_L.VALIDATED, _L.TRIAGED),  # triaged again
-    (_L.VALIDATED, _L.REMEDIATED),  # remediated again, or the validation is stale
-    (_L.REPLAY_PENDING, _L.VALIDATED),  # its batch stopped or was cancelled
-    (_L.REPLAYING, _L.NEW),  # failed again
-    (_L.VERIFYING, _L.NEW),  # the effect is missing, and the job is dead-lettered: a replay can work
+    (LetterStatus.REMEDIATED, LetterStatus.TRIAGED),  # triaged again
+    (LetterStatus.VALIDATED, LetterStatus.TRIAGED),  # triaged again
+    (LetterStatus.VALIDATED, LetterStatus.REMEDIATED),  # remediated again, or the validation is stale
+    (LetterStatus.REPLAY_PENDING, LetterStatus.VALIDATED),  # its batch stopped or was cancelled
+    (LetterStatus.REPLAYING, LetterStatus.NEW),  # failed again
+    (
+        LetterStatus.VERIFYING,
+        LetterStatus.NEW,
+    ),  # the effect is missing, and the job is dead-lettered: a replay can work
     # given up
-    *((status, _L.DISCARDED) for status in (*DISCARDABLE, _L.REPLAYING)),
-    (_L.DISCARDED, _L.NEW),  # taken back: reopened
+    *((status, LetterStatus.DISCARDED) for status in (*DISCARDABLE, LetterStatus.REPLAYING)),
+    (LetterStatus.DISCARDED, LetterStatus.NEW),  # taken back: reopened
 )
 
 
@@ -112,12 +116,20 @@ class GroupStatus(models.TextChoices):
     IGNORED = "ignored", "Ignored"  # an operator does not want to hear of it; it never reopens by itself
 
 
-_G = GroupStatus
 GROUP_TRANSITIONS: tuple[tuple[GroupStatus, GroupStatus], ...] = (
-    (_G.OPEN, _G.ACKNOWLEDGED),
-    *((status, _G.RESOLVED) for status in (_G.OPEN, _G.ACKNOWLEDGED, _G.IGNORED)),
-    *((status, _G.IGNORED) for status in (_G.OPEN, _G.ACKNOWLEDGED, _G.RESOLVED)),
-    *((status, _G.OPEN) for status in (_G.ACKNOWLEDGED, _G.RESOLVED, _G.IGNORED)),
+    (GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED),
+    *(
+        (status, GroupStatus.RESOLVED)
+        for status in (GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED, GroupStatus.IGNORED)
+    ),
+    *(
+        (status, GroupStatus.IGNORED)
+        for status in (GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED, GroupStatus.RESOLVED)
+    ),
+    *(
+        (status, GroupStatus.OPEN)
+        for status in (GroupStatus.ACKNOWLEDGED, GroupStatus.RESOLVED, GroupStatus.IGNORED)
+    ),
 )
 
 
@@ -143,18 +155,26 @@ class BatchStatus(models.TextChoices):
     FINISHED = "finished", "Finished"  # every item has its outcome
 
 
-_B = BatchStatus
 BATCH_TRANSITIONS: tuple[tuple[BatchStatus, BatchStatus], ...] = (
-    (_B.DRAFT, _B.AWAITING),
-    (_B.DRAFT, _B.RUNNING),
-    (_B.AWAITING, _B.RUNNING),
-    (_B.RUNNING, _B.PAUSED),
-    (_B.PAUSED, _B.RUNNING),
-    (_B.RUNNING, _B.STOPPED),
-    (_B.PAUSED, _B.STOPPED),  # a job at work when it was paused failed again
-    (_B.STOPPED, _B.RUNNING),
-    (_B.RUNNING, _B.FINISHED),
-    *((status, _B.CANCELLED) for status in (_B.DRAFT, _B.AWAITING, _B.RUNNING, _B.PAUSED, _B.STOPPED)),
+    (BatchStatus.DRAFT, BatchStatus.AWAITING),
+    (BatchStatus.DRAFT, BatchStatus.RUNNING),
+    (BatchStatus.AWAITING, BatchStatus.RUNNING),
+    (BatchStatus.RUNNING, BatchStatus.PAUSED),
+    (BatchStatus.PAUSED, BatchStatus.RUNNING),
+    (BatchStatus.RUNNING, BatchStatus.STOPPED),
+    (BatchStatus.PAUSED, BatchStatus.STOPPED),  # a job at work when it was paused failed again
+    (BatchStatus.STOPPED, BatchStatus.RUNNING),
+    (BatchStatus.RUNNING, BatchStatus.FINISHED),
+    *(
+        (status, BatchStatus.CANCELLED)
+        for status in (
+            BatchStatus.DRAFT,
+            BatchStatus.AWAITING,
+            BatchStatus.RUNNING,
+            BatchStatus.PAUSED,
+            BatchStatus.STOPPED,
+        )
+    ),
 )
 
 
@@ -169,16 +189,15 @@ class ItemStatus(models.TextChoices):
     CANCELLED = "cancelled", "Not replayed"  # the batch was cancelled before its turn
 
 
-_I = ItemStatus
 ITEM_TRANSITIONS: tuple[tuple[ItemStatus, ItemStatus], ...] = (
-    (_I.PENDING, _I.READY),
-    (_I.READY, _I.PENDING),
-    (_I.READY, _I.REPLAYING),
-    (_I.REPLAYING, _I.SUCCEEDED),
-    (_I.REPLAYING, _I.FAILED),
-    (_I.REPLAYING, _I.ENDED),
-    *((status, _I.SKIPPED) for status in (_I.PENDING, _I.READY)),
-    *((status, _I.CANCELLED) for status in (_I.PENDING, _I.READY)),
+    (ItemStatus.PENDING, ItemStatus.READY),
+    (ItemStatus.READY, ItemStatus.PENDING),
+    (ItemStatus.READY, ItemStatus.REPLAYING),
+    (ItemStatus.REPLAYING, ItemStatus.SUCCEEDED),
+    (ItemStatus.REPLAYING, ItemStatus.FAILED),
+    (ItemStatus.REPLAYING, ItemStatus.ENDED),
+    *((status, ItemStatus.SKIPPED) for status in (ItemStatus.PENDING, ItemStatus.READY)),
+    *((status, ItemStatus.CANCELLED) for status in (ItemStatus.PENDING, ItemStatus.READY)),
 )
 
 

@@ -142,7 +142,7 @@ def move_many(
         with transaction.atomic():
             part = wanted[start : start + AT_ONCE]
             found = locked_many(part)
-            late = out_of_turn(found, allowed, of=of or len(wanted))
+            late = invalid_transition_reasons(found, allowed, of=of or len(wanted))
             going = []
             for letter in found:
                 if letter.pk in late:
@@ -164,12 +164,12 @@ def move_many(
     return tally
 
 
-def kept_afresh() -> dict[str, Any]:
+def postponed_retention() -> dict[str, Any]:
     """Return what keeps a letter whose failure is long past from being archived at once."""
     return {"kept_until": timezone.now() + timedelta(days=settings.DLQ_MAX_AGE_DAYS)}
 
 
-def keep(letter_ids: Collection[int]) -> None:
+def postpone_retention(letter_ids: Collection[int]) -> None:
     """Keep letters on which work has ended without closing them, where they would go unannounced.
 
     That is new ones that the retention would take within WARNED_AHEAD. One that somebody else has
@@ -184,7 +184,7 @@ def keep(letter_ids: Collection[int]) -> None:
     wanted = sorted(set(letter_ids))
     for start in range(0, len(wanted), AT_ONCE):
         part = list(going.filter(pk__in=wanted[start : start + AT_ONCE]).values_list("pk", flat=True))
-        DeadLetter.objects.filter(pk__in=part).update(**kept_afresh())
+        DeadLetter.objects.filter(pk__in=part).update(**postponed_retention())
 
 
 def note(
@@ -215,7 +215,7 @@ def note_many(
 
 def refusal(letter: DeadLetter, allowed: Collection[LetterStatus], row_version: int | None) -> Result | None:
     """Return why a step cannot be taken from the letter's present state, or None."""
-    if late := out_of_turn([letter], allowed):
+    if late := invalid_transition_reasons([letter], allowed):
         return Result(False, late[letter.pk])
     if row_version is not None and letter.row_version != row_version:
         last = _last_steps([letter.pk]).get(letter.pk)
@@ -224,7 +224,7 @@ def refusal(letter: DeadLetter, allowed: Collection[LetterStatus], row_version: 
     return None
 
 
-def out_of_turn(
+def invalid_transition_reasons(
     letters: Iterable[DeadLetter], allowed: Collection[LetterStatus], *, of: int = 1
 ) -> dict[int, str]:
     """Return, by letter, why a step cannot be taken from its present state; the others are left out.
@@ -233,7 +233,7 @@ def out_of_turn(
     many the state alone is said, so that they can be counted by it.
     """
     reasons = {
-        letter.pk: late_words(LetterStatus(letter.status), allowed, letter.state_word)
+        letter.pk: invalid_transition_reason(LetterStatus(letter.status), allowed, letter.state_word)
         for letter in letters
         if letter.status not in allowed
     }
@@ -242,7 +242,7 @@ def out_of_turn(
     return reasons
 
 
-def late_words(status: LetterStatus, allowed: Collection[LetterStatus], word: str = "") -> str:
+def invalid_transition_reason(status: LetterStatus, allowed: Collection[LetterStatus], word: str = "") -> str:
     """Return why a step that wants other states cannot be taken from this one; `word` is people's for it."""
     now = f"it is {(word or status.label).lower()}"
     if set(allowed) <= set(CLOSED_LETTER):

@@ -19,11 +19,11 @@ class Jobs(Protocol):
         """Keep a decision in the job's history, inside the caller's transaction."""
         ...
 
-    def go_on(self, job_id: int, *, actor: str, reason: str) -> str:
+    def resume_job(self, job_id: int, *, actor: str, reason: str) -> str:
         """See to it that a job goes on, in no transaction; return a sentence about it."""
         ...
 
-    def go_on_later(self) -> None:
+    def resume_soon(self) -> None:
         """Have a worker see to every job whose deliveries are decided."""
         ...
 

@@ -17,37 +17,39 @@ class DeliveryStatus(models.TextChoices):
     ABANDONED = "abandoned", "Abandoned"  # an operator gave it up; whether it arrived nobody knows
 
 
-_D = DeliveryStatus
-UNSENT_DELIVERY = (_D.PENDING, _D.SENDING, _D.RECONCILING)
-DOUBTFUL_DELIVERY = (_D.SENDING, _D.RECONCILING)  # an attempt of it may be out
-GIVEN_UP_DELIVERY = (_D.SUPERSEDED, _D.CANCELLED, _D.ABANDONED)
+UNSENT_DELIVERY = (DeliveryStatus.PENDING, DeliveryStatus.SENDING, DeliveryStatus.RECONCILING)
+DOUBTFUL_DELIVERY = (DeliveryStatus.SENDING, DeliveryStatus.RECONCILING)  # an attempt of it may be out
+GIVEN_UP_DELIVERY = (DeliveryStatus.SUPERSEDED, DeliveryStatus.CANCELLED, DeliveryStatus.ABANDONED)
 # Nobody is at it any more: the partial index `deliveries_open` leaves these out.
-SETTLED_DELIVERY = (_D.SENT, _D.FAILED, *GIVEN_UP_DELIVERY)
-NOT_REQUIRED_DELIVERY = (_D.ABANDONED, _D.SUPERSEDED)  # its job succeeds without it
+SETTLED_DELIVERY = (DeliveryStatus.SENT, DeliveryStatus.FAILED, *GIVEN_UP_DELIVERY)
+NOT_REQUIRED_DELIVERY = (DeliveryStatus.ABANDONED, DeliveryStatus.SUPERSEDED)  # its job succeeds without it
 DELIVERY_TRANSITIONS: tuple[tuple[DeliveryStatus, DeliveryStatus], ...] = (
-    (_D.PENDING, _D.SENDING),
-    (_D.SENDING, _D.SENT),
-    (_D.SENDING, _D.PENDING),  # certain that nothing was sent
-    (_D.SENDING, _D.FAILED),
-    (_D.SENDING, _D.RECONCILING),
-    (_D.SENDING, _D.UNCERTAIN),
-    (_D.RECONCILING, _D.SENT),  # found: back-filled without resending
-    (_D.RECONCILING, _D.SENDING),  # absent, or the provider deduplicates: resent
-    (_D.RECONCILING, _D.PENDING),
-    (_D.RECONCILING, _D.UNCERTAIN),
-    (_D.SENT, _D.RECONCILING),  # marked without evidence: 004, 8.2 second row
-    (_D.UNCERTAIN, _D.SENT),  # operator confirms; evidence arrives late
-    (_D.UNCERTAIN, _D.PENDING),  # operator resends and accepts a possible duplicate
-    (_D.UNCERTAIN, _D.ABANDONED),  # operator gives it up: the job succeeds without it
-    (_D.ABANDONED, _D.SENT),  # evidence arrives late
-    (_D.FAILED, _D.PENDING),  # replay
-    (_D.CANCELLED, _D.PENDING),  # a late result was accepted
-    (_D.PENDING, _D.FAILED),
-    (_D.PENDING, _D.RECONCILING),  # carries a marker it should not have: asked about before any send
-    (_D.PENDING, _D.SUPERSEDED),
-    (_D.PENDING, _D.CANCELLED),
-    (_D.FAILED, _D.SUPERSEDED),
-    (_D.FAILED, _D.CANCELLED),
+    (DeliveryStatus.PENDING, DeliveryStatus.SENDING),
+    (DeliveryStatus.SENDING, DeliveryStatus.SENT),
+    (DeliveryStatus.SENDING, DeliveryStatus.PENDING),  # certain that nothing was sent
+    (DeliveryStatus.SENDING, DeliveryStatus.FAILED),
+    (DeliveryStatus.SENDING, DeliveryStatus.RECONCILING),
+    (DeliveryStatus.SENDING, DeliveryStatus.UNCERTAIN),
+    (DeliveryStatus.RECONCILING, DeliveryStatus.SENT),  # found: back-filled without resending
+    (DeliveryStatus.RECONCILING, DeliveryStatus.SENDING),  # absent, or the provider deduplicates: resent
+    (DeliveryStatus.RECONCILING, DeliveryStatus.PENDING),
+    (DeliveryStatus.RECONCILING, DeliveryStatus.UNCERTAIN),
+    (DeliveryStatus.SENT, DeliveryStatus.RECONCILING),  # marked without evidence: 004, 8.2 second row
+    (DeliveryStatus.UNCERTAIN, DeliveryStatus.SENT),  # operator confirms; evidence arrives late
+    (DeliveryStatus.UNCERTAIN, DeliveryStatus.PENDING),  # operator resends and accepts a possible duplicate
+    (DeliveryStatus.UNCERTAIN, DeliveryStatus.ABANDONED),  # operator gives it up: the job succeeds without it
+    (DeliveryStatus.ABANDONED, DeliveryStatus.SENT),  # evidence arrives late
+    (DeliveryStatus.FAILED, DeliveryStatus.PENDING),  # replay
+    (DeliveryStatus.CANCELLED, DeliveryStatus.PENDING),  # a late result was accepted
+    (DeliveryStatus.PENDING, DeliveryStatus.FAILED),
+    (
+        DeliveryStatus.PENDING,
+        DeliveryStatus.RECONCILING,
+    ),  # carries a marker it should not have: asked about before any send
+    (DeliveryStatus.PENDING, DeliveryStatus.SUPERSEDED),
+    (DeliveryStatus.PENDING, DeliveryStatus.CANCELLED),
+    (DeliveryStatus.FAILED, DeliveryStatus.SUPERSEDED),
+    (DeliveryStatus.FAILED, DeliveryStatus.CANCELLED),
 )
 
 

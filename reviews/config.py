@@ -9,7 +9,7 @@ from django.conf import settings
 
 from criticizer.models import SecurityEvent
 from criticizer.redaction import clean
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from criticizer.resilience.gate import name_of
 from notifications.recipients import normalise
 from reviews.models import AllowListEntry
@@ -64,7 +64,7 @@ def allow_list() -> AllowList:
         return _parsed(tuple(settings.DEPOT_ALLOW_LIST), rows)
     except ValueError as error:
         raise PermanentFailure(
-            ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, f"an allow-list entry is not valid: {error}"
+            ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, f"an allow-list entry is not valid: {error}"
         ) from error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from criticizer.resilience.failures import TABLE, ErrorClass, Place, kind_of
+from criticizer.resilience.failures import TABLE, Component, ErrorClass, kind_of
 from reviews.api.error_catalog import API_TABLE
 from reviews.reviewers import coverage_texts
 from reviews.states import JobStatus
@@ -76,17 +76,21 @@ def sections() -> list[Section]:
 def _review_texts() -> Iterator[Sequence[str]]:
     """Yield the texts of the coverage and of the banners, each with the code of its cause."""
     for error_class, text in coverage_texts.NOT_REVIEWED.items():
-        yield (*_named(error_class, Place.REVIEWER), "coverage", text)
-    unavailable = (ErrorClass.UPSTREAM_UNAVAILABLE, Place.REVIEWER)
+        yield (*_named(error_class, Component.REVIEWER), "coverage", text)
+    unavailable = (ErrorClass.UPSTREAM_UNAVAILABLE, Component.REVIEWER)
     yield (*_named(*unavailable), "coverage", coverage_texts.UNAVAILABLE)
     yield (*_named(*unavailable), "banner", coverage_texts.degraded_banner("It cannot be reached.", *_SHOWN))
-    yield (*_named(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION), "banner", coverage_texts.NO_MODEL_BANNER)
     yield (
-        *_named(ErrorClass.SCHEMA_INVALID, Place.REVIEWER),
+        *_named(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION),
+        "banner",
+        coverage_texts.NO_MODEL_BANNER,
+    )
+    yield (
+        *_named(ErrorClass.SCHEMA_INVALID, Component.REVIEWER),
         "banner",
         coverage_texts.incomplete_banner(*_SHOWN),
     )
-    deadline = _named(ErrorClass.DEADLINE_EXCEEDED, Place.INTERNAL)
+    deadline = _named(ErrorClass.DEADLINE_EXCEEDED, Component.INTERNAL)
     yield (*deadline, "coverage", coverage_texts.STOPPED)
     yield (*deadline, "banner", coverage_texts.stopped_banner(JobStatus.TIMED_OUT, *_SHOWN))
     # No failures: they have no code.
@@ -94,7 +98,7 @@ def _review_texts() -> Iterator[Sequence[str]]:
         yield ("", ended.value, "banner", coverage_texts.stopped_banner(ended, *_SHOWN))
 
 
-def _named(error_class: ErrorClass, place: Place) -> tuple[str, str]:
+def _named(error_class: ErrorClass, place: Component) -> tuple[str, str]:
     return kind_of(error_class, place).code, error_class.value
 
 

@@ -8,8 +8,8 @@ from django.db.models import BooleanField, Q, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
-from criticizer.db.full_text import Words, match
-from criticizer.db.query_limits import TookTooLong, at_most
+from criticizer.db.full_text import FullTextFilter, match
+from criticizer.db.query_limits import StatementTimeout, statement_timeout
 from reviews.models import ReviewJob
 from reviews.states import ACTIVE_JOB
 
@@ -48,13 +48,13 @@ def _jobs_with(found: Q) -> list[int] | None:
     """Return the jobs of a condition on their words; None where they are many or take long to find."""
     ids: list[int] = []
     try:
-        with at_most(_MILLISECONDS, {"enable_seqscan": "off", "enable_indexscan": "off"}):
+        with statement_timeout(_MILLISECONDS, {"enable_seqscan": "off", "enable_indexscan": "off"}):
             for part in (_ENDED, Q(status__in=ACTIVE_JOB)):  # an index each
                 jobs = ReviewJob.objects.filter(part, found).order_by().values_list("pk", flat=True)
                 ids += jobs[: MOST_RARE + 1]
-    except TookTooLong:
+    except StatementTimeout:
         return None
     return ids if len(ids) <= MOST_RARE else None
 
 
-JOB_WORDS = Words(words_of_jobs, "the title and the author; a number alone is a changelist as well")
+JOB_WORDS = FullTextFilter(words_of_jobs, "the title and the author; a number alone is a changelist as well")

@@ -20,8 +20,8 @@ from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
 from django_q.models import Failure, Schedule, Success
 
-from criticizer.admin_site.list_rendering import chip, fill
-from criticizer.admin_site.timestamps import NEVER, exactly, when
+from criticizer.admin_site.list_rendering import badge, format_html_fast
+from criticizer.admin_site.timestamps import NEVER, time_ago, timestamp
 
 admin.site.site_header = "Criticizer"
 admin.site.site_title = "Criticizer"
@@ -95,7 +95,7 @@ class ReadOnlyAdmin(admin.ModelAdmin[Any]):
             column = self.opts.get_field(field) if isinstance(field, str) else None
         except FieldDoesNotExist:
             return field
-        return fact(field, str(column.verbose_name)) if isinstance(column, DateTimeField) else field
+        return detail_field(field, str(column.verbose_name)) if isinstance(column, DateTimeField) else field
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -107,7 +107,7 @@ class ReadOnlyAdmin(admin.ModelAdmin[Any]):
         return False
 
 
-def one_of(title: str, field: str, choices: Iterable[tuple[str, str]]) -> type[admin.SimpleListFilter]:
+def choice_filter(title: str, field: str, choices: Iterable[tuple[str, str]]) -> type[admin.SimpleListFilter]:
     """Return a list filter over fixed values, which needs no `SELECT DISTINCT`."""
     fixed = [(str(value), str(label)) for value, label in choices]
 
@@ -124,21 +124,21 @@ def one_of(title: str, field: str, choices: Iterable[tuple[str, str]]) -> type[a
     return OneOf
 
 
-def titled(field: str, title: str, css: str = "") -> Callable[[Any], Any]:
+def list_column(field: str, title: str, css: str = "") -> Callable[[Any], Any]:
     """Return a list column that shows a field under a heading of its own.
 
     `css` is the class of what it shows: "path" for names that may have to be broken into lines.
     A moment is shown by how long ago it was.
     """
-    return _shown(field, title, css, when, "")
+    return _shown(field, title, css, time_ago, "")
 
 
-def fact(field: str, title: str, css: str = "") -> Any:
-    """Return a line of a read-only page, as `titled` does for a list; a moment is shown exactly.
+def detail_field(field: str, title: str, css: str = "") -> Any:
+    """Return a line of a read-only page, as `list_column` does for a list; a moment is shown exactly.
 
     `css` is "whole" for what may be long and takes a line of its own, or "whole path".
     """
-    return _shown(field, title, css, exactly, NEVER)
+    return _shown(field, title, css, timestamp, NEVER)
 
 
 def _shown(
@@ -152,7 +152,7 @@ def _shown(
             return moment(value)
         if value is None or value == "":
             return empty
-        return fill('<span class="{}">{}</span>', css, value) if css else value
+        return format_html_fast('<span class="{}">{}</span>', css, value) if css else value
 
     shown.__name__ = field  # the cell's class is made of it
     return shown
@@ -170,6 +170,6 @@ def state_column(field: str, title: str = "state") -> Callable[[Any, Any], SafeS
     def column(self: Any, row: Any) -> SafeString:
         value = getattr(row, field)
         label = getattr(row, f"get_{field}_display", lambda: value)()
-        return chip(value, label)
+        return badge(value, label)
 
     return column

@@ -21,7 +21,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpRespons
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.list_rendering import fill
+from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import MAX_CHARACTERS
 from criticizer.security import reauthentication
 
@@ -34,7 +34,7 @@ _ROOM_FOR_THE_KEY = 20
 _ANSWER_WITHIN_SECONDS = 3600
 
 
-class Console(forms.Form):
+class AdminForm(forms.Form):
     """A form of the console: labels without colons."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -55,7 +55,7 @@ def reason_field(**kwargs: Any) -> forms.CharField:
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class ActionResult:
     """What an action did: to how many rows, and how many it left alone for which reason.
 
     `otherwise` counts rows that it changed in another way than its name says: words -> rows.
@@ -71,11 +71,11 @@ class Sum:
     def sentence(self, verb: str) -> str:
         """Return such as `3 triaged, 1 skipped: it is discarded already`."""
         otherwise = [f"{count} {words}" for words, count in self.otherwise.items()]
-        reasons = worded(self.skipped, lambda count, reason: f"{count} skipped: {reason}")
+        reasons = summarize_reasons(self.skipped, lambda count, reason: f"{count} skipped: {reason}")
         return ", ".join(filter(None, [f"{self.done} {verb}", *otherwise, reasons])) + "."
 
 
-def worded(reasons: Mapping[str, int], word: Callable[[int, str], str]) -> str:
+def summarize_reasons(reasons: Mapping[str, int], word: Callable[[int, str], str]) -> str:
     """Return reasons with how many rows each has, the most frequent first; the rare ones are only counted."""
     ranked = Counter(reasons).most_common()
     said = [word(count, reason) for reason, count in ranked[:MAX_REASONS]]
@@ -85,17 +85,17 @@ def worded(reasons: Mapping[str, int], word: Callable[[int, str], str]) -> str:
     return "; ".join(said)
 
 
-def summed(results: Sequence[tuple[bool, str]]) -> Sum:
+def count_results(results: Sequence[tuple[bool, str]]) -> ActionResult:
     """Add up (did it, what it said) of single rows."""
     refused = Counter(message for is_done, message in results if not is_done)
-    return Sum(sum(is_done for is_done, _ in results), dict(refused))
+    return ActionResult(sum(is_done for is_done, _ in results), dict(refused))
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class BulkAction:
     """An action: what the button, the question and the answer say, and what it calls.
 
-    `act(ids, actor, cleaned form data)` returns a `Sum`. `refused(ids)` returns why rows are known to be
+    `act(ids, actor, cleaned form data)` returns an `ActionResult`. `refused(ids)` returns why rows are to be
     left alone before anybody is asked for a reason: row -> reason. `initial(ids)` returns what the form
     shows at first. `{what}` in `press` is "2 letters".
     """
@@ -104,8 +104,8 @@ class Deed:
     button: str
     question: str
     done: str
-    form: type[Console]
-    act: Callable[[Sequence[Any], str, Mapping[str, Any]], Sum]
+    form: type[AdminForm]
+    act: Callable[[Sequence[Any], str, Mapping[str, Any]], ActionResult]
     is_final: bool = False  # cannot be taken back: the button says so by its colour
     press: str = ""  # what the confirming button says, when it is not the name of the action
     refused: Callable[[Sequence[Any]], Mapping[Any, str]] = lambda _: {}
@@ -116,7 +116,7 @@ class Deed:
         return self.press.format(what=what) if self.press else f"{self.button}: {what}"
 
 
-class AskingAdmin(admin.ModelAdmin[Any]):
+class ConfirmedActionsMixin(admin.ModelAdmin[Any]):
     """Mixin: `ask` asks first. Subclasses say how their rows are called and shown."""
 
     nouns = ("row", "rows")
@@ -147,7 +147,7 @@ class AskingAdmin(admin.ModelAdmin[Any]):
         """Return the rows that somebody changed since the question, with who did what."""
         return {}
 
-    def ask(self, deed: Deed, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponseBase | None:
+    def ask(self, deed: BulkAction, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponseBase | None:
         """Ask with the deed's form; with a valid answer act and say what was done."""
         is_answer = "selection" in request.POST
         if is_answer:
@@ -173,7 +173,9 @@ class AskingAdmin(admin.ModelAdmin[Any]):
             return self._question(deed, request, ids, seen, form)
         changed = self.changed_since(ids, seen)
         going = [pk for pk in ids if pk not in changed]
-        outcome = deed.act(going, request.user.get_username(), form.cleaned_data) if going else Sum(0)
+        outcome = (
+            deed.act(going, request.user.get_username(), form.cleaned_data) if going else ActionResult(0)
+        )
         outcome = replace(outcome, skipped=Counter(outcome.skipped) + Counter(changed.values()))
         self.say(request, deed, outcome, ids)
         if len(ids) == 1 and not outcome.address:
@@ -195,7 +197,7 @@ class AskingAdmin(admin.ModelAdmin[Any]):
     def _salt(self) -> str:
         return f"criticizer.selection.{self.opts.label_lower}"
 
-    def say(self, request: HttpRequest, deed: Deed, outcome: Sum, ids: Sequence[Any]) -> None:
+    def say(self, request: HttpRequest, deed: BulkAction, outcome: ActionResult, ids: Sequence[Any]) -> None:
         """Put what was done, to how many, and what was skipped and why, where the next page shows it.
 
         What was acted on may not match the list's search any more: the message leads to it.
@@ -203,11 +205,11 @@ class AskingAdmin(admin.ModelAdmin[Any]):
         level = messages.WARNING if outcome.skipped or outcome.otherwise else messages.SUCCESS
         address, link = outcome.address, outcome.link
         if not address and len(ids) > 1:
-            address, link = way_to(ids, self.nouns[1], self.address_of_set)
-        self.message_user(request, linked(outcome.sentence(deed.done), address, link), level)
+            address, link = link_to_rows(ids, self.nouns[1], self.address_of_set)
+        self.message_user(request, message_with_link(outcome.sentence(deed.done), address, link), level)
 
     def _refuse(
-        self, deed: Deed, request: HttpRequest, ids: Sequence[Any], refused: Mapping[Any, str]
+        self, deed: BulkAction, request: HttpRequest, ids: Sequence[Any], refused: Mapping[Any, str]
     ) -> HttpResponse | None:
         """Say at once that nothing can be done, and why, without asking for a reason first."""
         said = next(iter(refused.values())) if len(ids) == 1 else self._left_alone(refused)
@@ -216,12 +218,12 @@ class AskingAdmin(admin.ModelAdmin[Any]):
         return HttpResponseRedirect(self.address_of(ids[0])) if len(ids) == 1 else None
 
     def _left_alone(self, refused: Mapping[Any, str]) -> str:
-        return worded(
+        return summarize_reasons(
             Counter(refused.values()), lambda count, why: f"{count} {self.nouns[count != 1]}, {why}"
         )
 
     def _question(
-        self, deed: Deed, request: HttpRequest, ids: Sequence[Any], seen: int, form: Console
+        self, deed: BulkAction, request: HttpRequest, ids: Sequence[Any], seen: int, form: AdminForm
     ) -> TemplateResponse:
         number = len(ids)
         noun = self.nouns[number != 1]
@@ -254,12 +256,14 @@ class AskingAdmin(admin.ModelAdmin[Any]):
         return reauthentication.asking(request, view, back)
 
 
-def linked(text: str, address: str, link: str) -> SafeString | str:
+def message_with_link(text: str, address: str, link: str) -> SafeString | str:
     """Return a message that ends with a link, when there is an address."""
-    return fill('{} <a href="{}">{}</a>.', text, address, link) if address else text
+    return format_html_fast('{} <a href="{}">{}</a>.', text, address, link) if address else text
 
 
-def way_to(ids: Sequence[Any], noun: str, address_of_set: Callable[[Sequence[Any]], str]) -> tuple[str, str]:
+def link_to_rows(
+    ids: Sequence[Any], noun: str, address_of_set: Callable[[Sequence[Any]], str]
+) -> tuple[str, str]:
     """Return where the list shows rows, or as many of them as a search can name, and what the link says."""
     shown = _named(ids)
     which = "these" if len(shown) == len(ids) else "the first"

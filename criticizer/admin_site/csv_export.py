@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
-def cell(value: object) -> str:
+def escape_cell(value: object) -> str:
     """Return a value as text that is shown and never evaluated.
 
     Numbers stay numbers. Text that could be a formula gets an apostrophe in front, as
@@ -24,10 +24,10 @@ def cell(value: object) -> str:
     return f"'{text}" if is_formula else text
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a CSV document (RFC 4180), every cell through `cell` and quoted."""
+def to_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a CSV document (RFC 4180), every cell through `escape_cell` and quoted."""
     out = io.StringIO()
     writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
-    writer.writerow([cell(name) for name in header])
-    writer.writerows([cell(value) for value in row] for row in rows)
+    writer.writerow([escape_cell(name) for name in header])
+    writer.writerows([escape_cell(value) for value in row] for row in rows)
     return out.getvalue()

@@ -38,9 +38,9 @@ from django.db.models import F, Func, Model, Q, QuerySet, Value
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.list_rendering import fill
-from criticizer.admin_site.saved_views import lasting, views_of
-from criticizer.db.query_limits import ALONE, Count, TookTooLong, at_most, bounded_count
+from criticizer.admin_site.list_rendering import format_html_fast
+from criticizer.admin_site.saved_views import normalized_query, views_of
+from criticizer.db.query_limits import ALONE, BoundedCount, StatementTimeout, bounded_count, statement_timeout
 
 log = structlog.get_logger(__name__)
 
@@ -206,11 +206,11 @@ class KeysetChangeList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         found: list[Any] = []
-        count = Count(0)
+        count = BoundedCount(0)
         try:
-            with at_most(self.model_admin.page_milliseconds, ALONE):
+            with statement_timeout(self.model_admin.page_milliseconds, ALONE):
                 found = self._page(request)
-        except TookTooLong:
+        except StatementTimeout:
             self.is_cancelled = True
             log.warning("list_took_too_long", model=self.opts.label_lower, search=bool(self.query))
             messages.warning(
@@ -219,7 +219,7 @@ class KeysetChangeList(ChangeList):
         if self.newer_url or self.older_url:
             count = bounded_count(self.queryset)
         elif not self.is_cancelled:
-            count = Count(len(found))  # all of them are on this page
+            count = BoundedCount(len(found))  # all of them are on this page
         self.result_list = found
         self.result_count = count
         self.full_result_count = None
@@ -280,7 +280,7 @@ class KeysetAdmin(admin.ModelAdmin[Any]):
 
     def action_checkbox(self, obj: Model) -> SafeString:
         """Return the row's box for actions as Django's widget draws it, without a template a row."""
-        return fill(
+        return format_html_fast(
             '<input type="checkbox" name="{}" value="{}" class="action-select" '
             'aria-label="Select this object for an action - {}">',
             ACTION_CHECKBOX_NAME,
@@ -295,10 +295,10 @@ class KeysetAdmin(admin.ModelAdmin[Any]):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         query = request.GET.urlencode()
-        without_search = [pair for pair in parse_qsl(lasting(query)) if pair[0] != "q"]
+        without_search = [pair for pair in parse_qsl(normalized_query(query)) if pair[0] != "q"]
         shown = {
             "views": views_of(request.user, self.opts.label_lower, self.starting_views, query),
-            "view_query": lasting(query),
+            "view_query": normalized_query(query),
             "without_query": f"?{urlencode(without_search)}",
         }
         return super().changelist_view(request, {**shown, **(extra_context or {})})

@@ -30,7 +30,7 @@ class View:
     pk: int = 0
 
 
-def lasting(query: str) -> str:
+def normalized_query(query: str) -> str:
     """Return what of a query string makes the view: not the place in the list, in one order."""
     pairs = [(name, value) for name, value in parse_qsl(query, max_num_fields=50) if value]
     return urlencode(sorted(pair for pair in pairs if pair[0] not in _OF_THE_MOMENT))
@@ -41,11 +41,11 @@ def views_of(user: Any, page: str, starting: Mapping[str, str], query: str) -> l
 
     `page` is the model's label; `starting` maps names to query strings; `query` is the present one.
     """
-    now = lasting(query)
+    now = normalized_query(query)
     offered = [("All", "", 0), *((name, text, 0) for name, text in starting.items())]
     own = SavedView.objects.filter(user=user, page=page).order_by("name")[:MAX_VIEWS]
     offered += [(view.name, view.query, view.pk) for view in own]
-    return [View(name, text, lasting(text) == now, pk) for name, text, pk in offered]
+    return [View(name, text, normalized_query(text) == now, pk) for name, text, pk in offered]
 
 
 def change(request: HttpRequest) -> HttpResponse:
@@ -54,7 +54,7 @@ def change(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied  # `admin_view` sends them to log in before
     page = request.POST.get("page", "")
     address = _list_of(request, page)
-    name, query = request.POST.get("name", "").strip()[:60], lasting(request.POST.get("query", ""))
+    name, query = request.POST.get("name", "").strip()[:60], normalized_query(request.POST.get("query", ""))
     own = SavedView.objects.filter(user=request.user, page=page)
     if forgotten := request.POST.get("forget", ""):
         known = forgotten.isascii() and forgotten.isdigit() and len(forgotten) < 19

@@ -20,7 +20,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from criticizer.db.full_text import Words, full_text, text_index
+from criticizer.db.full_text import FullTextFilter, full_text, text_index
 
 __all__ = [
     "Key", "SearchGrammar", "SearchProblem", "Term", "age", "condition_of", "exact", "flags",
@@ -142,7 +142,7 @@ def parse(text: str) -> list[Term]:
     return terms
 
 
-def condition_of(text: str, keys: Mapping[str, Key], words: Words | None) -> Q:
+def condition_of(text: str, keys: Mapping[str, Key], words: FullTextFilter | None) -> Q:
     """Return the condition that a search asks for. Raises SearchProblem when it cannot be read."""
     wanted, free, signs = Q(), [], ""
     for term in parse(text):
@@ -184,7 +184,7 @@ class SearchGrammar(admin.ModelAdmin[Any]):
     """Mixin: the search box speaks the grammar. See `criticizer.admin_site.keyset` for an example."""
 
     search_keys: Mapping[str, Key]
-    search_words: Words | None = None
+    search_words: FullTextFilter | None = None
 
     @property
     def search_example(self) -> str:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.list_rendering import fill
+from criticizer.admin_site.list_rendering import format_html_fast
 
 NEVER = "\N{EN DASH}"
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -19,23 +19,23 @@ _AGO = '<time datetime="{}" title="{}" data-relative>{}</time>'
 _EXACT = '<time datetime="{}">{}</time>'
 
 
-def when(moment: datetime | None) -> SafeString | str:
+def time_ago(moment: datetime | None) -> SafeString | str:
     """Return such as `3 h ago` or `in 5 min`; the page keeps it true (static/reviews/times.js)."""
     if moment is None:
         return NEVER
     seconds = round((timezone.now() - moment).total_seconds())
     text = f"{_distance(seconds)} ago" if seconds >= 0 else f"in {_distance(-seconds)}"
-    return fill(_AGO, moment.isoformat(timespec="milliseconds"), written(moment), text)
+    return format_html_fast(_AGO, moment.isoformat(timespec="milliseconds"), format_utc(moment), text)
 
 
-def exactly(moment: datetime | None) -> SafeString | str:
+def timestamp(moment: datetime | None) -> SafeString | str:
     """Return such as `2026-11-21 17:30:05 UTC`."""
     if moment is None:
         return NEVER
-    return fill(_EXACT, moment.isoformat(timespec="milliseconds"), written(moment))
+    return format_html_fast(_EXACT, moment.isoformat(timespec="milliseconds"), format_utc(moment))
 
 
-def written(moment: datetime) -> str:
+def format_utc(moment: datetime) -> str:
     """Return a moment in UTC, to the second, as text."""
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(' ', 'seconds')} UTC"
 

@@ -11,16 +11,16 @@ from django.db.models import Q
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class FullTextFilter:
     """How words are looked for, and in what: "the title and the author"."""
 
     condition: Callable[[Sequence[str]], Q]
     meaning: str = ""
 
 
-def full_text(*fields: str, meaning: str = "") -> Words:
+def full_text(*fields: str, meaning: str = "") -> FullTextFilter:
     """Return the condition "each word begins a word of these fields" (`text_index` serves it)."""
-    return Words(lambda words: Q(match(fields, words)), meaning)
+    return FullTextFilter(lambda words: Q(match(fields, words)), meaning)
 
 
 def match(fields: Sequence[str], words: Sequence[str]) -> SearchVectorExact:

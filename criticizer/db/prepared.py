@@ -73,7 +73,7 @@ def value(sql: str, parameters: Parameters = ()) -> Any:
     return found[0][0] if found else None
 
 
-def one_of(words: Iterable[str]) -> str:
+def sql_list(words: Iterable[str]) -> str:
     """Return words of ours, such as states, as the list behind an SQL text's IN: "('queued', 'running')".
 
     Part of the text on purpose: a parameter would keep the planner from a partial index. Raises
@@ -85,7 +85,7 @@ def one_of(words: Iterable[str]) -> str:
     return "(" + ", ".join(f"'{word}'" for word in listed) + ")"
 
 
-def reconnecting(
+def with_retries(
     work: Callable[[], T], *, waits: Iterable[float], sleep: Callable[[float], None] = time.sleep
 ) -> T:
     """Run `work`, repeating it when the connection to PostgreSQL is lost or another won a deadlock.

@@ -16,7 +16,7 @@ MAX_COUNTED = 10_000
 _CANCELLED = "57014"
 
 
-class Count(int):
+class BoundedCount(int):
     """A number of rows that says when it is not exact: `10 000+`, or `many`."""
 
     text: str
@@ -37,7 +37,7 @@ class Count(int):
         return self.text
 
 
-class TookTooLong(Exception):
+class StatementTimeout(Exception):
     """The statement was cancelled at its time limit."""
 
 
@@ -47,7 +47,7 @@ ALONE: Mapping[str, str] = {"max_parallel_workers_per_gather": "0"}
 
 
 @contextmanager
-def at_most(milliseconds: int, planner: Mapping[str, str] = {}) -> Iterator[None]:
+def statement_timeout(milliseconds: int, planner: Mapping[str, str] = {}) -> Iterator[None]:
     """Cancel any statement inside that runs longer. Raises TookTooLong; nothing stays limited.
 
     `planner`: settings of PostgreSQL's planner that hold inside, such as `ALONE`.
@@ -63,17 +63,19 @@ def at_most(milliseconds: int, planner: Mapping[str, str] = {}) -> Iterator[None
     except OperationalError as error:
         if sqlstate_of(error) != _CANCELLED:
             raise
-        raise TookTooLong from error
+        raise StatementTimeout from error
 
 
-def bounded_count(rows: QuerySet[Any], limit: int = MAX_COUNTED, milliseconds: int | None = None) -> Count:
+def bounded_count(
+    rows: QuerySet[Any], limit: int = MAX_COUNTED, milliseconds: int | None = None
+) -> BoundedCount:
     """Count `rows` up to `limit`: `SELECT count(*) FROM (… LIMIT limit + 1)`.
 
     What takes longer than settings.COUNT_MILLISECONDS is "many".
     """
     try:
-        with at_most(settings.COUNT_MILLISECONDS if milliseconds is None else milliseconds, ALONE):
+        with statement_timeout(settings.COUNT_MILLISECONDS if milliseconds is None else milliseconds, ALONE):
             number = rows.order_by().values("pk")[: limit + 1].count()
-    except TookTooLong:
-        return Count(limit, "many")
-    return Count.up_to(number, limit)
+    except StatementTimeout:
+        return BoundedCount(limit, "many")
+    return BoundedCount.up_to(number, limit)

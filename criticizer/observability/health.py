@@ -40,7 +40,7 @@ from criticizer.db import prepared
 from criticizer.models import WorkerCluster
 from criticizer.observability.metrics import bound_queries, registry
 from criticizer.resilience import circuit_breaker
-from criticizer.resilience.failures import ErrorClass, Place, classify
+from criticizer.resilience.failures import Component, ErrorClass, classify
 
 log = structlog.get_logger(__name__)
 
@@ -104,7 +104,9 @@ def _troubles(*, with_hosts: bool) -> dict[str, object]:
     try:
         with transaction.atomic():
             bound_queries()
-            circuits = {name: stopped.state.value for name, stopped in circuit_breaker.not_closed().items()}
+            circuits = {
+                name: stopped.state.value for name, stopped in circuit_breaker.open_circuits().items()
+            }
             hanging = sorted(
                 {name for names in _beating().values_list("hanging", flat=True) for name in names}
             )
@@ -130,7 +132,7 @@ def unavailable(error: BaseException) -> tuple[dict[str, Any], dict[str, str]]:
     failure = classify(error)
     if prepared.is_disconnect(error):
         prepared.note_loss()
-    kind = failure.kind if failure.place is Place.DATABASE else classify(OperationalError()).kind
+    kind = failure.kind if failure.place is Component.DATABASE else classify(OperationalError()).kind
     body: dict[str, Any] = {
         "error": kind.error_class.value,
         "code": kind.code,

@@ -12,9 +12,9 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, fact, titled
+from criticizer.admin_site.base import ReadOnlyAdmin, detail_field, list_column
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
-from criticizer.admin_site.list_rendering import chip, fill
+from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import SearchGrammar, age, exact, flags, number
 from criticizer.models import Circuit, OutboxMessage
 
@@ -29,10 +29,10 @@ class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         "message",
         "queue",
         "state",
-        titled("available_at", "due"),
-        titled("retry_count", "retries"),
-        titled("waiting_for", "waits for", "path"),
-        titled("created_at", "written"),
+        list_column("available_at", "due"),
+        list_column("retry_count", "retries"),
+        list_column("waiting_for", "waits for", "path"),
+        list_column("created_at", "written"),
     )
     orderings = {
         "next": Ordering("Due first", ("available_at", "id")),
@@ -58,9 +58,10 @@ class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     change_form_template = "admin/criticizer/outboxmessage/change_form.html"
     fieldsets = (
         ("Message", {"fields": (
-            "state", "kept_in", fact("available_at", "due, or taken until"), fact("started_at", "begun"),
-            fact("retry_count", "retries"), fact("created_at", "written"), "dependency",
-            "message", fact("error_message", "last error", "whole"),
+            "state", "kept_in", detail_field("available_at", "due, or taken until"),
+            detail_field("started_at", "begun"),
+            detail_field("retry_count", "retries"), detail_field("created_at", "written"), "dependency",
+            "message", detail_field("error_message", "last error", "whole"),
         )}),
     )  # fmt: skip
 
@@ -81,7 +82,7 @@ class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         if not Circuit.objects.filter(pk=row.waiting_for).exists():
             return row.waiting_for or "nothing"
         address = reverse("admin:criticizer_circuit_change", args=[quote(row.waiting_for)])
-        return fill('<a class="path" href="{}">{}</a>', address, row.waiting_for)
+        return format_html_fast('<a class="path" href="{}">{}</a>', address, row.waiting_for)
 
     @admin.display(description="state")
     def state(self, row: Any) -> SafeString:
@@ -91,10 +92,10 @@ class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             value, label = "retry_wait", "Waits"
         else:
             value, label = "queued", "In line"
-        return chip(value, label)
+        return badge(value, label)
 
 
 def queue_link(queue: str) -> SafeString:
     """Return a link to the messages of a queue."""
     address = reverse("admin:criticizer_outboxmessage_changelist", query={"q": f"queue:{queue}"})
-    return fill('<a href="{}">{}</a>', address, queue)
+    return format_html_fast('<a href="{}">{}</a>', address, queue)

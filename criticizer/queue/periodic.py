@@ -19,7 +19,7 @@ _CLOCK = 0  # the one row's aggregate_id
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class PeriodicTask:
     """`aggregate` and `message` name the one outbox message; `message` is a key of settings.TASKS."""
 
     aggregate: str
@@ -36,7 +36,7 @@ class Clock:
                 {"type": self.aggregate},
             )
 
-    def hasten(self) -> None:
+    def run_now(self) -> None:
         """Let the next run begin now. Part of the caller's transaction."""
         prepared.rows(
             """

@@ -14,12 +14,19 @@ from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, titled
-from criticizer.admin_site.bulk_actions import AskingAdmin, Console, Deed, Sum, reason_field, summed
+from criticizer.admin_site.base import ReadOnlyAdmin, list_column
+from criticizer.admin_site.bulk_actions import (
+    ActionResult,
+    AdminForm,
+    BulkAction,
+    ConfirmedActionsMixin,
+    count_results,
+    reason_field,
+)
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
-from criticizer.admin_site.list_rendering import circuit_chip
+from criticizer.admin_site.list_rendering import circuit_badge
 from criticizer.admin_site.search_query import Key, SearchGrammar, age, exact
-from criticizer.db.full_text import Words
+from criticizer.db.full_text import FullTextFilter
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage, Pace
 from criticizer.resilience import overrides
 from criticizer.resilience.states import FORCED, CircuitState
@@ -28,7 +35,7 @@ MAX_EVENTS = 200
 _MAX_MINUTES = overrides.MAX_FORCED_SECONDS // 60
 
 
-class ReleaseForm(Console):
+class ReleaseForm(AdminForm):
     """Why a circuit is released."""
 
     reason = reason_field(
@@ -47,18 +54,20 @@ class ForceForm(ReleaseForm):
     )
 
 
-def _each(act: Callable[..., bool]) -> Callable[[Sequence[str], str, Mapping[str, Any]], Sum]:
+def _each(act: Callable[..., bool]) -> Callable[[Sequence[str], str, Mapping[str, Any]], ActionResult]:
     """Return what does `act` to one circuit after another."""
 
-    def acting(names: Sequence[str], actor: str, given: Mapping[str, Any]) -> Sum:
+    def acting(names: Sequence[str], actor: str, given: Mapping[str, Any]) -> ActionResult:
         span = {"seconds": given["minutes"] * 60} if "minutes" in given else {}
         why_not = "not forced, or not there any more"
-        return summed([(act(name, actor=actor, reason=given["reason"], **span), why_not) for name in names])
+        return count_results(
+            [(act(name, actor=actor, reason=given["reason"], **span), why_not) for name in names]
+        )
 
     return acting
 
 
-FORCE_OPEN = Deed(
+FORCE_OPEN = BulkAction(
     "force_open",
     "Force open",
     "Nothing is called until the time is over. Work that needs it waits and uses no attempts.",
@@ -66,7 +75,7 @@ FORCE_OPEN = Deed(
     ForceForm,
     _each(partial(overrides.force, state=CircuitState.FORCED_OPEN)),
 )
-FORCE_CLOSED = Deed(
+FORCE_CLOSED = BulkAction(
     "force_closed",
     "Force closed",
     "Every call is let through until the time is over, however many fail. Failures cost attempts.",
@@ -74,7 +83,7 @@ FORCE_CLOSED = Deed(
     ForceForm,
     _each(partial(overrides.force, state=CircuitState.FORCED_CLOSED)),
 )
-RELEASE = Deed(
+RELEASE = BulkAction(
     "release",
     "Release",
     "The breaker decides again. What was forced open is tried with one call first.",
@@ -97,17 +106,17 @@ def _named(words: Sequence[str]) -> Q:
 
 
 @admin.register(Circuit)
-class CircuitAdmin(AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class CircuitAdmin(ConfirmedActionsMixin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     change_form_template = "admin/criticizer/circuit/change_form.html"
     confirm_template = "admin/criticizer/circuit/confirm.html"
     nouns = ("circuit", "circuits")
     max_chosen = 100
     list_display = (
-        titled("name", "name", "path"),
+        list_column("name", "name", "path"),
         "shown_state",
         "why",
-        titled("changed_at", "changed"),
-        titled("retry_at", "until"),
+        list_column("changed_at", "changed"),
+        list_column("retry_at", "until"),
         "waiting",
     )
     orderings = {"name": Ordering("Name", ("name",))}
@@ -117,7 +126,7 @@ class CircuitAdmin(AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         "provider": _kind("provider", "What messages go through", "webhook"),
         "changed": age("changed_at", "How long ago its state changed", example="<1h"),
     }
-    search_words = Words(_named, "the name")
+    search_words = FullTextFilter(_named, "the name")
     starting_views = {
         "Not closed": "q=-state%3Aclosed",
         "Forced": "q=state%3Aforced_open%2Cforced_closed",
@@ -128,7 +137,7 @@ class CircuitAdmin(AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="state", ordering="state")
     def shown_state(self, circuit: Circuit) -> SafeString:
-        return circuit_chip(circuit)
+        return circuit_badge(circuit)
 
     @admin.display(description="reason", empty_value="")
     def why(self, circuit: Circuit) -> str:
@@ -178,5 +187,5 @@ class CircuitAdmin(AskingAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         return self.ask(RELEASE, request, queryset)
 
 
-def _deeds(circuit: Circuit) -> tuple[Deed, ...]:
+def _deeds(circuit: Circuit) -> tuple[BulkAction, ...]:
     return (FORCE_OPEN, FORCE_CLOSED, *((RELEASE,) if circuit.state in FORCED else ()))

@@ -233,7 +233,7 @@ def create(name: str) -> None:
     prepared.rows(_CREATE, {"name": name})
 
 
-def not_closed() -> dict[str, Stopped]:
+def open_circuits() -> dict[str, Stopped]:
     """Return name -> what holds it of the circuits that are not closed, a hundred at most."""
     return {
         str(row["name"]): Stopped(CircuitState(row["state"]), row["needs_call"], row["error_class"] in AUTH)

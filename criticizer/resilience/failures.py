@@ -43,7 +43,7 @@ class ErrorClass(StrEnum):
     RECIPIENT_REJECTED = "RECIPIENT_REJECTED"
 
 
-class Place(IntEnum):
+class Component(IntEnum):
     """Where a failure happened: the first digit of its code."""
 
     SOURCE = 1
@@ -68,7 +68,7 @@ class FailureKind:
 
     code: str
     error_class: ErrorClass
-    place: Place
+    place: Component
     severity: Severity
     retryable: bool
     message: str
@@ -76,103 +76,102 @@ class FailureKind:
 
 
 PLACE_NAMES = {
-    Place.SOURCE: "the version control server",
-    Place.REVIEWER: "the language model",
-    Place.DATABASE: "the database",
-    Place.INTERNAL: "Criticizer",
-    Place.CONFIGURATION: "the configuration",
-    Place.QUEUE: "the work queue",
-    Place.PROVIDER: "the notification provider",
+    Component.SOURCE: "the version control server",
+    Component.REVIEWER: "the language model",
+    Component.DATABASE: "the database",
+    Component.INTERNAL: "Criticizer",
+    Component.CONFIGURATION: "the configuration",
+    Component.QUEUE: "the work queue",
+    Component.PROVIDER: "the notification provider",
 }
 
-_E = ErrorClass
-_OUTSIDE = (Place.SOURCE, Place.REVIEWER, Place.PROVIDER)
+_OUTSIDE = (Component.SOURCE, Component.REVIEWER, Component.PROVIDER)
 
 # class, places, severity, retryable, message to the user, hint to the operator.
 # The order fixes the sequence numbers: append, never reorder.
-_ROWS: tuple[tuple[ErrorClass, tuple[Place, ...], Severity, bool, str, str], ...] = (
-    (_E.SCHEMA_INVALID, (Place.INTERNAL,), Severity.HIGH, False,
+_ROWS: tuple[tuple[ErrorClass, tuple[Component, ...], Severity, bool, str, str], ...] = (
+    (ErrorClass.SCHEMA_INVALID, (Component.INTERNAL,), Severity.HIGH, False,
      "The request is not valid. See details for the fields to correct.",
      "Correct the request or the payload, then post or replay it."),
-    (_E.PATH_DENIED, (Place.INTERNAL,), Severity.HIGH, False,
+    (ErrorClass.PATH_DENIED, (Component.INTERNAL,), Severity.HIGH, False,
      "The changelist touches a path outside the allow-list, so nothing of it is read or sent.",
      "See the security event for the path; widen the allow-list only if the path is in scope."),
-    (_E.POLICY_REJECTED, (Place.INTERNAL,), Severity.HIGH, False,
+    (ErrorClass.POLICY_REJECTED, (Component.INTERNAL,), Severity.HIGH, False,
      "A policy of this installation refused the review.",
      "Read the policy named in the context; replay after changing it or the changelist."),
-    (_E.REDACTION_BLOCKED, (Place.INTERNAL,), Severity.HIGH, False,
+    (ErrorClass.REDACTION_BLOCKED, (Component.INTERNAL,), Severity.HIGH, False,
      "The review was stopped because its text could not be cleaned of secrets with certainty.",
      "See the reason code in the context; nothing was sent. Correct the rule or the input, then replay."),
-    (_E.INTERNAL_BUG, (Place.INTERNAL,), Severity.CRITICAL, False,
+    (ErrorClass.INTERNAL_BUG, (Component.INTERNAL,), Severity.CRITICAL, False,
      "Criticizer itself failed on this changelist.",
      "A defect: report the stack trace, deploy a correction, then replay."),
-    (_E.WORKER_LOST, (Place.INTERNAL,), Severity.CRITICAL, False,
+    (ErrorClass.WORKER_LOST, (Component.INTERNAL,), Severity.CRITICAL, False,
      "The worker was lost each time it processed this changelist.",
      "Look for out-of-memory kills at the times of the attempts; replay with a smaller load or more memory."),
-    (_E.DEADLINE_EXCEEDED, (Place.INTERNAL,), Severity.HIGH, False,
+    (ErrorClass.DEADLINE_EXCEEDED, (Component.INTERNAL,), Severity.HIGH, False,
      "The review was not finished before its deadline.",
      "Find the slow stage in the attempts; raise REVIEW_SLA_SECONDS or restore the slow dependency."),
-    (_E.WRITE_CONFLICT, (Place.DATABASE,), Severity.MEDIUM, True,
+    (ErrorClass.WRITE_CONFLICT, (Component.DATABASE,), Severity.MEDIUM, True,
      "Two workers touched the same record; the work is repeated.",
      "Harmless when rare. If it repeats, look for long transactions on the database."),
-    (_E.DATABASE_UNAVAILABLE, (Place.DATABASE,), Severity.MEDIUM, True,
+    (ErrorClass.DATABASE_UNAVAILABLE, (Component.DATABASE,), Severity.MEDIUM, True,
      "The database is not reachable; the work is repeated when it is back.",
      "Restore PostgreSQL; workers reconnect by themselves."),
-    (_E.NETWORK_TIMEOUT, _OUTSIDE, Severity.MEDIUM, True,
+    (ErrorClass.NETWORK_TIMEOUT, _OUTSIDE, Severity.MEDIUM, True,
      "{place} did not answer in time.",
      "Check the load of {place} and the network in between."),
-    (_E.NETWORK_UNREACHABLE, _OUTSIDE, Severity.MEDIUM, True,
+    (ErrorClass.NETWORK_UNREACHABLE, _OUTSIDE, Severity.MEDIUM, True,
      "{place} could not be reached.",
      "Check that {place} is up, its address, DNS and firewalls."),
-    (_E.UPSTREAM_UNAVAILABLE, _OUTSIDE, Severity.MEDIUM, True,
+    (ErrorClass.UPSTREAM_UNAVAILABLE, _OUTSIDE, Severity.MEDIUM, True,
      "{place} is temporarily unavailable.",
      "See the status page or log of {place}."),
-    (_E.UPSTREAM_INTERNAL, _OUTSIDE, Severity.MEDIUM, True,
+    (ErrorClass.UPSTREAM_INTERNAL, _OUTSIDE, Severity.MEDIUM, True,
      "{place} reported an error of its own.",
      "See the status page or log of {place}."),
-    (_E.RATE_LIMITED, _OUTSIDE, Severity.LOW, True,
+    (ErrorClass.RATE_LIMITED, _OUTSIDE, Severity.LOW, True,
      "{place} asked us to slow down.",
      "Lower the concurrency or raise the quota at {place}."),
-    (_E.SCHEMA_INVALID, _OUTSIDE, Severity.HIGH, False,
+    (ErrorClass.SCHEMA_INVALID, _OUTSIDE, Severity.HIGH, False,
      "{place} answered in a form that cannot be used.",
      "Compare what the detail and the context say of the answer with the documented form; a wrong address"
      " or a changed version of {place} is likely."),
-    (_E.AUTH_DENIED, _OUTSIDE, Severity.CRITICAL, False,
+    (ErrorClass.AUTH_DENIED, _OUTSIDE, Severity.CRITICAL, False,
      "{place} refused our credentials.",
      "Renew or rotate the credential, then replay."),
-    (_E.PERMISSION_DENIED, _OUTSIDE, Severity.CRITICAL, False,
+    (ErrorClass.PERMISSION_DENIED, _OUTSIDE, Severity.CRITICAL, False,
      "{place} does not permit this operation to our account.",
      "Grant the account the right named in the context, then replay."),
-    (_E.NOT_FOUND, _OUTSIDE, Severity.HIGH, False,
+    (ErrorClass.NOT_FOUND, _OUTSIDE, Severity.HIGH, False,
      "{place} does not know what was asked for.",
      "Check the number or name; replay only if it exists now."),
-    (_E.POLICY_REJECTED, (Place.REVIEWER, Place.PROVIDER), Severity.HIGH, False,
+    (ErrorClass.POLICY_REJECTED, (Component.REVIEWER, Component.PROVIDER), Severity.HIGH, False,
      "{place} refused the content by its policy.",
      "Read the refusal in the context; change the content or the provider."),
-    (_E.TOKEN_LIMIT, (Place.REVIEWER,), Severity.MEDIUM, False,
+    (ErrorClass.TOKEN_LIMIT, (Component.REVIEWER,), Severity.MEDIUM, False,
      "A part of the change is larger than the language model can read.",
      "Lower LLM_MAX_INPUT_TOKENS, or choose a model with a larger window."),
-    (_E.CONFIG_INVALID, (Place.CONFIGURATION,), Severity.CRITICAL, False,
+    (ErrorClass.CONFIG_INVALID, (Component.CONFIGURATION,), Severity.CRITICAL, False,
      "This installation is not set up for the review. An operator has to mend it.",
      "Mend what the letter names (a setting, a program, the data directory), restart, then replay."),
-    (_E.DELIVERY_UNCERTAIN, (Place.PROVIDER,), Severity.HIGH, False,
+    (ErrorClass.DELIVERY_UNCERTAIN, (Component.PROVIDER,), Severity.HIGH, False,
      "A message may have been sent, and nobody can say whether it was.",
      "Look in the recipient's mailbox; confirm delivery, or resend and accept a possible duplicate."),
-    (_E.RECIPIENT_REJECTED, (Place.PROVIDER,), Severity.HIGH, False,
+    (ErrorClass.RECIPIENT_REJECTED, (Component.PROVIDER,), Severity.HIGH, False,
      "{place} permanently refused the recipient.",
      "Correct or remove the recipient, then replay."),
-    (_E.WORKER_LOST, (Place.QUEUE,), Severity.MEDIUM, True,
+    (ErrorClass.WORKER_LOST, (Component.QUEUE,), Severity.MEDIUM, True,
      "A worker was lost; another one repeats the stage.",
      "Harmless when rare. If it repeats, look for out-of-memory kills."),
-    (_E.UPSTREAM_UNAVAILABLE, (Place.INTERNAL,), Severity.MEDIUM, True,
+    (ErrorClass.UPSTREAM_UNAVAILABLE, (Component.INTERNAL,), Severity.MEDIUM, True,
      "The storage of artifacts is not reachable; the work is repeated when it is back.",
      "Check that the buckets answer, their address and the network in between."),
 )  # fmt: skip
 
 
-def _build_table() -> dict[tuple[ErrorClass, Place], FailureKind]:
-    table: dict[tuple[ErrorClass, Place], FailureKind] = {}
-    sequence: dict[Place, int] = dict.fromkeys(Place, 0)
+def _build_table() -> dict[tuple[ErrorClass, Component], FailureKind]:
+    table: dict[tuple[ErrorClass, Component], FailureKind] = {}
+    sequence: dict[Component, int] = dict.fromkeys(Component, 0)
     for error_class, places, severity, retryable, message, hint in _ROWS:
         for place in places:
             sequence[place] += 1
@@ -190,10 +189,10 @@ def _build_table() -> dict[tuple[ErrorClass, Place], FailureKind]:
     return table
 
 
-TABLE: Mapping[tuple[ErrorClass, Place], FailureKind] = _build_table()
+TABLE: Mapping[tuple[ErrorClass, Component], FailureKind] = _build_table()
 
 
-def kind_of(error_class: ErrorClass, place: Place) -> FailureKind:
+def kind_of(error_class: ErrorClass, place: Component) -> FailureKind:
     """Return the table's row for a class in a place.
 
     Where the pair has no row of its own (a source that finds a path denied, say), the
@@ -223,7 +222,7 @@ class Failure(Exception):
     def __init__(
         self,
         error_class: ErrorClass,
-        place: Place,
+        place: Component,
         detail: str = "",
         *,
         context: Mapping[str, object] | None = None,
@@ -258,7 +257,7 @@ class UncertainFailure(Failure):
     """
 
 
-class Waiting(Exception):
+class DependencyUnavailable(Exception):
     """Not a failure: `dependency` must not be called for `seconds` from now.
 
     A stage that raises it gives its attempt back and is due again later: waiting for an open
@@ -298,11 +297,13 @@ def classify(error: BaseException) -> Failure:
     if isinstance(error, OSError) and error.errno in _STORAGE:
         return PermanentFailure(
             ErrorClass.CONFIG_INVALID,
-            Place.CONFIGURATION,
+            Component.CONFIGURATION,
             f"the data directory cannot be used: {error.strerror}",
             context={"errno": error.errno},
         )
-    return PermanentFailure(ErrorClass.INTERNAL_BUG, Place.INTERNAL, f"unhandled {type(error).__qualname__}")
+    return PermanentFailure(
+        ErrorClass.INTERNAL_BUG, Component.INTERNAL, f"unhandled {type(error).__qualname__}"
+    )
 
 
 def _database_failure(error: BaseException) -> Failure | None:
@@ -317,7 +318,7 @@ def _database_failure(error: BaseException) -> Failure | None:
     if sqlstate.startswith("40") or sqlstate in _CONFLICTS:
         # Another writer was first. Stages are idempotent, so the next attempt finds its row (8.1).
         return RetryableFailure(
-            ErrorClass.WRITE_CONFLICT, Place.DATABASE, f"database conflict {sqlstate}", context=context
+            ErrorClass.WRITE_CONFLICT, Component.DATABASE, f"database conflict {sqlstate}", context=context
         )
     is_operational = isinstance(
         error, (db.OperationalError, db.InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
@@ -326,7 +327,7 @@ def _database_failure(error: BaseException) -> Failure | None:
         detail = (
             f"the database refused the work: {sqlstate}" if sqlstate else "the database connection failed"
         )
-        return RetryableFailure(ErrorClass.DATABASE_UNAVAILABLE, Place.DATABASE, detail, context=context)
+        return RetryableFailure(ErrorClass.DATABASE_UNAVAILABLE, Component.DATABASE, detail, context=context)
     return None  # a statement that the schema refuses is a defect
 
 
@@ -352,13 +353,13 @@ def _bucket_failure(error: BaseException) -> Failure | None:
     if is_passing:
         return RetryableFailure(
             ErrorClass.UPSTREAM_UNAVAILABLE,
-            Place.INTERNAL,
+            Component.INTERNAL,
             "the storage of artifacts failed",
             context=context,
         )
     return PermanentFailure(
         ErrorClass.CONFIG_INVALID,
-        Place.CONFIGURATION,
+        Component.CONFIGURATION,
         "the storage of artifacts refused the request: see ARTIFACT_S3_*",
         context=context,
     )

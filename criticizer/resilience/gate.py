@@ -31,7 +31,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.resilience import circuit_breaker, overrides, rate_limit
-from criticizer.resilience.failures import ErrorClass, Failure, Place, Waiting
+from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, Failure
 from criticizer.resilience.states import CircuitState
 
 log = structlog.get_logger(__name__)
@@ -50,7 +50,7 @@ _UNAVAILABLE = frozenset(
         ErrorClass.DELIVERY_UNCERTAIN,
     }
 )
-_OUTSIDE = frozenset({Place.SOURCE, Place.REVIEWER, Place.PROVIDER})
+_OUTSIDE = frozenset({Component.SOURCE, Component.REVIEWER, Component.PROVIDER})
 
 _LOOK = """
 SELECT c.state, c.generation,
@@ -63,7 +63,7 @@ SELECT c.state, c.generation,
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Snapshot:
     """A dependency as it stands now. `…_in` are seconds, negative when the moment is past."""
 
     state: str
@@ -76,11 +76,11 @@ class _Look:
 
 
 # name -> until when (monotonic clock) it counts as closed, without limits and in no pause
-_free: dict[str, tuple[float, _Look]] = {}
+_free: dict[str, tuple[float, _Snapshot]] = {}
 _MAX_REMEMBERED = 1000  # each receiver of webhooks is a dependency of its own
 
 
-class _Verdict(Enum):
+class _Outcome(Enum):
     """What the report of an outcome counts as."""
 
     SUCCESS = auto()
@@ -103,23 +103,23 @@ def check(name: str) -> None:
 
     Lets database errors through.
     """
-    look = _look(name)
+    look = _snapshot(name)
     waiting = _waits(name, look)
     if waiting is not None:
         raise waiting
 
 
-def admit(name: str) -> Permit:
+def acquire_permit(name: str) -> Permit:
     """Return the permit of one call, which must be reported once; raise Waiting while none is given.
 
     Waits for nothing itself. Lets database errors through.
     """
-    look = _look(name)
+    look = _snapshot(name)
     waiting = _waits(name, look)
     if waiting is not None:
         raise waiting
     permit = Permit(name, look.generation, look.pace_generation)
-    limit = rate_limit.slots_of(name)
+    limit = rate_limit.concurrency_limit_of(name)
     is_probe = look.state in {CircuitState.OPEN, CircuitState.HALF_OPEN}
     is_limited = look.is_slow or rate_limit.rate_of(name) is not None
     if not (limit or is_probe or is_limited):
@@ -128,14 +128,14 @@ def admit(name: str) -> Permit:
         # So many wait that only one in `rate` seconds can go on: they come back spread over that time.
         crowd = (rate_limit.backlog(name) + 1) / later.rate
         seconds = later.seconds + random.uniform(0, min(crowd, LONGEST_WAIT_SECONDS))  # noqa: S311
-        raise Waiting(name, seconds, "The calls of this second are used up.")
+        raise DependencyUnavailable(name, seconds, "The calls of this second are used up.")
     if limit is not None:
         permit.slot = rate_limit.take_slot(name, limit, settings.CALL_SECONDS)
         if permit.slot is None:
             if is_limited:
                 rate_limit.give_token_back(name)
             seconds = _spread(SPREAD_SECONDS) + _crowd_seconds(name)
-            raise Waiting(name, seconds, "As many calls as are allowed at once are in flight.")
+            raise DependencyUnavailable(name, seconds, "As many calls as are allowed at once are in flight.")
     if is_probe:
         permit.probe = circuit_breaker.lease_probe(name, has_harmless=has_harmless_probe(name))
         if permit.probe is None:
@@ -153,7 +153,7 @@ def guarded(name: str) -> Iterator[Permit]:
 
     Raises Waiting instead of a failure that is to cost no attempt, and while nobody may call.
     """
-    permit = admit(name)
+    permit = acquire_permit(name)
     try:
         yield permit
     except BaseException as error:
@@ -175,7 +175,7 @@ class Permit:
     slot: UUID | None = None
     _is_reported: bool = field(default=False, repr=False)
 
-    def report(self, error: BaseException | None) -> Waiting | None:
+    def report(self, error: BaseException | None) -> DependencyUnavailable | None:
         """Record what came of the call; None is an answer. Repeating it changes nothing.
 
         Returns Waiting when the failure must cost no attempt: the circuit was open already, or
@@ -185,7 +185,7 @@ class Permit:
         if self._is_reported:
             return None
         self._is_reported = True
-        waiting: Waiting | None = None
+        waiting: DependencyUnavailable | None = None
 
         def record() -> None:
             nonlocal waiting
@@ -202,12 +202,12 @@ class Permit:
             _kept(self._release_probe, self.name)
             self._free_slot()
 
-    def _record(self, error: BaseException | None) -> Waiting | None:
+    def _record(self, error: BaseException | None) -> DependencyUnavailable | None:
         verdict = _verdict(error)
-        if verdict is _Verdict.NOTHING:
+        if verdict is _Outcome.NOTHING:
             self._release_probe()
             return None
-        if verdict is _Verdict.SUCCESS:
+        if verdict is _Outcome.SUCCESS:
             if self.probe is not None:
                 circuit_breaker.probe_succeeded(self.name, self.probe)
             else:
@@ -215,17 +215,17 @@ class Permit:
             return None
         _free.pop(self.name, None)
         assert isinstance(error, Failure)
-        if verdict is _Verdict.RATE:
+        if verdict is _Outcome.RATE:
             return self._slow_down(error)
         if self.probe is not None:
             circuit_breaker.probe_failed(self.name, self.probe, str(error.error_class))
             return _after_cool_down(self.name, outbox.scaled(circuit_breaker.COOL_DOWN_SECONDS))
         counted = circuit_breaker.count_failure(
-            self.name, self.generation, str(error.error_class), is_auth=verdict is _Verdict.AUTH
+            self.name, self.generation, str(error.error_class), is_auth=verdict is _Outcome.AUTH
         )
         return _after_cool_down(self.name, counted.retry_in_seconds) if counted.was_open else None
 
-    def _slow_down(self, error: Failure) -> Waiting | None:
+    def _slow_down(self, error: Failure) -> DependencyUnavailable | None:
         self._release_probe()
         paused = rate_limit.pause(self.name, self.pace_generation, error.retry_after_seconds)
         if not paused.was_in_force and self.probe is None:
@@ -261,7 +261,7 @@ def forget() -> None:
 # -- inside -----------------------------------------------------------------------------------
 
 
-def _look(name: str) -> _Look:
+def _snapshot(name: str) -> _Snapshot:
     known = _free.get(name)
     if known is not None and known[0] > time.monotonic():
         return known[1]
@@ -271,12 +271,12 @@ def _look(name: str) -> _Look:
         circuit_breaker.create(name)
         row = prepared.row(_LOOK, parameters)
     assert row is not None
-    look = _Look(**row)
+    look = _Snapshot(**row)
     if look.state in {CircuitState.FORCED_OPEN, CircuitState.FORCED_CLOSED} and (look.retry_in or 0.0) <= 0:
         overrides.expire(name)
         row = prepared.row(_LOOK, parameters)
         assert row is not None
-        look = _Look(**row)
+        look = _Snapshot(**row)
     if look.state == CircuitState.CLOSED and not look.is_slow and (look.paused_in or 0.0) <= 0:
         # Such rows need no statement before each call; limits are asked about all the same.
         if len(_free) >= _MAX_REMEMBERED:
@@ -285,13 +285,13 @@ def _look(name: str) -> _Look:
     return look
 
 
-def _waits(name: str, look: _Look) -> Waiting | None:
+def _waits(name: str, look: _Snapshot) -> DependencyUnavailable | None:
     """Return why nobody may call now, or None."""
     if look.paused_in is not None and look.paused_in > 0:
         return _after_pause(name, look.paused_in, rate_limit.rate_of(name) or rate_limit.ASSUMED_RATE)
     retry_in = look.retry_in or 0.0
     if look.state == CircuitState.FORCED_OPEN:
-        return Waiting(
+        return DependencyUnavailable(
             name,
             min(retry_in, LONGEST_WAIT_SECONDS) + _spread(SPREAD_SECONDS),
             "An operator stopped all calls.",
@@ -306,19 +306,21 @@ def _waits(name: str, look: _Look) -> Waiting | None:
     return None
 
 
-def _after_cool_down(name: str, seconds: float) -> Waiting:
-    return Waiting(name, max(seconds, 0.0) + _spread(SPREAD_SECONDS), "It failed too often and gets a rest.")
+def _after_cool_down(name: str, seconds: float) -> DependencyUnavailable:
+    return DependencyUnavailable(
+        name, max(seconds, 0.0) + _spread(SPREAD_SECONDS), "It failed too often and gets a rest."
+    )
 
 
-def _waits_for_probe(name: str) -> Waiting:
-    return Waiting(
+def _waits_for_probe(name: str) -> DependencyUnavailable:
+    return DependencyUnavailable(
         name, outbox.scaled(1.0) + _crowd_seconds(name), "One call finds out whether it answers again."
     )
 
 
-def _after_pause(name: str, seconds: float, rate: float) -> Waiting:
+def _after_pause(name: str, seconds: float, rate: float) -> DependencyUnavailable:
     crowd = min((rate_limit.backlog(name) + 1) / rate, LONGEST_WAIT_SECONDS)
-    return Waiting(name, seconds + random.uniform(0, crowd), "It asked for a pause.")  # noqa: S311
+    return DependencyUnavailable(name, seconds + random.uniform(0, crowd), "It asked for a pause.")  # noqa: S311
 
 
 def _crowd_seconds(name: str) -> float:
@@ -331,19 +333,19 @@ def _spread(seconds: float) -> float:
     return outbox.scaled(random.uniform(0, seconds))  # noqa: S311  no secret depends on it
 
 
-def _verdict(error: BaseException | None) -> _Verdict:
+def _verdict(error: BaseException | None) -> _Outcome:
     if error is None:
-        return _Verdict.SUCCESS
+        return _Outcome.SUCCESS
     # Whatever is wrong with us (database, configuration, a defect, a stop) says nothing about it.
     if not isinstance(error, Failure) or error.place not in _OUTSIDE:
-        return _Verdict.NOTHING
+        return _Outcome.NOTHING
     if error.error_class is ErrorClass.CONFIG_INVALID or error.error_class is ErrorClass.INTERNAL_BUG:
-        return _Verdict.NOTHING
+        return _Outcome.NOTHING
     if error.error_class is ErrorClass.RATE_LIMITED:
-        return _Verdict.RATE
+        return _Outcome.RATE
     if error.error_class in circuit_breaker.AUTH:
-        return _Verdict.AUTH
-    return _Verdict.FAILURE if error.error_class in _UNAVAILABLE else _Verdict.SUCCESS
+        return _Outcome.AUTH
+    return _Outcome.FAILURE if error.error_class in _UNAVAILABLE else _Outcome.SUCCESS
 
 
 def _kept(write: Callable[[], None], name: str) -> None:

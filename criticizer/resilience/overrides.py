@@ -14,7 +14,7 @@ from criticizer.resilience.states import FORCED, CircuitState
 log = structlog.get_logger(__name__)
 
 MAX_FORCED_SECONDS = 24 * 3600
-_FORCED = prepared.one_of(FORCED)
+_FORCED = prepared.sql_list(FORCED)
 
 _FORCE = f"""
 WITH changed AS (

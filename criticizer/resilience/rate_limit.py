@@ -102,7 +102,7 @@ _BACKLOG = "SELECT count(*) FROM outbox_messages WHERE waiting_for = %(name)s"
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class Throttled:
     """A pause in force: what is left of it, and the rate after it (calls a second).
 
     `was_in_force`: the refused call had begun before the pause, so it is part of it.
@@ -114,7 +114,7 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class RetryIn:
     """No token: the seconds to the next one, and the rate at which they come (calls a second)."""
 
     seconds: float
@@ -136,7 +136,7 @@ def rate_of(name: str) -> float | None:
     return configured(rates, name)
 
 
-def slots_of(name: str) -> int | None:
+def concurrency_limit_of(name: str) -> int | None:
     """Return how many calls may be in flight at once, or None."""
     slots: Mapping[str, int] = settings.CONCURRENCY_LIMITS
     return configured(slots, name)
@@ -159,7 +159,7 @@ def backlog(name: str) -> int:
     return int(prepared.value(_BACKLOG, {"name": name}))
 
 
-def take_token(name: str) -> Later | None:
+def take_token(name: str) -> RetryIn | None:
     """Take one token; None when it was there, else when to come back."""
     parameters = _parameters(name)
     if prepared.rows(_TAKE_TOKEN, parameters):
@@ -168,7 +168,7 @@ def take_token(name: str) -> Later | None:
     if found is None:
         prepared.rows(_CREATE, {"name": name})
         return take_token(name)
-    return Later(max(found["seconds"], found["paused_in"] or 0.0, 0.0), found["rate"])
+    return RetryIn(max(found["seconds"], found["paused_in"] or 0.0, 0.0), found["rate"])
 
 
 def give_token_back(name: str) -> None:
@@ -192,7 +192,7 @@ def free_slot(name: str, token: UUID) -> None:
             outbox.wake(name, limit=1)
 
 
-def pause(name: str, generation: int, retry_after_seconds: float | None) -> Paused:
+def pause(name: str, generation: int, retry_after_seconds: float | None) -> Throttled:
     """Stop calls for as long as a refusal asks, and halve the rate after that.
 
     The refusals of one batch are one: those of calls that began before the pause (`generation`
@@ -208,7 +208,7 @@ def pause(name: str, generation: int, retry_after_seconds: float | None) -> Paus
             asked = outbox.scaled(min(retry_after_seconds or 0.0, BACKOFF.ceiling))
             if asked > left:
                 prepared.rows(_PROLONG, {"name": name, "seconds": asked})
-            return Paused(max(left, asked), found["rate"], was_in_force=True)
+            return Throttled(max(left, asked), found["rate"], was_in_force=True)
         seconds = outbox.scaled(BACKOFF.delay(found["refusals"] + 1, retry_after_seconds))
         rate = found["rate"]
         is_limited = rate < _UNLIMITED
@@ -217,4 +217,4 @@ def pause(name: str, generation: int, retry_after_seconds: float | None) -> Paus
         slow = max((rate if is_limited else base) / 2, SLOWEST_RATE)
         prepared.rows(_PAUSE, {"name": name, "base": base, "slow": min(slow, base), "seconds": seconds})
     log.warning("dependency_paused", dependency=name, seconds=round(seconds, 3), calls_per_second=slow)
-    return Paused(seconds, slow, was_in_force=False)
+    return Throttled(seconds, slow, was_in_force=False)

@@ -13,24 +13,26 @@ class CircuitState(models.TextChoices):
     FORCED_CLOSED = "forced_closed", "Forced closed"  # an operator lets all calls pass, for a time
 
 
-_C = CircuitState
-FORCED = (_C.FORCED_OPEN, _C.FORCED_CLOSED)
+FORCED = (CircuitState.FORCED_OPEN, CircuitState.FORCED_CLOSED)
 # State -> the word of states.css that it looks like.
 CIRCUIT_LOOKS = {
-    _C.CLOSED: "alive",
-    _C.OPEN: "failed",
-    _C.HALF_OPEN: "running",
-    _C.FORCED_OPEN: "failed",
-    _C.FORCED_CLOSED: "reconciling",
+    CircuitState.CLOSED: "alive",
+    CircuitState.OPEN: "failed",
+    CircuitState.HALF_OPEN: "running",
+    CircuitState.FORCED_OPEN: "failed",
+    CircuitState.FORCED_CLOSED: "reconciling",
 }
 CIRCUIT_TRANSITIONS: tuple[tuple[CircuitState, CircuitState], ...] = (
-    (_C.CLOSED, _C.OPEN),
-    (_C.OPEN, _C.HALF_OPEN),
-    (_C.HALF_OPEN, _C.OPEN),
-    (_C.HALF_OPEN, _C.CLOSED),
-    (_C.FORCED_OPEN, _C.HALF_OPEN),  # released or expired: nobody knows, so it is tried first
-    (_C.FORCED_CLOSED, _C.CLOSED),  # released or expired
-    *((before, after) for before in _C for after in FORCED if before is not after),
+    (CircuitState.CLOSED, CircuitState.OPEN),
+    (CircuitState.OPEN, CircuitState.HALF_OPEN),
+    (CircuitState.HALF_OPEN, CircuitState.OPEN),
+    (CircuitState.HALF_OPEN, CircuitState.CLOSED),
+    (
+        CircuitState.FORCED_OPEN,
+        CircuitState.HALF_OPEN,
+    ),  # released or expired: nobody knows, so it is tried first
+    (CircuitState.FORCED_CLOSED, CircuitState.CLOSED),  # released or expired
+    *((before, after) for before in CircuitState for after in FORCED if before is not after),
 )
 
 

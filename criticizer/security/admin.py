@@ -7,27 +7,29 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from criticizer.admin_site.base import ReadOnlyAdmin, fact, named_values, one_of, titled
+from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column, named_values
 from criticizer.models import SecurityEvent
 
 
 @admin.register(SecurityEvent)
 class SecurityEventAdmin(ReadOnlyAdmin):
     list_display = (
-        titled("created_at", "when"),
-        titled("kind", "event"),
-        titled("changelist_id", "changelist", "path"),
-        titled("path", "path", "path"),
+        list_column("created_at", "when"),
+        list_column("kind", "event"),
+        list_column("changelist_id", "changelist", "path"),
+        list_column("path", "path", "path"),
         "reason",
-        titled("actor", "who"),
+        list_column("actor", "who"),
     )
-    list_filter = (one_of("event", "kind", SecurityEvent.Kind.choices),)
+    list_filter = (choice_filter("event", "kind", SecurityEvent.Kind.choices),)
     search_fields = ("changelist_id__exact", "actor__exact", "path__startswith")
     search_help_text = "A changelist or an actor, exactly; or the beginning of a path."
     ordering = ("-created_at", "-id")
     fields = (
-        fact("created_at", "when"), fact("kind", "event"), fact("changelist_id", "changelist", "path"),
-        fact("actor", "who"), fact("path", "path", "whole path"), fact("reason", "reason", "whole"),
+        detail_field("created_at", "when"), detail_field("kind", "event"),
+        detail_field("changelist_id", "changelist", "path"),
+        detail_field("actor", "who"), detail_field("path", "path", "whole path"),
+        detail_field("reason", "reason", "whole"),
     )  # fmt: skip
 
     def page_context(self, request: HttpRequest, row: SecurityEvent) -> dict[str, Any]:

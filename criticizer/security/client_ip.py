@@ -14,7 +14,7 @@ from django.http import HttpRequest
 _HOPS = 20
 
 
-def client_address(request: HttpRequest) -> str:
+def client_ip(request: HttpRequest) -> str:
     """Return the client's address, or "" when it is none."""
     address = _clean(str(request.META.get("REMOTE_ADDR", "")))
     if not _is_proxy(address):
@@ -30,7 +30,7 @@ def client_address(request: HttpRequest) -> str:
     return address
 
 
-def neighbourhood(address: str) -> str:
+def rate_limit_subnet(address: str) -> str:
     """Return what one subscriber holds: the address itself, or the /64 of an IPv6 address."""
     try:
         found = ip_address(address)

@@ -24,7 +24,7 @@ from django.http import HttpRequest
 
 from criticizer.db import prepared
 from criticizer.models import LoginTry, SecurityEvent
-from criticizer.security.client_ip import client_address, neighbourhood
+from criticizer.security.client_ip import client_ip, rate_limit_subnet
 
 log = structlog.get_logger(__name__)
 
@@ -80,7 +80,7 @@ class ThrottledBackend(ModelBackend):
         if request is None or username is None or password is None:
             return super().authenticate(request, username, password)
         name = str(username)[:_NAME_LIMIT]
-        address = client_address(request)
+        address = client_ip(request)
         if is_locked(name, address):
             # As much work as a wrong password costs: the time must not tell.
             get_user_model()().set_password(password)
@@ -155,7 +155,7 @@ def _printable(username: str) -> str:
 
 
 def _subjects(username: str, address: str) -> tuple[str, str, str]:
-    name, place = username.casefold(), neighbourhood(address)
+    name, place = username.casefold(), rate_limit_subnet(address)
     return _digest("pair", name, place), _digest("account", name), _digest("address", place)
 
 

@@ -28,7 +28,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from criticizer.models import SecurityEvent
-from criticizer.security.client_ip import client_address
+from criticizer.security.client_ip import client_ip
 
 log = structlog.get_logger(__name__)
 
@@ -137,7 +137,7 @@ def confirm_password(request: HttpRequest) -> HttpResponse:
             kind=SecurityEvent.Kind.PASSWORD_REFUSED,
             actor=name[:255],
             reason="password asked for again",
-            context={"address": client_address(request)[:64]},
+            context={"address": client_ip(request)[:64]},
         )
         log.warning("security_event", kind=SecurityEvent.Kind.PASSWORD_REFUSED.value)
     return render(request, "registration/confirm_password.html", {"form": form, "next": target})

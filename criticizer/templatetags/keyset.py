@@ -23,4 +23,4 @@ def headings(changes: ChangeList) -> list[dict[str, Any]]:
 @register.simple_tag
 def rows(changes: ChangeList) -> SafeString:
     """Return the rows of the list as HTML."""
-    return list_rendering.body(changes)
+    return list_rendering.render_rows(changes)

@@ -9,8 +9,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, fact, one_of, titled
-from criticizer.admin_site.list_rendering import chip
+from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column
+from criticizer.admin_site.list_rendering import badge
 from criticizer.models import WorkerCluster
 from criticizer.observability.health import BEAT_SECONDS
 from criticizer.queue.admin import queue_link
@@ -21,19 +21,20 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
     list_display = (
         "queue",
         "state",
-        titled("host", "machine", "path"),
-        titled("pid", "process"),
+        list_column("host", "machine", "path"),
+        list_column("pid", "process"),
         "workers",
-        titled("started_at", "started"),
-        titled("beat_at", "last beat"),
+        list_column("started_at", "started"),
+        list_column("beat_at", "last beat"),
     )
-    list_filter = (one_of("queue", "queue", [("stages", "stages"), ("llm", "llm")]),)
+    list_filter = (choice_filter("queue", "queue", [("stages", "stages"), ("llm", "llm")]),)
     ordering = ("queue", "-beat_at")
     fieldsets = (
         ("Cluster", {"fields": (
-            "state", "serves", fact("host", "machine", "path"), fact("pid", "process"),
-            fact("workers", "worker processes"), fact("started_at", "started"), fact("beat_at", "last beat"),
-            fact("id", "key", "whole path"),
+            "state", "serves", detail_field("host", "machine", "path"), detail_field("pid", "process"),
+            detail_field("workers", "worker processes"), detail_field("started_at", "started"),
+            detail_field("beat_at", "last beat"),
+            detail_field("id", "key", "whole path"),
         )}),
     )  # fmt: skip
 
@@ -47,7 +48,7 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
         value, label = ("silent", "Silent") if silent else ("alive", "Alive")
         if cluster.draining and not silent:
             value, label = "running", "Draining"
-        return chip(value, label)
+        return badge(value, label)
 
     @admin.display(description="queue")
     def serves(self, cluster: WorkerCluster) -> SafeString:

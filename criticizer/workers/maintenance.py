@@ -45,7 +45,7 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
  WHERE pid = %(pid)s AND datname = current_database() AND usename = current_user"""
 
 
-class Round(threading.Thread):
+class MaintenanceRun(threading.Thread):
     """Calls the functions of the maintenance once, if no other cluster is at it.
 
     The lock is held beside the connection of the functions: they may lose or close theirs.
@@ -104,9 +104,9 @@ class Maintenance:
     def __init__(self, queue: str, connect: Connect) -> None:
         self.queue = queue
         self._connect = connect
-        self._round: Round | None = None
+        self._round: MaintenanceRun | None = None
         self._cut: tuple[str, float] | None = None  # the call whose session was ended
-        self._abandoned: list[Round] = []
+        self._abandoned: list[MaintenanceRun] = []
         self._paused: dict[str, float] = {}  # function -> until when it is left out, monotonic
 
     def tend(self, connection: Connection) -> None:
@@ -115,7 +115,7 @@ class Maintenance:
             log.warning("sweep_still_runs", queue=self.queue, function=self._round.function)
             if not self._is_given_up(self._round, connection):
                 return
-        self._round = Round(self._connect, self.left_out())
+        self._round = MaintenanceRun(self._connect, self.left_out())
         self._round.start()
 
     def left_out(self) -> list[str]:
@@ -125,7 +125,7 @@ class Maintenance:
         self._paused = {path: until for path, until in self._paused.items() if until > now}
         return sorted({*self._paused, *(one.function for one in self._abandoned)})
 
-    def _is_given_up(self, running: Round, connection: Connection) -> bool:
+    def _is_given_up(self, running: MaintenanceRun, connection: Connection) -> bool:
         """Cut a call short that takes too long, in two steps; say whether its thread was left to itself."""
         call = (running.function, running.since)
         seconds = time.monotonic() - running.since

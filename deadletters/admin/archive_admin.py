@@ -13,10 +13,10 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, titled
-from criticizer.admin_site.bulk_actions import linked, summed, way_to
+from criticizer.admin_site.base import ReadOnlyAdmin, list_column
+from criticizer.admin_site.bulk_actions import count_results, link_to_rows, message_with_link
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
-from criticizer.admin_site.list_rendering import fill
+from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import Key, SearchGrammar, SearchProblem, age, number
 from criticizer.resilience.failures import kind_with_code
 from deadletters.admin import archive_page
@@ -56,7 +56,7 @@ class LetterArchiveAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         "letters",
         "untouched",
         "restored",
-        titled("created_at", "archived"),
+        list_column("created_at", "archived"),
     )
     orderings = {"latest": Ordering("Latest first", ("-id",))}
     search_keys = {
@@ -69,7 +69,7 @@ class LetterArchiveAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="file")
     def file(self, found: LetterArchive) -> SafeString:
-        return fill('<span class="path">{}</span>', found.name)
+        return format_html_fast('<span class="path">{}</span>', found.name)
 
     # On a telephone the rows stand without the headings: what a cell says, it says in words.
 
@@ -77,7 +77,7 @@ class LetterArchiveAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     def letters(self, found: LetterArchive) -> SafeString:
         count = found.letter_count
         words = f"{count} letter{'s' if count != 1 else ''}"
-        return fill('{} <span class="quiet">{}</span>', words, _numbers(found))
+        return format_html_fast('{} <span class="quiet">{}</span>', words, _numbers(found))
 
     @admin.display(description="untouched", empty_value="")
     def untouched(self, found: LetterArchive) -> str:
@@ -193,10 +193,12 @@ class LetterArchiveAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         except letter_archive.ArchiveDamaged as error:
             self.message_user(request, f"Nothing was restored: {error}.", messages.ERROR)
             return HttpResponseRedirect(here)
-        outcome = summed([(True, "") for _ in back.letters] + [(False, why) for why in back.skipped.values()])
+        outcome = count_results(
+            [(True, "") for _ in back.letters] + [(False, why) for why in back.skipped.values()]
+        )
         address, link = _address_of(back.letters)
         level = messages.WARNING if back.skipped else messages.SUCCESS
-        self.message_user(request, linked(outcome.sentence("restored"), address, link), level)
+        self.message_user(request, message_with_link(outcome.sentence("restored"), address, link), level)
         return HttpResponseRedirect(here)
 
 
@@ -216,4 +218,4 @@ def _address_of(ids: list[int]) -> tuple[str, str]:
         return "", ""
     if len(ids) == 1:
         return reverse("admin:deadletters_deadletter_change", args=ids), "Open it"
-    return way_to(ids, "letters", address_of_letters)
+    return link_to_rows(ids, "letters", address_of_letters)

@@ -41,7 +41,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ArchivedLetter:
     """One letter of a file. `now` is the letter as it is in the console again, None while it is not."""
 
     letter: DeadLetter
@@ -87,13 +87,15 @@ def as_letter(entry: Mapping[str, Any]) -> DeadLetter:
     return DeadLetter(**{field.attname: field.to_python(row[field.attname]) for field in known})
 
 
-def lines_of(found: LetterArchive, entries: Sequence[Mapping[str, Any]]) -> list[Line]:
+def lines_of(found: LetterArchive, entries: Sequence[Mapping[str, Any]]) -> list[ArchivedLetter]:
     """Return letters of a file as its page lists them, in two queries."""
     letters = [as_letter(entry) for entry in entries]
     back = DeadLetter.objects.in_bulk([letter.pk for letter in letters])
     jobs = jobs_of([letter.job_id for letter in letters])
     return [
-        Line(letter, jobs.get(letter.job_id, ""), address_of(found.pk, letter.pk), back.get(letter.pk))
+        ArchivedLetter(
+            letter, jobs.get(letter.job_id, ""), address_of(found.pk, letter.pk), back.get(letter.pk)
+        )
         for letter in letters
     ]
 

@@ -14,11 +14,10 @@ from deadletters.types import Result
 
 REPLAY = "deadletters.replay_deadletter"
 APPROVE = "deadletters.approve_replaybatch"
-_S = BatchStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class BatchAction:
     """What somebody decides about a batch on a page of its own, with a reason."""
 
     name: str
@@ -33,36 +32,42 @@ class Decision:
 DECISIONS = {
     decision.name: decision
     for decision in (
-        Decision(
+        BatchAction(
             "approve",
             "Approve",
             "The batch begins when you approve it: a few letters first, the rest at its rate.",
-            (_S.AWAITING,),
+            (BatchStatus.AWAITING,),
             batches.approve,
             APPROVE,
         ),
-        Decision(
+        BatchAction(
             "refuse",
             "Refuse",
             "The batch is cancelled with what you write here: nothing is replayed, and its letters can be "
             "worked on again.",
-            (_S.AWAITING,),
+            (BatchStatus.AWAITING,),
             batches.refuse,
             APPROVE,
             is_final=True,
         ),
-        Decision(
+        BatchAction(
             "resume",
             "Resume",
             "The batch goes on with the letters that have no outcome yet.",
-            (_S.PAUSED, _S.STOPPED),
+            (BatchStatus.PAUSED, BatchStatus.STOPPED),
             batches.resume,
         ),
-        Decision(
+        BatchAction(
             "cancel",
             "Cancel the batch",
             "What was replayed stays replayed; the other letters are let go and can be worked on again.",
-            (_S.DRAFT, _S.AWAITING, _S.RUNNING, _S.PAUSED, _S.STOPPED),
+            (
+                BatchStatus.DRAFT,
+                BatchStatus.AWAITING,
+                BatchStatus.RUNNING,
+                BatchStatus.PAUSED,
+                BatchStatus.STOPPED,
+            ),
             batches.cancel,
             is_final=True,
         ),
@@ -70,7 +75,7 @@ DECISIONS = {
 }
 
 
-def why_not(request: HttpRequest, batch: ReplayBatch, decision: Decision) -> str:
+def why_not(request: HttpRequest, batch: ReplayBatch, decision: BatchAction) -> str:
     """Return why this person cannot decide so about a batch, or an empty string."""
     return batches.why_not_approve(batch, request.user.get_username()) if decision.name == "approve" else ""
 
@@ -80,6 +85,6 @@ def may_check(request: HttpRequest, batch: ReplayBatch) -> bool:
 
     Who may approve looks before they decide; a draft is checked with its settings.
     """
-    if batch.status == _S.AWAITING and request.user.has_perm(APPROVE):
+    if batch.status == BatchStatus.AWAITING and request.user.has_perm(APPROVE):
         return True
-    return batch.status in {_S.AWAITING, _S.PAUSED} and bool(request.user.has_perm(REPLAY))
+    return batch.status in {BatchStatus.AWAITING, BatchStatus.PAUSED} and bool(request.user.has_perm(REPLAY))

@@ -23,9 +23,9 @@ from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from criticizer.admin_site import csv_export
-from criticizer.admin_site.base import ReadOnlyAdmin, state_column, titled
+from criticizer.admin_site.base import ReadOnlyAdmin, list_column, state_column
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
-from criticizer.admin_site.list_rendering import fill
+from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import SearchGrammar, age, exact
 from criticizer.security import reauthentication
 from deadletters import batches
@@ -52,8 +52,6 @@ from deadletters.models import ReplayBatch, ReplayBatchEvent
 from deadletters.states import BatchStatus
 from deadletters.types import Result
 
-_S = BatchStatus
-
 
 @admin.register(ReplayBatch)
 class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
@@ -70,8 +68,8 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         "letters",
         "requested_by",
         "approval",
-        titled("requested_at", "requested"),
-        titled("finished_at", "finished"),
+        list_column("requested_at", "requested"),
+        list_column("finished_at", "finished"),
     )
     orderings = {"newest": Ordering("Newest first", ("-id",))}
     search_keys = {
@@ -84,7 +82,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="what for")
     def what(self, batch: ReplayBatch) -> SafeString:
-        return fill('Batch {}<br><span class="cause">{}</span>', batch.pk, batch.reason[:160])
+        return format_html_fast('Batch {}<br><span class="cause">{}</span>', batch.pk, batch.reason[:160])
 
     @admin.display(description="letters")
     def letters(self, batch: ReplayBatch) -> int:
@@ -165,7 +163,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         return {
             "batch": batch,
             "deeds": self._deeds(request, batch),
-            "may_pause": self.may_replay(request) and batch.status == _S.RUNNING,
+            "may_pause": self.may_replay(request) and batch.status == BatchStatus.RUNNING,
             **progress_context(batch),
             **items_page(batch, request.GET.get("outcome", ""), request.GET.get("after", "")),
         }
@@ -201,7 +199,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             raise PermissionDenied
         batch = get_object_or_404(ReplayBatch, pk=batch_id)
         header, *rows = batches.csv_rows(batch.pk)
-        answer = HttpResponse(csv_export.table(header, rows), content_type="text/csv; charset=utf-8")
+        answer = HttpResponse(csv_export.to_csv(header, rows), content_type="text/csv; charset=utf-8")
         answer["Content-Disposition"] = f'attachment; filename="replay-batch-{batch.pk}.csv"'
         return answer
 
@@ -285,7 +283,7 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         form = ReasonForm(request.POST or None)
         version = RowVersion(request.POST or None)
         if request.method == "POST" and form.is_valid():
-            is_running = batch.status == _S.RUNNING  # and changes by itself
+            is_running = batch.status == BatchStatus.RUNNING  # and changes by itself
             seen = version.cleaned_data["row_version"] if version.is_valid() else None
             if not is_running and seen != batch.row_version:
                 return self._page(request, batch, changed=events_since(batch, version))
@@ -311,4 +309,8 @@ class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
 
 _LIVE = ("admin/deadletters/replaybatch/_progress.html", "admin/deadletters/replaybatch/_items.html")
-_PACED = (_S.RUNNING, _S.PAUSED, _S.STOPPED)  # a draft has its settings, an ended batch no pace
+_PACED = (
+    BatchStatus.RUNNING,
+    BatchStatus.PAUSED,
+    BatchStatus.STOPPED,
+)  # a draft has its settings, an ended batch no pace

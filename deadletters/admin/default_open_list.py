@@ -11,7 +11,7 @@ from django.http import HttpRequest
 
 from criticizer.admin_site.keyset import BY, KeysetChangeList
 from criticizer.admin_site.search_query import Key, SearchProblem, Term, number, parse
-from criticizer.db.full_text import Words, match
+from criticizer.db.full_text import FullTextFilter, match
 from deadletters.models import DeadLetterGroup, ReplayItem
 
 OPEN, ALL = "open", "all"
@@ -96,7 +96,7 @@ def _of_letters(words: Sequence[str]) -> Q:
     return found
 
 
-LETTERS = Words(_of_letters, "what the failure says; a number alone means cl:")
+LETTERS = FullTextFilter(_of_letters, "what the failure says; a number alone means cl:")
 
 
 def _in_batches(text: str) -> Q:

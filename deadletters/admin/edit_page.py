@@ -17,7 +17,7 @@ from deadletters.types import Change, DataField
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FieldDifference:
     """One line of a field. `state` is kept, added or removed."""
 
     text: str
@@ -29,7 +29,7 @@ class Difference:
     """What becomes of one field."""
 
     label: str
-    lines: Sequence[Line]
+    lines: Sequence[FieldDifference]
     added: int
     removed: int
 
@@ -39,9 +39,9 @@ def difference(data: Sequence[DataField], change: Change) -> list[Difference]:
     labels = {field.name: field.label for field in data}
     found = []
     for name, after in change.after.items():
-        kept = [Line(text, "kept") for text in change.before.get(name, ()) if text in after]
-        gone = [Line(text, "removed") for text in change.removed(name)]
-        new = [Line(text, "added") for text in change.added(name)]
+        kept = [FieldDifference(text, "kept") for text in change.before.get(name, ()) if text in after]
+        gone = [FieldDifference(text, "removed") for text in change.removed(name)]
+        new = [FieldDifference(text, "added") for text in change.added(name)]
         label = labels.get(name, name.replace("_", " ").capitalize())
         found.append(Difference(label, [*gone, *new, *kept], len(new), len(gone)))
     return found

@@ -19,9 +19,9 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, state_column, titled
+from criticizer.admin_site.base import ReadOnlyAdmin, list_column, state_column
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
-from criticizer.admin_site.list_rendering import fill
+from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import SearchGrammar, age, exact, number
 from deadletters.admin.default_open_list import OpenFirst
 from deadletters.admin.edit_page import difference
@@ -34,7 +34,7 @@ from deadletters.types import Result
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class EditAction:
     """What somebody decides about an edit on a page of its own, with a reason."""
 
     name: str
@@ -49,7 +49,7 @@ class Decision:
 DECISIONS = {
     decision.name: decision
     for decision in (
-        Decision(
+        EditAction(
             "approve",
             "Approve the edit",
             "The job has its new data at once. The letter is closed and lives on as a new one, which is "
@@ -57,7 +57,7 @@ DECISIONS = {
             edit_requests.approve,
             "deadletters.approve_letteredit",
         ),
-        Decision(
+        EditAction(
             "refuse",
             "Refuse the edit",
             "Nothing changes. Another edit of the letter can be asked for.",
@@ -65,7 +65,7 @@ DECISIONS = {
             "deadletters.approve_letteredit",
             is_final=True,
         ),
-        Decision(
+        EditAction(
             "withdraw",
             "Withdraw the edit",
             "Nothing changes. Another edit of the letter can be asked for.",
@@ -93,8 +93,8 @@ class LetterEditAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         "state",
         "letter_number",
         "requested_by",
-        titled("requested_at", "requested"),
-        titled("decided_by", "decided by"),
+        list_column("requested_at", "requested"),
+        list_column("decided_by", "decided by"),
     )
     orderings = {
         "open": Ordering("Waiting for approval, oldest first", ("id",), Q(status=EditStatus.REQUESTED.value)),
@@ -114,7 +114,7 @@ class LetterEditAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="what for")
     def what(self, edit: LetterEdit) -> SafeString:
-        return fill('<span class="cause">{}</span>', edit.reason[:160])
+        return format_html_fast('<span class="cause">{}</span>', edit.reason[:160])
 
     @admin.display(description="letter")
     def letter_number(self, edit: LetterEdit) -> int:
@@ -196,7 +196,7 @@ class LetterEditAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         return self._back(edit.pk)
 
 
-def _why_not(request: HttpRequest, edit: LetterEdit, decision: Decision) -> str:
+def _why_not(request: HttpRequest, edit: LetterEdit, decision: EditAction) -> str:
     """Return why this person cannot decide so about an edit, or an empty string."""
     if not request.user.has_perm(decision.permission):
         return "you may not decide about edits"

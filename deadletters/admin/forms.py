@@ -13,7 +13,7 @@ from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator, URLValidator
 from django.utils import timezone
 
-from criticizer.admin_site.bulk_actions import Console, reason_field
+from criticizer.admin_site.bulk_actions import AdminForm, reason_field
 from deadletters.types import DataField, FieldKind
 
 MAX_TEXT = 2000
@@ -45,13 +45,13 @@ def _evidence_link() -> forms.CharField:
     )
 
 
-class ReasonForm(Console):
+class ReasonForm(AdminForm):
     """Why an operator acts. Kept in the letter's history."""
 
     reason = _reason()
 
 
-class NothingForm(Console):
+class NothingForm(AdminForm):
     """Asks for nothing but the button."""
 
 
@@ -65,7 +65,7 @@ class RowVersion(forms.Form):
 # -- the steps --------------------------------------------------------------------------------------
 
 
-class TriageForm(Console):
+class TriageForm(AdminForm):
     """What kind of failure it is."""
 
     category = forms.ChoiceField(
@@ -93,7 +93,7 @@ class TriageManyForm(TriageForm):
     )
 
 
-class RemediateForm(Console):
+class RemediateForm(AdminForm):
     """What was done about it, and where that is written down."""
 
     checklist = forms.MultipleChoiceField(
@@ -125,7 +125,7 @@ class RemediateForm(Console):
         return cleaned
 
 
-class OverrideForm(Console):
+class OverrideForm(AdminForm):
     """Why the letter may be replayed although a check failed."""
 
     override_reason = _reason(
@@ -134,7 +134,7 @@ class OverrideForm(Console):
     )
 
 
-class ManyValidateForm(Console):
+class ManyValidateForm(AdminForm):
     """Why letters may be replayed although a check of theirs failed; empty: they may not."""
 
     override_reason = _reason(
@@ -144,7 +144,7 @@ class ManyValidateForm(Console):
     )
 
 
-class ReplayForm(Console):
+class ReplayForm(AdminForm):
     """Where the job begins again, and why now."""
 
     start = forms.ChoiceField(
@@ -168,7 +168,7 @@ class ReplayForm(Console):
         ]
 
 
-class ResolveForm(Console):
+class ResolveForm(AdminForm):
     """How the incident ended."""
 
     resolution = _reason(
@@ -178,7 +178,7 @@ class ResolveForm(Console):
     )
 
 
-class EditForm(Console):
+class EditForm(AdminForm):
     """The new data of a job, a field to each part of it that is not locked, and why."""
 
     reason = _reason()
@@ -220,7 +220,7 @@ def _is_locked(field: DataField) -> bool:
 # -- groups ------------------------------------------------------------------------------------------
 
 
-class AssignForm(Console):
+class AssignForm(AdminForm):
     """Who looks after a group. Empty: nobody."""
 
     owner = forms.CharField(
@@ -231,7 +231,7 @@ class AssignForm(Console):
     )
 
 
-class SnoozeForm(Console):
+class SnoozeForm(AdminForm):
     """How long a group asks for no attention."""
 
     hours = forms.IntegerField(
@@ -247,7 +247,7 @@ class SnoozeForm(Console):
         return timezone.now() + timedelta(hours=int(self.cleaned_data["hours"]))
 
 
-class NoteForm(Console):
+class NoteForm(AdminForm):
     """What people should know about a group, as it is; of several, what is left empty stays as it is."""
 
     note = forms.CharField(
@@ -280,7 +280,7 @@ class NoteForm(Console):
         return {name: value or None for name, value in cleaned.items()}
 
 
-class GroupReasonForm(Console):
+class GroupReasonForm(AdminForm):
     """Why a group's status changes."""
 
     reason = _reason(help_text="A ticket, an incident or a sentence. It becomes part of the group's history.")
@@ -289,7 +289,7 @@ class GroupReasonForm(Console):
 # -- batches -----------------------------------------------------------------------------------------
 
 
-class BatchForm(Console):
+class BatchForm(AdminForm):
     """What a replay of many letters is for."""
 
     reason = _reason(help_text="A ticket, an incident or a sentence. It is kept with the batch.")
@@ -303,7 +303,7 @@ def _whole(least: int, most: int, **kwargs: Any) -> forms.IntegerField:
     )
 
 
-class BatchSettingsForm(Console):
+class BatchSettingsForm(AdminForm):
     """What the steps of a batch's letters say, and how fast it goes."""
 
     category = forms.ChoiceField(
@@ -341,7 +341,7 @@ class BatchSettingsForm(Console):
     max_in_flight = _whole(1, 500, label="At most at once")
 
 
-class PaceForm(Console):
+class PaceForm(AdminForm):
     """How fast a batch goes from now on."""
 
     rate_per_minute = _whole(1, 6000, label="Letters a minute")

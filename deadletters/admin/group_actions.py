@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from criticizer.admin_site.bulk_actions import Deed, Sum, summed
+from criticizer.admin_site.bulk_actions import ActionResult, BulkAction, count_results
 from deadletters import groups
 from deadletters.admin.forms import AssignForm, GroupReasonForm, NoteForm, SnoozeForm
 from deadletters.models import DeadLetterGroup
@@ -16,10 +16,10 @@ from deadletters.states import GroupStatus
 from deadletters.types import Result
 
 
-def _each(act: Callable[..., Result]) -> Callable[[Sequence[int], str, Mapping[str, Any]], Sum]:
+def _each(act: Callable[..., Result]) -> Callable[[Sequence[int], str, Mapping[str, Any]], ActionResult]:
     """Return what does `act` to one group after another and adds the answers up."""
 
-    def acting(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+    def acting(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
         results = []
         for pk in ids:
             try:
@@ -27,7 +27,7 @@ def _each(act: Callable[..., Result]) -> Callable[[Sequence[int], str, Mapping[s
             except DeadLetterGroup.DoesNotExist:
                 result = Result(False, "the group does not exist any more")
             results.append((result.ok, result.message))
-        return summed(results)
+        return count_results(results)
 
     return acting
 
@@ -56,7 +56,7 @@ def _noted(ids: Sequence[int]) -> Mapping[str, Any]:
     return found if found and len(ids) == 1 else {}
 
 
-ACKNOWLEDGE = Deed(
+ACKNOWLEDGE = BulkAction(
     "acknowledge",
     "Acknowledge",
     "Says that somebody looks after it. Without an owner you become it.",
@@ -64,7 +64,7 @@ ACKNOWLEDGE = Deed(
     GroupReasonForm,
     _each(groups.acknowledge),
 )
-RESOLVE = Deed(
+RESOLVE = BulkAction(
     "resolve",
     "Resolve",
     "Says that the failure is over. When it happens again the group opens by itself.",
@@ -73,7 +73,7 @@ RESOLVE = Deed(
     _each(groups.resolve_group),
     refused=_with_open_letters,
 )
-IGNORE = Deed(
+IGNORE = BulkAction(
     "ignore",
     "Ignore",
     "Nobody is asked to look at it any more, also when it happens again. Its letters stay and are counted. "
@@ -83,7 +83,7 @@ IGNORE = Deed(
     _each(groups.ignore),
     is_final=True,
 )
-REOPEN = Deed(
+REOPEN = BulkAction(
     "reopen",
     "Reopen",
     "It asks for attention again.",
@@ -91,7 +91,7 @@ REOPEN = Deed(
     GroupReasonForm,
     _each(groups.reopen),
 )
-ASSIGN = Deed(
+ASSIGN = BulkAction(
     "assign",
     "Assign",
     "Says who looks after it.",
@@ -99,7 +99,7 @@ ASSIGN = Deed(
     AssignForm,
     _each(groups.assign),
 )
-SNOOZE = Deed(
+SNOOZE = BulkAction(
     "snooze",
     "Snooze",
     "It asks for no attention for a while. Its letters stay open.",
@@ -107,7 +107,7 @@ SNOOZE = Deed(
     SnoozeForm,
     _each(_snooze),
 )
-END_SNOOZE = Deed(
+END_SNOOZE = BulkAction(
     "end_snooze",
     "End the snooze",
     "It asks for attention again at once.",
@@ -116,7 +116,7 @@ END_SNOOZE = Deed(
     _each(_end_snooze),
     refused=_not_snoozed,
 )
-NOTE = Deed(
+NOTE = BulkAction(
     "annotate",
     "Note and runbook",
     "What people should know who meet this failure. It replaces the note and the runbook that are there.",
@@ -128,7 +128,7 @@ NOTE = Deed(
 DEEDS = (ACKNOWLEDGE, RESOLVE, IGNORE, REOPEN, ASSIGN, SNOOZE, END_SNOOZE, NOTE)
 
 
-def deeds_for(group: DeadLetterGroup) -> tuple[Deed, ...]:
+def deeds_for(group: DeadLetterGroup) -> tuple[BulkAction, ...]:
     """Return the actions that make sense for a group as it is."""
     unwanted = {
         GroupStatus.OPEN: {REOPEN.name},

@@ -22,9 +22,9 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import ReadOnlyAdmin
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
-from criticizer.admin_site.list_rendering import chip, fill
+from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import SearchGrammar, Term, age, exact, flags, full_text, number
-from criticizer.admin_site.timestamps import when
+from criticizer.admin_site.timestamps import time_ago
 from criticizer.db import prepared
 from criticizer.models import Circuit
 from criticizer.resilience.failures import ErrorClass, kind_with_code
@@ -148,7 +148,7 @@ class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, SearchGrammar, KeysetAdmin,
         """Show the error as the link: what the newest letter says, and what all of them have in common."""
         own, common = group.__dict__.get("words", ""), group.normalized_message
         lines = [("own", own), ("quiet", common if common != own else "")]
-        return fill(
+        return format_html_fast(
             '<span class="cause">{}</span>{}',
             group.error_class,
             format_html_join(
@@ -158,11 +158,11 @@ class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, SearchGrammar, KeysetAdmin,
 
     @admin.display(description="where")
     def where(self, group: DeadLetterGroup) -> SafeString:
-        return fill('{}<br><span class="quiet path">{}</span>', group.stage, group.source)
+        return format_html_fast('{}<br><span class="quiet path">{}</span>', group.stage, group.source)
 
     @admin.display(description="open of all")
     def letters(self, group: DeadLetterGroup) -> SafeString:
-        return fill(
+        return format_html_fast(
             '<span class="counts"><strong>{} open</strong> of {}</span>', group.open_count, group.total_count
         )
 
@@ -172,21 +172,25 @@ class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, SearchGrammar, KeysetAdmin,
 
     @admin.display(description="last seen, since")
     def seen(self, group: DeadLetterGroup) -> SafeString:
-        return fill(
-            '{}<br><span class="quiet">since {}</span>', when(group.last_seen), when(group.first_seen)
+        return format_html_fast(
+            '{}<br><span class="quiet">since {}</span>', time_ago(group.last_seen), time_ago(group.first_seen)
         )
 
     @admin.display(description="owner")
     def owner_name(self, group: DeadLetterGroup) -> SafeString | str:
         runbook = safe_link(group.runbook_url)
-        link = fill('<br><a href="{}" rel="noopener noreferrer">Runbook</a>', runbook) if runbook else ""
-        note = fill('<br><span class="quiet">{}</span>', group.note[:80]) if group.note else ""
-        return fill("{}{}{}", group.owner or "\u2013", link, note)
+        link = (
+            format_html_fast('<br><a href="{}" rel="noopener noreferrer">Runbook</a>', runbook)
+            if runbook
+            else ""
+        )
+        note = format_html_fast('<br><span class="quiet">{}</span>', group.note[:80]) if group.note else ""
+        return format_html_fast("{}{}{}", group.owner or "\u2013", link, note)
 
     @admin.display(description="status")
     def state(self, group: DeadLetterGroup) -> SafeString:
-        snoozed = chip("snoozed", "Snoozed") if is_snoozed(group) else ""
-        return fill("{} {}", chip(f"group-{group.status}", group.get_status_display()), snoozed)
+        snoozed = badge("snoozed", "Snoozed") if is_snoozed(group) else ""
+        return format_html_fast("{} {}", badge(f"group-{group.status}", group.get_status_display()), snoozed)
 
     # -- actions ------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.urls import reverse
 
-from criticizer.admin_site.bulk_actions import Deed, Sum
+from criticizer.admin_site.bulk_actions import ActionResult, BulkAction
 from deadletters import batches, workflow
 from deadletters.admin.forms import (
     BatchForm,
@@ -73,41 +73,41 @@ def take(step: str, letter: DeadLetter, actor: str, given: Mapping[str, Any]) ->
 # -- many --------------------------------------------------------------------------------------
 
 
-def _sum(tally: Tally) -> Sum:
+def _sum(tally: Tally) -> ActionResult:
     missing = {"escalated: the effect is missing": tally.escalated} if tally.escalated else {}
-    return Sum(tally.done, dict(tally.skipped), missing)
+    return ActionResult(tally.done, dict(tally.skipped), missing)
 
 
-def _triage(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+def _triage(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
     return _sum(workflow.triage_many(ids, actor=actor, category=given["category"], note=given["note"]))
 
 
-def _remediate(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+def _remediate(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
     link, note = given["evidence_link"], given["evidence_note"]
     return _sum(workflow.remediate_many(ids, actor=actor, evidence_link=link, evidence_note=note))
 
 
-def _validate(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+def _validate(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
     return _sum(workflow.validate_many(ids, actor=actor, override_reason=given["override_reason"]))
 
 
-def _verify(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+def _verify(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
     return _sum(workflow.verify_many(ids, actor=actor))
 
 
-def _resolve(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+def _resolve(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
     return _sum(workflow.resolve_many(ids, actor=actor, resolution=given["resolution"]))
 
 
-def _discard(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+def _discard(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
     return _sum(workflow.discard_many(ids, actor=actor, reason=given["reason"]))
 
 
-def _reopen(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+def _reopen(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
     return _sum(workflow.reopen_many(ids, actor=actor, reason=given["reason"]))
 
 
-TRIAGE = Deed(
+TRIAGE = BulkAction(
     "triage",
     "Triage",
     "Say what kind of failure it is. Letters that are further on already are left alone.",
@@ -115,7 +115,7 @@ TRIAGE = Deed(
     TriageManyForm,
     _triage,
 )
-REMEDIATE = Deed(
+REMEDIATE = BulkAction(
     "remediate",
     "Remediate",
     "Write down what was done about the cause. Letters that are not triaged yet are left alone.",
@@ -123,7 +123,7 @@ REMEDIATE = Deed(
     RemediateForm,
     _remediate,
 )
-VALIDATE = Deed(
+VALIDATE = BulkAction(
     "validate",
     "Validate",
     "Each letter is checked by itself, each dependency is asked once. Letters whose checks fail stay where "
@@ -132,7 +132,7 @@ VALIDATE = Deed(
     ManyValidateForm,
     _validate,
 )
-VERIFY = Deed(
+VERIFY = BulkAction(
     "verify",
     "Verify",
     "The effect of each replay is checked: findings stored, deliveries with their evidence. A letter whose "
@@ -141,7 +141,7 @@ VERIFY = Deed(
     NothingForm,
     _verify,
 )
-RESOLVE = Deed(
+RESOLVE = BulkAction(
     "resolve",
     "Resolve",
     "The same notes close every letter whose effect has been verified. The others are left alone.",
@@ -149,7 +149,7 @@ RESOLVE = Deed(
     ResolveForm,
     _resolve,
 )
-DISCARD = Deed(
+DISCARD = BulkAction(
     "discard",
     "Discard",
     "The letters are closed without another try. Their jobs stay as they are, and readable. Reopen takes "
@@ -158,7 +158,7 @@ DISCARD = Deed(
     ReasonForm,
     _discard,
 )
-REOPEN = Deed(
+REOPEN = BulkAction(
     "reopen",
     "Reopen",
     "The discard is taken back: the letters are new again, and their steps begin anew. A letter whose job is "
@@ -174,13 +174,13 @@ _BATCH_QUESTION = (
 )
 
 
-def batch(query: str, *, is_everything: bool) -> Deed:
+def batch(query: str, *, is_everything: bool) -> BulkAction:
     """Return the action that makes the draft of a replay of all that a search finds, or of some of it."""
 
-    def make(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+    def make(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
         return _draft(ids, {"q": query, "picked": 0 if is_everything else len(ids)}, actor, given)
 
-    return Deed(
+    return BulkAction(
         "replay_batch",
         "Replay",
         _BATCH_QUESTION,
@@ -191,16 +191,16 @@ def batch(query: str, *, is_everything: bool) -> Deed:
     )
 
 
-def _of_groups(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+def _of_groups(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
     letters = DeadLetter.objects.filter(group__in=ids, status__in=OPEN_LETTER)
     found = list(letters.order_by("-last_failure_at", "-id").values_list("pk", flat=True))
     if not found:
-        return Sum(0, {"no letter of theirs is open": len(ids)})
+        return ActionResult(0, {"no letter of theirs is open": len(ids)})
     return _draft(found, {"groups": list(ids)}, actor, given)
 
 
 BATCH = batch("", is_everything=False)
-BATCH_OF_GROUPS = Deed(
+BATCH_OF_GROUPS = BulkAction(
     "replay_all",
     "Replay all open letters",
     _BATCH_QUESTION.replace("exactly these letters", "every open letter of these groups"),
@@ -211,16 +211,18 @@ BATCH_OF_GROUPS = Deed(
 )
 
 
-def _draft(ids: Sequence[int], chosen_by: dict[str, Any], actor: str, given: Mapping[str, Any]) -> Sum:
+def _draft(
+    ids: Sequence[int], chosen_by: dict[str, Any], actor: str, given: Mapping[str, Any]
+) -> ActionResult:
     """Make the draft, look at it once where that is quick, and lead to its page."""
     try:
         batch = batches.draft(filter=chosen_by, ids=ids, actor=actor, reason=given["reason"])
     except ValueError as error:
-        return Sum(0, {str(error).rstrip(".").lower(): len(ids)})
+        return ActionResult(0, {str(error).rstrip(".").lower(): len(ids)})
     if batch.item_count <= CHECKED_AT_ONCE:
         batches.dry_run(batch.pk)
     gone = len(set(ids)) - batch.item_count
-    return Sum(
+    return ActionResult(
         batch.item_count,
         {"they do not exist any more": gone} if gone else {},
         address=reverse("admin:deadletters_replaybatch_change", args=[batch.pk]),

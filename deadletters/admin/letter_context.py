@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from criticizer.admin_site.base import named_values
-from criticizer.admin_site.bulk_actions import Console
+from criticizer.admin_site.bulk_actions import AdminForm
 from criticizer.resilience.failures import kind_with_code
 from criticizer.security import reauthentication
 from deadletters import workflow
@@ -31,7 +31,7 @@ _BUTTONS = {
 }
 
 
-def form_of(step: str, letter: DeadLetter, request: HttpRequest | None) -> Console | None:
+def form_of(step: str, letter: DeadLetter, request: HttpRequest | None) -> AdminForm | None:
     """Return the form that a step asks for, filled in when there is a request; None for just a button."""
     data = request.POST if request is not None else None
     if step == "triage":
@@ -53,7 +53,9 @@ def _may_be_overruled(letter: DeadLetter) -> bool:
     return letter.validation_ok is False and not any(check.get("is_hard") for check in failed)
 
 
-def step_context(request: HttpRequest, letter: DeadLetter, step: str, form: Console | None) -> dict[str, Any]:
+def step_context(
+    request: HttpRequest, letter: DeadLetter, step: str, form: AdminForm | None
+) -> dict[str, Any]:
     if not step:
         return {"step": "", "waiting": _waiting(letter)}
     buttons = [{"value": step, "label": _BUTTONS[step], "skips_form": False}]

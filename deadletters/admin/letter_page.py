@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.list_rendering import chip
+from criticizer.admin_site.list_rendering import badge
 from deadletters.models import DeadLetter
 from deadletters.retention.policy import batch_in_hand
 from deadletters.states import CLOSED_LETTER, IN_WORK, OPEN_LETTER, EditStatus, LetterStatus
@@ -59,7 +59,7 @@ SOON = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WorkflowStep:
     """One step of the way. `state` is done, now, later or ended (discarded before it was taken)."""
 
     name: str
@@ -106,7 +106,7 @@ class Kept:
 
 def letter_chip(letter: DeadLetter) -> SafeString:
     """Return how far a letter is: the same word and look wherever letters are shown."""
-    return chip("verified" if letter.is_verified else letter.status, letter.state_word)
+    return badge("verified" if letter.is_verified else letter.status, letter.state_word)
 
 
 def current(letter: DeadLetter) -> str:
@@ -125,7 +125,7 @@ def redone(letter: DeadLetter, step: str) -> str:
     return step if letter.status in _AGAIN.get(step, ()) else ""
 
 
-def steps_of(letter: DeadLetter) -> list[Step]:
+def steps_of(letter: DeadLetter) -> list[WorkflowStep]:
     """Return the six steps as the page draws them."""
     now = current(letter)
     if letter.status == LetterStatus.RESOLVED:
@@ -143,7 +143,7 @@ def steps_of(letter: DeadLetter) -> list[Step]:
         taken = sum(time is not None for time in times)
     rest = "later" if now else "ended"
     return [
-        Step(name, STEPS[name], "done" if index < taken else "now" if name == now else rest)
+        WorkflowStep(name, STEPS[name], "done" if index < taken else "now" if name == now else rest)
         for index, name in enumerate(_ORDER)
     ]
 

@@ -23,11 +23,11 @@ from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from criticizer.admin_site.base import ReadOnlyAdmin
-from criticizer.admin_site.bulk_actions import Console, is_everything, linked
+from criticizer.admin_site.bulk_actions import AdminForm, is_everything, message_with_link
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
-from criticizer.admin_site.list_rendering import chip, fill
+from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import SearchGrammar, age, exact, flags, number
-from criticizer.admin_site.timestamps import when
+from criticizer.admin_site.timestamps import time_ago
 from criticizer.resilience.failures import ErrorClass, Severity
 from deadletters.admin import letter_actions as deeds
 from deadletters.admin import live_regions
@@ -111,7 +111,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
     @admin.display(description="error")
     def what(self, letter: DeadLetter) -> SafeString:
         """Show why, not just which: the error is the link."""
-        return fill(
+        return format_html_fast(
             '{} <span class="quiet">{}</span><br><span class="quiet">{}</span>',
             letter.error_class,
             letter.code,
@@ -120,7 +120,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
 
     @admin.display(description="review")
     def changelist(self, letter: DeadLetter) -> SafeString:
-        return fill('<span class="path">{}</span>', str(letter.job)[:80])
+        return format_html_fast('<span class="path">{}</span>', str(letter.job)[:80])
 
     @admin.display(description="state", ordering="status")
     def state(self, letter: DeadLetter) -> SafeString:
@@ -128,18 +128,18 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
 
     @admin.display(description="severity")
     def severity_word(self, letter: DeadLetter) -> SafeString:
-        return fill(
+        return format_html_fast(
             '<span class="severity" data-severity="{}">{}</span> {}',
             letter.severity,
             letter.severity,
-            chip("escalated", "Escalated") if letter.is_escalated else "",
+            badge("escalated", "Escalated") if letter.is_escalated else "",
         )
 
     @admin.display(description="failed")
     def failed(self, letter: DeadLetter) -> SafeString:
         replays = letter.failed_replay_count
         again = f", {replays} failed replay{'s' if replays != 1 else ''}" if replays else ""
-        return fill("{}{}", when(letter.last_failure_at), again)
+        return format_html_fast("{}{}", time_ago(letter.last_failure_at), again)
 
     # -- set actions --------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
         is_replayed = is_done and step == "replay"
         self.message_user(
             request,
-            linked(said, job if is_replayed else "", "Follow the job"),
+            message_with_link(said, job if is_replayed else "", "Follow the job"),
             messages.SUCCESS if is_done else messages.WARNING,
         )
         return HttpResponseRedirect(self.address_of(letter.pk))
@@ -281,7 +281,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
         return TemplateResponse(request, "admin/deadletters/deadletter/discard.html", context)
 
     def _changed(
-        self, request: HttpRequest, letter: DeadLetter, form: Console | None, version: RowVersion
+        self, request: HttpRequest, letter: DeadLetter, form: AdminForm | None, version: RowVersion
     ) -> HttpResponse:
         """Refuse what was meant for an older version of the letter, and say who changed what."""
         seen = version.cleaned_data.get("seen") if version.is_valid() else None
@@ -292,7 +292,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
         self,
         request: HttpRequest,
         letter: DeadLetter,
-        form: Console | None = None,
+        form: AdminForm | None = None,
         *,
         at: str = "",
         changed: Sequence[Any] | None = None,
@@ -315,7 +315,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
         return TemplateResponse(request, template, context, status=status)
 
     def _parts(
-        self, request: HttpRequest, letter: DeadLetter, form: Console | None = None, at: str = ""
+        self, request: HttpRequest, letter: DeadLetter, form: AdminForm | None = None, at: str = ""
     ) -> dict[str, Any]:
         """Return what the page says of the letter, all of which may change while its job works."""
         step = redone(letter, at or request.GET.get("redo", "")) or awaited(letter)

@@ -11,7 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from criticizer.admin_site.bulk_actions import AskingAdmin
+from criticizer.admin_site.bulk_actions import ConfirmedActionsMixin
 from deadletters.models import DeadLetterEvent, DeadLetterGroupEvent
 from deadletters.states import NO_STEP
 from deadletters.types import SYSTEM, Result
@@ -66,7 +66,7 @@ class PageAdmin(admin.ModelAdmin[Any]):
         raise NotImplementedError
 
 
-class TimelineAdmin(AskingAdmin):
+class TimelineAdmin(ConfirmedActionsMixin):
     """Mixin: what people did to a row after a question stands in its timeline; the answer spares the row."""
 
     timeline: type[DeadLetterEvent | DeadLetterGroupEvent]

@@ -18,7 +18,6 @@ from deadletters.types import Result
 AGGREGATE = "replay_batch"
 MESSAGE = "replay_batch"
 QUEUE = "stages"
-_B = BatchStatus
 
 
 def needs_approval(batch: ReplayBatch) -> bool:
@@ -43,12 +42,14 @@ def submit(batch_id: int, *, actor: str, reason: str = "", row_version: int | No
     """
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(batch, {_B.DRAFT}, row_version):
+        if refused := refusal(batch, {BatchStatus.DRAFT}, row_version):
             return refused
         if max(len(batch.evidence_link.strip()), len(batch.evidence_note.strip())) < MIN_WORDS:
             return Result(False, "give a link to a ticket, or say what was done about the failures")
         if needs_approval(batch):
-            set_status(batch, _B.AWAITING, actor, reason, requested_by=actor[:255], needs_approval=True)
+            set_status(
+                batch, BatchStatus.AWAITING, actor, reason, requested_by=actor[:255], needs_approval=True
+            )
             _ask_for_approval(batch, actor)
             return Result(True, "submitted: somebody else has to approve it")
         _start(batch, actor, reason, requested_by=actor[:255])
@@ -89,7 +90,7 @@ def approve(batch_id: int, *, actor: str, reason: str = "", row_version: int | N
     """Start a batch that waits for approval. Nobody who made it, or asked for it, can approve it."""
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(batch, {_B.AWAITING}, row_version):
+        if refused := refusal(batch, {BatchStatus.AWAITING}, row_version):
             return refused
         if problem := why_not_approve(batch, actor):
             return Result(False, problem)
@@ -101,9 +102,9 @@ def pause(batch_id: int, *, actor: str, reason: str = "") -> Result:
     """Replay nothing further until it is resumed; jobs at work go on."""
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(batch, {_B.RUNNING}):
+        if refused := refusal(batch, {BatchStatus.RUNNING}):
             return refused
-        set_status(batch, _B.PAUSED, actor, reason)
+        set_status(batch, BatchStatus.PAUSED, actor, reason)
     return Result(True, "paused")
 
 
@@ -111,7 +112,7 @@ def resume(batch_id: int, *, actor: str, reason: str = "", row_version: int | No
     """Go on with a batch that was paused or stopped."""
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(batch, {_B.PAUSED, _B.STOPPED}, row_version):
+        if refused := refusal(batch, {BatchStatus.PAUSED, BatchStatus.STOPPED}, row_version):
             return refused
         _start(batch, actor, reason)
     return Result(True, "resumed")
@@ -121,7 +122,17 @@ def cancel(batch_id: int, *, actor: str, reason: str = "", row_version: int | No
     """End a batch: what was replayed stays replayed, the other letters are let go."""
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(batch, {_B.DRAFT, _B.AWAITING, _B.RUNNING, _B.PAUSED, _B.STOPPED}, row_version):
+        if refused := refusal(
+            batch,
+            {
+                BatchStatus.DRAFT,
+                BatchStatus.AWAITING,
+                BatchStatus.RUNNING,
+                BatchStatus.PAUSED,
+                BatchStatus.STOPPED,
+            },
+            row_version,
+        ):
             return refused
         count = _end(batch, actor, reason, "the batch was cancelled")
     return Result(True, f"cancelled; {count} letters were not replayed")
@@ -131,7 +142,7 @@ def refuse(batch_id: int, *, actor: str, reason: str = "", row_version: int | No
     """End a batch that waits for approval, as who could approve it: its letters are let go."""
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(batch, {_B.AWAITING}, row_version):
+        if refused := refusal(batch, {BatchStatus.AWAITING}, row_version):
             return refused
         why = f"refused by {actor}: {reason}" if reason else f"refused by {actor}"
         count = _end(batch, actor, why, "the batch was refused")
@@ -140,14 +151,14 @@ def refuse(batch_id: int, *, actor: str, reason: str = "", row_version: int | No
 
 def _end(batch: ReplayBatch, actor: str, reason: str, detail: str) -> int:
     """Cancel a locked batch; return how many letters it did not replay."""
-    set_status(batch, _B.CANCELLED, actor, reason)
+    set_status(batch, BatchStatus.CANCELLED, actor, reason)
     let_go(batch, actor, detail)
     left = batch.items.filter(status=ItemStatus.PENDING)
-    transitions.keep(list(left.values_list("letter_id", flat=True)))
+    transitions.postpone_retention(list(left.values_list("letter_id", flat=True)))
     return left.update(status=ItemStatus.CANCELLED, detail=detail, finished_at=timezone.now())
 
 
 def _start(batch: ReplayBatch, actor: str, reason: str, **changes: Any) -> None:
     started = {} if batch.started_at else {"started_at": timezone.now()}
-    set_status(batch, _B.RUNNING, actor, reason, next_item_at=None, **started, **changes)
+    set_status(batch, BatchStatus.RUNNING, actor, reason, next_item_at=None, **started, **changes)
     outbox.publish(AGGREGATE, batch.pk, MESSAGE, QUEUE)

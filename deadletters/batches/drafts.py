@@ -30,7 +30,6 @@ _SETTINGS = {
     "max_in_flight": "at most at once",
 }
 _SAID = 500  # characters of a setting that the timeline keeps
-_B = BatchStatus
 
 
 def draft(
@@ -108,7 +107,7 @@ def configure(batch_id: int, *, actor: str, row_version: int | None = None, **gi
     changes = _checked(given)
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(batch, {_B.DRAFT}, row_version):
+        if refused := refusal(batch, {BatchStatus.DRAFT}, row_version):
             return refused
         changes = {name: value for name, value in changes.items() if value != getattr(batch, name)}
         if not changes:
@@ -145,7 +144,16 @@ def set_pace(
     )
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(batch, {_B.DRAFT, _B.AWAITING, _B.RUNNING, _B.PAUSED, _B.STOPPED}):
+        if refused := refusal(
+            batch,
+            {
+                BatchStatus.DRAFT,
+                BatchStatus.AWAITING,
+                BatchStatus.RUNNING,
+                BatchStatus.PAUSED,
+                BatchStatus.STOPPED,
+            },
+        ):
             return refused
         ReplayBatch.objects.filter(pk=batch_id).update(**changes, next_item_at=None)
         at_once = changes.get("max_in_flight", batch.max_in_flight)

@@ -57,7 +57,7 @@ def progress(batch_id: int) -> Progress:
 
 
 def csv_rows(batch_id: int) -> Iterator[list[str]]:
-    """Yield the head and then one row an item: what became of every letter (for `exports.table`)."""
+    """Yield the head and then one row an item: what became of every letter (for `exports.to_csv`)."""
     yield ["letter", "job", "lane", "canary", "outcome", "verdict", "detail", "started_at", "finished_at"]
     for item in ReplayItem.objects.filter(batch_id=batch_id).order_by("id").iterator(2_000):
         yield [

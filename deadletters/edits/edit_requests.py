@@ -274,7 +274,7 @@ def _give_back(edit: LetterEdit, letter: DeadLetter | None, to: EditStatus, acto
     _close(edit, to, actor, reason)
     if letter is not None:
         transitions.note(letter.pk, _ENDED[to], actor, reason, {"edit": edit.pk})
-        transitions.keep([letter.pk])
+        transitions.postpone_retention([letter.pk])
 
 
 def _decided(edit: LetterEdit) -> Result | None:

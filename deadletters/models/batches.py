@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 from criticizer.db.triggers import append_only
 from deadletters.models.letters import DeadLetter
-from deadletters.models.shared import counted, fsm, one_of, said
+from deadletters.models.shared import fsm, has_text, row_version_trigger, status_in
 from deadletters.states import (
     BATCH_TRANSITIONS,
     ITEM_TRANSITIONS,
@@ -125,16 +125,16 @@ class ReplayBatch(models.Model):
                 name="replay_batches_four_eyes",
             ),
             models.CheckConstraint(
-                condition=one_of(BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.CANCELLED)
+                condition=status_in(BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.CANCELLED)
                 | Q(needs_approval=False, is_restart=False, override_reason="")
                 | ~Q(approved_by="") & Q(approved_at__isnull=False),
                 name="replay_batches_approved",
             ),
             models.CheckConstraint(
-                condition=~one_of(BatchStatus.AWAITING) | Q(needs_approval=True),
+                condition=~status_in(BatchStatus.AWAITING) | Q(needs_approval=True),
                 name="replay_batches_awaiting",
             ),
-            models.CheckConstraint(condition=said("reason"), name="replay_batches_reason"),
+            models.CheckConstraint(condition=has_text("reason"), name="replay_batches_reason"),
             models.CheckConstraint(
                 condition=Q(rate_per_minute__gte=1, canary_size__gte=0, max_in_flight__gte=1),
                 name="replay_batches_pace",
@@ -144,13 +144,13 @@ class ReplayBatch(models.Model):
             # Maintenance: batches that should have a message.
             models.Index(
                 fields=["id"],
-                condition=~one_of(BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.FINISHED),
+                condition=~status_in(BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.FINISHED),
                 name="replay_batches_live",
             )
         ]
         triggers = [
             fsm(BATCH_TRANSITIONS),
-            counted(*_READ),
+            row_version_trigger(*_READ),
             *_decided_by_two(),
         ]
         permissions = [("approve_replaybatch", "Can approve replay batches")]
@@ -203,16 +203,17 @@ class ReplayItem(models.Model):
             # A letter is in the hands of one batch at a time.
             models.UniqueConstraint(
                 fields=["letter"],
-                condition=one_of(ItemStatus.READY, ItemStatus.REPLAYING),
+                condition=status_in(ItemStatus.READY, ItemStatus.REPLAYING),
                 name="replay_items_one_batch",
             ),
             models.CheckConstraint(
                 condition=Q(started_at__isnull=False)
-                | ~one_of(ItemStatus.REPLAYING, ItemStatus.SUCCEEDED, ItemStatus.FAILED, ItemStatus.ENDED),
+                | ~status_in(ItemStatus.REPLAYING, ItemStatus.SUCCEEDED, ItemStatus.FAILED, ItemStatus.ENDED),
                 name="replay_items_started",
             ),
             models.CheckConstraint(
-                condition=Q(failed_group_id=None) | one_of(ItemStatus.FAILED), name="replay_items_failed_into"
+                condition=Q(failed_group_id=None) | status_in(ItemStatus.FAILED),
+                name="replay_items_failed_into",
             ),
         ]
         indexes = [
@@ -220,7 +221,7 @@ class ReplayItem(models.Model):
             # Settling: has another item of this batch failed into the same group?
             models.Index(
                 fields=["batch", "failed_group_id"],
-                condition=one_of(ItemStatus.FAILED),
+                condition=status_in(ItemStatus.FAILED),
                 name="replay_items_failed",
             ),
         ]

@@ -8,7 +8,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from deadletters.models.letters import DeadLetter
-from deadletters.models.shared import fsm, said
+from deadletters.models.shared import fsm, has_text
 from deadletters.states import (
     EDIT_TRANSITIONS,
     EditStatus,
@@ -38,7 +38,7 @@ class LetterEdit(models.Model):
             models.UniqueConstraint(
                 fields=["letter"], condition=Q(status="requested"), name="letter_edits_one_open"
             ),
-            models.CheckConstraint(condition=said("reason"), name="letter_edits_reason"),
+            models.CheckConstraint(condition=has_text("reason"), name="letter_edits_reason"),
             models.CheckConstraint(
                 condition=~Q(status="applied")
                 | ~Q(decided_by="") & ~Q(decided_by=F("requested_by")) & Q(decided_at__isnull=False),

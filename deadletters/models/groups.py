@@ -8,7 +8,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from criticizer.db.triggers import append_only
-from deadletters.models.shared import counted, fsm
+from deadletters.models.shared import fsm, row_version_trigger
 from deadletters.states import (
     GROUP_TRANSITIONS,
     GroupAction,
@@ -62,7 +62,7 @@ class DeadLetterGroup(models.Model):
         triggers = [
             # Of moves alone: every failure of a group counts in its row.
             fsm(GROUP_TRANSITIONS, condition=pgtrigger.Q(old__status__df=pgtrigger.F("new__status"))),
-            counted("status", "owner", "note", "runbook_url", "snooze_until"),
+            row_version_trigger("status", "owner", "note", "runbook_url", "snooze_until"),
         ]
         permissions = [("work_deadlettergroup", "Can acknowledge, resolve, ignore and annotate groups")]
 

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 
 from criticizer.db.triggers import append_only
 from deadletters.models.groups import DeadLetterGroup
-from deadletters.models.shared import counted, fsm, one_of, said
+from deadletters.models.shared import fsm, has_text, row_version_trigger, status_in
 from deadletters.models.triggers import doors
 from deadletters.states import (
     CLOSED_LETTER,
@@ -67,12 +67,11 @@ def _counts_open() -> list[pgtrigger.Trigger]:
     ]
 
 
-_S = LetterStatus
-_FROM_VERIFYING = (_S.VERIFYING, _S.RESOLVED)
-_FROM_REPLAYING = (_S.REPLAYING, *_FROM_VERIFYING)
-_FROM_VALIDATED = (_S.VALIDATED, _S.REPLAY_PENDING, *_FROM_REPLAYING)
-_FROM_REMEDIATED = (_S.REMEDIATED, *_FROM_VALIDATED)
-_FROM_TRIAGED = (_S.TRIAGED, *_FROM_REMEDIATED)
+_FROM_VERIFYING = (LetterStatus.VERIFYING, LetterStatus.RESOLVED)
+_FROM_REPLAYING = (LetterStatus.REPLAYING, *_FROM_VERIFYING)
+_FROM_VALIDATED = (LetterStatus.VALIDATED, LetterStatus.REPLAY_PENDING, *_FROM_REPLAYING)
+_FROM_REMEDIATED = (LetterStatus.REMEDIATED, *_FROM_VALIDATED)
+_FROM_TRIAGED = (LetterStatus.TRIAGED, *_FROM_REMEDIATED)
 
 
 class DeadLetter(models.Model):
@@ -149,7 +148,7 @@ class DeadLetter(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["job", "stage"],
-                condition=one_of(*OPEN_LETTER),
+                condition=status_in(*OPEN_LETTER),
                 name="dead_letters_one_open_per_stage",
             ),
             # A letter lives on once, as the next generation of itself.
@@ -163,66 +162,68 @@ class DeadLetter(models.Model):
             models.CheckConstraint(
                 condition=Q(failed_replay_count__gte=0), name="dead_letters_replays_counted_up"
             ),
-            models.CheckConstraint(condition=one_of(*LetterStatus), name="dead_letters_known_status"),
+            models.CheckConstraint(condition=status_in(*LetterStatus), name="dead_letters_known_status"),
             models.CheckConstraint(
-                condition=one_of(*CLOSED_LETTER) & Q(closed_at__isnull=False)
-                | one_of(*OPEN_LETTER) & Q(closed_at__isnull=True),
+                condition=status_in(*CLOSED_LETTER) & Q(closed_at__isnull=False)
+                | status_in(*OPEN_LETTER) & Q(closed_at__isnull=True),
                 name="dead_letters_closed_has_time",
             ),
             models.CheckConstraint(
-                condition=~one_of(*_FROM_TRIAGED)
+                condition=~status_in(*_FROM_TRIAGED)
                 | Q(category__in=Category.values, triaged_at__isnull=False) & ~Q(triaged_by=""),
                 name="dead_letters_triaged",
             ),
             models.CheckConstraint(
-                condition=~one_of(*_FROM_REMEDIATED)
+                condition=~status_in(*_FROM_REMEDIATED)
                 | Q(remediated_at__isnull=False)
                 & ~Q(remediated_by="")
-                & (Q(said("evidence_link")) | Q(said("evidence_note"))),
+                & (Q(has_text("evidence_link")) | Q(has_text("evidence_note"))),
                 name="dead_letters_remediated",
             ),
             models.CheckConstraint(
-                condition=~one_of(*_FROM_VALIDATED)
+                condition=~status_in(*_FROM_VALIDATED)
                 | Q(validated_at__isnull=False)
                 & ~Q(validated_by="")
-                & (Q(validation_ok=True) & Q(validation_ok__isnull=False) | Q(said("override_reason"))),
+                & (Q(validation_ok=True) & Q(validation_ok__isnull=False) | Q(has_text("override_reason"))),
                 name="dead_letters_validated",
             ),
             models.CheckConstraint(
-                condition=~one_of(*_FROM_REPLAYING)
-                | Q(replayed_at__isnull=False) & ~Q(replayed_by="") & Q(said("replay_reason")),
+                condition=~status_in(*_FROM_REPLAYING)
+                | Q(replayed_at__isnull=False) & ~Q(replayed_by="") & Q(has_text("replay_reason")),
                 name="dead_letters_replayed",
             ),
             models.CheckConstraint(
-                condition=~one_of(_S.RESOLVED)
+                condition=~status_in(LetterStatus.RESOLVED)
                 | Q(verified_at__isnull=False)
                 & ~Q(verified_by="")
                 & ~Q(resolved_by="")
-                & Q(said("resolution")),
+                & Q(has_text("resolution")),
                 name="dead_letters_resolved",
             ),
         ]
         indexes = [
             # The list of open letters, and the retention's look for the oldest that nobody touched.
             models.Index(
-                fields=["-last_failure_at", "-id"], condition=one_of(*OPEN_LETTER), name="dead_letters_open"
+                fields=["-last_failure_at", "-id"],
+                condition=status_in(*OPEN_LETTER),
+                name="dead_letters_open",
             ),
             models.Index(fields=["-last_failure_at", "-id"], name="dead_letters_latest"),
             # The retention's look for those that were closed first.
             models.Index(
-                fields=["closed_at", "id"], condition=one_of(*CLOSED_LETTER), name="dead_letters_closed"
+                fields=["closed_at", "id"], condition=status_in(*CLOSED_LETTER), name="dead_letters_closed"
             ),
             # A group's letters: the open ones, and all.
             models.Index(
                 fields=["group", "-last_failure_at", "-id"],
-                condition=one_of(*OPEN_LETTER),
+                condition=status_in(*OPEN_LETTER),
                 name="dead_letters_open_in_group",
             ),
             models.Index(fields=["group", "-last_failure_at", "-id"], name="dead_letters_in_group"),
         ]
         triggers = [
             fsm(LETTER_TRANSITIONS),
-            counted(),
+            row_version_trigger(),
             *_counts_open(),
             *doors(),
             # The stage is not among these: a restarted job may fail earlier, as the same letter.

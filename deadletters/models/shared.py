@@ -13,12 +13,12 @@ from django.db.models.lookups import GreaterThanOrEqual
 MIN_WORDS = 3  # characters of a reason, a note or a resolution, by CHECK
 
 
-def said(field: str) -> GreaterThanOrEqual:
+def has_text(field: str) -> GreaterThanOrEqual:
     """Return the condition that a text says something."""
     return GreaterThanOrEqual(Length(Trim(field)), MIN_WORDS)
 
 
-def one_of(*statuses: models.TextChoices) -> Q:
+def status_in(*statuses: models.TextChoices) -> Q:
     return Q(status__in=[status.value for status in statuses])
 
 
@@ -31,7 +31,7 @@ def fsm(transitions: tuple[tuple[Any, Any], ...], condition: pgtrigger.Q | None 
     )
 
 
-def counted(*fields: str) -> pgtrigger.Trigger:
+def row_version_trigger(*fields: str) -> pgtrigger.Trigger:
     """Return the trigger that numbers the versions of a row, for forms that looked at one of them.
 
     With `fields`, only changes of these count.

@@ -7,8 +7,6 @@ import pgtrigger
 from criticizer.db import prepared
 from deadletters.states import CLOSED_LETTER, LetterAction, LetterStatus
 
-_A = LetterAction
-
 
 def doors() -> list[pgtrigger.Trigger]:
     """Return the triggers that keep the steps from being walked around by an INSERT or a DELETE.
@@ -18,9 +16,11 @@ def doors() -> list[pgtrigger.Trigger]:
     """
     where = f"""
                 SELECT e.action INTO place FROM public.dead_letter_events e
-                 WHERE e.letter_id = {{row}}.id AND e.action IN {prepared.one_of((_A.ARCHIVED, _A.RESTORED))}
+                 WHERE e.letter_id = {{row}}.id AND e.action IN {
+        prepared.sql_list((LetterAction.ARCHIVED, LetterAction.RESTORED))
+    }
                  ORDER BY e.id DESC LIMIT 1;"""  # noqa: S608
-    not_archived = f"place IS DISTINCT FROM '{_A.ARCHIVED.value}'"
+    not_archived = f"place IS DISTINCT FROM '{LetterAction.ARCHIVED.value}'"
     return [
         pgtrigger.Trigger(
             name="born_new",
@@ -29,7 +29,7 @@ def doors() -> list[pgtrigger.Trigger]:
             condition=~pgtrigger.Q(new__status=LetterStatus.NEW.value),
             declare=[("place", "text")],
             func=f"""{where.format(row="NEW")}
-                IF NEW.status NOT IN {prepared.one_of(CLOSED_LETTER)} OR {not_archived} THEN
+                IF NEW.status NOT IN {prepared.sql_list(CLOSED_LETTER)} OR {not_archived} THEN
                   RAISE EXCEPTION 'a dead letter is born new, not %', NEW.status;
                 END IF;
                 RETURN NEW;""",

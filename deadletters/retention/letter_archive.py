@@ -186,7 +186,7 @@ def restore(found: LetterArchive, *, actor: str, reason: str, letters: Sequence[
 
 def _put_back(found: LetterArchive, entries: Sequence[Mapping[str, Any]], actor: str, reason: str) -> str:
     """Put all of these letters back or none of them; return why not, or ""."""
-    until = transitions.kept_afresh()["kept_until"].isoformat()
+    until = transitions.postponed_retention()["kept_until"].isoformat()
     rows = [{**entry["letter"], "kept_until": until} for entry in entries]
     payloads = [entry["payload"] for entry in entries if entry["payload"] is not None]
     ids = [int(row["id"]) for row in rows]

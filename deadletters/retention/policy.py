@@ -35,19 +35,22 @@ WALK_EVERY_SECONDS = 3_600
 _FOR_EVER = datetime.max.replace(tzinfo=UTC)
 ARCHIVE_PATH = "/admin/deadletters/letterarchive/"
 _BEFORE_OR_STOPPED = (BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.PAUSED, BatchStatus.STOPPED)
-_A = LetterAction
-_NEW, _CLOSED = prepared.one_of([LetterStatus.NEW]), prepared.one_of(CLOSED_LETTER)
+_NEW, _CLOSED = prepared.sql_list([LetterStatus.NEW]), prepared.sql_list(CLOSED_LETTER)
 # What is in the timeline of a letter that nobody has touched.
-_UNTOUCHED_BY = prepared.one_of([_A.CREATED, _A.FAILED_AGAIN, _A.ESCALATED, _A.ARCHIVED])
+_UNTOUCHED_BY = prepared.sql_list(
+    [LetterAction.CREATED, LetterAction.FAILED_AGAIN, LetterAction.ESCALATED, LetterAction.ARCHIVED]
+)
 _walked_at: float | None = None
 
 # A batch has its letters in hand while a worker goes through it. Before that, or stopped, it does
 # for as long as anybody does something with it.
 _IN_HAND = f"""
 SELECT b.id FROM replay_items i JOIN replay_batches b ON b.id = i.batch_id
- WHERE i.letter_id = dead_letters.id AND i.status IN {prepared.one_of([ItemStatus.PENDING, ItemStatus.READY])}
+ WHERE i.letter_id = dead_letters.id AND i.status IN {
+    prepared.sql_list([ItemStatus.PENDING, ItemStatus.READY])
+}
    AND (b.status = 'running'
-        OR b.status IN {prepared.one_of(_BEFORE_OR_STOPPED)}
+        OR b.status IN {prepared.sql_list(_BEFORE_OR_STOPPED)}
            AND (b.requested_at >= %(since)s
                 OR EXISTS (SELECT FROM replay_batch_events e
                             WHERE e.batch_id = b.id AND e.created_at >= %(since)s)))"""  # noqa: S608
@@ -242,7 +245,7 @@ def _remove(ids: list[int], untouched: int, file: ArchiveFile, now: datetime) ->
         created_at=now,
     )
     # The database lets a letter go only when its timeline says so.
-    transitions.note_many(ids, _A.ARCHIVED, SYSTEM, file.name, {"archive_id": archived.pk})
+    transitions.note_many(ids, LetterAction.ARCHIVED, SYSTEM, file.name, {"archive_id": archived.pk})
     prepared.rows(_DELETE_PAYLOADS, {"ids": ids})
     gone = prepared.rows(_DELETE, {"ids": ids})
     if len(gone) != len(ids):

@@ -17,19 +17,17 @@ from deadletters.workflow.base import MAX_TEXT, refuse
 
 log = structlog.get_logger(__name__)
 
-_S = LetterStatus
-
 
 def resolve(letter_id: int, *, actor: str, resolution: str, row_version: int | None = None) -> Result:
     """Close a verified letter with notes on how the incident ended."""
     with transaction.atomic():
         letter = transitions.locked(letter_id)
-        refused = transitions.refusal(letter, (_S.VERIFYING,), row_version)
+        refused = transitions.refusal(letter, (LetterStatus.VERIFYING,), row_version)
         refused = refused or _unverified(letter) or _resolution_refusal(resolution)
         if refused:
             return refuse(letter, actor, refused)
         changes = _resolution_changes(actor, resolution)
-        transitions.move(letter, _S.RESOLVED, LetterAction.RESOLVED, actor, resolution, **changes)
+        transitions.move(letter, LetterStatus.RESOLVED, LetterAction.RESOLVED, actor, resolution, **changes)
     return Result(True, "resolved")
 
 
@@ -44,8 +42,8 @@ def resolve_many(letter_ids: Collection[int], *, actor: str, resolution: str) ->
 
     return transitions.move_many(
         letter_ids,
-        (_S.VERIFYING,),
-        _S.RESOLVED,
+        (LetterStatus.VERIFYING,),
+        LetterStatus.RESOLVED,
         LetterAction.RESOLVED,
         actor,
         resolution,
@@ -77,7 +75,7 @@ def discard(letter_id: int, *, actor: str, reason: str, row_version: int | None 
         letter = transitions.locked(letter_id)
         if refused := transitions.refusal(letter, DISCARDABLE, row_version):
             return refuse(letter, actor, refused)
-        transitions.move(letter, _S.DISCARDED, LetterAction.DISCARDED, actor, reason)
+        transitions.move(letter, LetterStatus.DISCARDED, LetterAction.DISCARDED, actor, reason)
     return Result(True, "discarded")
 
 
@@ -85,5 +83,11 @@ def discard_many(letter_ids: Collection[int], *, actor: str, reason: str) -> Tal
     """Give up the letters of a set that are not being replayed. Raises ValueError without a reason."""
     transitions.require_reason(reason)
     return transitions.move_many(
-        letter_ids, DISCARDABLE, _S.DISCARDED, LetterAction.DISCARDED, actor, reason, verb="discarded"
+        letter_ids,
+        DISCARDABLE,
+        LetterStatus.DISCARDED,
+        LetterAction.DISCARDED,
+        actor,
+        reason,
+        verb="discarded",
     )

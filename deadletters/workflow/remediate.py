@@ -18,8 +18,7 @@ from deadletters.workflow.base import MAX_TEXT, refuse
 
 log = structlog.get_logger(__name__)
 
-_S = LetterStatus
-_REMEDIABLE = (_S.TRIAGED, _S.REMEDIATED, _S.VALIDATED)
+_REMEDIABLE = (LetterStatus.TRIAGED, LetterStatus.REMEDIATED, LetterStatus.VALIDATED)
 
 
 def remediate(
@@ -41,7 +40,7 @@ def remediate(
         changes = _remediation_changes(actor, evidence_link, evidence_note, checklist)
         transitions.move(
             letter,
-            _S.REMEDIATED,
+            LetterStatus.REMEDIATED,
             LetterAction.REMEDIATED,
             actor,
             _evidence(evidence_link, evidence_note),
@@ -64,8 +63,8 @@ def remediate_many(
         raise ValueError(refused.message)
     return transitions.move_many(
         letter_ids,
-        (_S.TRIAGED, _S.REMEDIATED),
-        _S.REMEDIATED,
+        (LetterStatus.TRIAGED, LetterStatus.REMEDIATED),
+        LetterStatus.REMEDIATED,
         LetterAction.REMEDIATED,
         actor,
         _evidence(evidence_link, evidence_note),

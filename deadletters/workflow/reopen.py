@@ -17,7 +17,6 @@ from deadletters.workflow.base import add, refuse
 
 log = structlog.get_logger(__name__)
 
-_S = LetterStatus
 _OPEN_ALREADY = "another letter of its job and stage is open"
 # What the survey says of the job itself; circuits, artifacts and deliveries are a replay's business.
 _OF_JOB = ("job", "version")
@@ -31,7 +30,7 @@ SELECT l.id, e.successor, o.id AS open, f.id AS later, f.stage AS later_stage
   LEFT JOIN LATERAL (
     SELECT id FROM dead_letters
      WHERE job_id = l.job_id AND stage = l.stage AND id <> l.id
-       AND status IN {prepared.one_of(OPEN_LETTER)} LIMIT 1) o ON true
+       AND status IN {prepared.sql_list(OPEN_LETTER)} LIMIT 1) o ON true
   LEFT JOIN LATERAL (
     SELECT id, stage FROM dead_letters
      WHERE job_id = l.job_id AND (last_failure_at, id) > (l.last_failure_at, l.id)
@@ -49,13 +48,18 @@ def reopen(letter_id: int, *, actor: str, reason: str, row_version: int | None =
     try:
         with transaction.atomic():
             letter = transitions.locked(letter_id)
-            refused = transitions.refusal(letter, (_S.DISCARDED,), row_version)
+            refused = transitions.refusal(letter, (LetterStatus.DISCARDED,), row_version)
             if refused is None and (problem := why_not_reopened([letter_id]).get(letter_id)):
                 refused = Result(False, problem)
             if refused:
                 return refuse(letter, actor, refused)
             transitions.move(
-                letter, _S.NEW, LetterAction.REOPENED, actor, reason, **transitions.kept_afresh()
+                letter,
+                LetterStatus.NEW,
+                LetterAction.REOPENED,
+                actor,
+                reason,
+                **transitions.postponed_retention(),
             )
             open_groups_of([letter_id], actor=actor, reason=f"letter {letter_id} was reopened: {reason}")
     except IntegrityError:
@@ -102,13 +106,13 @@ def _reopen_part(part: Sequence[int], actor: str, reason: str, *, of: int) -> Ta
             problems = _why_not(part)
             tally = transitions.move_many(
                 part,
-                (_S.DISCARDED,),
-                _S.NEW,
+                (LetterStatus.DISCARDED,),
+                LetterStatus.NEW,
                 LetterAction.REOPENED,
                 actor,
                 reason,
                 verb="reopened",
-                changes=transitions.kept_afresh(),
+                changes=transitions.postponed_retention(),
                 refuse=lambda letter: problems.get(letter.pk, ""),
                 of=of,
             )
@@ -127,7 +131,7 @@ def _reopen_part(part: Sequence[int], actor: str, reason: str, *, of: int) -> Ta
 
 
 def _why_not(part: Sequence[int]) -> dict[int, str]:
-    letters = DeadLetter.objects.filter(pk__in=part, status=_S.DISCARDED)
+    letters = DeadLetter.objects.filter(pk__in=part, status=LetterStatus.DISCARDED)
     found = {row["pk"]: row for row in letters.values("pk", "job_id", "stage")}
     # Of one job, one letter at most is the last that failed: the survey is asked once a job.
     checks = recovery().survey([Failed(row["job_id"], row["stage"]) for row in found.values()], restart=None)
@@ -137,9 +141,9 @@ def _why_not(part: Sequence[int]) -> dict[int, str]:
         failed = (check.message for check in checks[job_id] if check.name in _OF_JOB and not check.ok)
         if reason := _by_others(others) or next(failed, ""):
             reasons[others["id"]] = reason
-    present = DeadLetter.objects.filter(pk__in=part).exclude(status=_S.DISCARDED)
+    present = DeadLetter.objects.filter(pk__in=part).exclude(status=LetterStatus.DISCARDED)
     for pk, status in present.values_list("pk", "status"):
-        reasons[pk] = transitions.late_words(LetterStatus(status), (_S.DISCARDED,))
+        reasons[pk] = transitions.invalid_transition_reason(LetterStatus(status), (LetterStatus.DISCARDED,))
     return reasons
 
 

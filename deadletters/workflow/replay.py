@@ -17,7 +17,6 @@ from deadletters.workflow.base import MAX_TEXT, refuse
 
 log = structlog.get_logger(__name__)
 
-_S = LetterStatus
 VALID_FOR = timedelta(minutes=60)  # then a validation is stale
 
 
@@ -29,7 +28,9 @@ def replay(
     What the rows say is checked once more. A validation older than an hour is stale: the letter
     goes back a step. Refusals leave a line in the timeline. Raises ValueError without a reason.
     """
-    return replay_from(_S.VALIDATED, letter_id, actor, reason, restart=restart, row_version=row_version)
+    return replay_from(
+        LetterStatus.VALIDATED, letter_id, actor, reason, restart=restart, row_version=row_version
+    )
 
 
 def replay_from(
@@ -58,7 +59,7 @@ def replay_from(
             # The letter is being replayed and the job is at work, or neither. No job goes without its letter.
             transitions.move(
                 letter,
-                _S.REPLAYING,
+                LetterStatus.REPLAYING,
                 LetterAction.RESTARTED if restart else LetterAction.REPLAYED,
                 actor,
                 reason,
@@ -87,8 +88,10 @@ def _why_too_late(letter: DeadLetter) -> Result | None:
     if letter.validated_at is not None and letter.validated_at >= timezone.now() - VALID_FOR:
         return None
     minutes = int(VALID_FOR.total_seconds() // 60)
-    if letter.status == _S.VALIDATED:
-        transitions.move(letter, _S.REMEDIATED, LetterAction.STALE, SYSTEM, f"older than {minutes} minutes")
+    if letter.status == LetterStatus.VALIDATED:
+        transitions.move(
+            letter, LetterStatus.REMEDIATED, LetterAction.STALE, SYSTEM, f"older than {minutes} minutes"
+        )
     return Result(False, f"the validation is older than {minutes} minutes: validate again")
 
 

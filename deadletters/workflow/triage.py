@@ -19,7 +19,6 @@ from deadletters.workflow.base import MAX_TEXT, add, refuse
 
 log = structlog.get_logger(__name__)
 
-_S = LetterStatus
 _TRIAGEABLE = BEFORE_REPLAY
 
 
@@ -34,7 +33,13 @@ def triage(
             return refuse(letter, actor, refused)
         changes = _triage_changes(actor, category, note)
         transitions.move(
-            letter, _S.TRIAGED, LetterAction.TRIAGED, actor, note, context={"category": category}, **changes
+            letter,
+            LetterStatus.TRIAGED,
+            LetterAction.TRIAGED,
+            actor,
+            note,
+            context={"category": category},
+            **changes,
         )
     return Result(True, f"triaged as {Category(category).label.lower()}")
 
@@ -59,8 +64,8 @@ def triage_many(letter_ids: Collection[int], *, actor: str, category: str = "", 
 def _triage_as(letter_ids: Collection[int], actor: str, category: str, note: str, *, of: int) -> Tally:
     return transitions.move_many(
         letter_ids,
-        (_S.NEW, _S.TRIAGED),
-        _S.TRIAGED,
+        (LetterStatus.NEW, LetterStatus.TRIAGED),
+        LetterStatus.TRIAGED,
         LetterAction.TRIAGED,
         actor,
         note,

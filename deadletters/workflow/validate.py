@@ -18,8 +18,7 @@ from deadletters.workflow.base import MAX_TEXT, refuse
 
 log = structlog.get_logger(__name__)
 
-_S = LetterStatus
-_VALIDATABLE = (_S.REMEDIATED, _S.VALIDATED)
+_VALIDATABLE = (LetterStatus.REMEDIATED, LetterStatus.VALIDATED)
 _LEFT = Check(
     "allow-list",
     True,
@@ -78,7 +77,7 @@ def validate_many(
         said = port.survey(failed, restart=restart)
         with transaction.atomic():  # one commit for all: each by itself would cost a flush
             held = transitions.locked_many(part)
-            late = transitions.out_of_turn(held, _VALIDATABLE, of=len(wanted))
+            late = transitions.invalid_transition_reasons(held, _VALIDATABLE, of=len(wanted))
             for letter in held:
                 if letter.pk not in late and letter.row_version != seen.get(letter.pk):
                     late[letter.pk] = transitions.CHANGED
@@ -130,13 +129,19 @@ def _validated(
     words = "; ".join(check.message for check in failed)
     if failed and not overrules:
         transitions.move(
-            letter, _S.REMEDIATED, LetterAction.NOT_VALIDATED, actor, words, context=names, **found
+            letter, LetterStatus.REMEDIATED, LetterAction.NOT_VALIDATED, actor, words, context=names, **found
         )
         why = "cannot be overruled" if is_hard else "mend it, or say why it does not matter"
         return Validation(False, f"{len(failed)} of {len(checks)} checks failed: {words} ({why})", checks)
     action = LetterAction.OVERRIDDEN if overrules else LetterAction.VALIDATED
     transitions.move(
-        letter, _S.VALIDATED, action, actor, override_reason if overrules else "", context=names, **found
+        letter,
+        LetterStatus.VALIDATED,
+        action,
+        actor,
+        override_reason if overrules else "",
+        context=names,
+        **found,
     )
     if overrules:
         return Validation(True, f"validated although {len(failed)} of {len(checks)} checks failed", checks)

@@ -17,8 +17,6 @@ from deadletters.workflow.base import refuse
 
 log = structlog.get_logger(__name__)
 
-_S = LetterStatus
-
 
 def verify(letter_id: int, *, actor: str, row_version: int | None = None) -> Validation:
     """Check the effect of a replay: what the stage stores, and evidence of each delivery.
@@ -28,12 +26,12 @@ def verify(letter_id: int, *, actor: str, row_version: int | None = None) -> Val
     stays where nothing could be replayed, for evidence that arrives later or a discard.
     """
     letter = DeadLetter.objects.get(pk=letter_id)
-    if refused := transitions.refusal(letter, (_S.VERIFYING,), row_version):
+    if refused := transitions.refusal(letter, (LetterStatus.VERIFYING,), row_version):
         return Validation(False, refuse(letter, actor, refused).message)
     checks = tuple(recovery().verify(Failed(letter.job_id, letter.stage)))
     with transaction.atomic():
         held = transitions.locked(letter_id)
-        if refused := transitions.refusal(held, (_S.VERIFYING,), letter.row_version):
+        if refused := transitions.refusal(held, (LetterStatus.VERIFYING,), letter.row_version):
             return Validation(False, refused.message, checks)
         return _verified(held, actor, checks)
 
@@ -48,7 +46,7 @@ def _verified(letter: DeadLetter, actor: str, checks: tuple[Check, ...]) -> Vali
     }
     if missing:
         words = "; ".join(missing)
-        to, changes = (_S.NEW, {}) if _is_dead(letter) else (_S.VERIFYING, found)
+        to, changes = (LetterStatus.NEW, {}) if _is_dead(letter) else (LetterStatus.VERIFYING, found)
         transitions.move(letter, to, LetterAction.NOT_VERIFIED, actor, words, is_escalated=True, **changes)
         alerts.tell(
             "not_verified",
@@ -60,11 +58,11 @@ def _verified(letter: DeadLetter, actor: str, checks: tuple[Check, ...]) -> Vali
         return Validation(False, f"the effect is missing: {words}", checks, is_escalated=True)
     if waiting:
         words = "; ".join(waiting)
-        transitions.move(letter, _S.VERIFYING, LetterAction.NOT_VERIFIED, actor, words, **found)
+        transitions.move(letter, LetterStatus.VERIFYING, LetterAction.NOT_VERIFIED, actor, words, **found)
         return Validation(False, f"not yet: {words}", checks)
     transitions.move(
         letter,
-        _S.VERIFYING,
+        LetterStatus.VERIFYING,
         LetterAction.VERIFIED,
         actor,
         "; ".join(check.message for check in checks),
@@ -86,7 +84,7 @@ def verify_many(letter_ids: Collection[int], *, actor: str) -> Tally:
     for start in range(0, len(wanted), transitions.AT_ONCE):
         part = wanted[start : start + transitions.AT_ONCE]
         letters = DeadLetter.objects.filter(pk__in=part).only("status")
-        late = transitions.out_of_turn(letters, (_S.VERIFYING,), of=len(wanted))
+        late = transitions.invalid_transition_reasons(letters, (LetterStatus.VERIFYING,), of=len(wanted))
         for letter_id in part:
             if letter_id in late:
                 tally.skip(letter_id, late[letter_id])

@@ -13,9 +13,9 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, state_column, titled
+from criticizer.admin_site.base import ReadOnlyAdmin, list_column, state_column
 from criticizer.admin_site.keyset import KeysetAdmin
-from criticizer.admin_site.list_rendering import fill
+from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import SearchGrammar
 from criticizer.security import reauthentication
 from notifications.admin import (
@@ -24,7 +24,7 @@ from notifications.admin import (
 )
 from notifications.admin.forms import DecisionForm
 from notifications.delivery import operator_actions
-from notifications.delivery.operator_actions import Decision
+from notifications.delivery.operator_actions import OperatorAction
 from notifications.digests import lifecycle
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
@@ -49,13 +49,13 @@ def _told_with(rows: Sequence[Delivery]) -> dict[int, list[Delivery]]:
 class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     change_form_template = "admin/notifications/delivery/change_form.html"
     list_display = (
-        titled("changelist_id", "changelist", "path"),
-        titled("review_version", "version"),
+        list_column("changelist_id", "changelist", "path"),
+        list_column("review_version", "version"),
         "state_and_why",
-        titled("recipient", "recipient", "path"),
-        titled("provider", "provider"),
+        list_column("recipient", "recipient", "path"),
+        list_column("provider", "provider"),
         "attempts",
-        titled("notified_at", "sent"),
+        list_column("notified_at", "sent"),
     )
     list_only = (
         "changelist_id", "review_version", "status", "error_class", "recipient", "provider", "attempts",
@@ -74,7 +74,7 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         word = self.state(row)
         if not row.error_class:
             return word
-        return fill('{}<br><span class="quiet">{}</span>', word, row.error_class)
+        return format_html_fast('{}<br><span class="quiet">{}</span>', word, row.error_class)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).defer("payload")
@@ -114,7 +114,7 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             return self._question(request, in_doubt, form, skipped=len(chosen) - len(in_doubt))
         done, words = operator_actions.decide_many(
             chosen,
-            Decision(form.cleaned_data["decision"]),
+            OperatorAction(form.cleaned_data["decision"]),
             actor=request.user.get_username(),
             reason=form.cleaned_data["reason"],
         )

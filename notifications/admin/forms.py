@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from django import forms
 
-from notifications.delivery.operator_actions import Decision
+from notifications.delivery.operator_actions import OperatorAction
 
 _CHOICES = (
-    (Decision.CONFIRM.value, "It arrived: confirm it as delivered"),
-    (Decision.RESEND.value, "Send it again: it may arrive twice, and the message says so"),
-    (Decision.ABANDON.value, "Give it up: the review goes on without this recipient"),
+    (OperatorAction.CONFIRM.value, "It arrived: confirm it as delivered"),
+    (OperatorAction.RESEND.value, "Send it again: it may arrive twice, and the message says so"),
+    (OperatorAction.ABANDON.value, "Give it up: the review goes on without this recipient"),
 )
 
 

@@ -9,7 +9,7 @@ from math import inf
 from django.db.models import Max, Q
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.list_rendering import circuit_chip
+from criticizer.admin_site.list_rendering import circuit_badge
 from criticizer.models import Circuit
 from notifications import config
 from notifications.admin.capability_table import span
@@ -75,7 +75,7 @@ def views() -> list[ProviderView]:
                 facts=facts_of(provider.capabilities) if provider else None,
                 to_set=_SETTINGS.get(channel, ""),
                 example=_EXAMPLES.get(channel, ""),
-                circuits=[(circuit, circuit_chip(circuit)) for circuit in listed[:MAX_CIRCUITS]],
+                circuits=[(circuit, circuit_badge(circuit)) for circuit in listed[:MAX_CIRCUITS]],
                 hidden_circuits=max(len(listed) - MAX_CIRCUITS, 0),
                 last_error=_last_error(channel),
             )

@@ -10,13 +10,20 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 
-from criticizer.admin_site.base import ReadOnlyAdmin, fact, one_of, titled
-from criticizer.admin_site.bulk_actions import AskingAdmin, Console, Deed, Sum, reason_field, summed
+from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column
+from criticizer.admin_site.bulk_actions import (
+    ActionResult,
+    AdminForm,
+    BulkAction,
+    ConfirmedActionsMixin,
+    count_results,
+    reason_field,
+)
 from notifications.models.suppressions import Suppression
 from notifications.suppressions import reports
 
 
-class LiftForm(Console):
+class LiftForm(AdminForm):
     """Why mail may go to the addresses again."""
 
     reason = reason_field(
@@ -24,12 +31,12 @@ class LiftForm(Console):
     )
 
 
-def _lift(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+def _lift(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
     reason = given["reason"]
-    return summed([(reports.lift(pk, actor=actor, reason=reason), "lifted before") for pk in ids])
+    return count_results([(reports.lift(pk, actor=actor, reason=reason), "lifted before") for pk in ids])
 
 
-LIFT = Deed(
+LIFT = BulkAction(
     "lift",
     "Lift",
     "Mail goes to these addresses again. What was refused meanwhile is sent when its dead letter is "
@@ -54,27 +61,29 @@ class InForce(admin.SimpleListFilter):
 
 
 @admin.register(Suppression)
-class SuppressionAdmin(AskingAdmin, ReadOnlyAdmin):
+class SuppressionAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
     confirm_template = "admin/notifications/suppression/confirm.html"
     nouns = ("address", "addresses")
     max_chosen = 100
     list_display = (
-        titled("address", "address", "path"),
+        list_column("address", "address", "path"),
         "reason",
         "provider",
-        titled("created_at", "suppressed"),
-        titled("lifted_at", "lifted"),
+        list_column("created_at", "suppressed"),
+        list_column("lifted_at", "lifted"),
         "lifted_by",
     )
-    list_filter = (InForce, one_of("reason", "reason", Suppression.Reason.choices))
+    list_filter = (InForce, choice_filter("reason", "reason", Suppression.Reason.choices))
     search_fields = ("address__startswith",)
     search_help_text = "The beginning of an address, in lower case."
     ordering = ("-id",)
     actions = ("lift",)
     fields = (
-        fact("address", "address", "whole path"), "reason", "provider", fact("created_at", "suppressed"),
-        fact("event_id", "event", "path"), fact("detail", "detail", "whole"), fact("lifted_at", "lifted"),
-        "lifted_by", fact("lift_reason", "lifted because", "whole"),
+        detail_field("address", "address", "whole path"),
+        "reason", "provider", detail_field("created_at", "suppressed"),
+        detail_field("event_id", "event", "path"), detail_field("detail", "detail", "whole"),
+        detail_field("lifted_at", "lifted"),
+        "lifted_by", detail_field("lift_reason", "lifted because", "whole"),
     )  # fmt: skip
 
     def has_lift_permission(self, request: HttpRequest) -> bool:

@@ -28,7 +28,7 @@ SUBJECT = "Test message from Criticizer"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TestStep:
     """One thing that was tried. `advice` says what to do where it failed."""
 
     name: str
@@ -55,7 +55,7 @@ class TrialForm(forms.Form):
             raise forms.ValidationError(str(error)) from error
 
 
-def run(recipient: str, actor: str) -> list[Step]:
+def run(recipient: str, actor: str) -> list[TestStep]:
     """Check the provider of a normalised recipient; where that works, send a test message.
 
     Returns what happened, in order. Raises nothing that a provider or its configuration may cause.
@@ -83,36 +83,38 @@ def sample(recipient: str, actor: str, token: UUID, now: float) -> Message:
     )
 
 
-def _tried(recipient: str, actor: str) -> list[Step]:
+def _tried(recipient: str, actor: str) -> list[TestStep]:
     channel, _ = split(recipient)
     if reason := config.problems().get(channel):
-        return [Step("Configuration", is_ok=False, text=_sentence(reason), advice="Correct it and restart.")]
+        return [
+            TestStep("Configuration", is_ok=False, text=_sentence(reason), advice="Correct it and restart.")
+        ]
     provider = config.providers().get(channel)
     if provider is None:
         return [
-            Step(
+            TestStep(
                 "Configuration",
                 is_ok=False,
                 text="Nothing is configured for this channel.",
                 advice="Set what this page names, and restart.",
             )
         ]
-    steps: list[Step] = []
+    steps: list[TestStep] = []
     try:
-        steps.append(Step("Check", is_ok=True, text=_sentence(provider.probe())))
+        steps.append(TestStep("Check", is_ok=True, text=_sentence(provider.probe())))
         message_id = provider.send(sample(recipient, actor, uuid4(), time.time()))
-        steps.append(Step("Message", is_ok=True, text=f"Accepted: {message_id}"))
+        steps.append(TestStep("Message", is_ok=True, text=f"Accepted: {message_id}"))
     except Exception as error:  # noqa: BLE001  what a provider does wrong is what is asked for here
         steps.append(_diagnosis("Message" if steps else "Check", classify(error)))
     return steps
 
 
-def _diagnosis(name: str, failure: Failure) -> Step:
+def _diagnosis(name: str, failure: Failure) -> TestStep:
     kind = failure.kind
     text = _sentence(clean(failure.detail)) or kind.message
     if name == "Message" and isinstance(failure, UncertainFailure):
         text += " It may have arrived all the same: look there before you try again."
-    return Step(name, is_ok=False, text=text, advice=kind.hint, code=kind.code)
+    return TestStep(name, is_ok=False, text=text, advice=kind.hint, code=kind.code)
 
 
 def _sentence(text: str) -> str:

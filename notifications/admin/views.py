@@ -91,7 +91,7 @@ def _providers(
     *,
     tested: str = "",
     form: TrialForm | None = None,
-    steps: list[test_message.Step] | None = None,
+    steps: list[test_message.TestStep] | None = None,
 ) -> HttpResponse:
     context = {
         **admin.site.each_context(request),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from notifications.delivery.uncertainty_policy import Facts, Look
+from notifications.delivery.uncertainty_policy import DeliveryHistory, LookupResult
 from notifications.models import Delivery
 from notifications.providers.base import Evidence
 from notifications.states import DOUBTFUL, SendOutcome
@@ -13,21 +13,21 @@ from notifications.states import DOUBTFUL, SendOutcome
 _LOOKS = {SendOutcome.ABSENT: Evidence.ABSENT, SendOutcome.UNKNOWN: Evidence.UNKNOWN}
 
 
-def facts(row: Delivery) -> Facts:
-    """Return what the row and its attempts say, for `choices.decide`. One statement."""
+def facts(row: Delivery) -> DeliveryHistory:
+    """Return what the row and its attempts say, for `choices.next_step`. One statement."""
     history = list(
         row.attempt_rows.order_by("id")
         .annotate(now=Now())
         .values_list("outcome", "started_at", "finished_at", "now")
     )
     first = last = since = None
-    looks: list[Look] = []
+    looks: list[LookupResult] = []
     resends = 0
     for outcome, started_at, finished_at, _ in history:
         if outcome in {SendOutcome.RELEASED, SendOutcome.CONFIRMED}:
             first, looks, resends = None, [], 0
         elif outcome in _LOOKS:
-            looks.append(Look(_LOOKS[SendOutcome(outcome)], (finished_at or started_at).timestamp()))
+            looks.append(LookupResult(_LOOKS[SendOutcome(outcome)], (finished_at or started_at).timestamp()))
         elif outcome in DOUBTFUL:
             resends += any(look.evidence is Evidence.ABSENT for look in looks)
             looks = []
@@ -35,7 +35,7 @@ def facts(row: Delivery) -> Facts:
             last, since = started_at, finished_at or started_at
     # Without any attempt the row's own times stand in: it was made, then somebody doubted it.
     now = history[-1][-1] if history else timezone.now()
-    return Facts(
+    return DeliveryHistory(
         now=now.timestamp(),
         first_attempt_at=(first or row.created_at).timestamp(),
         last_attempt_at=(last or row.created_at).timestamp(),

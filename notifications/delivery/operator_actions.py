@@ -29,7 +29,7 @@ _GO_ON_SECONDS = 10.0  # how long a person waits for the reviews of a set of dec
 REPEAT_NOTICE = "This may repeat an earlier message: whether that one reached you could not be established."
 
 
-class Decision(StrEnum):
+class OperatorAction(StrEnum):
     """What an operator can say about a delivery in doubt."""
 
     CONFIRM = "confirm"  # it arrived: there is evidence
@@ -46,7 +46,7 @@ class Decided:
     is_shared: bool = False
 
 
-def decide(delivery_id: int, decision: Decision, *, actor: str, reason: str) -> Decided:
+def decide(delivery_id: int, decision: OperatorAction, *, actor: str, reason: str) -> Decided:
     """Do what an operator decided about an UNCERTAIN delivery, and let its job go on by itself.
 
     Of a digest, one message about several reviews, it is decided as a whole: all their jobs go on.
@@ -60,16 +60,16 @@ def decide(delivery_id: int, decision: Decision, *, actor: str, reason: str) -> 
     row = store.read(delivery_id)
     job_id = row.job_id
     if row.digest_id is not None:
-        jobs().go_on_later()  # for the other reviews of its message
+        jobs().resume_soon()  # for the other reviews of its message
     if more := _waiting(job_id):
         goes_on = f"{more} more of this review {'waits' if more == 1 else 'wait'} for a decision."
     else:
-        goes_on = jobs().go_on(job_id, actor=actor, reason=reason)
+        goes_on = jobs().resume_job(job_id, actor=actor, reason=reason)
     return Decided(True, f"{decided.message} {goes_on}".strip())
 
 
 def decide_many(
-    delivery_ids: Collection[int], decision: Decision, *, actor: str, reason: str
+    delivery_ids: Collection[int], decision: OperatorAction, *, actor: str, reason: str
 ) -> tuple[int, list[str]]:
     """Decide the same about a set; return how many, and for whatever is not as wished one sentence.
 
@@ -85,22 +85,22 @@ def decide_many(
         if decided.is_shared or not decided.ok:
             words[decided.message] = words.get(decided.message, 0) + 1
         if decided.is_shared:
-            jobs().go_on_later()
+            jobs().resume_soon()
     until = time.monotonic() + _GO_ON_SECONDS
     for job_id in sorted(set(Delivery.objects.filter(pk__in=done).values_list("job_id", flat=True))):
         if time.monotonic() > until:
-            jobs().go_on_later()
+            jobs().resume_soon()
             break
-        if not _waiting(job_id) and (problem := jobs().go_on(job_id, actor=actor, reason=reason)):
+        if not _waiting(job_id) and (problem := jobs().resume_job(job_id, actor=actor, reason=reason)):
             words[problem] = words.get(problem, 0) + 1
     return len(done), [f"{text} ({count}\u00d7)" if count > 1 else text for text, count in words.items()]
 
 
-def _record(delivery_id: int, decision: Decision, actor: str, reason: str) -> Decided:
+def _record(delivery_id: int, decision: OperatorAction, actor: str, reason: str) -> Decided:
     _words(decision, actor, reason)
     row = store.read(delivery_id)
-    told = list(lifecycle.told_with(row).order_by("id").values_list("id", "job_id"))
-    if decision is Decision.RESEND:
+    told = list(lifecycle.same_message(row).order_by("id").values_list("id", "job_id"))
+    if decision is OperatorAction.RESEND:
         problems = list(filter(None, (jobs().why_no_resend(job_id) for _, job_id in told)))
         # One review that was replaced meanwhile does not keep the others of its message from anybody.
         if problems and len(problems) == len(told):
@@ -161,7 +161,7 @@ def why_not_taken_off(job_id: int, *, removed: Collection[str], added: Collectio
     return ""
 
 
-def take_off(job_id: int, *, removed: Collection[str], added: Collection[str]) -> str:
+def cancel_for_recipients(job_id: int, *, removed: Collection[str], added: Collection[str]) -> str:
     """Give up the unsent rows of recipients that a job does not have any more.
 
     Part of the caller's transaction. SUPERSEDED is final: neither a replay nor an accepted late
@@ -239,12 +239,12 @@ def _words(decision: str, actor: str, reason: str) -> str:
 
 
 _BY_DECISION = {
-    Decision.CONFIRM: confirm_delivered,
-    Decision.RESEND: resend_uncertain,
-    Decision.ABANDON: abandon_uncertain,
+    OperatorAction.CONFIRM: confirm_delivered,
+    OperatorAction.RESEND: resend_uncertain,
+    OperatorAction.ABANDON: abandon_uncertain,
 }
 _DONE = {
-    Decision.CONFIRM: "Confirmed as delivered.",
-    Decision.RESEND: "To be sent again, marked as a possible repetition.",
-    Decision.ABANDON: "Abandoned.",
+    OperatorAction.CONFIRM: "Confirmed as delivered.",
+    OperatorAction.RESEND: "To be sent again, marked as a possible repetition.",
+    OperatorAction.ABANDON: "Abandoned.",
 }

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from criticizer.resilience.failures import (
+    DependencyUnavailable,
     Failure,
     PermanentFailure,
     RetryableFailure,
     UncertainFailure,
-    Waiting,
 )
 
 
@@ -25,7 +25,7 @@ class Outcome:
     stopped: bool = False
 
 
-class Step(Enum):
+class NextStep(Enum):
     """How one delivery ended."""
 
     SENT = auto()
@@ -36,17 +36,17 @@ class Step(Enum):
 
 @dataclass(slots=True)
 class Tally:
-    steps: dict[Step, int] = field(default_factory=lambda: dict.fromkeys(Step, 0))
+    steps: dict[NextStep, int] = field(default_factory=lambda: dict.fromkeys(NextStep, 0))
     failures: list[Failure] = field(default_factory=list)
-    waits: list[Waiting] = field(default_factory=list)
+    waits: list[DependencyUnavailable] = field(default_factory=list)
     defects: list[Exception] = field(default_factory=list)
 
     def outcome(self) -> Outcome:
         return Outcome(
-            sent=self.steps[Step.SENT],
-            already_sent=self.steps[Step.ALREADY_SENT],
-            given_up=self.steps[Step.GIVEN_UP],
-            stopped=self.steps[Step.STOPPED] > 0,
+            sent=self.steps[NextStep.SENT],
+            already_sent=self.steps[NextStep.ALREADY_SENT],
+            given_up=self.steps[NextStep.GIVEN_UP],
+            stopped=self.steps[NextStep.STOPPED] > 0,
         )
 
     def raise_worst(self) -> None:

@@ -19,17 +19,17 @@ from django.db.models.functions import Now
 from criticizer.queue import outbox
 from criticizer.resilience import gate
 from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
     ErrorClass,
     Failure,
-    Place,
     RetryableFailure,
     UncertainFailure,
-    Waiting,
 )
 from notifications.delivery import evidence as history
 from notifications.delivery import snapshot, store, uncertainty_policy
 from notifications.delivery.dependency_names import dependency_of
-from notifications.delivery.uncertainty_policy import Facts, Step
+from notifications.delivery.uncertainty_policy import DeliveryHistory, PolicyStep
 from notifications.digests import lifecycle
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Evidence, Provider, Question, capabilities_for
@@ -83,19 +83,19 @@ def _settle_row(row: Delivery, provider: Provider | None) -> Finding:
     capabilities = capabilities_for(provider, split(row.recipient)[1])
     while True:
         facts = history.facts(row)
-        choice = uncertainty_policy.decide(capabilities, facts, time_scale=outbox.scaled(1.0))
+        choice = uncertainty_policy.next_step(capabilities, facts, time_scale=outbox.scaled(1.0))
         match choice.step:
-            case Step.REPEAT:
+            case PolicyStep.REPEAT:
                 return Finding.REPEATABLE
-            case Step.RESEND:
+            case PolicyStep.RESEND:
                 store.clear_markers(row)
                 return Finding.ABSENT
-            case Step.WAIT:
+            case PolicyStep.WAIT:
                 dependency = dependency_of(row.recipient, provider, looking=True)
-                raise Waiting(dependency, choice.seconds, choice.reason)
-            case Step.HOLD:
+                raise DependencyUnavailable(dependency, choice.seconds, choice.reason)
+            case PolicyStep.HOLD:
                 return _hold(row, choice.reason)
-            case Step.LOOK:
+            case PolicyStep.LOOK:
                 if _look(row, provider, facts):
                     return Finding.SENT
             case _:
@@ -107,7 +107,7 @@ def is_elsewhere(row: Delivery, provider: Provider) -> bool:
     return row.provider not in {"", provider.name, *CHANNELS}
 
 
-def _look(row: Delivery, provider: Provider, facts: Facts, *, noting: bool = True) -> bool:
+def _look(row: Delivery, provider: Provider, facts: DeliveryHistory, *, noting: bool = True) -> bool:
     """Ask the provider once and write its answer down; True when it has the message."""
     question = Question(snapshot.thaw(row), row.notification_id, facts.first_attempt_at)
     with gate.guarded(dependency_of(row.recipient, provider, looking=True)):
@@ -139,7 +139,7 @@ def settle(job_id: int, providers: Mapping[str, Provider], *, may_go_on: bool = 
                 _must(row, store.move(store.read(row.pk), DeliveryStatus.PENDING, clear_markers=True))
             elif finding is Finding.REPEATABLE and not may_go_on:
                 _hold(store.read(row.pk), "the job ended before its attempt was repeated")
-        except (Failure, Waiting) as error:
+        except (Failure, DependencyUnavailable) as error:
             left += 1
             log.warning("delivery_not_settled", delivery=row.pk, reason=_reason(error))
     return left
@@ -164,7 +164,7 @@ def ask_again(providers: Mapping[str, Provider], *, within: timedelta, limit: in
             jobs = _jobs(row)
             if _look(row, provider, history.facts(row), noting=False):
                 found |= jobs
-        except (Failure, Waiting) as error:
+        except (Failure, DependencyUnavailable) as error:
             log.warning("delivery_not_asked_again", delivery=row.pk, reason=_reason(error))
     return found
 
@@ -211,7 +211,7 @@ def audit_sent(
             finding = settle_row(row, providers.get(split(row.recipient)[0]))
             if finding is Finding.ABSENT:
                 _must(row, store.move(store.read(row.pk), DeliveryStatus.PENDING, clear_markers=True))
-        except (Failure, Waiting) as error:
+        except (Failure, DependencyUnavailable) as error:
             # It stays in reconciliation: nothing is sent before it is answered.
             log.warning("delivery_not_settled", delivery=row.pk, reason=_reason(error))
             audit.requeued |= jobs
@@ -239,15 +239,19 @@ def _jobs(row: Delivery) -> set[int]:
     """Return the jobs of what is told in one message with the row."""
     if row.digest_id is None:
         return {row.job_id}
-    return set(lifecycle.told_with(row).values_list("job_id", flat=True))
+    return set(lifecycle.same_message(row).values_list("job_id", flat=True))
 
 
-def _reason(error: Failure | Waiting) -> str:
-    return f"waiting for {error.dependency}" if isinstance(error, Waiting) else str(error.error_class)
+def _reason(error: Failure | DependencyUnavailable) -> str:
+    return (
+        f"waiting for {error.dependency}"
+        if isinstance(error, DependencyUnavailable)
+        else str(error.error_class)
+    )
 
 
 def _hold(row: Delivery, reason: str) -> Finding:
-    failure = UncertainFailure(ErrorClass.DELIVERY_UNCERTAIN, Place.PROVIDER, reason)
+    failure = UncertainFailure(ErrorClass.DELIVERY_UNCERTAIN, Component.PROVIDER, reason)
     _must(row, store.move(row, DeliveryStatus.UNCERTAIN, failure=failure))
     log.error("delivery_held", delivery=row.pk, job=row.job_id, reason=reason)
     return Finding.HELD
@@ -261,7 +265,9 @@ def _alert(row: Delivery, reason: str) -> None:
 def _must(row: Delivery, moved: bool) -> None:
     if not moved:
         if row.digest_id is not None:
-            raise lifecycle.is_taken()  # all the jobs of a digest come at once: no failure of any of them
+            raise lifecycle.digest_in_progress()  # all jobs of a digest come at once: not a failure
         raise RetryableFailure(
-            ErrorClass.WRITE_CONFLICT, Place.DATABASE, "another worker moved the delivery at the same time"
+            ErrorClass.WRITE_CONFLICT,
+            Component.DATABASE,
+            "another worker moved the delivery at the same time",
         )

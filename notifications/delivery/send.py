@@ -19,13 +19,13 @@ from django.db import Error as DatabaseTrouble
 
 from criticizer.resilience import circuit_breaker, gate
 from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
     ErrorClass,
     Failure,
     PermanentFailure,
-    Place,
     RetryableFailure,
     UncertainFailure,
-    Waiting,
 )
 from notifications import config
 from notifications.delivery import reconcile, snapshot, store, uncertainty_policy
@@ -40,7 +40,7 @@ from notifications.delivery.operator_actions import (
     revive_cancelled,
     supersede_unsent,
 )
-from notifications.delivery.outcome import Outcome, Step, Tally
+from notifications.delivery.outcome import NextStep, Outcome, Tally
 from notifications.delivery.prepare import prepare
 from notifications.delivery.reconcile import Audit, Finding, ask_again, audit_sent, settle
 from notifications.delivery.snapshot import token_for
@@ -92,13 +92,13 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
         Delivery.objects.filter(job_id=job_id).order_by("id").values_list("id", flat=True)
     ):
         if not may_continue():
-            tally.steps[Step.STOPPED] += 1
+            tally.steps[NextStep.STOPPED] += 1
             break
         try:
             tally.steps[_deliver_row(delivery_id, providers, may_continue)] += 1
         except Failure as failure:
             tally.failures.append(failure)
-        except Waiting as waiting:
+        except DependencyUnavailable as waiting:
             tally.waits.append(waiting)
         except DatabaseTrouble:
             raise
@@ -106,7 +106,7 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
             # One recipient's defect must not cost the others theirs; it is raised after them.
             log.error("delivery_defect", delivery=delivery_id, job=job_id, error=type(error).__name__)
             tally.defects.append(error)
-        if tally.steps[Step.STOPPED]:
+        if tally.steps[NextStep.STOPPED]:
             break
     outcome = tally.outcome()
     log.info(
@@ -124,18 +124,18 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
 
 def _deliver_row(
     delivery_id: int, providers: Mapping[str, Provider], may_continue: Callable[[], bool]
-) -> Step:
+) -> NextStep:
     """Bring one delivery to its end; raise what stands in its way."""
     row = store.read(delivery_id)
     if row.digest_id is not None:
         row = lifecycle.turn(row)
     if row.status == DeliveryStatus.SENT:
-        return Step.ALREADY_SENT
+        return NextStep.ALREADY_SENT
     if row.status in GIVEN_UP_DELIVERY:
-        return Step.GIVEN_UP
+        return NextStep.GIVEN_UP
     if row.status == DeliveryStatus.FAILED:
         error_class = ErrorClass(row.error_class or ErrorClass.RECIPIENT_REJECTED)
-        raise PermanentFailure(error_class, Place.PROVIDER, row.detail, context=_context(row))
+        raise PermanentFailure(error_class, Component.PROVIDER, row.detail, context=_context(row))
     if row.status == DeliveryStatus.UNCERTAIN:
         raise _uncertain(row)
 
@@ -144,7 +144,7 @@ def _deliver_row(
     if store.may_have_happened(row):
         finding = reconcile.settle_row(row, provider)
         if finding is Finding.SENT:
-            return Step.SENT
+            return NextStep.SENT
         row = store.read(row.pk)
         if finding is Finding.HELD:
             raise _uncertain(row)
@@ -152,9 +152,9 @@ def _deliver_row(
     message = _message(row, provider)
     assert provider is not None
     if not may_continue():
-        return Step.STOPPED
+        return NextStep.STOPPED
     # Before the claim: a provider that must not be called now costs the row nothing.
-    permit = gate.admit(dependency_of(row.recipient, provider))
+    permit = gate.acquire_permit(dependency_of(row.recipient, provider))
     try:
         claimed = _claimed(row, provider)
         if claimed.digest_id is not None:
@@ -170,10 +170,10 @@ def _claimed(row: Delivery, provider: Provider) -> store.Claim:
     if claimed is not None:
         return claimed
     if row.digest_id is not None:
-        raise lifecycle.is_taken()  # all the jobs of a digest come at once: no failure of any of them
+        raise lifecycle.digest_in_progress()  # all jobs of a digest come at once: not a failure
     raise RetryableFailure(
         ErrorClass.WRITE_CONFLICT,
-        Place.DATABASE,
+        Component.DATABASE,
         "another worker took the delivery",
         context=_context(row),
     )
@@ -185,7 +185,7 @@ def _message(row: Delivery, provider: Provider | None) -> Message:
         if provider is None:
             raise PermanentFailure(
                 ErrorClass.CONFIG_INVALID,
-                Place.CONFIGURATION,
+                Component.CONFIGURATION,
                 _no_provider(row.recipient),
                 context=_context(row),
             )
@@ -206,7 +206,7 @@ def _fail(row: Delivery, failure: PermanentFailure) -> None:
         row, DeliveryStatus.FAILED, failure=failure
     )
     if not is_moved and row.digest_id is not None:
-        raise lifecycle.is_taken() from failure
+        raise lifecycle.digest_in_progress() from failure
 
 
 def _no_provider(recipient: str) -> str:
@@ -222,7 +222,7 @@ def _send(
     permit: gate.Permit,
     *,
     in_doubt: bool,
-) -> Step:
+) -> NextStep:
     """Send once, then write down what came of it, on the row first and then for the circuit.
 
     `in_doubt`: an earlier attempt may have arrived.
@@ -260,7 +260,7 @@ def _send(
     except Exception as error:
         # Nobody knows how far a defect got: it counts as "may have been sent".
         defect = UncertainFailure(
-            ErrorClass.INTERNAL_BUG, Place.PROVIDER, f"unhandled {type(error).__qualname__}"
+            ErrorClass.INTERNAL_BUG, Component.PROVIDER, f"unhandled {type(error).__qualname__}"
         )
         _record(claimed, SendOutcome.AMBIGUOUS, DeliveryStatus.RECONCILING, defect)
         raise
@@ -268,7 +268,7 @@ def _send(
         _mark(row, claimed, notification_id)
     finally:
         permit.report(None)  # the provider answered, whatever the database did
-    return Step.SENT
+    return NextStep.SENT
 
 
 def _refused(row: Delivery, claimed: store.Claim, permit: gate.Permit, failure: PermanentFailure) -> None:
@@ -305,7 +305,7 @@ def _mark(row: Delivery, claimed: store.Claim, notification_id: str) -> None:
         log.error("delivery_mark_failed", delivery=row.pk, job=row.job_id, error=type(error).__name__)
         raise RetryableFailure(
             ErrorClass.DATABASE_UNAVAILABLE,
-            Place.DATABASE,
+            Component.DATABASE,
             "a message was sent and could not be marked as sent",
             context=_context(row),
         ) from error
@@ -328,7 +328,7 @@ def _uncertain(row: Delivery, failure: Failure | None = None) -> UncertainFailur
     """Return what the letters of held deliveries are grouped by, whatever the provider saw."""
     return UncertainFailure(
         ErrorClass.DELIVERY_UNCERTAIN,
-        Place.PROVIDER,
+        Component.PROVIDER,
         "a delivery may have been made and waits for an operator's decision",
         context={**(failure.context if failure else {}), **_context(row)},
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID, uuid5
 
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from notifications.models import Delivery
 from notifications.providers.base import Message
 from notifications.recipients import split
@@ -81,7 +81,7 @@ def _thawed(row: Delivery, token: UUID, subject: str, content: dict[str, Any], s
     if message is None or _digest(message) != sha256:
         raise PermanentFailure(
             ErrorClass.INTERNAL_BUG,
-            Place.INTERNAL,
+            Component.INTERNAL,
             "the stored message is not the one that was frozen",
             context={"delivery": row.pk},
         )

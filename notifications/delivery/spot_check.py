@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.resilience import gate
-from criticizer.resilience.failures import Failure, Waiting
+from criticizer.resilience.failures import DependencyUnavailable, Failure
 from notifications.delivery import snapshot, store, uncertainty_policy
 from notifications.delivery.dependency_names import dependency_of
 from notifications.delivery.reconcile import is_elsewhere
@@ -53,7 +53,7 @@ def audit_sample(providers: Mapping[str, Provider], size: int) -> Counter[Eviden
         try:
             with gate.guarded(dependency_of(row.recipient, provider, looking=True)):
                 answer = provider.look_up(_question(row))
-        except (Failure, Waiting) as error:
+        except (Failure, DependencyUnavailable) as error:
             away.add(channel)
             log.warning("delivery_sample_stopped", channel=channel, reason=type(error).__name__)
             continue

@@ -24,7 +24,7 @@ UNANSWERED_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LookupResult:
     """One look-up that did not find the message. `at`: seconds on the database's clock."""
 
     evidence: Evidence
@@ -32,7 +32,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DeliveryHistory:
     """What the rows say of one delivery in doubt; times in seconds on the database's clock.
 
     `first_attempt_at`: start of the first attempt that may have been accepted, since an
@@ -46,11 +46,11 @@ class Facts:
     last_attempt_at: float
     doubtful_since: float
     knows_id: bool = False
-    looks: tuple[Look, ...] = ()
+    looks: tuple[LookupResult, ...] = ()
     resends: int = 0
 
 
-class Step(Enum):
+class PolicyStep(Enum):
     REPEAT = auto()
     LOOK = auto()
     WAIT = auto()
@@ -62,7 +62,7 @@ class Step(Enum):
 class Choice:
     """`seconds` of WAIT; `reason` of WAIT and HOLD, one phrase for people."""
 
-    step: Step
+    step: PolicyStep
     seconds: float = 0.0
     reason: str = ""
 
@@ -77,7 +77,7 @@ def is_hopeless(capabilities: Capabilities) -> bool:
     return capabilities.key_window_seconds <= 0 and not can_be_asked(capabilities, knows_id=False)
 
 
-def decide(capabilities: Capabilities, facts: Facts, *, time_scale: float = 1.0) -> Choice:
+def next_step(capabilities: Capabilities, facts: DeliveryHistory, *, time_scale: float = 1.0) -> Choice:
     """Return the next step for a delivery in doubt.
 
     `time_scale` shortens the waits of drills; what a provider keeps (its key window, its
@@ -86,11 +86,11 @@ def decide(capabilities: Capabilities, facts: Facts, *, time_scale: float = 1.0)
     asks = can_be_asked(capabilities, knows_id=facts.knows_id)
     # The provider's own id is the cheapest and surest question (004, 6.4).
     if facts.knows_id and LookUpBy.ID in capabilities.look_up and not facts.looks:
-        return Choice(Step.LOOK)
+        return Choice(PolicyStep.LOOK)
     if facts.now - facts.first_attempt_at < capabilities.key_window_seconds:
-        return Choice(Step.REPEAT)
+        return Choice(PolicyStep.REPEAT)
     if not asks:
-        return Choice(Step.HOLD, reason=_why_silent(capabilities))
+        return Choice(PolicyStep.HOLD, reason=_why_silent(capabilities))
     if facts.now - facts.last_attempt_at > capabilities.retention_seconds:
         return _past_retention(capabilities, facts)
 
@@ -99,14 +99,16 @@ def decide(capabilities: Capabilities, facts: Facts, *, time_scale: float = 1.0)
     if absent >= capabilities.looks:
         return _absent(capabilities, facts)
     if unanswered > UNANSWERED_LOOKS:
-        return Choice(Step.HOLD, reason="the provider was asked several times and could not tell")
+        return Choice(PolicyStep.HOLD, reason="the provider was asked several times and could not tell")
     due = _next_look_at(capabilities, facts, unanswered, time_scale)
     if facts.now < due:
-        return Choice(Step.WAIT, due - facts.now, "Its next look-up proves nothing before then.")
-    return Choice(Step.LOOK)
+        return Choice(PolicyStep.WAIT, due - facts.now, "Its next look-up proves nothing before then.")
+    return Choice(PolicyStep.LOOK)
 
 
-def _next_look_at(capabilities: Capabilities, facts: Facts, unanswered: int, time_scale: float) -> float:
+def _next_look_at(
+    capabilities: Capabilities, facts: DeliveryHistory, unanswered: int, time_scale: float
+) -> float:
     due = facts.doubtful_since + capabilities.settle_seconds * time_scale
     for look in facts.looks:
         match look.evidence:
@@ -122,21 +124,27 @@ def _next_look_at(capabilities: Capabilities, facts: Facts, unanswered: int, tim
     return due
 
 
-def _absent(capabilities: Capabilities, facts: Facts) -> Choice:
+def _absent(capabilities: Capabilities, facts: DeliveryHistory) -> Choice:
     allowed = capabilities.resends_after_absence
     if allowed is None or facts.resends < allowed:
-        return Choice(Step.RESEND)
+        return Choice(PolicyStep.RESEND)
     if allowed == 0:
-        return Choice(Step.HOLD, reason="the provider does not have it, which is no proof with this provider")
-    return Choice(Step.HOLD, reason="it was sent again on proof of absence before, and is in doubt again")
+        return Choice(
+            PolicyStep.HOLD, reason="the provider does not have it, which is no proof with this provider"
+        )
+    return Choice(
+        PolicyStep.HOLD, reason="it was sent again on proof of absence before, and is in doubt again"
+    )
 
 
-def _past_retention(capabilities: Capabilities, facts: Facts) -> Choice:
+def _past_retention(capabilities: Capabilities, facts: DeliveryHistory) -> Choice:
     """Only "found" still means something: look once, then hold."""
     ended = facts.last_attempt_at + capabilities.retention_seconds
     if any(look.at > ended for look in facts.looks):
-        return Choice(Step.HOLD, reason="the provider keeps messages for less long: absence is no proof")
-    return Choice(Step.LOOK)
+        return Choice(
+            PolicyStep.HOLD, reason="the provider keeps messages for less long: absence is no proof"
+        )
+    return Choice(PolicyStep.LOOK)
 
 
 def _why_silent(capabilities: Capabilities) -> str:

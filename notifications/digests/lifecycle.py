@@ -28,7 +28,7 @@ from django.db.models.functions import Coalesce, Least, Now
 from criticizer.db import prepared
 from criticizer.queue import advisory_locks, outbox
 from criticizer.queue.advisory_locks import Lock
-from criticizer.resilience.failures import Failure, PermanentFailure, Waiting
+from criticizer.resilience.failures import DependencyUnavailable, Failure, PermanentFailure
 from criticizer.resilience.retry import BACKOFF
 from notifications.delivery import snapshot
 from notifications.digests import message as messages
@@ -133,7 +133,9 @@ def turn(row: Delivery) -> Delivery:
             return now
         if first_id != now.pk:
             seconds += outbox.scaled(FOLLOW_SECONDS)
-        raise Waiting("", seconds, f"It is told in a digest, which is due at {digest.due_at:%H:%M:%S %Z}.")
+        raise DependencyUnavailable(
+            "", seconds, f"It is told in a digest, which is due at {digest.due_at:%H:%M:%S %Z}."
+        )
     carrier = digest.carrier
     if carrier is not None and carrier.pk == now.pk:
         return now
@@ -145,7 +147,7 @@ def turn(row: Delivery) -> Delivery:
             return Delivery.objects.get(pk=now.pk)
     elif (read_at - carrier.updated_at).total_seconds() > outbox.scaled(STALE_SECONDS):
         return carrier
-    raise is_taken()
+    raise digest_in_progress()
 
 
 def _adopt(digest: Digest, row: Delivery) -> bool:
@@ -154,9 +156,11 @@ def _adopt(digest: Digest, row: Delivery) -> bool:
     return gone.update(carrier=row.pk) == 1
 
 
-def is_taken() -> Waiting:
+def digest_in_progress() -> DependencyUnavailable:
     """Return what the job of a delivery does while another one sends their digest."""
-    return Waiting("", outbox.scaled(FOLLOW_SECONDS), "It is told in a digest, which another review sends.")
+    return DependencyUnavailable(
+        "", outbox.scaled(FOLLOW_SECONDS), "It is told in a digest, which another review sends."
+    )
 
 
 @contextmanager
@@ -167,10 +171,10 @@ def alone_with(row: Delivery) -> Iterator[None]:
     """
     with advisory_locks.held(Lock.DIGEST_ASK, carrier_id(row)) as is_mine:
         if not is_mine:
-            raise is_taken()
+            raise digest_in_progress()
         now = Delivery.objects.get(pk=row.pk)
         if (now.status, now.attempts) != (row.status, row.attempts):
-            raise is_taken()
+            raise digest_in_progress()
         yield
 
 
@@ -197,7 +201,7 @@ def carrier_of(row: Delivery) -> Delivery:
     return row if found == row.pk else Delivery.objects.get(pk=found)
 
 
-def told_with(row: Delivery) -> QuerySet[Delivery]:
+def same_message(row: Delivery) -> QuerySet[Delivery]:
     """Return the deliveries that are told in one message with `row`, itself included."""
     if row.digest_id is None:
         return Delivery.objects.filter(pk=row.pk)

@@ -29,7 +29,7 @@ from notifications.rendering.report import (
     line,
     short_name,
 )
-from notifications.rendering.summary import counted, in_words, newness, sentence, severities_of
+from notifications.rendering.summary import in_words, newness, plural_count, sentence, severities_of
 from notifications.rendering.text import facts, foot, note, title
 from notifications.rendering.wrapping import wrapped
 
@@ -88,15 +88,15 @@ class Digest:
     @property
     def title(self) -> str:
         """Return such as `3 reviews: 1 high, 4 medium`."""
-        return f"{counted(len(self.reviews), 'review')}: {in_words(self.severities) or 'no findings'}"
+        return f"{plural_count(len(self.reviews), 'review')}: {in_words(self.severities) or 'no findings'}"
 
     @property
     def headline(self) -> str:
         """Return such as `5 findings in 3 reviews, 12 of 14 files read`."""
-        found = counted(sum(review.total for review in self.reviews), "finding")
-        files = counted(sum(review.files for review in self.reviews), "file", zero="0")
+        found = plural_count(sum(review.total for review in self.reviews), "finding")
+        files = plural_count(sum(review.files for review in self.reviews), "file", zero="0")
         read = sum(review.read for review in self.reviews)
-        return f"{found} in {counted(len(self.reviews), 'review')}, {read} of {files} read"
+        return f"{found} in {plural_count(len(self.reviews), 'review')}, {read} of {files} read"
 
 
 def compose(messages: Sequence[Message], token: UUID) -> Message:
@@ -234,7 +234,7 @@ def _left_out(review: Review, listed: int) -> str:
     for finding, _ in review.findings[:listed]:
         rest[finding.severity] = rest.get(finding.severity, 1) - 1
     kinds = in_words({name: count for name, count in rest.items() if count > 0})
-    return counted(more, "more finding") + (f" ({kinds})" if kinds else "")
+    return plural_count(more, "more finding") + (f" ({kinds})" if kinds else "")
 
 
 # -- its forms -----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Adapters import no models and no settings. `send` is called at most once per attempt, with
 every retry of the client library switched off, and raises `criticizer.resilience.failures` classes
-with `Place.PROVIDER`:
+with `Component.PROVIDER`:
 
 - RetryableFailure: it is certain that nothing was sent (DNS, refused connection, 429).
 - PermanentFailure: it is certain that nothing was sent and repeating cannot help.

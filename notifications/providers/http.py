@@ -19,7 +19,7 @@ from functools import lru_cache
 
 import httpx
 
-from criticizer.resilience.failures import ErrorClass, Failure, Place, RetryableFailure, UncertainFailure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, RetryableFailure, UncertainFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +136,14 @@ def _failed(
     if under_way:
         kind = UncertainFailure if request.acts else RetryableFailure
         detail = f"{who} did not answer the request it was sent"
-        return kind(error_class, Place.PROVIDER, detail, context=context)
+        return kind(error_class, Component.PROVIDER, detail, context=context)
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, ssl.SSLCertVerificationError):
         seen = seen.__cause__ or seen.__context__
     detail = f"no connection to {who}"
     if seen is not None:
         detail = f"the certificate of {who} is not trusted: {seen.verify_message}"
-    return RetryableFailure(error_class, Place.PROVIDER, detail, context=context)
+    return RetryableFailure(error_class, Component.PROVIDER, detail, context=context)
 
 
 def retry_after(value: str, now: Callable[[], float] = time.time) -> float | None:

@@ -11,12 +11,19 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from notifications.rendering.report import EarlierFinding, Fate, Report, ReportFile, ReportFinding, Since
+from notifications.rendering.report import (
+    Comparison,
+    EarlierFinding,
+    FindingStatus,
+    Report,
+    ReportFile,
+    ReportFinding,
+)
 from notifications.rendering.summary import in_order
 
 MIN_CODE = 12  # characters; shorter code, such as a brace, tells nothing apart
 NEARBY_LINES = 3
-_FATES = tuple(Fate)  # in the order in which messages list them
+_FATES = tuple(FindingStatus)  # in the order in which messages list them
 
 _Same = Callable[[ReportFinding, ReportFinding], bool]
 
@@ -34,7 +41,7 @@ def compared(report: Report, version: int, earlier: Iterable[ReportFinding]) -> 
         findings=tuple(
             replace(finding, is_new=index not in still) for index, finding in enumerate(report.findings)
         ),
-        since=Since(
+        since=Comparison(
             version,
             tuple(
                 sorted(
@@ -112,9 +119,9 @@ def _code(finding: ReportFinding) -> str:
     return " ".join(word for row in finding.excerpt if finding.covers(row) for word in row.text.split())
 
 
-def _fate(finding: ReportFinding, file: ReportFile | None) -> Fate:
+def _fate(finding: ReportFinding, file: ReportFile | None) -> FindingStatus:
     if file is None:
-        return Fate.GONE
+        return FindingStatus.GONE
     # The checks read whatever is not skipped; the model has read all of what is reviewed only.
     readers = {"reviewed", "checked", "partial"} if finding.source.startswith("check:") else {"reviewed"}
-    return Fate.FIXED if file.status in readers else Fate.NOT_READ
+    return FindingStatus.FIXED if file.status in readers else FindingStatus.NOT_READ

@@ -1,6 +1,6 @@
 """What a message is made of: a review as recipients are told about it.
 
-The reviews room fills a `Report`; nothing here knows its models. All text is redacted already
+The reviews room fills a `MailReport`; nothing here knows its models. All text is redacted already
 and untrusted all the same: `clean` bounds it and takes the force out of characters that act.
 """
 
@@ -30,7 +30,7 @@ _ACTING = re.compile(
 )
 
 
-class Fate(StrEnum):
+class FindingStatus(StrEnum):
     """What became of an earlier version's finding that this version does not have."""
 
     FIXED = "fixed"  # its file was read again, and it is not there any more
@@ -100,11 +100,11 @@ class EarlierFinding:
     """A finding of the version before that this one does not have."""
 
     finding: ReportFinding
-    fate: Fate
+    fate: FindingStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class Comparison:
     """What changed since `version`, the newest earlier one that was reviewed.
 
     Whoever hides findings from a recipient must hide those of `earlier` by the same rule.
@@ -132,7 +132,7 @@ class Report:
     findings: tuple[ReportFinding, ...] = ()
     coverage: tuple[ReportFile, ...] = ()
     status_lines: tuple[str, ...] = ()
-    since: Since | None = None
+    since: Comparison | None = None
     is_part: bool = False  # the reader may not read all files: the others are left out
 
 
@@ -174,7 +174,7 @@ def clean(report: Report) -> Report:
         since=since
         and replace(
             since,
-            earlier=tuple(EarlierFinding(_finding(e.finding), Fate(e.fate)) for e in since.earlier),
+            earlier=tuple(EarlierFinding(_finding(e.finding), FindingStatus(e.fate)) for e in since.earlier),
         ),
         is_part=report.is_part,
     )

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from notifications.rendering.report import SEVERITIES, Fate, Report, ReportFile, ReportFinding
+from notifications.rendering.report import SEVERITIES, FindingStatus, Report, ReportFile, ReportFinding
 
 _FATES = {
-    Fate.FIXED: "fixed",
-    Fate.GONE: "no longer in the change",
-    Fate.NOT_READ: "not read again",
+    FindingStatus.FIXED: "fixed",
+    FindingStatus.GONE: "no longer in the change",
+    FindingStatus.NOT_READ: "not read again",
 }
 
 
@@ -35,7 +35,7 @@ class Summary:
         """Return such as `3 findings (1 critical), 4 of 6 files read`."""
         if self.is_part and not self.files and not self.findings:
             return "nothing in it that you may read"
-        found = counted(self.findings, "finding")
+        found = plural_count(self.findings, "finding")
         worst = [f"{self.severities[name]} {name}" for name in SEVERITIES[:2] if self.severities.get(name)]
         if worst:
             found += f" ({', '.join(worst)})"
@@ -46,7 +46,7 @@ class Summary:
         """Return such as `4 of 6 files read, 1 in part`."""
         if self.is_part and not self.files:
             return "none that you may read"
-        read = f"{self.read} of {counted(self.files, 'file', zero='0')} read"
+        read = f"{self.read} of {plural_count(self.files, 'file', zero='0')} read"
         if self.partial:
             read += f", {self.partial} in part"
         if self.checks_only:
@@ -73,7 +73,7 @@ def summarise(report: Report) -> Summary:
     )
 
 
-def counted(count: int, noun: str, *, zero: str = "no") -> str:
+def plural_count(count: int, noun: str, *, zero: str = "no") -> str:
     """Return such as `1 finding`, `3 findings`, `no findings`."""
     return f"{count or zero} {noun}{'' if count == 1 else 's'}"
 
@@ -129,7 +129,7 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def fate_in_words(fate: Fate) -> str:
+def fate_in_words(fate: FindingStatus) -> str:
     """Return what became of an earlier finding."""
     return _FATES[fate]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from notifications.rendering.prose import blocks
 from notifications.rendering.report import Report, ReportFinding, link_to
 from notifications.rendering.selection import Shown
-from notifications.rendering.summary import Summary, counted, fate_in_words, in_words, sentence, tags
+from notifications.rendering.summary import Summary, fate_in_words, in_words, plural_count, sentence, tags
 from notifications.rendering.wrapping import indented, width, wrapped
 
 _INDENT = "  "
@@ -60,7 +60,7 @@ def _findings(report: Report, shown: Shown) -> Iterator[str]:
         yield title("MORE FINDINGS")
         yield "\n".join(_item(finding) for finding in shown.brief)
     if shown.left_out:
-        more = counted(sum(shown.left_out.values()), "more finding")
+        more = plural_count(sum(shown.left_out.values()), "more finding")
         yield wrapped(f"… and {more} ({in_words(shown.left_out)}), not listed here") + _whole(report)
 
 
@@ -94,7 +94,7 @@ def _coverage(report: Report, summary: Summary, shown: Shown) -> Iterator[str]:
         reason = f": {file.reason}" if file.reason else ""
         lines.append(f"- {file.file}\n{wrapped(f'{file.status}{reason}', _INDENT)}")
     if shown.files_left_out:
-        lines.append(f"- … and {counted(shown.files_left_out, 'more file')}, not listed here")
+        lines.append(f"- … and {plural_count(shown.files_left_out, 'more file')}, not listed here")
     yield "\n".join(lines)
     if report.status_lines:
         yield "\n".join(wrapped(line) for line in report.status_lines)

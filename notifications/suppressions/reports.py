@@ -15,7 +15,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from criticizer.redaction import clean
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from notifications.digests import lifecycle
 from notifications.models import Delivery
 from notifications.models.suppressions import Suppression
@@ -29,7 +29,7 @@ _WEIGHT = (DeliveryState.DEFERRED, DeliveryState.DELIVERED, DeliveryState.BOUNCE
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class MailReport:
     """One event of a mail service. `reason` is set where the address is to get no mail any more."""
 
     provider: str
@@ -50,7 +50,7 @@ class Recorded(Enum):
     NOT_OURS = auto()
 
 
-def record(report: Report) -> Recorded:
+def record(report: MailReport) -> Recorded:
     """Note a report on its delivery and suppress the address where it says so; repeating is harmless.
 
     Of a digest it is noted on all its deliveries. A report of a mail that is not ours changes
@@ -62,7 +62,7 @@ def record(report: Report) -> Recorded:
         return Recorded.NOT_OURS
     with transaction.atomic():
         weaker = ["", *_WEIGHT[: _WEIGHT.index(report.state)]]
-        lifecycle.told_with(row).filter(delivery_state__in=weaker).update(
+        lifecycle.same_message(row).filter(delivery_state__in=weaker).update(
             delivery_state=report.state, delivery_state_at=Now()
         )
         is_new = report.reason is not None and _suppress(row, report, report.reason)
@@ -70,7 +70,7 @@ def record(report: Report) -> Recorded:
     return Recorded.SUPPRESSED if is_new else Recorded.NOTED
 
 
-def _delivery_of(report: Report) -> Delivery | None:
+def _delivery_of(report: MailReport) -> Delivery | None:
     """Return the delivery that a report is about: by our token, else by the service's id."""
     known = Q(token=report.token) | Q(digest__token=report.token) if report.token else Q()
     if report.notification_id:
@@ -83,7 +83,7 @@ def _delivery_of(report: Report) -> Delivery | None:
     return None
 
 
-def _suppress(row: Delivery, report: Report, reason: Suppression.Reason) -> bool:
+def _suppress(row: Delivery, report: MailReport, reason: Suppression.Reason) -> bool:
     """Add the address; False when it is there, or when this very event was dealt with before."""
     try:
         with transaction.atomic():
@@ -108,7 +108,7 @@ def refuse_suppressed(recipient: str) -> None:
     if found is not None:
         raise PermanentFailure(
             ErrorClass.RECIPIENT_REJECTED,
-            Place.PROVIDER,
+            Component.PROVIDER,
             f"no mail goes to this address since {found.created_at:%Y-%m-%d}: "
             f"{found.get_reason_display().lower()}. Lift the suppression once that is mended, then replay.",
             context={"suppression": found.pk},

@@ -28,7 +28,7 @@ from notifications.providers.email.postmark import METADATA
 from notifications.providers.webhook.provider import decode_secret
 from notifications.states import DeliveryState
 from notifications.suppressions import reports, signatures
-from notifications.suppressions.reports import Report
+from notifications.suppressions.reports import MailReport
 
 log = structlog.get_logger(__name__)
 
@@ -93,7 +93,7 @@ def _recorded(
     body: bytes,
     request: HttpRequest,
     read: Read,
-    report_of: Callable[[AnymailTrackingEvent, DeliveryState], Report],
+    report_of: Callable[[AnymailTrackingEvent, DeliveryState], MailReport],
 ) -> HttpResponse:
     try:
         content = json.loads(body)
@@ -127,7 +127,7 @@ def _read_postmark(request: HttpRequest, content: dict[str, Any]) -> AnymailTrac
     return PostmarkTrackingWebhookView(**_UNUSED).esp_to_anymail_event(content)
 
 
-def _resend_report(event: AnymailTrackingEvent, state: DeliveryState) -> Report:
+def _resend_report(event: AnymailTrackingEvent, state: DeliveryState) -> MailReport:
     data = event.esp_event.get("data") or {}
     reason = None
     if event.event_type == EventType.COMPLAINED:
@@ -147,7 +147,7 @@ def _resend_report(event: AnymailTrackingEvent, state: DeliveryState) -> Report:
     return _report("resend", event, state, reason, token)
 
 
-def _postmark_report(event: AnymailTrackingEvent, state: DeliveryState) -> Report:
+def _postmark_report(event: AnymailTrackingEvent, state: DeliveryState) -> MailReport:
     reason = None
     kinds = {event.esp_event.get("Type"), event.esp_event.get("SuppressionReason")}
     if event.event_type == EventType.COMPLAINED:
@@ -163,12 +163,12 @@ def _report(
     state: DeliveryState,
     reason: Suppression.Reason | None,
     token: object,
-) -> Report:
+) -> MailReport:
     try:
         known = UUID(str(token))
     except ValueError:
         known = None
-    return Report(
+    return MailReport(
         provider=provider,
         event_id=str(event.event_id),
         state=state,

@@ -17,11 +17,11 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
-from criticizer.admin_site.base import ReadOnlyAdmin, fact, one_of, state_column, titled
+from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column, state_column
 from criticizer.admin_site.keyset import KeysetAdmin
-from criticizer.admin_site.list_rendering import chip, fill
+from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import SearchGrammar
-from criticizer.security.client_ip import client_address
+from criticizer.security.client_ip import client_ip
 from deadletters.admin.forms import ReasonForm
 from reviews import pipeline
 from reviews.admin import (
@@ -49,11 +49,11 @@ class ReviewJobAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     change_form_template = "admin/reviews/reviewjob/change_form.html"
     list_display = (
         "changelist",
-        titled("review_version", "version"),
+        list_column("review_version", "version"),
         "state",
-        titled("title", "title", "words"),
-        titled("author", "author", "words"),
-        titled("created_at", "requested"),
+        list_column("title", "title", "words"),
+        list_column("author", "author", "words"),
+        list_column("created_at", "requested"),
     )
     list_only = (
         "changelist_id", "review_version", "status", "is_late", "title", "author", "created_at",
@@ -70,12 +70,12 @@ class ReviewJobAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="changelist", ordering="changelist_id")
     def changelist(self, job: ReviewJob) -> SafeString:
-        return fill('<span class="path">{}</span>', job.changelist_id)
+        return format_html_fast('<span class="path">{}</span>', job.changelist_id)
 
     @admin.display(description="state")
     def state(self, job: ReviewJob) -> SafeString:
         word = self.status_word(job)
-        return fill('{} <span class="quiet">late</span>', word) if job.is_late else word
+        return format_html_fast('{} <span class="quiet">late</span>', word) if job.is_late else word
 
     def view_on_site(self, job: ReviewJob) -> str:
         return reverse("reviews:detail", args=[job.pk])
@@ -135,8 +135,8 @@ class AllowListEntryAdmin(AuditedAdmin):
 
     events = AllowListEntryEvent
     form = AllowListEntryForm
-    list_display = (titled("pattern", "pattern", "path"), "kind", "position", "reason")
-    list_filter = (one_of("kind", "kind", AllowListEntry.Kind.choices),)
+    list_display = (list_column("pattern", "pattern", "path"), "kind", "position", "reason")
+    list_filter = (choice_filter("kind", "kind", AllowListEntry.Kind.choices),)
     search_fields = ("pattern__startswith",)
     ordering = ("position", "id")
     change_list_template = "admin/reviews/allowlistentry/change_list.html"
@@ -177,10 +177,10 @@ class AllowListEditAdmin(EditsAdmin):
     """Every edit of the allow-list, deleted lines included."""
 
     list_display = (
-        titled("pgh_created_at", "when"),
+        list_column("pgh_created_at", "when"),
         "who",
         "what",
-        titled("pattern", "pattern", "path"),
+        list_column("pattern", "pattern", "path"),
         "kind",
         "reason",
         "where",
@@ -194,27 +194,28 @@ class ArtifactAdmin(ReadOnlyAdmin):
 
     change_form_template = "admin/reviews/artifact/change_form.html"
     list_display = (
-        titled("job", "review", "path"),
+        list_column("job", "review", "path"),
         "kind",
         "contents",
-        titled("size_bytes", "bytes"),
-        titled("created_at", "written"),
-        titled("expires_at", "kept until"),
-        titled("deleted_at", "deleted"),
+        list_column("size_bytes", "bytes"),
+        list_column("created_at", "written"),
+        list_column("expires_at", "kept until"),
+        list_column("deleted_at", "deleted"),
         "fault",
     )
     list_select_related = ("job",)
     list_filter = (
-        one_of("kind", "kind", Artifact.Kind.choices),
-        one_of("fault", "fault", Artifact.Fault.choices),
+        choice_filter("kind", "kind", Artifact.Kind.choices),
+        choice_filter("fault", "fault", Artifact.Fault.choices),
     )
     search_fields = ("job__changelist_id__exact",)
     search_help_text = "A changelist, exactly."
     ordering = ("-id",)
     fields = readonly_fields = (
-        "job", "kind", "contents", fact("size_bytes", "bytes"), fact("created_at", "written"),
-        fact("expires_at", "kept until"), fact("checked_at", "checked"), fact("deleted_at", "deleted"),
-        "fault", fact("key_id", "key"), fact("name", "name", "whole path"),
+        "job", "kind", "contents", detail_field("size_bytes", "bytes"), detail_field("created_at", "written"),
+        detail_field("expires_at", "kept until"), detail_field("checked_at", "checked"),
+        detail_field("deleted_at", "deleted"),
+        "fault", detail_field("key_id", "key"), detail_field("name", "name", "whole path"),
     )  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -244,7 +245,7 @@ class ArtifactAdmin(ReadOnlyAdmin):
         if artifact is None:
             raise Http404
         try:
-            content = artifact_reading.read(artifact, request.user, client_address(request))
+            content = artifact_reading.read(artifact, request.user, client_ip(request))
         except ReadRefused as refused:
             raise PermissionDenied(str(refused)) from refused
         except ReadFailed as failed:
@@ -266,27 +267,28 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
     add_form_template = "admin/change_form.html"  # the read-only form has no button to save with
     list_display = (
-        titled("name", "name", "path"),
+        list_column("name", "name", "path"),
         "state",
         "role",
-        titled("prefix", "begins with", "path"),
-        titled("created_at", "made"),
-        titled("last_used_at", "last used"),
+        list_column("prefix", "begins with", "path"),
+        list_column("created_at", "made"),
+        list_column("last_used_at", "last used"),
     )
-    list_filter = (one_of("role", "role", ApiKey.Role.choices),)
+    list_filter = (choice_filter("role", "role", ApiKey.Role.choices),)
     search_fields = ("name",)
     ordering = ("name",)
     actions = ("revoke",)
     fields = (
-        "name", "state", "role", fact("prefix", "begins with", "path"), fact("created_at", "made"),
-        fact("last_used_at", "last used"), fact("revoked_at", "revoked"), "prefixes",
+        "name", "state", "role", detail_field("prefix", "begins with", "path"),
+        detail_field("created_at", "made"),
+        detail_field("last_used_at", "last used"), detail_field("revoked_at", "revoked"), "prefixes",
     )  # fmt: skip
     readonly_fields = ("state",)
 
     @admin.display(description="state")
     def state(self, key: ApiKey) -> SafeString:
         value, label = ("revoked", "Revoked") if key.revoked_at else ("alive", "Valid")
-        return chip(value, label)
+        return badge(value, label)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("reviews.add_apikey"))

@@ -9,16 +9,16 @@ from django.conf import settings
 from criticizer.resilience.failures import PermanentFailure
 from reviews import config
 from reviews.models import AllowListEntry
-from reviews.sources.allowlist import AllowList, Decision
+from reviews.sources.allowlist import AllowList, AllowListDecision
 from reviews.sources.paths import canonical_case, encode_path, path_fault, printable
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ExplainStep:
     """One look at the path: what was asked, what it said, and the line that decided, if one did."""
 
     name: str
-    decision: Decision
+    decision: AllowListDecision
     row: AllowListEntry | None = None
 
 
@@ -31,9 +31,9 @@ class Explanation:
     """
 
     path: str
-    decision: Decision
+    decision: AllowListDecision
     compared: str
-    steps: tuple[Step, ...]
+    steps: tuple[ExplainStep, ...]
     advice: str = ""
 
 
@@ -45,14 +45,14 @@ def explain(path: str, *, case_sensitive: bool = True) -> Explanation:
         decision = config.allow_list().with_case(case_sensitive).decide(path)
     except PermanentFailure as failure:
         # A stored line that is not valid denies everything: so does the fetcher.
-        return Explanation(printable(path), Decision(allowed=False, reason=failure.detail), "", ())
+        return Explanation(printable(path), AllowListDecision(allowed=False, reason=failure.detail), "", ())
     if fault is not None:
         return Explanation(printable(path), decision, "", (), _advice(path))
-    steps = [Step("The ceiling (DEPOT_ALLOW_LIST)", ceiling.decide(path))]
+    steps = [ExplainStep("The ceiling (DEPOT_ALLOW_LIST)", ceiling.decide(path))]
     rows = list(AllowListEntry.objects.order_by("position", "id"))
     if rows:
         said = _rows_alone(rows, case_sensitive).decide(path)
-        steps.append(Step("The lines of the console", said, _row_of(rows, said)))
+        steps.append(ExplainStep("The lines of the console", said, _row_of(rows, said)))
     compared = canonical_case(path, case_sensitive=case_sensitive)
     return Explanation(printable(path), decision, printable(compared), tuple(steps))
 
@@ -65,7 +65,7 @@ def _rows_alone(rows: list[AllowListEntry], case_sensitive: bool) -> AllowList:
     return AllowList(lines, case_sensitive)
 
 
-def _row_of(rows: list[AllowListEntry], said: Decision) -> AllowListEntry | None:
+def _row_of(rows: list[AllowListEntry], said: AllowListDecision) -> AllowListEntry | None:
     return next((row for row in reversed(rows) if _text(row) == said.line), None)
 
 

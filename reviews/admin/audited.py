@@ -13,7 +13,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
-from criticizer.admin_site.base import BoundedPaginator, ReadOnlyAdmin, one_of
+from criticizer.admin_site.base import BoundedPaginator, ReadOnlyAdmin, choice_filter
 from reviews.audit.history import A_PROGRAM, EDIT_WORDS, history_of, origin, where_from, with_usernames
 from reviews.web.forms import DeletionForm
 
@@ -61,7 +61,7 @@ class EditsAdmin(ReadOnlyAdmin):
 
     list_display_links = None
     list_select_related = ("pgh_context",)
-    list_filter = (one_of("edit", "pgh_label", EDIT_WORDS.items()),)
+    list_filter = (choice_filter("edit", "pgh_label", EDIT_WORDS.items()),)
     ordering = ("-pgh_id",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

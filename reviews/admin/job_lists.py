@@ -10,9 +10,9 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, fact, named_values, state_column, titled
+from criticizer.admin_site.base import ReadOnlyAdmin, detail_field, list_column, named_values, state_column
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
-from criticizer.admin_site.list_rendering import chip, fill
+from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import Key, SearchGrammar, SearchProblem, age, exact, flags, number
 from criticizer.resilience.failures import ErrorClass, kind_with_code
 from reviews.models import Attempt, ReviewJob, StageRun
@@ -85,8 +85,8 @@ class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         "state",
         "why",
         "job",
-        titled("worker", "worker", "path"),
-        titled("started_at", "started"),
+        list_column("worker", "worker", "path"),
+        list_column("started_at", "started"),
         "took",
     )
     list_display_links = ("number_of",)
@@ -108,8 +108,9 @@ class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     change_form_template = "admin/reviews/attempt/change_form.html"
     fieldsets = (
         ("Attempt", {"fields": (
-            "state", "which", "job", "stage_attempts", "letter", fact("started_at", "started"),
-            fact("finished_at", "ended"), "took", "tried_again", fact("worker", "worker", "path"),
+            "state", "which", "job", "stage_attempts", "letter", detail_field("started_at", "started"),
+            detail_field("finished_at", "ended"),
+            "took", "tried_again", detail_field("worker", "worker", "path"),
         )}),
     )  # fmt: skip
     state = state_column("outcome", "outcome")
@@ -140,13 +141,15 @@ class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     def why(self, attempt: Attempt) -> SafeString | str:
         if not attempt.error_class:
             return ""
-        return fill('{}<br><span class="quiet">{}</span>', attempt.error_class, attempt.detail[:140])
+        return format_html_fast(
+            '{}<br><span class="quiet">{}</span>', attempt.error_class, attempt.detail[:140]
+        )
 
     @admin.display(description="review")
     def job(self, attempt: Attempt) -> SafeString:
         job = attempt.stage_run.job
         address = reverse("admin:reviews_reviewjob_change", args=[job.pk])
-        return fill('<a class="path" href="{}">{}</a>', address, str(job)[:80])
+        return format_html_fast('<a class="path" href="{}">{}</a>', address, str(job)[:80])
 
     @admin.display(description="took", empty_value="")
     def took(self, attempt: Attempt) -> str:
@@ -166,8 +169,10 @@ class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         run = attempt.stage_run
         search = f'cl:"{run.job.changelist_id}" stage:{run.stage}'
         address = reverse("admin:reviews_attempt_changelist", query={"q": search})
-        state = chip(run.status, run.get_status_display())
-        return fill('{} {} <a href="{}">all its attempts</a>', run.get_stage_display(), state, address)
+        state = badge(run.status, run.get_status_display())
+        return format_html_fast(
+            '{} {} <a href="{}">all its attempts</a>', run.get_stage_display(), state, address
+        )
 
     @admin.display(description="dead letter")
     def letter(self, attempt: Attempt) -> SafeString | str:
@@ -176,8 +181,8 @@ class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         if letter is None:
             return "none"
         address = reverse("admin:deadletters_deadletter_change", args=[letter.pk])
-        state = chip(letter.status, letter.get_status_display())
-        return fill('<a href="{}">Letter {}</a> {}', address, letter.pk, state)
+        state = badge(letter.status, letter.get_status_display())
+        return format_html_fast('<a href="{}">Letter {}</a> {}', address, letter.pk, state)
 
     @admin.display(description="tried again after")
     def tried_again(self, attempt: Attempt) -> str:

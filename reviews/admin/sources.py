@@ -9,8 +9,8 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, one_of, titled
-from criticizer.admin_site.list_rendering import chip
+from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, list_column
+from criticizer.admin_site.list_rendering import badge
 from reviews.models import SourceEvent, SourcePosition
 
 # Outcome -> the look of a state that means as much (states.css).
@@ -28,19 +28,19 @@ class SourceEventAdmin(ReadOnlyAdmin):
     """What triggers told and the poll found, and which review came of it."""
 
     list_display = (
-        titled("received_at", "received"),
+        list_column("received_at", "received"),
         "event",
-        titled("changelist_id", "changelist", "path"),
-        titled("server", "server", "path"),
+        list_column("changelist_id", "changelist", "path"),
+        list_column("server", "server", "path"),
         "origin",
         "state",
         "review",
         "repeats",
     )
     list_filter = (
-        one_of("outcome", "outcome", SourceEvent.Outcome.choices),
-        one_of("origin", "origin", SourceEvent.Origin.choices),
-        one_of("event", "event", SourceEvent.Kind.choices),
+        choice_filter("outcome", "outcome", SourceEvent.Outcome.choices),
+        choice_filter("origin", "origin", SourceEvent.Origin.choices),
+        choice_filter("event", "event", SourceEvent.Kind.choices),
     )
     list_select_related = ("job",)
     search_fields = ("changelist_id__exact",)
@@ -56,7 +56,7 @@ class SourceEventAdmin(ReadOnlyAdmin):
     def state(self, row: Any) -> SafeString:
         look = _LOOKS[SourceEvent.Outcome(row.outcome)]
         label = row.get_outcome_display()
-        return chip(look, label)
+        return badge(look, label)
 
     @admin.display(description="review")
     def review(self, row: Any) -> SafeString | str:
@@ -71,12 +71,12 @@ class SourcePositionAdmin(ReadOnlyAdmin):
     """How far the poll has looked, and how much no trigger told."""
 
     list_display = (
-        titled("stream", "stream", "path"),
+        list_column("stream", "stream", "path"),
         "condition",
-        titled("place", "place", "path"),
-        titled("missing", "not told"),
-        titled("last_missing_at", "last not told"),
-        titled("polled_at", "asked"),
+        list_column("place", "place", "path"),
+        list_column("missing", "not told"),
+        list_column("last_missing_at", "last not told"),
+        list_column("polled_at", "asked"),
         "problem",
     )
     ordering = ("stream",)

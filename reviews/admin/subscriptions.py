@@ -13,9 +13,16 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, one_of, titled
-from criticizer.admin_site.bulk_actions import AskingAdmin, Console, Deed, Sum, reason_field, summed
-from criticizer.admin_site.timestamps import when
+from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, list_column
+from criticizer.admin_site.bulk_actions import (
+    ActionResult,
+    AdminForm,
+    BulkAction,
+    ConfirmedActionsMixin,
+    count_results,
+    reason_field,
+)
+from criticizer.admin_site.timestamps import time_ago
 from notifications.models import RecipientPreference
 from notifications.preferences import policy
 from notifications.recipients import normalise
@@ -58,11 +65,11 @@ class SubscriptionAdmin(AuditedAdmin):
     events = SubscriptionEvent
     form = SubscriptionForm
     list_display = (
-        titled("pattern", "pattern", "path"),
+        list_column("pattern", "pattern", "path"),
         "author",
         "reader",
         "reason",
-        titled("created_at", "since"),
+        list_column("created_at", "since"),
     )
     list_select_related = ("owner",)
     search_fields = ("pattern__startswith", "recipient__exact", "owner__username__exact")
@@ -86,13 +93,13 @@ class SubscriptionEditAdmin(EditsAdmin):
     """Every edit of the subscriptions, deleted ones included."""
 
     list_display = (
-        titled("pgh_created_at", "when"),
+        list_column("pgh_created_at", "when"),
         "who",
         "what",
-        titled("pattern", "pattern", "path"),
+        list_column("pattern", "pattern", "path"),
         "author",
-        titled("recipient", "recipient", "path"),
-        titled("owner_id", "owner's number"),
+        list_column("recipient", "recipient", "path"),
+        list_column("owner_id", "owner's number"),
         "reason",
         "where",
     )
@@ -104,10 +111,10 @@ def _muted(self: Any, row: Any) -> SafeString | str:
     """Say when a recipient is told again, of a preference or of an edit of one."""
     if row.muted_until is None:
         return ""
-    return "for ever" if row.muted_until >= policy.FOR_EVER else when(row.muted_until)
+    return "for ever" if row.muted_until >= policy.FOR_EVER else time_ago(row.muted_until)
 
 
-class UnmuteForm(Console):
+class UnmuteForm(AdminForm):
     """Why recipients are told again."""
 
     reason = reason_field(max_length=255, help_text="A ticket, an incident or a sentence.")
@@ -122,17 +129,17 @@ class DigestForm(UnmuteForm):
     field_order = ("minutes", "reason")
 
 
-def _unmute(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+def _unmute(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
     results = []
     for row in RecipientPreference.objects.filter(pk__in=ids):
         is_muted = row.muted_until is not None and row.muted_until > timezone.now()
         if is_muted:
             policy.unmute(row.recipient, actor, given["reason"])
         results.append((is_muted, "not muted"))
-    return summed(results)
+    return count_results(results)
 
 
-def _set_digest(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum:
+def _set_digest(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
     results = []
     for recipient in RecipientPreference.objects.filter(pk__in=ids).values_list("recipient", flat=True):
         try:
@@ -140,10 +147,10 @@ def _set_digest(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Sum
             results.append((True, ""))
         except ValueError as error:
             results.append((False, f"{recipient}: {error}"))
-    return summed(results)
+    return count_results(results)
 
 
-UNMUTE = Deed(
+UNMUTE = BulkAction(
     "unmute",
     "Unmute",
     "Tell these recipients again? They muted Criticizer themselves, or somebody did so for them: unmute "
@@ -152,7 +159,7 @@ UNMUTE = Deed(
     UnmuteForm,
     _unmute,
 )
-SET_DIGEST = Deed(
+SET_DIGEST = BulkAction(
     "set_digest",
     "Set the digest",
     "Reviews that end within the time are told to a recipient in one mail. What waits already is told as it "
@@ -164,7 +171,7 @@ SET_DIGEST = Deed(
 
 
 @admin.register(RecipientPreference)
-class RecipientPreferenceAdmin(AskingAdmin, ReadOnlyAdmin):
+class RecipientPreferenceAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
     """What recipients want. They decide it themselves; an operator may unmute and set their digest."""
 
     confirm_template = "admin/notifications/recipientpreference/confirm.html"
@@ -172,14 +179,14 @@ class RecipientPreferenceAdmin(AskingAdmin, ReadOnlyAdmin):
     max_chosen = 100
     muted = _muted
     list_display = (
-        titled("recipient", "recipient", "path"),
-        titled("threshold", "told of"),
-        titled("digest_minutes", "digest"),
+        list_column("recipient", "recipient", "path"),
+        list_column("threshold", "told of"),
+        list_column("digest_minutes", "digest"),
         "muted",
-        titled("actor", "changed by"),
-        titled("updated_at", "changed"),
+        list_column("actor", "changed by"),
+        list_column("updated_at", "changed"),
     )
-    list_filter = (one_of("threshold", "threshold", RecipientPreference.Threshold.choices[1:]),)
+    list_filter = (choice_filter("threshold", "threshold", RecipientPreference.Threshold.choices[1:]),)
     search_fields = ("recipient__exact",)
     search_help_text = "A recipient, exactly."
     ordering = ("recipient",)
@@ -221,12 +228,12 @@ class PreferenceEditAdmin(EditsAdmin):
 
     muted = _muted
     list_display = (
-        titled("pgh_created_at", "when"),
-        titled("actor", "who"),
+        list_column("pgh_created_at", "when"),
+        list_column("actor", "who"),
         "what",
-        titled("recipient", "recipient", "path"),
-        titled("threshold", "told of"),
-        titled("digest_minutes", "digest"),
+        list_column("recipient", "recipient", "path"),
+        list_column("threshold", "told of"),
+        list_column("digest_minutes", "digest"),
         "muted",
         "reason",
         "where",

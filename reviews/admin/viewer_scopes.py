@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import forms
 from django.contrib import admin
 
-from criticizer.admin_site.base import titled
+from criticizer.admin_site.base import list_column
 from reviews.admin.audited import AuditedAdmin, EditsAdmin
 from reviews.audit.history import ViewerScopeEvent
 from reviews.intake.api_keys import check_tree
@@ -33,7 +33,7 @@ class ViewerScopeForm(ReasonedEdit[ViewerScope]):
 class ViewerScopeAdmin(AuditedAdmin):
     events = ViewerScopeEvent
     form = ViewerScopeForm
-    list_display = (titled("prefix", "depot tree", "path"), "group", "reason")
+    list_display = (list_column("prefix", "depot tree", "path"), "group", "reason")
     list_select_related = ("group",)
     search_fields = ("prefix__startswith", "group__name__exact")
     ordering = ("group", "prefix")
@@ -45,11 +45,11 @@ class ViewerScopeEditAdmin(EditsAdmin):
     """Every edit of the viewing scopes, deleted ones included."""
 
     list_display = (
-        titled("pgh_created_at", "when"),
+        list_column("pgh_created_at", "when"),
         "who",
         "what",
-        titled("group_id", "group's number"),
-        titled("prefix", "depot tree", "path"),
+        list_column("group_id", "group's number"),
+        list_column("prefix", "depot tree", "path"),
         "reason",
         "where",
     )

@@ -20,7 +20,7 @@ from rest_framework.throttling import BaseThrottle, SimpleRateThrottle
 
 from criticizer.db import prepared
 from criticizer.models import SecurityEvent
-from criticizer.security.client_ip import client_address
+from criticizer.security.client_ip import client_ip
 from reviews.api.auth_failures import REFUSALS
 from reviews.intake import api_keys
 from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_key
@@ -67,7 +67,7 @@ class ApiKeyAuthentication(BaseAuthentication):
             raise self._refused(request, "malformed", "")
         # The first statement of a request: repeated once, it absorbs a connection that the
         # server closed while it was idle.
-        found = prepared.reconnecting(
+        found = prepared.with_retries(
             lambda: prepared.row(_LOOKUP, {"digest": api_keys.digest(key)}), waits=(0,)
         )
         if found is None:
@@ -83,7 +83,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         return "Bearer"
 
     def _refused(self, request: Request | HttpRequest, reason: str, name: str) -> AuthenticationFailed:
-        REFUSALS.note(SecurityEvent.Kind.AUTH_FAILED, reason, name, client_address(request))
+        REFUSALS.note(SecurityEvent.Kind.AUTH_FAILED, reason, name, client_ip(request))
         # One answer for every reason: whether a key ever existed is not the caller's business.
         return AuthenticationFailed("the API key is not valid")
 
@@ -115,7 +115,7 @@ def refuse_role(request: Request) -> None:
     """Record that the key's role did not allow the request."""
     client = client_of(request)
     reason = f"{request.method} as {client.role}"
-    REFUSALS.note(SecurityEvent.Kind.ROLE_DENIED, reason, client.name, client_address(request))
+    REFUSALS.note(SecurityEvent.Kind.ROLE_DENIED, reason, client.name, client_ip(request))
 
 
 @functools.lru_cache(maxsize=8)

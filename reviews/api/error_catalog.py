@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from criticizer.observability.health import CONFLICT, UNAVAILABLE
-from criticizer.resilience.failures import ErrorClass, Place, kind_of
+from criticizer.resilience.failures import Component, ErrorClass, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class ApiErrorKind:
 
 
 def _from_taxonomy(http_status: int, error_class: ErrorClass) -> ApiErrorKind:
-    kind = kind_of(error_class, Place.INTERNAL)
+    kind = kind_of(error_class, Component.INTERNAL)
     return ApiErrorKind(http_status, error_class.value, kind.code, kind.message)
 
 
 SCHEMA_INVALID = _from_taxonomy(400, ErrorClass.SCHEMA_INVALID)
 # Answered by `criticizer.observability.health`, which knows no API.
 WRITE_CONFLICT, DATABASE_UNAVAILABLE = (
-    ApiErrorKind(503, error_class.value, kind_of(error_class, Place.DATABASE).code, message)
+    ApiErrorKind(503, error_class.value, kind_of(error_class, Component.DATABASE).code, message)
     for error_class, message in (
         (ErrorClass.WRITE_CONFLICT, CONFLICT),
         (ErrorClass.DATABASE_UNAVAILABLE, UNAVAILABLE),
@@ -39,7 +39,7 @@ WRITE_CONFLICT, DATABASE_UNAVAILABLE = (
 INTERNAL_BUG = ApiErrorKind(
     500,
     ErrorClass.INTERNAL_BUG.value,
-    kind_of(ErrorClass.INTERNAL_BUG, Place.INTERNAL).code,
+    kind_of(ErrorClass.INTERNAL_BUG, Component.INTERNAL).code,
     "Criticizer failed on this request. The failure is in its log.",
 )
 VERSION_CONFLICT = ApiErrorKind(

@@ -20,5 +20,5 @@ def request_from_event(
     entry = source_events.receive(told)
     if entry.found_late and told.kind is Kind.SHELVE:
         # Late, or a newer shelf: comparing the contents tells, and need not wait for its time.
-        polling.hasten()
+        polling.run_now()
     return entry.job_id, entry.outcome is not Outcome.CREATED

@@ -20,10 +20,10 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from criticizer.resilience.failures import (
+    Component,
     ErrorClass,
     Failure,
     PermanentFailure,
-    Place,
     RetryableFailure,
     classify,
 )
@@ -94,7 +94,9 @@ def load(job_id: int, kind: Artifact.Kind) -> bytes:
     artifact = _newest(job_id, kind)
     if artifact is None:
         raise PermanentFailure(
-            ErrorClass.NOT_FOUND, Place.SOURCE, f"the {kind.value} artifact has expired; restart from fetch"
+            ErrorClass.NOT_FOUND,
+            Component.SOURCE,
+            f"the {kind.value} artifact has expired; restart from fetch",
         )
     return content_of(artifact)
 
@@ -106,14 +108,14 @@ def content_of(artifact: Artifact) -> bytes:
     except FileNotFoundError as error:
         raise PermanentFailure(
             ErrorClass.NOT_FOUND,
-            Place.SOURCE,
+            Component.SOURCE,
             f"the file of the {artifact.kind} artifact is gone; restart from fetch",
         ) from error
     except VaultError as error:
-        raise PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, str(error)) from error
+        raise PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, str(error)) from error
     if hashlib.sha256(data).hexdigest() != artifact.sha256:
         raise PermanentFailure(
-            ErrorClass.SCHEMA_INVALID, Place.INTERNAL, "the artifact does not match its digest"
+            ErrorClass.SCHEMA_INVALID, Component.INTERNAL, "the artifact does not match its digest"
         )
     return data
 

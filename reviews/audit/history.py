@@ -13,7 +13,7 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 from django.http import HttpRequest
 
-from criticizer.security.client_ip import client_address
+from criticizer.security.client_ip import client_ip
 
 # Made by pghistory beside the model it follows.
 AllowListEntryEvent: Any = apps.get_model("reviews", "AllowListEntryEvent")
@@ -45,7 +45,7 @@ class Edit:
 
 def origin(request: HttpRequest, **facts: str) -> dict[str, str]:
     """Return what is kept beside an edit besides the user: where the request came from, and more facts."""
-    kept = {"address": client_address(request), "url": request.path}
+    kept = {"address": client_ip(request), "url": request.path}
     return {**kept, **{name: value for name, value in facts.items() if value}}
 
 

@@ -19,7 +19,7 @@ from django.utils import timezone
 from criticizer.admin_site import charts
 from criticizer.admin_site.charts import Bar, Chart
 from criticizer.db import prepared
-from criticizer.db.query_limits import MAX_COUNTED, Count
+from criticizer.db.query_limits import MAX_COUNTED, BoundedCount
 from criticizer.observability.health import workers_alive
 from criticizer.resilience import circuit_breaker
 from criticizer.resilience.states import CIRCUIT_LOOKS, CircuitState
@@ -67,7 +67,7 @@ class QueueLine:
     """What waits in a queue, and who serves it."""
 
     name: str
-    due: Count
+    due: BoundedCount
     oldest: datetime | None
     workers: int
     href: str
@@ -87,14 +87,14 @@ class CircuitLine:
 class Present:
     """What is the case now."""
 
-    active: Count
-    letters: Count
-    deliveries: Mapping[DeliveryStatus, Count]
+    active: BoundedCount
+    letters: BoundedCount
+    deliveries: Mapping[DeliveryStatus, BoundedCount]
     queues: Sequence[QueueLine]
     circuits: Sequence[CircuitLine]
-    edits: Count
-    batches: Count
-    waiting: Count  # messages whose dependency is not called for now
+    edits: BoundedCount
+    batches: BoundedCount
+    waiting: BoundedCount  # messages whose dependency is not called for now
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,23 +188,26 @@ SELECT 'queue', name,
 
 def _present() -> Present:
     workers = workers_alive()
-    numbers: dict[tuple[str, str], Count] = {}
+    numbers: dict[tuple[str, str], BoundedCount] = {}
     queues = []
     for row in prepared.rows(_NOW, {"queues": list(workers)}):
         kind, name = row["kind"], row["name"]
-        number = Count(int(row["number"])) if kind == "letters" else Count.up_to(row["number"])
+        number = BoundedCount(int(row["number"])) if kind == "letters" else BoundedCount.up_to(row["number"])
         numbers[kind, name] = number
         if kind == "queue":
             href = list_address("criticizer_outboxmessage", f"queue:{name} is:due")
             queues.append(QueueLine(name, number, row["oldest"], workers[name], href))
-    deliveries = {status: numbers.get(("delivery", status.value), Count(0)) for status in OPEN_DELIVERY}
+    deliveries = {
+        status: numbers.get(("delivery", status.value), BoundedCount(0)) for status in OPEN_DELIVERY
+    }
     return Present(
         active=numbers["active", ""],
         letters=numbers["letters", ""],
         deliveries=deliveries,
         queues=sorted(queues, key=lambda line: line.name),
         circuits=[
-            _circuit_line(name, found.state) for name, found in sorted(circuit_breaker.not_closed().items())
+            _circuit_line(name, found.state)
+            for name, found in sorted(circuit_breaker.open_circuits().items())
         ],
         edits=numbers["edits", ""],
         batches=numbers["batches", ""],

@@ -15,7 +15,7 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from criticizer.db import prepared
-from criticizer.db.query_limits import TookTooLong, at_most
+from criticizer.db.query_limits import StatementTimeout, statement_timeout
 from criticizer.queue import advisory_locks
 from criticizer.queue.advisory_locks import Lock
 
@@ -79,7 +79,7 @@ def roll_up() -> None:
         for _ in range(MOST_AT_ONCE):
             if not _stretch():
                 return
-    except (DatabaseError, TookTooLong) as error:
+    except (DatabaseError, StatementTimeout) as error:
         log.warning("rollup_failed", error=type(error).__name__)
 
 
@@ -91,7 +91,7 @@ def brought_up_to_date_at() -> datetime | None:
 
 def _stretch() -> bool:
     """Count what is due; return whether there is more."""
-    with at_most(LIMIT_MILLISECONDS), transaction.atomic():
+    with statement_timeout(LIMIT_MILLISECONDS), transaction.atomic():
         if not advisory_locks.take_now(Lock.ROLL_UP):
             return False
         now = timezone.now()

@@ -17,7 +17,7 @@ _INDENT = " " * 6
 Excerpt = Sequence[tuple[int | None, str, str]]  # line or None, sign, text
 
 
-def counted(number: int) -> str:
+def plural_findings(number: int) -> str:
     """Return a number of findings in words."""
     return {0: "no findings", 1: "1 finding"}.get(number, f"{number} findings")
 
@@ -32,7 +32,7 @@ def lines(
     yield _short(heading)
     yield _INDENT + job["changelist_id"]
     yield (
-        f"{_INDENT}{job['status']}, {counted(len(job['findings']))}, "
+        f"{_INDENT}{job['status']}, {plural_findings(len(job['findings']))}, "
         f"{len(coverage) - len(skipped)} of {len(coverage)} files read"
     )
     for finding, excerpt in list(zip(job["findings"], excerpts, strict=True))[:_FINDINGS]:

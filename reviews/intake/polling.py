@@ -23,25 +23,25 @@ from psycopg.types.json import Jsonb
 from criticizer.db import prepared
 from criticizer.queue import advisory_locks
 from criticizer.queue.advisory_locks import Lock
-from criticizer.queue.periodic import Clock
+from criticizer.queue.periodic import PeriodicTask
 from criticizer.redaction import clean
 from criticizer.resilience import gate
-from criticizer.resilience.failures import Failure, Waiting
+from criticizer.resilience.failures import DependencyUnavailable, Failure
 from reviews.intake import review_requests, source_events
 from reviews.intake import streams as watching
 from reviews.intake.source_events import Event, Outcome
-from reviews.intake.streams import Position, Step, Stream
+from reviews.intake.streams import Position, Stream, StreamStep
 from reviews.pipeline.executor import HEARTBEAT
 
 log = structlog.get_logger(__name__)
 
-CLOCK = Clock("source_poll", "poll_sources")
+CLOCK = PeriodicTask("source_poll", "poll_sources")
 RUN_SECONDS = 300.0  # then the next run goes on; django-q2 ends a task after twice that
 _AGAIN_SECONDS = 1.0  # after a run that did not see the end
 
 
 @dataclass(slots=True)
-class Report:
+class PollReport:
     """What one run found in one stream. `missing`: events no trigger told, with their jobs' ids."""
 
     stream: str
@@ -69,9 +69,9 @@ def ensure() -> None:
     CLOCK.ensure(is_enabled=is_enabled())
 
 
-def hasten() -> None:
+def run_now() -> None:
     """Let the next run begin now. Part of the caller's transaction."""
-    CLOCK.hasten()
+    CLOCK.run_now()
 
 
 def run_message(outbox_id: int, token: UUID) -> None:
@@ -88,7 +88,7 @@ def run_message(outbox_id: int, token: UUID) -> None:
         log.exception("poll_failed")
 
 
-def _end(outbox_id: int, token: UUID, reports: list[Report] | None) -> None:
+def _end(outbox_id: int, token: UUID, reports: list[PollReport] | None) -> None:
     is_partial = any(report.is_partial for report in reports or [])
     CLOCK.end(
         outbox_id,
@@ -101,7 +101,7 @@ def _end(outbox_id: int, token: UUID, reports: list[Report] | None) -> None:
 # -- a run -------------------------------------------------------------------------------------
 
 
-def run(*, dry: bool = False) -> list[Report] | None:
+def run(*, dry: bool = False) -> list[PollReport] | None:
     """Poll every stream once; None when another run is at it. `dry` writes nothing.
 
     Trouble with a source is in its report. Lets database errors through.
@@ -114,11 +114,11 @@ def run(*, dry: bool = False) -> list[Report] | None:
     return None
 
 
-def _poll(stream: Stream, until: float, *, dry: bool) -> Report:
-    report = Report(stream.name)
+def _poll(stream: Stream, until: float, *, dry: bool) -> PollReport:
+    report = PollReport(stream.name)
     try:
         _take_steps(stream, until, report, dry=dry)
-    except Waiting as waiting:
+    except DependencyUnavailable as waiting:
         report.waiting_for = waiting.dependency
         report.problem = f"waiting: {waiting.reason}"
     except Failure as failure:
@@ -138,7 +138,7 @@ def _poll(stream: Stream, until: float, *, dry: bool) -> Report:
     return report
 
 
-def _take_steps(stream: Stream, until: float, report: Report, *, dry: bool) -> None:
+def _take_steps(stream: Stream, until: float, report: PollReport, *, dry: bool) -> None:
     position = position_of(stream.name)
     steps = stream.steps(position)
     while (step := _next_step(stream, steps)) is not None:
@@ -152,7 +152,7 @@ def _take_steps(stream: Stream, until: float, report: Report, *, dry: bool) -> N
             return
 
 
-def _next_step(stream: Stream, steps: Iterator[Step]) -> Step | None:
+def _next_step(stream: Stream, steps: Iterator[StreamStep]) -> StreamStep | None:
     with gate.guarded(stream.dependency) if stream.dependency else contextlib.nullcontext():
         return next(steps, None)
 
@@ -166,14 +166,14 @@ def position_of(stream: str) -> Position | None:
     return None if position == Position() else position  # a row may be there to say what went wrong
 
 
-def _recorded(stream: str, before: Position | None, step: Step, report: Report) -> Position:
+def _recorded(stream: str, before: Position | None, step: StreamStep, report: PollReport) -> Position:
     after, missing = review_requests.past_deadlocks(lambda: _record(stream, before, step))
     report.missing += missing
     return after
 
 
 def _record(
-    stream: str, before: Position | None, step: Step
+    stream: str, before: Position | None, step: StreamStep
 ) -> tuple[Position, list[tuple[Event, int | None]]]:
     """Write a step's events, their jobs and the position after them, or nothing."""
     with transaction.atomic():

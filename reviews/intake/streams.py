@@ -50,7 +50,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StreamStep:
     """Some events, oldest first, and where the stream stands after them.
 
     `after` takes those events of which there is something to remember. `looked_at` counts changes.
@@ -72,7 +72,7 @@ class Stream(Protocol):
         """Return the dependency whose circuit must let each step through."""
         ...
 
-    def steps(self, before: Position | None) -> Iterator[Step]:
+    def steps(self, before: Position | None) -> Iterator[StreamStep]:
         """Yield what is new since `before`; None means that nobody has looked yet.
 
         Raises the failures of `Source.describe`.
@@ -150,7 +150,7 @@ class SubmittedChanges(_Server):
 
     name = "perforce submitted"
 
-    def steps(self, before: Position | None) -> Iterator[Step]:
+    def steps(self, before: Position | None) -> Iterator[StreamStep]:
         """Yield the submits above the position, and again those just below it.
 
         A new installation begins at the newest, or at the newest a trigger told of.
@@ -161,7 +161,7 @@ class SubmittedChanges(_Server):
         if before is None:
             start = self._begin(paths)
             before = Position(str(start), {"floor": start})
-            yield Step((), _at(before))
+            yield StreamStep((), _at(before))
         place, floor = int(before.place), int(before.state["floor"])
         first = max(floor, place - LOOK_BACK) + 1
         numbers, _ = self.listing.submitted_from(first, paths, PER_RUN)
@@ -169,7 +169,7 @@ class SubmittedChanges(_Server):
             unknown = source_events.unannounced(Kind.CHANGE, map(str, chunk))
             events = self.events(Kind.CHANGE, [number for number in chunk if str(number) in unknown])
             place = max(place, chunk[-1])
-            yield Step(tuple(events), _at(Position(str(place), before.state)), len(chunk))
+            yield StreamStep(tuple(events), _at(Position(str(place), before.state)), len(chunk))
 
     def _begin(self, paths: Sequence[str]) -> int:
         backfill = settings.SOURCE_POLL_BACKFILL
@@ -186,7 +186,7 @@ class ShelvedChanges(_Server):
 
     name = "perforce shelved"
 
-    def steps(self, before: Position | None) -> Iterator[Step]:
+    def steps(self, before: Position | None) -> Iterator[StreamStep]:
         """Yield the shelves whose content is not the one that was remembered."""
         newest = self.listing.shelved(SHELVES)
         lowest = newest[-1] if len(newest) == SHELVES else 0
@@ -213,16 +213,16 @@ class ShelvedChanges(_Server):
                 or int(event.changelist_id) >= int(before.state["lowest"])
             ]
             kept |= {event.changelist_id: event.version_key for event in changed if event not in news}
-            yield Step(tuple(news), functools.partial(_with_keys, kept, lowest), len(chunk))
+            yield StreamStep(tuple(news), functools.partial(_with_keys, kept, lowest), len(chunk))
         if not listed:
-            yield Step((), functools.partial(_with_keys, kept, lowest))
+            yield StreamStep((), functools.partial(_with_keys, kept, lowest))
 
-    def _begin(self, listed: Sequence[int], news: set[int], lowest: int) -> Step:
+    def _begin(self, listed: Sequence[int], news: set[int], lowest: int) -> StreamStep:
         events = [event for chunk in _chunks(listed) for event in self.events(Kind.SHELVE, chunk)]
         old = [event for event in events if int(event.changelist_id) not in news]
         kept = {event.changelist_id: event.version_key for event in old}
         new = tuple(event for event in events if event not in old)
-        return Step(new, functools.partial(_with_keys, kept, lowest), len(listed))
+        return StreamStep(new, functools.partial(_with_keys, kept, lowest), len(listed))
 
 
 def _with_keys(kept: dict[str, str], lowest: int, events: Sequence[Event]) -> Position:
@@ -251,7 +251,7 @@ class Commits:
         self.branch = branch
         self.name = f"git {repository} {branch}"
 
-    def steps(self, before: Position | None) -> Iterator[Step]:
+    def steps(self, before: Position | None) -> Iterator[StreamStep]:
         """Yield the commits after the one at the position, oldest first."""
         configured = config.sources()
         source = source_for(self._id("0" * 40), configured)
@@ -264,17 +264,17 @@ class Commits:
             if commits is None:
                 # History was rewritten and the old one is gone: nothing says what is new.
                 log.warning("poll_position_lost", stream=self.name)
-                yield Step((), _at(Position(head)))
+                yield StreamStep((), _at(Position(head)))
                 return
             shas = commits
         if not shas and (before is None or before.place != head):
-            yield Step((), _at(Position(head)))
+            yield StreamStep((), _at(Position(head)))
         allow_list = config.allow_list()
         for chunk in _chunks(shas[:PER_RUN]):
             unknown = source_events.unannounced(Kind.COMMIT, map(self._id, chunk))
             events = [self._event(source, sha, allow_list) for sha in chunk if self._id(sha) in unknown]
             found = tuple(event for event in events if event is not None)
-            yield Step(found, _at(Position(chunk[-1])), len(chunk))
+            yield StreamStep(found, _at(Position(chunk[-1])), len(chunk))
 
     def _begin(self, source: GitSource, head: str) -> list[str]:
         if not settings.SOURCE_POLL_BACKFILL:

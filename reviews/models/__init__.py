@@ -1,7 +1,7 @@
 """Jobs and what they produced, sources, access, subscriptions. Rows say what is true."""
 
 from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, ViewerScope
-from reviews.models.jobs import Attempt, JobEvent, RecipientOrigin, RecipientsAre, ReviewJob, StageRun
+from reviews.models.jobs import Attempt, JobEvent, RecipientMode, RecipientOrigin, ReviewJob, StageRun
 from reviews.models.results import Artifact, CoverageRow, FindingRow
 from reviews.models.rollup import Rollup
 from reviews.models.sources import SourceEvent, SourcePosition
@@ -16,8 +16,8 @@ __all__ = [
     "CoverageRow",
     "FindingRow",
     "JobEvent",
+    "RecipientMode",
     "RecipientOrigin",
-    "RecipientsAre",
     "ReviewJob",
     "Rollup",
     "SourceEvent",

@@ -41,7 +41,7 @@ def _replayed_with_its_letter() -> pgtrigger.Trigger:
     )
 
 
-class RecipientsAre(models.TextChoices):
+class RecipientMode(models.TextChoices):
     """Where the recipients of a job come from."""
 
     GIVEN = "given", "Given with the request"
@@ -67,7 +67,7 @@ class ReviewJob(models.Model):
     review_version = models.IntegerField(db_default=1)
     recipients = models.JSONField(db_default=[])  # channel-qualified, normalised
     recipients_are = models.CharField(
-        max_length=8, choices=RecipientsAre.choices, db_default=RecipientsAre.GIVEN
+        max_length=8, choices=RecipientMode.choices, db_default=RecipientMode.GIVEN
     )
     recipient_origins = models.JSONField(db_default={})  # of found ones: recipient -> `RecipientOrigin`
     requested_by = models.CharField(max_length=255, blank=True)

@@ -23,7 +23,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
-from criticizer.resilience.failures import Waiting
+from criticizer.resilience.failures import DependencyUnavailable
 from criticizer.workers import watchdog
 from reviews import pipeline
 from reviews.pipeline import Due, LostLease, StageClaim
@@ -33,11 +33,11 @@ from reviews.pipeline.executor import (
     StageFunction,
     Stopped,
     Written,
-    patiently,
     record,
     settle_failure,
     settle_waiting,
     stage_function,
+    with_reconnect,
     worker_name,
 )
 
@@ -146,11 +146,11 @@ class Driver:
         limit = min(_BATCH, self.capacity - len(self._running))
         if limit < 1:
             return False
-        claimed = await in_thread(lambda: patiently(lambda: outbox.claim(self.queue, limit)))
+        claimed = await in_thread(lambda: with_reconnect(lambda: outbox.claim(self.queue, limit)))
         if not claimed:
             return False
         ids = [message.aggregate_id for message in claimed]
-        lost = await in_thread(lambda: patiently(lambda: _lost_their_worker(ids)))
+        lost = await in_thread(lambda: with_reconnect(lambda: _lost_their_worker(ids)))
         for message in claimed:
             due = Due(message.id, message.aggregate_id, message.lease_token)
             # A stage that lost its worker twice may be what kills workers. It runs alone, so that
@@ -189,7 +189,7 @@ class Driver:
             log.exception("stage_not_recorded", stage_run=due.stage_run_id)
 
     async def _claim_work_record(self, due: Due) -> None:
-        claim = await in_thread(lambda: patiently(lambda: pipeline.claim(due, worker_name())))
+        claim = await in_thread(lambda: with_reconnect(lambda: pipeline.claim(due, worker_name())))
         if claim is None:
             return
 
@@ -199,11 +199,11 @@ class Driver:
             await in_thread(lambda: record(claim, write))
         except asyncio.CancelledError:
             # Only the work was cancelled, not this task.
-            await in_thread(lambda: patiently(lambda: pipeline.give_back(claim)))
+            await in_thread(lambda: with_reconnect(lambda: pipeline.give_back(claim)))
             log.info("attempt_given_back", job=claim.job_id, stage=claim.stage.value)
         except LostLease:
             raise
-        except Waiting as waiting:
+        except DependencyUnavailable as waiting:
             stopped = Stopped(claim, waiting)
             await in_thread(lambda: settle_waiting(stopped))
         except Exception as error:

@@ -14,10 +14,10 @@ from reviews.states import ACTIVE_JOB, ENDED_JOB, UNFINISHED_STAGE, WAITING_STAG
 AGGREGATE = "stage_run"
 MESSAGE = "run_stage"
 # For SQL texts, as `status IN {ACTIVE}`.
-ACTIVE = prepared.one_of(ACTIVE_JOB)
-ENDED = prepared.one_of(ENDED_JOB)
-UNFINISHED = prepared.one_of(UNFINISHED_STAGE)
-WAITING = prepared.one_of(WAITING_STAGE)
+ACTIVE = prepared.sql_list(ACTIVE_JOB)
+ENDED = prepared.sql_list(ENDED_JOB)
+UNFINISHED = prepared.sql_list(UNFINISHED_STAGE)
+WAITING = prepared.sql_list(WAITING_STAGE)
 # When work is due again, of a job `j`: by its deadline at the latest, for whoever claims it then ends it.
 BEFORE_DEADLINE = "least(now() + make_interval(secs => %(delay)s), j.deadline_at)"
 

@@ -14,7 +14,7 @@ from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.redaction import clean
 from criticizer.resilience import gate
-from criticizer.resilience.failures import ErrorClass, Failure, Place, Waiting
+from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, Failure
 from deadletters import ingest
 from reviews.pipeline import dead_letter
 from reviews.pipeline.base import ACTIVE, BEFORE_DEADLINE, WAITING, Due, LostLease, StageClaim, queue_of
@@ -93,7 +93,7 @@ def _is_awaited_no_more(due: Due) -> bool:
         return False
     try:
         gate.check(dependency)
-    except Waiting as waiting:
+    except DependencyUnavailable as waiting:
         prepared.rows(_POSTPONE, {**leased, "delay": waiting.seconds})
         return False
     prepared.rows(
@@ -159,7 +159,7 @@ def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
     )
     failure = Failure(
         ErrorClass.WORKER_LOST,
-        Place.INTERNAL,
+        Component.INTERNAL,
         "every attempt ended with its worker; look for out-of-memory kills",
         context={"attempts": held["attempts"]},
     )
@@ -208,7 +208,7 @@ def give_back(claim: StageClaim) -> None:
     )
 
 
-def wait(claim: StageClaim, waiting: Waiting) -> None:
+def wait(claim: StageClaim, waiting: DependencyUnavailable) -> None:
     """Undo the claim until its dependency may be called again: the attempt does not count.
 
     `outbox.wake` makes it due earlier. Raises LostLease, having changed nothing.
@@ -246,7 +246,7 @@ def wait(claim: StageClaim, waiting: Waiting) -> None:
         raise LostLease
 
 
-def _waiting_in_words(waiting: Waiting) -> str:
+def _waiting_in_words(waiting: DependencyUnavailable) -> str:
     """Say why a stage waits; without a dependency it waits for a moment, which the reason names."""
     return f"waiting for {waiting.dependency}: {waiting.reason}" if waiting.dependency else waiting.reason
 

@@ -43,7 +43,7 @@ SELECT run.job_id, due.id AS outbox_id, due.aggregate_id AS stage_run_id, (SELEC
 
 # Succeeded only when every recipient's delivery row has notified_at (004, 6.5). Nobody requires
 # those that an operator has given up, or those of recipients that an edit has taken off.
-_NOT_REQUIRED = prepared.one_of(NOT_REQUIRED_DELIVERY)
+_NOT_REQUIRED = prepared.sql_list(NOT_REQUIRED_DELIVERY)
 UNTOLD = f"d.job_id = %(job)s AND d.notified_at IS NULL AND d.status NOT IN {_NOT_REQUIRED}"
 
 _SUCCEED = f"""

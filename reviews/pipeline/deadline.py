@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from criticizer.db import prepared
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from deadletters import ingest
 from reviews.pipeline import dead_letter
 from reviews.pipeline.base import ACTIVE, UNFINISHED
@@ -50,6 +50,6 @@ def fail_replay(job_id: int) -> None:
             "order": [stage.value for stage in STAGE_ORDER],
         },
     )
-    failure = PermanentFailure(ErrorClass.DEADLINE_EXCEEDED, Place.INTERNAL, _DETAIL)
+    failure = PermanentFailure(ErrorClass.DEADLINE_EXCEEDED, Component.INTERNAL, _DETAIL)
     ingest.open_letter(dead_letter.draft(job_id, Stage(stage), failure, ""))
     log.warning("replay_timed_out", job=job_id, stage=stage, error_class=str(ErrorClass.DEADLINE_EXCEEDED))

@@ -21,7 +21,7 @@ MAX_NAMES = 20  # of one job: it may have hundreds of recipients
 
 _UNSENT = f"""
 SELECT job_id, recipient FROM deliveries
- WHERE job_id = ANY(%(jobs)s) AND status NOT IN {prepared.one_of((DeliveryStatus.SENT, *GIVEN_UP_DELIVERY))}
+ WHERE job_id = ANY(%(jobs)s) AND status NOT IN {prepared.sql_list((DeliveryStatus.SENT, *GIVEN_UP_DELIVERY))}
  ORDER BY job_id, id"""  # noqa: S608
 
 
@@ -31,7 +31,7 @@ SELECT j.id AS job_id, r.recipient
   FROM jobs j, jsonb_array_elements_text(j.recipients) WITH ORDINALITY AS r (recipient, place)
  WHERE j.id = ANY(%(jobs)s) AND NOT EXISTS (
          SELECT FROM deliveries d WHERE d.job_id = j.id AND d.recipient = r.recipient
-            AND d.status IN {prepared.one_of((DeliveryStatus.SENT, *GIVEN_UP_DELIVERY))})
+            AND d.status IN {prepared.sql_list((DeliveryStatus.SENT, *GIVEN_UP_DELIVERY))})
  ORDER BY j.id, r.place"""  # noqa: S608
 
 

@@ -23,7 +23,7 @@ from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.queue.lease_renewer import Heartbeat
 from criticizer.redaction import clean_stack
-from criticizer.resilience.failures import ErrorClass, Failure, Waiting, classify
+from criticizer.resilience.failures import DependencyUnavailable, ErrorClass, Failure, classify
 from criticizer.resilience.retry import CONNECTION
 from reviews import pipeline
 from reviews.pipeline import Due, LostLease, StageClaim
@@ -56,13 +56,13 @@ def renew(tokens: set[UUID]) -> set[UUID]:
 HEARTBEAT = Heartbeat(renew)
 
 
-def patiently(work: Callable[[], T]) -> T:
+def with_reconnect(work: Callable[[], T]) -> T:
     """Run a claim or a record across a lost database connection. Both are fenced, so repeatable.
 
     Waits as the connection profile says (specification 002, 3.1): minutes in all. Beyond that the
     lease decides who goes on.
     """
-    return prepared.reconnecting(work, waits=map(outbox.scaled, CONNECTION.waits()))
+    return prepared.with_retries(work, waits=map(outbox.scaled, CONNECTION.waits()))
 
 
 def worker_name() -> str:
@@ -100,7 +100,7 @@ def _run_one(due: Due) -> Due | None:
 
 def _claim_work_record(due: Due) -> Due | None:
     try:
-        claim = patiently(lambda: pipeline.claim(due, worker_name()))
+        claim = with_reconnect(lambda: pipeline.claim(due, worker_name()))
         if claim is None:
             return None
 
@@ -136,7 +136,7 @@ class Failed(Exception):
 class Stopped(Exception):
     """Carries a stage that must wait from its work to its record."""
 
-    def __init__(self, claim: StageClaim, waiting: Waiting) -> None:
+    def __init__(self, claim: StageClaim, waiting: DependencyUnavailable) -> None:
         super().__init__(waiting.dependency)
         self.claim = claim
         self.waiting = waiting
@@ -150,7 +150,7 @@ def _work(claim: StageClaim) -> Written:
             return asyncio.run(_awaited(outcome))
     except LostLease:
         raise
-    except Waiting as waiting:
+    except DependencyUnavailable as waiting:
         raise Stopped(claim, waiting) from waiting
     except Exception as error:
         raise Failed.of(claim, error) from error
@@ -173,9 +173,9 @@ def record(claim: StageClaim, write: Written, *, inline: bool = False) -> Due | 
     Raises LostLease when the job is not ours any more.
     """
     try:
-        return patiently(lambda: pipeline.record(claim, write, inline=inline))
+        return with_reconnect(lambda: pipeline.record(claim, write, inline=inline))
     except LostLease:
-        patiently(lambda: pipeline.record_after_end(claim, write))
+        with_reconnect(lambda: pipeline.record_after_end(claim, write))
         raise
 
 
@@ -187,7 +187,7 @@ def settle_waiting(stopped: Stopped) -> None:
     """Give an attempt back until its dependency may be called again."""
     claim, waiting = stopped.claim, stopped.waiting
     try:
-        patiently(lambda: pipeline.wait(claim, waiting))
+        with_reconnect(lambda: pipeline.wait(claim, waiting))
     except LostLease:
         log.warning("lease_lost", stage_run=claim.stage_run_id)
         return
@@ -207,7 +207,7 @@ def settle_failure(failed: Failed) -> None:
     """Record a failed attempt, across a lost connection if need be."""
     claim = failed.claim
     try:
-        delay = patiently(lambda: pipeline.fail(claim, failed.failure, failed.stack))
+        delay = with_reconnect(lambda: pipeline.fail(claim, failed.failure, failed.stack))
     except LostLease:
         log.warning("lease_lost", stage_run=claim.stage_run_id)
         return

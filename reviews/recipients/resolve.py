@@ -16,7 +16,7 @@ from criticizer.resilience import gate
 from criticizer.resilience.failures import Failure
 from notifications.recipients import normalise
 from reviews import config
-from reviews.models import JobEvent, RecipientOrigin, RecipientsAre, ReviewJob
+from reviews.models import JobEvent, RecipientMode, RecipientOrigin, ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.recipients import subscriptions
 from reviews.recipients.visibility import scopes_of_addresses
@@ -43,7 +43,7 @@ def find(claim: StageClaim, change: Change, source: Source) -> Found | None:
     Raises RetryableFailure, and Waiting while Perforce must not be called.
     """
     job = ReviewJob.objects.only("recipients", "recipients_are").get(pk=claim.job_id)
-    if job.recipients_are != RecipientsAre.TO_FIND:
+    if job.recipients_are != RecipientMode.TO_FIND:
         return None
     paths = {path for file in change.files for path in (file.path, file.old_path) if path}
     origins = subscriptions.covering(paths, change.author, case_sensitive=source.case_sensitive)
@@ -66,10 +66,10 @@ def freeze(claim: StageClaim, found: Found | None) -> None:
     """Write whom the job tells, once. Part of the transaction that records the fetch."""
     if found is None:
         return
-    frozen = ReviewJob.objects.filter(pk=claim.job_id, recipients_are=RecipientsAre.TO_FIND).update(
+    frozen = ReviewJob.objects.filter(pk=claim.job_id, recipients_are=RecipientMode.TO_FIND).update(
         recipients=list(found.origins),
         recipient_origins={recipient: origin.value for recipient, origin in found.origins.items()},
-        recipients_are=RecipientsAre.FOUND,
+        recipients_are=RecipientMode.FOUND,
     )
     if frozen and found.problem:
         JobEvent.objects.create(

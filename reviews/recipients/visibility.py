@@ -13,7 +13,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db.models.functions import Lower
 
-from notifications.rendering.report import SEVERITIES, Report, ReportFinding, Since
+from notifications.rendering.report import SEVERITIES, Comparison, Report, ReportFinding
 from reviews.models import RecipientOrigin
 from reviews.recipients.scopes import EVERYTHING, Scope, scopes_of
 
@@ -103,7 +103,7 @@ def part_of(report: Report, reach: Reach) -> Report:
         return reach.allows(finding.file) or (bool(coverage) and not finding.file.startswith("//"))
 
     findings = tuple(finding for finding in report.findings if may_read(finding))
-    since = report.since and Since(
+    since = report.since and Comparison(
         report.since.version,
         tuple(earlier for earlier in report.since.earlier if may_read(earlier.finding)),
     )

@@ -41,7 +41,7 @@ SELECT j.id, j.changelist_id, j.review_version, j.status, n.version AS newer, n.
     SELECT count(*) FILTER (WHERE e.status = 'sent') AS sent,
            count(*) FILTER (WHERE e.status IN ('pending', 'failed')) AS unsent,
            count(*) FILTER (WHERE e.status = 'uncertain') AS uncertain,
-           count(*) FILTER (WHERE e.status IN {prepared.one_of(DOUBTFUL_DELIVERY)}) AS in_doubt
+           count(*) FILTER (WHERE e.status IN {prepared.sql_list(DOUBTFUL_DELIVERY)}) AS in_doubt
       FROM deliveries e WHERE e.job_id = j.id) d ON true
  WHERE j.id = ANY(%(jobs)s)"""  # noqa: S608
 
@@ -61,13 +61,13 @@ SELECT j.status,
        (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id AND d.status <> 'superseded') AS deliveries,
        (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id AND d.status = 'abandoned') AS abandoned,
        (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id
-           AND d.status IN {prepared.one_of(UNSENT_DELIVERY)}) AS unsettled,
+           AND d.status IN {prepared.sql_list(UNSENT_DELIVERY)}) AS unsettled,
        (SELECT count(*) FROM deliveries d WHERE d.job_id = j.id AND d.status = 'sent'
            AND d.notification_id <> '' AND d.notified_at IS NOT NULL
            AND EXISTS (SELECT FROM delivery_attempts t
                         WHERE t.delivery_id = coalesce(
                                 (SELECT g.carrier_id FROM digests g WHERE g.id = d.digest_id), d.id)
-                          AND t.outcome IN {prepared.one_of(EVIDENCE)})) AS proven
+                          AND t.outcome IN {prepared.sql_list(EVIDENCE)})) AS proven
   FROM jobs j WHERE j.id = %(job)s"""  # noqa: S608
 
 _CIRCUITS = "SELECT name, state, needs_call FROM circuits WHERE name = ANY(%(names)s)"

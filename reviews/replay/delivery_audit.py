@@ -26,7 +26,7 @@ from django.conf import settings
 from criticizer.db import prepared
 from criticizer.queue import advisory_locks, outbox
 from criticizer.queue.advisory_locks import Lock
-from criticizer.resilience.failures import Failure, Waiting
+from criticizer.resilience.failures import DependencyUnavailable, Failure
 from notifications import config
 from notifications.delivery import send, spot_check
 from notifications.providers.base import Evidence, Provider
@@ -49,7 +49,7 @@ _LATELY = timedelta(days=7)
 
 
 @dataclass(slots=True)
-class Report:
+class AuditReport:
     """What one run found. Numbers of deliveries, but for the last three, which hold ids of jobs.
 
     `told_together`: succeeded, due again, and told in the message of another such job.
@@ -85,7 +85,7 @@ def run_message(outbox_id: int, token: UUID) -> None:
         log.exception("delivery_audit_failed")
 
 
-def run(*, is_whole: bool = True) -> Report | None:
+def run(*, is_whole: bool = True) -> AuditReport | None:
     """Audit once; None when another run is at it. Lets database errors through.
 
     Not `is_whole`: rows that say sent are looked through for a week back only.
@@ -97,8 +97,8 @@ def run(*, is_whole: bool = True) -> Report | None:
     return None
 
 
-def _audit(providers: Mapping[str, Provider], *, is_whole: bool) -> Report:
-    report = Report()
+def _audit(providers: Mapping[str, Provider], *, is_whole: bool) -> AuditReport:
+    report = AuditReport()
     suspicious = send.audit_sent(providers, within=None if is_whole else _LATELY)
     report.suspicious, report.held = suspicious.suspicious, suspicious.held
     for row in prepared.rows(_LEFT_OPEN, {"grace": outbox.scaled(GRACE_SECONDS), "limit": _AT_ONCE}):
@@ -107,8 +107,10 @@ def _audit(providers: Mapping[str, Provider], *, is_whole: bool) -> Report:
         _redeliver(job_id, providers, report)
     report.found = send.ask_again(providers, within=_ASK_AGAIN_FOR)
     for job_id in report.found:
-        delivery_resolution.go_on(job_id, actor=SYSTEM, reason="the provider was found to have the message")
-    delivery_resolution.go_on_all()
+        delivery_resolution.resume_job(
+            job_id, actor=SYSTEM, reason="the provider was found to have the message"
+        )
+    delivery_resolution.resume_decided_jobs()
     report.absent_in_sample = spot_check.audit_sample(providers, SAMPLE)[Evidence.ABSENT]
     log.info(
         "deliveries_audited",
@@ -124,7 +126,7 @@ def _audit(providers: Mapping[str, Provider], *, is_whole: bool) -> Report:
 
 # Jobs that have ended and whose deliveries have not. In random order: rows that cannot be settled
 # now must not keep the others waiting. What a dead-lettered job has not begun waits for its replay.
-_SETTLED, _DOUBTFUL = prepared.one_of(SETTLED_DELIVERY), prepared.one_of(DOUBTFUL_DELIVERY)
+_SETTLED, _DOUBTFUL = prepared.sql_list(SETTLED_DELIVERY), prepared.sql_list(DOUBTFUL_DELIVERY)
 _LEFT_OPEN = f"""
 SELECT * FROM (
   SELECT DISTINCT d.job_id, j.status,
@@ -140,7 +142,7 @@ SELECT * FROM (
 
 
 def _settle(
-    job_id: int, status: JobStatus, providers: Mapping[str, Provider], report: Report, *, is_newest: bool
+    job_id: int, status: JobStatus, providers: Mapping[str, Provider], report: AuditReport, *, is_newest: bool
 ) -> None:
     if status is JobStatus.SUCCEEDED and is_newest:
         _redeliver(job_id, providers, report)
@@ -153,12 +155,16 @@ def _settle(
         send.cancel_unsent(job_id)
 
 
-def _redeliver(job_id: int, providers: Mapping[str, Provider], report: Report) -> None:
+def _redeliver(job_id: int, providers: Mapping[str, Provider], report: AuditReport) -> None:
     """Send what a succeeded job turned out not to have sent: nobody else would (004, 8.2 second row)."""
     try:
         sent = send.deliver(job_id, providers, may_continue=lambda: _is_newest(job_id)).sent
-    except (Failure, Waiting) as error:
-        if isinstance(error, Waiting) and not error.dependency and job_id not in report.told_together:
+    except (Failure, DependencyUnavailable) as error:
+        if (
+            isinstance(error, DependencyUnavailable)
+            and not error.dependency
+            and job_id not in report.told_together
+        ):
             # Another of these jobs carries its digest: by the end of the run it has been sent.
             report.told_together.append(job_id)
             return

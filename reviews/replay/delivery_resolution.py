@@ -8,7 +8,7 @@ import structlog
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
-from criticizer.queue.periodic import Clock
+from criticizer.queue.periodic import PeriodicTask
 from criticizer.redaction import clean
 from criticizer.resilience.failures import ErrorClass
 from deadletters import workflow
@@ -20,7 +20,7 @@ from reviews.states import JobStatus, Stage
 
 log = structlog.get_logger(__name__)
 
-AUDIT_CLOCK = Clock("delivery_audit", "audit_deliveries")
+AUDIT_CLOCK = PeriodicTask("delivery_audit", "audit_deliveries")
 _AT_ONCE = 100
 _WORDS = "deliveries decided: "  # what the steps taken here begin their notes with
 # Whoever decided may still be walking the letter through its steps: that takes seconds.
@@ -56,16 +56,16 @@ class DeliveryJobs:
             job_id=job_id, kind=JobEvent.Kind.DELIVERY_DECIDED, actor=actor[:255], reason=clean(words, 1000)
         )
 
-    def go_on(self, job_id: int, *, actor: str, reason: str) -> str:
+    def resume_job(self, job_id: int, *, actor: str, reason: str) -> str:
         """See to it that a job goes on whose deliveries are decided; return a sentence about it."""
-        return go_on(job_id, actor=actor, reason=reason)
+        return resume_job(job_id, actor=actor, reason=reason)
 
-    def go_on_later(self) -> None:
+    def resume_soon(self) -> None:
         """Have the next audit begin now: it goes on with every job that is decided."""
-        AUDIT_CLOCK.hasten()
+        AUDIT_CLOCK.run_now()
 
 
-def go_on_all() -> int:
+def resume_decided_jobs() -> int:
     """Put every job to work whose deliveries are decided and whose letter nobody has touched since.
 
     Return how many there were. Run by the audit: a web process may die on the way, and a check that
@@ -75,7 +75,7 @@ def go_on_all() -> int:
     letters = list(_stranded().order_by("id")[:_AT_ONCE])
     for letter in letters:
         last = events.filter(job=letter.job_id).latest("id")
-        go_on(letter.job_id, actor=last.actor, reason=last.reason)
+        resume_job(letter.job_id, actor=last.actor, reason=last.reason)
     return len(letters)
 
 
@@ -101,7 +101,7 @@ def _stranded() -> QuerySet[DeadLetter]:
     )
 
 
-def go_on(job_id: int, *, actor: str, reason: str) -> str:
+def resume_job(job_id: int, *, actor: str, reason: str) -> str:
     """Take the dead letter of deliveries in doubt through its steps: the decision is its remedy.
 
     A letter of another failure waits for its own remedy. Asks dependencies harmlessly, which may
@@ -114,7 +114,7 @@ def go_on(job_id: int, *, actor: str, reason: str) -> str:
     )
     if letter is None:
         # Of a job that has succeeded already, the audit sends what is due again.
-        AUDIT_CLOCK.hasten()
+        AUDIT_CLOCK.run_now()
         return ""
     if letter.error_class != ErrorClass.DELIVERY_UNCERTAIN:
         return f"Its review waits for dead letter {letter.pk} ({letter.error_class})."

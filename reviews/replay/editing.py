@@ -12,7 +12,7 @@ from criticizer.redaction import clean
 from deadletters.types import Change, DataField, FieldKind, WrongData
 from notifications.delivery import operator_actions
 from notifications.recipients import normalise
-from reviews.models import JobEvent, RecipientsAre, ReviewJob
+from reviews.models import JobEvent, RecipientMode, ReviewJob
 from reviews.states import JobStatus
 
 RECIPIENTS = "recipients"
@@ -33,7 +33,7 @@ def data(job_id: int) -> list[DataField]:
     job = ReviewJob.objects.filter(pk=job_id).first()
     if job is None:
         return []
-    to_find = job.recipients_are == RecipientsAre.TO_FIND
+    to_find = job.recipients_are == RecipientMode.TO_FIND
     return [
         _locked("changelist_id", "Changelist", job.changelist_id, _NAMES_IT),
         _locked("review_version", "Review version", str(job.review_version), _NAMES_IT),
@@ -84,7 +84,7 @@ def apply(job_id: int, change: Change, *, asked_by: str, approved_by: str, reaso
         return problem
     assert job is not None
     removed, added = change.removed(RECIPIENTS), change.added(RECIPIENTS)
-    if problem := operator_actions.take_off(job_id, removed=removed, added=added):
+    if problem := operator_actions.cancel_for_recipients(job_id, removed=removed, added=added):
         return problem
     updated = ReviewJob.objects.filter(pk=job_id, status=JobStatus.DEAD_LETTERED).update(
         # The origins stay, also of who is removed: added again, nobody knows more of them than before.
@@ -116,7 +116,7 @@ def _why_not(job: ReviewJob | None, change: Change) -> str:
         return "the job does not exist any more"
     if job.status != JobStatus.DEAD_LETTERED:
         return f"the job is {job.get_status_display().lower()}, not dead-lettered"
-    if job.recipients_are == RecipientsAre.TO_FIND:
+    if job.recipients_are == RecipientMode.TO_FIND:
         return "its recipients are not found yet"
     if list(change.before.get(RECIPIENTS, ())) != job.recipients:
         return "its recipients changed since the edit was asked for"

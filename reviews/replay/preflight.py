@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from criticizer.redaction import clean
-from criticizer.resilience.failures import ErrorClass, Failure, Waiting
+from criticizer.resilience.failures import DependencyUnavailable, ErrorClass, Failure
 from deadletters.types import Check, Failed
 from reviews import config
 from reviews.models import ReviewJob
@@ -61,7 +61,7 @@ def _still_allowed(changelist_id: str, paths: Sequence[str]) -> Check:
         outside = allowlist_recheck.outside(changelist_id, paths, config.allow_list())
     except Failure as failure:
         return Check("allow-list", False, words_of(failure))
-    except Waiting as waiting:
+    except DependencyUnavailable as waiting:
         return Check("allow-list", False, waiting.reason)
     if not outside:
         return Check("allow-list", True, f"all {len(paths)} paths of the change are allowed")

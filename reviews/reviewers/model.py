@@ -57,7 +57,7 @@ class ModelClient(Protocol):
         `system` is this program's own constant text. `call_id` is sent as `X-Request-Id` and
         logged. Nothing is retried here. Raises TypeError for a `user` that is not
         `RedactedText`, `RedactionBlocked` from the guard, and otherwise only
-        `criticizer.resilience.failures` classes with `Place.REVIEWER`.
+        `criticizer.resilience.failures` classes with `Component.REVIEWER`.
         """
         ...
 

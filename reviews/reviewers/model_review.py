@@ -22,12 +22,12 @@ import structlog
 
 from criticizer.redaction import RedactedText, RedactionBlocked, clean
 from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
     ErrorClass,
     Failure,
     PermanentFailure,
-    Place,
     RetryableFailure,
-    Waiting,
 )
 from reviews.reviewers.anchoring import anchor
 from reviews.reviewers.answer import (
@@ -69,11 +69,11 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ReviewContext:
     """What a review asks of the world around it. The defaults ask for nothing.
 
     `slots` bounds the calls of one event loop. `calling` is entered around each call: it raises
-    `Waiting` instead of letting the call start, and may turn a call's failure into `Waiting`.
+    `DependencyUnavailable` instead of letting the call start, and may turn a call's failure into it.
     `may_continue` is asked before a call, once a second at most: after a no, none starts.
     `on_progress` is told of each finished part while others are not finished. With
     `is_last_attempt` a part whose call times out is left out instead of ending the attempt.
@@ -105,7 +105,7 @@ class _NoFurtherCall(Exception):
     """The review ends before this call."""
 
 
-class Asking:
+class ModelReview:
     """Asks about the parts of one prepared change. `progress` is read first and added to."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Asking:
         client: ModelClient,
         limits: ReviewLimits,
         progress: MutableMapping[str, str],
-        around: Surroundings,
+        around: ReviewContext,
     ) -> None:
         self._prepared = prepared
         self._client = client
@@ -124,7 +124,7 @@ class Asking:
         self._system = system_prompt(limits.max_findings_per_chunk)
         self._schema = strict_schema(limits.max_findings_per_chunk)
         self._asked_at = around.now()
-        self._endings: list[Failure | Waiting] = []
+        self._endings: list[Failure | DependencyUnavailable] = []
         self.is_stopped = False
         self.prompts: list[str] = []
         self.answers: list[str] = []
@@ -140,7 +140,7 @@ class Asking:
                     results[part] = await self._part(part)
                 except _NoFurtherCall:
                     return
-                except (Failure, Waiting) as error:
+                except (Failure, DependencyUnavailable) as error:
                     self._endings.append(error)
                 else:
                     if len(results) < len(self._prepared.chunks):
@@ -186,7 +186,7 @@ class Asking:
         except RedactionBlocked as blocked:
             raise PermanentFailure(
                 ErrorClass.REDACTION_BLOCKED,
-                Place.INTERNAL,
+                Component.INTERNAL,
                 "the guard refused a request to the model",
                 context={"call": call_id, "reason_code": blocked.reason_code},
             ) from None
@@ -223,7 +223,7 @@ class Asking:
         except UnusableAnswer as error:
             raise PermanentFailure(
                 ErrorClass.SCHEMA_INVALID,
-                Place.REVIEWER,
+                Component.REVIEWER,
                 f"two answers could not be used: {error}",
                 context={
                     "call": call_id,
@@ -297,7 +297,7 @@ def _retryable(results: Iterable[PartResult]) -> list[Failure]:
     return [result.failure for result in results if isinstance(result.failure, RetryableFailure)]
 
 
-def _worst(endings: Sequence[Failure | Waiting]) -> Failure | Waiting:
+def _worst(endings: Sequence[Failure | DependencyUnavailable]) -> Failure | DependencyUnavailable:
     """Return what the attempt ends with.
 
     A refused credential must not hide behind a timeout of another call, and a failure that costs
@@ -306,7 +306,9 @@ def _worst(endings: Sequence[Failure | Waiting]) -> Failure | Waiting:
     failures = [error for error in endings if isinstance(error, Failure)]
     if failures:
         return next((error for error in failures if not error.retryable), failures[0])
-    return max((e for e in endings if isinstance(e, Waiting)), key=lambda waiting: waiting.seconds)
+    return max(
+        (e for e in endings if isinstance(e, DependencyUnavailable)), key=lambda waiting: waiting.seconds
+    )
 
 
 def _usage(calls: Sequence[ModelAnswer | None]) -> Usage:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from criticizer.redaction import RedactedText, RedactionBlocked, Redactor, clean
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.reviewers.anchoring import excerpt
 from reviews.reviewers.base import Coverage, CoverageStatus, Finding, Side
 from reviews.reviewers.checks import run_checks
@@ -123,7 +123,7 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
     if budget < MIN_CHUNK_TOKENS + max(costs, default=0):
         raise PermanentFailure(
             ErrorClass.CONFIG_INVALID,
-            Place.CONFIGURATION,
+            Component.CONFIGURATION,
             f"LLM_MAX_INPUT_TOKENS={limits.max_input_tokens} leaves no room beside the instructions",
         )
     chunks = tuple(islice(pack(diffs, rendered, texts, costs, budget), limits.max_calls))
@@ -173,7 +173,7 @@ def _redacted(
     except RedactionBlocked as blocked:
         raise PermanentFailure(
             ErrorClass.REDACTION_BLOCKED,
-            Place.INTERNAL,
+            Component.INTERNAL,
             "the change could not be cleaned of secrets with certainty",
             context={"reason_code": blocked.reason_code},
         ) from None

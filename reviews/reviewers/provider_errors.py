@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 
 _BY_STATUS: Mapping[int, tuple[ErrorClass, str]] = {
     401: (ErrorClass.AUTH_DENIED, "the model server refused our key"),
@@ -79,7 +79,9 @@ def failure(
 ) -> Failure:
     """Make a failure of the reviewer, retryable or not as the taxonomy says."""
     kind = RetryableFailure if error_class in _RETRYABLE else PermanentFailure
-    return kind(error_class, Place.REVIEWER, detail, context=context, retry_after_seconds=retry_after_seconds)
+    return kind(
+        error_class, Component.REVIEWER, detail, context=context, retry_after_seconds=retry_after_seconds
+    )
 
 
 def failure_of_answer(

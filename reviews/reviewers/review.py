@@ -24,7 +24,7 @@ from reviews.reviewers.anchoring import merged
 from reviews.reviewers.base import Review, Usage
 from reviews.reviewers.coverage_texts import NO_MODEL_BANNER, UNAVAILABLE, degraded_banner, incomplete_banner
 from reviews.reviewers.model import ModelClient
-from reviews.reviewers.model_review import Asking, PartResult, Surroundings
+from reviews.reviewers.model_review import ModelReview, PartResult, ReviewContext
 from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
 from reviews.sources.base import Change
 
@@ -75,7 +75,7 @@ async def review_prepared(
     client: ModelClient,
     limits: ReviewLimits = ReviewLimits(),  # noqa: B008 - frozen
     progress: MutableMapping[str, str] | None = None,
-    around: Surroundings | None = None,
+    around: ReviewContext | None = None,
 ) -> ReviewOutcome:
     """Ask the model about every part and put the review together.
 
@@ -88,8 +88,8 @@ async def review_prepared(
     CONFIG_INVALID at the first such answer; SCHEMA_INVALID or POLICY_REJECTED when no part
     could be reviewed for that reason; REDACTION_BLOCKED when the guard refuses a request.
     """
-    asking = Asking(
-        prepared, client, limits, progress if progress is not None else {}, around or Surroundings()
+    asking = ModelReview(
+        prepared, client, limits, progress if progress is not None else {}, around or ReviewContext()
     )
     results = await asking.all_parts()
     failures = [result.failure for result in results if result.failure is not None]
@@ -109,14 +109,14 @@ def review_without_model(
     why: str,
 ) -> ReviewOutcome:
     """Return what checks and earlier answers say; `why` is one sentence about the model's absence."""
-    asking = Asking(prepared, client, limits, progress, Surroundings())
+    asking = ModelReview(prepared, client, limits, progress, ReviewContext())
     results = asking.known_parts(UNAVAILABLE)
     reviewed = sum(not result.reason for result in results)
     return _outcome(prepared, client, asking, results, degraded_banner(why, reviewed, len(results)))
 
 
 def _outcome(
-    prepared: Prepared, client: ModelClient, asking: Asking, results: Sequence[PartResult], banner: str
+    prepared: Prepared, client: ModelClient, asking: ModelReview, results: Sequence[PartResult], banner: str
 ) -> ReviewOutcome:
     review = Review(
         findings=merged([*prepared.findings, *(f for result in results for f in result.findings)]),
@@ -143,9 +143,9 @@ def _outcome(
 __all__ = [
     "NO_MODEL_BANNER",
     "Prepared",
+    "ReviewContext",
     "ReviewLimits",
     "ReviewOutcome",
-    "Surroundings",
     "checks_only",
     "prepare",
     "review_change",

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What a server sent back. Header names are in lower case; `body` is bounded."""
+    """What a server sent back. Header names are in lower case; `render_rows` is bounded."""
 
     status: int
     headers: Mapping[str, str]

@@ -18,7 +18,7 @@ _STAND_IN = "_"
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AllowListDecision:
     """What the allow-list says of one path. `line` is the line that decided, None for the default."""
 
     allowed: bool
@@ -27,7 +27,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class AllowListLine:
     """A parsed line. `levels` are the path's segments, each split at its `*`.
 
     `tree` says that the line ended in `...`; `open_end` that the dots followed a name rather
@@ -87,12 +87,12 @@ class AllowList:
                 "the allow-list includes nothing: set at least one line such as //depot/projectA/..."
             )
         # Rows that only exclude narrow the ceiling; they do not replace it.
-        self._default = Decision(
+        self._default = AllowListDecision(
             allowed=not includes,
             reason="no line of the allow-list matches" if includes else "inside the configured allow-list",
         )
 
-    def decide(self, path: object, *, literal_names: bool = False) -> Decision:
+    def decide(self, path: object, *, literal_names: bool = False) -> AllowListDecision:
         """Decide about one path as a source listed it: encoded, with no revision. Never raises."""
         if self.ceiling is not None:
             above = self.ceiling.decide(path, literal_names=literal_names)
@@ -100,12 +100,12 @@ class AllowList:
                 return replace(above, reason=f"{above.reason} (configured ceiling)")
         fault = path_fault(path, literal_names=literal_names)
         if fault is not None or not isinstance(path, str):
-            return Decision(allowed=False, reason=fault or "the path is not text")
+            return AllowListDecision(allowed=False, reason=fault or "the path is not text")
         segments = canonical_case(path, case_sensitive=self.case_sensitive)[2:].split("/")
         for line in reversed(self._parsed):
             if line.matches(segments):
                 verb = "allowed" if line.include else "excluded"
-                return Decision(line.include, f"{verb} by the line {line.text}", line.text)
+                return AllowListDecision(line.include, f"{verb} by the line {line.text}", line.text)
         return self._default
 
     def may_touch(self, prefix: str) -> bool:
@@ -152,7 +152,7 @@ def validate_line(line: str) -> str:
     return parse_line(line.strip(), case_sensitive=True).text
 
 
-def parse_line(text: str, case_sensitive: bool) -> Line:
+def parse_line(text: str, case_sensitive: bool) -> AllowListLine:
     """Return a line in its parts. Raises ValueError saying what to write instead."""
     if not text:
         raise ValueError("an allow-list line is empty: remove it, or write //depot/directory/...")
@@ -179,7 +179,7 @@ def parse_line(text: str, case_sensitive: bool) -> Line:
     levels = [tuple(segment.split("*")) for segment in folded[2:].split("/")]
     if open_end:
         levels[-1] = (*levels[-1], "")
-    return Line(text, include, tuple(levels), tree, open_end)
+    return AllowListLine(text, include, tuple(levels), tree, open_end)
 
 
 def _check_form(shown: str, body: str) -> None:

@@ -1,7 +1,7 @@
 """What a source of changes speaks: dataclasses in, dataclasses out.
 
 Adapters import no models and no settings; their configuration is passed in. They raise
-`criticizer.resilience.failures` classes with `Place.SOURCE` and nothing else.
+`criticizer.resilience.failures` classes with `Component.SOURCE` and nothing else.
 """
 
 from __future__ import annotations

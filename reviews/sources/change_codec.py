@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.sources.base import Action, Change, ChangeStatus, FileChange, SkipReason
 
 _FORMAT = 1
@@ -28,7 +28,7 @@ def from_json(data: bytes) -> Change:
     except (ValueError, KeyError, TypeError) as error:
         raise PermanentFailure(
             ErrorClass.SCHEMA_INVALID,
-            Place.INTERNAL,
+            Component.INTERNAL,
             "the stored change was written by another version; restart from fetch",
         ) from error
 

@@ -11,7 +11,7 @@ from typing import Literal, NoReturn
 
 import structlog
 
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action, FileChange
 from reviews.sources.paths import printable
@@ -62,7 +62,7 @@ def refuse(
         on_violation(violation)
     raise PermanentFailure(
         ErrorClass.PATH_DENIED,
-        Place.INTERNAL,
+        Component.INTERNAL,
         "the changelist touches paths outside the allow-list",
         context={"denied_paths": len(outside), "check": stage},
     )

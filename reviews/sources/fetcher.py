@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import structlog
 
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import (
     Action,
@@ -80,7 +80,7 @@ class ChangeFetcher:
             log.info("shelf_replaced", changelist=changelist_id)
             listed = again
         raise RetryableFailure(
-            ErrorClass.WRITE_CONFLICT, Place.SOURCE, "the shelf was replaced each time it was being read"
+            ErrorClass.WRITE_CONFLICT, Component.SOURCE, "the shelf was replaced each time it was being read"
         )
 
     def look(self, changelist_id: str) -> int:
@@ -95,7 +95,7 @@ class ChangeFetcher:
         try:
             changelist_id = validate_changelist_id(changelist_id)
         except ValueError as error:
-            raise PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE, str(error)) from error
+            raise PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, str(error)) from error
         prefix = depot_prefix(changelist_id)
         if prefix is not None and not self._allow_list.may_touch(prefix):
             outside = [(prefix, "nothing below it is in the allow-list")]
@@ -178,7 +178,7 @@ class ChangeFetcher:
         self._check(changelist_id, _paths_of(found), allow_list, "file")
         if [(file.path, file.old_path) for file in asked] != [(file.path, file.old_path) for file in found]:
             raise PermanentFailure(
-                ErrorClass.INTERNAL_BUG, Place.INTERNAL, "a source read other files than it was asked for"
+                ErrorClass.INTERNAL_BUG, Component.INTERNAL, "a source read other files than it was asked for"
             )
 
     def _check(

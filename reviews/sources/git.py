@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.sources.base import (
     Action,
     ChangeStatus,
@@ -204,7 +204,7 @@ class GitSource:
         if result.truncated:
             raise PermanentFailure(
                 ErrorClass.POLICY_REJECTED,
-                Place.INTERNAL,
+                Component.INTERNAL,
                 "the commit's listing is larger than this installation reads",
                 context={"limit_bytes": _MAX_LISTING_BYTES},
             )
@@ -275,7 +275,7 @@ class GitSource:
             end = start + objects[sha].size_bytes
             if not data.startswith(f"{sha} ".encode(), position) or len(data) <= end:
                 raise RetryableFailure(
-                    ErrorClass.UPSTREAM_UNAVAILABLE, Place.SOURCE, "git ended in the middle of its answer"
+                    ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, "git ended in the middle of its answer"
                 )
             contents[sha] = data[start:end]
             position = end + 1
@@ -308,14 +308,14 @@ class GitSource:
         if result.timed_out:
             raise RetryableFailure(
                 ErrorClass.NETWORK_TIMEOUT,
-                Place.SOURCE,
+                Component.SOURCE,
                 "git did not finish in its time",
                 context={"subcommand": subcommand, "timeout_seconds": self._timeout_seconds},
             )
         if result.exit_code < 0 and not result.truncated:
             raise RetryableFailure(
                 ErrorClass.UPSTREAM_UNAVAILABLE,
-                Place.SOURCE,
+                Component.SOURCE,
                 "git was killed in the middle of its work",
                 context={"subcommand": subcommand, "exit": result.exit_code},
             )
@@ -361,21 +361,21 @@ class GitSource:
         if _STRAINED.search(result.stderr):
             return RetryableFailure(
                 ErrorClass.UPSTREAM_UNAVAILABLE,
-                Place.SOURCE,
+                Component.SOURCE,
                 "the machine or its file system failed under git",
                 context=facts,
             )
         if _FORBIDDEN.search(result.stderr):
             return PermanentFailure(
                 ErrorClass.PERMISSION_DENIED,
-                Place.SOURCE,
+                Component.SOURCE,
                 "our account may not read the repository's files",
                 context=facts,
             )
         if _LOST.search(result.stderr):
             return PermanentFailure(
                 ErrorClass.NOT_FOUND,
-                Place.SOURCE,
+                Component.SOURCE,
                 "the repository does not hold all of this commit: check it with git fsck",
                 context=facts,
             )
@@ -434,8 +434,8 @@ def _lines(shas: Sequence[str]) -> bytes:
 
 
 def _not_found(detail: str) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE, detail)
+    return PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, detail)
 
 
 def _misconfigured(detail: str, **context: object) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, detail, context=context)
+    return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail, context=context)

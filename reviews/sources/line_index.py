@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from reviews.sources.allowlist import Line, level_matches, parse_line
+from reviews.sources.allowlist import AllowListLine, level_matches, parse_line
 from reviews.sources.paths import canonical_case
 
 _PARSED_LINES = 50_000  # what one process remembers
@@ -123,5 +123,5 @@ class LineIndex:
 
 
 @functools.lru_cache(maxsize=_PARSED_LINES)
-def _parsed(text: str, case_sensitive: bool) -> Line:
+def _parsed(text: str, case_sensitive: bool) -> AllowListLine:
     return parse_line(text.strip(), case_sensitive)

@@ -21,7 +21,7 @@ from typing import IO
 
 import structlog
 
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from criticizer.workers import subprocesses
 
 log = structlog.get_logger()
@@ -115,7 +115,9 @@ def run(
         raise _unusable(executable, f"starting it failed: {error.strerror}") from error
     except OSError as error:
         raise RetryableFailure(
-            ErrorClass.UPSTREAM_UNAVAILABLE, Place.SOURCE, f"no process could be started: {error.strerror}"
+            ErrorClass.UPSTREAM_UNAVAILABLE,
+            Component.SOURCE,
+            f"no process could be started: {error.strerror}",
         ) from error
     exchange = _Exchange(child, stdin, max_stdout_bytes, deadline=started + timeout_seconds)
     try:
@@ -254,7 +256,7 @@ def _end_with_parent() -> tuple[str, ...]:
 def _unusable(path: Path, why: str) -> PermanentFailure:
     return PermanentFailure(
         ErrorClass.CONFIG_INVALID,
-        Place.CONFIGURATION,
+        Component.CONFIGURATION,
         f"the program {path.name} cannot be used: {why}",
         context={"program": str(path)},
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.sources.base import Source
 from reviews.sources.git import REPOSITORY_NAME, GitSource
 from reviews.sources.perforce.client import PerforceConfig
@@ -58,13 +58,13 @@ def source_for(changelist_id: str, config: SourcesConfig) -> Source:
     try:
         changelist_id = validate_changelist_id(changelist_id)
     except ValueError as error:
-        raise PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE, str(error)) from error
+        raise PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, str(error)) from error
     found = _GIT_ID.fullmatch(changelist_id)
     if found is None:
         if config.perforce is None:
             raise PermanentFailure(
                 ErrorClass.CONFIG_INVALID,
-                Place.CONFIGURATION,
+                Component.CONFIGURATION,
                 "no Perforce server is configured: set P4PORT, P4USER and perforce in CHANGE_SOURCES",
             )
         return _perforce(config.perforce)
@@ -72,7 +72,7 @@ def source_for(changelist_id: str, config: SourcesConfig) -> Source:
     if repository is None:
         raise PermanentFailure(
             ErrorClass.NOT_FOUND,
-            Place.SOURCE,
+            Component.SOURCE,
             f"no git repository is named {found[1]}: add {found[1]}=/path to GIT_REPOSITORIES",
         )
     return GitSource(found[1], repository, config.git_executable)

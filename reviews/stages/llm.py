@@ -14,17 +14,23 @@ from criticizer.db import prepared as sql
 from criticizer.models import Circuit
 from criticizer.redaction import Redactor, clean
 from criticizer.resilience import gate
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, Waiting
+from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+)
 from criticizer.resilience.states import CircuitState
 from reviews import config, pipeline
 from reviews.artifacts import store
 from reviews.models import Artifact, CoverageRow, FindingRow, JobEvent, ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.pipeline.async_executor import in_thread
-from reviews.pipeline.executor import Written, patiently
+from reviews.pipeline.executor import Written, with_reconnect
 from reviews.replay import allowlist_recheck
 from reviews.reviewers.coverage_texts import ALERT_ABOVE, alert_text, stopped_banner
-from reviews.reviewers.model_review import Surroundings
+from reviews.reviewers.model_review import ReviewContext
 from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared, review_without_model
 from reviews.sources.allowlist import AllowList
@@ -59,7 +65,7 @@ async def run(claim: StageClaim) -> Written:
         if failure.error_class is ErrorClass.REDACTION_BLOCKED:
             reason = str(failure.context.get("reason_code", ""))
             note = partial(config.record_blocked, claim.changelist_id, claim.job_id, claim.attempt, reason)
-            await in_thread(lambda: patiently(note))
+            await in_thread(lambda: with_reconnect(note))
         raise
 
 
@@ -68,7 +74,9 @@ async def _run(claim: StageClaim) -> Written:
     if model is None:
         if settings.LLM_REQUIRED:
             raise PermanentFailure(
-                ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, "LLM_REQUIRED is set and LLM_PROVIDER is none"
+                ErrorClass.CONFIG_INVALID,
+                Component.CONFIGURATION,
+                "LLM_REQUIRED is set and LLM_PROVIDER is none",
             )
         return await in_thread(lambda: _stored(claim, checks_only(_prepare(claim))))
     ready = await in_thread(lambda: _ready(claim, model.name))
@@ -94,27 +102,27 @@ class _Ready:
     prepared: Prepared
     allow_list: AllowList
     progress: dict[str, str]
-    away: Waiting | None
+    away: DependencyUnavailable | None
 
 
 def _ready(claim: StageClaim, name: str) -> _Ready:
     """Prepare the review, which is expensive, unless it would have to wait anyway."""
-    away: Waiting | None = None
+    away: DependencyUnavailable | None = None
     try:
-        patiently(lambda: gate.check(name))
-    except Waiting as waiting:
+        with_reconnect(lambda: gate.check(name))
+    except DependencyUnavailable as waiting:
         if not is_short(waiting):
             if not _why_without(claim, name, waiting):
                 raise
             away = waiting
-    allow_list = patiently(config.allow_list)
-    return _Ready(_prepare(claim), allow_list, patiently(lambda: pipeline.progress_of(claim)), away)
+    allow_list = with_reconnect(config.allow_list)
+    return _Ready(_prepare(claim), allow_list, with_reconnect(lambda: pipeline.progress_of(claim)), away)
 
 
 def _prepare(claim: StageClaim) -> Prepared:
-    fetched = patiently(lambda: allowlist_recheck.fetched(claim.job_id))
+    fetched = with_reconnect(lambda: allowlist_recheck.fetched(claim.job_id))
     # The list may have been edited since the fetch, which may be days ago.
-    change = patiently(lambda: allowlist_recheck.still_allowed(fetched, "llm"))
+    change = with_reconnect(lambda: allowlist_recheck.still_allowed(fetched, "llm"))
     return prepare(change, Redactor(settings.REDACTION_POLICY), _limits())
 
 
@@ -126,7 +134,7 @@ async def _review(claim: StageClaim, model: Model, ready: _Ready, keeper: Progre
     async def may_continue() -> bool:
         return await in_thread(lambda: _is_wanted(claim, ready))
 
-    around = Surroundings(
+    around = ReviewContext(
         slots=model.slots,
         calling=model.calling,
         may_continue=may_continue,
@@ -137,7 +145,7 @@ async def _review(claim: StageClaim, model: Model, ready: _Ready, keeper: Progre
         if ready.away is not None:
             raise ready.away
         return await review_prepared(ready.prepared, model.client, _limits(), ready.progress, around)
-    except (Failure, Waiting) as error:
+    except (Failure, DependencyUnavailable) as error:
         reason = error
         why = await in_thread(lambda: _why_without(claim, model.name, reason))
         if not why:
@@ -159,16 +167,16 @@ def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:
         return True  # what is recorded in the end is fenced; until then nobody can say
 
 
-def _why_without(claim: StageClaim, name: str, error: Failure | Waiting) -> str:
+def _why_without(claim: StageClaim, name: str, error: Failure | DependencyUnavailable) -> str:
     """Return why the review goes on without its model, or an empty string when it must not."""
     if settings.LLM_REQUIRED:
         return ""
-    if isinstance(error, Waiting):
+    if isinstance(error, DependencyUnavailable):
         # A pause ends soon; an open circuit may stay open for hours, also one that is being probed.
         away = Circuit.objects.filter(name=name, state__in=_AWAY_STATES)
-        return _AWAY if patiently(away.exists) else ""
+        return _AWAY if with_reconnect(away.exists) else ""
     is_final = not error.retryable or claim.attempt >= claim.max_attempts
-    return error.kind.message if is_final and error.place is Place.REVIEWER else ""
+    return error.kind.message if is_final and error.place is Component.REVIEWER else ""
 
 
 def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:

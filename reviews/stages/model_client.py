@@ -18,11 +18,11 @@ from django.db import DatabaseError, InterfaceError
 
 from criticizer.queue import outbox
 from criticizer.resilience import gate, rate_limit
-from criticizer.resilience.failures import Waiting
+from criticizer.resilience.failures import DependencyUnavailable
 from reviews import config, pipeline
 from reviews.pipeline import StageClaim
 from reviews.pipeline.async_executor import in_thread
-from reviews.pipeline.executor import patiently
+from reviews.pipeline.executor import with_reconnect
 from reviews.reviewers.anthropic import AnthropicClient
 from reviews.reviewers.model import LlmConfig, ModelClient
 from reviews.reviewers.openai import OpenAIClient
@@ -67,7 +67,7 @@ async def _admitted(name: str) -> gate.Permit:
     while True:
         try:
             return await _admit(name)
-        except Waiting as waiting:
+        except DependencyUnavailable as waiting:
             if not is_short(waiting) or patience <= 0:
                 raise
             seconds = max(waiting.seconds, _SHORTEST_SECONDS)
@@ -75,18 +75,18 @@ async def _admitted(name: str) -> gate.Permit:
         await asyncio.sleep(seconds)
 
 
-def is_short(waiting: Waiting) -> bool:
+def is_short(waiting: DependencyUnavailable) -> bool:
     """Say whether a wait is slept in place."""
     return waiting.seconds <= outbox.scaled(SHORT_SECONDS)
 
 
 async def _admit(name: str) -> gate.Permit:
-    asked = asyncio.ensure_future(in_thread(lambda: patiently(lambda: gate.admit(name))))
+    asked = asyncio.ensure_future(in_thread(lambda: with_reconnect(lambda: gate.acquire_permit(name))))
     try:
         return await asyncio.shield(asked)
     except asyncio.CancelledError:
         # A probe or a slot that nobody gives back would be missing to all for a while.
-        with contextlib.suppress(Waiting):
+        with contextlib.suppress(DependencyUnavailable):
             permit = await asked
             await in_thread(permit.release)
         raise
@@ -108,7 +108,7 @@ async def open_model() -> Model | None:
         opened = _open(llm)
         name = config.model_dependency()
         # Above the limit that all workers share, calls could only be given back.
-        slots = min(llm.max_concurrency, rate_limit.slots_of(name) or llm.max_concurrency)
+        slots = min(llm.max_concurrency, rate_limit.concurrency_limit_of(name) or llm.max_concurrency)
         _models[loop] = (Model(name, await anext(opened), asyncio.Semaphore(slots)), opened)
     return _models[loop][0]
 
@@ -154,7 +154,7 @@ class ProgressKeeper:
         """Write what is finished, across a lost connection if need be. For an attempt that ends early."""
         await self.close()
         if self._has_more():
-            await asyncio.shield(in_thread(lambda: patiently(self._write)))
+            await asyncio.shield(in_thread(lambda: with_reconnect(self._write)))
 
     async def _keep_going(self) -> None:
         while self._has_more():

@@ -18,8 +18,8 @@ register = template.Library()
 _SHA = re.compile(r"(git:[^@]+@[0-9a-f]{12})[0-9a-f]{28}")
 _CODE = re.compile(r"`([^`\n]{1,400})`")
 
-register.filter(timestamps.when)
-register.filter(timestamps.exactly)
+register.filter(timestamps.time_ago)
+register.filter(timestamps.timestamp)
 
 
 @register.filter

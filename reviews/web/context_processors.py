@@ -45,7 +45,7 @@ def stopped_dependencies() -> list[str]:
     Webhooks have none: one receiver is no reader's business. Operators see all in the console.
     """
     try:
-        states = circuit_breaker.not_closed()
+        states = circuit_breaker.open_circuits()
     except (DatabaseError, InterfaceError):
         log.warning("circuits_unknown")
         return []

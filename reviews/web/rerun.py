@@ -15,13 +15,13 @@ from django.utils.crypto import salted_hmac
 from reviews import config
 from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
-from reviews.models import RecipientsAre, ReviewJob
+from reviews.models import RecipientMode, ReviewJob
 
 LAST_VERSION = 2_147_483_647
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RerunResult:
     """What came of the wish. `job_id`: the review of the next version, None when there is none."""
 
     job_id: int | None
@@ -64,7 +64,7 @@ def finds_recipients(job: ReviewJob) -> bool:
     Copied, they would count as given, which shows unknown readers more (`reviews.recipients`), and people
     who unsubscribed since would be told.
     """
-    return job.recipients_are != RecipientsAre.GIVEN
+    return job.recipients_are != RecipientMode.GIVEN
 
 
 def recipients_of(job: ReviewJob) -> tuple[str, ...]:
@@ -72,14 +72,14 @@ def recipients_of(job: ReviewJob) -> tuple[str, ...]:
     return config.default_recipients() if finds_recipients(job) else tuple(job.recipients)
 
 
-def request(job: ReviewJob, actor: str, seen: QuerySet[ReviewJob]) -> Again:
+def request(job: ReviewJob, actor: str, seen: QuerySet[ReviewJob]) -> RerunResult:
     """Request the next version of the job's changelist; an older one still at work is superseded.
 
     `seen`: the jobs that the actor may see; of others no version is named.
     """
     version = job.review_version + 1
     if version > LAST_VERSION:
-        return Again(None, False, why_not(job, seen))
+        return RerunResult(None, False, why_not(job, seen))
     wanted = ReviewRequest(
         key_of(job.changelist_id, version),
         job.changelist_id,
@@ -91,17 +91,17 @@ def request(job: ReviewJob, actor: str, seen: QuerySet[ReviewJob]) -> Again:
     )
     found = review_requests.request_review(wanted)
     if found.outcome is IntakeOutcome.CREATED:
-        return Again(found.job_id, True, f"Version {version} was requested.")
+        return RerunResult(found.job_id, True, f"Version {version} was requested.")
     if found.outcome is IntakeOutcome.VERSION_CONFLICT:
         newest = newer_than(job)
         is_seen = newest is not None and seen.filter(pk=newest.pk).exists()
         what = f"version {found.newest_version}" if is_seen else "a newer version"
-        return Again(None, False, f"Nothing was requested: {what} exists by now.")
+        return RerunResult(None, False, f"Nothing was requested: {what} exists by now.")
     if not found.is_same_version:  # somebody posted another changelist under this key
-        return Again(
+        return RerunResult(
             None,
             False,
             "Nothing was requested: the idempotency key of this request is taken by another review."
             f" Post version {version} through the API with a key of its own.",
         )
-    return Again(found.job_id, False, f"Version {version} was requested already: this is it.")
+    return RerunResult(found.job_id, False, f"Version {version} was requested already: this is it.")

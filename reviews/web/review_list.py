@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from django.db.models import Count, QuerySet
 
-from criticizer.db.query_limits import ALONE, TookTooLong, at_most
+from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
 from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
@@ -123,9 +123,9 @@ def list_page(
         jobs = jobs.filter(words_of_jobs(text.split()[:MAX_WORDS]))
     is_narrowed = changelist or status or text or not scope.everything
     try:
-        with at_most(PAGE_MILLISECONDS, ALONE) if is_narrowed else nullcontext():
+        with statement_timeout(PAGE_MILLISECONDS, ALONE) if is_narrowed else nullcontext():
             return _page(jobs, scope, after, before)
-    except TookTooLong:
+    except StatementTimeout:
         log.warning("reviews_list_took_too_long", text=bool(text), status=status)
         return ListPage(is_first=False, is_cancelled=True)
 

@@ -10,7 +10,7 @@ from django.db.models import Case, Count, Max, When
 from django.urls import reverse
 
 from criticizer.models import OutboxMessage
-from criticizer.resilience.failures import PLACE_NAMES, Place, kind_with_code
+from criticizer.resilience.failures import PLACE_NAMES, Component, kind_with_code
 from deadletters.models import DeadLetter
 from deadletters.states import OPEN_LETTER
 from notifications.models import Delivery
@@ -125,7 +125,7 @@ def stages_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[StageView]:
 def _in_words(dependency: str) -> str:
     """Return what people call a dependency such as `llm:openai`."""
     kind = dependency.partition(":")[0]
-    places = {"p4": Place.SOURCE, "llm": Place.REVIEWER, "provider": Place.PROVIDER}
+    places = {"p4": Component.SOURCE, "llm": Component.REVIEWER, "provider": Component.PROVIDER}
     return f"{PLACE_NAMES[places[kind]]} ({dependency})" if kind in places else dependency
 
 

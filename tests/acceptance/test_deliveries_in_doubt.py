@@ -185,9 +185,9 @@ def test_a_check_that_failed_at_the_decision_is_made_again_later(world: World, u
     letter = world.letter(unchecked)
     assert (letter.status, letter.validation_ok) == ("remediated", False)
     later(hours=0.5)
-    assert delivery_resolution.go_on_all() == 0  # asked not long ago
+    assert delivery_resolution.resume_decided_jobs() == 0  # asked not long ago
     later(hours=2)
-    assert delivery_resolution.go_on_all() == 1
+    assert delivery_resolution.resume_decided_jobs() == 1
     world.settle()
     assert world.status(unchecked) == "succeeded"
     actions = list(letter.events.order_by("id").values_list("action", flat=True))
@@ -198,7 +198,7 @@ def test_a_letter_that_an_operator_took_up_since_is_left_alone(world: World, unc
     letter = world.letter(unchecked)
     assert workflow.triage(letter.pk, actor="bob", category="data", note="asking the recipient first").ok
     later(hours=2)
-    assert delivery_resolution.go_on_all() == 0
+    assert delivery_resolution.resume_decided_jobs() == 0
     letter.refresh_from_db()
     assert (letter.status, letter.triaged_by) == ("triaged", "bob")
 
@@ -210,7 +210,7 @@ def test_what_no_reason_overrules_is_not_checked_again(
     world.job(world.commit, MAIL, key="k-2", version=2, rerun=True)
     assert "newer version exists" in decide("abandon", row)
     later(hours=2)
-    assert delivery_resolution.go_on_all() == 0
+    assert delivery_resolution.resume_decided_jobs() == 0
     assert world.letter(job).status == "remediated"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from criticizer.models import OutboxMessage
-from criticizer.resilience.failures import TABLE, Place, kind_of
+from criticizer.resilience.failures import TABLE, Component, kind_of
 from deadletters import workflow
 from deadletters.models import DeadLetter
 from deadletters.states import LetterStatus
@@ -175,5 +175,5 @@ def test_the_cases_meet_every_class_that_a_stage_can_end_with() -> None:
         "TOKEN_LIMIT",  # costs a chunk, not the job
     }
     assert {case.place for case in troubles.RETRYABLE} >= {
-        Place.SOURCE, Place.REVIEWER, Place.PROVIDER, Place.DATABASE,
+        Component.SOURCE, Component.REVIEWER, Component.PROVIDER, Component.DATABASE,
     }  # fmt: skip

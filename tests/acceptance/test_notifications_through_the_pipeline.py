@@ -15,7 +15,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from criticizer.resilience.failures import ErrorClass, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, RetryableFailure
 from notifications import config
 from notifications.delivery import send, store
 from notifications.models import Delivery
@@ -381,7 +381,9 @@ def test_a_version_that_is_superseded_sends_nothing_further(world: World) -> Non
     "error",
     [
         OSError(errno.ENOSPC, "No space left on device"),
-        RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.INTERNAL, "the storage of artifacts failed"),
+        RetryableFailure(
+            ErrorClass.UPSTREAM_UNAVAILABLE, Component.INTERNAL, "the storage of artifacts failed"
+        ),
     ],
     ids=["full disk", "bucket away"],
 )

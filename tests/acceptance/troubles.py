@@ -13,7 +13,7 @@ import psycopg
 from cryptography.fernet import Fernet
 from django.db import connection, transaction
 
-from criticizer.resilience.failures import ErrorClass, Place
+from criticizer.resilience.failures import Component, ErrorClass
 from notifications import config as notification_config
 from reviews import config as review_config
 from reviews.models import ReviewJob
@@ -39,7 +39,7 @@ class Case:
     stage: str
     trouble: Trouble
     error_class: ErrorClass
-    place: Place
+    place: Component
     wait: float = 0.0
     retryable: bool = True
     restart: bool = False
@@ -291,7 +291,7 @@ def artifact_key_lost(world: World) -> None:
 
 # -- the table ---------------------------------------------------------------------------------
 
-_E, _P = ErrorClass, Place
+_E, _P = ErrorClass, Component
 _FINDING_WITHOUT_FIELDS = {"findings": [{"file": "//depot/main/a.c"}], "files_read": []}
 
 NETWORK = [

@@ -46,15 +46,15 @@ def test_a_moment_is_told_in_its_largest_unit(
     monkeypatch: pytest.MonkeyPatch, seconds: int, words: str
 ) -> None:
     monkeypatch.setattr(timestamps, "timezone", SimpleNamespace(now=lambda: NOW))
-    shown = timestamps.when(NOW - timedelta(seconds=seconds))
+    shown = timestamps.time_ago(NOW - timedelta(seconds=seconds))
     assert re.sub("<[^>]*>", "", shown) == words
     assert 'title="2026-' in shown
 
 
 def test_an_exact_moment_is_utc_whatever_its_zone() -> None:
     elsewhere = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
-    assert re.sub("<[^>]*>", "", timestamps.exactly(elsewhere)) == "2026-11-21 17:30:05 UTC"
-    assert (timestamps.when(None), timestamps.exactly(None)) == ("\N{EN DASH}", "\N{EN DASH}")
+    assert re.sub("<[^>]*>", "", timestamps.timestamp(elsewhere)) == "2026-11-21 17:30:05 UTC"
+    assert (timestamps.time_ago(None), timestamps.timestamp(None)) == ("\N{EN DASH}", "\N{EN DASH}")
 
 
 @pytest.mark.django_db

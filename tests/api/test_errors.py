@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from criticizer.resilience.failures import TABLE, ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import TABLE, Component, ErrorClass, PermanentFailure
 from reviews.api import representations
 from reviews.api.errors import API_TABLE
 from reviews.intake import api_keys, review_requests
@@ -72,7 +72,7 @@ def test_a_classified_failure_keeps_its_class_and_hides_its_detail(
     trigger: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(request: Any) -> None:
-        raise PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, "the inner secret")
+        raise PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, "the inner secret")
 
     monkeypatch.setattr(review_requests, "request_review", broken)
     response = trigger.post_json(URL, review())

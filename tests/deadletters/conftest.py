@@ -8,7 +8,7 @@ import pytest
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure
 from deadletters.batches import worker as batch_runs
 from deadletters.models import DeadLetter
 from reviews.intake import review_requests
@@ -24,7 +24,7 @@ Look = Callable[[int], float]
 
 def denied(detail: str = "key expired") -> PermanentFailure:
     """Return the failure that most tests begin with."""
-    return PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, detail)
+    return PermanentFailure(ErrorClass.AUTH_DENIED, Component.REVIEWER, detail)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from deadletters import alerts
 from deadletters.models import OperatorAlert
 from notifications import alerts as operators
@@ -64,7 +64,9 @@ def test_an_alert_goes_to_everybody_once_with_its_key(providers: dict[str, Provi
 
 
 def test_who_could_not_be_told_is_told_later_under_the_same_key(providers: dict[str, Provider]) -> None:
-    providers["webhook"].failures.append(RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Place.PROVIDER, "slow"))
+    providers["webhook"].failures.append(
+        RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.PROVIDER, "slow")
+    )
     _tell()
     _work()
     assert OperatorAlert.objects.get().sent_at is None
@@ -93,7 +95,7 @@ def test_whoever_lost_the_message_sends_no_more_of_it(providers: dict[str, Provi
 
 def test_a_refusal_is_written_down_and_ends_it(providers: dict[str, Provider]) -> None:
     providers["mail"].failures.append(
-        PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, "no such mailbox")
+        PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER, "no such mailbox")
     )
     _tell()
     _work()

@@ -9,7 +9,7 @@ import pytest
 
 from criticizer.db import prepared
 from criticizer.resilience.circuit_breaker import create
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from deadletters import batches, workflow
 from deadletters.batches import collect
 from deadletters.batches import worker as batch_runs
@@ -250,19 +250,21 @@ def test_another_failure_does_not_stop_the_batch(fail: Fail, look: Look, work: W
     letters = [fail(str(number)) for number in range(3)]
     batch = _drafted(letters, max_in_flight=1)
     batches.submit(batch.pk, actor="ann")
-    scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.NOT_FOUND, Place.REVIEWER, "no model"))
-    scripted.SCRIPT["notify"].append(PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, "gone"))
+    scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.NOT_FOUND, Component.REVIEWER, "no model"))
+    scripted.SCRIPT["notify"].append(
+        PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER, "gone")
+    )
     assert _run(batch, look, work).status == BatchStatus.FINISHED
     assert _outcomes(batch) == ["failed", "failed", "succeeded"]
     assert "the job failed later, in notify" in batch.items.order_by("id")[1].detail
 
 
 def _no_model() -> PermanentFailure:
-    return PermanentFailure(ErrorClass.NOT_FOUND, Place.REVIEWER, "no model")
+    return PermanentFailure(ErrorClass.NOT_FOUND, Component.REVIEWER, "no model")
 
 
 def _gone() -> PermanentFailure:
-    return PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, "gone")
+    return PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER, "gone")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from deadletters.types import FieldKind, LetterDraft, WrongData
 from notifications.delivery import send
 from notifications.models import Delivery, Digest
 from notifications.states import DeliveryStatus
-from reviews.models import JobEvent, RecipientOrigin, RecipientsAre, ReviewJob
+from reviews.models import JobEvent, RecipientMode, RecipientOrigin, ReviewJob
 from reviews.recipients import visibility
 from reviews.reports import report_of
 from tests import factories
@@ -219,7 +219,7 @@ def test_a_pending_delivery_that_an_attempt_may_have_made_is_not_given_up(letter
 
 def test_recipients_that_are_not_found_yet_are_locked() -> None:
     job = factories.ReviewJobFactory(
-        status="dead_lettered", recipients=[ANN], recipients_are=RecipientsAre.TO_FIND
+        status="dead_lettered", recipients=[ANN], recipients_are=RecipientMode.TO_FIND
     )
     early = make_letter(job=job, stage="fetch")
     with pytest.raises(WrongData, match="mend the subscriptions instead"):
@@ -320,7 +320,7 @@ def test_an_approved_letter_lives_on_as_its_next_generation(letter: DeadLetter) 
 
 def test_the_job_has_its_new_recipients_and_its_history_says_who_decided(letter: DeadLetter) -> None:
     ReviewJob.objects.update(
-        recipients_are=RecipientsAre.FOUND,
+        recipients_are=RecipientMode.FOUND,
         recipient_origins={ANN: RecipientOrigin.OWN, BOB: RecipientOrigin.PERFORCE},
     )
     edit_requests.approve(asked(letter).pk, actor="bob", reason="checked")
@@ -341,7 +341,7 @@ def test_who_is_removed_and_added_again_is_no_better_known_than_before(settings:
     letter = make_letter()
     Delivery.objects.filter(recipient=BOB).delete()
     ReviewJob.objects.update(
-        recipients_are=RecipientsAre.FOUND, recipient_origins={BOB: RecipientOrigin.PERFORCE}
+        recipients_are=RecipientMode.FOUND, recipient_origins={BOB: RecipientOrigin.PERFORCE}
     )
     assert edit_requests.approve(asked(letter, [ANN, CAROL]).pk, actor="bob", reason="checked").ok
     again = asked(letter.generations.get(), [ANN, BOB, CAROL])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from deadletters import groups, workflow
 from deadletters.models import DeadLetter, DeadLetterGroup, OperatorAlert
 from deadletters.states import GroupStatus, LetterStatus
@@ -89,9 +89,9 @@ def test_a_failure_that_comes_back_after_its_resolution_is_told_once_a_day(fail:
 
 
 # Raised anew each time: an exception keeps the stack of where it was raised before.
-_DEFECT = (ErrorClass.INTERNAL_BUG, Place.INTERNAL, "unhandled KeyError: api_key=Hunter2Hunter2")
-_MISSING = (ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, "the data directory is full")
-_REFUSED = (ErrorClass.NOT_FOUND, Place.REVIEWER, "no such model")
+_DEFECT = (ErrorClass.INTERNAL_BUG, Component.INTERNAL, "unhandled KeyError: api_key=Hunter2Hunter2")
+_MISSING = (ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, "the data directory is full")
+_REFUSED = (ErrorClass.NOT_FOUND, Component.REVIEWER, "no such model")
 
 
 def _critical() -> list[OperatorAlert]:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from deadletters import workflow
 from deadletters.models import DeadLetter, OperatorAlert
 from deadletters.retention import policy
@@ -39,7 +39,9 @@ def _without_findings(fail: Fail, work: Work) -> DeadLetter:
     """Return a letter whose replay got past its stage, without its effect; the job failed later."""
     letter = fail()
     letter.job.coverage.all().delete()
-    scripted.SCRIPT["notify"].append(PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, "gone"))
+    scripted.SCRIPT["notify"].append(
+        PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER, "gone")
+    )
     assert walk_and_replay(letter.pk).ok
     work()
     Artifact.objects.update(deleted_at=timezone.now())  # nobody can say that the change had no files

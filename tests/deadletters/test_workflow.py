@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from criticizer.resilience.circuit_breaker import create
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from deadletters import groups, transitions, workflow
 from deadletters.categories import checklist, suggested_category
 from deadletters.models import DeadLetter, OperatorAlert
@@ -273,7 +273,7 @@ def test_a_dependency_that_does_not_answer_fails_the_validation(fail: Fail, sett
 
 
 def silent(name: str) -> None:
-    raise PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "the key is refused")
+    raise PermanentFailure(ErrorClass.AUTH_DENIED, Component.REVIEWER, "the key is refused")
 
 
 def answers(name: str) -> None:
@@ -312,7 +312,7 @@ def test_the_same_non_retryable_class_escalates_and_alerts_once_a_day(fail: Fail
 def test_another_class_joins_another_group_without_escalation(fail: Fail, work: Work) -> None:
     letter = fail()
     before = letter.group
-    scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.NOT_FOUND, Place.REVIEWER, "no such model"))
+    scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.NOT_FOUND, Component.REVIEWER, "no such model"))
     walk_and_replay(letter.pk)
     work()
     letter.refresh_from_db()
@@ -324,7 +324,7 @@ def test_another_class_joins_another_group_without_escalation(fail: Fail, work: 
 
 
 def test_the_same_retryable_class_does_not_escalate(fail: Fail, work: Work, make_spent: Any) -> None:
-    timeout = RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Place.REVIEWER, "slow")
+    timeout = RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.REVIEWER, "slow")
     letter = make_spent(timeout)
     walk_and_replay(letter.pk)
     make_spent.again(timeout)
@@ -357,7 +357,7 @@ def make_spent(work: Work) -> Any:
 
 def test_a_restart_that_fails_earlier_goes_on_as_that_stages_letter(fail: Fail, work: Work) -> None:
     letter = fail(stage="notify")
-    scripted.SCRIPT["fetch"].append(PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE, "gone"))
+    scripted.SCRIPT["fetch"].append(PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, "gone"))
     assert walk_and_replay(letter.pk, restart=True).ok
     work()
     letter.refresh_from_db()
@@ -367,7 +367,9 @@ def test_a_restart_that_fails_earlier_goes_on_as_that_stages_letter(fail: Fail, 
 
 def test_a_letter_whose_job_failed_later_can_be_verified_for_its_own_stage(fail: Fail, work: Work) -> None:
     letter = fail()
-    scripted.SCRIPT["notify"].append(PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, "gone"))
+    scripted.SCRIPT["notify"].append(
+        PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER, "gone")
+    )
     walk_and_replay(letter.pk)
     work()
     letter.refresh_from_db()

@@ -32,7 +32,7 @@ EMPTY_ANSWER: dict[str, object] = {"findings": [], "files_read": []}
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One scripted answer. Without `status` and `body` it is a well-formed completion.
+    """One scripted answer. Without `status` and `render_rows` it is a well-formed completion.
 
     `answer` (a dict becomes JSON) is the assistant's text. `repeat` serves the reply that
     often. `hang` keeps the connection open and silent; `truncate` closes it in mid body;

@@ -30,7 +30,7 @@ _TOPIC = re.compile(r"/api/v11/comments/((?:reviews|changes)/\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What happens to one POST. `keep` says whether the comment is kept before the answer.
+    """What happens to one POST. `postpone_retention` says whether the comment is kept before the answer.
 
     `then` is `reply`, `hang` or `reset`; a `status` from 300 replaces the answer.
     """

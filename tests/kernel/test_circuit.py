@@ -14,13 +14,13 @@ from criticizer.models import Circuit, CircuitBucket, CircuitEvent, OutboxMessag
 from criticizer.queue import outbox
 from criticizer.resilience import gate, health_checks, overrides
 from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
     ErrorClass,
     Failure,
     PermanentFailure,
-    Place,
     RetryableFailure,
     UncertainFailure,
-    Waiting,
 )
 from criticizer.resilience.states import CircuitChange, CircuitState
 
@@ -29,15 +29,15 @@ LLM = "llm:openai"
 
 
 def timeout() -> Failure:
-    return RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Place.REVIEWER, "no answer")
+    return RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.REVIEWER, "no answer")
 
 
 def refused() -> Failure:
-    return PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "the key was refused")
+    return PermanentFailure(ErrorClass.AUTH_DENIED, Component.REVIEWER, "the key was refused")
 
 
-def call(error: BaseException | None = None, name: str = LLM) -> Waiting | None:
-    return gate.admit(name).report(error)
+def call(error: BaseException | None = None, name: str = LLM) -> DependencyUnavailable | None:
+    return gate.acquire_permit(name).report(error)
 
 
 def calls(successes: int, failures: int, name: str = LLM) -> None:
@@ -71,7 +71,7 @@ def half_opened(name: str = LLM) -> gate.Permit:
     """Return the permit of the probe."""
     opened(name)
     cool_down_ends(name)
-    return gate.admit(name)
+    return gate.acquire_permit(name)
 
 
 def parked(count: int, name: str = LLM) -> list[int]:
@@ -165,8 +165,8 @@ def test_the_first_failures_cost_attempts_and_the_opening_one_too() -> None:
 @pytest.mark.django_db
 def test_an_open_circuit_admits_nobody_and_says_until_when() -> None:
     opened()
-    for look in (gate.check, gate.admit):
-        with pytest.raises(Waiting) as caught:
+    for look in (gate.check, gate.acquire_permit):
+        with pytest.raises(DependencyUnavailable) as caught:
             look(LLM)
         assert caught.value.dependency == LLM
         assert 20 < caught.value.seconds <= 30 + gate.SPREAD_SECONDS
@@ -177,7 +177,7 @@ def test_waiting_is_spread() -> None:
     opened()
     waits = set()
     for _ in range(5):
-        with pytest.raises(Waiting) as caught:
+        with pytest.raises(DependencyUnavailable) as caught:
             gate.check(LLM)
         waits.add(caught.value.seconds)
     assert len(waits) == 5
@@ -195,11 +195,11 @@ def test_one_circuit_does_not_stop_another() -> None:
     ("error", "expected"),
     [
         (timeout(), 1),
-        (UncertainFailure(ErrorClass.UPSTREAM_INTERNAL, Place.PROVIDER), 1),
-        (UncertainFailure(ErrorClass.DELIVERY_UNCERTAIN, Place.PROVIDER), 1),
-        (PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE), 0),
-        (PermanentFailure(ErrorClass.TOKEN_LIMIT, Place.REVIEWER), 0),
-        (PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER), 0),
+        (UncertainFailure(ErrorClass.UPSTREAM_INTERNAL, Component.PROVIDER), 1),
+        (UncertainFailure(ErrorClass.DELIVERY_UNCERTAIN, Component.PROVIDER), 1),
+        (PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE), 0),
+        (PermanentFailure(ErrorClass.TOKEN_LIMIT, Component.REVIEWER), 0),
+        (PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER), 0),
     ],
 )
 def test_what_counts_as_a_failure_and_what_as_an_answer(error: Failure, expected: int) -> None:
@@ -212,10 +212,10 @@ def test_what_counts_as_a_failure_and_what_as_an_answer(error: Failure, expected
 @pytest.mark.parametrize(
     "error",
     [
-        RetryableFailure(ErrorClass.DATABASE_UNAVAILABLE, Place.DATABASE),
-        PermanentFailure(ErrorClass.PATH_DENIED, Place.INTERNAL),
-        PermanentFailure(ErrorClass.CONFIG_INVALID, Place.REVIEWER),
-        Waiting(LLM, 1),
+        RetryableFailure(ErrorClass.DATABASE_UNAVAILABLE, Component.DATABASE),
+        PermanentFailure(ErrorClass.PATH_DENIED, Component.INTERNAL),
+        PermanentFailure(ErrorClass.CONFIG_INVALID, Component.REVIEWER),
+        DependencyUnavailable(LLM, 1),
         KeyError("a defect of ours"),
         KeyboardInterrupt(),
     ],
@@ -227,7 +227,7 @@ def test_our_own_trouble_counts_as_nothing(error: BaseException) -> None:
 
 @pytest.mark.django_db
 def test_a_permit_is_reported_once() -> None:
-    permit = gate.admit(LLM)
+    permit = gate.acquire_permit(LLM)
     permit.report(None)
     permit.report(timeout())
     assert CircuitBucket.objects.get(name=LLM).calls == 1
@@ -252,14 +252,14 @@ def test_an_answer_between_them_breaks_the_row() -> None:
 
 @pytest.mark.django_db
 def test_refusals_of_calls_that_were_in_flight_when_it_opened_cost_nothing() -> None:
-    permits = [gate.admit(LLM) for _ in range(20)]
+    permits = [gate.acquire_permit(LLM) for _ in range(20)]
     costly = [permit.report(refused()) is None for permit in permits]
     assert costly == [True] * 3 + [False] * 17
 
 
 @pytest.mark.django_db(transaction=True)
 def test_refusals_reported_at_the_same_moment_cost_three_attempts() -> None:
-    permits = [gate.admit(LLM) for _ in range(12)]
+    permits = [gate.acquire_permit(LLM) for _ in range(12)]
     reports = in_threads(12, lambda: permits.pop().report(refused()))
     assert sum(report is None for report in reports) == 3
     assert changes() == [CircuitChange.OPENED]
@@ -273,9 +273,9 @@ def test_after_the_cool_down_one_call_is_let_through() -> None:
     permit = half_opened()
     assert permit.probe is not None
     assert state() == CircuitState.HALF_OPEN
-    with pytest.raises(Waiting):
-        gate.admit(LLM)
-    with pytest.raises(Waiting):
+    with pytest.raises(DependencyUnavailable):
+        gate.acquire_permit(LLM)
+    with pytest.raises(DependencyUnavailable):
         gate.check(LLM)
 
 
@@ -295,8 +295,8 @@ def test_a_failed_probe_opens_it_again_and_costs_nothing() -> None:
     assert waiting is not None
     assert waiting.seconds >= 30
     assert state() == CircuitState.OPEN
-    with pytest.raises(Waiting):
-        gate.admit(LLM)
+    with pytest.raises(DependencyUnavailable):
+        gate.acquire_permit(LLM)
 
 
 @pytest.mark.django_db
@@ -321,8 +321,8 @@ def test_of_many_at_once_one_gets_the_probe() -> None:
 
     def attempt() -> bool:
         try:
-            gate.admit(LLM)
-        except Waiting:
+            gate.acquire_permit(LLM)
+        except DependencyUnavailable:
             return False
         return True
 
@@ -332,8 +332,8 @@ def test_of_many_at_once_one_gets_the_probe() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_all_processes_share_its_state() -> None:
-    def fail() -> Waiting | None:
-        return gate.admit(LLM).report(timeout())
+    def fail() -> DependencyUnavailable | None:
+        return gate.acquire_permit(LLM).report(timeout())
 
     assert in_threads(5, fail) == [None] * 5
     early_in_a_bucket()
@@ -345,17 +345,17 @@ def test_all_processes_share_its_state() -> None:
 @pytest.mark.django_db
 def test_a_probe_whose_worker_died_is_made_by_another() -> None:
     half_opened()  # and never reported
-    with pytest.raises(Waiting):
-        gate.admit(LLM)
+    with pytest.raises(DependencyUnavailable):
+        gate.acquire_permit(LLM)
     prepared.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
-    assert gate.admit(LLM).probe is not None
+    assert gate.acquire_permit(LLM).probe is not None
 
 
 @pytest.mark.django_db
 def test_a_probe_slower_than_its_lease_counts_all_the_same() -> None:
     slow = half_opened()
     prepared.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
-    second = gate.admit(LLM)
+    second = gate.acquire_permit(LLM)
     slow.report(None)
     assert Circuit.objects.get(pk=LLM).probe_token == second.probe.token if second.probe else False
     second.report(None)
@@ -367,7 +367,7 @@ def test_a_probe_that_says_nothing_is_given_back() -> None:
     permit = half_opened()
     assert permit.report(KeyError("a defect")) is None
     assert state() == CircuitState.HALF_OPEN
-    assert gate.admit(LLM).probe is not None
+    assert gate.acquire_permit(LLM).probe is not None
 
 
 # -- the fence --------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def test_a_probe_that_says_nothing_is_given_back() -> None:
 
 @pytest.mark.django_db
 def test_a_late_failure_of_an_older_state_changes_nothing_and_costs_nothing() -> None:
-    late = gate.admit(LLM)
+    late = gate.acquire_permit(LLM)
     half_opened().report(None)
     call(None)
     assert late.report(timeout()) is not None
@@ -385,7 +385,7 @@ def test_a_late_failure_of_an_older_state_changes_nothing_and_costs_nothing() ->
 
 @pytest.mark.django_db
 def test_a_late_answer_of_an_older_state_does_not_close_it() -> None:
-    late = gate.admit(LLM)
+    late = gate.acquire_permit(LLM)
     half_opened()
     late.report(None)
     assert Circuit.objects.get(pk=LLM).probe_successes == 0
@@ -395,7 +395,7 @@ def test_a_late_answer_of_an_older_state_does_not_close_it() -> None:
 def test_a_late_probe_of_an_older_half_open_state_changes_nothing() -> None:
     old = half_opened()
     prepared.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
-    gate.admit(LLM).report(timeout())
+    gate.acquire_permit(LLM).report(timeout())
     old.report(None)
     assert (state(), Circuit.objects.get(pk=LLM).probe_successes) == (CircuitState.OPEN, 0)
 
@@ -443,8 +443,8 @@ def harmless(settings: Any) -> None:
 def test_where_there_is_a_harmless_probe_calls_wait_for_it(harmless: None) -> None:
     opened()
     cool_down_ends()
-    for look in (gate.check, gate.admit):
-        with pytest.raises(Waiting):
+    for look in (gate.check, gate.acquire_permit):
+        with pytest.raises(DependencyUnavailable):
             look(LLM)
     assert health_checks.due() == [LLM]
 
@@ -460,7 +460,7 @@ def test_an_answered_harmless_probe_lets_the_next_call_be_the_probe(harmless: No
     health_checks.answered(LLM, turn)
     assert state() == CircuitState.HALF_OPEN
     assert sorted(OutboxMessage.objects.filter(waiting_for="").values_list("pk", flat=True)) == ids[:2]
-    assert gate.admit(LLM).probe is not None
+    assert gate.acquire_permit(LLM).probe is not None
 
 
 @pytest.mark.django_db
@@ -472,8 +472,8 @@ def test_a_failed_harmless_probe_keeps_it_open_for_another_cool_down(harmless: N
     health_checks.failed(LLM, turn, "NETWORK_TIMEOUT", "no answer")
     row = Circuit.objects.get(pk=LLM)
     assert (row.state, row.probe_detail) == (CircuitState.OPEN, "NETWORK_TIMEOUT: no answer")
-    with pytest.raises(Waiting) as caught:
-        gate.admit(LLM)
+    with pytest.raises(DependencyUnavailable) as caught:
+        gate.acquire_permit(LLM)
     assert caught.value.seconds > 20
 
 
@@ -481,7 +481,7 @@ def test_a_failed_harmless_probe_keeps_it_open_for_another_cool_down(harmless: N
 def test_when_nobody_makes_the_harmless_probe_a_call_is_the_probe(harmless: None) -> None:
     opened()
     prepared.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")
-    assert gate.admit(LLM).probe is not None
+    assert gate.acquire_permit(LLM).probe is not None
 
 
 # -- operators --------------------------------------------------------------------------------
@@ -491,12 +491,12 @@ def test_when_nobody_makes_the_harmless_probe_a_call_is_the_probe(harmless: None
 def test_forced_open_stops_all_calls_until_it_is_released() -> None:
     gate.check(LLM)
     assert overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
-    with pytest.raises(Waiting) as caught:
-        gate.admit(LLM)
+    with pytest.raises(DependencyUnavailable) as caught:
+        gate.acquire_permit(LLM)
     assert caught.value.seconds <= gate.LONGEST_WAIT_SECONDS + gate.SPREAD_SECONDS
     parked(3)
     assert overrides.release(LLM, actor="ann", reason="INC-7 is over")
-    assert gate.admit(LLM).probe is not None  # nobody knows: it is tried first
+    assert gate.acquire_permit(LLM).probe is not None  # nobody knows: it is tried first
     assert OutboxMessage.objects.filter(waiting_for="").count() == 2
 
 
@@ -516,7 +516,7 @@ def test_an_expired_forced_state_stops_no_call() -> None:
     gate.check(LLM)
     overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
     cool_down_ends()
-    assert gate.admit(LLM).probe is not None
+    assert gate.acquire_permit(LLM).probe is not None
 
 
 @pytest.mark.django_db
@@ -591,10 +591,10 @@ def outage(transactional_db: None, tmp_path: Any) -> Any:
 def test_without_the_database_nobody_is_admitted_but_a_report_raises_nothing(outage: Any) -> None:
     from django.db import OperationalError
 
-    permit = gate.admit(LLM)
+    permit = gate.acquire_permit(LLM)
     outage(True)
     with pytest.raises(OperationalError):
-        gate.admit(LLM)
+        gate.acquire_permit(LLM)
     assert permit.report(timeout()) is None
     outage(False)
     assert not CircuitBucket.objects.exists()
@@ -615,7 +615,7 @@ def test_a_closed_circuit_costs_no_statement_to_admit_and_one_to_report(
     rows = prepared.rows
     monkeypatch.setattr(prepared, "rows", lambda *given: executed.append(given[0]) or rows(*given))
     try:
-        permit = gate.admit(LLM)
+        permit = gate.acquire_permit(LLM)
         assert len(executed) == 0
         permit.report(None)
         assert len(executed) == 1
@@ -627,8 +627,8 @@ def test_a_closed_circuit_costs_no_statement_to_admit_and_one_to_report(
 def test_a_remembered_circuit_is_forgotten_when_a_call_fails(settings: Any) -> None:
     settings.CIRCUIT_CACHE_SECONDS = 60
     opened()
-    with pytest.raises(Waiting):
-        gate.admit(LLM)
+    with pytest.raises(DependencyUnavailable):
+        gate.acquire_permit(LLM)
 
 
 @pytest.mark.parametrize("host", ["a.example.com", "a" * 200 + ".example.com"])
@@ -646,7 +646,7 @@ def test_guarded_reports_and_turns_failures_into_waiting(db: None) -> None:
     late.__enter__()
     with pytest.raises(RetryableFailure), gate.guarded(LLM):
         raise timeout()
-    with pytest.raises(Waiting):
+    with pytest.raises(DependencyUnavailable):
         late.__exit__(RetryableFailure, timeout(), None)
     cool_down_ends()
     for _ in range(2):

@@ -12,10 +12,10 @@ from django.db import OperationalError
 
 from criticizer.resilience.failures import (
     TABLE,
+    Component,
     ErrorClass,
     Failure,
     PermanentFailure,
-    Place,
     classify,
     kind_of,
 )
@@ -34,11 +34,11 @@ RETRYABLE = {
 
 @pytest.mark.parametrize("error_class", list(ErrorClass))
 def test_every_class_has_a_row(error_class: ErrorClass) -> None:
-    assert kind_of(error_class, Place.INTERNAL).error_class == error_class
+    assert kind_of(error_class, Component.INTERNAL).error_class == error_class
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in TABLE.values() if kind.place != Place.QUEUE], ids=lambda k: k.code
+    "kind", [kind for kind in TABLE.values() if kind.place != Component.QUEUE], ids=lambda k: k.code
 )
 def test_retryable_is_what_the_specification_says(kind: object) -> None:
     assert kind.retryable == (kind.error_class in RETRYABLE)  # type: ignore[attr-defined]
@@ -50,7 +50,7 @@ def test_codes_are_unique_and_name_their_place() -> None:
     for kind in TABLE.values():
         assert re.fullmatch(rf"CRITICIZER_E{kind.place.value}\d\d", kind.code)
     assert (
-        TABLE[ErrorClass.SCHEMA_INVALID, Place.INTERNAL].code == "CRITICIZER_E401"
+        TABLE[ErrorClass.SCHEMA_INVALID, Component.INTERNAL].code == "CRITICIZER_E401"
     )  # the contract's example
 
 
@@ -71,7 +71,7 @@ def test_texts_are_whole_sentences() -> None:
 
 
 def test_a_failure_is_itself_and_anything_else_is_our_bug() -> None:
-    failure = PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE)
+    failure = PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE)
     assert classify(failure) is failure
     bug = classify(KeyError("x"))
     assert (bug.error_class, bug.retryable) == (ErrorClass.INTERNAL_BUG, False)

@@ -12,7 +12,13 @@ from criticizer.db import prepared
 from criticizer.environment.reader import Environment, concurrency_limits, rate_limits
 from criticizer.models import Circuit, CircuitBucket, OutboxMessage, Pace, PaceSlot
 from criticizer.resilience import gate, overrides, rate_limit
-from criticizer.resilience.failures import ErrorClass, Failure, Place, RetryableFailure, Waiting
+from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
+    ErrorClass,
+    Failure,
+    RetryableFailure,
+)
 from criticizer.resilience.retry import BACKOFF
 from criticizer.resilience.states import CircuitState
 from notifications.providers.http import retry_after as webhook_retry_after
@@ -22,7 +28,7 @@ from tests.kernel.test_circuit import LLM, call, cool_down_ends, half_opened, in
 
 def slow_down(seconds: float | None = None) -> Failure:
     return RetryableFailure(
-        ErrorClass.RATE_LIMITED, Place.REVIEWER, "too many requests", retry_after_seconds=seconds
+        ErrorClass.RATE_LIMITED, Component.REVIEWER, "too many requests", retry_after_seconds=seconds
     )
 
 
@@ -33,7 +39,7 @@ def clock() -> datetime:
 
 def pauses(error: Failure, seconds: float, permit: gate.Permit | None = None) -> bool:
     """Report `error`; say whether the pause ends so many seconds after it."""
-    permit = permit or gate.admit(LLM)
+    permit = permit or gate.acquire_permit(LLM)
     before = clock()
     permit.report(error)
     end = Pace.objects.get(pk=LLM).paused_until
@@ -54,9 +60,9 @@ def time_passes(seconds: float) -> None:
     )
 
 
-def waiting_of(name: str = LLM) -> Waiting:
-    with pytest.raises(Waiting) as caught:
-        gate.admit(name)
+def waiting_of(name: str = LLM) -> DependencyUnavailable:
+    with pytest.raises(DependencyUnavailable) as caught:
+        gate.acquire_permit(name)
     return caught.value
 
 
@@ -65,9 +71,9 @@ def admitted(count: int, name: str = LLM) -> int:
     given = 0
     for _ in range(count):
         try:
-            gate.admit(name).report(None)
+            gate.acquire_permit(name).report(None)
             given += 1
-        except Waiting:
+        except DependencyUnavailable:
             pass
     return given
 
@@ -86,7 +92,7 @@ def _no_harmless_probe(settings: Any) -> None:
 def test_a_refusal_pauses_for_as_long_as_it_asks_five_minutes_at_most(asked: float, expected: float) -> None:
     assert pauses(slow_down(asked), expected)
     assert 0 < waiting_of().seconds <= expected + 1
-    with pytest.raises(Waiting):
+    with pytest.raises(DependencyUnavailable):
         gate.check(LLM)
 
 
@@ -146,7 +152,7 @@ def test_a_refused_probe_is_given_back_and_costs_nothing() -> None:
 
 @pytest.mark.django_db
 def test_a_batch_that_is_refused_slows_down_as_one() -> None:
-    permits = [gate.admit(LLM) for _ in range(30)]
+    permits = [gate.acquire_permit(LLM) for _ in range(30)]
     reports = [permit.report(slow_down(7)) for permit in permits]
     assert [waiting is None for waiting in reports] == [True] + [False] * 29
     row = Pace.objects.get(pk=LLM)
@@ -156,7 +162,7 @@ def test_a_batch_that_is_refused_slows_down_as_one() -> None:
 
 @pytest.mark.django_db
 def test_one_of_the_batch_may_ask_for_more() -> None:
-    permits = [gate.admit(LLM) for _ in range(3)]
+    permits = [gate.acquire_permit(LLM) for _ in range(3)]
     for permit, seconds in zip(permits, (7, 60), strict=False):
         assert pauses(slow_down(seconds), seconds, permit)
     assert not pauses(slow_down(5), 5, permits[2])
@@ -164,7 +170,7 @@ def test_one_of_the_batch_may_ask_for_more() -> None:
 
 @pytest.mark.django_db
 def test_a_refusal_that_comes_after_the_pause_it_belongs_to_halves_nothing() -> None:
-    first, late = gate.admit(LLM), gate.admit(LLM)
+    first, late = gate.acquire_permit(LLM), gate.acquire_permit(LLM)
     first.report(slow_down(2))
     time_passes(5)
     assert late.report(slow_down()) is not None
@@ -174,7 +180,7 @@ def test_a_refusal_that_comes_after_the_pause_it_belongs_to_halves_nothing() -> 
 
 @pytest.mark.django_db(transaction=True)
 def test_refusals_reported_at_the_same_moment_cost_one_attempt() -> None:
-    permits = [gate.admit(LLM) for _ in range(10)]
+    permits = [gate.acquire_permit(LLM) for _ in range(10)]
     reports = in_threads(10, lambda: permits.pop().report(slow_down(7)))
     assert sum(waiting is None for waiting in reports) == 1
     assert Pace.objects.get(pk=LLM).refusals == 1
@@ -279,29 +285,29 @@ def test_a_limit_of_a_kind_holds_for_each_of_it(settings: Any) -> None:
 @pytest.mark.django_db
 def test_no_more_calls_at_once_than_slots(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 2}
-    first, _second = gate.admit(LLM), gate.admit(LLM)
+    first, _second = gate.acquire_permit(LLM), gate.acquire_permit(LLM)
     assert waiting_of().seconds > 0
     first.report(None)
-    gate.admit(LLM)
+    gate.acquire_permit(LLM)
 
 
 @pytest.mark.django_db
 def test_a_failed_call_frees_its_slot_too(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 1}
     for error in (timeout(), slow_down(0.0), KeyError("a defect"), None):
-        gate.admit(LLM).report(error)
+        gate.acquire_permit(LLM).report(error)
         prepared.rows("DELETE FROM paces")
-    gate.admit(LLM)
+    gate.acquire_permit(LLM)
 
 
 @pytest.mark.django_db
 def test_a_slot_of_a_worker_that_died_expires(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 1}
-    dead = gate.admit(LLM)
+    dead = gate.acquire_permit(LLM)
     time_passes(settings.CALL_SECONDS - 5)
     waiting_of()
     time_passes(6)
-    heir = gate.admit(LLM)
+    heir = gate.acquire_permit(LLM)
     dead.report(None)  # not dead after all: the slot is another's now
     assert PaceSlot.objects.get().token == heir.slot
 
@@ -310,7 +316,7 @@ def test_a_slot_of_a_worker_that_died_expires(settings: Any) -> None:
 def test_a_freed_slot_wakes_one_that_waits(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 1}
     ids = parked(3)
-    gate.admit(LLM).report(None)
+    gate.acquire_permit(LLM).report(None)
     assert list(OutboxMessage.objects.filter(waiting_for="").values_list("pk", flat=True)) == ids[:1]
 
 
@@ -318,12 +324,12 @@ def test_a_freed_slot_wakes_one_that_waits(settings: Any) -> None:
 def test_slots_are_shared_by_connections(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 3}
     # The slots are made by the first call; who comes while they are being made waits as well.
-    gate.admit(LLM).report(None)
+    gate.acquire_permit(LLM).report(None)
 
     def take() -> bool:
         try:
-            gate.admit(LLM)
-        except Waiting:
+            gate.acquire_permit(LLM)
+        except DependencyUnavailable:
             return False
         return True
 
@@ -333,11 +339,11 @@ def test_slots_are_shared_by_connections(settings: Any) -> None:
 @pytest.mark.django_db
 def test_a_token_is_not_lost_when_no_slot_is_free(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS, settings.RATE_LIMITS = {LLM: 1}, {LLM: 1.0}
-    permit = gate.admit(LLM)
+    permit = gate.acquire_permit(LLM)
     time_passes(1)
     waiting_of()
     permit.release()
-    gate.admit(LLM)
+    gate.acquire_permit(LLM)
 
 
 @pytest.mark.django_db
@@ -346,7 +352,7 @@ def test_a_probe_that_another_has_costs_neither_slot_nor_token(settings: Any) ->
     gate.check(LLM)
     overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
     cool_down_ends()
-    probe = gate.admit(LLM)
+    probe = gate.acquire_permit(LLM)
     assert probe.probe is not None
     waiting_of()
     assert PaceSlot.objects.filter(token__isnull=False).count() == 1

@@ -17,7 +17,7 @@ from criticizer.admin_site.search_query import (
     parse,
     starts,
 )
-from criticizer.db.full_text import Words
+from criticizer.db.full_text import FullTextFilter
 
 KEYS = {
     "stage": exact("stage", "The stage", choices=[("fetch", "Fetch"), ("llm", "Review")]),
@@ -27,7 +27,7 @@ KEYS = {
     "age": age("created_at", "How long ago"),
     "is": flags({"late": Q(is_late=True)}, "Late"),
 }
-WORDS = Words(lambda words: Q(title=" ".join(words)))
+WORDS = FullTextFilter(lambda words: Q(title=" ".join(words)))
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,11 @@ def test_nothing_is_kept_when_nobody_looks() -> None:
 
 
 def test_a_list_of_states_becomes_text_so_that_a_partial_index_serves_it() -> None:
-    assert prepared.one_of(ACTIVE_JOB) == "('queued', 'in_progress', 'retryable_failed')"
+    assert prepared.sql_list(ACTIVE_JOB) == "('queued', 'in_progress', 'retryable_failed')"
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off")
         cursor.execute(
-            f"EXPLAIN SELECT id FROM jobs WHERE status IN {prepared.one_of(ACTIVE_JOB)}"
+            f"EXPLAIN SELECT id FROM jobs WHERE status IN {prepared.sql_list(ACTIVE_JOB)}"
             " ORDER BY deadline_at LIMIT 1"
         )
         assert "jobs_active" in str(cursor.fetchall())
@@ -68,4 +68,4 @@ def test_a_list_of_states_becomes_text_so_that_a_partial_index_serves_it() -> No
 @pytest.mark.parametrize("words", [[], [""], ["queued'"], ["two words"], ["queued", "a;b"]])
 def test_only_plain_words_become_text(words: list[str]) -> None:
     with pytest.raises(ValueError, match="plain words"):
-        prepared.one_of(words)
+        prepared.sql_list(words)

@@ -149,7 +149,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
 
 def started() -> dict[str, Any]:
     """Return the settings as a start would have them now."""
-    return runpy.run_path(str(settings.BASE_DIR / "criticizer" / "settings.py"))
+    return runpy.run_path(str(settings.BASE_DIR / "criticizer" / "settings" / "__init__.py"))
 
 
 @pytest.fixture

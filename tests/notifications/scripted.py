@@ -14,9 +14,9 @@ from uuid import UUID
 
 from criticizer.db import prepared
 from criticizer.resilience.failures import (
+    Component,
     ErrorClass,
     PermanentFailure,
-    Place,
     RetryableFailure,
     UncertainFailure,
 )
@@ -38,15 +38,15 @@ CI = "webhook:https://ci.example.com/hook"
 def not_sent(
     error_class: ErrorClass = ErrorClass.NETWORK_UNREACHABLE, wait: float | None = None
 ) -> RetryableFailure:
-    return RetryableFailure(error_class, Place.PROVIDER, "scripted", retry_after_seconds=wait)
+    return RetryableFailure(error_class, Component.PROVIDER, "scripted", retry_after_seconds=wait)
 
 
 def refused(error_class: ErrorClass = ErrorClass.RECIPIENT_REJECTED) -> PermanentFailure:
-    return PermanentFailure(error_class, Place.PROVIDER, "scripted")
+    return PermanentFailure(error_class, Component.PROVIDER, "scripted")
 
 
 def unclear(error_class: ErrorClass = ErrorClass.DELIVERY_UNCERTAIN) -> UncertainFailure:
-    return UncertainFailure(error_class, Place.PROVIDER, "scripted")
+    return UncertainFailure(error_class, Component.PROVIDER, "scripted")
 
 
 def untold(job: ReviewJob) -> list[str]:

@@ -14,10 +14,10 @@ from uuid import UUID
 import pytest
 
 from criticizer.resilience.failures import (
+    Component,
     ErrorClass,
     Failure,
     PermanentFailure,
-    Place,
     RetryableFailure,
     UncertainFailure,
 )
@@ -288,7 +288,7 @@ def test_a_refused_copy_does_not_hold_up_the_recipient_and_leaves_the_archive_wi
 def test_a_copy_is_refused_before_the_message_is_sent_and_that_is_on_disk_by_then(imap: Dovecot) -> None:
     class Lost(set[UUID]):
         def add(self, token: UUID, /) -> None:
-            raise RetryableFailure(E.DATABASE_UNAVAILABLE, Place.DATABASE, "the database is away")
+            raise RetryableFailure(E.DATABASE_UNAVAILABLE, Component.DATABASE, "the database is away")
 
     with SmtpServer(Switches(archive="451 4.3.0 later"), archive=ARCHIVE) as server:
         smtp = Smtp(SmtpConfig("127.0.0.1", server.port, SENDER, archive=config(imap)), Lost())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from notifications.rendering import ExcerptLine, Fate, Report, ReportFile, ReportFinding
+from notifications.rendering import ExcerptLine, FindingStatus, Report, ReportFile, ReportFinding
 from notifications.rendering.comparison import compared
 from tests.notifications.samples import finding, report
 
@@ -28,7 +28,7 @@ def newness(now: list[ReportFinding], before: list[ReportFinding]) -> list[bool 
     return [found.is_new for found in compared(report(findings=tuple(now)), 1, before).findings]
 
 
-def fates(before: ReportFinding, *coverage: ReportFile) -> list[Fate]:
+def fates(before: ReportFinding, *coverage: ReportFile) -> list[FindingStatus]:
     found: Report = compared(report(findings=(), coverage=coverage), 1, [before])
     assert found.since is not None
     return [entry.fate for entry in found.since.earlier]
@@ -83,24 +83,24 @@ def test_each_finding_has_one_partner_and_the_surest_sign_wins() -> None:
 @pytest.mark.parametrize(
     ("status", "source", "fate"),
     [
-        ("reviewed", "llm", Fate.FIXED),
-        ("checked", "llm", Fate.NOT_READ),  # the model did not read it: nobody can say
-        ("partial", "llm", Fate.NOT_READ),
-        ("skipped", "llm", Fate.NOT_READ),
-        ("reviewed", "check:secrets", Fate.FIXED),
-        ("checked", "check:secrets", Fate.FIXED),
-        ("partial", "check:secrets", Fate.FIXED),
-        ("skipped", "check:secrets", Fate.NOT_READ),
+        ("reviewed", "llm", FindingStatus.FIXED),
+        ("checked", "llm", FindingStatus.NOT_READ),  # the model did not read it: nobody can say
+        ("partial", "llm", FindingStatus.NOT_READ),
+        ("skipped", "llm", FindingStatus.NOT_READ),
+        ("reviewed", "check:secrets", FindingStatus.FIXED),
+        ("checked", "check:secrets", FindingStatus.FIXED),
+        ("partial", "check:secrets", FindingStatus.FIXED),
+        ("skipped", "check:secrets", FindingStatus.NOT_READ),
     ],
 )
 def test_nothing_is_fixed_unless_who_found_it_has_read_its_file_again(
-    status: str, source: str, fate: Fate
+    status: str, source: str, fate: FindingStatus
 ) -> None:
     assert fates(remark(source=source), ReportFile(FILE, status)) == [fate]
 
 
 def test_a_finding_goes_with_its_file() -> None:
-    assert fates(remark(), ReportFile("//depot/main/other.py", "reviewed")) == [Fate.GONE]
+    assert fates(remark(), ReportFile("//depot/main/other.py", "reviewed")) == [FindingStatus.GONE]
 
 
 def test_fixed_ones_are_listed_first_and_the_gravest_of_them_before_the_others() -> None:

@@ -8,7 +8,13 @@ from math import inf
 import pytest
 
 from notifications.delivery import uncertainty_policy
-from notifications.delivery.uncertainty_policy import Choice, Facts, Look, Step, decide
+from notifications.delivery.uncertainty_policy import (
+    Choice,
+    DeliveryHistory,
+    LookupResult,
+    PolicyStep,
+    next_step,
+)
 from notifications.providers.base import Capabilities, Evidence, LookUpBy
 
 ID, KEY = LookUpBy.ID, LookUpBy.KEY
@@ -32,64 +38,70 @@ SWARM = Capabilities(look_up=frozenset({ID, KEY}), settle_seconds=10, resends_af
 BY_ID = Capabilities(look_up=frozenset({ID}))
 
 # One attempt that began at 1000 and of which it was clear at 1030 that nothing was clear.
-DOUBT = Facts(now=1030.0, first_attempt_at=1000.0, last_attempt_at=1000.0, doubtful_since=1030.0)
+DOUBT = DeliveryHistory(now=1030.0, first_attempt_at=1000.0, last_attempt_at=1000.0, doubtful_since=1030.0)
 
 
-def at(now: float, **changes: object) -> Facts:
+def at(now: float, **changes: object) -> DeliveryHistory:
     return replace(DOUBT, now=now, **changes)  # type: ignore[arg-type]
 
 
-def looked(now: float, *looks: tuple[Evidence, float], **changes: object) -> Facts:
-    return at(now, looks=tuple(Look(evidence, when) for evidence, when in looks), **changes)
+def looked(now: float, *looks: tuple[Evidence, float], **changes: object) -> DeliveryHistory:
+    return at(now, looks=tuple(LookupResult(evidence, when) for evidence, when in looks), **changes)
 
 
-TABLE: list[tuple[str, Capabilities, Facts, Step, float]] = [
+TABLE: list[tuple[str, Capabilities, DeliveryHistory, PolicyStep, float]] = [
     # No key and nobody to ask: an operator, at once and for ever.
-    ("smtp", SMTP, at(1030), Step.HOLD, 0),
-    ("smtp, an id that cannot be asked about", SMTP, at(1030, knows_id=True), Step.HOLD, 0),
-    ("asked by id only, and there is none", BY_ID, at(1030), Step.HOLD, 0),
-    ("asked by id only, and there is one", BY_ID, at(1030, knows_id=True), Step.LOOK, 0),
+    ("smtp", SMTP, at(1030), PolicyStep.HOLD, 0),
+    ("smtp, an id that cannot be asked about", SMTP, at(1030, knows_id=True), PolicyStep.HOLD, 0),
+    ("asked by id only, and there is none", BY_ID, at(1030), PolicyStep.HOLD, 0),
+    ("asked by id only, and there is one", BY_ID, at(1030, knows_id=True), PolicyStep.LOOK, 0),
     # The same key again, inside its window.
-    ("webhook", WEBHOOK, at(1030), Step.REPEAT, 0),
-    ("webhook a year later", WEBHOOK, at(1000 + 365 * DAY), Step.REPEAT, 0),
-    ("resend inside the window", RESEND, at(1000 + 23 * HOUR - 1), Step.REPEAT, 0),
-    ("resend at the window's end", RESEND, at(1000 + 23 * HOUR), Step.LOOK, 0),
+    ("webhook", WEBHOOK, at(1030), PolicyStep.REPEAT, 0),
+    ("webhook a year later", WEBHOOK, at(1000 + 365 * DAY), PolicyStep.REPEAT, 0),
+    ("resend inside the window", RESEND, at(1000 + 23 * HOUR - 1), PolicyStep.REPEAT, 0),
+    ("resend at the window's end", RESEND, at(1000 + 23 * HOUR), PolicyStep.LOOK, 0),
     ("resend: the window is the first attempt's", RESEND, at(1000 + DAY, last_attempt_at=900 + DAY),
-     Step.LOOK, 0),
-    ("resend: a known id is asked about first", RESEND, at(1030, knows_id=True), Step.LOOK, 0),
-    ("resend: its id is unknown there", RESEND, looked(1031, (ABSENT, 1030), knows_id=True), Step.REPEAT, 0),
-    ("resend: absence is no proof there", RESEND, looked(1000 + DAY, (ABSENT, 999 + DAY)), Step.HOLD, 0),
+     PolicyStep.LOOK, 0),
+    ("resend: a known id is asked about first", RESEND, at(1030, knows_id=True), PolicyStep.LOOK, 0),
+    ("resend: its id is unknown there", RESEND, looked(1031, (ABSENT, 1030), knows_id=True),
+    PolicyStep.REPEAT, 0),
+    ("resend: absence is no proof there", RESEND, looked(1000 + DAY, (ABSENT, 999 + DAY)),
+    PolicyStep.HOLD, 0),
     # Settling, then looks, each with its distance.
-    ("maildir needs no time", MAILDIR, at(1030), Step.LOOK, 0),
-    ("archive: too early", ARCHIVE, at(1100), Step.WAIT, 110),
-    ("archive: settled", ARCHIVE, at(1210), Step.LOOK, 0),
-    ("archive: one absence is none", ARCHIVE, looked(1211, (ABSENT, 1210)), Step.WAIT, 719),
-    ("archive: second look", ARCHIVE, looked(1930, (ABSENT, 1210)), Step.LOOK, 0),
-    ("archive: proven", ARCHIVE, looked(1931, (ABSENT, 1210), (ABSENT, 1930)), Step.RESEND, 0),
-    ("postmark: two of three", POSTMARK, looked(1500, (ABSENT, 1120), (ABSENT, 1420)), Step.WAIT, 220),
+    ("maildir needs no time", MAILDIR, at(1030), PolicyStep.LOOK, 0),
+    ("archive: too early", ARCHIVE, at(1100), PolicyStep.WAIT, 110),
+    ("archive: settled", ARCHIVE, at(1210), PolicyStep.LOOK, 0),
+    ("archive: one absence is none", ARCHIVE, looked(1211, (ABSENT, 1210)), PolicyStep.WAIT, 719),
+    ("archive: second look", ARCHIVE, looked(1930, (ABSENT, 1210)), PolicyStep.LOOK, 0),
+    ("archive: proven", ARCHIVE, looked(1931, (ABSENT, 1210), (ABSENT, 1930)), PolicyStep.RESEND, 0),
+    ("postmark: two of three", POSTMARK, looked(1500, (ABSENT, 1120), (ABSENT, 1420)), PolicyStep.WAIT, 220),
     ("postmark: three of three", POSTMARK, looked(1721, *((ABSENT, t) for t in (1120, 1420, 1720))),
-     Step.RESEND, 0),
-    ("a known id needs no settling", SLACK, at(1030, knows_id=True), Step.LOOK, 0),
-    ("and its absence counts as a look", SLACK, looked(1031, (ABSENT, 1030), knows_id=True), Step.RESEND, 0),
+     PolicyStep.RESEND, 0),
+    ("a known id needs no settling", SLACK, at(1030, knows_id=True), PolicyStep.LOOK, 0),
+    ("and its absence counts as a look", SLACK, looked(1031, (ABSENT, 1030), knows_id=True),
+    PolicyStep.RESEND, 0),
     # Resends are bounded, unless the answer is authoritative.
-    ("archive: proven twice", ARCHIVE, looked(1931, (ABSENT, 1210), (ABSENT, 1930), resends=1), Step.HOLD, 0),
-    ("archive: a second doubt is looked at all the same", ARCHIVE, at(1210, resends=1), Step.LOOK, 0),
-    ("swarm: any number", SWARM, looked(1041, (ABSENT, 1040), resends=7), Step.RESEND, 0),
+    ("archive: proven twice", ARCHIVE, looked(1931, (ABSENT, 1210), (ABSENT, 1930), resends=1),
+    PolicyStep.HOLD, 0),
+    ("archive: a second doubt is looked at all the same", ARCHIVE, at(1210, resends=1), PolicyStep.LOOK, 0),
+    ("swarm: any number", SWARM, looked(1041, (ABSENT, 1040), resends=7), PolicyStep.RESEND, 0),
     # A look that could not tell: asked again, with growing distance, a few times.
-    ("slack: could not tell", SLACK, looked(1046, (UNKNOWN, 1045)), Step.WAIT, 29),
-    ("slack: could not tell twice", SLACK, looked(1076, (UNKNOWN, 1045), (UNKNOWN, 1075)), Step.WAIT, 59),
-    ("slack: told in the end", SLACK, looked(1076, (UNKNOWN, 1045), (ABSENT, 1075)), Step.RESEND, 0),
-    ("archive: never sooner than its spacing", ARCHIVE, looked(1211, (UNKNOWN, 1210)), Step.WAIT, 719),
+    ("slack: could not tell", SLACK, looked(1046, (UNKNOWN, 1045)), PolicyStep.WAIT, 29),
+    ("slack: could not tell twice", SLACK, looked(1076, (UNKNOWN, 1045), (UNKNOWN, 1075)),
+    PolicyStep.WAIT, 59),
+    ("slack: told in the end", SLACK, looked(1076, (UNKNOWN, 1045), (ABSENT, 1075)), PolicyStep.RESEND, 0),
+    ("archive: never sooner than its spacing", ARCHIVE, looked(1211, (UNKNOWN, 1210)), PolicyStep.WAIT, 719),
     ("archive: absences keep their distance", ARCHIVE, looked(1300, (ABSENT, 1210), (UNKNOWN, 1250)),
-     Step.WAIT, 670),
+     PolicyStep.WAIT, 670),
     ("archive: not telling is not absence", ARCHIVE, looked(1931, (UNKNOWN, 1210), (ABSENT, 1930)),
-     Step.WAIT, 719),
-    ("slack: never told", SLACK, looked(9000, *[(UNKNOWN, 8000)] * 5), Step.HOLD, 0),
+     PolicyStep.WAIT, 719),
+    ("slack: never told", SLACK, looked(9000, *[(UNKNOWN, 8000)] * 5), PolicyStep.HOLD, 0),
     # Past retention only "found" means something.
-    ("postmark: old and never asked", POSTMARK, at(1000 + 46 * DAY), Step.LOOK, 0),
-    ("postmark: old and absent", POSTMARK, looked(1000 + 46 * DAY, (ABSENT, 999 + 46 * DAY)), Step.HOLD, 0),
+    ("postmark: old and never asked", POSTMARK, at(1000 + 46 * DAY), PolicyStep.LOOK, 0),
+    ("postmark: old and absent", POSTMARK, looked(1000 + 46 * DAY, (ABSENT, 999 + 46 * DAY)),
+    PolicyStep.HOLD, 0),
     ("postmark: old, proven absent before it was", POSTMARK,
-     looked(1000 + 46 * DAY, *((ABSENT, t) for t in (1120, 1420, 1720))), Step.LOOK, 0),
+     looked(1000 + 46 * DAY, *((ABSENT, t) for t in (1120, 1420, 1720))), PolicyStep.LOOK, 0),
 ]  # fmt: skip
 
 
@@ -97,20 +109,20 @@ TABLE: list[tuple[str, Capabilities, Facts, Step, float]] = [
     ("capabilities", "facts", "step", "seconds"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
 )
 def test_the_step_follows_from_capabilities_and_facts(
-    capabilities: Capabilities, facts: Facts, step: Step, seconds: float
+    capabilities: Capabilities, facts: DeliveryHistory, step: PolicyStep, seconds: float
 ) -> None:
-    choice = decide(capabilities, facts)
+    choice = next_step(capabilities, facts)
     assert (choice.step, choice.seconds) == (step, pytest.approx(seconds))
-    assert bool(choice.reason) == (step in {Step.WAIT, Step.HOLD})
+    assert bool(choice.reason) == (step in {PolicyStep.WAIT, PolicyStep.HOLD})
 
 
 def test_waits_are_scaled_and_what_the_provider_keeps_is_not() -> None:
-    assert decide(ARCHIVE, at(1031.0), time_scale=0.01) == Choice(
-        Step.WAIT, pytest.approx(0.8), "Its next look-up proves nothing before then."
+    assert next_step(ARCHIVE, at(1031.0), time_scale=0.01) == Choice(
+        PolicyStep.WAIT, pytest.approx(0.8), "Its next look-up proves nothing before then."
     )
-    assert decide(ARCHIVE, at(1031.8), time_scale=0.01).step is Step.LOOK
-    assert decide(RESEND, at(1000 + 22 * HOUR), time_scale=0.01).step is Step.REPEAT
-    assert decide(POSTMARK, at(1000 + 44 * DAY), time_scale=0.01).step is Step.LOOK
+    assert next_step(ARCHIVE, at(1031.8), time_scale=0.01).step is PolicyStep.LOOK
+    assert next_step(RESEND, at(1000 + 22 * HOUR), time_scale=0.01).step is PolicyStep.REPEAT
+    assert next_step(POSTMARK, at(1000 + 44 * DAY), time_scale=0.01).step is PolicyStep.LOOK
 
 
 @pytest.mark.parametrize(
@@ -122,22 +134,22 @@ def test_every_doubt_comes_to_an_end(capabilities: Capabilities, knows_id: bool,
     """Whatever the provider answers: waiting as told and looking as told ends."""
     facts = replace(DOUBT, knows_id=knows_id)
     for _ in range(50):
-        choice = decide(capabilities, facts)
-        if choice.step is Step.WAIT:
+        choice = next_step(capabilities, facts)
+        if choice.step is PolicyStep.WAIT:
             facts = replace(facts, now=facts.now + choice.seconds)
-        elif choice.step is Step.LOOK:
-            facts = replace(facts, looks=(*facts.looks, Look(evidence, facts.now)))
+        elif choice.step is PolicyStep.LOOK:
+            facts = replace(facts, looks=(*facts.looks, LookupResult(evidence, facts.now)))
         else:
             break
-    assert choice.step in {Step.REPEAT, Step.RESEND, Step.HOLD}
+    assert choice.step in {PolicyStep.REPEAT, PolicyStep.RESEND, PolicyStep.HOLD}
     assert facts.now - DOUBT.now <= 2 * HOUR
     if evidence is UNKNOWN:
-        assert choice.step is not Step.RESEND  # silence is no proof
+        assert choice.step is not PolicyStep.RESEND  # silence is no proof
 
 
 def test_found_is_no_doubt() -> None:
     with pytest.raises(ValueError, match="found"):
-        decide(SLACK, looked(1046, (Evidence.FOUND, 1045)))
+        next_step(SLACK, looked(1046, (Evidence.FOUND, 1045)))
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from criticizer.db import prepared
 from criticizer.models import Circuit, CircuitBucket
 from criticizer.resilience import gate, health_checks, overrides
 from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
     ErrorClass,
     PermanentFailure,
-    Place,
     RetryableFailure,
     UncertainFailure,
-    Waiting,
 )
 from criticizer.resilience.states import CircuitState
 from notifications import health_checks as harmless
@@ -85,7 +85,7 @@ def delivered(made: list[ReviewJob], provider: ScriptedProvider) -> list[str]:
         try:
             deliver(job, {"mail": provider})
             found.append("done")
-        except Waiting:
+        except DependencyUnavailable:
             found.append("wait")
         except (RetryableFailure, PermanentFailure, UncertainFailure) as failure:
             found.append(str(failure.error_class))
@@ -117,7 +117,7 @@ def test_each_receiver_of_webhooks_is_a_dependency_of_its_own(
 def test_an_open_circuit_touches_no_row(job: ReviewJob, mail: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     stop(MAIL)
-    with pytest.raises(Waiting) as caught:
+    with pytest.raises(DependencyUnavailable) as caught:
         deliver(job, {"mail": mail})
     assert caught.value.dependency == MAIL
     row.refresh_from_db()
@@ -133,7 +133,7 @@ def test_one_dead_receiver_does_not_hold_the_others(
     other = "webhook:https://other.example.com/hook"
     prepare(job, CI, ANN, other)
     stop(HOOK)
-    with pytest.raises(Waiting) as caught:
+    with pytest.raises(DependencyUnavailable) as caught:
         deliver(job, {"mail": mail, "webhook": hook})
     assert caught.value.dependency == HOOK
     assert set(Delivery.objects.filter(status=D.SENT).values_list("recipient", flat=True)) == {ANN, other}
@@ -146,8 +146,8 @@ def test_one_dead_receiver_does_not_hold_the_others(
     [
         (not_sent(E.UPSTREAM_UNAVAILABLE), RetryableFailure),
         (ValueError("a defect"), ValueError),
-        (refused(), Waiting),
-        (unclear(), Waiting),
+        (refused(), DependencyUnavailable),
+        (unclear(), DependencyUnavailable),
     ],
 )
 def test_what_is_raised_when_one_row_waits_and_another_fails(
@@ -168,7 +168,7 @@ def test_a_look_up_waits_too(job: ReviewJob, asked: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     crashed(row, "maildir")
     stop("provider:maildir")
-    with pytest.raises(Waiting):
+    with pytest.raises(DependencyUnavailable):
         deliver(job, {"mail": asked})
     assert asked.looked_up == []
     assert reconcile.settle(job.pk, {"mail": asked}) == 1
@@ -232,7 +232,7 @@ def test_a_probe_in_doubt_is_repeated_with_the_same_key(hook: ScriptedProvider) 
     gate.check(HOOK)
     prepared.rows("UPDATE circuits SET state = 'open', retry_at = now() - interval '1 second'")
     hook.script.append((unclear(E.NETWORK_TIMEOUT), True))
-    with pytest.raises(Waiting):
+    with pytest.raises(DependencyUnavailable):
         deliver(job, {"webhook": hook})
     row.refresh_from_db()
     assert row.status == D.RECONCILING
@@ -255,7 +255,7 @@ def test_a_held_message_is_told_to_an_operator_whatever_the_circuit(mail: Script
 def test_answers_about_one_recipient_open_nothing(mail: ScriptedProvider) -> None:
     made = jobs(12)
     greylisted = RetryableFailure(
-        E.UPSTREAM_UNAVAILABLE, Place.PROVIDER, "greylisted", context={ABOUT_RECIPIENT: True}
+        E.UPSTREAM_UNAVAILABLE, Component.PROVIDER, "greylisted", context={ABOUT_RECIPIENT: True}
     )
     mail.script.extend([greylisted] * 12)
     assert delivered(made, mail) == ["UPSTREAM_UNAVAILABLE"] * 12

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from criticizer.resilience.failures import (
+    Component,
     Failure,
     PermanentFailure,
-    Place,
     RetryableFailure,
     UncertainFailure,
 )
 from notifications.delivery import uncertainty_policy
-from notifications.delivery.uncertainty_policy import Facts, Look, Step
+from notifications.delivery.uncertainty_policy import DeliveryHistory, LookupResult, PolicyStep
 from notifications.providers.base import (
     Capabilities,
     Evidence,
@@ -154,7 +154,7 @@ def test_a_permanent_refusal_is_a_permanent_failure_and_nothing_arrives(rig: Rig
     with pytest.raises(PermanentFailure) as refusal:
         rig.provider.send(sample(rig))
     assert rig.arrived() == []
-    assert refusal.value.place in {Place.PROVIDER, Place.CONFIGURATION}
+    assert refusal.value.place in {Component.PROVIDER, Component.CONFIGURATION}
 
 
 def test_failures_do_not_name_the_recipient(rig: Rig) -> None:
@@ -183,26 +183,26 @@ def test_where_nothing_listens_it_is_certain_that_nothing_was_sent(rig: Rig) -> 
 # -- doubt -------------------------------------------------------------------------------------
 
 
-def come_through(rig: Rig, sent: Message) -> Step:
+def come_through(rig: Rig, sent: Message) -> PolicyStep:
     """Do for a message in doubt what the capabilities say, as the product does; return how it ended."""
     began = time.time() - AGO
     now, looks, resends = time.time(), [], 0  # type: tuple[float, list[Look], int]
     for _ in range(20):
-        facts = Facts(now, began, began, began, looks=tuple(looks), resends=resends)
-        choice = uncertainty_policy.decide(promises(rig), facts)
+        facts = DeliveryHistory(now, began, began, began, looks=tuple(looks), resends=resends)
+        choice = uncertainty_policy.next_step(promises(rig), facts)
         match choice.step:
-            case Step.REPEAT | Step.RESEND:
+            case PolicyStep.REPEAT | PolicyStep.RESEND:
                 rig.provider.send(sent)
                 return choice.step
-            case Step.WAIT:
+            case PolicyStep.WAIT:
                 now += choice.seconds
-            case Step.HOLD:
-                return Step.HOLD
-            case Step.LOOK:
+            case PolicyStep.HOLD:
+                return PolicyStep.HOLD
+            case PolicyStep.LOOK:
                 answer = look(rig, sent)
                 if answer.evidence is Evidence.FOUND:
-                    return Step.LOOK
-                looks.append(Look(answer.evidence, now))
+                    return PolicyStep.LOOK
+                looks.append(LookupResult(answer.evidence, now))
     raise AssertionError("no end")
 
 
@@ -217,7 +217,7 @@ def test_an_answer_that_is_lost_after_acceptance_reaches_nobody_twice(rig: Rig) 
     rig.prove_alive()
     ended = come_through(rig, sent)
     assert rig.arrived() == [str(sent.token)]
-    assert (ended is Step.HOLD) == uncertainty_policy.is_hopeless(promises(rig))
+    assert (ended is PolicyStep.HOLD) == uncertainty_policy.is_hopeless(promises(rig))
 
 
 def test_a_message_that_is_lost_is_sent_again_on_proof_or_held(rig: Rig) -> None:
@@ -231,7 +231,7 @@ def test_a_message_that_is_lost_is_sent_again_on_proof_or_held(rig: Rig) -> None
     rig.prove_alive()
     ended = come_through(rig, sent)
     assert rig.arrived() == ([] if uncertainty_policy.is_hopeless(promises(rig)) else [str(sent.token)])
-    assert (ended is Step.HOLD) == uncertainty_policy.is_hopeless(promises(rig))
+    assert (ended is PolicyStep.HOLD) == uncertainty_policy.is_hopeless(promises(rig))
 
 
 # -- one file, one line ------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from django.test import Client
 
 from criticizer.models import Circuit
 from criticizer.resilience.failures import (
+    Component,
     ErrorClass,
     PermanentFailure,
-    Place,
     RetryableFailure,
     UncertainFailure,
 )
@@ -266,7 +266,7 @@ def test_a_test_checks_the_provider_and_sends_a_plain_message(ann: Client, mail:
 
 
 def test_what_fails_the_check_is_explained_and_nothing_is_sent(ann: Client, mail: Scripted) -> None:
-    mail._probe = PermanentFailure(ErrorClass.AUTH_DENIED, Place.PROVIDER, "the password was refused")
+    mail._probe = PermanentFailure(ErrorClass.AUTH_DENIED, Component.PROVIDER, "the password was refused")
     page = tried(ann)
     assert "Check: failed" in page
     assert "The password was refused." in page
@@ -279,10 +279,13 @@ def test_what_fails_the_check_is_explained_and_nothing_is_sent(ann: Client, mail
     ("failure", "says"),
     [
         (
-            RetryableFailure(ErrorClass.RATE_LIMITED, Place.PROVIDER, "asked to slow down"),
+            RetryableFailure(ErrorClass.RATE_LIMITED, Component.PROVIDER, "asked to slow down"),
             "Asked to slow down.",
         ),
-        (UncertainFailure(ErrorClass.DELIVERY_UNCERTAIN, Place.PROVIDER, "no reply"), "It may have arrived"),
+        (
+            UncertainFailure(ErrorClass.DELIVERY_UNCERTAIN, Component.PROVIDER, "no reply"),
+            "It may have arrived",
+        ),
         (RuntimeError("secret detail"), "Unhandled RuntimeError."),
     ],
 )

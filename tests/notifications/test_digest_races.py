@@ -17,7 +17,12 @@ from django.utils import timezone
 
 from criticizer.db import prepared
 from criticizer.resilience import gate
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure, Waiting
+from criticizer.resilience.failures import (
+    DependencyUnavailable,
+    ErrorClass,
+    PermanentFailure,
+    RetryableFailure,
+)
 from notifications.delivery import operator_actions, send, store
 from notifications.digests import lifecycle
 from notifications.models import Delivery, DeliveryAttempt, Digest
@@ -124,7 +129,7 @@ def test_what_an_ended_job_settles_as_absent_is_composed_without_it(asked: Scrip
 
 def taken_off(job: ReviewJob) -> None:
     with transaction.atomic():
-        assert operator_actions.take_off(job.pk, removed=[ANN], added=[]) == ""
+        assert operator_actions.cancel_for_recipients(job.pk, removed=[ANN], added=[]) == ""
 
 
 def tidied(job: ReviewJob) -> None:
@@ -253,7 +258,7 @@ def test_a_refusal_of_all_is_seen_by_nobody_before_the_circuit_has_spoken(asked:
     seen: list[list[str]] = []
     real = gate.Permit.report
 
-    def report(permit: gate.Permit, error: BaseException | None) -> Waiting | None:
+    def report(permit: gate.Permit, error: BaseException | None) -> DependencyUnavailable | None:
         seen.append(states(rows))
         return real(permit, error)
 
@@ -275,7 +280,7 @@ def test_a_refused_probe_leaves_all_of_a_digest_as_it_was(asked: ScriptedProvide
     gate.forget()
     asked.script.append(refused(ErrorClass.AUTH_DENIED))
     (found,) = tell(jobs[:1], {"mail": asked})
-    assert isinstance(found, Waiting)
+    assert isinstance(found, DependencyUnavailable)
     assert states(rows) == ["pending"] * 3
     assert Digest.objects.get().closed_at is None
 
@@ -285,7 +290,7 @@ def test_a_row_that_another_took_while_it_was_refused_is_not_failed(asked: Scrip
     make_due()
     real = gate.Permit.report
 
-    def report(permit: gate.Permit, error: BaseException | None) -> Waiting | None:
+    def report(permit: gate.Permit, error: BaseException | None) -> DependencyUnavailable | None:
         patch.setattr(gate.Permit, "report", real)
         make_due()
         assert elsewhere(lambda: store.claim(store.read(rows[1].pk), "maildir"))
@@ -295,7 +300,7 @@ def test_a_row_that_another_took_while_it_was_refused_is_not_failed(asked: Scrip
         patch.setattr(gate.Permit, "report", report)
         asked.script.append(refused(ErrorClass.AUTH_DENIED))
         (found,) = tell(jobs[:1], {"mail": asked})
-    assert isinstance(found, Waiting)
+    assert isinstance(found, DependencyUnavailable)
     assert states(rows) == ["sending"] * 3
 
 
@@ -305,7 +310,7 @@ def test_after_a_failure_no_other_job_tries_at_once(asked: ScriptedProvider) -> 
     asked.script.append(not_sent(wait=60.0))
     first, *others = tell(jobs, {"mail": asked})
     assert isinstance(first, RetryableFailure)
-    assert all(isinstance(other, Waiting) and other.seconds > 50 for other in others)
+    assert all(isinstance(other, DependencyUnavailable) and other.seconds > 50 for other in others)
     assert len(asked.calls) == 1
     assert [row.attempts for row in rows if states(rows)] == [1, 1, 1]
     # What comes meanwhile is told by itself, or in another one.
@@ -371,11 +376,11 @@ def test_jobs_that_take_over_at_once_look_once() -> None:
 
     asked.look_up = look_up  # type: ignore[method-assign]
     (found,) = tell(jobs[:1], {"mail": asked})
-    assert [type(other) for other in [found, *others]] == [Waiting] * 3
+    assert [type(other) for other in [found, *others]] == [DependencyUnavailable] * 3
     assert len(asked.looked_up) == 1
     assert outcomes(rows[0]) == ["ambiguous", "absent"]
     stale(rows)
-    assert [type(again) for again in tell(jobs, {"mail": asked})] == [Waiting] * 3
+    assert [type(again) for again in tell(jobs, {"mail": asked})] == [DependencyUnavailable] * 3
     assert len(asked.looked_up) == 1, "the lock was given back, and the next look is not due"
 
 
@@ -395,7 +400,7 @@ def test_two_jobs_that_doubt_one_carrier_cost_no_attempt(
 
     monkeypatch.setattr(store, "doubt", doubt)
     (found,) = tell(jobs[1:2], {"mail": asked})
-    assert isinstance(found, Waiting)
+    assert isinstance(found, DependencyUnavailable)
     assert deliver(jobs[0], {"mail": asked}).sent == 1
     assert states(rows) == ["sent"] * 3
 
@@ -406,7 +411,7 @@ def test_what_another_settled_before_the_lock_was_taken_is_read_anew(asked: Scri
     crashed(rows[0], "maildir")
     before = store.read(rows[0].pk)
     assert deliver(jobs[0], {"mail": asked}).sent == 1
-    with pytest.raises(Waiting):
+    with pytest.raises(DependencyUnavailable):
         send.reconcile.settle_row(before, asked)
     assert states(rows) == ["sent"] * 3
 
@@ -440,5 +445,5 @@ def test_a_row_that_is_taken_while_it_is_found_unfit_is_not_failed(
 
     monkeypatch.setattr("notifications.suppressions.reports.refuse_suppressed", suppressed)
     (found,) = tell(jobs[:1], {"mail": asked})
-    assert isinstance(found, Waiting)
+    assert isinstance(found, DependencyUnavailable)
     assert states(rows) == ["sending"] * 3

@@ -17,15 +17,20 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from criticizer.resilience.failures import PermanentFailure, RetryableFailure, UncertainFailure, Waiting
+from criticizer.resilience.failures import (
+    DependencyUnavailable,
+    PermanentFailure,
+    RetryableFailure,
+    UncertainFailure,
+)
 from notifications.delivery import operator_actions, send, snapshot, spot_check, store
-from notifications.delivery.operator_actions import Decision
+from notifications.delivery.operator_actions import OperatorAction
 from notifications.digests import lifecycle
 from notifications.models import Delivery, Digest
 from notifications.preferences import policy, unsubscribe
 from notifications.providers.base import Evidence
 from notifications.states import DeliveryState, DeliveryStatus, SendOutcome
-from notifications.suppressions.reports import Recorded, Report, record
+from notifications.suppressions.reports import MailReport, Recorded, record
 from reviews.models import JobEvent, ReviewJob
 from reviews.replay import delivery_audit
 from reviews.reports import _messages_before
@@ -57,7 +62,7 @@ def lost_letters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let jobs go on without the rooms above; return whose jobs did."""
     went: list[int] = []
     monkeypatch.setattr(
-        "reviews.replay.delivery_resolution.go_on", lambda job_id, **_: went.append(job_id) or ""
+        "reviews.replay.delivery_resolution.resume_job", lambda job_id, **_: went.append(job_id) or ""
     )
     return went
 
@@ -68,11 +73,11 @@ def lost_letters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_reviews_wait_for_one_digest_and_are_told_in_one_message(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     first, *others = tell(jobs, {"mail": asked})
-    assert isinstance(first, Waiting)
+    assert isinstance(first, DependencyUnavailable)
     assert 590 < first.seconds <= 600
     assert first.dependency == ""
     # The others come a little later: the first one tells for all of them.
-    assert all(isinstance(other, Waiting) and other.seconds > first.seconds for other in others)
+    assert all(isinstance(other, DependencyUnavailable) and other.seconds > first.seconds for other in others)
     assert asked.calls == []
 
     make_due()
@@ -113,7 +118,7 @@ def test_others_are_not_held_up_by_a_digest_that_waits(
     job = ReviewJobFactory(changelist_id="1")
     prepare(job, ANN, digest_minutes=10)
     prepare(job, CI)
-    with pytest.raises(Waiting):
+    with pytest.raises(DependencyUnavailable):
         deliver(job, {"mail": asked, "webhook": hook})
     assert len(hook.calls) == 1
     assert asked.calls == []
@@ -183,7 +188,7 @@ def test_two_that_close_at_once_send_once(asked: ScriptedProvider) -> None:
     assert store.claim(second, "maildir") is None
     assert states(rows) == ["sending"] * 3
     (other,) = tell(jobs[1:2], {"mail": asked})
-    assert isinstance(other, Waiting)
+    assert isinstance(other, DependencyUnavailable)
     assert asked.calls == []
 
 
@@ -202,7 +207,7 @@ def test_whose_digest_was_taken_between_look_and_claim_waits_without_an_attempt(
 
     monkeypatch.setattr(lifecycle, "turn", turn)
     (second,) = tell(jobs[1:], {"mail": asked})
-    assert isinstance(second, Waiting)
+    assert isinstance(second, DependencyUnavailable)
     assert states(rows) == ["sent", "sent"]
     assert len(asked.calls) == 1
 
@@ -332,7 +337,7 @@ def test_a_message_that_may_have_arrived_keeps_its_bytes(asked: ScriptedProvider
     tell(jobs[:1], {"mail": asked})
     assert states(rows) == ["reconciling"] * 3
     send.supersede_unsent(jobs[2].pk)  # too late: what may be told is not given up
-    assert isinstance(tell(jobs[1:2], {"mail": asked})[0], Waiting)
+    assert isinstance(tell(jobs[1:2], {"mail": asked})[0], DependencyUnavailable)
     assert deliver(jobs[0], {"mail": asked}).sent == 1
     assert asked.calls[0] == asked.calls[1]
     assert states(rows) == ALL_SENT
@@ -343,7 +348,7 @@ def test_the_others_take_over_from_a_carrier_that_nobody_touches(asked: Scripted
     jobs, rows = waiting("1", "2", "3")
     make_due()
     crashed(rows[0], "maildir")
-    assert isinstance(tell(jobs[1:2], {"mail": asked})[0], Waiting)
+    assert isinstance(tell(jobs[1:2], {"mail": asked})[0], DependencyUnavailable)
     Delivery.objects.update(updated_at=Now() - timedelta(seconds=lifecycle.STALE_SECONDS + 1))
     assert deliver(jobs[1], {"mail": asked}).sent == 1
     assert states(rows) == ALL_SENT
@@ -410,7 +415,7 @@ def test_a_decision_about_one_is_a_decision_about_the_message(
     decision: str, ends: str, mail: ScriptedProvider, lost_letters: list[int]
 ) -> None:
     jobs, rows = held(mail)
-    said = operator_actions.decide(rows[1].pk, Decision(decision), actor="ann", reason="OPS-7: looked")
+    said = operator_actions.decide(rows[1].pk, OperatorAction(decision), actor="ann", reason="OPS-7: looked")
     assert said.ok
     assert "one message about 3 reviews" in said.message
     assert states(rows) == [ends] * 3
@@ -431,7 +436,7 @@ def test_a_decision_about_one_is_a_decision_about_the_message(
 def test_a_set_of_decisions_counts_a_message_once(mail: ScriptedProvider, lost_letters: list[int]) -> None:
     _, rows = held(mail)
     done, words = operator_actions.decide_many(
-        [row.pk for row in rows], Decision.CONFIRM, actor="ann", reason="OPS-7"
+        [row.pk for row in rows], OperatorAction.CONFIRM, actor="ann", reason="OPS-7"
     )
     assert done == 3
     assert words == ["Confirmed as delivered. It is one message about 3 reviews."]
@@ -446,12 +451,12 @@ def test_one_review_that_was_replaced_does_not_keep_the_others_from_being_resent
     ended = {"status": "dead_lettered", "finished_at": timezone.now()}
     ReviewJob.objects.filter(pk__in=[job.pk for job in jobs]).update(**ended)
     ReviewJobFactory(changelist_id="1", review_version=2)
-    assert operator_actions.decide(rows[0].pk, Decision.RESEND, actor="ann", reason="OPS-7").ok
+    assert operator_actions.decide(rows[0].pk, OperatorAction.RESEND, actor="ann", reason="OPS-7").ok
     for number in "23":
         ReviewJobFactory(changelist_id=number, review_version=2)
     Delivery.objects.update(status=D.SENDING)
     Delivery.objects.update(status=D.UNCERTAIN)
-    said = operator_actions.decide(rows[0].pk, Decision.RESEND, actor="ann", reason="OPS-7")
+    said = operator_actions.decide(rows[0].pk, OperatorAction.RESEND, actor="ann", reason="OPS-7")
     assert not said.ok
     assert "newer version" in said.message
 
@@ -529,7 +534,7 @@ def test_a_bounce_of_the_digest_is_noted_on_all_of_it(by: str, asked: ScriptedPr
         "notification_id": "",
         by: {"token": message.token}.get(by, f"id-{message.token}"),
     }
-    report = Report("maildir", "event-1", DeliveryState.BOUNCED, address="ann@example.com", **names)
+    report = MailReport("maildir", "event-1", DeliveryState.BOUNCED, address="ann@example.com", **names)
     assert record(report) is Recorded.NOTED
     states(rows)
     assert [row.delivery_state for row in rows] == ["bounced"] * 3
@@ -580,7 +585,10 @@ def test_what_waits_is_told_as_promised_whatever_is_wanted_meanwhile(asked: Scri
     jobs, rows = waiting("1", "2")
     policy.set_digest(ANN, 0, "ann")
     unsubscribe.stop(ANN)
-    assert [type(found) for found in tell(jobs, {"mail": asked})] == [Waiting, Waiting]
+    assert [type(found) for found in tell(jobs, {"mail": asked})] == [
+        DependencyUnavailable,
+        DependencyUnavailable,
+    ]
     make_due()
     tell(jobs, {"mail": asked})
     assert states(rows) == ["sent", "sent"]

@@ -9,11 +9,11 @@ import pytest
 from django.db.models import F
 
 from criticizer.resilience.failures import (
+    DependencyUnavailable,
     ErrorClass,
     PermanentFailure,
     RetryableFailure,
     UncertainFailure,
-    Waiting,
 )
 from notifications.delivery import send
 from notifications.delivery.uncertainty_policy import UNANSWERED_LOOKS
@@ -67,7 +67,7 @@ def pass_time(seconds: float) -> None:
 
 
 def waits(job: ReviewJob, provider: ScriptedProvider) -> float:
-    with pytest.raises(Waiting) as waiting:
+    with pytest.raises(DependencyUnavailable) as waiting:
         deliver(job, {"mail": provider})
     return waiting.value.seconds
 

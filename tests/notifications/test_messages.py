@@ -16,13 +16,13 @@ from notifications.rendering import (
     MAX_FILES,
     MAX_FINDINGS,
     MAX_SUBJECT,
+    Comparison,
     EarlierFinding,
     ExcerptLine,
-    Fate,
+    FindingStatus,
     Report,
     ReportFile,
     ReportFinding,
-    Since,
     render,
 )
 from tests.notifications.samples import REVIEWED_AT, finding, report
@@ -62,7 +62,7 @@ def filled(text: str, count: int = 1) -> Report:
         findings=(severe, strange) * count,
         coverage=(made(ReportFile), made(ReportFile, status="skipped")) * count,
         status_lines=(text,) * count,
-        since=Since(1, (EarlierFinding(severe, Fate.FIXED),) * count),
+        since=Comparison(1, (EarlierFinding(severe, FindingStatus.FIXED),) * count),
     )
     return whole
 
@@ -95,7 +95,7 @@ def test_plain_text_html_and_json_tell_the_same_facts() -> None:
             banner="The model was not available.",
             status_lines=("Model: none",),
             findings=(finding(anchor="finding-3", category="bug"),),
-            since=Since(1, (EarlierFinding(finding(title="A leak"), Fate.FIXED),)),
+            since=Comparison(1, (EarlierFinding(finding(title="A leak"), FindingStatus.FIXED),)),
         ),
         unsubscribe_url=UNSUBSCRIBE,
     )
@@ -124,8 +124,8 @@ def test_plain_text_html_and_json_tell_the_same_facts() -> None:
 
 def test_the_payload_counts_what_changed() -> None:
     new, old = finding(is_new=True), finding(is_new=False, line=90)
-    earlier = EarlierFinding(finding(title="A leak"), Fate.NOT_READ)
-    data: Any = rendered(report(findings=(old, new), since=Since(3, (earlier,)))).payload["data"]
+    earlier = EarlierFinding(finding(title="A leak"), FindingStatus.NOT_READ)
+    data: Any = rendered(report(findings=(old, new), since=Comparison(3, (earlier,)))).payload["data"]
     assert data["since"] == {
         "version": 3,
         "summary": "1 new, 1 still there, 1 not read again",
@@ -285,7 +285,7 @@ def test_no_field_can_bring_a_header_a_line_or_a_hidden_character() -> None:
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:
-    of = report(since=Since(1, (EarlierFinding(finding(), Fate.GONE),)))
+    of = report(since=Comparison(1, (EarlierFinding(finding(), FindingStatus.GONE),)))
     assert rendered(of, unsubscribe_url=UNSUBSCRIBE) == rendered(of, unsubscribe_url=UNSUBSCRIBE)
     shuffled = report(findings=(finding(line=1), finding(line=2)))
     other = report(findings=(finding(line=2), finding(line=1)))
@@ -310,7 +310,7 @@ def test_versions_of_a_changelist_share_thread_and_subject() -> None:
 
 
 def test_the_line_that_inboxes_show_says_what_the_subject_does_not() -> None:
-    made = rendered(report(findings=(finding(is_new=True),), since=Since(1)))
+    made = rendered(report(findings=(finding(is_new=True),), since=Comparison(1)))
     start = made.html.index('<div style="display:none')
     assert made.html[start : start + 200].count("1 new, 0 still there. 1 finding (1 high), 1 of 2 files") == 1
 

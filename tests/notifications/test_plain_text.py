@@ -6,7 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from notifications.rendering import EarlierFinding, ExcerptLine, Fate, Report, ReportFinding, Since, render
+from notifications.rendering import (
+    Comparison,
+    EarlierFinding,
+    ExcerptLine,
+    FindingStatus,
+    Report,
+    ReportFinding,
+    render,
+)
 from notifications.rendering.prose import blocks
 from notifications.rendering.wrapping import WIDTH, width, wrapped
 from tests.notifications.samples import finding, report
@@ -26,14 +34,14 @@ def long_everywhere(text: str) -> Report:
         banner=text,
         status_lines=(text,),
         findings=(long,) * 60,
-        since=Since(1, (EarlierFinding(finding(title=text), Fate.FIXED),)),
+        since=Comparison(1, (EarlierFinding(finding(title=text), FindingStatus.FIXED),)),
     )
 
 
 def test_it_reads_well() -> None:
     found = finding(anchor="finding-3", category="bug", is_new=True)
-    earlier = EarlierFinding(finding(title="A credential was added", line=7, end_line=7), Fate.FIXED)
-    whole = report(findings=(found,), since=Since(1, (earlier,)), banner="No model.")
+    earlier = EarlierFinding(finding(title="A credential was added", line=7, end_line=7), FindingStatus.FIXED)
+    whole = report(findings=(found,), since=Comparison(1, (earlier,)), banner="No model.")
     assert text_of(whole, unsubscribe_url="https://reviews.test/unsubscribe/x/") == (
         "1 finding (1 high), 1 of 2 files read\n"
         "Read the file under a lock\n"

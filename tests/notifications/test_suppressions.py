@@ -14,7 +14,7 @@ from notifications.delivery import send
 from notifications.models import Delivery, Suppression
 from notifications.states import DeliveryState, DeliveryStatus, SendOutcome
 from notifications.suppressions import reports
-from notifications.suppressions.reports import Recorded, Report
+from notifications.suppressions.reports import MailReport, Recorded
 from reviews.models import ReviewJob
 from tests.notifications.scripted import (
     ANN,
@@ -44,7 +44,7 @@ def sent(job: ReviewJob, provider: ScriptedProvider, *recipients: str) -> list[D
     return rows
 
 
-def report(row: Delivery, **changes: Any) -> Report:
+def report(row: Delivery, **changes: Any) -> MailReport:
     fields: dict[str, Any] = {
         "provider": row.provider,
         "event_id": "event-1",
@@ -55,7 +55,7 @@ def report(row: Delivery, **changes: Any) -> Report:
         "reason": REASON.BOUNCED,
         "detail": "550 no such user ann@example.com",
     }
-    return Report(**{**fields, **changes})
+    return MailReport(**{**fields, **changes})
 
 
 def suppress(address: str = "ann@example.com") -> Suppression:

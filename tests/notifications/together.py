@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from django.db.models.functions import Now
 
-from criticizer.resilience.failures import Failure, Waiting
+from criticizer.resilience.failures import DependencyUnavailable, Failure
 from notifications.delivery.send import Outcome, prepare, token_for
 from notifications.models import Delivery, Digest
 from notifications.providers.base import Message, Provider
@@ -56,13 +56,15 @@ def make_due() -> None:
     Digest.objects.update(due_at=Now())
 
 
-def tell(jobs: list[ReviewJob], providers: Mapping[str, Provider]) -> list[Outcome | Failure | Waiting]:
+def tell(
+    jobs: list[ReviewJob], providers: Mapping[str, Provider]
+) -> list[Outcome | Failure | DependencyUnavailable]:
     """Deliver each job once, in order; return what came of each."""
-    found: list[Outcome | Failure | Waiting] = []
+    found: list[Outcome | Failure | DependencyUnavailable] = []
     for job in jobs:
         try:
             found.append(deliver(job, providers))
-        except (Failure, Waiting) as error:
+        except (Failure, DependencyUnavailable) as error:
             found.append(error)
     return found
 

@@ -18,7 +18,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from criticizer.models import Circuit, SecurityEvent
-from criticizer.resilience.failures import ErrorClass, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, RetryableFailure
 from criticizer.security.encryption import Vault, key_id
 from deadletters.types import Failed
 from reviews.artifacts import integrity as artifact_care
@@ -63,7 +63,9 @@ class RefusedError(Exception):
     """What a bucket's client raises is no OSError."""
 
 
-AWAY = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.INTERNAL, "the storage of artifacts failed")
+AWAY = RetryableFailure(
+    ErrorClass.UPSTREAM_UNAVAILABLE, Component.INTERNAL, "the storage of artifacts failed"
+)
 
 
 def fails(patch: pytest.MonkeyPatch, method: str, error: Exception, times: int = 1) -> list[str]:

@@ -12,7 +12,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from criticizer.resilience import gate
-from criticizer.resilience.failures import PermanentFailure, RetryableFailure, Waiting
+from criticizer.resilience.failures import DependencyUnavailable, PermanentFailure, RetryableFailure
 from reviews.intake import source_events
 from reviews.intake.source_events import Event, Kind
 from reviews.models import JobEvent, RecipientOrigin, ReviewJob, Subscription, ViewerScope
@@ -281,10 +281,10 @@ def test_an_open_circuit_waits_and_costs_no_attempt(
     job = told_by_trigger(depot.submit(added(A, "1\n")), ANN)
 
     def stopped(*_: Any) -> Any:
-        raise Waiting("p4:127.0.0.1:1666", 30.0, "the circuit is open")
+        raise DependencyUnavailable("p4:127.0.0.1:1666", 30.0, "the circuit is open")
 
     monkeypatch.setattr(found_recipients, "_perforce_readers", stopped)
-    with pytest.raises(Waiting):
+    with pytest.raises(DependencyUnavailable):
         fetched(job, attempt=5)
 
 

@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from criticizer.db import prepared
 from criticizer.models import OutboxMessage
 from criticizer.queue import outbox
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from reviews import pipeline
 from reviews.intake import review_requests, source_events
 from reviews.intake.source_events import Entry, Event, Kind, Origin, Outcome
@@ -29,7 +29,7 @@ from tests import scripted
 pytestmark = pytest.mark.django_db(transaction=True)  # now() stands still inside one transaction
 Work = Callable[[], int]
 
-DOWN = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.SOURCE, "503")
+DOWN = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, "503")
 
 
 def shelve(change: str = "12345", server: str = "main") -> Entry:
@@ -141,7 +141,7 @@ def test_an_event_while_the_shelf_is_read_supersedes_that(make_due: Callable[[],
 
 
 def test_a_shelf_whose_job_died_is_a_new_version(work: Work, make_due: Callable[[], None]) -> None:
-    scripted.SCRIPT["fetch"].append(PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE, "gone"))
+    scripted.SCRIPT["fetch"].append(PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, "gone"))
     first = shelve()
     make_due()
     work()
@@ -399,7 +399,7 @@ def test_a_trigger_joins_what_the_poll_found_while_it_waits() -> None:
 def test_a_job_that_died_before_it_read_is_not_begun_anew_by_the_poll(
     work: Work, make_due: Callable[[], None]
 ) -> None:
-    scripted.SCRIPT["fetch"].append(PermanentFailure(ErrorClass.PATH_DENIED, Place.INTERNAL, "outside"))
+    scripted.SCRIPT["fetch"].append(PermanentFailure(ErrorClass.PATH_DENIED, Component.INTERNAL, "outside"))
     shelve()
     make_due()
     work()
@@ -465,10 +465,10 @@ def test_the_origin_of_an_event_is_written() -> None:
 
 
 def test_nothing_but_the_ledger_writes_events() -> None:
-    root = Path(source_events.__file__).parent
+    root = Path(source_events.__file__).parents[1]
     writes = re.compile(
         r"(INSERT INTO|UPDATE|DELETE FROM) source_events"
         r"|(?<!class )\bSourceEvent(\(|\.objects\.(create|bulk|up))"
     )
     writers = [path for path in root.rglob("*.py") if writes.search(path.read_text())]
-    assert [path.name for path in writers] == ["ledger.py"]
+    assert [path.name for path in writers] == ["source_events.py"]

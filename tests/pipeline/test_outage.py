@@ -11,7 +11,7 @@ from criticizer.db import prepared
 from criticizer.models import Circuit, CircuitEvent
 from criticizer.queue.lease_renewer import Heartbeat
 from criticizer.resilience import gate
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from criticizer.resilience.states import CircuitState
 from deadletters.models import DeadLetter
 from reviews.models import Attempt, ReviewJob, StageRun
@@ -69,7 +69,7 @@ def counted() -> int:
 def test_a_long_outage_under_waiting_jobs_costs_what_opened_the_circuit(
     post: Callable[..., Any], work: Callable[[], int], cool_down: Callable[[], None]
 ) -> None:
-    Model.failure = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.REVIEWER, "503")
+    Model.failure = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.REVIEWER, "503")
     for number in range(JOBS):
         post(f"k{number}", str(number + 1))
     work()
@@ -94,7 +94,7 @@ def test_a_long_outage_under_waiting_jobs_costs_what_opened_the_circuit(
 def test_refused_credentials_end_a_handful_of_jobs_and_the_rest_goes_on_after_the_key_is_mended(
     post: Callable[..., Any], work: Callable[[], int], cool_down: Callable[[], None]
 ) -> None:
-    Model.failure = PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "401")
+    Model.failure = PermanentFailure(ErrorClass.AUTH_DENIED, Component.REVIEWER, "401")
     for number in range(50):
         post(f"k{number}", str(number + 1))
     work()

@@ -13,7 +13,7 @@ from django.utils import timezone
 from criticizer.db import prepared
 from criticizer.models import OutboxMessage
 from criticizer.queue import outbox
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from deadletters import workflow
 from deadletters.models import DeadLetter
 from notifications.models import Delivery
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)  # now() stands still insid
 Post = Callable[..., Any]
 Work = Callable[[], int]
 
-DOWN = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.SOURCE, "503")
+DOWN = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, "503")
 
 
 def _job(result: Any) -> ReviewJob:
@@ -94,7 +94,7 @@ def test_a_worker_that_lost_its_lease_changes_nothing(post: Post, make_due: Call
     for late in (
         lambda: pipeline.record(slow),
         lambda: pipeline.fail(slow, DOWN, ""),
-        lambda: pipeline.fail(slow, PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE), ""),
+        lambda: pipeline.fail(slow, PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE), ""),
     ):
         with pytest.raises(LostLease):
             late()
@@ -110,7 +110,7 @@ def test_a_retryable_failure_waits_and_the_next_attempt_succeeds(
 ) -> None:
     job = _job(post())
     scripted.SCRIPT["fetch"].append(
-        RetryableFailure(ErrorClass.RATE_LIMITED, Place.SOURCE, retry_after_seconds=40)
+        RetryableFailure(ErrorClass.RATE_LIMITED, Component.SOURCE, retry_after_seconds=40)
     )
     work()
     job.refresh_from_db()
@@ -164,7 +164,9 @@ def test_reclassification_as_permanent_stops_retries_at_once(
     post: Post, work: Work, make_due: Callable[[], None]
 ) -> None:
     job = _job(post())
-    scripted.SCRIPT["fetch"].extend([DOWN, PermanentFailure(ErrorClass.AUTH_DENIED, Place.SOURCE, "expired")])
+    scripted.SCRIPT["fetch"].extend(
+        [DOWN, PermanentFailure(ErrorClass.AUTH_DENIED, Component.SOURCE, "expired")]
+    )
     work()
     make_due()
     work()
@@ -279,7 +281,7 @@ def test_the_sweep_finds_everything_from_the_rows_alone(post: Post, work: Work) 
 def test_the_sweep_respects_waits_and_leases(post: Post, work: Work) -> None:
     post()
     scripted.SCRIPT["fetch"].append(
-        RetryableFailure(ErrorClass.RATE_LIMITED, Place.SOURCE, retry_after_seconds=60)
+        RetryableFailure(ErrorClass.RATE_LIMITED, Component.SOURCE, retry_after_seconds=60)
     )
     work()
     OutboxMessage.objects.all().delete()
@@ -305,7 +307,7 @@ def test_the_database_refuses_transitions_that_are_not_drawn(post: Post) -> None
 
 def _dead(post: Post, work: Work, stage: str = "llm", failure: Exception | None = None) -> DeadLetter:
     scripted.SCRIPT[stage].append(
-        failure or PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "key expired")
+        failure or PermanentFailure(ErrorClass.AUTH_DENIED, Component.REVIEWER, "key expired")
     )
     post()
     work()
@@ -351,7 +353,7 @@ def test_restart_runs_every_stage_again(post: Post, work: Work) -> None:
 
 def test_the_same_failure_after_a_replay_is_escalated(post: Post, work: Work) -> None:
     letter = _dead(post, work)
-    scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "still"))
+    scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.AUTH_DENIED, Component.REVIEWER, "still"))
     walk_and_replay(letter.pk)
     work()
     letter.refresh_from_db()
@@ -361,7 +363,7 @@ def test_the_same_failure_after_a_replay_is_escalated(post: Post, work: Work) ->
 
 def test_another_failure_after_a_replay_is_not_escalated(post: Post, work: Work) -> None:
     letter = _dead(post, work)
-    scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.NOT_FOUND, Place.REVIEWER, "no such model"))
+    scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.NOT_FOUND, Component.REVIEWER, "no such model"))
     walk_and_replay(letter.pk)
     work()
     letter.refresh_from_db()
@@ -370,7 +372,9 @@ def test_another_failure_after_a_replay_is_not_escalated(post: Post, work: Work)
 
 def test_a_failure_at_a_later_stage_gets_a_letter_of_its_own(post: Post, work: Work) -> None:
     letter = _dead(post, work)
-    scripted.SCRIPT["notify"].append(PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, "gone"))
+    scripted.SCRIPT["notify"].append(
+        PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER, "gone")
+    )
     walk_and_replay(letter.pk)
     work()
     letter.refresh_from_db()

@@ -17,11 +17,11 @@ from criticizer.queue import advisory_locks, outbox
 from criticizer.queue.advisory_locks import Lock
 from criticizer.queue.broker import OutboxBroker
 from criticizer.resilience import gate
-from criticizer.resilience.failures import Waiting
+from criticizer.resilience.failures import DependencyUnavailable
 from reviews import tasks
 from reviews.intake import polling, source_events
 from reviews.intake import streams as watching
-from reviews.intake.polling import Report
+from reviews.intake.polling import PollReport
 from reviews.intake.source_events import Event, Kind, Outcome
 from reviews.models import AllowListEntry, ReviewJob, SourceEvent, SourcePosition
 from reviews.pipeline import executor
@@ -72,7 +72,7 @@ def submit(depot: FakeDepot, name: str, directory: str = "main") -> str:
     return depot.submit(added(f"//depot/{directory}/{name}", f"{name}\n"))
 
 
-def poll(*, dry: bool = False) -> dict[str, Report]:
+def poll(*, dry: bool = False) -> dict[str, PollReport]:
     reports = polling.run(dry=dry)
     assert reports is not None
     assert not [report.problem for report in reports if report.problem]
@@ -85,7 +85,7 @@ def told(kind: SourceEvent.Kind, change: str, server: str = "main") -> int:
     return job
 
 
-def missing(report: Report) -> list[str]:
+def missing(report: PollReport) -> list[str]:
     return [event.changelist_id for event, _ in report.missing]
 
 
@@ -489,7 +489,7 @@ def test_an_open_circuit_skips_the_server_without_a_command(
     before = len(depot.calls())
 
     def is_open(name: str) -> Any:
-        raise Waiting(name, 30.0, "It failed too often and gets a rest.")
+        raise DependencyUnavailable(name, 30.0, "It failed too often and gets a rest.")
 
     with monkeypatch.context() as patch:
         patch.setattr(gate, "guarded", is_open)

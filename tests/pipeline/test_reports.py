@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from notifications.rendering import Fate
+from notifications.rendering import FindingStatus
 from reviews.models import ReviewJob
 from reviews.recipients import visibility
 from reviews.recipients.scopes import Scope
@@ -52,7 +52,9 @@ def test_a_later_version_is_compared_with_the_newest_earlier_one_that_was_review
     assert report.since is not None
     assert report.since.version == 2
     assert {finding.title: finding.is_new for finding in report.findings} == {"A": False, "E": True}
-    assert [(entry.finding.title, entry.fate) for entry in report.since.earlier] == [("B", Fate.FIXED)]
+    assert [(entry.finding.title, entry.fate) for entry in report.since.earlier] == [
+        ("B", FindingStatus.FIXED)
+    ]
 
 
 def test_findings_are_linked_to_where_the_review_page_shows_them() -> None:

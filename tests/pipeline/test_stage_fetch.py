@@ -16,7 +16,13 @@ from criticizer.models import Circuit, CircuitBucket, CircuitEvent
 from criticizer.queue.broker import connect
 from criticizer.resilience import gate, overrides
 from criticizer.resilience import health_checks as harmless
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure, Waiting
+from criticizer.resilience.failures import (
+    DependencyUnavailable,
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    RetryableFailure,
+)
 from criticizer.resilience.states import CircuitState
 from criticizer.workers import watchdog
 from reviews import health_checks
@@ -66,7 +72,7 @@ def test_a_dead_server_opens_its_circuit_and_the_rest_waits(depot: FakeDepot) ->
         with pytest.raises(RetryableFailure):
             fetch._fetch(change)
     asked = len(depot.calls())
-    with pytest.raises(Waiting) as caught:
+    with pytest.raises(DependencyUnavailable) as caught:
         fetch._fetch(change)
     assert (caught.value.dependency, len(depot.calls())) == (P4, asked)
     depot.recover()
@@ -264,7 +270,7 @@ def test_maintenance_ends_forced_states_and_forgets_old_circuits() -> None:
     overrides.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-7", seconds=60)
     prepared.rows("UPDATE circuits SET retry_at = now() - interval '1 second' WHERE state = 'forced_closed'")
     prepared.rows("UPDATE circuits SET changed_at = now() - interval '8 days' WHERE name LIKE '%%old%%'")
-    gate.admit(P4).report(None)
+    gate.acquire_permit(P4).report(None)
     prepared.rows("UPDATE circuit_buckets SET started_at = now() - interval '6 minutes'")
     harmless.maintain()
     assert set(Circuit.objects.values_list("name", "state")) == {(LLM, "closed"), (P4, "closed")}

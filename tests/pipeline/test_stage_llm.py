@@ -21,7 +21,7 @@ from criticizer.models import Circuit, OutboxMessage, SecurityEvent
 from criticizer.queue import outbox
 from criticizer.queue.lease_renewer import Heartbeat
 from criticizer.resilience import circuit_breaker, gate
-from criticizer.resilience.failures import ErrorClass, Waiting
+from criticizer.resilience.failures import DependencyUnavailable, ErrorClass
 from criticizer.resilience.states import CircuitState
 from deadletters.models import DeadLetter
 from notifications.delivery.send import token_for
@@ -368,18 +368,18 @@ def test_scenario_08_the_part_that_was_refused_is_all_that_is_asked_for_again(be
 
 def admitting(*waits: float) -> Callable[[str], gate.Permit]:
     """Let the next calls wait for so long each, one after the other."""
-    real, left = gate.admit, list(waits)
+    real, left = gate.acquire_permit, list(waits)
 
     def admit(name: str) -> gate.Permit:
         if left:
-            raise Waiting(name, left.pop(0))
+            raise DependencyUnavailable(name, left.pop(0))
         return real(name)
 
     return admit
 
 
 def test_short_waits_are_slept_in_place(bench: Bench) -> None:
-    bench.monkeypatch.setattr(gate, "admit", admitting(0.01, 0.02))
+    bench.monkeypatch.setattr(gate, "acquire_permit", admitting(0.01, 0.02))
     job = bench.job()
     bench.work()
     assert (job_of(job).status, run_of(job).attempts) == (JobStatus.SUCCEEDED, 1)
@@ -388,15 +388,15 @@ def test_short_waits_are_slept_in_place(bench: Bench) -> None:
 
 def test_a_long_wait_gives_the_attempt_back_with_what_is_finished(bench: Bench) -> None:
     bench.one_by_one()
-    real, calls = gate.admit, [0]
+    real, calls = gate.acquire_permit, [0]
 
     def admit(name: str) -> gate.Permit:
         calls[0] += 1
         if calls[0] == 3:
-            raise Waiting(name, 20.0)
+            raise DependencyUnavailable(name, 20.0)
         return real(name)
 
-    bench.monkeypatch.setattr(gate, "admit", admit)
+    bench.monkeypatch.setattr(gate, "acquire_permit", admit)
     job = bench.job(big(4))
     bench.work()
     assert (run_of(job).status, run_of(job).attempts, len(run_of(job).progress)) == ("pending", 0, 2)
@@ -407,7 +407,7 @@ def test_a_long_wait_gives_the_attempt_back_with_what_is_finished(bench: Bench) 
 
 def test_many_short_waits_end_like_a_long_one(bench: Bench) -> None:
     bench.monkeypatch.setattr(model_client, "PATIENCE_SECONDS", 0.05)
-    bench.monkeypatch.setattr(gate, "admit", admitting(*[0.02] * 50))
+    bench.monkeypatch.setattr(gate, "acquire_permit", admitting(*[0.02] * 50))
     job = bench.job()
     bench.work()
     assert (run_of(job).attempts, len(bench.llm.requests)) == (0, 0)

@@ -13,7 +13,7 @@ from criticizer.db import prepared
 from criticizer.models import OutboxMessage
 from criticizer.queue import outbox
 from criticizer.resilience import gate
-from criticizer.resilience.failures import ErrorClass, Place, RetryableFailure, Waiting
+from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, RetryableFailure
 from reviews import pipeline
 from reviews.models import Attempt, ReviewJob, StageRun
 from reviews.states import JobStatus, StageStatus
@@ -23,11 +23,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 Post = Callable[..., Any]
 Work = Callable[[], int]
 
-AWAY = Waiting("llm:openai", 30.0, "its circuit is open")
+AWAY = DependencyUnavailable("llm:openai", 30.0, "its circuit is open")
 
 
 def still_away(name: str) -> None:
-    raise Waiting(name, 30.0)
+    raise DependencyUnavailable(name, 30.0)
 
 
 def test_a_stage_that_waits_gives_its_attempt_back(post: Post, work: Work) -> None:
@@ -78,7 +78,7 @@ def test_waiting_does_not_hide_the_failures_before_it(
     post: Post, work: Work, make_due: Callable[[], None]
 ) -> None:
     post()
-    down = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.REVIEWER, "503")
+    down = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.REVIEWER, "503")
     scripted.SCRIPT["llm"].extend([down, AWAY, down])
     for _ in range(3):
         work()
@@ -120,7 +120,7 @@ def test_a_stage_whose_job_ended_does_not_wait(post: Post, work: Work) -> None:
 
 # -- not beyond the deadline ----------------------------------------------------------------------
 
-FAILED = RetryableFailure(ErrorClass.RATE_LIMITED, Place.REVIEWER, "429", retry_after_seconds=250.0)
+FAILED = RetryableFailure(ErrorClass.RATE_LIMITED, Component.REVIEWER, "429", retry_after_seconds=250.0)
 FROM_DEADLINE = """
 SELECT extract(epoch FROM o.available_at - j.deadline_at)::int AS message,
        extract(epoch FROM s.next_attempt_at - j.deadline_at)::int AS stage

@@ -93,15 +93,15 @@ NOTHING: dict[str, tuple[str, Callable[..., Any]]] = {
     "half of the prefilter hits": ("scan._hits", lambda auto, data, work, overlapping: []),
     "every token refused": ("scan._is_token", lambda *a: False),
     "every token inside a word": ("scan._in_word", lambda *a: True),
-    "no random tokens": ("tokens.spans", lambda document: ([], False)),
+    "no random tokens": ("rules.entropy.spans", lambda document: ([], False)),
     "no shadows": ("scan.shadows", lambda document: ()),
-    "no key blocks": ("pem.blocks", lambda document, public: ()),
-    "no orphaned keys": ("pem.orphans", lambda document: ()),
+    "no key blocks": ("rules.pem.blocks", lambda document, public: ()),
+    "no orphaned keys": ("rules.pem.orphans", lambda document: ()),
     "no pieces": ("engine._per_line", lambda data, start, end: []),
     "first piece only": ("engine._per_line", lambda data, start, end: [(start, start + 1)]),
-    "no own secrets": ("own.OwnSecrets.spans", lambda self, data: []),
-    "every value a dummy": ("values.is_dummy", lambda value: True),
-    "no value judged a secret": ("literals.judge", lambda *a, **k: False),
+    "no own secrets": ("known_secrets.OwnSecrets.spans", lambda self, data: []),
+    "every value a dummy": ("rules.value_heuristics.is_dummy", lambda value: True),
+    "no value judged a secret": ("rules.literals.judge", lambda *a, **k: False),
     "one pass": ("engine.Redactor._pass", lambda self, work: False),
     "nothing replaced": ("engine.Redactor._replace", lambda self, part, finds: False),
 }
@@ -121,16 +121,21 @@ def test_skipped_stage_lets_nothing_out(mutant: str, monkeypatch: pytest.MonkeyP
         *("engine.registered", "engine._without_forgeries", "scan._lines", "scan._tokens", "scan._hits"),
         *(
             "scan._joined",
-            "concatenation.blocks",
+            "input.concatenation.blocks",
             "scan._is_token",
-            "tokens.spans",
+            "rules.entropy.spans",
             "scan.shadows",
-            "pem.blocks",
+            "rules.pem.blocks",
             "scan.Work.spend",
         ),
-        *("literals.judge", "own.OwnSecrets.spans", "policy.Policy.spans", "guard._finds_prefix"),
+        *(
+            "rules.literals.judge",
+            "known_secrets.OwnSecrets.spans",
+            "policy.Policy.spans",
+            "guard._finds_prefix",
+        ),
         *("guard._finds_pem", "guard._finds_userinfo", "guard._finds_bearer", "guard._finds_password"),
-        *("guard._finds_own", "sealed.RedactedText.intact"),
+        *("guard._finds_own", "redacted_text.RedactedText.intact"),
     ],
 )
 @pytest.mark.parametrize("error", [ValueError, MemoryError, RecursionError, AssertionError])
@@ -140,9 +145,10 @@ def test_raising_stage_lets_nothing_out(
     def fail(*args: object, **kwargs: object) -> None:
         raise error(OWN)
 
-    module, _, name = stage.partition(".")
+    folder, *path = stage.split(".")
+    module = f"{folder}.{path.pop(0)}" if folder in {"input", "rules"} else folder
     target = guard_code if module == "guard" else importlib.import_module(f"criticizer.redaction.{module}")
-    *path, last = name.split(".")
+    *path, last = path
     for part in path:
         target = getattr(target, part)
     monkeypatch.setattr(target, last, fail)

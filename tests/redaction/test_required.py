@@ -109,7 +109,7 @@ def test_there_are_about_sixty_classes_of_rules_and_more() -> None:
 
 
 def _modules() -> list[Path]:
-    return sorted(PACKAGE.glob("*.py"))
+    return sorted(PACKAGE.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", _modules(), ids=lambda path: path.name)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from criticizer.redaction import redact
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.reviewers.anthropic import AnthropicClient
 from reviews.reviewers.model import LlmConfig, ModelAnswer
 from tests.fakes.llm import FakeLlm, Reply
@@ -88,7 +88,7 @@ def test_each_foreign_error_becomes_its_class_and_the_next_call_works(
     with pytest.raises(Failure) as raised:
         ask(llm)
     assert type(raised.value) is kind
-    assert (raised.value.error_class, raised.value.place) == (error_class, Place.REVIEWER)
+    assert (raised.value.error_class, raised.value.place) == (error_class, Component.REVIEWER)
     assert ask(llm).text
 
 

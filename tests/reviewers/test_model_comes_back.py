@@ -16,12 +16,12 @@ from criticizer.models import Circuit, CircuitEvent, OutboxMessage
 from criticizer.queue.broker import connect
 from criticizer.resilience import circuit_breaker, gate, health_checks, overrides
 from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
     ErrorClass,
     Failure,
     PermanentFailure,
-    Place,
     RetryableFailure,
-    Waiting,
 )
 from criticizer.resilience.states import CircuitChange, CircuitState
 from criticizer.workers import watchdog
@@ -103,7 +103,7 @@ def test_an_open_circuit_closes_without_any_review_when_the_server_is_back(setti
         assert server.requests == []  # nothing but the list of models was asked for
     assert states == [CircuitState.HALF_OPEN, CircuitState.HALF_OPEN, CircuitState.CLOSED]
     assert changes() == [OPENED, HALF, CLOSED]
-    assert gate.admit(LLM).probe is None
+    assert gate.acquire_permit(LLM).probe is None
     assert health_checks.due() == []
 
 
@@ -147,7 +147,7 @@ def test_work_that_waits_makes_the_probe_itself(settings: Any) -> None:
 def test_a_real_call_in_flight_is_the_probe_however_long_it_takes(settings: Any) -> None:
     with FakeLlm() as server:
         half_opened(settings, server)
-        permit = gate.admit(LLM)
+        permit = gate.acquire_permit(LLM)
         assert permit.probe is not None
         prepared.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
         assert health_checks.run_due() == 0
@@ -166,10 +166,10 @@ def test_while_it_is_asked_calls_wait(settings: Any) -> None:
     turn = health_checks.begin(LLM)
     assert turn is not None
     assert turn.is_probe
-    with pytest.raises(Waiting):
-        gate.admit(LLM)
+    with pytest.raises(DependencyUnavailable):
+        gate.acquire_permit(LLM)
     health_checks.answered(LLM, turn)
-    assert gate.admit(LLM).probe is not None
+    assert gate.acquire_permit(LLM).probe is not None
 
 
 @pytest.mark.django_db
@@ -200,7 +200,7 @@ def test_a_defect_of_the_probe_leaves_it_half_open_and_free(settings: Any) -> No
         found = row()
         assert (found.state, found.probe_token) == (CircuitState.HALF_OPEN, None)
         assert health_checks.run_due() == 0
-        assert gate.admit(LLM).probe is not None
+        assert gate.acquire_permit(LLM).probe is not None
 
 
 @pytest.mark.django_db
@@ -220,10 +220,10 @@ def test_what_an_operator_forced_open_closes_by_itself_after_its_time(settings: 
 @pytest.mark.django_db
 def test_a_late_failure_does_not_wait_for_the_quiet_time(settings: Any) -> None:
     gate.forget()
-    late = gate.admit(LLM)
+    late = gate.acquire_permit(LLM)
     with FakeLlm() as server:
         half_opened(settings, server)
-        gate.admit(LLM)  # the probe is out: the next harmless question is minutes away
+        gate.acquire_permit(LLM)  # the probe is out: the next harmless question is minutes away
         nobody_listens(settings)
         with pytest.raises(Failure) as failed:
             ask_model(LLM)
@@ -253,18 +253,18 @@ def test_a_caretaker_asks_for_a_half_open_circuit_that_nobody_needs(settings: An
 
 
 def refused() -> Failure:
-    return PermanentFailure(ErrorClass.AUTH_DENIED, Place.REVIEWER, "HTTP 403")
+    return PermanentFailure(ErrorClass.AUTH_DENIED, Component.REVIEWER, "HTTP 403")
 
 
 def broken(error_class: ErrorClass = ErrorClass.UPSTREAM_INTERNAL) -> Failure:
-    return RetryableFailure(error_class, Place.REVIEWER, "HTTP 500")
+    return RetryableFailure(error_class, Component.REVIEWER, "HTTP 500")
 
 
 def opened_by_refusals(settings: Any, server: FakeLlm) -> None:
     """Completions are refused, the list of models is not."""
     settings.LLM_BASE_URL = server.base_url
     for _ in range(circuit_breaker.AUTH_FAILURES_IN_A_ROW):
-        gate.admit(LLM).report(refused())
+        gate.acquire_permit(LLM).report(refused())
     time_passes()
     assert health_checks.run_due() == 1
 
@@ -272,7 +272,7 @@ def opened_by_refusals(settings: Any, server: FakeLlm) -> None:
 def a_probe_failed(settings: Any, server: FakeLlm, failure: Callable[[], Failure] = broken) -> None:
     """A real call fails while the list of models is answered."""
     half_opened(settings, server)
-    gate.admit(LLM).report(failure())
+    gate.acquire_permit(LLM).report(failure())
     time_passes()
     assert health_checks.run_due() == 1
 
@@ -288,11 +288,11 @@ def test_what_the_question_does_not_find_out_its_answers_do_not_end(
         assert (health_checks.due(), health_checks.begin(LLM), health_checks.run_due()) == ([], None, 0)
         assert row().state == CircuitState.HALF_OPEN
         assert row().needs_call
-        assert {name for name, found in circuit_breaker.not_closed().items() if found.needs_call} == {LLM}
+        assert {name for name, found in circuit_breaker.open_circuits().items() if found.needs_call} == {LLM}
         # A replay is the probe: nobody is stuck. After it the question may be the second one.
-        gate.admit(LLM).report(None)
+        gate.acquire_permit(LLM).report(None)
         assert row().state == CircuitState.HALF_OPEN
-        assert not circuit_breaker.not_closed()[LLM].needs_call
+        assert not circuit_breaker.open_circuits()[LLM].needs_call
         time_passes()
         assert health_checks.run_due() == 1
     assert row().state == CircuitState.CLOSED
@@ -302,7 +302,7 @@ def test_what_the_question_does_not_find_out_its_answers_do_not_end(
 def test_pages_tell_refused_credentials_from_silence(settings: Any) -> None:
     settings.LLM_REQUIRED = True
     for _ in range(circuit_breaker.AUTH_FAILURES_IN_A_ROW):
-        gate.admit(LLM).report(refused())
+        gate.acquire_permit(LLM).report(refused())
     assert row().error_class == "AUTH_DENIED"
     assert stopped_dependencies() == [
         "The language model refuses our credentials, and an operator must renew them; reviews wait and go on"
@@ -316,8 +316,11 @@ def test_pages_tell_refused_credentials_from_silence(settings: Any) -> None:
         "The language model refused our credentials and is tried again with the next review or replay that"
         " needs it; reviews wait and go on by themselves."
     ]
-    gate.admit(LLM).report(broken())  # the new key is taken, and then it breaks
-    assert (row().error_class, circuit_breaker.not_closed()[LLM].is_refused) == ("UPSTREAM_INTERNAL", False)
+    gate.acquire_permit(LLM).report(broken())  # the new key is taken, and then it breaks
+    assert (row().error_class, circuit_breaker.open_circuits()[LLM].is_refused) == (
+        "UPSTREAM_INTERNAL",
+        False,
+    )
     overrides.force(LLM, CircuitState.FORCED_CLOSED, actor="ann", reason="INC-7", seconds=60)
     assert row().error_class == ""
 
@@ -326,7 +329,7 @@ def test_pages_tell_refused_credentials_from_silence(settings: Any) -> None:
 def test_refused_credentials_are_not_forgotten_when_the_next_probe_finds_nobody(settings: Any) -> None:
     with FakeLlm() as server:
         opened_by_refusals(settings, server)
-        gate.admit(LLM).report(broken(ErrorClass.NETWORK_UNREACHABLE))
+        gate.acquire_permit(LLM).report(broken(ErrorClass.NETWORK_UNREACHABLE))
         time_passes()
         assert health_checks.run_due() == 1
         time_passes()
@@ -338,7 +341,7 @@ def test_refused_credentials_are_not_forgotten_when_the_next_probe_finds_nobody(
 def test_a_refused_probe_is_no_matter_of_the_question_either(settings: Any) -> None:
     opened(settings)
     prepared.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")  # nobody asks harmlessly
-    gate.admit(LLM).report(refused())
+    gate.acquire_permit(LLM).report(refused())
     assert (row().reason, row().needs_call) == ("a probe failed with AUTH_DENIED", True)
 
 
@@ -361,7 +364,7 @@ def test_a_probe_that_fails_after_a_counted_answer_needs_a_call(settings: Any) -
         settings.LLM_BASE_URL = server.base_url
         time_passes()
         assert health_checks.run_due() == 1
-    gate.admit(LLM).report(broken())
+    gate.acquire_permit(LLM).report(broken())
     assert (row().reason, row().needs_call) == ("a probe failed with UPSTREAM_INTERNAL", True)
 
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The store itself, its care, and the audited reading of the console.
 INTERNAL = {"reviews/artifacts/store.py", "reviews/artifacts/integrity.py", "reviews/artifacts/reader.py"}
 
-LOADS = {"artifacts.load", "artifacts.content_of", "allowed.fetched"}
+LOADS = {"store.load", "store.content_of", "allowlist_recheck.fetched"}
 
 
 def calls_of(path: Path) -> set[str]:

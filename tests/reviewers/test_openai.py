@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from criticizer.redaction import RedactedText, RedactionBlocked, clean, guard, redact
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.reviewers import transport
 from reviews.reviewers.answer import strict_schema
 from reviews.reviewers.model import LlmConfig, ModelAnswer
@@ -50,7 +50,7 @@ def ask(llm: FakeLlm, text: object = None, times: int = 1, **fields: Any) -> Mod
 def failure(llm: FakeLlm, **fields: Any) -> Failure:
     with pytest.raises(Failure) as raised:
         ask(llm, **fields)
-    assert raised.value.place is Place.REVIEWER
+    assert raised.value.place is Component.REVIEWER
     return raised.value
 
 

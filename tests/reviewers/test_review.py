@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from criticizer.redaction import RedactionBlocked, Redactor, clean, clean_context
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.reviewers import model_review as asking_module
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
 from reviews.reviewers.model import LlmConfig
@@ -209,7 +209,7 @@ def test_a_chunk_that_fails_is_named_in_the_coverage_and_the_review_goes_on(
 def test_a_review_without_one_usable_answer_fails_for_good(reply: Reply, error_class: ErrorClass) -> None:
     with FakeLlm(respond=lambda _: reply) as llm, pytest.raises(PermanentFailure) as raised:
         review(llm, big(2))
-    assert (raised.value.error_class, raised.value.place) == (error_class, Place.REVIEWER)
+    assert (raised.value.error_class, raised.value.place) == (error_class, Component.REVIEWER)
 
 
 def test_an_unusable_answer_names_the_field_and_shows_its_form(llm: FakeLlm) -> None:

@@ -15,17 +15,17 @@ import pytest
 
 from criticizer.redaction import Redactor
 from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
     ErrorClass,
     Failure,
     PermanentFailure,
-    Place,
     RetryableFailure,
-    Waiting,
 )
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
 from reviews.reviewers.coverage_texts import STOPPED, UNAVAILABLE, alert_text, stopped_banner
 from reviews.reviewers.model import LlmConfig
-from reviews.reviewers.model_review import Surroundings
+from reviews.reviewers.model_review import ReviewContext
 from reviews.reviewers.openai import OpenAIClient
 from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.reviewers.review import ReviewOutcome, review_prepared, review_without_model
@@ -57,7 +57,7 @@ def review(
         config = LlmConfig(llm.base_url, "m", timeout_seconds=timeout_seconds)
         async with OpenAIClient(config) as client:
             prepared = prepare(reviewed, Redactor(), limits)
-            return await review_prepared(prepared, client, limits, progress, Surroundings(**around))
+            return await review_prepared(prepared, client, limits, progress, ReviewContext(**around))
 
     return asyncio.run(run())
 
@@ -101,7 +101,7 @@ def test_scenario_01_a_reason_names_the_call_and_nothing_that_the_model_said() -
 def test_scenario_02_wrong_structure_twice_in_every_part_is_schema_invalid() -> None:
     with FakeLlm(respond=lambda _: BAD) as llm, pytest.raises(PermanentFailure) as raised:
         review(llm, big(2))
-    assert (raised.value.error_class, raised.value.place) == (ErrorClass.SCHEMA_INVALID, Place.REVIEWER)
+    assert (raised.value.error_class, raised.value.place) == (ErrorClass.SCHEMA_INVALID, Component.REVIEWER)
     assert len(llm.requests) == 4
 
 
@@ -336,7 +336,7 @@ def test_scenario_20_the_banner_says_how_far_it_came(status: str, text: str) -> 
 class Gate:
     """What admits calls: the first `admitted` of them."""
 
-    def __init__(self, admitted: int, turn: Waiting | None = None) -> None:
+    def __init__(self, admitted: int, turn: DependencyUnavailable | None = None) -> None:
         self.left = admitted
         self.turn = turn
         self.reported: list[str] = []
@@ -344,7 +344,7 @@ class Gate:
     @contextlib.asynccontextmanager
     async def calling(self) -> AsyncIterator[None]:
         if self.left < 1:
-            raise Waiting("llm:openai", 30.0 + self.left)
+            raise DependencyUnavailable("llm:openai", 30.0 + self.left)
         self.left -= 1
         try:
             yield
@@ -359,7 +359,7 @@ class Gate:
 def test_scenario_08_a_call_that_is_not_admitted_ends_the_attempt_as_a_wait_and_keeps_the_rest() -> None:
     progress: dict[str, str] = {}
     gate = Gate(2)
-    with FakeLlm() as llm, pytest.raises(Waiting):
+    with FakeLlm() as llm, pytest.raises(DependencyUnavailable):
         review(llm, big(4), ONE_BY_ONE, progress, calling=gate.calling)
     assert (len(llm.requests), len(progress), gate.reported) == (2, 2, ["", ""])
 
@@ -367,7 +367,7 @@ def test_scenario_08_a_call_that_is_not_admitted_ends_the_attempt_as_a_wait_and_
 def test_scenario_08_after_the_wait_only_the_rest_is_asked_for() -> None:
     progress: dict[str, str] = {}
     with FakeLlm() as llm:
-        with pytest.raises(Waiting):
+        with pytest.raises(DependencyUnavailable):
             review(llm, big(4), ONE_BY_ONE, progress, calling=Gate(2).calling)
         outcome = review(llm, big(4), ONE_BY_ONE, progress, calling=Gate(2).calling)
         assert len(llm.requests) == 4
@@ -375,9 +375,9 @@ def test_scenario_08_after_the_wait_only_the_rest_is_asked_for() -> None:
 
 
 def test_scenario_08_a_refusal_during_a_pause_is_a_wait() -> None:
-    gate = Gate(9, turn=Waiting("llm:openai", 7.0))
+    gate = Gate(9, turn=DependencyUnavailable("llm:openai", 7.0))
     refused = error(429, "x", Retry_After="7")
-    with FakeLlm(respond=lambda _: refused) as llm, pytest.raises(Waiting) as raised:
+    with FakeLlm(respond=lambda _: refused) as llm, pytest.raises(DependencyUnavailable) as raised:
         review(llm, ONE, calling=gate.calling)
     assert raised.value.seconds == 7.0
     assert gate.reported == ["RATE_LIMITED"]
@@ -394,7 +394,10 @@ def test_the_calls_of_one_loop_share_their_slots() -> None:
         async with OpenAIClient(LlmConfig(llm.base_url, "m")) as client:
             prepared = [prepare(big(3), Redactor(), LIMITS) for _ in range(2)]
             await asyncio.gather(
-                *(review_prepared(each, client, LIMITS, None, Surroundings(slots=slots)) for each in prepared)
+                *(
+                    review_prepared(each, client, LIMITS, None, ReviewContext(slots=slots))
+                    for each in prepared
+                )
             )
 
     with FakeLlm(delay=0.05) as llm:

@@ -14,7 +14,7 @@ import pytest
 import structlog
 from django.test import Client
 
-from criticizer.admin_site.csv_export import cell, table
+from criticizer.admin_site.csv_export import escape_cell, to_csv
 from criticizer.observability.logging import django_logging
 from notifications.providers.email.mime import as_bytes
 from reviews.reviewers.prompt_leaks import canary_of, marks_of, without_leaks
@@ -130,12 +130,19 @@ def test_a_mail_subject_holds_no_further_header(text: str) -> None:
     ],
 )
 def test_csv_cells_are_never_formulas(text: str) -> None:
-    assert cell(text).startswith("'")
+    assert escape_cell(text).startswith("'")
 
 
 def test_csv_keeps_numbers_text_and_rows() -> None:
-    assert [cell(value) for value in (3, -2.5, None, True, "a b", "")] == ["3", "-2.5", "", "True", "a b", ""]
-    text = table(["file", "n"], [['a"b,c\r\n=x', 1], ["=evil", -1]])
+    assert [escape_cell(value) for value in (3, -2.5, None, True, "a b", "")] == [
+        "3",
+        "-2.5",
+        "",
+        "True",
+        "a b",
+        "",
+    ]
+    text = to_csv(["file", "n"], [['a"b,c\r\n=x', 1], ["=evil", -1]])
     assert list(csv.reader(io.StringIO(text))) == [["file", "n"], ['a"b,c  =x', "1"], ["'=evil", "-1"]]
 
 

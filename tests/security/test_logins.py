@@ -14,7 +14,7 @@ from django.test import Client, RequestFactory
 
 from criticizer.models import LoginTry, SecurityEvent
 from criticizer.security import login_throttle
-from criticizer.security.client_ip import client_address, neighbourhood
+from criticizer.security.client_ip import client_ip, rate_limit_subnet
 from reviews.models import ApiKey
 from tests import factories
 from tests.factories import PASSWORD
@@ -150,10 +150,10 @@ def test_old_rows_go_and_known_addresses_stay(ann: Any) -> None:
 
 
 def test_neighbours_of_an_ipv6_address_count_together() -> None:
-    assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff") == "2001:db8::/64"
-    assert neighbourhood("2001:db8:0:1::1") != neighbourhood("2001:db8::1")
-    assert neighbourhood("::ffff:203.0.113.7") == HOME
-    assert neighbourhood("not an address") == ""
+    assert rate_limit_subnet("2001:db8::1") == rate_limit_subnet("2001:db8::ffff") == "2001:db8::/64"
+    assert rate_limit_subnet("2001:db8:0:1::1") != rate_limit_subnet("2001:db8::1")
+    assert rate_limit_subnet("::ffff:203.0.113.7") == HOME
+    assert rate_limit_subnet("not an address") == ""
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_forwarded_addresses_are_believed_from_named_proxies_only(
 ) -> None:
     settings.TRUSTED_PROXIES = ["10.0.0.0/8"]
     request = rf.get("/", REMOTE_ADDR=peer, headers={"X-Forwarded-For": forwarded})
-    assert client_address(request) == found
+    assert client_ip(request) == found
 
 
 # -- the password again ------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.resilience.failures import ErrorClass, Failure, Place
+from criticizer.resilience.failures import Component, ErrorClass, Failure
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action, Change, SkipReason, Source
 from reviews.sources.fetcher import ChangeFetcher
@@ -199,7 +199,7 @@ def test_an_unknown_change_is_not_found(world: World) -> None:
     world.change(added("a", "1\n"))
     with pytest.raises(Failure) as caught:
         world.source(world.unknown_id).describe(world.unknown_id)
-    assert (caught.value.error_class, caught.value.place) == (ErrorClass.NOT_FOUND, Place.SOURCE)
+    assert (caught.value.error_class, caught.value.place) == (ErrorClass.NOT_FOUND, Component.SOURCE)
 
 
 def test_a_healthy_source_passes_its_probe(world: World) -> None:

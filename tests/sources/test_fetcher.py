@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.sources.allowlist import AllowList, effective
 from reviews.sources.base import (
     Action,
@@ -68,7 +68,10 @@ def p4(depot: FakeDepot) -> PerforceSource:
 
 def assert_denied(outcome: Outcome, paths: list[str]) -> None:
     assert isinstance(outcome.failure, PermanentFailure)
-    assert (outcome.failure.error_class, outcome.failure.place) == (ErrorClass.PATH_DENIED, Place.INTERNAL)
+    assert (outcome.failure.error_class, outcome.failure.place) == (
+        ErrorClass.PATH_DENIED,
+        Component.INTERNAL,
+    )
     assert [violation.path for violation in outcome.violations] == paths
     assert outcome.change is None
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from reviews.sources.perforce.errors import Meaning, Outcome, verdict_of, verdict_of_stderr, verdict_of_text
 from reviews.sources.perforce.records import Message
 from tests.fakes.p4.server import BAD_PORT, CONNECTION_REFUSED, UNKNOWN_HOST
@@ -138,7 +138,7 @@ def test_a_pause_is_permanent_for_the_job_and_says_so_to_the_circuit() -> None:
     assert isinstance(failure, PermanentFailure)
     assert failure.context["pause"] is True
     assert failure.context["server_message"] == "x / y"
-    assert failure.place is Place.SOURCE
+    assert failure.place is Component.SOURCE
 
 
 def test_a_transient_message_is_retryable_and_may_ask_for_patience() -> None:

@@ -25,7 +25,7 @@ PLACEHOLDER = re2.compile(rb"<REDACTED:([a-z][a-z0-9-]{0,30}):([1-9][0-9]{0,5})>
 MASK = 1  # stands for every byte inside a placeholder while rules look at the text
 
 
-class Line(NamedTuple):
+class SourceLine(NamedTuple):
     """One line: body offsets (diff prefix and line feed outside), side, and the file it belongs to."""
 
     start: int
@@ -50,30 +50,30 @@ class Document:
     text: bytes
     is_diff: bool
     hunks: list[Hunk] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[SourceLine] = field(default_factory=list)
     binary: list[tuple[int, int]] = field(default_factory=list)
 
-    def all_lines(self) -> list[Line]:
+    def all_lines(self) -> list[SourceLine]:
         """Return the lines, cut on first use: most rules need none."""
         if not self.lines:
             self.lines = _cut_lines(self)
         return self.lines
 
-    def sides(self, offset: int) -> tuple[Line, ...]:
+    def sides(self, offset: int) -> tuple[SourceLine, ...]:
         """Return the line of `offset` once for each side it stands on; in a diff, none outside hunks."""
         start = self.raw.rfind(b"\n", 0, offset) + 1
         end = self.raw.find(b"\n", offset)
         end = end if end >= 0 else len(self.raw)
         if not self.is_diff:
-            return (Line(start, end, BOTH, 0),)
+            return (SourceLine(start, end, BOTH, 0),)
         hunk = self._hunk(offset)
         if hunk is None:
             return ()
         side = _side_of(self.raw[start : start + hunk.columns])
         body = min(start + hunk.columns, end)
-        return tuple(Line(body, end, one, 0) for one in (OLD, NEW) if side & one)
+        return tuple(SourceLine(body, end, one, 0) for one in (OLD, NEW) if side & one)
 
-    def following(self, line: Line, limit: int) -> Iterator[Line]:
+    def following(self, line: SourceLine, limit: int) -> Iterator[SourceLine]:
         """Yield up to `limit` lines below a line, of its hunk and on its side."""
         stop, columns = len(self.raw), 0
         if self.is_diff:
@@ -90,7 +90,7 @@ class Document:
             side = _side_of(self.raw[at : at + columns])
             if side & line.side:
                 limit -= 1
-                yield Line(min(at + columns, end), end, line.side, 0)
+                yield SourceLine(min(at + columns, end), end, line.side, 0)
             at = end + 1
 
     def _hunk(self, offset: int) -> Hunk | None:
@@ -185,9 +185,9 @@ def _side_of(prefix: bytes) -> int:
     return OLD if b"-" in prefix else NEW if b"+" in prefix else BOTH
 
 
-def _cut_lines(document: Document) -> list[Line]:
+def _cut_lines(document: Document) -> list[SourceLine]:
     """Cut the text into lines with their sides. Lines outside hunks have none."""
-    lines: list[Line] = []
+    lines: list[SourceLine] = []
     append = lines.append
     hunks = iter(document.hunks)
     hunk = next(hunks, None)
@@ -198,18 +198,18 @@ def _cut_lines(document: Document) -> list[Line]:
         while hunk is not None and at > hunk.end:
             hunk = next(hunks, None)
         if not document.is_diff:
-            append(Line(at, end, BOTH, 0))
+            append(SourceLine(at, end, BOTH, 0))
         elif hunk is not None and hunk.start < at <= hunk.end:
             inside = True
             prefix = piece[: hunk.columns]
             side = _side_of(prefix)
-            append(Line(min(at + hunk.columns, end), end, side, section))
+            append(SourceLine(min(at + hunk.columns, end), end, side, section))
         else:
             # A file header: the next file's keys are not this one's. Another hunk's head is none.
             if inside and not piece.startswith(b"@@"):
                 section += 1
             inside = inside and piece.startswith(b"@@")
-            append(Line(at, end, HEADER, section))
+            append(SourceLine(at, end, HEADER, section))
         at = end + 1
     return lines
 

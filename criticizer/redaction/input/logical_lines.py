@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import re2
 
 from criticizer.redaction.input.concatenation import OPENING, OPERATOR
-from criticizer.redaction.input.document import Document, Line
+from criticizer.redaction.input.document import Document, SourceLine
 
 _MAX_LINES: Final = 64  # that are put together
 _MAX_SKIPPED: Final = 2  # blank lines and comments between two of them
@@ -93,7 +93,7 @@ def lines(document: Document, begin: int, offset: int, done: dict[int, int]) -> 
             yield joined
 
 
-def _join(document: Document, begin: int, here: Line) -> tuple[Joined, int]:
+def _join(document: Document, begin: int, here: SourceLine) -> tuple[Joined, int]:
     """Return a line with those that go on with it, and where the last of them ends."""
     text, end = document.text, here.end
     depth = _indentation(text, here)
@@ -199,6 +199,6 @@ def _cut(line: bytes) -> bytes:
     return line
 
 
-def _indentation(text: bytes, line: Line) -> int:
+def _indentation(text: bytes, line: SourceLine) -> int:
     body = text[line.start : min(line.end, line.start + _WINDOW)]
     return len(body) - len(body.lstrip(b" \t"))

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import re2
 
-from criticizer.redaction.input.document import BOTH, HEADER, NEW, OLD, Document, Line
+from criticizer.redaction.input.document import BOTH, HEADER, NEW, OLD, Document, SourceLine
 from criticizer.redaction.rules.value_heuristics import kinds, transitions
 
 _BEGIN = re2.compile(rb"-{2,5} ?BEGIN ([A-Z0-9 ]{0,60}?) ?-{2,5}|(PuTTY-User-Key-File-[0-9]):")
@@ -62,7 +62,7 @@ def blocks(document: Document, *, public: bool) -> Iterator[Block]:
                 yield block
 
 
-def _side(text: bytes, view: list[Line]) -> Iterator[Block]:
+def _side(text: bytes, view: list[SourceLine]) -> Iterator[Block]:
     index = 0
     while index < len(view):
         line = view[index]
@@ -80,7 +80,7 @@ def _side(text: bytes, view: list[Line]) -> Iterator[Block]:
         index += 1
 
 
-def _open(text: bytes, view: list[Line], index: int, begin: Any) -> tuple[int, Block]:
+def _open(text: bytes, view: list[SourceLine], index: int, begin: Any) -> tuple[int, Block]:
     """Read a block from its BEGIN on; return the next line's index and the block."""
     kind = _kind(begin.group(1))
     line = view[index]
@@ -123,7 +123,7 @@ def _open(text: bytes, view: list[Line], index: int, begin: Any) -> tuple[int, B
     return index, Block(tuple(spans) if kind else (), kind or "")
 
 
-def _backwards(text: bytes, view: list[Line], index: int, end: Any) -> Block:
+def _backwards(text: bytes, view: list[SourceLine], index: int, end: Any) -> Block:
     """Read a block whose BEGIN is not there, from its END back."""
     kind = _kind(end.group(1)) or ""
     spans = _inline(text, view[index].start, end.start())
@@ -204,7 +204,7 @@ def orphans(document: Document) -> Iterator[Block]:
             yield Block(tuple(run), "key-material")
 
 
-def _material(text: bytes, line: Line) -> tuple[int, int] | None:
+def _material(text: bytes, line: SourceLine) -> tuple[int, int] | None:
     span = _body(text, line.start, line.end, short=False)
     if span is None:
         return None

@@ -20,10 +20,10 @@ from anymail.exceptions import (
 from anymail.message import AnymailMessage
 
 from criticizer.resilience.failures import (
+    Component,
     ErrorClass,
     Failure,
     PermanentFailure,
-    Place,
     RetryableFailure,
     UncertainFailure,
 )
@@ -146,7 +146,7 @@ def ask(url: str, headers: Mapping[str, str], limits: Limits, who: str) -> Answe
         error_class = ErrorClass.RATE_LIMITED if answer.status == 429 else ErrorClass.UPSTREAM_UNAVAILABLE
         raise RetryableFailure(
             error_class,
-            Place.PROVIDER,
+            Component.PROVIDER,
             f"{who} answered {answer.status} to a question",
             context={"status": answer.status},
             retry_after_seconds=retry_after(answer.headers.get("retry-after", "")),
@@ -189,27 +189,27 @@ def failure_of(
     wait = retry_after(answer.headers.get("retry-after", ""))
     if status == 429:
         return RetryableFailure(
-            ErrorClass.RATE_LIMITED, Place.PROVIDER, detail, context=context, retry_after_seconds=wait
+            ErrorClass.RATE_LIMITED, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
         )
     if status >= 500 or status in _IN_DOUBT:
         error_class = _IN_DOUBT.get(status, ErrorClass.UPSTREAM_INTERNAL)
         return UncertainFailure(
-            error_class, Place.PROVIDER, detail, context=context, retry_after_seconds=wait
+            error_class, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
         )
     if status < 400:
         detail += "; redirects are not followed: set the service's final address"
         permanent = ErrorClass.CONFIG_INVALID
     error_class = permanent or _PERMANENT.get(status, ErrorClass.POLICY_REJECTED)
-    place = Place.CONFIGURATION if error_class is ErrorClass.CONFIG_INVALID else Place.PROVIDER
+    place = Component.CONFIGURATION if error_class is ErrorClass.CONFIG_INVALID else Component.PROVIDER
     return PermanentFailure(error_class, place, detail, context=context)
 
 
 def rejected(detail: str) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, detail)
+    return PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER, detail)
 
 
 def misconfigured(detail: str) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, detail)
+    return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail)
 
 
 def plain(words: object) -> str:
@@ -220,6 +220,6 @@ def plain(words: object) -> str:
 def _unreadable(who: str) -> UncertainFailure:
     return UncertainFailure(
         ErrorClass.UPSTREAM_INTERNAL,
-        Place.PROVIDER,
+        Component.PROVIDER,
         f"{who} accepted the message in words that cannot be read",
     )

@@ -21,7 +21,7 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 
 TOKEN_HEADER = "X-Criticizer-Token"  # noqa: S105  a header's name
 
@@ -260,8 +260,8 @@ def _quoted(text: str) -> str:
 
 
 def _unasked(error_class: ErrorClass, detail: str, error: Exception) -> RetryableFailure:
-    return RetryableFailure(error_class, Place.PROVIDER, detail, context={"cause": type(error).__name__})
+    return RetryableFailure(error_class, Component.PROVIDER, detail, context={"cause": type(error).__name__})
 
 
 def _misconfigured(detail: str) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, detail)
+    return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail)

@@ -12,9 +12,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from criticizer.resilience.failures import (
+    Component,
     ErrorClass,
     PermanentFailure,
-    Place,
     RetryableFailure,
     UncertainFailure,
 )
@@ -68,10 +68,10 @@ class Maildir:
         except OSError as error:
             detail = f"the maildir failed: {error.strerror}"
             if delivered:
-                raise UncertainFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.PROVIDER, detail) from error
+                raise UncertainFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.PROVIDER, detail) from error
             if isinstance(error, PermissionError | NotADirectoryError | FileExistsError):
-                raise PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, detail) from error
-            raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.PROVIDER, detail) from error
+                raise PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail) from error
+            raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.PROVIDER, detail) from error
         return name
 
     def look_up(self, question: Question) -> LookUp:
@@ -84,7 +84,7 @@ class Maildir:
             return LookUp(Evidence.FOUND, name) if any(read) else LookUp(Evidence.ABSENT)
         except OSError as error:
             raise RetryableFailure(
-                ErrorClass.UPSTREAM_UNAVAILABLE, Place.PROVIDER, f"the maildir failed: {error.strerror}"
+                ErrorClass.UPSTREAM_UNAVAILABLE, Component.PROVIDER, f"the maildir failed: {error.strerror}"
             ) from error
 
     def probe(self) -> str:
@@ -100,7 +100,7 @@ class Maildir:
         except OSError as error:
             raise PermanentFailure(
                 ErrorClass.CONFIG_INVALID,
-                Place.CONFIGURATION,
+                Component.CONFIGURATION,
                 f"the maildir cannot be written: {error.strerror}",
             ) from error
         return "The maildir can be written."

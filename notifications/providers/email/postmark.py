@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from anymail.backends.postmark import EmailBackend
 
-from criticizer.resilience.failures import ErrorClass, Failure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, RetryableFailure
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.email import mime
 from notifications.providers.email.esp_base import (
@@ -112,7 +112,7 @@ class Postmark:
         if page is None or not isinstance(total, int) or not isinstance(entries, list):
             raise RetryableFailure(
                 ErrorClass.UPSTREAM_INTERNAL,
-                Place.PROVIDER,
+                Component.PROVIDER,
                 "Postmark answered a search in words that cannot be read",
             )
         if total == 0 and not entries:

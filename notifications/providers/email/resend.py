@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from anymail.backends.resend import EmailBackend
 from anymail.message import AnymailMessage
 
-from criticizer.resilience.failures import ErrorClass, Failure, Place, UncertainFailure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, UncertainFailure
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.email import mime
 from notifications.providers.email.esp_base import (
@@ -184,7 +184,7 @@ def _judged(answer: Answer) -> Failure:
         # The first request with this key is still running: what becomes of it is not known yet.
         return UncertainFailure(
             ErrorClass.UPSTREAM_UNAVAILABLE,
-            Place.PROVIDER,
+            Component.PROVIDER,
             "Resend is still working on the same message",
             context={"status": answer.status, "code": code},
             retry_after_seconds=_RUNNING_SECONDS,

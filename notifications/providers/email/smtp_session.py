@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import structlog
 
 from criticizer.resilience.failures import (
+    Component,
     ErrorClass,
     Failure,
     PermanentFailure,
-    Place,
     RetryableFailure,
     UncertainFailure,
 )
@@ -158,7 +158,7 @@ def name_recipient(client: smtplib.SMTP, recipient: str) -> None:
     except UnicodeError:
         raise PermanentFailure(
             ErrorClass.RECIPIENT_REJECTED,
-            Place.PROVIDER,
+            Component.PROVIDER,
             "the address holds characters that mail servers do not take",
         ) from None
     if reply[0] != 251:  # 251: accepted, will forward
@@ -184,7 +184,7 @@ def finish(client: smtplib.SMTP, timeout_seconds: float, in_doubt: ErrorClass) -
     except (OSError, smtplib.SMTPException) as error:
         raise UncertainFailure(
             in_doubt,
-            Place.PROVIDER,
+            Component.PROVIDER,
             "the mail server took the whole message and did not say what became of it",
             context={"phase": "end of data", "cause": type(error).__name__},
         ) from error
@@ -247,24 +247,24 @@ def refused(reply: tuple[int, bytes], phase: str, permanent: ErrorClass) -> Fail
     if phase == "end of data" and not 400 <= code <= 599:
         return UncertainFailure(
             ErrorClass.DELIVERY_UNCERTAIN,
-            Place.PROVIDER,
+            Component.PROVIDER,
             "the mail server's reply to the message cannot be read",
             context=context,
         )
     detail = f"the mail server answered {code} to {phase}: {_safe(text)}"
     if not 500 <= code <= 599:
-        return RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Place.PROVIDER, detail, context=context)
+        return RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.PROVIDER, detail, context=context)
     if code in {530, 534, 535, 538}:
         permanent = ErrorClass.AUTH_DENIED
-    return PermanentFailure(permanent, Place.PROVIDER, detail, context=context)
+    return PermanentFailure(permanent, Component.PROVIDER, detail, context=context)
 
 
 def _unsent(error_class: ErrorClass, detail: str, error: Exception) -> RetryableFailure:
-    return RetryableFailure(error_class, Place.PROVIDER, detail, context={"cause": type(error).__name__})
+    return RetryableFailure(error_class, Component.PROVIDER, detail, context={"cause": type(error).__name__})
 
 
 def _misconfigured(detail: str) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, detail)
+    return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail)
 
 
 def _safe(text: bytes) -> str:

@@ -21,10 +21,10 @@ import httpx
 import structlog
 
 from criticizer.resilience.failures import (
+    Component,
     ErrorClass,
     Failure,
     PermanentFailure,
-    Place,
     RetryableFailure,
     UncertainFailure,
 )
@@ -121,7 +121,7 @@ class Slack:
         if isinstance(timestamp, str) and _TIMESTAMP.fullmatch(timestamp):
             return timestamp
         raise UncertainFailure(
-            ErrorClass.UPSTREAM_INTERNAL, Place.PROVIDER, "Slack posted the message and did not name it"
+            ErrorClass.UPSTREAM_INTERNAL, Component.PROVIDER, "Slack posted the message and did not name it"
         )
 
     def look_up(self, question: Question) -> LookUp:
@@ -149,7 +149,7 @@ class Slack:
         scopes = {scope.strip() for scope in answer.headers.get("x-oauth-scopes", "").split(",")} - {""}
         if scopes and "chat:write" not in scopes:
             raise PermanentFailure(
-                ErrorClass.PERMISSION_DENIED, Place.PROVIDER, "the token lacks the scope chat:write"
+                ErrorClass.PERMISSION_DENIED, Component.PROVIDER, "the token lacks the scope chat:write"
             )
         words = f"Slack knows the bot as {_name(found, 'user')} of {_name(found, 'team')}."
         if scopes and scopes.isdisjoint({"channels:history", "groups:history"}):
@@ -220,20 +220,20 @@ def _failure(status: int, error: str, wait: float | None) -> Failure:
     detail = f"Slack answered {error or status}"
     if status == 429 or error in _SLOWER:
         return RetryableFailure(
-            ErrorClass.RATE_LIMITED, Place.PROVIDER, detail, context=context, retry_after_seconds=wait
+            ErrorClass.RATE_LIMITED, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
         )
     if error in _TOKEN:
-        return PermanentFailure(ErrorClass.AUTH_DENIED, Place.PROVIDER, detail, context=context)
+        return PermanentFailure(ErrorClass.AUTH_DENIED, Component.PROVIDER, detail, context=context)
     if error in _RIGHTS:
-        return PermanentFailure(ErrorClass.PERMISSION_DENIED, Place.PROVIDER, detail, context=context)
+        return PermanentFailure(ErrorClass.PERMISSION_DENIED, Component.PROVIDER, detail, context=context)
     if error in _CHANNEL:
         detail = f"{detail}: {_CHANNEL[error]}"
-        return PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Place.PROVIDER, detail, context=context)
+        return PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER, detail, context=context)
     if error in _CONTENT:
-        return PermanentFailure(ErrorClass.POLICY_REJECTED, Place.PROVIDER, detail, context=context)
+        return PermanentFailure(ErrorClass.POLICY_REJECTED, Component.PROVIDER, detail, context=context)
     if not error and (300 <= status <= 407 or 409 <= status <= 499):
         detail += ": SLACK_API_URL does not lead to Slack's Web API"
-        return PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, detail, context=context)
+        return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail, context=context)
     # Slack says of fatal_error and internal_error that a part may have happened before; of an
     # error that is not known here, and of an answer that cannot be read, nobody can say more.
     error_class = ErrorClass.UPSTREAM_INTERNAL
@@ -241,7 +241,9 @@ def _failure(status: int, error: str, wait: float | None) -> Failure:
         error_class = ErrorClass.NETWORK_TIMEOUT
     elif status in {502, 503} or error == "service_unavailable":
         error_class = ErrorClass.UPSTREAM_UNAVAILABLE
-    return UncertainFailure(error_class, Place.PROVIDER, detail, context=context, retry_after_seconds=wait)
+    return UncertainFailure(
+        error_class, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
+    )
 
 
 def _carries(entry: Mapping[str, object], message: Message) -> bool:

@@ -17,10 +17,10 @@ from urllib.parse import urlencode
 import httpx
 
 from criticizer.resilience.failures import (
+    Component,
     ErrorClass,
     Failure,
     PermanentFailure,
-    Place,
     RetryableFailure,
     UncertainFailure,
 )
@@ -83,7 +83,9 @@ class Swarm:
             if isinstance(number, int) and _is_marked(comment, message):
                 return str(number)
         raise UncertainFailure(
-            ErrorClass.UPSTREAM_INTERNAL, Place.PROVIDER, "the server took the comment and did not show it"
+            ErrorClass.UPSTREAM_INTERNAL,
+            Component.PROVIDER,
+            "the server took the comment and did not show it",
         )
 
     def look_up(self, question: Question) -> LookUp:
@@ -128,7 +130,9 @@ class Swarm:
             str(known).lstrip("v").startswith("11") for known in versions
         ):
             raise PermanentFailure(
-                ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, "the server is older than 2022.1: no API v11"
+                ErrorClass.CONFIG_INVALID,
+                Component.CONFIGURATION,
+                "the server is older than 2022.1: no API v11",
             )
         _judged(self._exchange("GET", "/api/v11/reviews?max=1&fields=id"))
         return f"P4 Code Review answers and takes the ticket of {self._config.user}."
@@ -140,7 +144,7 @@ class Swarm:
         if comments is None:
             raise RetryableFailure(
                 ErrorClass.UPSTREAM_INTERNAL,
-                Place.PROVIDER,
+                Component.PROVIDER,
                 "the list of comments is not in its documented form",
             )
         return comments
@@ -163,7 +167,7 @@ def _topic(message: Message) -> str:
     if found is None:
         raise PermanentFailure(
             ErrorClass.RECIPIENT_REJECTED,
-            Place.PROVIDER,
+            Component.PROVIDER,
             "the recipient is neither review-<n> nor change-<n>",
         )
     return f"{found[1]}s/{found[2]}"
@@ -201,11 +205,11 @@ def _failure(answer: Answer) -> Failure:
     if status == 429:
         wait = retry_after(answer.headers.get("retry-after", ""))
         return RetryableFailure(
-            ErrorClass.RATE_LIMITED, Place.PROVIDER, detail, context=context, retry_after_seconds=wait
+            ErrorClass.RATE_LIMITED, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
         )
     if status in _IN_DOUBT or status >= 500 or status < 300:
         error_class = _IN_DOUBT.get(status, ErrorClass.UPSTREAM_INTERNAL)
-        return UncertainFailure(error_class, Place.PROVIDER, detail, context=context)
+        return UncertainFailure(error_class, Component.PROVIDER, detail, context=context)
     permanent, remedy = {
         400: (ErrorClass.POLICY_REJECTED, "it does not take the comment"),
         401: (ErrorClass.AUTH_DENIED, "the ticket has expired or is not SWARM_USER's: p4 login -p"),
@@ -214,5 +218,5 @@ def _failure(answer: Answer) -> Failure:
     }.get(
         status, (ErrorClass.CONFIG_INVALID, "SWARM_URL does not lead to the API; redirects are not followed")
     )
-    place = Place.CONFIGURATION if permanent is ErrorClass.CONFIG_INVALID else Place.PROVIDER
+    place = Component.CONFIGURATION if permanent is ErrorClass.CONFIG_INVALID else Component.PROVIDER
     return PermanentFailure(permanent, place, f"{detail}: {remedy}", context=context)

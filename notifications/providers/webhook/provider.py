@@ -24,9 +24,9 @@ from urllib.parse import SplitResult, urlsplit
 import httpx
 
 from criticizer.resilience.failures import (
+    Component,
     ErrorClass,
     PermanentFailure,
-    Place,
     RetryableFailure,
     UncertainFailure,
 )
@@ -158,14 +158,14 @@ class Webhook:
             addresses = ()
         if not addresses:
             raise RetryableFailure(
-                ErrorClass.NETWORK_UNREACHABLE, Place.PROVIDER, "the receiver's host name has no address"
+                ErrorClass.NETWORK_UNREACHABLE, Component.PROVIDER, "the receiver's host name has no address"
             )
         try:
             self._config.policy.judge(host, addresses)
         except AddressRefusedError:
             raise PermanentFailure(
                 ErrorClass.POLICY_REJECTED,
-                Place.PROVIDER,
+                Component.PROVIDER,
                 "the receiver's address is not a public one; name its host or network in OUTBOUND_ALLOW",
             ) from None
         return addresses
@@ -180,12 +180,12 @@ class Webhook:
         if status == 429 or (status == 503 and wait is not None):
             error_class = ErrorClass.RATE_LIMITED if status == 429 else ErrorClass.UPSTREAM_UNAVAILABLE
             raise RetryableFailure(
-                error_class, Place.PROVIDER, detail, context=context, retry_after_seconds=wait
+                error_class, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
             )
         if status >= 500 or status in _IN_DOUBT:
             raise UncertainFailure(
                 _IN_DOUBT.get(status, ErrorClass.UPSTREAM_INTERNAL),
-                Place.PROVIDER,
+                Component.PROVIDER,
                 detail,
                 context=context,
                 retry_after_seconds=wait,
@@ -193,7 +193,7 @@ class Webhook:
         if status < 400:
             detail += "; redirects are not followed: give the final URL as the recipient"
         raise PermanentFailure(
-            _PERMANENT.get(status, ErrorClass.RECIPIENT_REJECTED), Place.PROVIDER, detail, context=context
+            _PERMANENT.get(status, ErrorClass.RECIPIENT_REJECTED), Component.PROVIDER, detail, context=context
         )
 
 

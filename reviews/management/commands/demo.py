@@ -103,7 +103,9 @@ class Command(BaseCommand):
         if bad:
             raise demo.DemoError(f"{bad} of {len(jobs)} reviews did not succeed; see {supervisor.output}.")
         found = sum(len(job["findings"]) for job in done.values())
-        self._say(f"\nAll {len(jobs)} reviews succeeded and were delivered; {demo_report.counted(found)}.")
+        self._say(
+            f"\nAll {len(jobs)} reviews succeeded and were delivered; {demo_report.plural_findings(found)}."
+        )
 
     def _show(self, heading: str, job: dict[str, Any]) -> None:
         # The API has no excerpts, which the page and the mail take from the same rows.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.sources.content import FALLBACK_ENCODING
 from reviews.sources.perforce import records
 from reviews.sources.perforce.errors import Meaning, Outcome, Verdict, verdict_of, verdict_of_stderr
@@ -138,7 +138,7 @@ class P4Client:
         if result.truncated:
             raise PermanentFailure(
                 ErrorClass.POLICY_REJECTED,
-                Place.INTERNAL,
+                Component.INTERNAL,
                 "the server's listing is larger than this installation reads",
                 context={"subcommand": subcommand, "limit_bytes": self.config.max_listing_bytes},
             )
@@ -303,7 +303,7 @@ class P4Client:
             detail = "the server does not answer"
         return RetryableFailure(
             ErrorClass.NETWORK_TIMEOUT if alive else ErrorClass.NETWORK_UNREACHABLE,
-            Place.SOURCE,
+            Component.SOURCE,
             detail,
             context={"subcommand": subcommand, "timeout_seconds": timeout_seconds, "server_alive": alive},
         )
@@ -320,7 +320,7 @@ def unusable_answer(
     """Return the failure for an answer that has not the documented form."""
     return PermanentFailure(
         ErrorClass.SCHEMA_INVALID,
-        Place.SOURCE,
+        Component.SOURCE,
         "p4 answered in a form that is not documented",
         context={
             "subcommand": subcommand,
@@ -335,11 +335,11 @@ def unusable_answer(
 def _killed(subcommand: str, result: CommandResult) -> RetryableFailure:
     return RetryableFailure(
         ErrorClass.UPSTREAM_UNAVAILABLE,
-        Place.SOURCE,
+        Component.SOURCE,
         "p4 ended in the middle of its answer",
         context={"subcommand": subcommand, "exit": result.exit_code, "stdout_bytes": len(result.stdout)},
     )
 
 
 def _misconfigured(detail: str) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.CONFIG_INVALID, Place.CONFIGURATION, detail)
+    return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail)

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.sources.paths import printable, storable
 from reviews.sources.perforce.records import Message
 
@@ -53,9 +53,9 @@ class Verdict:
         if self.outcome is Outcome.PAUSE:
             facts["pause"] = True
         place = {
-            ErrorClass.CONFIG_INVALID: Place.CONFIGURATION,
-            ErrorClass.INTERNAL_BUG: Place.INTERNAL,
-        }.get(self.error_class, Place.SOURCE)
+            ErrorClass.CONFIG_INVALID: Component.CONFIGURATION,
+            ErrorClass.INTERNAL_BUG: Component.INTERNAL,
+        }.get(self.error_class, Component.SOURCE)
         if self.outcome is Outcome.TRANSIENT:
             return RetryableFailure(
                 self.error_class,

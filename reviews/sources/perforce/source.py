@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, Place, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from reviews.sources.base import (
     Action,
     ChangeStatus,
@@ -118,7 +118,7 @@ class PerforceSource:
             if self._config.replica:
                 raise RetryableFailure(
                     ErrorClass.UPSTREAM_UNAVAILABLE,
-                    Place.SOURCE,
+                    Component.SOURCE,
                     "the replica does not know this changelist yet",
                     retry_after_seconds=30,
                 )
@@ -252,4 +252,4 @@ def _listed_file(
 
 
 def _not_found(detail: str) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.NOT_FOUND, Place.SOURCE, detail)
+    return PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, detail)
