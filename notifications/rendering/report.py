@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
+from criticizer.invisible_characters import name_invisible
+
 MAX_EXCERPT_LINES = 17  # ten lines of a finding, and three before and after them
 MAX_LINE = 200
 MAX_TEXT = 2000
@@ -22,12 +24,6 @@ MAX_SUBJECT = 200
 SEVERITIES = ("critical", "high", "medium", "low")
 
 SHORTENED = "… (shortened)"
-# What ends, hides or redirects text somewhere: control characters, Unicode line ends,
-# bidirectional overrides, zero-width and tag characters, surrogates that no encoder takes.
-_ACTING = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
-)
 
 
 class FindingStatus(StrEnum):
@@ -183,20 +179,15 @@ def clean(report: Report) -> Report:
 def line(text: str, limit: int = MAX_LINE, *, strip: bool = True) -> str:
     """Return the text as one line of at most `limit` characters."""
     text = re.sub(r"[\r\n]+", " ", text[: limit * 4]).replace("\t", "    ")
-    text = _ACTING.sub(_named, text)
+    text = name_invisible(text)
     text = text.strip() if strip else text
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _block(text: str, limit: int = MAX_TEXT) -> str:
     text = text[: limit * 4].replace("\r\n", "\n").replace("\r", "\n").replace("\t", "    ")
-    text = _ACTING.sub(_named, text).strip("\n").rstrip()
+    text = name_invisible(text).strip("\n").rstrip()
     return text if len(text) <= limit else text[: limit - len(SHORTENED) - 1] + " " + SHORTENED
-
-
-def _named(match: re.Match[str]) -> str:
-    """Show a character that hides or reorders text by its code point, as the pages do."""
-    return f"\u27e8U+{ord(match.group()):04X}\u27e9"
 
 
 def _finding(finding: ReportFinding) -> ReportFinding:

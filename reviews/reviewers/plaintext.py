@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from criticizer.invisible_characters import remove_invisible
+
 _BRACKET = re.compile(r"[\[\]]")
 # After `](`: an address that acts, or may once its entities and backslashes are read.
 _ACTING = re.compile(
@@ -31,11 +33,6 @@ _ADDRESSES = (
     re.compile(r"(?<=(?<![a-z0-9])mailto):(?P<rest>(?=\S)[^\s:]*)", re.IGNORECASE),
 )
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-# Zero-width, direction control, variation and tag characters, and controls but tab and newline.
-_UNSEEN = re.compile(
-    "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e0fff\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]"
-)
 
 
 def plain(text: str) -> str:
@@ -45,7 +42,7 @@ def plain(text: str) -> str:
     the definition of one `[label] : address`. Tags, comments and comparisons stay, with what they do
     where HTML acts: who shows the text escapes it.
     """
-    text = _UNSEEN.sub("", _LINE_ENDS.sub("\n", text))
+    text = remove_invisible(_LINE_ENDS.sub("\n", text))
     text = _without_links(text)
     for address in _ADDRESSES:
         text = address.sub(_broken, text)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from criticizer.invisible_characters import DIRECTION_OVERRIDES
+
 MAX_PATH_CHARACTERS = 1024
 
 # `%` first: it is what the others become.
@@ -17,8 +19,8 @@ _ENCODE = re.compile(r"[%*#@]")
 _ESCAPE = re.compile(r"%(?:40|23|2[Aa]|25)")
 _BAD_PERCENT = re.compile(r"%(?!40|23|2[Aa]|25)")
 _DEPOT = re.compile(r"[A-Za-z0-9._-]+")
-# Overrides and isolates make a path read as another one on a page.
-_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# Overrides make a path read as another one on a page.
+_DIRECTION_OVERRIDE = re.compile(f"[{DIRECTION_OVERRIDES}]")
 
 
 def encode_path(raw: str) -> str:
@@ -74,7 +76,7 @@ def _is_control(character: str) -> bool:
     if "\ud800" <= character <= "\udfff":
         # DC80-DCFF stand for the raw bytes of a name that is not UTF-8; the rest encode nothing.
         return not "\udc80" <= character <= "\udcff"
-    return character in _BIDI or unicodedata.category(character) in {"Cc", "Zl", "Zp"}
+    return bool(_DIRECTION_OVERRIDE.match(character)) or unicodedata.category(character) in {"Cc", "Zl", "Zp"}
 
 
 def canonical_case(path: str, *, case_sensitive: bool) -> str:

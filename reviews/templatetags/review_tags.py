@@ -10,8 +10,8 @@ from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site import timestamps
+from criticizer.invisible_characters import name_invisible
 from reviews.web import labels
-from reviews.web.highlight import visible as show_hidden
 
 register = template.Library()
 
@@ -50,13 +50,13 @@ def state_for_readers(status: str) -> str:
 @register.filter
 def visible(text: str) -> str:
     """Show characters that hide or reorder text by their code points."""
-    return show_hidden(str(text))
+    return name_invisible(str(text))
 
 
 @register.filter
 def prose(text: str) -> SafeString:
     """Escape a message, with `code` in backticks set as code. Line ends are kept by the style sheet."""
-    pieces = _CODE.split(show_hidden(str(text)))
+    pieces = _CODE.split(name_invisible(str(text)))
     return format_html_join(
         "",
         "{}",

@@ -6,7 +6,6 @@ or reorder text (bidirectional overrides, zero-width, control) are shown by name
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,8 @@ from django.utils.safestring import SafeString
 from pygments.lexer import Lexer
 from pygments.lexers import find_lexer_class_for_filename
 from pygments.token import STANDARD_TYPES, Token, _TokenType
+
+from criticizer.invisible_characters import name_invisible
 
 MAX_ROWS = 40
 MAX_LINE_CHARS = 400
@@ -37,17 +38,6 @@ class CodeRow:
     sign: str
     html: SafeString
     is_meant: bool = False
-
-
-def visible(text: str) -> str:
-    """Replace characters that hide or reorder text by their code points, keeping tabs and line ends."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(f"\u27e8U+{ord(c):04X}\u27e9" if _is_hidden(c) else c for c in text)
-
-
-def _is_hidden(character: str) -> bool:
-    return character not in "\t\n" and unicodedata.category(character) in {"Cc", "Cf", "Zl", "Zp", "Cs", "Co"}
 
 
 def _none(number: int | None, kind: str) -> bool:
@@ -78,7 +68,7 @@ def _well_formed(excerpt: object) -> Iterator[tuple[int | None, str, str]]:
         text = text.replace("\r", "").replace("\n", " ")
         if len(text) > MAX_LINE_CHARS:
             text = text[:MAX_LINE_CHARS] + "\u2026"
-        yield (number if isinstance(number, int) else None), str(kind)[:1], visible(text)
+        yield (number if isinstance(number, int) else None), str(kind)[:1], name_invisible(text)
 
 
 def _lexer_name_part(file: str) -> str:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criticizer.invisible_characters import name_invisible
 from reviews.templatetags.review_tags import masked, prose
-from reviews.web.highlight import MAX_LINE_CHARS, MAX_ROWS, excerpt_rows, visible
+from reviews.web.highlight import MAX_LINE_CHARS, MAX_ROWS, excerpt_rows
 
 
 def plain(row_html: str) -> str:
@@ -32,7 +33,7 @@ def test_lines_keep_their_numbers_kinds_and_text() -> None:
 @given(lines=st.lists(st.text(st.characters(exclude_characters="\r\n"), max_size=60), max_size=8))
 def test_any_text_comes_out_as_the_same_visible_text(name: str, lines: list[str]) -> None:
     rows = excerpt_rows(f"//depot/{name}", [[n, "+", line] for n, line in enumerate(lines, 1)])
-    assert [plain(row.html) for row in rows] == [visible(line) for line in lines]
+    assert [plain(row.html) for row in rows] == [name_invisible(line) for line in lines]
     assert [row.number for row in rows] == list(range(1, len(lines) + 1))
 
 
@@ -55,13 +56,6 @@ def test_rows_and_lines_are_bounded() -> None:
     rows = excerpt_rows("//depot/a.txt", [[n, "+", "x" * 10_000] for n in range(1000)])
     assert len(rows) == MAX_ROWS
     assert len(plain(rows[0].html)) == MAX_LINE_CHARS + 1
-
-
-def test_characters_that_reorder_or_hide_text_are_named() -> None:
-    assert (
-        visible("a\u202eb\u200bc\x1bd\te") == "a\u27e8U+202E\u27e9b\u27e8U+200B\u27e9c\u27e8U+001B\u27e9d\te"
-    )
-    assert visible("Überblick 日本語 👍") == "Überblick 日本語 👍"
 
 
 def test_code_in_messages_is_set_as_code_and_escaped() -> None:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import re2
 
+from criticizer.invisible_characters import INVISIBLE, remove_invisible
 from criticizer.redaction.input.document import Document
 
-_ZERO_WIDTH = r"\x{00ad}\x{034f}\x{061c}\x{180e}\x{200b}-\x{200f}\x{202a}-\x{202e}\x{2060}-\x{206f}\x{feff}"
 _WIDE = r"\x{ff01}-\x{ff5e}\x{1d400}-\x{1d7ff}\x{24b6}-\x{24e9}"
 _FOREIGN = r"\x{0370}-\x{04ff}\x{0500}-\x{052f}\x{2c00}-\x{2c5f}"
 # One question decides whether a text is looked at character by character at all.
 _DISGUISED = re2.compile(
-    rf"[{_ZERO_WIDTH}{_WIDE}]|[A-Za-z_][{_FOREIGN}]|[{_FOREIGN}][A-Za-z_]|\x1b\["
+    rf"[{INVISIBLE}{_WIDE}]|[A-Za-z_][{_FOREIGN}]|[{_FOREIGN}][A-Za-z_]|\x1b\["
     rf"|&(?:quot|apos|amp|lt|gt|#[0-9]{{1,7}}|#[xX][0-9a-fA-F]{{1,6}});|%(?:3[aAdDfF]|2[26bBfF7]|40)|\\u00[2-7][0-9a-fA-F]".encode()
 )
 _ANSI = re2.compile(rb"\x1b\[[0-9;:?]*[A-Za-z]")
@@ -87,7 +87,7 @@ def _undress(line: bytes, base: int) -> Shadow | None:
 
 
 def _fold(char: str) -> str:
-    if unicodedata.category(char) in ("Cf", "Mn"):
+    if unicodedata.category(char) in ("Cf", "Mn") or not remove_invisible(char):
         return ""
     plain = char.translate(_CONFUSABLE)
     if plain == char:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from criticizer.invisible_characters import find_misleading
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.checks.lines import added_lines, files_and_diffs
 from reviews.sources.base import Change
@@ -30,13 +31,6 @@ _SENTENCES = (
 )
 _INSTRUCTIONS = re.compile("|".join(_SENTENCES).replace(" ", r"(?:\s{1,9})"), re.IGNORECASE)
 
-# Direction overrides reorder what a reader sees; tag characters carry text nobody sees; a
-# zero-width character between letters makes two names look like one.
-_INVISIBLE = re.compile(
-    "[\u202a-\u202e\u2066-\u2069]|[\U000e0001\U000e0020-\U000e007e]{3,}"
-    "|(?<=[A-Za-z0-9_])[\u200b\u200c\u200d\u2060\ufeff](?=[A-Za-z0-9_])"
-)
-
 
 def reviewer_instructions(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
     """Report text in added lines and in the description that tries to instruct a reviewer."""
@@ -52,16 +46,14 @@ def invisible_characters(change: Change, diffs: Sequence[FileDiff]) -> Iterator[
     """Report added characters that make text read differently from what it is."""
     for file, diff in files_and_diffs(change, diffs):
         for line in added_lines(file, diff):
-            found = _INVISIBLE.search(line.text) if not line.text.isascii() else None
-            if found is not None:
+            found = find_misleading(line.text)
+            if found:
                 yield Finding(
                     file=file.path,
                     severity=FindingSeverity.HIGH,
                     category="security",
                     title="Invisible character in the text",
-                    message=(
-                        f"U+{ord(found.group()[0]):04X} makes this line look different from what it says."
-                    ),
+                    message=f"U+{ord(found):04X} makes this line look different from what it says.",
                     suggestion="Remove the character, or write it as an escape.",
                     source="check:invisible_characters",
                     line=line.number,

@@ -1,0 +1,84 @@
+"""Characters that hide or reorder text: each of their five users handles every one of them."""
+
+from __future__ import annotations
+
+import html
+import sys
+import unicodedata
+from datetime import UTC, datetime
+
+import pytest
+
+from criticizer.invisible_characters import find_misleading, name_invisible, remove_invisible
+from criticizer.redaction import redact
+from notifications.rendering.report import Report, clean
+from reviews.reviewers.checks.hidden import invisible_characters
+from reviews.reviewers.plaintext import plain
+from reviews.templatetags.review_tags import visible
+from reviews.web.highlight import excerpt_rows
+from tests.reviewers.test_checks import D, added, found
+
+CHARACTERS = [chr(code) for code in range(sys.maxunicode + 1)]
+_CATEGORY = {c: unicodedata.category(c) for c in CHARACTERS}
+# Format characters that a font shows, such as the Arabic sign of a number.
+SHOWN_FORMATS = set("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
+FILLERS = set("\u115f\u1160\u17b4\u17b5\u3164\uffa0\u034f\u180b\u180c\u180d\u180f")
+SELECTORS = {chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))}
+HIEROGLYPH_JOINERS = {chr(code) for code in range(0x13430, 0x13440)}
+INVISIBLE = sorted(
+    {c for c in CHARACTERS if _CATEGORY[c] == "Cf"} - SHOWN_FORMATS - HIEROGLYPH_JOINERS | FILLERS | SELECTORS
+)
+CONTROLS = [c for c in CHARACTERS if _CATEGORY[c] in {"Cc", "Zl", "Zp", "Cs"} and c not in "\t\n\r"]
+
+
+def name(character: str) -> str:
+    return f"\u27e8U+{ord(character):04X}\u27e9"
+
+
+def test_the_review_page_names_each() -> None:
+    for c in [*INVISIBLE, *CONTROLS, *SHOWN_FORMATS, "\ue000", "\U000f0000"]:
+        assert visible(f"a{c}b") == f"a{name(c)}b"
+    for c in INVISIBLE:
+        (row,) = excerpt_rows("//depot/a.txt", [[1, "+", f"a{c}b"]])
+        assert html.unescape(row.html) == f"a{name(c)}b", name(c)
+
+
+def test_a_message_names_each() -> None:
+    for c in [*INVISIBLE, *CONTROLS]:
+        report = Report("12345", 1, f"a{c}b", "ann", "https://x.example", datetime(2030, 1, 1, tzinfo=UTC))
+        assert clean(report).title == f"a{name(c)}b", name(c)
+
+
+def test_a_models_text_loses_each() -> None:
+    assert [name(c) for c in INVISIBLE if plain(f"a{c}b") != "ab"] == []
+    assert [name(c) for c in CONTROLS if c in plain(f"a{c}b")] == []
+
+
+def test_the_check_reports_each_inside_a_word() -> None:
+    assert [name(c) for c in INVISIBLE if find_misleading(f"pass{c}word") != c] == []
+    text = "".join(f"pass{c}word = 1\n" for c in INVISIBLE[:50])
+    assert len(found(invisible_characters, added(D + "a.py", text))) == 50
+
+
+def test_redaction_sees_a_secret_through_each() -> None:
+    token = "gho_" + "16C7e42F292c6912E7710c838347Ae178B4a"
+    hidden = [c for c in INVISIBLE if token[12:] in redact(f"token {token[:12]}{c}{token[12:]}\n").text]
+    assert [name(c) for c in hidden] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Überblick 日本語 👍", "a\tb\n", "\u26a0\ufe0f careful", "1\ufe0f\u20e3 first", "\u2764\ufe0f"],
+)
+def test_ordinary_text_is_shown_as_it_is(text: str) -> None:
+    assert name_invisible(text) == text
+
+
+def test_hidden_text_in_variation_selectors_is_named() -> None:
+    assert name_invisible("\u2764\ufe0f\ufe0f\ufe01") == "\u2764\ufe0f\u27e8U+FE0F\u27e9\u27e8U+FE01\u27e9"
+    assert name_invisible("x\ufe0f") == "x\u27e8U+FE0F\u27e9"
+
+
+def test_nothing_visible_is_removed() -> None:
+    kept = [c for c in CHARACTERS if _CATEGORY[c][0] in "LNPSZ" and c not in FILLERS]
+    assert remove_invisible("".join(kept)) == "".join(kept)
