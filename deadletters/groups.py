@@ -16,6 +16,7 @@ import structlog
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.db import prepared
@@ -77,7 +78,7 @@ def occurred(fingerprint: Fingerprint, *, stage: str, error_class: str, source: 
             key=f"reopened:{group_id}:{at:%Y-%m-%d}",
             title=f"{error_class} in {stage} came back after its group was resolved",
             text=f"Group {group_id}: {fingerprint.message}",
-            path=f"/admin/deadletters/deadlettergroup/{group_id}/change/",
+            path=reverse("admin:deadletters_deadlettergroup_change", args=[group_id]),
         )
     return group_id
 

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.db.models import F
+from django.urls import reverse
 
 from criticizer.resilience.failures import Severity
 from deadletters import alerts, groups, transitions
@@ -184,5 +185,5 @@ def _tell(kind: str, title: str, letter_id: int, draft: LetterDraft, ours: Finge
         key=f"{kind}:{ours.id}:{draft.last_failure_at:%Y-%m-%d}",
         title=title,
         text=f"Letter {letter_id}: {draft.detail}",
-        path=f"/admin/deadletters/deadletter/{letter_id}/change/",
+        path=reverse("admin:deadletters_deadletter_change", args=[letter_id]),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import transaction
+from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.queue import outbox
@@ -67,7 +68,7 @@ def _ask_for_approval(batch: ReplayBatch, actor: str) -> None:
         key=f"batch-awaiting:{batch.pk}",
         title=f"Replay batch {batch.pk} waits for approval",
         text=f"Submitted by {actor}: {letters}{start}{overruled}.",
-        path=f"/admin/deadletters/replaybatch/{batch.pk}/change/",
+        path=reverse("admin:deadletters_replaybatch_change", args=[batch.pk]),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.db.models import Q, QuerySet
+from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.redaction import clean
@@ -98,5 +99,5 @@ def stop(batch: ReplayBatch, reason: str) -> None:
         key=f"batch-stopped:{batch.pk}:{batch.row_version}",
         title=f"Replay batch {batch.pk} stopped",
         text=reason,
-        path=f"/admin/deadletters/replaybatch/{batch.pk}/change/",
+        path=reverse("admin:deadletters_replaybatch_change", args=[batch.pk]),
     )

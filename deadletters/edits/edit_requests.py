@@ -24,6 +24,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, OuterRef
+from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.db import prepared
@@ -154,7 +155,7 @@ def request(
             key=f"edit-requested:{edit.pk}",
             title=f"An edit of dead letter {letter.pk} waits for approval",
             text=f"Asked for by {actor}.",
-            path=f"/admin/deadletters/letteredit/{edit.pk}/change/",
+            path=reverse("admin:deadletters_letteredit_change", args=[edit.pk]),
         )
     log.info("letter_edit_requested", edit=edit.pk, letter=letter_id, actor=actor)
     return Result(True, "asked for: somebody else has to approve it")

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from django.conf import settings
 from django.db import transaction
+from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.db import prepared
@@ -33,7 +34,6 @@ IN_A_FILE = 500
 FILES_A_ROUND = 20  # the maintenance has other things to do; the next round goes on
 WALK_EVERY_SECONDS = 3_600
 _FOR_EVER = datetime.max.replace(tzinfo=UTC)
-ARCHIVE_PATH = "/admin/deadletters/letterarchive/"
 _BEFORE_OR_STOPPED = (BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.PAUSED, BatchStatus.STOPPED)
 _NEW, _CLOSED = prepared.sql_list([LetterStatus.NEW]), prepared.sql_list(CLOSED_LETTER)
 # What is in the timeline of a letter that nobody has touched.
@@ -133,7 +133,7 @@ def tell(now: datetime) -> None:
             key=f"too-many:{day}",
             title=f"More than {settings.DLQ_ALERT_PER_DAY} dead letters today",
             text=f"{today} failures ended as dead letters on {day} so far.",
-            path="/admin/deadletters/deadlettergroup/",
+            path=reverse("admin:deadletters_deadlettergroup_changelist"),
         )
     since = _since(now)
     soon = {
@@ -149,7 +149,7 @@ def tell(now: datetime) -> None:
             key=f"expiring:{day}",
             title=f"{expiring} dead letters that nobody works on expire within a day",
             text="They are archived then, and can be restored. Triage keeps them.",
-            path="/admin/deadletters/deadletter/",
+            path=reverse("admin:deadletters_deadletter_changelist"),
         )
 
 
@@ -262,7 +262,7 @@ def _tell_over_size(now: datetime, excess: int) -> None:
         title=f"More than {settings.DLQ_MAX_SIZE} dead letters, and none of them may be removed",
         text=f"{excess} too many on {now:%Y-%m-%d}: somebody works on each that is left, or it is escalated, "
         "has an edit that waits, or is in a batch. Resolve or discard some, or cancel what nobody needs.",
-        path="/admin/deadletters/deadletter/",
+        path=reverse("admin:deadletters_deadletter_changelist"),
     )
 
 
@@ -275,5 +275,5 @@ def _tell_untouched(now: datetime) -> None:
         key=f"expired:{day:%Y-%m-%d}:{10 ** (len(str(count)) - 1)}",
         title="Dead letters that nobody has looked at were archived",
         text=f"{count} on {day:%Y-%m-%d} so far. The archive's page brings them back.",
-        path=ARCHIVE_PATH,
+        path=reverse("admin:deadletters_letterarchive_changelist"),
     )

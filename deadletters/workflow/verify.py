@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 from django.db import transaction
+from django.urls import reverse
 from django.utils import timezone
 
 from deadletters import alerts, transitions
@@ -53,7 +54,7 @@ def _verified(letter: DeadLetter, actor: str, checks: tuple[Check, ...]) -> Vali
             key=f"not-verified:{letter.pk}:{letter.replayed_at}",
             title=f"A replay of {letter.stage} succeeded without its effect",
             text=f"Letter {letter.pk}: {words}",
-            path=f"/admin/deadletters/deadletter/{letter.pk}/change/",
+            path=reverse("admin:deadletters_deadletter_change", args=[letter.pk]),
         )
         return Validation(False, f"the effect is missing: {words}", checks, is_escalated=True)
     if waiting:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from django.urls import reverse
+
 WIDTH = 80
 _MARK = {"critical": "!!", "high": "! ", "medium": "- ", "low": ". "}
 _FINDINGS = 12
@@ -62,7 +64,7 @@ def welcome(base_url: str, user: str, password: str) -> str:
     return f"""
 Look around until you press Ctrl-C:
   reviews  {base_url}/
-  console  {base_url}/admin/
+  admin    {base_url}{reverse("admin:index")}
   API      {base_url}/api/docs/
   login    {user} / {password}"""
 
