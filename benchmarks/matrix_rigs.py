@@ -18,6 +18,7 @@ from typing import Any
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
+from criticizer.http_client import Limits
 from notifications.providers.base import Provider
 from notifications.providers.email import smtp
 from notifications.providers.email.imap_archive import ArchiveConfig
@@ -25,7 +26,6 @@ from notifications.providers.email.maildir import Maildir
 from notifications.providers.email.postmark import Postmark, PostmarkConfig
 from notifications.providers.email.resend import Resend, ResendConfig
 from notifications.providers.email.smtp import Smtp, SmtpConfig
-from notifications.providers.http import Limits
 from notifications.providers.slack.provider import Slack, SlackConfig
 from notifications.providers.swarm.provider import Swarm, SwarmConfig
 from notifications.providers.webhook.provider import Webhook, WebhookConfig

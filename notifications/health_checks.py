@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from criticizer.http_client import Limits
 from notifications import config
 from notifications.providers.email.postmark import Postmark
 from notifications.providers.email.resend import Resend
 from notifications.providers.email.smtp import Smtp
-from notifications.providers.http import Limits
 from notifications.providers.slack.provider import Slack
 from notifications.providers.swarm.provider import Swarm
 

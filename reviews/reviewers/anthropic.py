@@ -13,13 +13,14 @@ from typing import Self
 
 import structlog
 
+from criticizer.http_client import Answer
 from criticizer.redaction import RedactedText
 from criticizer.resilience.failures import ErrorClass
 from reviews.reviewers.model import LlmConfig, ModelAnswer, token_count
 from reviews.reviewers.provider_errors import failure, failure_of_answer
-from reviews.reviewers.transport import HttpAnswer, Transport
+from reviews.reviewers.transport import Transport
 
-API_VERSION = "2023-06-01"
+_API_VERSION = "2023-06-01"
 
 log = structlog.get_logger()
 
@@ -29,7 +30,7 @@ class AnthropicClient:
 
     def __init__(self, config: LlmConfig, now: Callable[[], float] = time.time) -> None:
         self._config = config
-        self._transport = Transport(config, _credentials, now)
+        self._transport = Transport(config, credentials, now)
         self._now = now
 
     @property
@@ -76,7 +77,7 @@ class AnthropicClient:
             "messages": [{"role": "user", "content": text}],
         }
 
-    def _parse(self, answer: HttpAnswer, call_id: str) -> ModelAnswer:
+    def _parse(self, answer: Answer, call_id: str) -> ModelAnswer:
         try:
             body = json.loads(answer.body)
             text = "".join(part["text"] for part in body["content"] if part.get("type") == "text")
@@ -109,5 +110,5 @@ class AnthropicClient:
         )
 
 
-def _credentials(key: str) -> Mapping[str, str]:
-    return {"anthropic-version": API_VERSION, **({"x-api-key": key} if key else {})}
+def credentials(key: str) -> Mapping[str, str]:
+    return {"anthropic-version": _API_VERSION, **({"x-api-key": key} if key else {})}

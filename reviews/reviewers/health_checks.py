@@ -1,22 +1,17 @@
-"""Asks a model server whether it is there: one GET without a body, nothing of a change in it.
-
-The other module of this room that speaks HTTP (`transport` is the one for text).
-"""
+"""Health check of a model server: one GET without a body, with nothing of a change in it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
-import httpx
-
+from criticizer.http_client import ExchangeFailed, Fault, Limits, Request, exchange
 from criticizer.resilience.failures import ErrorClass
-from reviews.reviewers.anthropic import API_VERSION
+from reviews.reviewers import anthropic, openai
 from reviews.reviewers.model import LlmConfig
 from reviews.reviewers.provider_errors import failure
 from reviews.reviewers.transport import server_of
 
-TOTAL_SECONDS = 5.0
+LIMITS = Limits(5.0, 5.0, 5.0)
 # Says that the server has no such method or page, which a server that is there says.
 _ALIVE = frozenset({501, 505})
 _REFUSED = frozenset({401, 403})
@@ -28,9 +23,10 @@ def probe(config: LlmConfig, provider: str) -> None:
     Takes 5 seconds at most. Raises `Failure` of Place.REVIEWER when it does not answer, answers
     with a 5xx, or refuses every key.
     """
+    credentials = anthropic.credentials if provider == "anthropic" else openai.credentials
     status = 0
     for key in config.keys:
-        status = asyncio.run(_status(config, _credentials(provider, key)))
+        status = _status(config, credentials(key))
         if status not in _REFUSED:
             break
     if status in _REFUSED:
@@ -40,38 +36,19 @@ def probe(config: LlmConfig, provider: str) -> None:
     if status >= 500 and status not in _ALIVE:
         raise failure(
             ErrorClass.UPSTREAM_UNAVAILABLE,
-            f"the model server at {server_of(config)} answered {status} to a probe",
+            f"the model server at {server_of(config)} answered {status} to a health check",
             status=status,
         )
 
 
-async def _status(config: LlmConfig, credentials: Mapping[str, str]) -> int:
-    url = config.base_url.rstrip("/") + "/models"
+def _status(config: LlmConfig, credentials: Mapping[str, str]) -> int:
+    request = Request("GET", config.base_url.rstrip("/") + "/models", credentials, reads_answer=False)
     try:
-        async with (
-            asyncio.timeout(TOTAL_SECONDS),
-            httpx.AsyncClient(
-                trust_env=False,
-                proxy=config.proxy_url or None,
-                follow_redirects=False,
-                timeout=TOTAL_SECONDS,
-            ) as client,
-            client.stream("GET", url, headers={"Accept-Encoding": "identity", **credentials}) as response,
-        ):
-            return response.status_code  # the list is not read
-    except (httpx.TimeoutException, TimeoutError):
-        raise failure(
-            ErrorClass.NETWORK_TIMEOUT,
-            f"the model server at {server_of(config)} did not answer a probe in time",
-        ) from None
-    except (httpx.TransportError, httpx.InvalidURL, OSError):
-        raise failure(
-            ErrorClass.NETWORK_UNREACHABLE,
-            f"the model server at {server_of(config)} could not be reached by a probe",
-        ) from None
-
-
-def _credentials(provider: str, key: str) -> Mapping[str, str]:
-    if provider == "anthropic":
-        return {"anthropic-version": API_VERSION, **({"x-api-key": key} if key else {})}
-    return {"Authorization": f"Bearer {key}"} if key else {}
+        return exchange(request, LIMITS, proxy_url=config.proxy_url).status
+    except ExchangeFailed as error:
+        server = f"the model server at {server_of(config)}"
+        if error.fault is Fault.TIMEOUT:
+            detail = f"{server} did not answer a health check in time"
+            raise failure(ErrorClass.NETWORK_TIMEOUT, detail) from None
+        detail = f"{server} could not be reached by a health check"
+        raise failure(ErrorClass.NETWORK_UNREACHABLE, detail) from None

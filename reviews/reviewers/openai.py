@@ -16,11 +16,12 @@ from typing import Any, Self
 
 import structlog
 
+from criticizer.http_client import Answer
 from criticizer.redaction import RedactedText
 from criticizer.resilience.failures import ErrorClass
 from reviews.reviewers.model import LlmConfig, ModelAnswer, token_count
 from reviews.reviewers.provider_errors import failure, failure_of_answer, refused_parameter
-from reviews.reviewers.transport import HttpAnswer, Transport
+from reviews.reviewers.transport import Transport
 
 _FORMATS = ("json_schema", "json_object", "none")
 _LIMITS = ("max_tokens", "max_completion_tokens", "none")
@@ -34,7 +35,7 @@ class OpenAIClient:
 
     def __init__(self, config: LlmConfig, now: Callable[[], float] = time.time) -> None:
         self._config = config
-        self._transport = Transport(config, _bearer, now)
+        self._transport = Transport(config, credentials, now)
         self._now = now
         self._format = 0
         self._limit = 0
@@ -116,7 +117,7 @@ class OpenAIClient:
         log.info("model_parameter_refused", parameter=parameter, model=self._config.model)
         return True
 
-    def _parse(self, answer: HttpAnswer, call_id: str) -> ModelAnswer:
+    def _parse(self, answer: Answer, call_id: str) -> ModelAnswer:
         body: Any = None
         with suppress(ValueError, RecursionError):
             body = json.loads(answer.body)
@@ -147,7 +148,7 @@ class OpenAIClient:
         )
 
 
-def _bearer(key: str) -> Mapping[str, str]:
+def credentials(key: str) -> Mapping[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 

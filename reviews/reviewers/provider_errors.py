@@ -7,13 +7,11 @@ none of its free text goes into a failure, only the status and a code reduced to
 from __future__ import annotations
 
 import json
-import math
 import re
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 
+from criticizer.http_client import retry_after
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 
 _BY_STATUS: Mapping[int, tuple[ErrorClass, str]] = {
@@ -111,24 +109,6 @@ def failure_of_answer(
     )
 
 
-def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float | None:
-    """Return the seconds a server asks us to wait: delta seconds, an HTTP date, or milliseconds."""
-    milliseconds = _number(headers.get("retry-after-ms", ""))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    value = headers.get("retry-after", "").strip()
-    seconds = _number(value)
-    if seconds is not None or not value:
-        return seconds
-    try:
-        moment = parsedate_to_datetime(value)
-        if moment.tzinfo is None:  # "-0000" means UTC of unknown origin
-            moment = moment.replace(tzinfo=UTC)
-        return max(0.0, moment.timestamp() - now())
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
 def refused_parameter(status: int, body: bytes, names: tuple[str, ...]) -> str:
     """Return which optional request parameter a server's 400 or 422 complains about, or ''."""
     if status not in {400, 422}:
@@ -166,11 +146,3 @@ def _envelope(body: bytes) -> tuple[str, str]:
 
 def _word(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "", text[:200])[:64]
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return max(0.0, value) if math.isfinite(value) else None

@@ -9,9 +9,8 @@ from email.utils import formatdate
 
 import pytest
 
+from criticizer.http_client import retry_after
 from criticizer.resilience.retry import BACKOFF
-from notifications.providers import http
-from reviews.reviewers.provider_errors import retry_after as model_retry_after
 
 
 def _upper(low: float, high: float) -> float:
@@ -92,12 +91,6 @@ NOW = 1_700_000_000.0
         ("", 0.5),
     ],
 )
-@pytest.mark.parametrize("reads", [model_retry_after, http.retry_after], ids=["model", "webhook"])
-def test_retry_after_is_honoured_in_both_forms_and_capped(
-    reads: object, header: str, expected: float
-) -> None:
-    if reads is model_retry_after:
-        asked = model_retry_after({"retry-after": header}, lambda: NOW)
-    else:
-        asked = http.retry_after(header, lambda: NOW)
+def test_retry_after_is_honoured_in_both_forms_and_capped(header: str, expected: float) -> None:
+    asked = retry_after({"retry-after": header}, lambda: NOW)
     assert BACKOFF.delay(1, asked, uniform=lambda low, high: 0.5) == expected

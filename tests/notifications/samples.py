@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from criticizer.http_client import Limits
 from notifications.providers.base import Message
-from notifications.providers.http import Limits
 from notifications.rendering import ExcerptLine, Report, ReportFile, ReportFinding
 
 SENDER = "Criticizer <criticizer@reviews.test>"

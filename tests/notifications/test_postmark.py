@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from criticizer.http_client import Limits
 from criticizer.resilience.failures import (
     ErrorClass,
     Failure,
@@ -15,7 +16,6 @@ from criticizer.resilience.failures import (
 )
 from notifications.providers.base import Evidence, Question
 from notifications.providers.email.postmark import Postmark, PostmarkConfig
-from notifications.providers.http import Limits
 from tests.fakes.mail_service import Act
 from tests.fakes.postmark import PostmarkService
 from tests.notifications.samples import PATIENT, SENDER, SHORT, message

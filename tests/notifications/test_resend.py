@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from criticizer.http_client import Limits
 from criticizer.resilience.failures import (
     ErrorClass,
     Failure,
@@ -17,7 +18,6 @@ from criticizer.resilience.failures import (
 )
 from notifications.providers.base import Evidence, Question
 from notifications.providers.email.resend import Resend, ResendConfig
-from notifications.providers.http import Limits
 from tests.fakes.mail_service import Act
 from tests.fakes.resend import ResendService
 from tests.notifications.samples import PATIENT, SENDER, SHORT, message

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from criticizer.http_client import Limits
 from criticizer.resilience.failures import (
     ErrorClass,
     Failure,
@@ -17,7 +18,6 @@ from criticizer.resilience.failures import (
     UncertainFailure,
 )
 from notifications.providers.base import Evidence, Message, Question
-from notifications.providers.http import Limits
 from notifications.providers.swarm import markdown
 from notifications.providers.swarm.provider import Swarm, SwarmConfig
 from tests.fakes.closed import closed_port

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from criticizer.db import prepared
+from criticizer.http_client import Limits
 from criticizer.models import Circuit, CircuitBucket, CircuitEvent
 from criticizer.queue.broker import connect
 from criticizer.resilience import gate, overrides
@@ -198,7 +199,7 @@ def test_a_model_server_behind_a_broken_line_is_said_to_be(
     model: Any, monkeypatch: pytest.MonkeyPatch, mode: str, error_class: ErrorClass
 ) -> None:
     if mode == "silent":
-        monkeypatch.setattr("reviews.reviewers.health_checks.TOTAL_SECONDS", 0.3)
+        monkeypatch.setattr("reviews.reviewers.health_checks.LIMITS", Limits(0.3, 0.3, 0.3))
     line = Line(1, mode)
     try:
         model.LLM_BASE_URL = f"http://127.0.0.1:{line.port}/v1"

@@ -1,4 +1,4 @@
-"""What holds for the whole room, read from its source."""
+"""What holds for all reviewers, read from their source."""
 
 from __future__ import annotations
 
@@ -23,23 +23,29 @@ def imported(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 # `make demo` is a client of this installation's own API; no stage imports it.
 NOT_OF_A_STAGE = {"reviews/demo/__init__.py"}
 
 
-# `transport` is the door for text; `probe` sends none.
-DOORS = {"reviews/reviewers/transport.py", "reviews/reviewers/health_checks.py"}
+# `transport` sends text; `health_checks` sends none.
+SENDERS = {"reviews/reviewers/transport.py", "reviews/reviewers/health_checks.py"}
+CLIENTS = HTTP - {"http", "urllib", "socket"}
 
 
-def test_one_module_of_reviews_speaks_http_to_models_and_one_probes_them() -> None:
-    doors = {
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "reviews").rglob("*.py")
-        if any(name.split(".")[0] in HTTP - {"http", "urllib", "socket"} for name in imported(path))
+def speaks_http(path: Path) -> bool:
+    return any(
+        name.split(".")[0] in CLIENTS or name.startswith("criticizer.http_client") for name in imported(path)
+    )
+
+
+def test_one_module_of_reviews_sends_text_to_models_and_one_checks_their_health() -> None:
+    names = {
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "reviews").rglob("*.py") if speaks_http(path)
     }
-    assert doors - NOT_OF_A_STAGE == DOORS
+    assert names - NOT_OF_A_STAGE - READERS_OF_ANSWERS == SENDERS
     importers = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "reviews").rglob("*.py")
@@ -49,35 +55,47 @@ def test_one_module_of_reviews_speaks_http_to_models_and_one_probes_them() -> No
     assert importers == set()
 
 
+# These take a type or a parser of headers from the client, and nothing that sends.
+READERS_OF_ANSWERS = {f"reviews/reviewers/{name}.py" for name in ("openai", "anthropic", "provider_errors")}
+
+
+def test_readers_of_answers_import_nothing_that_sends() -> None:
+    for name in READERS_OF_ANSWERS:
+        taken = {found for found in imported(ROOT / name) if found.startswith("criticizer.http_client.")}
+        assert taken <= {"criticizer.http_client.Answer", "criticizer.http_client.retry_after"}
+        assert taken
+
+
 @pytest.mark.parametrize("path", REVIEWERS, ids=lambda path: path.stem)
 def test_reviewers_reach_no_network_models_or_settings(path: Path) -> None:
     names = set(imported(path))
-    assert (
-        path.name in {"transport.py", "health_checks.py"} or not {name.split(".")[0] for name in names} & HTTP
-    )
+    assert not {name.split(".")[0] for name in names} & HTTP
     assert not any(name.startswith(("django", "reviews.models", "criticizer.settings")) for name in names)
 
 
-def test_the_door_sends_only_what_the_guard_returns() -> None:
-    tree = ast.parse((ROOT / "reviews/reviewers/transport.py").read_text())
+def calls_in(name: str, *functions: str) -> list[ast.Call]:
+    tree = ast.parse((ROOT / "reviews/reviewers" / name).read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    builders = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "build"]
-    methods = [c.func.attr for c in calls if isinstance(c.func, ast.Attribute)]
-    sends = [name for name in methods if name in {"stream", "send", "request", "put", "patch"}]
+    return [call for call in calls if ast.unparse(call.func).rpartition(".")[2] in functions]
+
+
+SENDING = ("stream", "send", "exchange", "request", "get", "post", "put", "patch")
+
+
+def test_the_transport_sends_only_what_the_guard_returns() -> None:
+    builders = calls_in("transport.py", "build")
     assert [ast.unparse(argument) for call in builders for argument in call.args] == ["guard(text)"]
-    assert sends == ["stream"]
+    sends = [ast.unparse(call) for call in calls_in("transport.py", *(set(SENDING) - {"get"}))]
+    assert sends == ["self._pool.send(request, self._limits)"]
+    assert [ast.unparse(call.args[-1]) for call in calls_in("transport.py", "Request")] == ["content"]
 
 
-def test_the_probe_sends_no_body() -> None:
-    tree = ast.parse((ROOT / "reviews/reviewers/health_checks.py").read_text())
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    sends = [
-        (ast.unparse(call.args[0]), {keyword.arg for keyword in call.keywords})
-        for call in calls
-        if isinstance(call.func, ast.Attribute)
-        and call.func.attr in {"stream", "send", "request", "get", "post", "put", "patch"}
-    ]
-    assert sends == [("'GET'", {"headers"})]
+def test_the_health_check_sends_no_body() -> None:
+    assert [ast.unparse(call.args[0]) for call in calls_in("health_checks.py", *SENDING)] == ["request"]
+    (made,) = calls_in("health_checks.py", "Request")
+    assert ast.unparse(made.args[0]) == "'GET'"
+    assert len(made.args) == 3  # method, URL and headers
+    assert {keyword.arg for keyword in made.keywords} == {"reads_answer"}
 
 
 def test_the_fake_server_runs_as_a_process_and_takes_a_script() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from criticizer.http_client import MAX_CONNECTIONS
 from criticizer.redaction import RedactedText, RedactionBlocked, clean, guard, redact
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.reviewers import transport
@@ -178,7 +179,7 @@ def test_each_foreign_error_becomes_its_class_and_the_next_call_works(
         ({"Retry-After": "0.5"}, 0.5),
         ({"Retry-After": formatdate(NOW + 90, usegmt=True)}, 90.0),
         ({"Retry-After": formatdate(NOW - 90, usegmt=True)}, 0.0),
-        ({"Retry-After": "-5"}, 0.0),
+        ({"Retry-After": "-5"}, None),
         ({"Retry-After": "soon"}, None),
         ({"Retry-After": "inf"}, None),
         ({"retry-after-ms": "1500", "Retry-After": "2"}, 1.5),
@@ -328,8 +329,8 @@ def test_calls_spread_over_small_clients_that_share_one_tls_context(
         asyncio.run(run())
         assert llm.peak_in_flight <= 40
         assert len(llm.requests) == 45
-    assert len(contexts) == 40 // transport.CONNECTIONS_PER_CLIENT
-    assert transport.CONNECTIONS_PER_CLIENT <= 50
+    assert len(contexts) == 40 // MAX_CONNECTIONS
+    assert MAX_CONNECTIONS <= 50
     assert len(set(map(id, contexts))) == 1
 
 

@@ -19,6 +19,7 @@ from anymail.exceptions import (
 )
 from anymail.message import AnymailMessage
 
+from criticizer.http_client import Answer, Limits, Request, retry_after
 from criticizer.resilience.failures import (
     Component,
     ErrorClass,
@@ -29,7 +30,7 @@ from criticizer.resilience.failures import (
 )
 from notifications.providers.base import Message
 from notifications.providers.email import mime
-from notifications.providers.http import Answer, Limits, Request, exchange, retry_after
+from notifications.providers.http import exchange
 
 log = structlog.get_logger(__name__)
 
@@ -140,8 +141,8 @@ def with_keys(keys: Sequence[str], call: Callable[[str], T]) -> T:
 
 def ask(url: str, headers: Mapping[str, str], limits: Limits, who: str) -> Answer:
     """Ask a question by GET. Raises RetryableFailure when it was not answered, 429 and 5xx included."""
-    request = Request("GET", httpx.URL(url), {"Accept": "application/json", **headers}, acts=False)
-    answer = exchange(request, limits, who)
+    request = Request("GET", httpx.URL(url), {"Accept": "application/json", **headers})
+    answer = exchange(request, limits, who, acts=False)
     if answer.status == 429 or answer.status >= 500 or answer.status == 408:
         error_class = ErrorClass.RATE_LIMITED if answer.status == 429 else ErrorClass.UPSTREAM_UNAVAILABLE
         raise RetryableFailure(
@@ -149,7 +150,7 @@ def ask(url: str, headers: Mapping[str, str], limits: Limits, who: str) -> Answe
             Component.PROVIDER,
             f"{who} answered {answer.status} to a question",
             context={"status": answer.status},
-            retry_after_seconds=retry_after(answer.headers.get("retry-after", "")),
+            retry_after_seconds=retry_after(answer.headers),
         )
     return answer
 
@@ -186,7 +187,7 @@ def failure_of(
     status = answer.status
     context: dict[str, object] = {"status": status} | ({"code": code} if code else {})
     detail = f"{who} answered {status}" + (f": {plain(words)}" if words else "")
-    wait = retry_after(answer.headers.get("retry-after", ""))
+    wait = retry_after(answer.headers)
     if status == 429:
         return RetryableFailure(
             ErrorClass.RATE_LIMITED, Component.PROVIDER, detail, context=context, retry_after_seconds=wait

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 
 from anymail.backends.postmark import EmailBackend
 
+from criticizer.http_client import Answer, Limits
 from criticizer.resilience.failures import Component, ErrorClass, Failure, RetryableFailure
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.email import mime
@@ -23,7 +24,6 @@ from notifications.providers.email.esp_base import (
     plain,
     with_keys,
 )
-from notifications.providers.http import Answer, Limits
 
 POSTMARK_URL = "https://api.postmarkapp.com/"
 METADATA = "criticizer"  # its name in the metadata of a mail

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 from anymail.backends.resend import EmailBackend
 from anymail.message import AnymailMessage
 
+from criticizer.http_client import Answer, Limits
 from criticizer.resilience.failures import Component, ErrorClass, Failure, UncertainFailure
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.email import mime
@@ -29,7 +30,6 @@ from notifications.providers.email.esp_base import (
     plain,
     with_keys,
 )
-from notifications.providers.http import Answer, Limits
 
 RESEND_URL = "https://api.resend.com/"
 _WHO = "Resend"

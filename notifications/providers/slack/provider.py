@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 import httpx
 import structlog
 
+from criticizer.http_client import Answer, Limits, Request, retry_after
 from criticizer.resilience.failures import (
     Component,
     ErrorClass,
@@ -29,7 +30,7 @@ from criticizer.resilience.failures import (
     UncertainFailure,
 )
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
-from notifications.providers.http import Answer, Limits, Request, exchange, retry_after
+from notifications.providers.http import exchange
 from notifications.providers.slack import blocks as slack_blocks
 
 log = structlog.get_logger(__name__)
@@ -193,7 +194,7 @@ class Slack:
             index = (self._token_in_use + turn) % known
             authorised = {**headers, "Authorization": f"Bearer {self._tokens[index]}"}
             url = httpx.URL(f"{self._config.api_url}/{method}")
-            answer = exchange(Request(verb, url, authorised, body, acts=acts), self._config.limits, "Slack")
+            answer = exchange(Request(verb, url, authorised, body), self._config.limits, "Slack", acts=acts)
             if (answer.json() or {}).get("error") not in _TOKEN:
                 self._token_in_use = index
                 return answer
@@ -206,7 +207,7 @@ class Slack:
         if answer.status == 200 and found is not None and found.get("ok") is True:
             return found
         error = str((found or {}).get("error", ""))
-        wait = retry_after(answer.headers.get("retry-after", ""))
+        wait = retry_after(answer.headers)
         failure = _failure(answer.status, error if _CODE.fullmatch(error) else "", wait)
         if isinstance(failure, UncertainFailure) and not acts:
             raise RetryableFailure(

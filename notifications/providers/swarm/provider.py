@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 import httpx
 
+from criticizer.http_client import Answer, Limits, Request, retry_after
 from criticizer.resilience.failures import (
     Component,
     ErrorClass,
@@ -25,7 +26,7 @@ from criticizer.resilience.failures import (
     UncertainFailure,
 )
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
-from notifications.providers.http import Answer, Limits, Request, exchange, retry_after
+from notifications.providers.http import exchange
 from notifications.providers.swarm import markdown
 
 _PAGE = 100
@@ -158,8 +159,8 @@ class Swarm:
     def _exchange(self, method: str, path: str, body: bytes = b"") -> Answer:
         headers = {**self._headers, **({"Content-Type": "application/json"} if body else {})}
         url = httpx.URL(f"{self._config.url.rstrip('/')}{path}")
-        request = Request(method, url, headers, body, acts=bool(body))
-        return exchange(request, self._config.limits, "P4 Code Review")
+        request = Request(method, url, headers, body)
+        return exchange(request, self._config.limits, "P4 Code Review", acts=bool(body))
 
 
 def _topic(message: Message) -> str:
@@ -203,7 +204,7 @@ def _failure(answer: Answer) -> Failure:
     context: dict[str, object] = {"status": status}
     detail = f"P4 Code Review answered {status}"
     if status == 429:
-        wait = retry_after(answer.headers.get("retry-after", ""))
+        wait = retry_after(answer.headers)
         return RetryableFailure(
             ErrorClass.RATE_LIMITED, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
         )

@@ -23,6 +23,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import httpx
 
+from criticizer.http_client import Limits, Request, retry_after
 from criticizer.resilience.failures import (
     Component,
     ErrorClass,
@@ -31,7 +32,7 @@ from criticizer.resilience.failures import (
     UncertainFailure,
 )
 from notifications.providers.base import Capabilities, Evidence, LookUp, Message, Question
-from notifications.providers.http import Limits, Request, exchange, retry_after
+from notifications.providers.http import exchange
 from notifications.providers.webhook import ssrf_policy
 from notifications.providers.webhook.ssrf_policy import AddressRefusedError, OutboundPolicy
 
@@ -122,7 +123,7 @@ class Webhook:
             url = httpx.URL(message.address).copy_with(host=address, port=port)
             request = Request("POST", url, headers, body, server_name=host, reads_answer=False)
             try:
-                answer = exchange(request, self._limits, "the receiver", self._config.tls)
+                answer = exchange(request, self._limits, "the receiver", tls=self._config.tls)
             except RetryableFailure as failure:
                 refusal = failure  # never connected: the next address may be reachable
                 continue
@@ -174,7 +175,7 @@ class Webhook:
         if 200 <= status <= 299:
             receipt = headers.get("x-message-id", "")
             return receipt if _RECEIPT.fullmatch(receipt) else str(message.token)
-        wait = retry_after(headers.get("retry-after", ""), self._now)
+        wait = retry_after(headers, self._now)
         context = {"status": status}
         detail = f"the receiver answered {status}"
         if status == 429 or (status == 503 and wait is not None):
