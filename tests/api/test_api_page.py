@@ -1,4 +1,4 @@
-"""docs/api.md: each of its examples runs, in its order, against real web and worker processes."""
+"""docs/api.md and docs/api/: every example runs, in order, against real web and worker processes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,19 @@ from reviews.models import ReviewJob
 from tests.sources.gitrepo import GitRepo
 from tests.stack import eventually, running
 
-PAGE = Path(settings.BASE_DIR) / "docs" / "api.md"
+DOCS = Path(settings.BASE_DIR) / "docs"
+PAGES = [DOCS / name for name in ("api.md", "api/reviews.md", "api/errors.md", "api/clients.md")]
 SECRET = "whsec_" + "c2VjcmV0" * 4
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+def text_of_pages() -> str:
+    return "\n".join(page.read_text() for page in PAGES)
+
+
 def blocks() -> list[tuple[str, str]]:
-    """Return (language, text) of each block of the page."""
-    return _FENCE.findall(PAGE.read_text())
+    """Return (language, text) of each code block, in the order of the pages."""
+    return _FENCE.findall(text_of_pages())
 
 
 def holds(shown: Any, found: Any) -> bool:
@@ -162,7 +167,7 @@ def _status(port: int) -> str:
 
 @pytest.mark.parametrize("kind", API_TABLE, ids=lambda kind: kind.code)
 def test_every_error_stands_in_the_table(kind: Any) -> None:
-    assert f"| {kind.status} | `{kind.error}` | `{kind.code}` |" in PAGE.read_text()
+    assert f"| {kind.status} | `{kind.error}` | `{kind.code}` |" in text_of_pages()
 
 
 @pytest.mark.parametrize(
@@ -178,5 +183,5 @@ def test_every_error_stands_in_the_table(kind: Any) -> None:
     ],
 )
 def test_every_field_is_explained(shape: Any) -> None:
-    page = PAGE.read_text()
+    page = text_of_pages()
     assert [name for name in shape().fields if f"`{name}`" not in page and f'"{name}"' not in page] == []

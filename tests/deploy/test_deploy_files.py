@@ -1,4 +1,4 @@
-"""The files of docs/deploy do what the product itself does, and the documents say what is there."""
+"""docs/deploy/: the units and the proxy configuration do what the product itself does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
-from django.core.management import get_commands
 
 from criticizer.workers.supervisor import clusters, web
 
@@ -26,7 +25,7 @@ def command_of(unit: str) -> list[str]:
     return shlex.split(found[1])
 
 
-def test_the_web_unit_starts_gunicorn_as_the_supervisor_does() -> None:
+def test_web_unit_starts_gunicorn_like_the_supervisor() -> None:
     ours = list(web("127.0.0.1", 8000, {}).command)
     ours = ours[ours.index("criticizer.wsgi:application") :]
     at = ours.index("--chdir")
@@ -35,7 +34,7 @@ def test_the_web_unit_starts_gunicorn_as_the_supervisor_does() -> None:
     assert [word for word in ours if word != "--no-control-socket"] == theirs
 
 
-def test_there_is_a_cluster_for_every_queue() -> None:
+def test_installation_page_has_a_cluster_unit_for_every_queue() -> None:
     queues = sorted({queue for _, queue in settings.STAGES.values()})
     page = (DOCS / "installation.md").read_text()
     assert sorted(set(re.findall(r"criticizer-cluster@(\w+)", page))) == queues
@@ -47,7 +46,7 @@ def test_there_is_a_cluster_for_every_queue() -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_systemd_reads_the_units(tmp_path: Path, unit: str) -> None:
+def test_systemd_accepts_the_units(tmp_path: Path, unit: str) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd is not installed here")
@@ -59,35 +58,9 @@ def test_systemd_reads_the_units(tmp_path: Path, unit: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_proxy_sets_what_the_service_believes() -> None:
+def test_proxy_sets_the_headers_that_the_service_trusts() -> None:
     text = (DEPLOY / "nginx.conf").read_text()
     headers = dict(re.findall(r"proxy_set_header ([\w-]+) +([^;]+);", text))
     assert headers["X-Forwarded-For"] == "$remote_addr"  # not $proxy_add_x_forwarded_for
     assert headers["X-Forwarded-Proto"] == "https"
     assert headers["Host"] == "$host"
-
-
-PAGES = [Path(settings.BASE_DIR) / "README.md", *sorted(DOCS.glob("*.md"))]
-_CODE = re.compile(r"`[^`\n]+`|^[#$] .+$", re.MULTILINE)
-_COMMAND = re.compile(r"\bmanage(?:\.py)? ([a-z][a-z_]+)\b")
-_LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_documents_name_commands_that_exist(page: Path) -> None:
-    named = set(_COMMAND.findall("\n".join(_CODE.findall(page.read_text()))))
-    assert named - set(get_commands()) == set()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_documents_link_to_what_exists(page: Path) -> None:
-    for name, anchor in _LINK.findall(page.read_text()):
-        target = page.parent / name if name else page
-        assert target.exists(), name
-        assert not anchor or anchor in _anchors(target), f"{name}#{anchor}"
-
-
-def _anchors(page: Path) -> set[str]:
-    """Return what GitHub calls the headings of a page."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}

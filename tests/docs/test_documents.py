@@ -1,0 +1,69 @@
+"""README and docs/: names, links and sizes of what the documents refer to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from django.conf import settings
+from django.core.management import get_commands
+
+ROOT = Path(settings.BASE_DIR)
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+MAX_LINES = 150
+_CODE = re.compile(r"`[^`\n]+`|^[#$] .+$", re.MULTILINE)
+_COMMAND = re.compile(r"\bmanage(?:\.py)? ([a-z][a-z_]+)\b")
+_LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)|(?:src|srcset)=\"([^\"]+)\"")
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_documents_name_management_commands_that_exist() -> None:
+    known = set(get_commands())
+    unknown = {
+        page.name: names - known
+        for page in PAGES
+        if (names := set(_COMMAND.findall("\n".join(_CODE.findall(page.read_text()))))) - known
+    }
+    assert unknown == {}
+
+
+def test_documents_link_to_files_and_headings_that_exist() -> None:
+    broken = [
+        f"{page.relative_to(ROOT)}: {name}#{anchor}"
+        for page in PAGES
+        for name, anchor, image in _LINK.findall(_FENCED.sub("", page.read_text()))
+        if not _exists(page, name or image, anchor)
+    ]
+    assert broken == []
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    start = ROOT / "docs" / "index.md"
+    reached = {start}
+    queue = [start]
+    while queue:
+        page = queue.pop()
+        for name, _, _ in _LINK.findall(page.read_text()):
+            target = (page.parent / name).resolve()
+            if target.suffix == ".md" and target not in reached and target.exists():
+                reached.add(target)
+                queue.append(target)
+    assert [str(page.relative_to(ROOT)) for page in PAGES if page not in reached] == []
+
+
+def test_pages_have_at_most_150_lines() -> None:
+    lengths = {str(page.relative_to(ROOT)): len(page.read_text().splitlines()) for page in PAGES}
+    assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
+
+
+def _exists(page: Path, name: str, anchor: str) -> bool:
+    target = page.parent / name if name else page
+    if not target.exists():
+        return False
+    return not anchor or (target.suffix == ".md" and anchor in _anchors(target))
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}

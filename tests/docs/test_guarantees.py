@@ -1,0 +1,49 @@
+"""docs/guarantees.md: every module, test and number that it names or that code cites exists."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from django.conf import settings
+
+ROOT = Path(settings.BASE_DIR)
+PAGE = ROOT / "docs" / "guarantees.md"
+APPS = ("criticizer", "reviews", "notifications", "deadletters")
+_ITEM = re.compile(r"^- \*\*(G\d+)\*\* (.+)$", re.MULTILINE)
+_MODULE = re.compile(r"`([\w/]+\.py)`")
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+_FUNCTION = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
+_CITATION = re.compile(r"\(guarantees? ([^)]*)\)")
+
+
+def guarantees() -> dict[str, str]:
+    found = _ITEM.findall(PAGE.read_text())
+    assert len(found) == len({number for number, _ in found}), "a number is given twice"
+    return dict(found)
+
+
+@cache
+def names_of_tests(path: str) -> set[str]:
+    file = ROOT / path
+    return set(_FUNCTION.findall(file.read_text())) if file.exists() else set()
+
+
+def test_every_guarantee_names_a_module_and_a_test_that_exist() -> None:
+    wrong = []
+    for number, text in guarantees().items():
+        modules, tests = _MODULE.findall(text), _TEST.findall(text)
+        if not modules or not tests:
+            wrong.append(f"{number} names no module or no test")
+        wrong += [f"{number}: {module}" for module in modules if not (ROOT / module).exists()]
+        wrong += [f"{number}: {path}::{name}" for path, name in tests if name not in names_of_tests(path)]
+    assert wrong == []
+
+
+def test_code_cites_guarantees_that_exist() -> None:
+    known = set(guarantees())
+    sources = [file for app in APPS for file in (ROOT / app).rglob("*.py")]
+    citations = [text for file in sources for text in _CITATION.findall(file.read_text())]
+    cited = {number for text in citations for number in re.findall(r"G\d+", text)}
+    assert cited - known == set()
