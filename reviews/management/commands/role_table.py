@@ -29,7 +29,7 @@ sees files below the viewing scopes of their groups (admin: Viewing scopes; line
 `//depot/main/...`, compared byte for byte) and nothing without one. A review none of whose files
 may be seen is not there: 404, and no row, count or search result. A review whose files are not
 known yet is hidden from them too. An artifact is read whole, so only by those who see every file
-of its review. Messages follow the same scopes (operations.md, "Who is told what").
+of its review. Messages follow the same scopes ([recipients](operations/recipients.md)).
 
 `manage.py up` makes its first account a superuser; to let all reviewers see everything, give the
 group `reviewer` the permission `reviews.view_all_files`.
