@@ -1,151 +1,171 @@
-"""Jobs and dead letters as the API shows them, each read in one statement however many there are."""
+"""Jobs and dead letters as the API answers them: their rows, read by the fields that `schemas` describes.
+
+The number of queries is the same however many jobs or dead letters there are.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, When
 from django.urls import reverse
+from rest_framework.serializers import BaseSerializer, Serializer
 
-from criticizer.db import prepared
+from criticizer.resilience.retry import MAX_ATTEMPTS_PER_STAGE
+from deadletters.models import DeadLetter, DeadLetterEvent
+from deadletters.states import CLOSED_LETTER
+from notifications.models import Delivery
+from notifications.states import DeliveryStatus
+from reviews.api import schemas
+from reviews.intake.review_requests import IntakeResult, ReviewRequest
+from reviews.models import CoverageRow, FindingRow, RecipientMode, ReviewJob, StageRun
 from reviews.recipients import no_recipients_reason
 from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.states import STAGE_ORDER, JobStatus, Stage, StageStatus
 
 Json = dict[str, Any]
 
-_JOBS = """
-SELECT j.id, j.idempotency_key, j.changelist_id, j.review_version, j.status, j.deadline_at, j.created_at,
-       j.finished_at, j.is_late, j.recipients, j.recipients_are,
-       (SELECT coalesce(jsonb_agg(jsonb_build_object(
-                 'stage', s.stage, 'status', s.status, 'attempts', s.attempts, 'max_attempts', s.max_attempts,
-                 'next_attempt_at', s.next_attempt_at, 'error_class', s.error_class)
-                 ORDER BY array_position(ARRAY['fetch', 'llm', 'notify'], s.stage::text)), '[]')
-          FROM stage_runs s WHERE s.job_id = j.id) AS stages,
-       (SELECT coalesce(jsonb_agg(jsonb_build_object(
-                 'recipient', d.recipient, 'status', d.status, 'notification_id', d.notification_id,
-                 'notified_at', d.notified_at,
-                 'waits_until', CASE WHEN d.status = 'pending' AND g.closed_at IS NULL THEN g.due_at END)
-                 ORDER BY d.id), '[]')
-          FROM deliveries d LEFT JOIN digests g ON g.id = d.digest_id WHERE d.job_id = j.id) AS deliveries,
-       (SELECT coalesce(jsonb_agg(jsonb_build_object(
-                 'file', f.file, 'line', f.line, 'end_line', f.end_line, 'side', f.side,
-                 'severity', f.severity, 'category', f.category, 'title', f.title, 'message', f.message,
-                 'suggestion', f.suggestion, 'source', f.source) ORDER BY f.id), '[]')
-          FROM findings f WHERE f.job_id = j.id AND (%(everything)s::bool OR NOT starts_with(f.file, '//')
-               OR EXISTS (SELECT 1 FROM unnest(%(prefixes)s::text[]) p WHERE starts_with(f.file, p)))
-       ) AS findings,
-       (SELECT coalesce(jsonb_agg(jsonb_build_object(
-                 'file', c.file, 'status', c.status, 'reason', c.reason) ORDER BY c.id), '[]')
-          FROM coverage c WHERE c.job_id = j.id AND (%(everything)s::bool
-               OR EXISTS (SELECT 1 FROM unnest(%(prefixes)s::text[]) p WHERE starts_with(c.file, p)))
-       ) AS coverage,
-       (SELECT max(l.id) FROM dead_letters l
-         WHERE l.job_id = j.id AND l.status NOT IN ('resolved', 'discarded')) AS dead_letter
-  FROM jobs j WHERE j.id = ANY(%(ids)s)"""
 
-_LETTERS = """
-SELECT l.id, l.job_id AS job, j.changelist_id, j.review_version, l.stage, l.status, l.error_class, l.code,
-       l.severity, l.detail, coalesce(p.last_stack, '') AS last_stack,
-       coalesce(p.sanitized_context, '{}') AS sanitized_context, l.payload_reference, l.attempts,
-       l.first_failure_at, l.last_failure_at, l.failed_replay_count, l.is_escalated, l.created_at,
-       l.closed_at,
-       (SELECT coalesce(jsonb_agg(jsonb_build_object(
-                 'action', e.action, 'actor', e.actor, 'reason', e.reason, 'created_at', e.created_at)
-                 ORDER BY e.id), '[]')
-          FROM dead_letter_events e WHERE e.letter_id = l.id) AS events
-  FROM dead_letters l JOIN jobs j ON j.id = l.job_id LEFT JOIN dead_letter_payloads p ON p.letter_id = l.id
- WHERE l.id = ANY(%(ids)s)"""
+def _read(shape: type[Serializer[Any]], rows: QuerySet[Any], *more: str, omit: str = "") -> QuerySet[Any]:
+    """Return the rows, oldest first, as dictionaries of `more` and the serializer's own values.
+
+    These are its fields but nested ones, those of some answers only, and the one to `omit`.
+    """
+    fields = shape().fields.items()
+    own = (name for name, field in fields if field.required and not isinstance(field, BaseSerializer))
+    return rows.order_by("pk").values(*more, *(name for name in own if name != omit))
 
 
-def _rows(
-    query: str, ids: Sequence[int], json_columns: Sequence[str], **parameters: object
-) -> dict[int, Json]:
-    """Return the rows by id. Django's connection hands JSON over as text."""
-    found = {row["id"]: row for row in prepared.rows(query, {"ids": list(ids), **parameters})}
-    for row in found.values():
-        for column in json_columns:
-            row[column] = json.loads(row[column])
-    return found
+_OPEN_LETTER = (
+    DeadLetter.objects.filter(job=OuterRef("pk"))
+    .exclude(status__in=CLOSED_LETTER)
+    .order_by("-pk")
+    .values("pk")
+)
+_OF_DIGEST = {
+    "waits_until": Case(When(status=DeliveryStatus.PENDING, digest__closed_at=None, then=F("digest__due_at")))
+}
+_OF_JOB_AND_PAYLOAD = {
+    "changelist_id": F("job__changelist_id"),
+    "review_version": F("job__review_version"),
+    "last_stack": F("payload__last_stack"),
+    "sanitized_context": F("payload__sanitized_context"),
+}
+_JOBS = _read(
+    schemas.JobSerializer,
+    ReviewJob.objects.annotate(dead_letter=Subquery(_OPEN_LETTER[:1])),
+    "recipients", "recipients_are", omit="stage",
+)  # fmt: skip
+_STAGES = _read(schemas.StageSerializer, StageRun.objects.all(), "job_id")
+_DELIVERIES = _read(schemas.DeliverySerializer, Delivery.objects.annotate(**_OF_DIGEST), "job_id")
+_FINDINGS = _read(schemas.FindingSerializer, FindingRow.objects.all(), "job_id")
+_COVERAGE = _read(schemas.CoverageSerializer, CoverageRow.objects.all(), "job_id")
+_LETTERS = _read(schemas.DeadLetterSerializer, DeadLetter.objects.annotate(**_OF_JOB_AND_PAYLOAD))
+_EVENTS = _read(schemas.LetterEventSerializer, DeadLetterEvent.objects.all(), "letter_id")
 
 
 def jobs(ids: Sequence[int], scope: Scope = EVERYTHING) -> list[Json]:
-    """Return the jobs with these ids in this order, in the contract's form; unknown ids are left out.
+    """Return the jobs with these ids, in this order; unknown ids are left out.
 
-    Findings and coverage are those of files in `scope`; whether a job may be seen is the caller's.
+    Findings and coverage are those of files in `scope`. The caller checks that the jobs may be seen.
     """
-    found = _rows(
-        _JOBS,
-        ids,
-        ("recipients", "stages", "deliveries", "findings", "coverage"),
-        everything=scope.everything,
-        prefixes=list(scope.prefixes),
-    )
-    return [_job(found[job_id]) for job_id in ids if job_id in found]
+    # The jobs first: one that is read as succeeded then has all its findings.
+    rows = list(_JOBS.filter(pk__in=ids))
+    in_scope = scope.files()
+    in_depot = Q() if scope.everything else Q(file__startswith="//")
+    children = {
+        "stages": _by_parent("job_id", _STAGES.filter(job__in=ids)),
+        "deliveries": _by_parent("job_id", _DELIVERIES.filter(job__in=ids)),
+        "findings": _by_parent("job_id", _FINDINGS.filter(in_scope, job__in=ids)),
+        "coverage": _by_parent("job_id", _COVERAGE.filter(in_scope, in_depot, job__in=ids)),
+    }
+    found = {
+        row["id"]: _job(row, {name: rows_of.get(row["id"], []) for name, rows_of in children.items()})
+        for row in rows
+    }
+    return [found[job_id] for job_id in ids if job_id in found]
 
 
-def job(job_id: int, scope: Scope = EVERYTHING) -> Json | None:
-    """Return one job in the contract's form, or None."""
-    found = jobs([job_id], scope)
-    return found[0] if found else None
+def created_job(request: ReviewRequest, result: IntakeResult) -> Json:
+    """Return a job that this request has just created, without a query: nothing has happened to it yet."""
+    row = {
+        "id": result.job_id,
+        "idempotency_key": request.idempotency_key,
+        "changelist_id": request.changelist_id,
+        "review_version": request.review_version,
+        "status": JobStatus.QUEUED.value,
+        "deadline_at": result.deadline_at,
+        "created_at": result.created_at,
+        "finished_at": None,
+        "is_late": False,
+        "dead_letter": None,
+        "recipients": request.recipients,
+        "recipients_are": RecipientMode.GIVEN.value,
+    }
+    stages = [
+        {
+            "stage": stage.value,
+            "status": StageStatus.PENDING.value,
+            "attempts": 0,
+            "max_attempts": MAX_ATTEMPTS_PER_STAGE,
+            "next_attempt_at": None,
+            "error_class": "",
+        }
+        for stage in STAGE_ORDER
+    ]
+    return _job(row, {"stages": stages, "deliveries": [], "findings": [], "coverage": []})
 
 
 def letters(ids: Sequence[int]) -> list[Json]:
-    """Return the dead letters with these ids in this order; unknown ids are left out."""
-    found = _rows(_LETTERS, ids, ("sanitized_context", "events"))
-    return [_letter(found[letter_id]) for letter_id in ids if letter_id in found]
-
-
-def _job(row: Json) -> Json:
-    shown = {
-        "id": row["id"],
-        "idempotency_key": row["idempotency_key"],
-        "changelist_id": row["changelist_id"],
-        "review_version": row["review_version"],
-        "status": row["status"],
-        "stage": _current_stage(row["stages"]),
-        "deadline_at": _time(row["deadline_at"]),
-        "created_at": _time(row["created_at"]),
-        "finished_at": _time(row["finished_at"]),
-        "is_late": row["is_late"],
-        "stages": row["stages"],
-        "deliveries": row["deliveries"],
-        "findings": row["findings"],
-        "coverage": row["coverage"],
-        "dead_letter": row["dead_letter"],
-        "links": {
-            "self": _absolute(reverse("api-review", args=[row["id"]])),
-            "html": _absolute(reverse("reviews:detail", args=[row["id"]])),
-        },
+    """Return the dead letters with these ids, in this order; unknown ids are left out."""
+    rows = list(_LETTERS.filter(pk__in=ids))
+    events = _by_parent("letter_id", _EVENTS.filter(letter__in=ids))
+    found = {
+        row["id"]: {
+            **_shown(row),
+            "last_stack": row["last_stack"] or "",
+            "sanitized_context": row["sanitized_context"] or {},
+            "events": events.get(row["id"], []),
+            "links": {
+                "self": _absolute("api-dead-letter", row["id"]),
+                "job": _absolute("api-review", row["job"]),
+            },
+        }
+        for row in rows
     }
-    why = no_recipients_reason.nobody(
-        row["status"], row["recipients"], row["recipients_are"], len(row["deliveries"])
-    )
-    return {**shown, "message": why} if why else shown
+    return [found[letter_id] for letter_id in ids if letter_id in found]
 
 
-def _letter(row: Json) -> Json:
-    times = ("first_failure_at", "last_failure_at", "created_at", "closed_at")
-    return {
-        **row,
-        **{name: _time(row[name]) for name in times},
-        "links": {
-            "self": _absolute(reverse("api-dead-letter", args=[row["id"]])),
-            "job": _absolute(reverse("api-review", args=[row["job"]])),
-        },
+def _job(row: Json, children: dict[str, list[Json]]) -> Json:
+    recipients, mode = row.pop("recipients"), row.pop("recipients_are")
+    children["stages"].sort(key=lambda run: STAGE_ORDER.index(run["stage"]))
+    answer = {
+        **_shown(row),
+        # The first stage that has not succeeded, or the last one when all have.
+        "stage": next(
+            (run["stage"] for run in children["stages"] if run["status"] != StageStatus.SUCCEEDED),
+            Stage.NOTIFY.value,
+        ),
+        **children,
+        "links": {"self": _absolute("api-review", row["id"]), "html": _absolute("reviews:detail", row["id"])},
     }
+    reason = no_recipients_reason.nobody(row["status"], recipients, mode, len(children["deliveries"]))
+    return {**answer, "message": reason} if reason else answer
 
 
-def _current_stage(stages: list[Json]) -> str:
-    """Return the first stage that has not succeeded, or the last one when all have."""
-    return next((run["stage"] for run in stages if run["status"] != "succeeded"), "notify")
+def _by_parent(parent: str, rows: Iterable[Json]) -> dict[int, list[Json]]:
+    grouped: dict[int, list[Json]] = {}
+    for row in rows:
+        grouped.setdefault(row.pop(parent), []).append(_shown(row))
+    return grouped
 
 
-def _time(value: datetime | None) -> str | None:
-    return value.isoformat() if value else None
+def _shown(row: Json) -> Json:
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
 
 
-def _absolute(path: str) -> str:
-    return settings.BASE_URL.rstrip("/") + path
+def _absolute(view: str, row_id: int) -> str:
+    return settings.BASE_URL.rstrip("/") + reverse(view, args=[row_id])

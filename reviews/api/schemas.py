@@ -1,4 +1,4 @@
-"""What the API answers, described for OpenAPI; `rendering` makes the values."""
+"""The fields of the API's answers: `representations` reads rows by them, OpenAPI describes them."""
 
 from __future__ import annotations
 

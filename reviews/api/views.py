@@ -158,9 +158,10 @@ class ReviewList(ApiView):
                     "rerun": wanted.rerun,
                 },
             )
-        job = retry_lost_commit(lambda: _job_or_404(result.job_id, request, is_requested=True))
         if result.outcome is IntakeOutcome.CREATED:
+            job = representations.created_job(wanted, result)
             return Response(job, status=201, headers={"Location": job["links"]["self"]})
+        job = retry_lost_commit(lambda: _job_or_404(result.job_id, request, is_requested=True))
         body: Any = request.data
         return Response(
             duplicate_hints.with_advice(job, wanted, result, names_recipients=bool(body.get("recipients")))
@@ -200,10 +201,10 @@ def _job_or_404(job_id: int | None, request: Request, *, is_requested: bool = Fa
     may_see = is_requested or scope.everything
     if job_id is None or not (may_see or _visible_jobs(request).filter(pk=job_id).exists()):
         raise NotFound
-    job = representations.job(job_id, scope)
-    if job is None:
+    jobs = representations.jobs([job_id], scope)
+    if not jobs:
         raise NotFound
-    return job
+    return jobs[0]
 
 
 def _visible_jobs(request: Request) -> QuerySet[ReviewJob]:

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -75,6 +76,8 @@ class IntakeResult:
     newest_version: int | None = None  # of the changelist; None for a new job
     not_added: tuple[str, ...] = ()
     is_same_version: bool = True  # the original is of the changelist and the version asked for
+    created_at: datetime | None = None  # of a job just created, like its deadline
+    deadline_at: datetime | None = None
 
 
 # %(rerun)s: the locked path has already looked at the other versions.
@@ -85,7 +88,7 @@ WITH job AS (
   SELECT %(key)s, %(sha256)s, %(changelist)s::varchar, %(version)s, %(recipients)s,
          %(recipients_are)s, %(requested_by)s, statement_timestamp() + make_interval(secs => %(sla)s)
    WHERE %(rerun)s OR NOT EXISTS (SELECT 1 FROM jobs WHERE changelist_id = %(changelist)s::varchar)
-  ON CONFLICT DO NOTHING RETURNING id),
+  ON CONFLICT DO NOTHING RETURNING id, created_at, deadline_at),
 runs AS (
   INSERT INTO stage_runs (job_id, stage, next_attempt_at)
   SELECT job.id, stage, CASE WHEN stage = 'fetch' AND %(delay)s::float8 > 0
@@ -95,7 +98,7 @@ due AS (
   INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, available_at)
   SELECT 'stage_run', runs.id, 'run_stage', %(queue)s, now() + make_interval(secs => %(delay)s::float8)
     FROM runs WHERE runs.stage = 'fetch' RETURNING id)
-SELECT job.id, pg_notify(%(channel)s, '') FROM job, due"""
+SELECT job.id, job.created_at, job.deadline_at, pg_notify(%(channel)s, '') FROM job, due"""
 
 _EXISTING = """
 SELECT id, true AS same_key, request_sha256, changelist_id, review_version, recipients, recipients_are
@@ -115,9 +118,9 @@ def request_review(request: ReviewRequest, *, delay_seconds: float = 0.0) -> Int
     - a higher version: only with `rerun`; older versions still at work are superseded;
     - a lower version, or a higher one without `rerun`: a conflict.
     """
-    job_id = _insert(request, rerun=False, delay_seconds=delay_seconds)
-    if job_id is not None:
-        return IntakeResult(IntakeOutcome.CREATED, job_id)
+    created = _insert(request, rerun=False, delay_seconds=delay_seconds)
+    if created is not None:
+        return created
     # A new statement is a new snapshot: the winner of a race that our insert lost is visible to
     # this one although it was not to the insert.
     existing = _existing(request)
@@ -141,7 +144,7 @@ def past_deadlocks(work: Callable[[], T]) -> T:
     return work()
 
 
-def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) -> int | None:
+def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) -> IntakeResult | None:
     queue = pipeline.queue_of(Stage.FETCH)
     found = prepared.row(
         _INSERT,
@@ -163,7 +166,9 @@ def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) 
     if found is None:
         return None
     log.info("job_created", job=found["id"], changelist=request.changelist_id, version=request.review_version)
-    return int(found["id"])
+    return IntakeResult(
+        IntakeOutcome.CREATED, found["id"], created_at=found["created_at"], deadline_at=found["deadline_at"]
+    )
 
 
 def _existing(request: ReviewRequest) -> IntakeResult | None:
@@ -221,9 +226,9 @@ def _rerun(request: ReviewRequest, delay_seconds: float, tries: int = 3) -> Inta
         )
         # The older versions end and the newer one begins, or neither.
         pipeline.supersede([row["id"] for row in older], request.review_version)
-        job_id = _insert(request, rerun=True, delay_seconds=delay_seconds)
-        if job_id is not None:
-            return IntakeResult(IntakeOutcome.CREATED, job_id)
+        created = _insert(request, rerun=True, delay_seconds=delay_seconds)
+        if created is not None:
+            return created
         # Another request took the key, or a replay woke an older version: neither waits for our lock.
         transaction.set_rollback(True)
     existing = _existing(request)
