@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-# Python 3.6 or newer and nothing else. No pathlib: importing it would slow the start down.
+# Python 3.6 or newer and nothing else. Imports inside functions keep the start fast.
 # ruff: noqa: PTH100, PTH104, PTH108, PTH110, PTH116, PTH118, PTH120, PTH123, PTH208
-"""Tell Criticizer about a Perforce changelist. Copy this one file onto the Perforce server.
+"""Post a Perforce changelist to Criticizer. Copy this one file onto the Perforce server.
 
     criticizer-trigger.py [--config FILE] EVENT CHANGE [SERVER]
     criticizer-trigger.py [--config FILE] --flush
     criticizer-trigger.py [--config FILE] --check
     criticizer-trigger.py --help
 
-Called by p4d from the triggers table with EVENT `change-commit` or `shelve-commit`. It never
-holds up or fails a submit or a shelve: it detaches at once, prints nothing, and always
-exits 0. What goes wrong is in the system log.
+p4d calls it from the triggers table with EVENT `change-commit` or `shelve-commit`. It never
+delays or fails a submit or a shelve: it detaches at once, prints nothing, and always exits
+with 0. Errors are in the system log.
 
-The event is first appended to the spool file, then everything in the spool is posted. What
-cannot be posted stays there for the next call, or for cron with `--flush`. Posting an event
+The event is appended to the spool file, then everything in the spool is posted. Events that
+cannot be posted stay there for the next call, or for cron with `--flush`. Posting an event
 twice is harmless: the service makes one review of it.
 
-For people: `--check` says whether configuration, key, spool and service are good, tells the
-service of no event, and exits 1 where something is not. On a terminal, which p4d never gives
-its triggers, wrong arguments are answered with a message and status 2.
+`--check` tests configuration, key, spool and service, posts no event, and exits with 1 when
+something is wrong. On a terminal, which p4d never gives its triggers, wrong arguments are
+answered with a message and status 2.
 """
 
 import os
@@ -28,14 +28,13 @@ DEFAULT_CONFIG = "/etc/criticizer-trigger.conf"
 EVENTS = ("change-commit", "shelve-commit")
 EVENTS_PATH = "/api/v1/triggers/perforce/"
 POST_SECONDS = 5  # for one event, from the name look-up to the answer
-RUN_SECONDS = 60  # for one run; what is left waits for the next
+RUN_SECONDS = 60  # for one run; the rest waits for the next
 SPOOL_BYTES = 1024 * 1024  # about fifteen thousand events
-_DIGITS = "0123456789"
-_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" + _DIGITS + "._-"
+NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 class RefusedError(Exception):
-    """The service will never take this event."""
+    """The service will never accept this event."""
 
 
 class UnreachableError(Exception):
@@ -43,13 +42,13 @@ class UnreachableError(Exception):
 
 
 def main(arguments):
-    """Detach and tell: in the process that p4d waits for, nothing happens but a fork.
-
-    Returns the exit status: 0 but for `--check` and for wrong arguments on a terminal.
-    """
+    """Detach and post; p4d waits only for a fork. Returns the exit status."""
     status = 0
     try:
-        path, words = split_config(arguments)
+        path, words = DEFAULT_CONFIG, arguments
+        if words[:1] == ["--config"]:
+            path, words = "".join(words[1:2]), words[2:]
+        path = os.path.abspath(path) if path else ""  # a detached process has another directory
         if words[:1] in (["--help"], ["-h"]):
             say(__doc__.strip())
             return status
@@ -67,17 +66,8 @@ def main(arguments):
     return status
 
 
-def split_config(arguments):
-    """Return the configuration's path, absolute for it is opened in another directory, and the rest."""
-    path = DEFAULT_CONFIG
-    if arguments[:1] == ["--config"]:
-        path = arguments[1] if len(arguments) > 1 else ""
-        arguments = arguments[2:]
-    return os.path.abspath(path) if path else "", arguments
-
-
 def run(path, words, flush):
-    """Spool the event that `words` name, then post what the spool holds."""
+    """Spool the event in `words`, then post the spool."""
     settings = read_config(path)
     if words or not flush:
         line = encode(parse_event(words, settings))
@@ -124,11 +114,11 @@ def log(message):
 
         syslog.openlog("criticizer-trigger", syslog.LOG_PID, syslog.LOG_DAEMON)
         syslog.syslog(syslog.LOG_WARNING, message)
-    except Exception:  # noqa: BLE001, S110  nobody is left to tell
+    except Exception:  # noqa: BLE001, S110  there is no other place to report it
         pass
 
 
-# -- what comes from outside ------------------------------------------------------------------
+# -- input ------------------------------------------------------------------------------------
 
 
 def read_config(path):
@@ -159,14 +149,11 @@ def read_config(path):
 
 
 def read_key(path):
-    """Return the API key. Raises ValueError where other accounts may open the file."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        if os.fstat(descriptor).st_mode & 0o077:
+    """Return the API key. Raises ValueError when other accounts may open the file."""
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_mode & 0o077:
             raise ValueError(f"{path} is open to other accounts, events wait: chmod 600 it")
-        key = os.read(descriptor, 1024).decode("ascii", "replace").strip()
-    finally:
-        os.close(descriptor)
+        key = file.read(1024).decode("ascii", "replace").strip()
     if not key or not key.isprintable() or " " in key:
         raise ValueError(f"{path} does not hold an API key, events wait")
     return key
@@ -181,9 +168,10 @@ def parse_event(words, settings):
     server = words[2] if len(words) == 3 and words[2] and "%" not in words[2] else settings["server"]
     if event not in EVENTS:
         raise ValueError(f"unknown event {event[:40]!r}")
-    if not 0 < len(change) <= 10 or any(c not in _DIGITS for c in change) or int(change) == 0:
+    # As bytes: text also calls other scripts' digits digits.
+    if len(change) > 10 or not change.encode("ascii", "replace").isdigit() or int(change) == 0:
         raise ValueError(f"not a changelist number: {change[:40]!r}")
-    if not 0 < len(server) <= 64 or any(c not in _NAME for c in server) or server[0] in "._-":
+    if not 0 < len(server) <= 64 or not NAME.issuperset(server) or server[0] in "._-":
         raise ValueError(f"not a server id: {server[:40]!r}")
     return {"event": event, "change": int(change), "server": server}
 
@@ -191,7 +179,7 @@ def parse_event(words, settings):
 # -- the spool --------------------------------------------------------------------------------
 #
 # SPOOL          events that wait; appended to under its own short lock
-# SPOOL.sending  the spool as one run took it; an event that is done gets a "#" before it
+# SPOOL.sending  the spool as one run took it; a "#" is written before an event that is done
 # SPOOL.lock     held by the run that posts
 
 
@@ -211,8 +199,11 @@ def append(spool, line):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             held = os.fstat(descriptor)
-            if not is_at(spool, held):
-                continue  # a run took the file while we waited for the lock
+            try:
+                if not os.path.samestat(os.stat(spool), held):
+                    continue  # a run took the file while we waited for the lock
+            except FileNotFoundError:
+                continue
             if held.st_size > SPOOL_BYTES:
                 raise ValueError(f"{spool} is full")
             # The newline before it keeps this line whole after one that a full disk cut off.
@@ -220,15 +211,6 @@ def append(spool, line):
             return
         finally:
             os.close(descriptor)
-
-
-def is_at(path, held):
-    """Say whether the file with status `held` is still the one called `path`."""
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return False
-    return (found.st_ino, found.st_dev) == (held.st_ino, held.st_dev)
 
 
 def replay(settings, key):
@@ -239,7 +221,7 @@ def replay(settings, key):
     spool = settings["spool"]
     until = time.monotonic() + RUN_SECONDS
     lock = os.open(spool + ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    # Looked at again after the lock is free: a call that met our lock counts on it.
+    # Checked again after the lock is free: a call that met our lock relies on it.
     while os.path.exists(spool) or os.path.exists(spool + ".sending"):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -254,7 +236,7 @@ def replay(settings, key):
 
 
 def take(spool):
-    """Put the spool aside as the file to send, where an earlier run left none; False: nothing to send."""
+    """Move the spool aside as the file to send, unless an earlier run left one; False: nothing to send."""
     import fcntl
 
     if os.path.exists(spool + ".sending"):
@@ -272,7 +254,7 @@ def take(spool):
 
 
 def send_file(path, settings, key, until):
-    """Post the events of a file that are not done. Raises UnreachableError where that stops."""
+    """Post the events of a file that are not done. Raises UnreachableError when one must wait."""
     import time
 
     done = set()
@@ -284,13 +266,16 @@ def send_file(path, settings, key, until):
                 continue
             if line not in done:
                 if time.monotonic() > until:
-                    raise UnreachableError("time is over, the rest waits")
+                    raise UnreachableError("the time for one run is over, events wait")
                 try:
                     post(settings, key, line)
                 except RefusedError as error:
                     log(f"dropped: {error}")
                 done.add(line)
             os.pwrite(file.fileno(), b"#", start)
+
+
+# -- the service ------------------------------------------------------------------------------
 
 
 def post(settings, key, line):
@@ -312,26 +297,24 @@ def ask(settings, method, path, too_late, body=None, key=None):
     """Return the status and the first bytes of an answer. Raises OSError, ValueError.
 
     A name look-up cannot be timed out from inside, so another thread calls `too_late`, which
-    ends the process. Nothing is lost by that: an event is done only when it is marked.
+    ends the process. No event is lost by that: an event is done only when it is marked.
     """
     import http.client
     import threading
     from urllib.parse import urlsplit
 
-    guard = threading.Timer(POST_SECONDS, too_late)
-    guard.daemon = True
-    guard.start()
+    timer = threading.Timer(POST_SECONDS, too_late)
+    timer.daemon = True
+    timer.start()
     try:
         url = urlsplit(settings["url"])
+        kind, options = http.client.HTTPConnection, {"timeout": POST_SECONDS - 1}
         if url.scheme == "https":
             import ssl
 
-            context = ssl.create_default_context(cafile=settings["ca_file"] or None)
-            connection = http.client.HTTPSConnection(
-                url.hostname, url.port, timeout=POST_SECONDS - 1, context=context
-            )
-        else:
-            connection = http.client.HTTPConnection(url.hostname, url.port, timeout=POST_SECONDS - 1)
+            kind = http.client.HTTPSConnection
+            options["context"] = ssl.create_default_context(cafile=settings["ca_file"] or None)
+        connection = kind(url.hostname, url.port, **options)
         headers = {"Content-Type": "application/json"}
         if key:
             headers["Authorization"] = "Bearer " + key
@@ -341,13 +324,13 @@ def ask(settings, method, path, too_late, body=None, key=None):
         connection.close()
         return found
     except http.client.HTTPException as error:
-        raise ValueError(f"not an answer of HTTP: {error!r}")  # noqa: B904
+        raise ValueError(f"not an HTTP answer: {error!r}")  # noqa: B904
     finally:
-        guard.cancel()
+        timer.cancel()
 
 
 def blames_event(text):
-    """Say whether a 400 is about the event: a proxy's is not, nor one for a host that is not allowed."""
+    """Return whether a 400 is about the event: a proxy's is not, nor one for a host that is not allowed."""
     return b"SCHEMA_INVALID" in text and b'"request"' not in text
 
 
@@ -357,16 +340,16 @@ def give_up():
     os._exit(0)
 
 
-# -- for people -------------------------------------------------------------------------------
+# -- on a terminal ----------------------------------------------------------------------------
 
 
 def say(text):
-    """Print without anything that would be left to flush."""
+    """Print without a buffer that would have to be flushed."""
     os.write(1, (text + "\n").encode("utf-8", "replace"))
 
 
 def is_terminal():
-    """Say whether a person called: p4d, cron and a detached process have no terminal."""
+    """Return whether a person called: p4d, cron and a detached process have no terminal."""
     try:
         return os.isatty(1) and os.isatty(2)
     except OSError:
@@ -374,7 +357,7 @@ def is_terminal():
 
 
 def complain(path, words, flush):
-    """Say what is wrong with the arguments or the configuration; return whether something is."""
+    """Print what is wrong with the arguments or the configuration; return whether something is."""
     try:
         settings = read_config(path)
         if words or not flush:
@@ -390,9 +373,9 @@ def check(path):
     try:
         settings = read_config(path)
     except (OSError, ValueError) as error:
-        return report(False, "configuration", str(error))
+        return report(False, "configuration", error)
     report(True, "configuration", path)
-    return max([check_key(settings), check_spool(settings), check_service(settings)])
+    return max([check_file(settings, "key"), check_file(settings, "spool"), check_service(settings)])
 
 
 def report(is_good, what, text):
@@ -401,55 +384,57 @@ def report(is_good, what, text):
     return 0 if is_good else 1
 
 
-def check_key(settings):
-    path = settings["key_file"]
+def check_file(settings, what):
     try:
-        read_key(path)
-        found = os.stat(path)
-        if found.st_uid != os.getuid():
-            # Only root gets here: what it can open tells nothing about p4d's account.
-            raise ValueError(f"{path} belongs to account {found.st_uid}: run this check as that one")
+        text = describe_key(settings["key_file"]) if what == "key" else describe_spool(settings["spool"])
     except (OSError, ValueError) as error:
-        return report(False, "key", str(error))
-    return report(True, "key", f"{path}, mode {found.st_mode & 0o777:04o}")
+        return report(False, what, error)
+    return report(True, what, text)
 
 
-def check_spool(settings):
-    """Look whether a run could open its files. None is made: it would belong to who checks."""
-    spool = settings["spool"]
+def describe_key(path):
+    read_key(path)
+    found = os.stat(path)
+    if found.st_uid != os.getuid():
+        # Only root gets here: what root can open does not show what p4d's account can.
+        raise ValueError(f"{path} belongs to account {found.st_uid}: run this check as that one")
+    return f"{path}, mode {found.st_mode & 0o777:04o}"
+
+
+def describe_spool(spool):
+    """Open the files of a run and count the events. Makes none: it would belong to the wrong account."""
+    directory = os.path.dirname(spool)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ValueError(f"{directory} is not a directory that can be written to")
     waiting = 0
-    if not os.access(os.path.dirname(spool), os.W_OK | os.X_OK):
-        return report(False, "spool", f"{os.path.dirname(spool)} is not a directory that can be written to")
-    try:
-        for name in (spool, spool + ".sending", spool + ".lock"):
-            if os.path.lexists(name):
-                with open(os.open(name, os.O_RDWR | os.O_NOFOLLOW), "rb") as file:
-                    waiting += sum(1 for line in file if line.strip() and not line.startswith(b"#"))
-    except OSError as error:
-        return report(False, "spool", str(error))
-    return report(True, "spool", f"{spool}, {waiting} waiting")
+    for name in (spool, spool + ".sending", spool + ".lock"):
+        if os.path.lexists(name):
+            with open(os.open(name, os.O_RDWR | os.O_NOFOLLOW), "rb") as file:
+                waiting += sum(1 for line in file if line.strip() and not line.startswith(b"#"))
+    return f"{spool}, {waiting} waiting"
 
 
 def check_service(settings):
-    """Ask whether the service lives, then whether it would take an event with this key."""
+    """Check that the service lives, then that it would take an event with this key."""
+    url = settings["url"]
 
     def too_late():
-        report(False, "service", f"{settings['url']} did not answer in {POST_SECONDS} s")
+        report(False, "service", f"{url} did not answer in {POST_SECONDS} s")
         os._exit(1)
 
     try:
         status, _ = ask(settings, "GET", "/livez", too_late)
         if status != 200:
-            return report(False, "service", f"{settings['url']}/livez answered {status}: {advice(status)}")
-        report(True, "service", settings["url"])
+            return report(False, "service", f"{url}/livez answered {status}: {advice(status)}")
+        report(True, "service", url)
         try:
             key = read_key(settings["key_file"])
         except (OSError, ValueError):
-            return 1  # has been said
-        # An event without anything in it: refused for that, once the key was taken.
+            return 1  # the line of the key says so
+        # An empty event: the service refuses it only after it accepted the key.
         status, text = ask(settings, "POST", EVENTS_PATH, too_late, b"{}", key)
     except (OSError, ValueError) as error:
-        return report(False, "service", f"{settings['url']} cannot be reached: {error}")
+        return report(False, "service", f"{url} cannot be reached: {error}")
     if status == 400 and blames_event(text):
         return report(True, "access", "the service takes events with this key")
     return report(False, "access", f"the service answered {status}: {advice(status)}")
@@ -463,7 +448,7 @@ def advice(status):
         401: "the key is revoked or mistyped: make a new one",
         403: "the key has another role than trigger",
         404: "this is not Criticizer: correct url",
-        429: "it is asked too often: try again",
+        429: "too many requests: try again later",
         503: "it cannot reach its database, or starts: look at /readyz",
     }
     return known.get(status, "look at the service's log")
