@@ -24,6 +24,7 @@ from django.utils.safestring import SafeString
 from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import MAX_CHARACTERS
 from criticizer.security import reauthentication
+from criticizer.wording import plural_count
 
 MAX_CHOSEN = 10_000
 MAX_REASON = 500
@@ -81,7 +82,7 @@ def summarize_reasons(reasons: Mapping[str, int], word: Callable[[int, str], str
     said = [word(count, reason) for reason, count in ranked[:MAX_REASONS]]
     if rest := ranked[MAX_REASONS:]:
         rows = sum(count for _, count in rest)
-        said.append(f"and {rows} for {len(rest)} other reason{'s' if len(rest) != 1 else ''}")
+        said.append(f"and {rows} for {plural_count(len(rest), 'other reason')}")
     return "; ".join(said)
 
 

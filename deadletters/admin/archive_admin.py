@@ -19,6 +19,7 @@ from criticizer.admin_site.keyset import KeysetAdmin, Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import Key, SearchGrammar, SearchProblem, age, number
 from criticizer.resilience.failures import kind_with_code
+from criticizer.wording import plural_count
 from deadletters.admin import archive_page
 from deadletters.admin.forms import ReasonForm
 from deadletters.admin.letter_page import facts_of
@@ -75,8 +76,7 @@ class LetterArchiveAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
 
     @admin.display(description="letters")
     def letters(self, found: LetterArchive) -> SafeString:
-        count = found.letter_count
-        words = f"{count} letter{'s' if count != 1 else ''}"
+        words = plural_count(found.letter_count, "letter")
         return format_html_fast('{} <span class="quiet">{}</span>', words, _numbers(found))
 
     @admin.display(description="untouched", empty_value="")

@@ -11,6 +11,7 @@ from django.db.models import Count, QuerySet
 from django.urls import reverse
 
 from criticizer.admin_site.search_query import MAX_CHARACTERS
+from criticizer.wording import plural_count
 from deadletters import batches
 from deadletters.admin.forms import BatchSettingsForm, RowVersion
 from deadletters.admin.letter_page import safe_link
@@ -82,7 +83,7 @@ def settings_of(batch: ReplayBatch) -> dict[str, Any]:
 
 def title_of(batch: ReplayBatch) -> str:
     """Return the heading of a batch's page: `Batch 12: replay of 40 letters`."""
-    return f"Batch {batch.pk}: replay of {batch.item_count} letter{'s' if batch.item_count != 1 else ''}"
+    return f"Batch {batch.pk}: replay of {plural_count(batch.item_count, 'letter')}"
 
 
 def submit_help(batch: ReplayBatch) -> str:
@@ -143,8 +144,8 @@ def chosen_by(batch: ReplayBatch) -> str:
         return f"all open letters of group{'s' if len(groups) != 1 else ''} {numbers}"
     query, picked = str(batch.filter.get("q", "")), batch.filter.get("picked")
     if picked:
-        letters = f"{picked} letter{'s' if picked != 1 else ''}"
-        return f"{letters} picked by hand from {f'the list of {query}' if query else 'the list'}"
+        source = f"the list of {query}" if query else "the list"
+        return f"{plural_count(picked, 'letter')} picked by hand from {source}"
     return query or ("every letter of the list" if picked == 0 else "picked from the list")
 
 

@@ -29,6 +29,7 @@ from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import SearchGrammar, age, exact, flags, number
 from criticizer.admin_site.timestamps import time_ago
 from criticizer.resilience.failures import ErrorClass, Severity
+from criticizer.wording import plural_count
 from deadletters.admin import letter_actions as deeds
 from deadletters.admin import live_regions
 from deadletters.admin.archive_page import address_of_letter
@@ -138,7 +139,7 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, Key
     @admin.display(description="failed")
     def failed(self, letter: DeadLetter) -> SafeString:
         replays = letter.failed_replay_count
-        again = f", {replays} failed replay{'s' if replays != 1 else ''}" if replays else ""
+        again = f", {plural_count(replays, 'failed replay')}" if replays else ""
         return format_html_fast("{}{}", time_ago(letter.last_failure_at), again)
 
     # -- set actions --------------------------------------------------------------------------

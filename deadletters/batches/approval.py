@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.queue import outbox
+from criticizer.wording import plural_count
 from deadletters import alerts, transitions
 from deadletters.batches.store import is_large, let_go, locked, overruled_by_hand, refusal, set_status
 from deadletters.models import MIN_WORDS, ReplayBatch
@@ -58,7 +59,7 @@ def submit(batch_id: int, *, actor: str, reason: str = "", row_version: int | No
 
 
 def _ask_for_approval(batch: ReplayBatch, actor: str) -> None:
-    letters = f"{batch.item_count} letter{'s' if batch.item_count != 1 else ''}"
+    letters = plural_count(batch.item_count, "letter")
     start = ", from the first stage" if batch.is_restart else ""
     overruled = ", whatever fails of their checks" if batch.override_reason else ""
     if by_hand := overruled_by_hand(batch).count():

@@ -9,6 +9,7 @@ import structlog
 from django.db import IntegrityError, transaction
 
 from criticizer.db import prepared
+from criticizer.wording import plural_count
 from deadletters import groups, transitions
 from deadletters.models import DeadLetter, DeadLetterGroup
 from deadletters.states import OPEN_LETTER, GroupStatus, LetterAction, LetterStatus
@@ -116,8 +117,7 @@ def _reopen_part(part: Sequence[int], actor: str, reason: str, *, of: int) -> Ta
                 refuse=lambda letter: problems.get(letter.pk, ""),
                 of=of,
             )
-            count = len(tally.done_ids)
-            said = f"{count} letter{'s' if count != 1 else ''} reopened: {reason}"
+            said = f"{plural_count(len(tally.done_ids), 'letter')} reopened: {reason}"
             open_groups_of(tally.done_ids, actor=actor, reason=said)
             return tally
     except IntegrityError:  # a failure was faster for one of them: by itself, each shows which

@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site.list_rendering import circuit_badge
 from criticizer.models import Circuit
+from criticizer.wording import plural_count
 from notifications import config
 from notifications.admin.capability_table import span
 from notifications.delivery.uncertainty_policy import is_hopeless
@@ -94,7 +95,7 @@ def facts_of(capabilities: Capabilities) -> list[tuple[str, str]]:
     look_up = ", ".join(text for kind, text in by.items() if kind in capabilities.look_up) or "not possible"
     facts = [("Repeats are one message", key), ("Look-up", look_up)]
     if capabilities.look_up:
-        looks = f"{capabilities.looks} look{'' if capabilities.looks == 1 else 's'}"
+        looks = plural_count(capabilities.looks, "look")
         if capabilities.settle_seconds:
             looks += f", the first after {span(capabilities.settle_seconds)}"
         if capabilities.looks > 1:

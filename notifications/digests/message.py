@@ -17,6 +17,7 @@ from uuid import UUID
 from django.template.loader import render_to_string
 from django.utils.html import escape
 
+from criticizer.wording import plural_count
 from notifications.providers.base import Message
 from notifications.rendering.html import chips, look_of
 from notifications.rendering.report import (
@@ -29,7 +30,7 @@ from notifications.rendering.report import (
     line,
     short_name,
 )
-from notifications.rendering.summary import in_words, newness, plural_count, sentence, severities_of
+from notifications.rendering.summary import in_words, newness, sentence, severities_of
 from notifications.rendering.text import facts, foot, note, title
 from notifications.rendering.wrapping import wrapped
 
@@ -88,15 +89,16 @@ class Digest:
     @property
     def title(self) -> str:
         """Return such as `3 reviews: 1 high, 4 medium`."""
-        return f"{plural_count(len(self.reviews), 'review')}: {in_words(self.severities) or 'no findings'}"
+        reviews = plural_count(len(self.reviews), "review", zero="no")
+        return f"{reviews}: {in_words(self.severities) or 'no findings'}"
 
     @property
     def headline(self) -> str:
         """Return such as `5 findings in 3 reviews, 12 of 14 files read`."""
-        found = plural_count(sum(review.total for review in self.reviews), "finding")
-        files = plural_count(sum(review.files for review in self.reviews), "file", zero="0")
+        found = plural_count(sum(review.total for review in self.reviews), "finding", zero="no")
+        files = plural_count(sum(review.files for review in self.reviews), "file")
         read = sum(review.read for review in self.reviews)
-        return f"{found} in {plural_count(len(self.reviews), 'review')}, {read} of {files} read"
+        return f"{found} in {plural_count(len(self.reviews), 'review', zero='no')}, {read} of {files} read"
 
 
 def compose(messages: Sequence[Message], token: UUID) -> Message:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from criticizer.wording import plural_count
 from notifications.rendering.report import SEVERITIES, FindingStatus, Report, ReportFile, ReportFinding
 
 _FATES = {
@@ -35,7 +36,7 @@ class Summary:
         """Return such as `3 findings (1 critical), 4 of 6 files read`."""
         if self.is_part and not self.files and not self.findings:
             return "nothing in it that you may read"
-        found = plural_count(self.findings, "finding")
+        found = plural_count(self.findings, "finding", zero="no")
         worst = [f"{self.severities[name]} {name}" for name in SEVERITIES[:2] if self.severities.get(name)]
         if worst:
             found += f" ({', '.join(worst)})"
@@ -46,7 +47,7 @@ class Summary:
         """Return such as `4 of 6 files read, 1 in part`."""
         if self.is_part and not self.files:
             return "none that you may read"
-        read = f"{self.read} of {plural_count(self.files, 'file', zero='0')} read"
+        read = f"{self.read} of {plural_count(self.files, 'file')} read"
         if self.partial:
             read += f", {self.partial} in part"
         if self.checks_only:
@@ -71,11 +72,6 @@ def summarise(report: Report) -> Summary:
         is_part=report.is_part,
         changes=_changes(report),
     )
-
-
-def plural_count(count: int, noun: str, *, zero: str = "no") -> str:
-    """Return such as `1 finding`, `3 findings`, `no findings`."""
-    return f"{count or zero} {noun}{'' if count == 1 else 's'}"
 
 
 def severities_of(findings: Iterable[ReportFinding]) -> dict[str, int]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from criticizer.wording import plural_count
 from notifications.rendering.prose import blocks
 from notifications.rendering.report import Report, ReportFinding, link_to
 from notifications.rendering.selection import Shown
-from notifications.rendering.summary import Summary, fate_in_words, in_words, plural_count, sentence, tags
+from notifications.rendering.summary import Summary, fate_in_words, in_words, sentence, tags
 from notifications.rendering.wrapping import indented, width, wrapped
 
 _INDENT = "  "

@@ -9,6 +9,8 @@ from typing import Any
 
 from django.urls import reverse
 
+from criticizer.wording import plural_count
+
 WIDTH = 80
 _MARK = {"critical": "!!", "high": "! ", "medium": "- ", "low": ". "}
 _FINDINGS = 12
@@ -17,11 +19,6 @@ _EXCERPT_LINES = 10
 _INDENT = " " * 6
 
 Excerpt = Sequence[tuple[int | None, str, str]]  # line or None, sign, text
-
-
-def plural_findings(number: int) -> str:
-    """Return a number of findings in words."""
-    return {0: "no findings", 1: "1 finding"}.get(number, f"{number} findings")
 
 
 def lines(
@@ -34,7 +31,7 @@ def lines(
     yield _short(heading)
     yield _INDENT + job["changelist_id"]
     yield (
-        f"{_INDENT}{job['status']}, {plural_findings(len(job['findings']))}, "
+        f"{_INDENT}{job['status']}, {plural_count(len(job['findings']), 'finding', zero='no')}, "
         f"{len(coverage) - len(skipped)} of {len(coverage)} files read"
     )
     for finding, excerpt in list(zip(job["findings"], excerpts, strict=True))[:_FINDINGS]:

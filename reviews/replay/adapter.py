@@ -16,6 +16,7 @@ from criticizer.db import prepared
 from criticizer.resilience import gate
 from criticizer.resilience.failures import Failure
 from criticizer.resilience.states import CircuitState
+from criticizer.wording import plural_count
 from deadletters.types import Change, Check, DataField, Failed
 from notifications.states import DOUBTFUL_DELIVERY, EVIDENCE, UNSENT_DELIVERY
 from reviews import config, pipeline
@@ -250,20 +251,13 @@ def _of_artifact(job: dict[str, Any], stage: str, source: Check | None, *, is_de
 
 def _of_deliveries(job: dict[str, Any]) -> Check:
     if job["uncertain"]:
-        words = f"{_count(job['uncertain'])} may have been made: decide about that first"
+        words = f"{plural_count(job['uncertain'], 'delivery')} may have been made: decide about that first"
         return Check("deliveries", False, words, is_hard=True)
-    made = f"{_count(job['sent'])} made already, not repeated; " if job["sent"] else ""
+    made = f"{plural_count(job['sent'], 'delivery')} made already, not repeated; " if job["sent"] else ""
     if job["in_doubt"]:
-        made += f"{_count(job['in_doubt'])} asked about at the provider before anything is sent; "
+        asked = plural_count(job["in_doubt"], "delivery")
+        made += f"{asked} asked about at the provider before anything is sent; "
     return Check("deliveries", True, f"{made}safe to replay: every delivery has its own key")
-
-
-def _count(deliveries: int) -> str:
-    return "1 delivery" if deliveries == 1 else f"{deliveries} deliveries"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _advised(check: Check) -> Check:
@@ -311,8 +305,8 @@ def _reviewed(facts: dict[str, Any]) -> Check:
         return Check("findings", True, "the review is stored; the change has no files")
     stored = facts["findings"] + facts["coverage"] > 0
     words = (
-        f"{_counted(facts['findings'], 'finding')} and the coverage of"
-        f" {_counted(facts['coverage'], 'file')} are stored"
+        f"{plural_count(facts['findings'], 'finding')} and the coverage of"
+        f" {plural_count(facts['coverage'], 'file')} are stored"
     )
     return Check("findings", stored, words if stored else "neither findings nor coverage are stored")
 
@@ -332,7 +326,9 @@ def _told(facts: dict[str, Any]) -> Check:
         if not facts["wanting"]:
             return Check("deliveries", True, no_recipients_reason.AS_THEY_WISH)
         return Check("deliveries", False, "nobody was told, and there are recipients")
-    words = f"{facts['proven']} of {_count(wanted)} with their provider's evidence{given_up}"
+    words = (
+        f"{facts['proven']} of {plural_count(wanted, 'delivery')} with their provider's evidence{given_up}"
+    )
     if facts["unsettled"]:
         words += f", {facts['unsettled']} not settled yet"
     is_waiting = wanted - facts["proven"] == facts["unsettled"] > 0

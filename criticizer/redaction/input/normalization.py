@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import re2
 
-from criticizer.invisible_characters import INVISIBLE, remove_invisible
+from criticizer.invisible_characters import INVISIBLE
 from criticizer.redaction.input.document import Document
 
 _WIDE = r"\x{ff01}-\x{ff5e}\x{1d400}-\x{1d7ff}\x{24b6}-\x{24e9}"
@@ -22,6 +22,7 @@ _DISGUISED = re2.compile(
     rf"[{INVISIBLE}{_WIDE}]|[A-Za-z_][{_FOREIGN}]|[{_FOREIGN}][A-Za-z_]|\x1b\["
     rf"|&(?:quot|apos|amp|lt|gt|#[0-9]{{1,7}}|#[xX][0-9a-fA-F]{{1,6}});|%(?:3[aAdDfF]|2[26bBfF7]|40)|\\u00[2-7][0-9a-fA-F]".encode()
 )
+_INVISIBLE = re2.compile(f"[{INVISIBLE}]")
 _ANSI = re2.compile(rb"\x1b\[[0-9;:?]*[A-Za-z]")
 _ENTITY = re2.compile(rb"&(?:quot|apos|amp|lt|gt|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
 _PERCENT = re2.compile(rb"%[2-7][0-9a-fA-F]")
@@ -87,7 +88,7 @@ def _undress(line: bytes, base: int) -> Shadow | None:
 
 
 def _fold(char: str) -> str:
-    if unicodedata.category(char) in ("Cf", "Mn") or not remove_invisible(char):
+    if unicodedata.category(char) in ("Cf", "Mn") or _INVISIBLE.match(char):
         return ""
     plain = char.translate(_CONFUSABLE)
     if plain == char:

@@ -5,7 +5,6 @@ answer; our own client carries both, because it knows whether a failed request w
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -28,6 +27,7 @@ from criticizer.resilience.failures import (
     RetryableFailure,
     UncertainFailure,
 )
+from criticizer.wording import server_words
 from notifications.providers.base import Message
 from notifications.providers.email import mime
 from notifications.providers.http import exchange
@@ -37,8 +37,6 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _SERVICE_WRITES = {"From", "To", "Subject", "Date", "Message-ID"}
-_ADDRESS = re.compile(r"\S+@\S+")
-_NOT_PRINTABLE = re.compile(r"[^ -~]+")
 _PERMANENT = {
     401: ErrorClass.AUTH_DENIED,
     403: ErrorClass.PERMISSION_DENIED,
@@ -173,7 +171,7 @@ def asked(
         answer = with_keys(keys, call)
     except PermanentFailure as refused:
         # Not a refused send: the circuit of sending is not opened by it.
-        raise misconfigured(f"{who} refused to be asked: {plain(refused.detail)}") from refused
+        raise misconfigured(f"{who} refused to be asked: {server_words(refused.detail)}") from refused
     return answer.json() if answer.status == 200 else None
 
 
@@ -186,7 +184,7 @@ def failure_of(
     """
     status = answer.status
     context: dict[str, object] = {"status": status} | ({"code": code} if code else {})
-    detail = f"{who} answered {status}" + (f": {plain(words)}" if words else "")
+    detail = f"{who} answered {status}" + (f": {server_words(words)}" if words else "")
     wait = retry_after(answer.headers)
     if status == 429:
         return RetryableFailure(
@@ -211,11 +209,6 @@ def rejected(detail: str) -> PermanentFailure:
 
 def misconfigured(detail: str) -> PermanentFailure:
     return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail)
-
-
-def plain(words: object) -> str:
-    """Return a service's words for operators: bounded, one line, without addresses."""
-    return _ADDRESS.sub("[address]", _NOT_PRINTABLE.sub(" ", str(words)))[:200].strip()
 
 
 def _unreadable(who: str) -> UncertainFailure:

@@ -11,6 +11,7 @@ from anymail.backends.postmark import EmailBackend
 
 from criticizer.http_client import Answer, Limits
 from criticizer.resilience.failures import Component, ErrorClass, Failure, RetryableFailure
+from criticizer.wording import server_words
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.email import mime
 from notifications.providers.email.esp_base import (
@@ -21,7 +22,6 @@ from notifications.providers.email.esp_base import (
     failure_of,
     hand_in,
     misconfigured,
-    plain,
     with_keys,
 )
 
@@ -135,7 +135,7 @@ class Postmark:
         server = with_keys(self._config.tokens, call).json() or {}
         if server.get("DeliveryType") == "Sandbox":
             raise misconfigured("the Postmark server is a sandbox: it takes mail and delivers none")
-        return f"Postmark takes the token of its server {plain(server.get('Name') or '')!r}."
+        return f"Postmark takes the token of its server {server_words(server.get('Name') or '')!r}."
 
     def _get(self, path: str) -> dict[str, Any] | None:
         """Return the answer to a question, or None where Postmark does not know."""

@@ -17,6 +17,7 @@ from anymail.message import AnymailMessage
 
 from criticizer.http_client import Answer, Limits
 from criticizer.resilience.failures import Component, ErrorClass, Failure, UncertainFailure
+from criticizer.wording import server_words
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.email import mime
 from notifications.providers.email.esp_base import (
@@ -27,7 +28,6 @@ from notifications.providers.email.esp_base import (
     failure_of,
     hand_in,
     misconfigured,
-    plain,
     with_keys,
 )
 
@@ -201,7 +201,7 @@ def _is_to(entry: dict[str, Any], address: str) -> bool:
 
 
 def _code(answer: Answer) -> str:
-    return plain((answer.json() or {}).get("name") or "")[:64]
+    return server_words((answer.json() or {}).get("name") or "")[:64]
 
 
 def _entries(answer: Answer) -> Iterator[dict[str, Any]]:

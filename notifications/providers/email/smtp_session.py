@@ -25,13 +25,11 @@ from criticizer.resilience.failures import (
     RetryableFailure,
     UncertainFailure,
 )
+from criticizer.wording import server_words
 from notifications.providers.base import ABOUT_RECIPIENT
 from notifications.providers.email.imap_archive import ArchiveConfig
 
 log = structlog.get_logger(__name__)
-
-_ADDRESS = re.compile(r"\S+@\S+")
-_NOT_PRINTABLE = re.compile(r"[^ -~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +249,7 @@ def refused(reply: tuple[int, bytes], phase: str, permanent: ErrorClass) -> Fail
             "the mail server's reply to the message cannot be read",
             context=context,
         )
-    detail = f"the mail server answered {code} to {phase}: {_safe(text)}"
+    detail = f"the mail server answered {code} to {phase}: {server_words(text.decode('ascii', 'replace'))}"
     if not 500 <= code <= 599:
         return RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.PROVIDER, detail, context=context)
     if code in {530, 534, 535, 538}:
@@ -265,12 +263,6 @@ def _unsent(error_class: ErrorClass, detail: str, error: Exception) -> Retryable
 
 def _misconfigured(detail: str) -> PermanentFailure:
     return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail)
-
-
-def _safe(text: bytes) -> str:
-    """Return a server's words for operators: bounded, one line, without addresses."""
-    plain = _NOT_PRINTABLE.sub(" ", text.decode("ascii", "replace"))
-    return _ADDRESS.sub("[address]", plain)[:200].strip()
 
 
 def _bytes(text: bytes | str) -> bytes:

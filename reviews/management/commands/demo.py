@@ -20,6 +20,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from criticizer.db.embedded import EmbeddedError, EmbeddedServer
+from criticizer.wording import plural_count
 from criticizer.workers.supervisor import Supervisor, clusters, web
 from reviews import demo
 from reviews.demo import report as demo_report
@@ -103,9 +104,8 @@ class Command(BaseCommand):
         if bad:
             raise demo.DemoError(f"{bad} of {len(jobs)} reviews did not succeed; see {supervisor.output}.")
         found = sum(len(job["findings"]) for job in done.values())
-        self._say(
-            f"\nAll {len(jobs)} reviews succeeded and were delivered; {demo_report.plural_findings(found)}."
-        )
+        findings = plural_count(found, "finding", zero="no")
+        self._say(f"\nAll {len(jobs)} reviews succeeded and were delivered; {findings}.")
 
     def _show(self, heading: str, job: dict[str, Any]) -> None:
         # The API has no excerpts, which the page and the mail take from the same rows.

@@ -1,0 +1,20 @@
+"""Counts in words and servers' words, for texts that people read."""
+
+from __future__ import annotations
+
+import re
+
+_ADDRESS = re.compile(r"\S+@\S+")
+_NOT_PRINTABLE = re.compile(r"[^ -~]+")
+
+
+def plural_count(count: int, noun: str, *, zero: str = "0") -> str:
+    """Return such as `1 finding`, `3 findings`, `2 deliveries`; `zero` stands for 0."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count or zero} {noun[:-1]}ies" if noun.endswith("y") else f"{count or zero} {noun}s"
+
+
+def server_words(words: object) -> str:
+    """Return a server's words for operators: one line of at most 200 characters, without addresses."""
+    return _ADDRESS.sub("[address]", _NOT_PRINTABLE.sub(" ", str(words)))[:200].strip()
