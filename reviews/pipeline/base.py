@@ -1,25 +1,43 @@
-"""What the pipeline's modules share: the right to work on a stage, and how it is lost."""
+"""Shared by the pipeline's modules: the lease of a stage, and SQL texts with state lists."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from string import Template
 from uuid import UUID
 
 from django.conf import settings
 
 from criticizer.db import prepared
+from notifications.states import NOT_REQUIRED_DELIVERY
 from reviews.states import ACTIVE_JOB, ENDED_JOB, UNFINISHED_STAGE, WAITING_STAGE, Stage
 
 AGGREGATE = "stage_run"
 MESSAGE = "run_stage"
-# For SQL texts, as `status IN {ACTIVE}`.
 ACTIVE = prepared.sql_list(ACTIVE_JOB)
 ENDED = prepared.sql_list(ENDED_JOB)
 UNFINISHED = prepared.sql_list(UNFINISHED_STAGE)
 WAITING = prepared.sql_list(WAITING_STAGE)
-# When work is due again, of a job `j`: by its deadline at the latest, for whoever claims it then ends it.
-BEFORE_DEADLINE = "least(now() + make_interval(secs => %(delay)s), j.deadline_at)"
+_CONSTANTS = {
+    "ACTIVE": ACTIVE,
+    "ENDED": ENDED,
+    "UNFINISHED": UNFINISHED,
+    "WAITING": WAITING,
+    # When work of a job `j` is due again: at its deadline at the latest, so that it is then ended.
+    "BEFORE_DEADLINE": "least(now() + make_interval(secs => %(delay)s), j.deadline_at)",
+    # The deliveries `d` that keep a job from success: not made, and not given up by an operator or
+    # removed from its recipients by an edit.
+    "UNNOTIFIED": "d.job_id = %(job)s AND d.notified_at IS NULL AND d.status NOT IN "
+    + prepared.sql_list(NOT_REQUIRED_DELIVERY),
+}
+
+
+@cache
+def statement(text: str) -> str:
+    """Return SQL with constants such as `$ACTIVE` filled in. Values are parameters, never part of it."""
+    return Template(text).substitute(_CONSTANTS)
 
 
 class LostLease(Exception):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import structlog
 from django.db import transaction
-from psycopg.types.json import Jsonb
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
@@ -16,14 +14,15 @@ from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, Failure
 from deadletters import ingest
+from reviews.models import StageRun
 from reviews.pipeline import dead_letter
-from reviews.pipeline.base import ACTIVE, BEFORE_DEADLINE, WAITING, Due, LostLease, StageClaim, queue_of
+from reviews.pipeline.base import Due, LostLease, StageClaim, queue_of, statement
 from reviews.pipeline.terminate import expire
 from reviews.states import UNFINISHED_STAGE, Stage
 
 log = structlog.get_logger(__name__)
 
-_CLAIM = f"""
+_CLAIM = statement("""
 WITH leased AS (
   UPDATE outbox_messages SET started_at = now(), available_at = now() + make_interval(secs => %(lease)s)
    WHERE id = %(outbox)s AND lease_token = %(token)s AND waiting_for = '' RETURNING id),
@@ -33,9 +32,9 @@ run AS (
          lease_expires_at = now() + make_interval(secs => %(lease)s), next_attempt_at = NULL,
          started_at = coalesce(s.started_at, now())
     FROM leased, jobs j
-   WHERE s.id = %(stage_run)s AND j.id = s.job_id AND j.status IN {ACTIVE} AND j.deadline_at > now()
+   WHERE s.id = %(stage_run)s AND j.id = s.job_id AND j.status IN $ACTIVE AND j.deadline_at > now()
      AND s.attempts < s.max_attempts
-     AND (s.status IN {WAITING} OR (s.status = 'running' AND s.lease_expires_at <= now()))
+     AND (s.status IN $WAITING OR (s.status = 'running' AND s.lease_expires_at <= now()))
   RETURNING s.id, s.job_id, s.stage, s.attempts, s.max_attempts, j.status AS job_status,
             j.changelist_id, j.review_version),
 lost AS (
@@ -49,7 +48,7 @@ job AS (
    WHERE jobs.id = run.job_id AND run.job_status <> 'in_progress')
 SELECT run.id AS stage_run_id, run.job_id, run.stage, run.attempts AS attempt, run.max_attempts,
        begun.id AS attempt_id, run.changelist_id, run.review_version
-  FROM run, begun"""  # noqa: S608  the only interpolations are state lists
+  FROM run, begun""")
 
 
 def claim(due: Due, worker: str) -> StageClaim | None:
@@ -108,26 +107,26 @@ _AWAITED = """
 SELECT o.waiting_for FROM outbox_messages o, stage_runs s JOIN jobs j ON j.id = s.job_id
  WHERE o.id = %(outbox)s AND o.lease_token = %(token)s AND s.id = %(stage_run)s AND j.deadline_at > now()"""
 
-_POSTPONE = f"""
+_POSTPONE = statement("""
 WITH message AS (
   UPDATE outbox_messages o
-     SET available_at = {BEFORE_DEADLINE}, lease_token = NULL, started_at = NULL
+     SET available_at = $BEFORE_DEADLINE, lease_token = NULL, started_at = NULL
     FROM stage_runs s JOIN jobs j ON j.id = s.job_id
    WHERE o.id = %(outbox)s AND o.lease_token = %(token)s AND s.id = %(stage_run)s RETURNING o.available_at)
 UPDATE stage_runs SET next_attempt_at = message.available_at FROM message
- WHERE stage_runs.id = %(stage_run)s AND stage_runs.status IN {WAITING}"""  # noqa: S608
+ WHERE stage_runs.id = %(stage_run)s AND stage_runs.status IN $WAITING""")
 
 
 def _refused(due: Due) -> None:
     """Settle a message that could not be claimed, so that it does not come back for ever."""
     with transaction.atomic():
         held = prepared.row(
-            f"""
+            statement("""
             SELECT s.id, s.stage, s.status, s.attempts, s.max_attempts, s.lease_expires_at > now() AS leased,
-                   s.first_failure_at, s.job_id, j.status IN {ACTIVE} AS active,
+                   s.first_failure_at, s.job_id, j.status IN $ACTIVE AS active,
                    j.deadline_at <= now() AS overdue
               FROM outbox_messages o JOIN stage_runs s ON s.id = o.aggregate_id JOIN jobs j ON j.id = s.job_id
-             WHERE o.id = %(outbox)s AND o.lease_token = %(token)s FOR UPDATE OF s, j""",  # noqa: S608
+             WHERE o.id = %(outbox)s AND o.lease_token = %(token)s FOR UPDATE OF s, j"""),
             {"outbox": due.outbox_id, "token": due.token},
         )
         log.info("claim_refused", stage_run=due.stage_run_id, reason=held["status"] if held else "not_leased")
@@ -170,20 +169,14 @@ def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
 
 
 def progress_of(claim: StageClaim) -> dict[str, str]:
-    """Return the finished parts an earlier attempt at this stage left behind."""
-    text = prepared.value(
-        "SELECT progress::text FROM stage_runs WHERE id = %(run)s", {"run": claim.stage_run_id}
-    )
-    kept: dict[str, str] = json.loads(text)
-    return kept
+    """Return the finished parts that an earlier attempt at this stage left behind."""
+    return dict(StageRun.objects.values_list("progress", flat=True).get(pk=claim.stage_run_id))
 
 
 def keep_progress(claim: StageClaim, progress: Mapping[str, object]) -> None:
-    """Remember finished parts of a stage while it runs. Does nothing without the lease."""
-    prepared.rows(
-        "UPDATE stage_runs SET progress = %(progress)s WHERE id = %(run)s AND lease_token = %(token)s",
-        {"progress": Jsonb(dict(progress)), "run": claim.stage_run_id, "token": claim.token},
-    )
+    """Save the finished parts of a running stage. Does nothing without the lease."""
+    run = StageRun.objects.filter(pk=claim.stage_run_id, lease_token=claim.token)
+    run.update(progress=dict(progress))
 
 
 def give_back(claim: StageClaim) -> None:
@@ -214,10 +207,10 @@ def wait(claim: StageClaim, waiting: DependencyUnavailable) -> None:
     `outbox.wake` makes it due earlier. Raises LostLease, having changed nothing.
     """
     done = prepared.row(
-        f"""
+        statement("""
         WITH run AS (
           UPDATE stage_runs SET status = 'pending', attempts = attempts - 1, lease_token = NULL,
-                 lease_expires_at = NULL, next_attempt_at = {BEFORE_DEADLINE}
+                 lease_expires_at = NULL, next_attempt_at = $BEFORE_DEADLINE
             FROM jobs j
            WHERE stage_runs.id = %(run)s AND lease_token = %(token)s AND stage_runs.status = 'running'
              AND j.id = stage_runs.job_id
@@ -230,7 +223,7 @@ def wait(claim: StageClaim, waiting: DependencyUnavailable) -> None:
              SET available_at = run.next_attempt_at, lease_token = NULL,
                  started_at = NULL, waiting_for = %(dependency)s
             FROM run WHERE outbox_messages.id = %(outbox)s)
-        SELECT run.id, pg_notify(%(channel)s, '') FROM run""",  # noqa: S608
+        SELECT run.id, pg_notify(%(channel)s, '') FROM run"""),
         {
             "run": claim.stage_run_id,
             "token": claim.token,
@@ -258,9 +251,9 @@ def still_ours(claim: StageClaim) -> bool:
     timed out at once.
     """
     found = prepared.row(
-        f"""
+        statement("""
         SELECT j.deadline_at <= now() AS overdue FROM stage_runs s JOIN jobs j ON j.id = s.job_id
-         WHERE s.id = %(run)s AND s.lease_token = %(token)s AND j.status IN {ACTIVE}""",  # noqa: S608
+         WHERE s.id = %(run)s AND s.lease_token = %(token)s AND j.status IN $ACTIVE"""),
         {"run": claim.stage_run_id, "token": claim.token},
     )
     if found is None:

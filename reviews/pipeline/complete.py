@@ -15,9 +15,8 @@ from criticizer.redaction import clean, clean_context
 from criticizer.resilience.failures import Failure
 from criticizer.resilience.retry import BACKOFF
 from deadletters import ingest
-from notifications.states import NOT_REQUIRED_DELIVERY
 from reviews.pipeline import dead_letter
-from reviews.pipeline.base import BEFORE_DEADLINE, Due, LostLease, StageClaim, queue_of
+from reviews.pipeline.base import Due, LostLease, StageClaim, queue_of, statement
 from reviews.states import STAGE_ORDER
 
 log = structlog.get_logger(__name__)
@@ -41,30 +40,25 @@ woken AS (SELECT pg_notify(%(channel)s, '') FROM due WHERE %(inline)s::uuid IS N
 SELECT run.job_id, due.id AS outbox_id, due.aggregate_id AS stage_run_id, (SELECT count(*) FROM woken)
   FROM run LEFT JOIN due ON true"""
 
-# Succeeded only when every recipient's delivery row has notified_at (004, 6.5). Nobody requires
-# those that an operator has given up, or those of recipients that an edit has taken off.
-_NOT_REQUIRED = prepared.sql_list(NOT_REQUIRED_DELIVERY)
-UNTOLD = f"d.job_id = %(job)s AND d.notified_at IS NULL AND d.status NOT IN {_NOT_REQUIRED}"
-
-_SUCCEED = f"""
+_SUCCEED = statement("""
 UPDATE jobs SET status = 'succeeded', finished_at = now(), status_reason = ''
  WHERE id = %(job)s AND status = 'in_progress'
-   AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE {UNTOLD})
+   AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE $UNNOTIFIED)
 RETURNING EXISTS (SELECT 1 FROM dead_letters l
-                   WHERE l.job_id = %(job)s AND l.status = 'replaying') AS replayed"""  # noqa: S608
+                   WHERE l.job_id = %(job)s AND l.status = 'replaying') AS replayed""")
 
 # The plain end of a job in one statement: nothing unsent, no letter to resolve. The job is locked
 # before the stage, in the order in which a cancellation locks them. No row means: look closer.
-_FINISH = f"""
+_FINISH = statement("""
 WITH held AS (
   SELECT id FROM jobs WHERE id = %(job)s AND status = 'in_progress' FOR NO KEY UPDATE),
 run AS (
   UPDATE stage_runs SET status = 'succeeded', lease_token = NULL, lease_expires_at = NULL,
-         finished_at = now(), error_class = '', progress = '{{}}'
+         finished_at = now(), error_class = '', progress = '{}'
     FROM held
    WHERE stage_runs.id = %(stage_run)s AND stage_runs.job_id = held.id
      AND lease_token = %(token)s AND status = 'running'
-     AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE {UNTOLD})
+     AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE $UNNOTIFIED)
      AND NOT EXISTS (SELECT 1 FROM dead_letters l WHERE l.job_id = %(job)s AND l.status = 'replaying')
   RETURNING stage_runs.job_id),
 attempt AS (
@@ -73,7 +67,7 @@ gone AS (DELETE FROM outbox_messages USING run WHERE outbox_messages.id = %(outb
 job AS (
   UPDATE jobs SET status = 'succeeded', finished_at = now(), status_reason = ''
     FROM run WHERE jobs.id = run.job_id)
-SELECT job_id FROM run"""  # noqa: S608
+SELECT job_id FROM run""")
 
 
 def record(claim: StageClaim, write: Callable[[], None] | None = None, *, inline: bool = False) -> Due | None:
@@ -149,10 +143,10 @@ def _log_success(claim: StageClaim) -> None:
     log.info("job_succeeded", job=claim.job_id, changelist=claim.changelist_id, version=claim.review_version)
 
 
-_RETRY = f"""
+_RETRY = statement("""
 WITH run AS (
   UPDATE stage_runs SET status = 'retry_wait', lease_token = NULL, lease_expires_at = NULL,
-         next_attempt_at = {BEFORE_DEADLINE}, error_class = %(error_class)s,
+         next_attempt_at = $BEFORE_DEADLINE, error_class = %(error_class)s,
          first_failure_at = coalesce(first_failure_at, now()), last_failure_at = now()
     FROM jobs j
    WHERE stage_runs.id = %(stage_run)s AND lease_token = %(token)s AND stage_runs.status = 'running'
@@ -170,7 +164,7 @@ again AS (
      SET available_at = run.next_attempt_at, lease_token = NULL,
          started_at = NULL, retry_count = retry_count + 1, error_message = %(error_class)s
     FROM run WHERE outbox_messages.id = %(outbox)s)
-SELECT run.job_id, pg_notify(%(channel)s, '') FROM run"""  # noqa: S608
+SELECT run.job_id, pg_notify(%(channel)s, '') FROM run""")
 
 _BURY = """
 WITH run AS (

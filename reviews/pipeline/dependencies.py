@@ -6,33 +6,20 @@ from collections.abc import Collection, Sequence
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.db.models import Q
 
 from criticizer import mail
-from criticizer.db import prepared
 from criticizer.resilience.gate import name_of
 from deadletters.types import Failed
 from notifications import config as notification_config
+from notifications.models import Delivery
 from notifications.recipients import CHANNELS, without_provider
 from notifications.states import GIVEN_UP_DELIVERY, DeliveryStatus
 from reviews import config
+from reviews.models import ReviewJob
 from reviews.states import Stage
 
 MAX_NAMES = 20  # of one job: it may have hundreds of recipients
-
-_UNSENT = f"""
-SELECT job_id, recipient FROM deliveries
- WHERE job_id = ANY(%(jobs)s) AND status NOT IN {prepared.sql_list((DeliveryStatus.SENT, *GIVEN_UP_DELIVERY))}
- ORDER BY job_id, id"""  # noqa: S608
-
-
-# Of a whole run: also those who have no delivery yet.
-_UNTOLD = f"""
-SELECT j.id AS job_id, r.recipient
-  FROM jobs j, jsonb_array_elements_text(j.recipients) WITH ORDINALITY AS r (recipient, place)
- WHERE j.id = ANY(%(jobs)s) AND NOT EXISTS (
-         SELECT FROM deliveries d WHERE d.job_id = j.id AND d.recipient = r.recipient
-            AND d.status IN {prepared.sql_list((DeliveryStatus.SENT, *GIVEN_UP_DELIVERY))})
- ORDER BY j.id, r.place"""  # noqa: S608
 
 
 def dependencies_of(failed: Sequence[Failed], *, restarted: Collection[int] = ()) -> dict[int, list[str]]:
@@ -43,23 +30,26 @@ def dependencies_of(failed: Sequence[Failed], *, restarted: Collection[int] = ()
     names: dict[int, list[str]] = {one.job_id: [] for one in failed}
     fetching = [one.job_id for one in failed if one.stage == Stage.FETCH or one.job_id in restarted]
     reviewing = [one.job_id for one in failed if one.stage == Stage.LLM or one.job_id in restarted]
-    if fetching:
-        # git is local: nothing to protect, and nothing to ask.
-        for row in prepared.rows(
-            "SELECT id FROM jobs WHERE id = ANY(%(jobs)s) AND changelist_id NOT LIKE 'git:%%'",
-            {"jobs": fetching},
-        ):
-            names[row["id"]].append(config.perforce_dependency())
+    # git is local: nothing to protect, and nothing to ask.
+    remote = ReviewJob.objects.filter(pk__in=fetching).exclude(changelist_id__startswith="git:")
+    for job_id in remote.values_list("pk", flat=True):
+        names[job_id].append(config.perforce_dependency())
     if settings.LLM_PROVIDER != "none":
         for job_id in reviewing:
             names[job_id].append(config.model_dependency())
-    telling = [one.job_id for one in failed if one.stage == Stage.NOTIFY and one.job_id not in restarted]
-    for query, jobs in ((_UNSENT, telling), (_UNTOLD, list(restarted))):
-        for row in prepared.rows(query, {"jobs": jobs}) if jobs else ():
-            name = of_recipient(row["recipient"])
-            known = names[row["job_id"]]
-            if name not in known and len(known) < MAX_NAMES:
-                known.append(name)
+    notifying = [one.job_id for one in failed if one.stage == Stage.NOTIFY and one.job_id not in restarted]
+    settled = Q(status__in=(DeliveryStatus.SENT, *GIVEN_UP_DELIVERY))
+    of_jobs = Delivery.objects.order_by("job_id", "id").values_list("job_id", "recipient")
+    unsent = list(of_jobs.filter(~settled, job__in=notifying))
+    if restarted:  # they notify also those who have no delivery yet
+        done = set(of_jobs.filter(settled, job__in=restarted))
+        recipients = ReviewJob.objects.filter(pk__in=restarted).order_by("pk").values_list("pk", "recipients")
+        named = [(job_id, recipient) for job_id, everybody in recipients for recipient in everybody]
+        unsent += [one for one in named if one not in done]
+    for job_id, recipient in unsent:
+        name = of_recipient(recipient)
+        if name not in names[job_id] and len(names[job_id]) < MAX_NAMES:
+            names[job_id].append(name)
     return names
 
 
@@ -77,7 +67,7 @@ def source_of(job_id: int, stage: str, changelist_id: str, delivery_id: object =
     if stage == Stage.LLM:
         return config.model_dependency()
     if isinstance(delivery_id, int):
-        recipient = prepared.value("SELECT recipient FROM deliveries WHERE id = %(id)s", {"id": delivery_id})
+        recipient = Delivery.objects.filter(pk=delivery_id).values_list("recipient", flat=True).first()
         return of_recipient(recipient) if recipient else ""
     return ""
 

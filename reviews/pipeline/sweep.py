@@ -6,16 +6,16 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from criticizer.db import prepared
-from reviews.pipeline.base import ACTIVE, UNFINISHED, queue_of
+from reviews.pipeline.base import queue_of, statement
 from reviews.states import STAGE_ORDER
 
 log = structlog.get_logger(__name__)
 
-_SWEEP = f"""
+_SWEEP = statement("""
 WITH current AS (
   SELECT DISTINCT ON (s.job_id) s.id, s.stage, s.status, s.next_attempt_at, s.lease_expires_at
     FROM stage_runs s JOIN jobs j ON j.id = s.job_id
-   WHERE j.status IN {ACTIVE} AND s.status IN {UNFINISHED}
+   WHERE j.status IN $ACTIVE AND s.status IN $UNFINISHED
    ORDER BY s.job_id, array_position(%(order)s::text[], s.stage::text)),
 made AS (
   INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, available_at)
@@ -26,7 +26,7 @@ made AS (
                       WHERE o.aggregate_type = 'stage_run' AND o.aggregate_id = c.id)
   ON CONFLICT (aggregate_type, aggregate_id, message_type) DO NOTHING
   RETURNING queue)
-SELECT queue, count(*) AS made, pg_notify('criticizer_' || queue, '') FROM made GROUP BY queue"""  # noqa: S608
+SELECT queue, count(*) AS made, pg_notify('criticizer_' || queue, '') FROM made GROUP BY queue""")
 
 
 def sweep() -> int:

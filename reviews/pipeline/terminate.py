@@ -12,15 +12,20 @@ from collections.abc import Callable, Collection
 import structlog
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.redaction import clean
 from deadletters import ingest
 from notifications.delivery import send
-from reviews.pipeline.base import ACTIVE, AGGREGATE, ENDED, MESSAGE, UNFINISHED, StageClaim, queue_of
+from notifications.models import Delivery
+from notifications.states import DeliveryStatus
+from reviews.models import ReviewJob
+from reviews.pipeline.base import AGGREGATE, MESSAGE, StageClaim, queue_of, statement
 from reviews.pipeline.deadline import fail_replay
-from reviews.states import Stage
+from reviews.states import ACTIVE_JOB, ENDED_JOB, JobStatus, Stage, StageStatus
 
 log = structlog.get_logger(__name__)
 
@@ -28,19 +33,19 @@ SYSTEM = "criticizer"
 _EXPIRE_AT_ONCE = 500
 
 # A cancelled attempt is given back: ending a job from outside uses no budget.
-_END = f"""
+_END = statement("""
 WITH job AS (
   UPDATE jobs SET status = %(status)s::varchar, finished_at = now(), status_reason = %(reason)s::varchar,
          is_late = is_late OR %(status)s::varchar = 'timed_out' AND EXISTS (
            SELECT 1 FROM stage_runs l WHERE l.job_id = jobs.id AND l.stage = 'llm'
               AND l.status = 'succeeded' AND l.finished_at > jobs.deadline_at)
-   WHERE id = ANY(%(jobs)s) AND status IN {ACTIVE} RETURNING id),
+   WHERE id = ANY(%(jobs)s) AND status IN $ACTIVE RETURNING id),
 runs AS (
   UPDATE stage_runs s
      SET status = 'cancelled', ended_token = s.lease_token, lease_token = NULL, lease_expires_at = NULL,
          attempts = s.attempts - (s.status = 'running' AND %(status)s::varchar <> 'timed_out')::int,
          finished_at = now(), next_attempt_at = NULL
-    FROM job WHERE s.job_id = job.id AND s.status IN {UNFINISHED} RETURNING s.id),
+    FROM job WHERE s.job_id = job.id AND s.status IN $UNFINISHED RETURNING s.id),
 unfinished AS (
   UPDATE attempts a SET finished_at = now(), detail = %(reason)s::varchar, error_class = %(error_class)s,
          outcome = CASE WHEN %(status)s::varchar = 'timed_out' THEN 'failed' ELSE 'given_back' END
@@ -50,7 +55,7 @@ gone AS (
 noted AS (
   INSERT INTO job_events (job_id, kind, actor, reason)
   SELECT id, %(status)s::varchar, %(actor)s, %(reason)s::varchar FROM job)
-SELECT id FROM job"""  # noqa: S608
+SELECT id FROM job""")
 
 
 def _end(jobs: Collection[int], status: str, actor: str, reason: str) -> list[int]:
@@ -97,11 +102,11 @@ def expire(job_ids: Collection[int]) -> int:
     """
     with transaction.atomic():
         overdue = prepared.rows(
-            f"""
+            statement("""
             SELECT id, EXISTS (SELECT 1 FROM dead_letters l
                                 WHERE l.job_id = jobs.id AND l.status = 'replaying') AS replayed
-              FROM jobs WHERE id = ANY(%(jobs)s) AND status IN {ACTIVE} AND deadline_at <= now()
-             ORDER BY id FOR UPDATE SKIP LOCKED""",  # noqa: S608
+              FROM jobs WHERE id = ANY(%(jobs)s) AND status IN $ACTIVE AND deadline_at <= now()
+             ORDER BY id FOR UPDATE SKIP LOCKED"""),
             {"jobs": list(job_ids)},
         )
         reason = "DEADLINE_EXCEEDED: the review was not finished before its deadline"
@@ -116,46 +121,37 @@ def expire(job_ids: Collection[int]) -> int:
     return len(overdue)
 
 
-# A worker that was sending when its job ended may have put the row back: nobody else would end it.
-_LEFT = f"""
-SELECT DISTINCT d.job_id FROM deliveries d JOIN jobs j ON j.id = d.job_id
- WHERE d.status = 'pending' AND j.status IN {ENDED} ORDER BY d.job_id"""  # noqa: S608
-_STILL_ENDED = f"""
-SELECT status FROM jobs WHERE id = %(job)s AND status IN {ENDED}
-   FOR NO KEY UPDATE SKIP LOCKED"""  # noqa: S608
-
-
-def _tidy() -> None:
-    for left in prepared.rows(_LEFT):
+def _end_left_deliveries() -> None:
+    """End deliveries that a worker put back after their job had ended: it was sending at that moment."""
+    left = Delivery.objects.filter(status=DeliveryStatus.PENDING, job__status__in=ENDED_JOB)
+    for job_id in left.order_by("job_id").values_list("job_id", flat=True).distinct():
         with transaction.atomic():
-            status = prepared.value(_STILL_ENDED, {"job": left["job_id"]})
-            if status == "superseded":
-                send.supersede_unsent(left["job_id"])
-            elif status is not None:
-                send.cancel_unsent(left["job_id"])
+            jobs = ReviewJob.objects.select_for_update(skip_locked=True, no_key=True)
+            job = jobs.filter(pk=job_id, status__in=ENDED_JOB).only("status").first()
+            if job is not None and job.status == JobStatus.SUPERSEDED:
+                send.supersede_unsent(job_id)
+            elif job is not None:
+                send.cancel_unsent(job_id)
 
 
 def expire_overdue() -> int:
-    """Time out every job that is past its deadline; return how many. Run by the maintenance."""
-    _tidy()
+    """Time out every job that is past its deadline; return how many. Run by maintenance."""
+    _end_left_deliveries()
+    overdue = ReviewJob.objects.filter(status__in=ACTIVE_JOB, deadline_at__lte=Now()).order_by("deadline_at")
     total = 0
     while True:
-        overdue = prepared.rows(
-            f"SELECT id FROM jobs WHERE status IN {ACTIVE} AND deadline_at <= now()"  # noqa: S608
-            " ORDER BY deadline_at LIMIT %(limit)s",
-            {"limit": _EXPIRE_AT_ONCE},
-        )
-        ended = expire([row["id"] for row in overdue]) if overdue else 0
+        ids = list(overdue.values_list("pk", flat=True)[:_EXPIRE_AT_ONCE])
+        ended = expire(ids) if ids else 0
         total += ended
         if ended < _EXPIRE_AT_ONCE:
             return total
 
 
-_AFTER_END = f"""
+_AFTER_END = statement("""
 WITH run AS (
   UPDATE stage_runs s SET ended_token = NULL FROM jobs j
    WHERE s.id = %(stage_run)s AND s.ended_token = %(token)s AND j.id = s.job_id
-     AND j.status IN {ENDED}
+     AND j.status IN $ENDED
   RETURNING s.job_id, s.stage, j.status),
 late AS (
   UPDATE jobs SET is_late = true FROM run
@@ -163,7 +159,7 @@ late AS (
 noted AS (
   INSERT INTO job_events (job_id, kind, actor, reason)
   SELECT id, 'late_stored', 'criticizer', 'a worker finished the review after the deadline' FROM late)
-SELECT job_id FROM run"""  # noqa: S608
+SELECT job_id FROM run""")
 
 
 def record_after_end(claim: StageClaim, write: Callable[[], None] | None) -> bool:
@@ -185,22 +181,16 @@ def record_after_end(claim: StageClaim, write: Callable[[], None] | None) -> boo
 
 def why_not_acceptable(job_id: int) -> str:
     """Return why the late result of a job cannot be accepted, or an empty string."""
-    found = prepared.row(
-        f"""
-        SELECT j.status, j.is_late, s.status AS review,
-               EXISTS (SELECT 1 FROM jobs n WHERE n.changelist_id = j.changelist_id AND n.id <> j.id
-                          AND (n.status IN {ACTIVE} OR n.review_version > j.review_version)) AS newer
-          FROM jobs j JOIN stage_runs s ON s.job_id = j.id AND s.stage = 'llm'
-         WHERE j.id = %(job)s""",  # noqa: S608
-        {"job": job_id},
-    )
-    if found is None:
+    job = ReviewJob.objects.filter(pk=job_id).first()
+    if job is None:
         return "there is no such review"
-    if found["status"] != "timed_out":
+    if job.status != JobStatus.TIMED_OUT:
         return "only a review that timed out has a late result"
-    if found["newer"]:
+    versions = ReviewJob.objects.filter(changelist_id=job.changelist_id).exclude(pk=job_id)
+    if versions.filter(Q(status__in=ACTIVE_JOB) | Q(review_version__gt=job.review_version)).exists():
         return "a newer version of the changelist exists"
-    if not found["is_late"] and found["review"] != "succeeded":
+    reviewed = job.stages.filter(stage=Stage.LLM, status=StageStatus.SUCCEEDED)
+    if not job.is_late and not reviewed.exists():
         return "no result has arrived: request a rerun instead"
     return ""
 

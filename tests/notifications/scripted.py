@@ -27,7 +27,7 @@ from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpB
 from notifications.recipients import split
 from notifications.states import SendOutcome
 from reviews.models import ReviewJob
-from reviews.pipeline.complete import UNTOLD
+from reviews.pipeline.base import statement
 from tests.notifications.samples import message
 
 ANN = "mail:ann@example.com"
@@ -51,7 +51,9 @@ def unclear(error_class: ErrorClass = ErrorClass.DELIVERY_UNCERTAIN) -> Uncertai
 
 def untold(job: ReviewJob) -> list[str]:
     """Return who keeps the job from its end, as the pipeline asks (004, 6.5)."""
-    rows = prepared.rows(f"SELECT recipient FROM deliveries d WHERE {UNTOLD} ORDER BY id", {"job": job.pk})
+    rows = prepared.rows(
+        statement("SELECT recipient FROM deliveries d WHERE $UNNOTIFIED ORDER BY id"), {"job": job.pk}
+    )
     return [row["recipient"] for row in rows]
 
 
