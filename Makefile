@@ -51,9 +51,8 @@ check: $(VENV)/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py makemigrations --check --dry-run
-	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py failure_table --check
-	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py role_table --check
-	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py provider_table --check
+	for table in environment_table failure_table provider_table role_table state_diagrams; do \
+	  DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py $$table --check || exit 1; done
 	$(BIN)/python .ci/deploy_check.py
 
 bench: $(VENV)/bench

@@ -1,161 +1,318 @@
-"""What single variables of the environment must look like (contract: Environment).
+"""Parsers of environment variables: from text to a checked value.
 
-Each function reads one variable, and raises ImproperlyConfigured with its name, what is wrong
-and what to set.
+A parser raises ValueError with what is wrong with the text. `Invalid` says it without repeating
+any of the text, so its message is also shown for secrets.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from email.utils import parseaddr
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import environ
 
-from criticizer.environment.reader import Environment, wrong
-
 _NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?"
-_HOST = re.compile(rf"{_NAME}\.?")
-_DATABASE = "postgres://user:password@host:5432/name"
+_HOST_NAME = re.compile(rf"{_NAME}\.?")
+_URL_HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9._-]{0,251}[a-z0-9_])?|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?")
 _MAILBOX = re.compile(rf"[!#$%&'*+/=?^_`{{|}}~A-Za-z0-9.-]{{1,64}}@(?:{_NAME}|\[[0-9A-Fa-f:.]+\])")
 _ORIGIN = re.compile(rf"https?://(?:(?:\*\.)?{_NAME}|\[[0-9A-Fa-f:]+\])(?::[1-9][0-9]{{0,4}})?")
 _RATE = re.compile(r"[1-9][0-9]{0,11}/(?:s|sec|second|m|min|minute|h|hour|d|day)")
 _P4_USER = re.compile(r"[^\s@#*%/\"'-][^\s@#*%/\"']{0,99}")
+_GIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_GIT_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,99}")
+_DEPENDENCY = re.compile(r"(?:llm|p4|provider)(?::[A-Za-z0-9._:\[\]#-]{1,120})?")
+_PERIOD_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
-def data_directory(env: Environment, default: Path) -> Path:
-    """Return CRITICIZER_DATA_DIR, made where it is missing."""
-    name = "CRITICIZER_DATA_DIR"
-    path = Path(env.text(name, str(default))).absolute()
+class Invalid(ValueError):
+    """The text is not valid; the message repeats nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """Turns the text of a variable into its value.
+
+    `accepts` completes the sentence "Set ..."; `unset` makes the value of a variable that is not
+    set and has no default.
+    """
+
+    parse: Callable[[str], Any]
+    accepts: str
+    unset: Callable[[], Any] = str
+
+
+def items(text: str) -> list[str]:
+    """Return the comma-separated items, trimmed, without empty ones."""
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def matching(is_valid: Callable[[str], object], kind: str) -> Callable[[str], str]:
+    """Return a parse function that takes text as it is and refuses what is not `kind`."""
+
+    def parse(text: str) -> str:
+        if not is_valid(text):
+            raise ValueError(f"{text!r} is not {kind}")
+        return text
+
+    return parse
+
+
+def list_of(parse: Callable[[str], object], accepts: str) -> Parser:
+    """Return the parser of a comma-separated list; `parse` reads one item."""
+    return Parser(lambda text: [parse(item) for item in items(text)], accepts, list)
+
+
+def checked_list(check: Callable[[str], object], accepts: str) -> Parser:
+    """Return the parser of a list whose items stay text; `check` raises ValueError for a wrong one."""
+
+    def parse(item: str) -> str:
+        check(item)
+        return item
+
+    return list_of(parse, accepts)
+
+
+def any_text(accepts: str) -> Parser:
+    """Return the parser of any line of text."""
+    return Parser(str, accepts)
+
+
+def choice(*choices: str) -> Parser:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"{text!r} is unknown")
+        return text
+
+    return Parser(parse, "one of " + ", ".join(choices))
+
+
+def choices(*known: str) -> Parser:
+    """Return the parser of a list of some of the known names, at least one of them."""
+
+    def parse(text: str) -> list[str]:
+        found = items(text)
+        if unknown := sorted(set(found) - set(known)):
+            raise ValueError(f"{', '.join(unknown)} is unknown")
+        if not found:
+            raise ValueError("is an empty list")
+        return found
+
+    return Parser(parse, "one or more of " + ", ".join(known))
+
+
+def number(minimum: float, maximum: float, kind: type[int | float] = float) -> Parser:
+    noun = "a whole number" if kind is int else "a number"
+
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not {noun}") from None
+        if not minimum <= value <= maximum:
+            raise ValueError(f"{text} is out of range")
+        return value
+
+    return Parser(parse, f"{noun} from {minimum:g} to {maximum:.12g}", lambda: None)
+
+
+def integer(minimum: int, maximum: int) -> Parser:
+    return number(minimum, maximum, int)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in {"1", "true", "on", "yes", "0", "false", "off", "no"}:
+        raise ValueError(f"{text!r} is not a switch")
+    return text.lower() in {"1", "true", "on", "yes"}
+
+
+def url(*schemes: str) -> Parser:
+    """Return the parser of a URL with a host and, where it has one, a valid port."""
+
+    def is_valid(text: str) -> object:
+        try:
+            parts = urlsplit(text)
+            return parts.scheme in schemes and parts.hostname and parts.port != 0 and " " not in text
+        except ValueError:
+            return False
+
+    starts = " or ".join(f"{scheme}://" for scheme in schemes)
+    return Parser(matching(is_valid, "a valid URL"), f"a URL with a host that starts {starts}")
+
+
+def _data_directory(text: str) -> Path:
+    """Return the absolute path of a directory, which is created where it is missing."""
+    path = Path(text).absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)
-        is_ours = os.access(path, os.R_OK | os.W_OK | os.X_OK)
+        is_usable = os.access(path, os.R_OK | os.W_OK | os.X_OK)
     except OSError:
-        is_ours = False
-    if not is_ours:
-        raise wrong(
-            name, f"{str(path)!r} is no directory that may be written", "a directory of Criticizer's own"
-        )
+        is_usable = False
+    if not is_usable:
+        raise ValueError(f"{str(path)!r} is not a writable directory")
     return path
 
 
-def database(env: Environment, name: str) -> dict[str, Any]:
-    """Parse a PostgreSQL URL into Django's settings of a database."""
-    url = env.text(name)
+def data_directory(default: Path) -> Parser:
+    accepts = "a directory for Criticizer alone, which it may write"
+    return Parser(_data_directory, accepts, lambda: _data_directory(str(default)))
+
+
+def _database(text: str) -> dict[str, Any]:
+    """Return Django's settings of a PostgreSQL database."""
     # Looked at before it is parsed: the parser's warnings repeat what it does not understand.
-    if not re.match(r"(?:postgres|postgresql|psql|pgsql)://", url):
-        raise wrong(name, "is not a PostgreSQL URL", _DATABASE)
-    found: dict[str, Any] = env.checked(name, lambda: environ.Env.db_url_config(url), _DATABASE)
+    if not re.match(r"(?:postgres|postgresql|psql|pgsql)://", text):
+        raise Invalid("is not a PostgreSQL URL")
+    found: dict[str, Any] = environ.Env.db_url_config(text)
     if not found.get("NAME"):
-        raise wrong(name, "names no database", _DATABASE)
+        raise Invalid("names no database")
     return found
 
 
-def owner_of_tables(env: Environment) -> dict[str, str]:
-    """Return USER and PASSWORD of DATABASE_OWNER_URL, which `migrate` connects with; empty when unset."""
-    if not env.text("DATABASE_OWNER_URL"):
-        return {}
-    found = database(env, "DATABASE_OWNER_URL")
+def _database_owner(text: str) -> dict[str, str]:
+    found = _database(text)
     if not found.get("USER"):
-        raise wrong("DATABASE_OWNER_URL", "names no user", "postgres://owner:password@host:5432/name")
+        raise Invalid("names no user")
     return {"USER": str(found["USER"]), "PASSWORD": str(found.get("PASSWORD") or "")}
 
 
-def host(env: Environment, name: str) -> str:
-    """Return the name or address of one host, without scheme and port."""
-    value = env.text(name)
-    if value and not _is_address(value) and not _HOST.fullmatch(value):
-        raise wrong(name, f"{value!r} is not a host", "its name or address alone, such as mail.example.com")
-    return value
+def _header(text: str) -> str:
+    if not re.fullmatch(r"[!-~]*", text):
+        raise Invalid("holds spaces or characters beyond ASCII")
+    return text
 
 
-def allowed_hosts(env: Environment, name: str, default: str) -> list[str]:
-    """Return what Django compares the Host header with: names, `.domain` with all below it, or `*`."""
-    found = env.words(name, default)
-    for item in found:
-        if item != "*" and not _is_address(item) and not _HOST.fullmatch(item.removeprefix(".")):
-            raise wrong(
-                name, f"{item!r} is not a host", "hosts without scheme and port: criticizer.example.com"
-            )
+def mail_address(*, with_name: bool = False) -> Parser:
+    """Return the parser of one mail address; `with_name` takes `Criticizer <address>` as well."""
+
+    def parse(text: str) -> str:
+        address = parseaddr(text)[1]
+        if not _MAILBOX.fullmatch(address) or not (with_name or address == text):
+            raise Invalid("is not a mail address")
+        if text != address and not re.fullmatch(r'(?:"[^"]*"|[^",;:<>@()]*)\s*<[^<>]+>', text):
+            raise Invalid("is not one mail address")
+        return text
+
+    example = "Criticizer <criticizer@example.com>" if with_name else "criticizer@example.com"
+    return Parser(parse, f"one address such as {example}")
+
+
+def _git_repositories(text: str) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for item in items(text):
+        name, separator, path = item.partition("=")
+        if not separator or not _GIT_NAME.fullmatch(name) or not Path(path).is_absolute():
+            raise ValueError(f"{item!r} is not name=/absolute/path")
+        if name in found:
+            raise ValueError(f"{name!r} is named twice")
+        found[name] = Path(path)
     return found
 
 
-def origins(env: Environment, name: str) -> list[str]:
-    """Return origins: scheme, host and port, nothing behind them."""
-    found = env.words(name)
-    for item in found:
-        if not _ORIGIN.fullmatch(item):
-            raise wrong(name, f"{item!r} is not an origin", "origins such as https://criticizer.example.com")
-    return found
+def _git_watch(text: str) -> list[tuple[str, str]]:
+    """Return (repository, branch) pairs, each once."""
+    found: dict[tuple[str, str], None] = {}
+    for item in items(text):
+        name, _, branch = item.partition(":")
+        if not _GIT_BRANCH.fullmatch(branch) or ".." in branch or "//" in branch:
+            raise ValueError(f"{item!r} is not name:branch")
+        found[name, branch] = None
+    return list(found)
 
 
-def outbound(env: Environment, name: str) -> list[str]:
-    """Return the hosts, addresses and networks that webhooks may reach besides public ones."""
-    found = env.words(name)
-    for item in found:
-        if not _is_network(item) and not (_HOST.fullmatch(item) and not _is_numeric(item)):
-            raise wrong(
-                name,
-                f"{item!r} is no host, address or network",
-                "hosts and networks such as ci.internal,10.0.0.0/8, without ports",
-            )
-    return found
+def _limits(parse_limit: Callable[[str], float | None], accepts: str) -> Parser:
+    """Return the parser of `<dependency>=<limit>,...`."""
+
+    def parse(text: str) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for item in items(text):
+            dependency, _, limit_text = item.rpartition("=")
+            limit = parse_limit(limit_text)
+            if limit is None or not _DEPENDENCY.fullmatch(dependency):
+                raise ValueError(f"{item!r} is not a valid dependency=limit pair")
+            if dependency in found:
+                raise ValueError(f"{dependency!r} is named twice")
+            found[dependency] = limit
+        return found
+
+    return Parser(parse, accepts, dict)
 
 
-def rate(env: Environment, name: str, default: str) -> str:
-    """Return a number of requests in a time, as the REST framework's throttle takes it."""
-    value = env.text(name, default)
-    if not _RATE.fullmatch(value):
-        raise wrong(name, f"{value!r} is not a rate", "requests in a time, such as 6000/min")
-    return value
+def _calls_per_second(text: str) -> float | None:
+    count, _, period = text.partition("/")
+    if not re.fullmatch(r"[0-9]{1,6}", count) or not int(count) or period not in _PERIOD_SECONDS:
+        return None
+    return int(count) / _PERIOD_SECONDS[period]
 
 
-def mail_address(env: Environment, name: str, default: str = "", *, display_name: bool = False) -> str:
-    """Return a mail address; with `display_name`, also `Criticizer <address>`. Intranet hosts will do."""
-    value = env.text(name, default)
-    address = parseaddr(value)[1]
-    if value and (not _MAILBOX.fullmatch(address) or not (display_name or address == value)):
-        raise wrong(name, "is not a mail address", "one such as criticizer@example.com")
-    if value != address and not re.fullmatch(r'(?:"[^"]*"|[^",;:<>@()]*)\s*<[^<>]+>', value):
-        raise wrong(name, "is not one mail address", "one such as Criticizer <criticizer@example.com>")
-    return value
+def _concurrent_calls(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[1-9][0-9]{0,3}", text) else None
 
 
-def p4_user(env: Environment, name: str) -> str:
-    """Return the name of a Perforce user."""
-    value = env.text(name)
-    if value and not _P4_USER.fullmatch(value):
-        raise wrong(name, f"{value!r} is not a user name", "the service account's name")
-    return value
-
-
-def absolute_path(env: Environment, name: str) -> str:
-    """Return the path of a file that commands get to read, whose directory is not ours."""
-    value = env.text(name)
-    if value and not Path(value).is_absolute():
-        raise wrong(name, f"{value!r} is not an absolute path", "the file's path from / on")
-    return value
+def _parses(parse: Callable[[str], object], text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_address(text: str) -> bool:
-    try:
-        ip_address(text.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return False
-    return True
+    return _parses(ip_address, text.removeprefix("[").removesuffix("]"))
 
 
-def _is_network(text: str) -> bool:
-    try:
-        ip_network(text.strip("[]"), strict=False)
-    except ValueError:
-        return False
-    return True
+def _is_host(text: str) -> bool:
+    return bool(_is_address(text) or _HOST_NAME.fullmatch(text))
 
 
-def _is_numeric(text: str) -> bool:
-    """Say whether a text was meant as an IPv4 address: no host's last label is a number."""
-    return text.rstrip(".").rpartition(".")[2].isdigit()
+def _is_allowed_host(text: str) -> bool:
+    return text == "*" or _is_address(text) or bool(_HOST_NAME.fullmatch(text.removeprefix(".")))
+
+
+def _is_outbound(text: str) -> bool:
+    # A name whose last label is a number was meant as an IPv4 address.
+    is_numeric = text.rstrip(".").rpartition(".")[2].isdigit()
+    is_network = _parses(lambda item: ip_network(item, strict=False), text.strip("[]"))
+    return is_network or (bool(_HOST_NAME.fullmatch(text)) and not is_numeric)
+
+
+def network(text: str) -> str:
+    return str(ip_network(text, strict=False))
+
+
+TEXT = any_text("one line of text")
+TEXTS = Parser(items, "one line of text; items are separated by commas", list)
+BOOLEAN = Parser(_boolean, "true or false", lambda: None)
+DATABASE = Parser(_database, "postgres://user:password@host:5432/name", dict)
+DATABASE_OWNER = Parser(_database_owner, "postgres://owner:password@host:5432/name", dict)
+HEADER = Parser(_header, "the bare token, without quotes")
+HOST = Parser(matching(_is_host, "a host"), "its name or address alone, such as mail.example.com")
+ALLOWED_HOSTS = list_of(
+    matching(_is_allowed_host, "a host"), "hosts without scheme and port: criticizer.example.com"
+)
+ORIGINS = list_of(matching(_ORIGIN.fullmatch, "an origin"), "origins such as https://criticizer.example.com")
+OUTBOUND = list_of(
+    matching(_is_outbound, "a host, address or network"),
+    "hosts and networks such as ci.internal,10.0.0.0/8, without ports",
+)
+NETWORKS = list_of(network, "networks such as 10.0.0.0/8,fd00::/8")
+URL_HOSTS = Parser(
+    lambda text: frozenset(matching(_URL_HOST.fullmatch, "a host")(item.lower()) for item in items(text)),
+    "hosts such as ci.example.com,hooks.example.com:8443",
+    frozenset,
+)
+RATE = Parser(matching(_RATE.fullmatch, "a rate"), "a number of requests in a time, such as 6000/min")
+P4_USER = Parser(matching(_P4_USER.fullmatch, "a user name"), "the name of the service account")
+ABSOLUTE_PATH = Parser(
+    matching(lambda text: Path(text).is_absolute(), "an absolute path"), "the file's path, beginning with /"
+)
+GIT_REPOSITORIES = Parser(_git_repositories, "name=/path,name2=/path2, each name once", dict)
+GIT_WATCH = Parser(_git_watch, "name:branch,name2:branch with names of GIT_REPOSITORIES", list)
+RATE_LIMITS = _limits(_calls_per_second, "limits such as llm:openai=60/m,provider:mail=10/s")
+CONCURRENCY_LIMITS = _limits(_concurrent_calls, "limits such as llm:openai=200")

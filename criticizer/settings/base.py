@@ -1,15 +1,12 @@
-"""The part of the settings that is the same in every installation: composition, by dotted names.
-
-`settings` adds what the environment says.
-"""
+"""Settings that are the same in every installation; the package adds those from the environment."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from criticizer.environment import CODE_DIR, IS_CHECKOUT
 
 # -- pages and API ----------------------------------------------------------------------------
 
-BASE_DIR = Path(__file__).resolve().parents[2]
+BASE_DIR = CODE_DIR
 INSTALLED_APPS = [
     "criticizer",
     "reviews",
@@ -52,7 +49,7 @@ WSGI_APPLICATION = "criticizer.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [CODE_DIR / "templates"] if IS_CHECKOUT else [],  # a wheel has them in criticizer/
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -67,6 +64,18 @@ TEMPLATES = [
 ]
 STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True  # no collectstatic step: one command starts everything
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["reviews.api.auth.ApiKeyAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["reviews.api.auth.HasRole"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["reviews.api.parsers.BoundedJSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "reviews.api.views.Pages",
+    "DEFAULT_THROTTLE_CLASSES": ["reviews.api.auth.ApiKeyThrottle"],
+    "EXCEPTION_HANDLER": "reviews.api.errors.handle",
+    "PAGE_SIZE": 50,
+    "UNAUTHENTICATED_USER": None,
+}
 SPECTACULAR_SETTINGS = {
     "TITLE": "Criticizer",
     "DESCRIPTION": "Self-hosted review of Perforce changelists and git commits.",
@@ -217,7 +226,25 @@ MAINTENANCE = [
     "reviews.dashboard.rollup.roll_up",
 ]
 
-# -- what is logged and reported --------------------------------------------------------------
+Q_CLUSTER = {
+    "name": "stages",
+    "broker_class": "criticizer.queue.broker.OutboxBroker",
+    "timeout": 600,  # a far backstop; every call has a deadline of its own
+    "retry": 660,
+    "save_limit": -1,
+    "ack_failures": True,
+    "max_attempts": 1,
+    "scheduler": False,  # at least 30 s late; the outbox's own timer is not
+    "recycle": 5000,
+    "guard_cycle": 0.5,
+    "label": "Worker tasks",
+    "log_level": "WARNING",
+    "ALT_CLUSTERS": {
+        "llm": {"workers": 1, "bulk": 1, "queue_limit": 1, "timeout": 3600, "retry": 3660, "recycle": 500}
+    },
+}
+
+# -- logs and error reports --------------------------------------------------------------
 
 LOGGING_CONFIG = "criticizer.observability.logging.configure"
 DEFAULT_EXCEPTION_REPORTER = "criticizer.security.error_reporting.MaskingReporter"

@@ -9,7 +9,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from criticizer.db import prepared
-from criticizer.environment.reader import Environment, concurrency_limits, rate_limits
+from criticizer.environment.variables import VARIABLES
 from criticizer.http_client import retry_after
 from criticizer.models import Circuit, CircuitBucket, OutboxMessage, Pace, PaceSlot
 from criticizer.resilience import gate, overrides, rate_limit
@@ -354,19 +354,18 @@ def test_a_probe_that_another_has_costs_neither_slot_nor_token(settings: Any) ->
 # -- configuration ----------------------------------------------------------------------------
 
 
-def environment(text: str) -> Environment:
-    return Environment({"LIMITS": text})
+RATE_LIMITS, CONCURRENCY_LIMITS = VARIABLES["RATE_LIMITS"], VARIABLES["CONCURRENCY_LIMITS"]
 
 
 def test_limits_are_read_from_the_environment() -> None:
     text = "llm:openai=60/m, provider:mail=10/s,provider:webhook:ci.example.com:8443=7200/h"
-    assert rate_limits(environment(text), "LIMITS") == {
+    assert RATE_LIMITS.parse(text) == {
         "llm:openai": 1.0,
         "provider:mail": 10.0,
         "provider:webhook:ci.example.com:8443": 2.0,
     }
-    assert concurrency_limits(environment("llm:openai=200,p4=4"), "LIMITS") == {"llm:openai": 200, "p4": 4}
-    assert rate_limits(environment(""), "LIMITS") == {}
+    assert CONCURRENCY_LIMITS.parse("llm:openai=200,p4=4") == {"llm:openai": 200, "p4": 4}
+    assert RATE_LIMITS.parse("") == {}
 
 
 @pytest.mark.parametrize(
@@ -374,11 +373,11 @@ def test_limits_are_read_from_the_environment() -> None:
     ["llm:openai=60", "llm:openai=0/s", "llm:openai=-1/s", "llm:openai=1/d", "mail=1/s", "=1/s", "llm"],
 )
 def test_a_wrong_rate_stops_the_start_with_its_name(text: str) -> None:
-    with pytest.raises(ImproperlyConfigured, match=r"LIMITS: .*llm:openai=60/m"):
-        rate_limits(environment(text), "LIMITS")
+    with pytest.raises(ImproperlyConfigured, match=r"^RATE_LIMITS: .*llm:openai=60/m"):
+        RATE_LIMITS.parse(text)
 
 
 @pytest.mark.parametrize("text", ["llm:openai=0", "llm:openai=1/s", "llm:openai=1,llm:openai=2"])
 def test_a_wrong_concurrency_stops_the_start(text: str) -> None:
-    with pytest.raises(ImproperlyConfigured, match="LIMITS: "):
-        concurrency_limits(environment(text), "LIMITS")
+    with pytest.raises(ImproperlyConfigured, match=r"^CONCURRENCY_LIMITS: "):
+        CONCURRENCY_LIMITS.parse(text)

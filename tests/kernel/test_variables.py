@@ -1,25 +1,24 @@
-"""Every variable: a wrong value stops the start, and the error says its name and what to set.
-
-The settings are read anew in this process, from an environment of the test's own.
-"""
+"""The table of environment variables: every wrong value stops the start with its name and what to set."""
 
 from __future__ import annotations
 
 import os
 import re
 import runpy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
 
-from criticizer.environment import dotenv
+from criticizer.environment import dotenv, reference, variables
 from criticizer.environment.reader import Environment
+from criticizer.environment.variables import VARIABLES
 
-# A complete installation: every variable is looked at.
+# A complete installation, so that the rules about several variables apply.
 COMPLETE = {
     "DATABASE_URL": "postgres://app:pw@127.0.0.1:1/nothing",
     "DATABASE_OWNER_URL": "postgres://owner:pw@127.0.0.1:1/nothing",
@@ -57,7 +56,6 @@ WRONG: Mapping[str, list[str]] = {
     "ARTIFACT_S3_ENDPOINT": _URLS,
     "ARTIFACT_STORAGE": ["gcs", "S3"],
     "BASE_URL": _URLS,
-    "BROKER_URL": ["redis://127.0.0.1", "abc"],
     "CHANGE_SOURCES": ["svn", "git;perforce", ","],
     "CONCURRENCY_LIMITS": [*_LIMITS, "llm:openai=1/s"],
     "CRITICIZER_DATA_DIR": ["/dev/null", "/dev/null/below"],
@@ -73,7 +71,8 @@ WRONG: Mapping[str, list[str]] = {
     "DLQ_MAX_AGE_DAYS": [*_NUMBERS, "0"],
     "DLQ_MAX_SIZE": [*_NUMBERS, "0"],
     "GIT_REPOSITORIES": ["app", "app=relative", "a/b=/srv", "app=/srv,app=/srv2"],
-    "GIT_WATCH": ["app", "app:..", "other:main", "app:"],
+    "GIT_WATCH": ["app", "app:", ":main", "app:-x", "app:a..b", "app:a//b", "app:a b", "app:@{1}", "app:..",
+                  "other:main"],
     "IMAP_ARCHIVE_ADDRESS": ["", "archive", "a b@example.com", "A <archive@example.com>"],
     "IMAP_ARCHIVE_URL": ["abc", "https://u:p@h/", "imaps://h/", "imaps://u:p@h:port/"],
     "INTERNAL_DOMAINS": ["a b", "https://corp.example.com", "corp_.example..com"],
@@ -120,118 +119,225 @@ WRONG: Mapping[str, list[str]] = {
     "SMTP_SECURITY": ["ssl", "TLS"],
     "SOURCE_POLL_BACKFILL": _NUMBERS,
     "SOURCE_POLL_SECONDS": _NUMBERS,
-    "SWARM_TICKET": ["two words"],
+    "SWARM_TICKET": ["", "two words"],
     "SWARM_URL": _URLS,
+    "SWARM_USER": [""],
     "TRUSTED_PROXIES": ["abc", "10.0.0.0/33", "proxy.example.com"],
     "UNKNOWN_RECIPIENTS": ["all"],
     "WEBHOOK_NOT_IDEMPOTENT": ["https://ci.example.com", "ci example"],
     "WEBHOOK_SECRETS": ["abc", "whsec_", "whsec_not base64", "whsec_bm90LWEtcmVhbC1zZWNyZXQ=,abc"],
     "WORKERS": [*_NUMBERS, "0"],
 }  # fmt: skip
-# Any line of text may be right here. Programs and SECRET_KEY's length are the system checks' business.
+# Every line of text is valid here. System checks look at programs and at the length of SECRET_KEY.
 ANY_TEXT = {
     *("ARTIFACT_S3_ACCESS_KEY", "ARTIFACT_S3_REGION", "ARTIFACT_S3_SECRET_KEY"),
     *("GIT_EXECUTABLE", "P4_EXECUTABLE", "SECRET_KEY_FALLBACKS"),
-    *("SMTP_PASSWORD", "SMTP_PASSWORD_NEXT", "SMTP_USER", "SWARM_USER"),
+    *("SMTP_PASSWORD", "SMTP_PASSWORD_NEXT", "SMTP_USER"),
 }
-VARIABLES = sorted({*WRONG, *ANY_TEXT})
-SECRETS = {source.name for source in settings.SECRET_SOURCES}
 
 
-@pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The environment that the settings are read from; no `.env` file beside it."""
-    values = {"PATH": os.environ["PATH"], "CRITICIZER_DATA_DIR": str(tmp_path), **COMPLETE}
-    monkeypatch.setattr(os, "environ", values)
+def read(changes: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the values of the complete environment with some changes."""
+    return variables.read(Environment({**COMPLETE, **(changes or {})}))
+
+
+def error_of(call: Callable[[], object]) -> str:
+    """Return the error that ends the start; empty when it starts."""
+    try:
+        call()
+    except ImproperlyConfigured as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture(autouse=True)
+def _data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMPLETE, "CRITICIZER_DATA_DIR", str(tmp_path))
+
+
+def test_the_complete_environment_is_valid_and_every_variable_has_wrong_values_here() -> None:
+    assert read()["MAIL_FROM"] == "criticizer@localhost"
+    assert {*WRONG, *ANY_TEXT} == set(VARIABLES)
+
+
+def test_every_wrong_value_is_refused_with_the_variables_name_and_what_to_set() -> None:
+    """And the problem does not repeat the value of a secret."""
+    failures = []
+    for name, value in ((name, value) for name, values in WRONG.items() for value in values):
+        error = error_of(lambda: read({name: value}))  # noqa: B023  called at once
+        if not re.search(rf"^{name}: .+\. Set .+\.$", error):
+            failures.append(f"{name}={value!r}: {error or 'accepted'}")
+        if VARIABLES[name].is_secret and value and value in error.partition(". Set ")[0]:
+            failures.append(f"{name}={value!r} is repeated: {error}")
+    assert failures == []
+
+
+def test_malformed_secrets_are_refused_and_not_repeated() -> None:
+    checked = {name for name, variable in VARIABLES.items() if variable.is_secret} - ANY_TEXT - {"SECRET_KEY"}
+    errors = {name: error_of(lambda: read({name: "planted: nonsense"})) for name in checked}  # noqa: B023
+    del errors["POSTMARK_WEBHOOK_AUTH"]  # it is a user and a password
+    assert [
+        error for name, error in errors.items() if not error.startswith(name) or "nonsense" in error
+    ] == []
+
+
+def test_line_breaks_and_unreadable_files_are_refused_for_every_variable() -> None:
+    failures = []
+    for name in VARIABLES:
+        broken = {key: value for key, value in COMPLETE.items() if key != name}
+        error = error_of(lambda: read({name: "planted\nnonsense"}))  # noqa: B023
+        if not re.search(f"^{name}: holds line breaks.+Set ", error) or "planted" in error:
+            failures.append(error or name)
+        broken[f"{name}_FILE"] = "planted\nnonsense"
+        error = error_of(lambda: variables.read(Environment(broken)))  # noqa: B023
+        if not re.search(f"^{name}_FILE: the file cannot be read. Set ", error):
+            failures.append(error or name)
+    assert failures == []
+
+
+RIGHT: list[tuple[str, str, Any]] = [
+    ("ALLOWED_HOSTS", "*", ["*"]),
+    ("ALLOWED_HOSTS", ".example.com,localhost,[::1],127.0.0.1",
+     [".example.com", "localhost", "[::1]", "127.0.0.1"]),
+    ("API_THROTTLE", "1000000/min", "1000000/min"),
+    ("ARTIFACT_RAW_TTL_DAYS", "", 7),
+    ("BASE_URL", "http://[::1]:8000/", "http://[::1]:8000/"),
+    ("CHANGE_SOURCES", "git, perforce,", ["git", "perforce"]),
+    ("CSRF_TRUSTED_ORIGINS", "https://*.example.com,http://127.0.0.1:8000",
+     ["https://*.example.com", "http://127.0.0.1:8000"]),
+    ("DATABASE_OWNER_URL", "postgres://owner:p%23w@db/name", {"USER": "owner", "PASSWORD": "p#w"}),
+    ("DATABASE_OWNER_URL", "", {}),
+    ("DEBUG", "", False),
+    ("DEFAULT_RECIPIENTS", "ann@example.com,webhook:https://ci.example.com/x",
+     ["ann@example.com", "webhook:https://ci.example.com/x"]),
+    ("DEBUG", "On", True),
+    ("GIT_REPOSITORIES", "app=/srv/a, lib.x=/srv/b", {"app": Path("/srv/a"), "lib.x": Path("/srv/b")}),
+    ("GIT_WATCH", "app:main, app:release/1.x,app:main", [("app", "main"), ("app", "release/1.x")]),
+    ("GIT_WATCH", "", []),
+    ("INTERNAL_DOMAINS", "*.corp.example.com,.build.internal", ["*.corp.example.com", ".build.internal"]),
+    ("MAIL_FROM", "Code review <review@buildhost>", "Code review <review@buildhost>"),
+    ("MAIL_FROM", '"Review, code" <review@example.com>', '"Review, code" <review@example.com>'),
+    ("MAIL_FROM", "criticizer@[192.0.2.1]", "criticizer@[192.0.2.1]"),
+    ("OUTBOUND_ALLOW", "ci.internal,10.0.0.0/8,[::1],buildhost",
+     ["ci.internal", "10.0.0.0/8", "[::1]", "buildhost"]),
+    ("OUTBOUND_ALLOW", "127.0.0.1,fd00::/8", ["127.0.0.1", "fd00::/8"]),
+    ("P4USER", "svc-criticizer", "svc-criticizer"),
+    ("RETRY_TIME_SCALE", "0.5", 0.5),
+    ("SMTP_HOST", "::1", "::1"),
+    ("SMTP_HOST", "mail", "mail"),
+    ("SMTP_PASSWORD", "$ecret # with 'all' \"sorts\"", "$ecret # with 'all' \"sorts\""),
+    ("SMTP_PORT", "", None),
+    ("TRUSTED_PROXIES", "10.0.0.5,10.1.0.0/16", ["10.0.0.5/32", "10.1.0.0/16"]),
+    ("WEBHOOK_SECRETS", "whsec_bm90LWEtcmVhbC1zZWNyZXQ=, whsec_YW5vdGhlciBvbmU=",
+     ["whsec_bm90LWEtcmVhbC1zZWNyZXQ=", "whsec_YW5vdGhlciBvbmU="]),
+]  # fmt: skip
+
+
+def test_valid_values_are_read() -> None:
+    found = [(name, text, read({name: text})[name]) for name, text, _ in RIGHT]
+    assert found == RIGHT
+
+
+def test_database_urls_become_djangos_settings() -> None:
+    one = read({"DATABASE_URL": "postgresql://u:p%23w@db.internal/criticizer?sslmode=require"})[
+        "DATABASE_URL"
+    ]
+    assert (one["HOST"], one["NAME"], one["PASSWORD"]) == ("db.internal", "criticizer", "p#w")
+    assert one["OPTIONS"] == {"sslmode": "require"}
+    assert read({"DATABASE_URL": "postgres://u@/criticizer?host=/var/run/postgresql"})["DATABASE_URL"]["NAME"]
+
+
+def test_a_hosted_model_needs_its_key_unless_a_gateway_holds_it() -> None:
+    hosted = {"LLM_PROVIDER": "anthropic", "LLM_BASE_URL": ""}
+    error = error_of(lambda: read(hosted))
+    assert error.startswith("LLM_API_KEY: is not set while LLM_PROVIDER is anthropic. Set ")
+    assert read({**hosted, "LLM_BASE_URL": "https://gateway.internal/"})["LLM_PROVIDER"] == "anthropic"
+    assert read({**hosted, "LLM_API_KEY_NEXT": "key"})["LLM_PROVIDER"] == "anthropic"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"LLM_REQUIRED": "true", "LLM_PROVIDER": "none"},
+            "LLM_REQUIRED: is true while LLM_PROVIDER is none",
+        ),
+        ({"DEFAULT_RECIPIENTS": "ann@example.com,pager:5"}, "DEFAULT_RECIPIENTS: The channel 'pager'"),
+        ({"DEFAULT_RECIPIENTS": "mail:Ann <ann@example.com>"}, "DEFAULT_RECIPIENTS: A mail recipient"),
+        ({"MAIL_PROVIDER": "pigeon"}, "MAIL_PROVIDER: 'pigeon' is unknown"),
+        ({"IMAP_ARCHIVE_URL": "https://h/"}, "IMAP_ARCHIVE_URL: is not valid"),
+        ({"IMAP_ARCHIVE_ADDRESS": ""}, "IMAP_ARCHIVE_ADDRESS: is not set while IMAP_ARCHIVE_URL is"),
+        ({"POSTMARK_WEBHOOK_AUTH": "nothing"}, "POSTMARK_WEBHOOK_AUTH: is not user:password"),
+        ({"MAIL_PROVIDER": "smtp"}, "SMTP_HOST: is not set while MAIL_PROVIDER is smtp"),
+        ({"MAIL_PROVIDER": "resend"}, "RESEND_API_KEY: is not set while MAIL_PROVIDER is resend"),
+        ({"MAIL_PROVIDER": "postmark"}, "POSTMARK_SERVER_TOKEN: is not set while MAIL_PROVIDER is postmark"),
+        ({"IMAP_ARCHIVE_URL": ""}, "IMAP_ARCHIVE_URL: is not set while IMAP_ARCHIVE_ADDRESS is"),
+        ({"DATABASE_URL": "", "SECRET_KEY": "", "ARTIFACT_KEYS": ""}, ""),
+        ({"ARTIFACT_STORAGE": "file", "ARTIFACT_S3_BUCKET_RAW": ""}, ""),
+    ],
+)
+def test_errors_name_the_variable_and_the_problem(changes: dict[str, str], words: str) -> None:
+    error = error_of(lambda: read(changes))
+    assert error.startswith(words)
+    assert bool(error) == bool(words)
+
+
+def test_a_file_is_read_before_the_variable_itself(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("  $from # file\n")
+    values = read({"SMTP_PASSWORD": "other", "SMTP_PASSWORD_FILE": str(tmp_path / "password")})
+    assert values["SMTP_PASSWORD"] == "$from # file"
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+
+def started(monkeypatch: pytest.MonkeyPatch, **changes: str) -> dict[str, Any]:
+    """Return the settings as a start would have them, without a `.env` file."""
+    monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"], **COMPLETE, **changes})
     monkeypatch.setattr(dotenv, "load", lambda path, into: None)
-    return values
-
-
-def started() -> dict[str, Any]:
-    """Return the settings as a start would have them now."""
     return runpy.run_path(str(settings.BASE_DIR / "criticizer" / "settings" / "__init__.py"))
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The names of the variables that are read while the fixture is in use."""
-    names: set[str] = set()
-    read = Environment._raw
-
-    def noting(self: Environment, name: str) -> str | None:
-        names.add(name)
-        return read(self, name)
-
-    monkeypatch.setattr(Environment, "_raw", noting)
-    return names
-
-
-def test_a_complete_environment_starts_and_every_variable_of_it_is_known_here_and_in_the_example(
-    environment: dict[str, str], asked: set[str]
-) -> None:
-    assert started()["MAIL_FROM"] == "criticizer@localhost"
-    assert asked == set(VARIABLES)
-    example = (settings.BASE_DIR / ".env.example").read_text()
-    assert set(re.findall(r"^#?([A-Z0-9_]+)=", example, re.MULTILINE)) == asked
-
-
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name in WRONG for value in WRONG[name]])
-def test_a_wrong_value_stops_the_start(environment: dict[str, str], name: str, value: str) -> None:
-    environment[name] = value
-    with pytest.raises(ImproperlyConfigured, match=rf"^{name}: .+\. Set .+\.$") as refused:
-        started()
-    if name in SECRETS and value:
-        assert value not in str(refused.value).partition(". Set ")[0]
-
-
-@pytest.mark.parametrize("name", VARIABLES)
-def test_a_line_break_or_an_unreadable_file_stops_the_start(environment: dict[str, str], name: str) -> None:
-    environment[name] = "planted\nnonsense"
-    with pytest.raises(ImproperlyConfigured, match=f"^{name}: holds line breaks.+Set ") as refused:
-        started()
-    assert "planted" not in str(refused.value)
-    environment[f"{name}_FILE"] = environment.pop(name)
-    with pytest.raises(ImproperlyConfigured, match=f"^{name}_FILE: the file cannot be read. Set "):
-        started()
+def test_settings_are_composed_from_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = started(
+        monkeypatch, SMTP_SECURITY="tls", LLM_API_KEY_NEXT="key", BASE_URL="https://c.example.com"
+    )
+    assert found["DATABASES"]["default"]["HOST"] == "127.0.0.1"
+    assert found["DATABASE_OWNER"] == {"USER": "owner", "PASSWORD": "pw"}
+    assert (found["SMTP_PORT"], found["LLM_API_KEYS"], found["LLM_REQUIRED"]) == (465, ["key"], True)
+    assert "c.example.com" in found["ALLOWED_HOSTS"]
+    assert found["SESSION_COOKIE_SECURE"] is True
+    assert found["REVIEW_SLA_SECONDS"] == 1200
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("ALLOWED_HOSTS", "*"),
-        ("ALLOWED_HOSTS", ".example.com,localhost,[::1],127.0.0.1"),
-        ("API_THROTTLE", "1000000/min"),
-        ("BASE_URL", "http://[::1]:8000/"),
-        ("CSRF_TRUSTED_ORIGINS", "https://*.example.com,http://127.0.0.1:8000"),
-        ("DATABASE_URL", "postgresql://u:p%23w@db.internal/criticizer?sslmode=require"),
-        ("DATABASE_URL", "postgres://u@/criticizer?host=/var/run/postgresql"),
-        ("INTERNAL_DOMAINS", "*.corp.example.com,.build.internal"),
-        ("MAIL_FROM", "Code review <review@buildhost>"),
-        ("MAIL_FROM", '"Review, code" <review@example.com>'),
-        ("MAIL_FROM", "criticizer@[192.0.2.1]"),
-        ("OUTBOUND_ALLOW", "ci.internal,10.0.0.0/8,127.0.0.1,[::1],fd00::/8,buildhost"),
-        ("P4USER", "svc-criticizer"),
-        ("SMTP_HOST", "::1"),
-        ("SMTP_HOST", "mail"),
-        ("SMTP_PASSWORD", "$ecret # with 'all' \"sorts\""),
-        ("WEBHOOK_SECRETS", "whsec_bm90LWEtcmVhbC1zZWNyZXQ=, whsec_YW5vdGhlciBvbmU="),
+        ("LOG_LEVEL", "TRACE"),
+        ("SMTP_PORT", "0"),
+        ("ARTIFACT_KEYS", ""),
+        ("LLM_BASE_URL", ""),
+        ("GIT_WATCH", "x"),
     ],
 )
-def test_what_is_right_starts(environment: dict[str, str], name: str, value: str) -> None:
-    environment[name] = value
-    found = started().get(name)
-    assert not isinstance(found, str) or found == value
+def test_a_wrong_variable_ends_the_settings(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=rf"^{name}: .+\. Set .+\.$"):
+        started(monkeypatch, **{name: value})
 
 
-def test_a_hosted_model_needs_its_key_unless_a_gateway_holds_it(environment: dict[str, str]) -> None:
-    environment.update({"LLM_PROVIDER": "anthropic", "LLM_BASE_URL": ""})
-    with pytest.raises(ImproperlyConfigured, match="LLM_API_KEY: is not set while LLM_PROVIDER is anthropic"):
-        started()
-    environment["LLM_BASE_URL"] = "https://gateway.internal/"
-    assert started()["LLM_PROVIDER"] == "anthropic"
+# -- generated files ------------------------------------------------------------------------------
 
 
-def test_a_file_is_read_before_the_variable_itself(environment: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "password").write_text("  $from # file\n")
-    environment.update({"SMTP_PASSWORD": "other", "SMTP_PASSWORD_FILE": str(tmp_path / "password")})
-    assert started()["SMTP_PASSWORD"] == "$from # file"
+def test_the_example_and_the_page_are_current_and_name_every_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call_command("environment_table", check=True)
+    example, page = reference.example(), reference.page()
+    assert re.findall(r"^#?([A-Z0-9_]+)=", example, re.MULTILINE) == list(VARIABLES)
+    assert re.findall(r"^\| `([A-Z0-9_]+)`", page, re.MULTILINE) == list(VARIABLES)
+    assert max(map(len, example.splitlines())) <= 110
+    monkeypatch.setattr(reference, "_PAGE_HEAD", "# Other\n")
+    with pytest.raises(
+        CommandError, match=r"docs/configuration\.md is not current: run manage.py environment_table"
+    ):
+        call_command("environment_table", check=True)

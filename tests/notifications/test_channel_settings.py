@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from criticizer.environment.reader import Environment, hosts
+from criticizer.environment.variables import VARIABLES
 from criticizer.resilience.failures import PermanentFailure
 from criticizer.security.known_secrets import own_secrets
 from notifications import config, health_checks
@@ -44,18 +44,18 @@ def test_their_secrets_are_known_to_the_redactor(settings: Any) -> None:
     "value", ["https://ci.example.com", "ci example", "ci.example.com:0", "ci.example.com/x"]
 )
 def test_what_is_no_host_is_refused(value: str) -> None:
-    with pytest.raises(ImproperlyConfigured, match=r"HOSTS: .* is not a host"):
-        hosts(Environment({"HOSTS": value}), "HOSTS")
+    with pytest.raises(ImproperlyConfigured, match=r"WEBHOOK_NOT_IDEMPOTENT: .* is not a host"):
+        VARIABLES["WEBHOOK_NOT_IDEMPOTENT"].parse(value)
 
 
 def test_hosts_are_read_in_lower_case_with_their_ports() -> None:
-    found = hosts(Environment({"HOSTS": "Old.example.com, ci.example.com:8443,[::1]:81"}), "HOSTS")
+    found = VARIABLES["WEBHOOK_NOT_IDEMPOTENT"].parse("Old.example.com, ci.example.com:8443,[::1]:81")
     assert found == {"old.example.com", "ci.example.com:8443", "[::1]:81"}
 
 
 def test_a_token_that_no_header_can_hold_is_refused_and_not_repeated() -> None:
-    with pytest.raises(ImproperlyConfigured, match="TOKEN: holds spaces") as refused:
-        Environment({"TOKEN": "xoxb fake"}).header("TOKEN")
+    with pytest.raises(ImproperlyConfigured, match="SLACK_BOT_TOKEN: holds spaces") as refused:
+        VARIABLES["SLACK_BOT_TOKEN"].parse("xoxb fake")
     assert "xoxb" not in str(refused.value)
 
 

@@ -15,9 +15,9 @@ import pytest
 from cryptography.fernet import Fernet
 from django.utils import timezone
 
-from criticizer.environment.reader import Environment, artifact_storages
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
 from criticizer.security.encryption import Vault
+from criticizer.storage import artifact_storages
 from deadletters.models import DeadLetter, LetterArchive
 from deadletters.retention import letter_archive, orphan_files, policy
 from reviews.artifacts import store
@@ -58,7 +58,7 @@ def server(settings: Any, tmp_path: Any) -> Iterator[Any]:
         "ARTIFACT_S3_ACCESS_KEY": "test",
         "ARTIFACT_S3_SECRET_KEY": "test",
     }
-    settings.STORAGES = {**settings.STORAGES, **artifact_storages(Environment(values), tmp_path)}
+    settings.STORAGES = {**settings.STORAGES, **artifact_storages(values, tmp_path)}
     yield running, client
     running.stop()
 

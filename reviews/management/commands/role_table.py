@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandParser
-
+from criticizer.management.generated import GeneratedFilesCommand
 from reviews.models import ApiKey
 from reviews.roles import API, OPERATOR, PURPOSE, ROLES
 
@@ -74,17 +72,8 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-class Command(BaseCommand):
+class Command(GeneratedFilesCommand):
     help = "Write docs/roles.md from the table of roles."
 
-    def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--check", action="store_true", help="fail when the page is not current")
-
-    def handle(self, *, check: bool, **options: object) -> None:
-        path = settings.BASE_DIR / "docs" / "roles.md"
-        if check:
-            if not path.exists() or path.read_text() != page():
-                raise SystemExit("docs/roles.md is not current: run manage.py role_table")
-            return
-        path.write_text(page())
-        self.stdout.write(f"{path} written.")
+    def files(self) -> dict[str, str]:
+        return {"docs/roles.md": page()}

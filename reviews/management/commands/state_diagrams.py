@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.conf import settings
-from django.core.management.base import BaseCommand
 from django.db.models import TextChoices
 
+from criticizer.management.generated import GeneratedFilesCommand
 from criticizer.resilience.states import CIRCUIT_TRANSITIONS, CircuitState
 from deadletters.states import LETTER_TRANSITIONS, LetterStatus
 from notifications.states import DELIVERY_TRANSITIONS, DeliveryStatus
@@ -37,10 +36,8 @@ def page() -> str:
     return "".join(parts)
 
 
-class Command(BaseCommand):
+class Command(GeneratedFilesCommand):
     help = "Write docs/states.md from the transition tables."
 
-    def handle(self, **options: object) -> None:
-        path = settings.BASE_DIR / "docs" / "states.md"
-        path.write_text(page())
-        self.stdout.write(f"{path} written.")
+    def files(self) -> dict[str, str]:
+        return {"docs/states.md": page()}

@@ -1,0 +1,370 @@
+"""The table of environment variables: what each accepts, its default and what it does.
+
+`read` validates an environment against it; `reference` writes `.env.example` and
+docs/configuration.md from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cryptography.fernet import Fernet
+
+from criticizer.environment import WORK_DIR, parsers
+from criticizer.environment.parsers import (
+    BOOLEAN,
+    HEADER,
+    TEXT,
+    TEXTS,
+    Invalid,
+    Parser,
+    any_text,
+    checked_list,
+    choice,
+    choices,
+    integer,
+    number,
+    url,
+)
+from criticizer.environment.reader import Environment, wrong
+from criticizer.redaction import RedactionBlocked
+from criticizer.redaction.policy import parse as parse_policy
+from notifications.providers.email.imap_archive import ArchiveConfig
+from notifications.providers.webhook.provider import decode_secret
+from notifications.recipients import normalise
+from reviews.sources.allowlist import AllowList
+from reviews.sources.perforce.client import validate_port
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One environment variable. `doc` is Markdown; `example` is shown where there is no default."""
+
+    name: str
+    parser: Parser
+    doc: str
+    default: str = ""
+    example: str = ""
+    is_secret: bool = False
+    is_required: bool = False
+
+    def parse(self, text: str) -> Any:
+        """Return the value of `text`, or of the default where it is empty.
+
+        Raises ImproperlyConfigured, which repeats nothing of a secret.
+        """
+        text = text or self.default
+        if self.is_required and not text:
+            raise wrong(self.name, "is not set", self.parser.accepts)
+        try:
+            return self.parser.parse(text) if text else self.parser.unset()
+        except Invalid as error:
+            raise wrong(self.name, str(error), self.parser.accepts) from None
+        except ValueError as error:
+            # The error may quote a part of the value.
+            problem = "is not valid" if self.is_secret else str(error)
+            raise wrong(self.name, problem, self.parser.accepts) from None
+
+
+def _secret(name: str, parser: Parser, doc: str, *, example: str = "") -> Variable:
+    return Variable(name, parser, doc, example=example, is_secret=True)
+
+
+def _p4port(text: str) -> str:
+    try:
+        return validate_port(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not the address of a Perforce server") from None
+
+
+def _allow_list(text: str) -> list[str]:
+    lines = parsers.items(text)
+    AllowList(lines)
+    return lines
+
+
+def _domains(text: str) -> list[str]:
+    domains = parsers.items(text)
+    try:
+        parse_policy({"internal_domains": domains})
+    except RedactionBlocked:
+        raise ValueError("is not a list of domains") from None
+    return domains
+
+
+def _networks(text: str) -> list[str]:
+    networks = [parsers.network(item) for item in parsers.items(text)]
+    try:
+        parse_policy({"internal_nets": networks})
+    except RedactionBlocked:
+        raise ValueError("is not a list of networks") from None
+    return networks
+
+
+def _imap_archive(text: str) -> str:
+    ArchiveConfig.parse(text, "")
+    return text
+
+
+def _user_and_password(text: str) -> str:
+    if not all(text.partition(":")):
+        raise Invalid("is not user:password")
+    return text
+
+
+RANDOM_TEXT = any_text("a random text of at least 50 characters, made with: openssl rand -base64 48")
+ALLOW_LIST = Parser(_allow_list, "depot prefixes such as //depot/projectA/...,//depot/libs/...", list)
+P4PORT = Parser(_p4port, "host:1666 or ssl:host:1666")
+BUCKET = any_text("the name of a bucket of its own")
+HTTP = url("https", "http")
+DOMAINS = Parser(_domains, "domains such as corp.example.com,build.internal", list)
+NETWORKS = Parser(_networks, "networks such as 10.0.0.0/8,fd00::/8", list)
+IMAP_ARCHIVE = Parser(_imap_archive, "imaps://user:password@host/Mailbox, its parts percent-encoded")
+WEBHOOK_LOGINS = checked_list(_user_and_password, "user:password, as in the webhook's URL")
+WEBHOOK_SECRETS = checked_list(
+    decode_secret, "whsec_ followed by base64, made with: echo whsec_$(openssl rand -base64 32)"
+)
+RECIPIENTS = checked_list(
+    normalise, "recipients such as mail:ann@example.com,webhook:https://ci.example.com/hook"
+)
+FERNET_KEYS = checked_list(Fernet, "Fernet keys (manage.py generate_artifact_key), newest first")
+
+# fmt: off
+_SOURCES = (
+    Variable("DEPOT_ALLOW_LIST", ALLOW_LIST,
+             "The depot prefixes that may be read; the rows edited in the admin can only narrow them.",
+             example="//depot/projectA/...,//depot/libs/...", is_required=True),
+    Variable("CHANGE_SOURCES", choices("perforce", "git"), "Where changes come from.", "perforce"),
+    Variable("P4_EXECUTABLE", TEXT, "The `p4` program. Unset: found on PATH.", example="/usr/bin/p4"),
+    Variable("P4PORT", P4PORT, "The Perforce server.", example="ssl:perforce.example.com:1666"),
+    Variable("P4USER", parsers.P4_USER, "The service account.", example="criticizer"),
+    Variable("P4TICKETS", parsers.ABSOLUTE_PATH, "The file that `p4 login` wrote.",
+             example="/etc/criticizer/p4tickets"),
+    Variable("P4TRUST", parsers.ABSOLUTE_PATH, "The file that `p4 trust` wrote.",
+             example="/etc/criticizer/p4trust"),
+    Variable("P4_REPLICA", BOOLEAN, "Whether P4PORT may lag behind the server that runs the triggers.",
+             "false"),
+    Variable("GIT_REPOSITORIES", parsers.GIT_REPOSITORIES, "The repositories of the source git.",
+             example="app=/srv/git/app.git"),
+    Variable("GIT_EXECUTABLE", TEXT, "The `git` program. Unset: found on PATH.", example="git"),
+    Variable("GIT_WATCH", parsers.GIT_WATCH, "Branches whose new commits are reviewed without a trigger.",
+             example="app:main"),
+    Variable("SOURCE_POLL_SECONDS", integer(0, 86_400),
+             "How often sources are polled for changes that no trigger reported; 0: never.", "300"),
+    Variable("SOURCE_POLL_BACKFILL", integer(0, 500),
+             "How many of the newest changes of each source the first poll reviews.", "0"),
+    Variable("SHELVE_DEBOUNCE_SECONDS", number(0, 3600),
+             "Shelves of one changelist within this time become one review; 0: none do.", "60"),
+)
+_DATA = (
+    _secret("DATABASE_URL", parsers.DATABASE,
+            "PostgreSQL. Unset: an embedded PostgreSQL in the data directory, for one machine.",
+            example="postgres://criticizer:password@db:5432/criticizer"),
+    _secret("DATABASE_OWNER_URL", parsers.DATABASE_OWNER,
+            "The role that `migrate` connects with, so that web and workers own no table.",
+            example="postgres://owner:password@db:5432/criticizer"),
+    Variable("CRITICIZER_DATA_DIR", parsers.data_directory(WORK_DIR / "var"),
+             "Embedded database, artifacts, mails and generated secrets. Unset: `./var`.", example="./var"),
+    _secret("SECRET_KEY", RANDOM_TEXT,
+            "Signs sessions, links and audit seals. Required with DATABASE_URL, otherwise generated."),
+    _secret("SECRET_KEY_FALLBACKS", TEXTS, "Older keys whose signatures are still accepted."),
+    _secret("ARTIFACT_KEYS", FERNET_KEYS,
+            "Encrypt artifacts, newest first. Required with DATABASE_URL, otherwise generated."),
+    Variable("ARTIFACT_STORAGE", choice("file", "s3"),
+             "Where artifacts and removed dead letters are stored: docs/rotation.md.", "file"),
+    Variable("ARTIFACT_S3_BUCKET_RAW", BUCKET, "The bucket of raw artifacts.", example="criticizer-raw"),
+    Variable("ARTIFACT_S3_BUCKET_REDACTED", BUCKET, "The bucket of redacted artifacts.",
+             example="criticizer-redacted"),
+    Variable("ARTIFACT_S3_BUCKET_LETTERS", BUCKET, "The bucket of removed dead letters.",
+             example="criticizer-letters"),
+    Variable("ARTIFACT_S3_ENDPOINT", HTTP, "The S3 server. Unset: Amazon's.",
+             example="https://s3.example.com"),
+    Variable("ARTIFACT_S3_REGION", TEXT, "The region of the buckets.", example="eu-central-1"),
+    Variable("ARTIFACT_S3_ACCESS_KEY", TEXT,
+             "The id of the access key. Unset: the credentials of the machine's role."),
+    _secret("ARTIFACT_S3_SECRET_KEY", TEXT, "The secret of the access key."),
+    Variable("ARTIFACT_RAW_TTL_DAYS", integer(1, 7), "When raw artifacts are deleted.", "7"),
+    Variable("ARTIFACT_REDACTED_TTL_DAYS", integer(1, 30), "When redacted artifacts are deleted.", "30"),
+    Variable("WORKERS", integer(1, 256), "Worker processes of the cluster `stages` on each machine.", "2"),
+)
+_WEB = (
+    Variable("BASE_URL", url("http", "https"),
+             "The address people use. Links in messages begin with it; https:// turns on secure cookies.",
+             "http://127.0.0.1:8000"),
+    Variable("ALLOWED_HOSTS", parsers.ALLOWED_HOSTS,
+             "Accepted Host headers. Unset: loopback and the host of BASE_URL.",
+             example="criticizer.example.com"),
+    Variable("CSRF_TRUSTED_ORIGINS", parsers.ORIGINS, "Further origins whose forms are accepted.",
+             example="https://criticizer.example.com"),
+    Variable("TRUSTED_PROXIES", parsers.NETWORKS, "Proxies whose X-Forwarded-For is trusted.",
+             example="10.0.0.5,10.1.0.0/16"),
+    Variable("API_THROTTLE", parsers.RATE, "Requests that one API key may make.", "6000/min"),
+    Variable("LOG_LEVEL", choice("DEBUG", "INFO", "WARNING", "ERROR"), "The least level that is logged.",
+             "INFO"),
+    Variable("DEBUG", BOOLEAN, "Django's debug mode, for development only.", "false"),
+)
+_MODEL = (
+    Variable("LLM_PROVIDER", choice("none", "openai", "anthropic"),
+             "The kind of model server; `openai` is any compatible one.", "none"),
+    Variable("LLM_REQUIRED", replace(BOOLEAN, accepts="false, or true with an LLM_PROVIDER"),
+             "Whether a review waits for the model. false: while it is down, the deterministic checks "
+             "are delivered with a banner. Unset: true with a provider.", example="true"),
+    Variable("LLM_BASE_URL", HTTP, "The server's address up to /v1.",
+             example="http://model.internal:8000/v1"),
+    Variable("LLM_MODEL", any_text("the model's name"), "The model's name.", example="qwen2.5-coder-32b"),
+    _secret("LLM_API_KEY", HEADER, "The key for the model server."),
+    _secret("LLM_API_KEY_NEXT", HEADER, "Tried when LLM_API_KEY is refused."),
+    Variable("LLM_TIMEOUT_SECONDS", number(1, 3600), "The limit of one call.", "120"),
+    Variable("LLM_MAX_CONCURRENCY", integer(1, 2000), "Calls at the same time, per worker.", "100"),
+    Variable("LLM_MAX_INPUT_TOKENS", integer(500, 2_000_000), "The size of one chunk.", "24000"),
+    Variable("REDACT_EMAILS", BOOLEAN, "Whether mail addresses are redacted.", "false"),
+    Variable("INTERNAL_DOMAINS", DOMAINS,
+             "Domains whose host names are redacted.", example="corp.example.com"),
+    Variable("INTERNAL_NETWORKS", NETWORKS,
+             "Networks whose addresses are redacted.", example="10.0.0.0/8"),
+)
+_DELIVERIES = (
+    Variable("SMTP_HOST", parsers.HOST,
+             "The mail server. Unset: mail is written to a maildir in the data directory.",
+             example="mail.example.com"),
+    Variable("SMTP_PORT", integer(1, 65535), "Its port. Unset: 25, with starttls 587, with tls 465.",
+             example="587"),
+    Variable("SMTP_USER", TEXT, "Its account.", example="criticizer"),
+    _secret("SMTP_PASSWORD", TEXT, "The password of SMTP_USER."),
+    _secret("SMTP_PASSWORD_NEXT", TEXT, "Tried when SMTP_PASSWORD is refused."),
+    Variable("SMTP_SECURITY", choice("none", "starttls", "tls"),
+             "How the connection to the mail server is encrypted.", "none"),
+    Variable("MAIL_FROM", parsers.mail_address(with_name=True), "The sender of mail.",
+             "criticizer@localhost"),
+    Variable("MAIL_PROVIDER", choice("smtp", "maildir", "resend", "postmark"),
+             "What sends mail. Unset: `smtp` with SMTP_HOST, otherwise `maildir`.", example="smtp"),
+    _secret("IMAP_ARCHIVE_URL", IMAP_ARCHIVE,
+            "The mailbox that shows what SMTP sent: docs/mail.md.",
+            example="imaps://user:password@mail.example.com/Archive"),
+    Variable("IMAP_ARCHIVE_ADDRESS", parsers.mail_address(), "The address that delivers into that mailbox.",
+             example="criticizer-archive@example.com"),
+    _secret("RESEND_API_KEY", HEADER, "With full access, so that mails older than a day can be looked up."),
+    _secret("RESEND_API_KEY_NEXT", HEADER, "Tried when RESEND_API_KEY is refused."),
+    Variable("RESEND_API_URL", HTTP, "The API of Resend.", "https://api.resend.com/"),
+    _secret("RESEND_WEBHOOK_SECRETS", WEBHOOK_SECRETS,
+            "Of the webhook to BASE_URL/webhooks/resend/, newest first."),
+    _secret("POSTMARK_SERVER_TOKEN", HEADER, "The token of the Postmark server."),
+    _secret("POSTMARK_SERVER_TOKEN_NEXT", HEADER, "Tried when POSTMARK_SERVER_TOKEN is refused."),
+    Variable("POSTMARK_API_URL", HTTP, "The API of Postmark.", "https://api.postmarkapp.com/"),
+    _secret("POSTMARK_WEBHOOK_AUTH", WEBHOOK_LOGINS,
+            "In the webhook's URL to BASE_URL/webhooks/postmark/."),
+    _secret("WEBHOOK_SECRETS", WEBHOOK_SECRETS,
+            "Sign our webhooks, newest first. Unset: they are sent unsigned."),
+    Variable("WEBHOOK_NOT_IDEMPOTENT", parsers.URL_HOSTS,
+             "Hosts whose receivers do not deduplicate: an uncertain delivery waits for an operator.",
+             example="old.example.com,ci.example.com:8443"),
+    Variable("OUTBOUND_ALLOW", parsers.OUTBOUND, "Internal hosts and networks that webhooks may reach.",
+             example="ci.internal,10.0.0.0/8"),
+    _secret("SLACK_BOT_TOKEN", HEADER, "With the scopes chat:write and channels:history (groups:history)."),
+    _secret("SLACK_BOT_TOKEN_NEXT", HEADER, "Tried when SLACK_BOT_TOKEN is refused."),
+    Variable("SLACK_API_URL", HTTP, "The API of Slack.", "https://slack.com/api"),
+    Variable("SWARM_URL", HTTP, "P4 Code Review 2022.1 or later.", example="https://swarm.example.com"),
+    Variable("SWARM_USER", any_text("the name of an account there"), "Its account.", example="criticizer"),
+    _secret("SWARM_TICKET", HEADER, "The ticket that `p4 -u criticizer login -p` prints."),
+    Variable("DELIVERY_AUDIT_SECONDS", integer(0, 86_400), "How often deliveries are audited; 0: never.",
+             "300"),
+    Variable("DEFAULT_RECIPIENTS", RECIPIENTS,
+             "Recipients of a trigger's change that no subscription covers.",
+             example="mail:team@example.com"),
+    Variable("UNKNOWN_RECIPIENTS", choice("named", "everything", "nothing"),
+             "What recipients without an account here may read. `named`: everything if a request, an "
+             "administrator or the configuration names them, otherwise the number of findings.",
+             "named"),
+)
+_LIMITS = (
+    Variable("REVIEW_SLA_SECONDS", integer(1, 7 * 86_400), "The deadline of a review, from its creation.",
+             "1200"),
+    Variable("DLQ_MAX_AGE_DAYS", integer(1, 3650),
+             "When dead letters without activity are archived and removed.", "7"),
+    Variable("DLQ_MAX_SIZE", integer(1, 10_000_000),
+             "Above this number of dead letters the oldest are archived and removed.", "10000"),
+    Variable("DLQ_ALERT_PER_DAY", integer(1, 1_000_000),
+             "Above this number of new dead letters a day, operators are alerted.", "100"),
+    Variable("OPERATOR_ALERTS", RECIPIENTS,
+             "Where operators are alerted of escalations, dead letters and stopped batches.",
+             example="mail:ops@example.com,webhook:https://ops.example.com/hook"),
+    Variable("REPLAY_APPROVAL_ABOVE", integer(0, 1_000_000),
+             "Replay batches of more dead letters need a second person's approval.", "100"),
+    Variable("DEADLETTER_EDIT", BOOLEAN,
+             "Whether the data of a dead letter may be edited before its replay, by two people.", "false"),
+    Variable("RATE_LIMITS", parsers.RATE_LIMITS, "Calls by dependency; each webhook host has its own.",
+             example="llm:openai=60/m,provider:mail=10/s,provider:webhook=5/s"),
+    Variable("CONCURRENCY_LIMITS", parsers.CONCURRENCY_LIMITS,
+             "Calls at the same time by dependency, of all workers together.",
+             example="llm:openai=200"),
+    Variable("RETRY_TIME_SCALE", number(0.001, 10),
+             "Multiplies all waits, for drills and tests; keep it at 1.", "1"),
+)
+# fmt: on
+SECTIONS = {
+    "Sources": _SOURCES,
+    "Database and data": _DATA,
+    "Web": _WEB,
+    "Language model": _MODEL,
+    "Deliveries": _DELIVERIES,
+    "Limits": _LIMITS,
+}
+VARIABLES = {variable.name: variable for section in SECTIONS.values() for variable in section}
+
+
+def read(environment: Environment) -> dict[str, Any]:
+    """Return the value of every variable. Raises ImproperlyConfigured for the first wrong one."""
+    values = {name: variable.parse(environment.text(name)) for name, variable in VARIABLES.items()}
+    for is_wrong, name, problem in _combinations(values):
+        if is_wrong:
+            raise wrong(name, problem, VARIABLES[name].parser.accepts)
+    return values
+
+
+def _combinations(v: Mapping[str, Any]) -> tuple[tuple[object, str, str], ...]:
+    """Return (is wrong, variable, problem) of every rule about several variables."""
+    provider, mail, uses_s3 = v["LLM_PROVIDER"], v["MAIL_PROVIDER"], v["ARTIFACT_STORAGE"] == "s3"
+    raw, redacted, letters = (v[f"ARTIFACT_S3_BUCKET_{kind}"] for kind in ("RAW", "REDACTED", "LETTERS"))
+    unwatched = sorted({name for name, _ in v["GIT_WATCH"]} - set(v["GIT_REPOSITORIES"]))
+
+    no_bucket, shared = "is not set while ARTIFACT_STORAGE is s3", "is also the bucket of other files"
+    no_mail_key = f"is not set while MAIL_PROVIDER is {mail}"
+    return (
+        (v["DATABASE_URL"] and not v["SECRET_KEY"], "SECRET_KEY", "is not set while DATABASE_URL is"),
+        (v["DATABASE_URL"] and not v["ARTIFACT_KEYS"], "ARTIFACT_KEYS", "is not set while DATABASE_URL is"),
+        (uses_s3 and not raw, "ARTIFACT_S3_BUCKET_RAW", no_bucket),
+        (uses_s3 and not redacted, "ARTIFACT_S3_BUCKET_REDACTED", no_bucket),
+        (uses_s3 and not letters, "ARTIFACT_S3_BUCKET_LETTERS", no_bucket),
+        (uses_s3 and redacted == raw, "ARTIFACT_S3_BUCKET_REDACTED", shared),
+        (uses_s3 and letters in {raw, redacted}, "ARTIFACT_S3_BUCKET_LETTERS", shared),
+        (unwatched, "GIT_WATCH", f"{', '.join(unwatched)} is not in GIT_REPOSITORIES"),
+        (v["LLM_REQUIRED"] and provider == "none", "LLM_REQUIRED", "is true while LLM_PROVIDER is none"),
+        (provider != "none" and not v["LLM_MODEL"], "LLM_MODEL", "is not set while LLM_PROVIDER is"),
+        (
+            provider == "openai" and not v["LLM_BASE_URL"],
+            "LLM_BASE_URL",
+            "is not set while LLM_PROVIDER is openai",
+        ),
+        (
+            provider == "anthropic" and not (v["LLM_API_KEY"] or v["LLM_API_KEY_NEXT"] or v["LLM_BASE_URL"]),
+            "LLM_API_KEY",
+            "is not set while LLM_PROVIDER is anthropic",
+        ),
+        (
+            v["IMAP_ARCHIVE_URL"] and not v["IMAP_ARCHIVE_ADDRESS"],
+            "IMAP_ARCHIVE_ADDRESS",
+            "is not set while IMAP_ARCHIVE_URL is",
+        ),
+        (
+            v["IMAP_ARCHIVE_ADDRESS"] and not v["IMAP_ARCHIVE_URL"],
+            "IMAP_ARCHIVE_URL",
+            "is not set while IMAP_ARCHIVE_ADDRESS is",
+        ),
+        (mail == "smtp" and not v["SMTP_HOST"], "SMTP_HOST", no_mail_key),
+        (mail == "resend" and not v["RESEND_API_KEY"], "RESEND_API_KEY", no_mail_key),
+        (mail == "postmark" and not v["POSTMARK_SERVER_TOKEN"], "POSTMARK_SERVER_TOKEN", no_mail_key),
+        (v["SWARM_URL"] and not v["SWARM_USER"], "SWARM_USER", "is not set while SWARM_URL is"),
+        (v["SWARM_URL"] and not v["SWARM_TICKET"], "SWARM_TICKET", "is not set while SWARM_URL is"),
+    )
