@@ -14,7 +14,7 @@ from tests.trigger.test_trigger_script import Installation
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_event_posted_twice_is_one_job(live_server: Any, settings: Any, tmp_path: Path) -> None:
+def test_event_posted_twice_makes_one_job(live_server: Any, settings: Any, tmp_path: Path) -> None:
     site = Installation(tmp_path, live_server.url)
     site.key.write_text(api_keys.create("p4d", "trigger"))
     for _ in range(2):
@@ -25,7 +25,7 @@ def test_an_event_posted_twice_is_one_job(live_server: Any, settings: Any, tmp_p
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_event_waits_until_the_key_is_right(live_server: Any, tmp_path: Path) -> None:
+def test_event_waits_until_the_key_is_right(live_server: Any, tmp_path: Path) -> None:
     site = Installation(tmp_path, live_server.url)
     site.key.write_text(api_keys.create("bob", "reviewer"))
     site.run("--flush", "change-commit", "12345")
@@ -51,7 +51,7 @@ def depot(settings: Any, tmp_path: Path) -> FakeDepot:
 
 @pytest.mark.parametrize("event", ["change-commit", "shelve-commit"])
 @pytest.mark.django_db(transaction=True)
-def test_an_event_that_waited_in_the_spool_finds_the_job_that_the_poll_made(
+def test_spooled_event_finds_the_job_that_a_poll_made(
     live_server: Any, tmp_path: Path, depot: FakeDepot, event: str
 ) -> None:
     site = Installation(tmp_path, "http://127.0.0.1:9")  # nobody answers there
@@ -83,9 +83,7 @@ def test_an_event_that_waited_in_the_spool_finds_the_job_that_the_poll_made(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_event_that_waited_in_the_spool_makes_its_job_where_nobody_polled(
-    live_server: Any, tmp_path: Path, settings: Any
-) -> None:
+def test_spooled_event_makes_its_job_without_a_poll(live_server: Any, tmp_path: Path, settings: Any) -> None:
     site = Installation(tmp_path, "http://127.0.0.1:9")
     site.key.write_text(api_keys.create("p4d", "trigger"))
     site.run("--flush", "change-commit", "12345", "edge-1")
@@ -97,7 +95,7 @@ def test_an_event_that_waited_in_the_spool_makes_its_job_where_nobody_polled(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_event_waits_until_its_host_is_allowed_and_a_bad_one_is_dropped(
+def test_event_waits_until_its_host_is_allowed_and_a_bad_one_is_dropped(
     live_server: Any, tmp_path: Path, settings: Any
 ) -> None:
     site = Installation(tmp_path, live_server.url)

@@ -65,7 +65,9 @@ def on_terminal(*arguments: str, cwd: Path | None = None) -> tuple[int, str]:
     return process.wait(timeout=30), said.decode().replace("\r\n", "\n")
 
 
-def test_a_good_installation_passes_and_no_event_is_made(site: Installation, service: Service) -> None:
+def test_check_passes_for_a_good_installation_and_posts_no_event(
+    site: Installation, service: Service
+) -> None:
     status, lines = check(site)
     assert status == 0, lines
     assert re.findall(r"^(\S+) +(\w+)", lines, re.MULTILINE) == [
@@ -90,7 +92,7 @@ def test_a_good_installation_passes_and_no_event_is_made(site: Installation, ser
         (202, b"{}", "the service's log"),
     ],
 )
-def test_the_service_s_refusal_is_explained(
+def test_check_explains_each_status_of_the_service(
     site: Installation, service: Service, status: int, body: bytes, words: str
 ) -> None:
     service.status, service.body = status, body
@@ -100,7 +102,7 @@ def test_the_service_s_refusal_is_explained(
     assert words in lines
 
 
-def test_a_service_that_is_away_or_another_is_told_from_a_refusal(
+def test_check_tells_an_unreachable_or_foreign_service_from_a_refusal(
     site: Installation, service: Service
 ) -> None:
     service.lives = 404
@@ -113,13 +115,13 @@ def test_a_service_that_is_away_or_another_is_told_from_a_refusal(
     assert "Connection refused" in lines
 
 
-def test_a_service_that_never_answers_ends_the_check(site: Installation, service: Service) -> None:
+def test_check_ends_when_the_service_never_answers(site: Installation, service: Service) -> None:
     service.may_answer.clear()
     code, lines = check(site)
     assert (code, failed(lines)) == (1, ["service"])
 
 
-def test_everything_that_is_wrong_is_said_at_once(site: Installation, service: Service) -> None:
+def test_check_reports_every_fault_at_once(site: Installation, service: Service) -> None:
     site.key.chmod(0o644)
     site.spool.symlink_to(site.config)
     service.lives = 500
@@ -128,7 +130,7 @@ def test_everything_that_is_wrong_is_said_at_once(site: Installation, service: S
     assert "chmod 600 it" in lines
 
 
-def test_a_missing_key_or_spool_directory_is_named(site: Installation, tmp_path: Path) -> None:
+def test_check_names_a_missing_key_or_spool_directory(site: Installation, tmp_path: Path) -> None:
     site.key.unlink()
     site.config.write_text(site.config.read_text().replace(str(site.spool), str(tmp_path / "no" / "spool")))
     code, lines = check(site)
@@ -137,7 +139,7 @@ def test_a_missing_key_or_spool_directory_is_named(site: Installation, tmp_path:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can open another account's key")
-def test_root_is_told_to_check_as_the_account_of_p4d(site: Installation) -> None:
+def test_check_as_root_asks_to_run_as_the_account_of_p4d(site: Installation) -> None:
     os.chown(site.key, 12345, 12345)
     code, lines = check(site)
     assert (code, failed(lines)) == (1, ["key"])
@@ -145,7 +147,7 @@ def test_root_is_told_to_check_as_the_account_of_p4d(site: Installation) -> None
 
 
 @pytest.mark.parametrize("text", [None, "url = ftp://x\nkey_file = y\n", "colour = blue\n"])
-def test_a_bad_configuration_is_said(site: Installation, text: str | None) -> None:
+def test_check_names_a_bad_configuration(site: Installation, text: str | None) -> None:
     if text is None:
         site.config.unlink()
     else:
@@ -155,7 +157,7 @@ def test_a_bad_configuration_is_said(site: Installation, text: str | None) -> No
     assert str(site.config) in lines
 
 
-def test_what_waits_is_counted_and_left(site: Installation, service: Service) -> None:
+def test_check_counts_waiting_events_and_leaves_them(site: Installation, service: Service) -> None:
     service.stop()
     site.run("--flush", "change-commit", "1")
     site.run("--flush", "change-commit", "2")
@@ -168,9 +170,9 @@ def test_what_waits_is_counted_and_left(site: Installation, service: Service) ->
 
 
 @pytest.mark.django_db(transaction=True)
-def test_against_the_real_service(live_server: Any, settings: Any, tmp_path: Path) -> None:
+def test_check_against_the_real_service(live_server: Any, settings: Any, tmp_path: Path) -> None:
     site = Installation(tmp_path, live_server.url)
-    assert "answered 401" in check(site)[1]  # nobody made this key
+    assert "answered 401" in check(site)[1]  # this key does not exist
     site.key.write_text(api_keys.create("bob", "reviewer"))
     assert "answered 403" in check(site)[1]
     site.key.write_text(api_keys.create("p4d", "trigger"))
@@ -198,7 +200,7 @@ def test_help_is_printed(site: Installation, option: str) -> None:
         (["change-commit", "default"], "not a changelist number"),
     ],
 )
-def test_wrong_arguments_are_said_on_a_terminal(
+def test_wrong_arguments_are_reported_on_a_terminal(
     site: Installation, service: Service, arguments: list[str], words: str
 ) -> None:
     status, said = on_terminal("--config", str(site.config), *arguments)
@@ -208,20 +210,22 @@ def test_wrong_arguments_are_said_on_a_terminal(
     assert service.events.empty()
 
 
-def test_a_missing_configuration_is_said_on_a_terminal(tmp_path: Path) -> None:
+def test_missing_configuration_is_reported_on_a_terminal(tmp_path: Path) -> None:
     status, said = on_terminal("--config", "no.conf", "change-commit", "5", cwd=tmp_path)
     assert status == 2
     assert str(tmp_path / "no.conf") in said
 
 
-def test_what_goes_wrong_with_flush_is_said_on_a_terminal(site: Installation, service: Service) -> None:
+def test_failure_of_flush_is_reported_on_a_terminal(site: Installation, service: Service) -> None:
     service.stop()
     status, said = on_terminal("--config", str(site.config), "--flush", "change-commit", "5")
     assert status == 0
     assert "the service cannot be reached, events wait" in said
 
 
-def test_relative_paths_hold_after_the_change_of_directory(site: Installation, service: Service) -> None:
+def test_relative_paths_work_after_the_script_changed_its_directory(
+    site: Installation, service: Service
+) -> None:
     service.status = 202
     directory = site.config.parent
     site.config.write_text(f"url = {service.url}\nkey_file = key\nspool = spool\n")
