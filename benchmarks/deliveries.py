@@ -24,14 +24,14 @@ def measured(name: str) -> float:
     from benchmarks import matrix_rigs
     from benchmarks.matrix_run import prepared_job
     from notifications.delivery import send
+    from notifications.models import UnarchivedMail
     from notifications.recipients import split
-    from notifications.unarchived import UnarchivedMails
 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="criticizer-deliveries-")))
         rig = matrix_rigs.RIGS[name](stack, folder, 1.0)
         channel, _ = split(rig.recipient(0))
-        providers = {channel: matrix_rigs.provider_of(rig.spec, UnarchivedMails())}
+        providers = {channel: matrix_rigs.provider_of(rig.spec, UnarchivedMail.objects)}
         rates = []
         for turn in range(ROUNDS):
             jobs = [prepared_job(rig, f"{name}-{turn}", number) for number in range(DELIVERIES)]

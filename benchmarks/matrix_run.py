@@ -244,16 +244,16 @@ class Bench:
 
     def _may_hold(self, row: Any, *, refuses: bool) -> bool:
         """Say whether what the provider promises leaves no proof for this row."""
-        from notifications.delivery import evidence, uncertainty_policy
+        from notifications.delivery import reconcile, uncertainty_policy
         from notifications.digests import lifecycle
         from notifications.providers.base import Evidence
 
-        if not uncertainty_policy.can_be_asked(self.capabilities, knows_id=bool(row.notification_id)):
+        if not uncertainty_policy.can_look_up(self.capabilities, has_provider_id=bool(row.notification_id)):
             # A key's holder is refused at the repetition: that says nothing about the first one.
             return refuses or self.capabilities.key_window_seconds <= 0
         if self.capabilities.key_window_seconds > 0:
             return refuses
-        facts = evidence.facts(lifecycle.carrier_of(row))
+        facts = reconcile.history_of(lifecycle.carrier_of(row))
         unanswered = sum(look.evidence is Evidence.UNKNOWN for look in facts.looks)
         allowed = self.capabilities.resends_after_absence
         return unanswered > uncertainty_policy.UNANSWERED_LOOKS or (
@@ -336,7 +336,7 @@ def prepared_digest(rig: Rig, series: str, number: int) -> list[int]:
 
 def prepared_job(rig: Rig, series: str, number: int, *, digest_minutes: int = 0) -> int:
     """Make a job with one prepared delivery to the rig's recipient of that number; return its id."""
-    from notifications.delivery import send
+    from notifications.delivery import prepare, snapshot
     from notifications.recipients import split
     from reviews.models import ReviewJob
     from tests.notifications.samples import reviewed
@@ -349,12 +349,12 @@ def prepared_job(rig: Rig, series: str, number: int, *, digest_minutes: int = 0)
         recipients=[recipient],
         deadline_at=timezone.now() + timedelta(days=1),
     )
-    token = send.token_for(changelist, recipient, 1)
+    token = snapshot.token_for(changelist, recipient, 1)
     message = replace(
         reviewed(2), token=token, address=split(recipient)[1], created_at_epoch=int(time.time())
     )
     wish = {recipient: digest_minutes} if digest_minutes else {}
-    send.prepare(job.pk, changelist, 1, {recipient: message}, digest_minutes=wish)
+    prepare.create_deliveries(job.pk, changelist, 1, {recipient: message}, digest_minutes=wish)
     return job.pk
 
 

@@ -139,10 +139,10 @@ def live(job_id: int, channel: str, provider: Any) -> None:
 def work(order: dict[str, Any], events: int) -> None:
     from benchmarks.matrix_rigs import provider_of
     from criticizer.resilience import gate
-    from notifications.unarchived import UnarchivedMails
+    from notifications.models import UnarchivedMail
 
     gate.forget()
-    provider = provider_of(order["spec"], UnarchivedMails())
+    provider = provider_of(order["spec"], UnarchivedMail.objects)
     tracer = None
     if order.get("watch"):
         tracer = Tracer(provider, order.get("kill_at"))

@@ -1,16 +1,19 @@
-"""The one door between settings and providers."""
+"""Makes the configured providers from the settings; the only module that reads both."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from urllib.parse import urlsplit
 
 import structlog
 from django.conf import settings
 
 from criticizer import mail
 from criticizer.queue.outbox import scaled
+from criticizer.resilience.gate import name_of
+from notifications.models import UnarchivedMail
 from notifications.providers import registry
 from notifications.providers.base import Provider
 from notifications.providers.email.imap_archive import ArchiveConfig
@@ -22,11 +25,9 @@ from notifications.providers.slack.provider import SlackConfig
 from notifications.providers.swarm.provider import SwarmConfig
 from notifications.providers.webhook.provider import WebhookConfig
 from notifications.providers.webhook.ssrf_policy import OutboundPolicy
-from notifications.unarchived import UnarchivedMails
+from notifications.recipients import split
 
 log = structlog.get_logger(__name__)
-
-_UNARCHIVED = UnarchivedMails()
 
 
 def from_settings() -> ProvidersConfig:
@@ -57,7 +58,7 @@ def from_settings() -> ProvidersConfig:
         mail_from=settings.MAIL_FROM,
         maildir=settings.MAILDIR,
         smtp=smtp,
-        unarchived=_UNARCHIVED,
+        unarchived=UnarchivedMail.objects,
         resend=resend,
         postmark=postmark,
         webhook=WebhookConfig(
@@ -92,23 +93,20 @@ def _archive() -> ArchiveConfig | None:
 def providers() -> Mapping[str, Provider]:
     """Return channel -> provider for the current settings.
 
-    A channel whose provider cannot be made is missing, as one that is not configured is: its
-    deliveries alone fail, with CONFIG_INVALID. `problems` says why.
+    A channel whose provider is not configured or cannot be made is missing: only its deliveries fail,
+    with CONFIG_INVALID. `problems` has the reason.
     """
     return build(from_settings())[0]
 
 
 def problems() -> Mapping[str, str]:
-    """Return channel -> why its provider cannot be made, in words that repeat no secret."""
+    """Return channel -> why its provider cannot be made, without secrets."""
     return build(from_settings())[1]
 
 
 @lru_cache(maxsize=4)
 def build(current: ProvidersConfig) -> tuple[Mapping[str, Provider], Mapping[str, str]]:
-    """Return channel -> provider, and channel -> why there is none.
-
-    A provider keeps what is expensive to make: once per configuration.
-    """
+    """Return channel -> provider, and channel -> why it cannot be made. Once per configuration."""
     made: dict[str, Provider] = {}
     broken: dict[str, str] = {}
     for channel in registry.CHANNELS:
@@ -121,3 +119,18 @@ def build(current: ProvidersConfig) -> tuple[Mapping[str, Provider], Mapping[str
             if provider is not None:
                 made[channel] = provider
     return made, broken
+
+
+def dependency_of(recipient: str, provider: Provider, *, looking: bool = False) -> str:
+    """Return the name of the circuit and rate limit for a normalised recipient served by `provider`.
+
+    `provider:webhook:<host[:port]>`, so that one dead receiver does not stop the others; mail is
+    `provider:mail`, or `provider:maildir`. `looking`: for a look-up, which may need another server than
+    the send: `provider:mail-archive`.
+    """
+    channel, address = split(recipient)
+    if channel == "webhook":
+        return name_of("provider", channel, urlsplit(address).netloc)
+    if looking and provider.capabilities.looks_elsewhere:
+        return name_of("provider", f"{channel}-archive")
+    return name_of("provider", "maildir" if provider.name == "maildir" else channel)

@@ -163,7 +163,7 @@ CHANNELS = tuple(_CHANNELS)
 _VARIABLES = {"slack": "SLACK_BOT_TOKEN", "swarm": "SWARM_URL, SWARM_USER and SWARM_TICKET"}
 
 
-def without_provider(channel: str, problem: str = "") -> str:
+def missing_provider_reason(channel: str, problem: str = "") -> str:
     """Return why nothing can be sent to a channel, and what to set.
 
     `problem`: what is wrong with its settings, where they are there.

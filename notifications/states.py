@@ -18,10 +18,10 @@ class DeliveryStatus(models.TextChoices):
 
 
 UNSENT_DELIVERY = (DeliveryStatus.PENDING, DeliveryStatus.SENDING, DeliveryStatus.RECONCILING)
-DOUBTFUL_DELIVERY = (DeliveryStatus.SENDING, DeliveryStatus.RECONCILING)  # an attempt of it may be out
-GIVEN_UP_DELIVERY = (DeliveryStatus.SUPERSEDED, DeliveryStatus.CANCELLED, DeliveryStatus.ABANDONED)
+UNRESOLVED_DELIVERY = (DeliveryStatus.SENDING, DeliveryStatus.RECONCILING)  # an attempt of it may be out
+WITHDRAWN_DELIVERY = (DeliveryStatus.SUPERSEDED, DeliveryStatus.CANCELLED, DeliveryStatus.ABANDONED)
 # Nobody is at it any more: the partial index `deliveries_open` leaves these out.
-SETTLED_DELIVERY = (DeliveryStatus.SENT, DeliveryStatus.FAILED, *GIVEN_UP_DELIVERY)
+SETTLED_DELIVERY = (DeliveryStatus.SENT, DeliveryStatus.FAILED, *WITHDRAWN_DELIVERY)
 NOT_REQUIRED_DELIVERY = (DeliveryStatus.ABANDONED, DeliveryStatus.SUPERSEDED)  # its job succeeds without it
 DELIVERY_TRANSITIONS: tuple[tuple[DeliveryStatus, DeliveryStatus], ...] = (
     (DeliveryStatus.PENDING, DeliveryStatus.SENDING),
@@ -69,7 +69,7 @@ class SendOutcome(models.TextChoices):
 
 EVIDENCE = (SendOutcome.ACCEPTED, SendOutcome.FOUND, SendOutcome.CONFIRMED)  # of a message that arrived
 # Of an attempt that may have reached the recipient.
-DOUBTFUL = (SendOutcome.STARTED, SendOutcome.ACCEPTED, SendOutcome.AMBIGUOUS)
+MAY_HAVE_ARRIVED = (SendOutcome.STARTED, SendOutcome.ACCEPTED, SendOutcome.AMBIGUOUS)
 
 
 class DeliveryState(models.TextChoices):

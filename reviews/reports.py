@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db.models.functions import Coalesce
 from django.urls import reverse
 
-from notifications.delivery import send
+from notifications.delivery import snapshot
 from notifications.models import Delivery
 from notifications.preferences import unsubscribe
 from notifications.providers.base import Message
@@ -47,7 +47,7 @@ def messages_for(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, Mes
     answers = _messages_before(job, reports)
     messages = {}
     for recipient, report in reports.items():
-        token = send.token_for(job.changelist_id, recipient, job.review_version)
+        token = snapshot.token_for(job.changelist_id, recipient, job.review_version)
         link = unsubscribe.link(recipient, token)
         messages[recipient] = render(
             report, recipient, token, unsubscribe_url=link, answers=answers.get(recipient)

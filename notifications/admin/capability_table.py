@@ -70,7 +70,7 @@ def variants() -> Iterator[tuple[str, str, Capabilities]]:
 
 
 def _cells(channel: str, name: str, can: Capabilities) -> tuple[str, ...]:
-    if uncertainty_policy.is_hopeless(can):
+    if uncertainty_policy.can_only_hold(can):
         return (name, channel, "no", "nothing: held", *["-"] * 4, _size(can))
     if not can.look_up:
         return (name, channel, _window(can), "nothing", *["-"] * 4, _size(can))

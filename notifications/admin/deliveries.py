@@ -112,7 +112,7 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             return None
         if not form.is_valid():
             return self._question(request, in_doubt, form, skipped=len(chosen) - len(in_doubt))
-        done, words = operator_actions.decide_many(
+        done, words = operator_actions.decide(
             chosen,
             OperatorAction(form.cleaned_data["decision"]),
             actor=request.user.get_username(),

@@ -14,7 +14,7 @@ from criticizer.models import Circuit
 from criticizer.wording import plural_count
 from notifications import config
 from notifications.admin.capability_table import span
-from notifications.delivery.uncertainty_policy import is_hopeless
+from notifications.delivery.uncertainty_policy import can_only_hold
 from notifications.models import DeliveryAttempt
 from notifications.providers.base import Capabilities, LookUpBy
 from notifications.recipients import CHANNELS as CHANNELS
@@ -105,7 +105,7 @@ def facts_of(capabilities: Capabilities) -> list[tuple[str, str]]:
             facts.append(("Proof of absence", capabilities.absence.replace("`", "")))
         if capabilities.retention_seconds != inf:
             facts.append(("Remembers messages for", span(capabilities.retention_seconds)))
-    if is_hopeless(capabilities):
+    if can_only_hold(capabilities):
         facts.append(("An attempt without an answer", "is held for an operator"))
     if capabilities.max_bytes:
         facts.append(("Largest message", f"{capabilities.max_bytes // 1000:,} kB"))

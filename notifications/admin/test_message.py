@@ -38,7 +38,7 @@ class TestStep:
     code: str = ""
 
 
-class TrialForm(forms.Form):
+class TestMessageForm(forms.Form):
     """Where the test message goes: an address of the channel. Cleaned, it is a normal recipient."""
 
     address = forms.CharField(max_length=500, strip=True, label="Send a test message to")

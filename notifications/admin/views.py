@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from criticizer.resilience.failures import PermanentFailure
 from notifications.admin import preview, test_message
 from notifications.admin import providers as provider_page
-from notifications.admin.test_message import TrialForm
+from notifications.admin.test_message import TestMessageForm
 from notifications.delivery import snapshot
 from notifications.digests import lifecycle
 from notifications.models import Delivery
@@ -77,7 +77,7 @@ def providers(request: HttpRequest) -> HttpResponse:
 @_tests_providers
 def provider_test(request: HttpRequest, channel: str) -> HttpResponse:
     """Check a provider and send a test message with it, then say what happened."""
-    form = TrialForm(request.POST, channel=channel)
+    form = TestMessageForm(request.POST, channel=channel)
     if channel not in provider_page.CHANNELS:
         raise Http404
     if not form.is_valid():
@@ -90,14 +90,14 @@ def _providers(
     request: HttpRequest,
     *,
     tested: str = "",
-    form: TrialForm | None = None,
+    form: TestMessageForm | None = None,
     steps: list[test_message.TestStep] | None = None,
 ) -> HttpResponse:
     context = {
         **admin.site.each_context(request),
         "title": "Providers",
         "providers": [
-            (view, form if form and view.channel == tested else TrialForm(channel=view.channel))
+            (view, form if form and view.channel == tested else TestMessageForm(channel=view.channel))
             for view in provider_page.views()
         ],
         "problem": provider_page.problem(),

@@ -1,13 +1,13 @@
-"""What others decide about deliveries: the end of a job, a replay, an operator's word.
+"""Decisions about deliveries from outside their stage: by operators, and when a job ends or is replayed.
 
-Only PENDING rows end with their job. A row with an attempt is decided by that attempt. What
-the job of a delivery is, and how it goes on, this room does not know: it asks the port
-`settings.DELIVERY_JOBS`.
+Only PENDING rows end with their job; a row with an attempt ends as that attempt did. Jobs belong to
+another app, reached by the port `settings.DELIVERY_JOBS`.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,114 +25,92 @@ from notifications.states import DeliveryStatus, SendOutcome
 log = structlog.get_logger(__name__)
 
 _UNSENT = (DeliveryStatus.PENDING, DeliveryStatus.FAILED)
-_GO_ON_SECONDS = 10.0  # how long a person waits for the reviews of a set of decisions
+_RESUME_SECONDS = 10.0  # how long a request may spend on resuming reviews
 REPEAT_NOTICE = "This may repeat an earlier message: whether that one reached you could not be established."
 
 
 class OperatorAction(StrEnum):
-    """What an operator can say about a delivery in doubt."""
+    """What an operator can decide about an uncertain delivery."""
 
     CONFIRM = "confirm"  # it arrived: there is evidence
     RESEND = "resend"  # send it again, marked as a possible repetition
-    ABANDON = "abandon"  # give it up: the job goes on without it
+    ABANDON = "abandon"  # the job continues without it
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """`message` says in words what was done, or why nothing was. `is_shared`: it told several reviews."""
+class _Result:
+    """`message`: what was done, or why nothing was. `is_shared`: one message about several reviews."""
 
     ok: bool
     message: str
     is_shared: bool = False
 
 
-def decide(delivery_id: int, decision: OperatorAction, *, actor: str, reason: str) -> Decided:
-    """Do what an operator decided about an UNCERTAIN delivery, and let its job go on by itself.
-
-    Of a digest, one message about several reviews, it is decided as a whole: all their jobs go on.
-    `reason` is the evidence of a confirmation. The job goes on once none of its deliveries is
-    in doubt. Raises ValueError without a reason; refusals change nothing. Call it in no
-    transaction: the decision holds even where the job cannot go on.
-    """
-    decided = _record(delivery_id, decision, actor, reason)
-    if not decided.ok:
-        return decided
-    row = store.read(delivery_id)
-    job_id = row.job_id
-    if row.digest_id is not None:
-        jobs().resume_soon()  # for the other reviews of its message
-    if more := _waiting(job_id):
-        goes_on = f"{more} more of this review {'waits' if more == 1 else 'wait'} for a decision."
-    else:
-        goes_on = jobs().resume_job(job_id, actor=actor, reason=reason)
-    return Decided(True, f"{decided.message} {goes_on}".strip())
-
-
-def decide_many(
-    delivery_ids: Collection[int], decision: OperatorAction, *, actor: str, reason: str
+def decide(
+    delivery_ids: Collection[int], action: OperatorAction, *, actor: str, reason: str
 ) -> tuple[int, list[str]]:
-    """Decide the same about a set; return how many, and for whatever is not as wished one sentence.
+    """Apply an operator's decision to UNCERTAIN deliveries and resume their jobs.
 
-    All decisions are recorded before the first job goes on: that asks providers harmlessly and
-    takes time. What is not put to work within seconds goes on with the next audit.
+    Returns how many were decided, and a sentence for each exception. For a digest the decision counts
+    for all its reviews. `reason` is the evidence of a confirmation. A job resumes once none of its
+    deliveries is uncertain; one that is not resumed within seconds is resumed by the next audit. Raises
+    ValueError without a reason. Call it outside transactions: decisions stay even where a job cannot
+    resume.
     """
-    words: dict[str, int] = {}
+    messages: Counter[str] = Counter()
     done: list[int] = []
     for chosen in _by_message(delivery_ids):
-        decided = _record(chosen[0], decision, actor, reason)
-        if decided.ok:
+        result = _record(chosen[0], action, actor, reason)
+        if result.ok:
             done += chosen
-        if decided.is_shared or not decided.ok:
-            words[decided.message] = words.get(decided.message, 0) + 1
-        if decided.is_shared:
-            jobs().resume_soon()
-    until = time.monotonic() + _GO_ON_SECONDS
+        if result.is_shared or not result.ok:
+            messages[result.message] += 1
+        if result.is_shared:
+            jobs().resume_soon()  # for the other reviews of its message
+    until = time.monotonic() + _RESUME_SECONDS
     for job_id in sorted(set(Delivery.objects.filter(pk__in=done).values_list("job_id", flat=True))):
         if time.monotonic() > until:
             jobs().resume_soon()
             break
-        if not _waiting(job_id) and (problem := jobs().resume_job(job_id, actor=actor, reason=reason)):
-            words[problem] = words.get(problem, 0) + 1
-    return len(done), [f"{text} ({count}\u00d7)" if count > 1 else text for text, count in words.items()]
+        if Delivery.objects.filter(job_id=job_id, status=DeliveryStatus.UNCERTAIN).exists():
+            continue
+        if sentence := jobs().resume_job(job_id, actor=actor, reason=reason):
+            messages[sentence] += 1
+    return len(done), [f"{text} ({count}\u00d7)" if count > 1 else text for text, count in messages.items()]
 
 
-def _record(delivery_id: int, decision: OperatorAction, actor: str, reason: str) -> Decided:
-    _words(decision, actor, reason)
+def _record(delivery_id: int, action: OperatorAction, actor: str, reason: str) -> _Result:
+    _require_reason(reason)
     row = store.read(delivery_id)
-    told = list(lifecycle.same_message(row).order_by("id").values_list("id", "job_id"))
-    if decision is OperatorAction.RESEND:
-        problems = list(filter(None, (jobs().why_no_resend(job_id) for _, job_id in told)))
-        # One review that was replaced meanwhile does not keep the others of its message from anybody.
-        if problems and len(problems) == len(told):
-            return Decided(False, f"Not resent: {problems[0]}.")
+    members = list(lifecycle.same_message(row).order_by("id").values_list("id", "job_id"))
+    if action is OperatorAction.RESEND:
+        problems = list(filter(None, (jobs().why_no_resend(job_id) for _, job_id in members)))
+        # One review that was superseded must not hold up the others of its message.
+        if problems and len(problems) == len(members):
+            return _Result(False, f"Not resent: {problems[0]}.")
     with transaction.atomic():
-        if not _BY_DECISION[decision](lifecycle.carrier_id(row), actor, reason):
+        if not _BY_ACTION[action](lifecycle.carrier_id(row), actor, reason):
             now = store.read(delivery_id).get_status_display().lower()
-            return Decided(False, f"Nothing was changed: the delivery is {now} by now.")
-        for pk, job_id in told:
-            jobs().note(job_id, actor=actor, words=f"delivery {pk}: {decision}: {reason.strip()}")
-    if len(told) > 1:
-        return Decided(
-            True, f"{_DONE[decision]} It is one message about {len(told)} reviews.", is_shared=True
-        )
-    return Decided(True, _DONE[decision])
+            return _Result(False, f"Nothing was changed: the delivery is {now} now.")
+        for pk, job_id in members:
+            jobs().note(job_id, actor=actor, words=f"delivery {pk}: {action}: {reason.strip()}")
+    if len(members) > 1:
+        text = f"{_DONE[action]} It is one message about {len(members)} reviews."
+        return _Result(True, text, is_shared=True)
+    return _Result(True, _DONE[action])
 
 
 def _by_message(delivery_ids: Collection[int]) -> list[list[int]]:
-    """Return the deliveries, those of one message together."""
-    found: dict[int, list[int]] = {}
+    """Return the deliveries grouped by the message they share."""
+    groups: dict[int, list[int]] = {}
     carriers = {row.pk: lifecycle.carrier_id(row) for row in Delivery.objects.filter(pk__in=delivery_ids)}
     for delivery_id in delivery_ids:
-        found.setdefault(carriers.get(delivery_id, delivery_id), []).append(delivery_id)
-    return list(found.values())
-
-
-def _waiting(job_id: int) -> int:
-    return Delivery.objects.filter(job_id=job_id, status=DeliveryStatus.UNCERTAIN).count()
+        groups.setdefault(carriers.get(delivery_id, delivery_id), []).append(delivery_id)
+    return list(groups.values())
 
 
 def supersede_unsent(job_id: int) -> int:
-    """Give up the unsent rows of a job that a higher version replaces; return how many.
+    """Supersede the pending rows of a job that a higher version replaces; return how many.
 
     May be called inside the transaction that ends the job.
     """
@@ -140,48 +118,8 @@ def supersede_unsent(job_id: int) -> int:
 
 
 def cancel_unsent(job_id: int) -> int:
-    """Give up the unsent rows of a job that was cancelled or timed out; return how many."""
+    """Cancel the pending rows of a job that was cancelled or timed out; return how many."""
     return store.move_all(job_id, DeliveryStatus.PENDING, DeliveryStatus.CANCELLED)
-
-
-def why_not_taken_off(job_id: int, *, removed: Collection[str], added: Collection[str]) -> str:
-    """Return why a job's recipients cannot be changed so, one sentence, or an empty string.
-
-    Who was told, or may have been, stays; who was taken off once is not told of this version again.
-    """
-    for row in Delivery.objects.filter(job_id=job_id, recipient__in=[*removed, *added]).order_by("pk"):
-        word = row.get_status_display().lower()
-        if row.recipient in removed and row.status != DeliveryStatus.ABANDONED:
-            if row.status == DeliveryStatus.SENT:
-                return f"{row.recipient} has been told already and cannot be removed"
-            if row.status not in _UNSENT or store.may_have_happened(row):
-                return f"{row.recipient} cannot be removed: its delivery is {word} and may have been made"
-        elif row.recipient in added and row.status not in _UNSENT:
-            return f"{row.recipient} cannot be added: its delivery of this version is {word}"
-    return ""
-
-
-def cancel_for_recipients(job_id: int, *, removed: Collection[str], added: Collection[str]) -> str:
-    """Give up the unsent rows of recipients that a job does not have any more.
-
-    Part of the caller's transaction. SUPERSEDED is final: neither a replay nor an accepted late
-    result makes such a row due again. Returns why it cannot be, having changed nothing, or "".
-    """
-    assert connection.in_atomic_block
-    rows = Delivery.objects.filter(job_id=job_id, recipient__in=[*removed, *added])
-    lifecycle.hold(rows)
-    list(rows.select_for_update().order_by("pk"))  # a worker that is at one of them is waited for
-    if problem := why_not_taken_off(job_id, removed=removed, added=added):
-        return problem
-    for row in rows.filter(recipient__in=removed, status__in=_UNSENT):
-        if not store.move(row, DeliveryStatus.SUPERSEDED):
-            raise RuntimeError("a guarded update of a delivery touched no row")
-    return ""
-
-
-def leave_digests(job_id: int) -> int:
-    """Have what waits of a job told by itself, once it is reviewed anew; return how many there were."""
-    return store.leave_digests(job_id)
 
 
 def reset_failed(job_id: int) -> int:
@@ -194,12 +132,52 @@ def revive_cancelled(job_id: int) -> int:
     return store.move_all(job_id, DeliveryStatus.CANCELLED, DeliveryStatus.PENDING)
 
 
-def confirm_delivered(delivery_id: int, actor: str, reason: str) -> bool:
-    """Mark an UNCERTAIN delivery as sent on an operator's word.
+def recipient_change_problem(job_id: int, *, removed: Collection[str], added: Collection[str]) -> str:
+    """Return why a job's recipients cannot be changed so, one sentence, or "".
 
-    False when it is not UNCERTAIN any more. Raises ValueError without a reason.
+    A recipient who was or may have been notified stays; one who was removed is not added again for
+    this version.
     """
-    moved = store.confirm(delivery_id, _words("confirmed", actor, reason))
+    for row in Delivery.objects.filter(job_id=job_id, recipient__in=[*removed, *added]).order_by("pk"):
+        status = row.get_status_display().lower()
+        if row.recipient in removed and row.status != DeliveryStatus.ABANDONED:
+            if row.status == DeliveryStatus.SENT:
+                return f"{row.recipient} has been notified already and cannot be removed"
+            if row.status not in _UNSENT or store.may_have_happened(row):
+                return f"{row.recipient} cannot be removed: its delivery is {status} and may have been made"
+        elif row.recipient in added and row.status not in _UNSENT:
+            return f"{row.recipient} cannot be added: its delivery of this version is {status}"
+    return ""
+
+
+def cancel_for_recipients(job_id: int, *, removed: Collection[str], added: Collection[str]) -> str:
+    """Supersede the unsent rows of recipients that were removed from a job.
+
+    Part of the caller's transaction. SUPERSEDED is final: neither a replay nor an accepted late result
+    makes such a row due again. Returns why nothing was changed, or "".
+    """
+    assert connection.in_atomic_block
+    rows = Delivery.objects.filter(job_id=job_id, recipient__in=[*removed, *added])
+    lifecycle.lock_digests(rows)
+    list(rows.select_for_update().order_by("pk"))  # wait for a worker that is sending one of them
+    if problem := recipient_change_problem(job_id, removed=removed, added=added):
+        return problem
+    for row in rows.filter(recipient__in=removed, status__in=_UNSENT):
+        if not store.move(row, DeliveryStatus.SUPERSEDED):
+            raise RuntimeError("a guarded update of a delivery changed no row")
+    return ""
+
+
+def confirm_delivered(delivery_id: int, actor: str, reason: str) -> bool:
+    """Mark an UNCERTAIN delivery as sent on an operator's evidence.
+
+    False when it is no longer UNCERTAIN. Raises ValueError without a reason.
+    """
+    text = _evidence("confirmed", actor, reason)
+    row = store.read(delivery_id)
+    notification_id = row.notification_id or f"confirmed:{row.token}"
+    before = (DeliveryStatus.UNCERTAIN,)
+    moved = store.back_fill(row, notification_id, SendOutcome.CONFIRMED, text, before=before)
     log.info("delivery_confirmed", delivery=delivery_id, actor=actor, done=moved)
     return moved
 
@@ -207,44 +185,45 @@ def confirm_delivered(delivery_id: int, actor: str, reason: str) -> bool:
 def resend_uncertain(delivery_id: int, actor: str, reason: str) -> bool:
     """Make an UNCERTAIN delivery due again: the operator accepts a possible duplicate.
 
-    The message keeps its token and tells its recipient that it may be a repetition; a digest is
-    resent as it was. False when the delivery is not UNCERTAIN any more. Raises ValueError without
-    a reason.
+    The message keeps its token and says that it may be a repetition; a digest is resent as it was.
+    False when it is no longer UNCERTAIN. Raises ValueError without a reason.
     """
-    words = clean(_words("resend allowed", actor, reason))
+    text = _evidence("resend allowed", actor, reason)
     row = store.read(delivery_id)
-    moved = row.status == DeliveryStatus.UNCERTAIN and store.release(row, REPEAT_NOTICE, words)
+    moved = row.status == DeliveryStatus.UNCERTAIN and store.release(row, REPEAT_NOTICE, text)
     log.info("delivery_released", delivery=delivery_id, actor=actor, done=moved)
     return moved
 
 
 def abandon_uncertain(delivery_id: int, actor: str, reason: str) -> bool:
-    """Give an UNCERTAIN delivery up: its job goes on without it.
+    """Abandon an UNCERTAIN delivery: its job continues without it.
 
-    False when it is not UNCERTAIN any more. Raises ValueError without a reason.
+    False when it is no longer UNCERTAIN. Raises ValueError without a reason.
     """
-    words = clean(_words("abandoned", actor, reason))
+    note = (SendOutcome.ABANDONED, _evidence("abandoned", actor, reason))
     row = store.read(delivery_id)
-    moved = row.status == DeliveryStatus.UNCERTAIN and store.move(
-        row, DeliveryStatus.ABANDONED, note=(SendOutcome.ABANDONED, words)
-    )
+    moved = row.status == DeliveryStatus.UNCERTAIN and store.move(row, DeliveryStatus.ABANDONED, note=note)
     log.warning("delivery_abandoned", delivery=delivery_id, actor=actor, done=moved)
     return moved
 
 
-def _words(decision: str, actor: str, reason: str) -> str:
+def _require_reason(reason: str) -> None:
     if not reason.strip():
-        raise ValueError("Give a reason: it is kept with the delivery.")
-    return f"{decision} by {actor}: {reason.strip()}"
+        raise ValueError("A reason is required. It is saved with the delivery.")
 
 
-_BY_DECISION = {
+def _evidence(action: str, actor: str, reason: str) -> str:
+    _require_reason(reason)
+    return clean(f"{action} by {actor}: {reason.strip()}")
+
+
+_BY_ACTION = {
     OperatorAction.CONFIRM: confirm_delivered,
     OperatorAction.RESEND: resend_uncertain,
     OperatorAction.ABANDON: abandon_uncertain,
 }
 _DONE = {
     OperatorAction.CONFIRM: "Confirmed as delivered.",
-    OperatorAction.RESEND: "To be sent again, marked as a possible repetition.",
+    OperatorAction.RESEND: "It will be sent again, marked as a possible repetition.",
     OperatorAction.ABANDON: "Abandoned.",
 }

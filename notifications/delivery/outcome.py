@@ -1,4 +1,4 @@
-"""What became of a job's deliveries, put together to the one answer its stage gets."""
+"""Combines the results of a job's deliveries into the one result of its stage."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from criticizer.resilience.failures import (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What `deliver` did. `stopped` says that `may_continue` ended it before all rows were done."""
+    """What `deliver` did. `stopped`: `may_continue` ended it before all rows were done."""
 
     sent: int = 0
     already_sent: int = 0
-    given_up: int = 0  # superseded, cancelled or abandoned rows
+    withdrawn: int = 0  # superseded, cancelled or abandoned rows
     stopped: bool = False
 
 
@@ -30,7 +30,7 @@ class NextStep(Enum):
 
     SENT = auto()
     ALREADY_SENT = auto()
-    GIVEN_UP = auto()
+    WITHDRAWN = auto()
     STOPPED = auto()
 
 
@@ -45,12 +45,12 @@ class Tally:
         return Outcome(
             sent=self.steps[NextStep.SENT],
             already_sent=self.steps[NextStep.ALREADY_SENT],
-            given_up=self.steps[NextStep.GIVEN_UP],
+            withdrawn=self.steps[NextStep.WITHDRAWN],
             stopped=self.steps[NextStep.STOPPED] > 0,
         )
 
     def raise_worst(self) -> None:
-        """Raise what stands in the way of the job, if anything does: see `sending.deliver`."""
+        """Raise the worst result, if any; `send.deliver` documents the order."""
         if self.defects:
             raise self.defects[0]
         self._raise_worst(RetryableFailure)
@@ -74,9 +74,7 @@ class Tally:
 
 def _counts(failures: Iterable[Failure]) -> dict[str, object]:
     counts = {"to_repeat": 0, "uncertain": 0, "refused": 0}
+    names = {RetryableFailure: "to_repeat", UncertainFailure: "uncertain"}
     for failure in failures:
-        if isinstance(failure, RetryableFailure):
-            counts["to_repeat"] += 1
-        else:
-            counts["uncertain" if isinstance(failure, UncertainFailure) else "refused"] += 1
+        counts[names.get(type(failure), "refused")] += 1
     return dict(counts)

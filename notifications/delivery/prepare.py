@@ -1,4 +1,4 @@
-"""One row a recipient, message and token frozen, before anything is sent (specification 004, 6.3)."""
+"""Creates one delivery per recipient, with its frozen message, before anything is sent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from notifications.digests import lifecycle
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Message
 from notifications.recipients import split
-from notifications.states import DOUBTFUL, DeliveryStatus
+from notifications.states import MAY_HAVE_ARRIVED, DeliveryStatus
 
 
-def prepare(
+def create_deliveries(
     job_id: int,
     changelist_id: str,
     review_version: int,
@@ -27,14 +27,11 @@ def prepare(
     digest_minutes: Mapping[str, int] | None = None,
     not_after: datetime | None = None,
 ) -> None:
-    """Write one row a recipient, keyed (changelist_id, recipient, review_version) (004, 6.3).
+    """Create one row per recipient, keyed (changelist_id, recipient, review_version) (guarantee G45).
 
-    Rows that exist are kept: a sent one stays sent, one that may have been sent keeps the
-    bytes that were sent, and one of which nothing can have been sent takes the new message.
-    Every row ends up belonging to `job_id`.
-
-    `digest_minutes` has the recipients without a row so far that want this one in a digest, and of
-    how many minutes; `not_after` is when it must be on its way all the same.
+    Existing rows stay: a sent one stays sent, one that may have been sent keeps its bytes, and any other
+    takes the new message. Every row ends up belonging to `job_id`. `digest_minutes`: the digest interval
+    of recipients without a row so far who want one; `not_after`: when such a digest must be sent.
 
     Raises ValueError when a message carries another token or address than its recipient's.
     """
@@ -42,19 +39,16 @@ def prepare(
         _row(job_id, changelist_id, review_version, recipient, message)
         for recipient, message in messages.items()
     ]
-    doubtful = DeliveryAttempt.objects.filter(
-        delivery=OuterRef("pk"),
-        outcome__in=DOUBTFUL,
-    )
+    attempted = DeliveryAttempt.objects.filter(delivery=OuterRef("pk"), outcome__in=MAY_HAVE_ARRIVED)
     with transaction.atomic():
         Delivery.objects.bulk_create(rows, ignore_conflicts=True)
         existing = Delivery.objects.filter(changelist_id=changelist_id, review_version=review_version)
         existing.exclude(job_id=job_id).filter(recipient__in=messages).update(job_id=job_id, updated_at=Now())
         for row in rows:
-            # Differs only where an earlier run left a row and the review was made anew since.
+            # Differs only where an earlier run left a row and the review has been made again since.
             existing.filter(recipient=row.recipient, status=DeliveryStatus.PENDING).exclude(
                 payload_sha256=row.payload_sha256
-            ).exclude(Exists(doubtful)).update(
+            ).exclude(Exists(attempted)).update(
                 subject=row.subject,
                 payload=row.payload,
                 payload_sha256=row.payload_sha256,

@@ -1,13 +1,13 @@
-"""Tell each recipient exactly once: prepare, then send and mark (specification 004, 6.3 to 6.5).
+"""Sends each recipient a job's message exactly once (guarantees G46 to G54).
 
-    prepare   one row a recipient, message and token frozen
-    deliver   per row: re-read ► settle what may have happened ► may the provider be called?
+    prepare   one row per recipient, with a frozen message and a token
+    deliver   per row: re-read ► reconcile what may have been sent ► may the provider be called?
               ► claim, attempt on disk ► send (no transaction open) ► one UPDATE: id, time, sent
 
 A recipient's digest is one delivery that carries others (`digests`): one message, one UPDATE for all.
 
-Callers see to it that one worker at a time delivers a job (the stage's lease). Should two
-meet all the same, the claim's guard lets one of them send.
+The stage's lease lets one worker at a time deliver a job. If two workers meet all the same, the guard
+of the claim lets one of them send.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import structlog
-from django.db import Error as DatabaseTrouble
+from django.db import Error as DatabaseError
 
 from criticizer.resilience import circuit_breaker, gate
 from criticizer.resilience.failures import (
@@ -28,47 +28,16 @@ from criticizer.resilience.failures import (
     UncertainFailure,
 )
 from notifications import config
+from notifications.config import dependency_of
 from notifications.delivery import reconcile, snapshot, store, uncertainty_policy
-from notifications.delivery.dependency_names import dependency_of
-from notifications.delivery.operator_actions import (
-    abandon_uncertain,
-    cancel_unsent,
-    confirm_delivered,
-    leave_digests,
-    resend_uncertain,
-    reset_failed,
-    revive_cancelled,
-    supersede_unsent,
-)
 from notifications.delivery.outcome import NextStep, Outcome, Tally
-from notifications.delivery.prepare import prepare
-from notifications.delivery.reconcile import Audit, Finding, ask_again, audit_sent, settle
-from notifications.delivery.snapshot import token_for
+from notifications.delivery.reconcile import Finding
 from notifications.digests import lifecycle
 from notifications.models import Delivery
 from notifications.providers.base import ABOUT_RECIPIENT, Message, Provider, capabilities_for
-from notifications.recipients import split, without_provider
-from notifications.states import GIVEN_UP_DELIVERY, DeliveryStatus, SendOutcome
+from notifications.recipients import missing_provider_reason, split
+from notifications.states import WITHDRAWN_DELIVERY, DeliveryStatus, SendOutcome
 from notifications.suppressions import reports
-
-__all__ = [
-    "Audit",
-    "Outcome",
-    "abandon_uncertain",
-    "ask_again",
-    "audit_sent",
-    "cancel_unsent",
-    "confirm_delivered",
-    "deliver",
-    "leave_digests",
-    "prepare",
-    "resend_uncertain",
-    "reset_failed",
-    "revive_cancelled",
-    "settle",
-    "supersede_unsent",
-    "token_for",
-]
 
 log = structlog.get_logger(__name__)
 
@@ -76,16 +45,16 @@ _MAX_ID = 512  # of the column
 
 
 def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Callable[[], bool]) -> Outcome:
-    """Bring every delivery of a job to its end, in order; one failing does not stop the others.
+    """Work through every delivery of a job, in order; one failure does not stop the others.
 
-    `providers` maps channel to provider. `may_continue` is asked before each row and again
-    right before each send; a False answer stops without sending.
+    `providers` maps channel to provider. `may_continue` is called before each row and again right
+    before each send; False stops without sending.
 
-    Raises, after all rows, in this order: what is a defect of ours as it came; else
-    RetryableFailure when any row is to be repeated (with the largest Retry-After); else Waiting
-    when a row's provider must not be called now or its digest is not due (the shortest wait);
-    else UncertainFailure DELIVERY_UNCERTAIN when any row waits for an operator; else
-    PermanentFailure with the class of a refused row. Must not be called in a transaction.
+    Raises, after all rows, in this order: an unexpected exception as it came; RetryableFailure when any
+    row must be repeated (with the largest Retry-After); DependencyUnavailable when a row's provider must
+    not be called now or its digest is not due (the shortest wait); UncertainFailure DELIVERY_UNCERTAIN
+    when any row waits for an operator; PermanentFailure with the class of a refused row. Must not be
+    called in a transaction.
     """
     tally = Tally()
     for delivery_id in list(
@@ -100,10 +69,10 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
             tally.failures.append(failure)
         except DependencyUnavailable as waiting:
             tally.waits.append(waiting)
-        except DatabaseTrouble:
+        except DatabaseError:
             raise
         except Exception as error:  # noqa: BLE001
-            # One recipient's defect must not cost the others theirs; it is raised after them.
+            # One recipient's defect must not stop the others; it is raised after them.
             log.error("delivery_defect", delivery=delivery_id, job=job_id, error=type(error).__name__)
             tally.defects.append(error)
         if tally.steps[NextStep.STOPPED]:
@@ -125,14 +94,13 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
 def _deliver_row(
     delivery_id: int, providers: Mapping[str, Provider], may_continue: Callable[[], bool]
 ) -> NextStep:
-    """Bring one delivery to its end; raise what stands in its way."""
     row = store.read(delivery_id)
     if row.digest_id is not None:
-        row = lifecycle.turn(row)
+        row = lifecycle.row_for_job(row)
     if row.status == DeliveryStatus.SENT:
         return NextStep.ALREADY_SENT
-    if row.status in GIVEN_UP_DELIVERY:
-        return NextStep.GIVEN_UP
+    if row.status in WITHDRAWN_DELIVERY:
+        return NextStep.WITHDRAWN
     if row.status == DeliveryStatus.FAILED:
         error_class = ErrorClass(row.error_class or ErrorClass.RECIPIENT_REJECTED)
         raise PermanentFailure(error_class, Component.PROVIDER, row.detail, context=_context(row))
@@ -140,7 +108,7 @@ def _deliver_row(
         raise _uncertain(row)
 
     provider = providers.get(split(row.recipient)[0])
-    in_doubt = False
+    may_repeat = False
     if store.may_have_happened(row):
         finding = reconcile.settle_row(row, provider)
         if finding is Finding.SENT:
@@ -148,7 +116,7 @@ def _deliver_row(
         row = store.read(row.pk)
         if finding is Finding.HELD:
             raise _uncertain(row)
-        in_doubt = finding is Finding.REPEATABLE
+        may_repeat = finding is Finding.REPEATABLE
     message = _message(row, provider)
     assert provider is not None
     if not may_continue():
@@ -159,13 +127,12 @@ def _deliver_row(
         claimed = _claimed(row, provider)
         if claimed.digest_id is not None:
             message = snapshot.thaw(store.read(row.pk))  # fixed by the claim
-        return _send(row, claimed, provider, message, permit, in_doubt=in_doubt)
+        return _send(row, claimed, provider, message, permit, may_repeat=may_repeat)
     finally:
-        permit.release()  # of one that was not reported
+        permit.release()  # unless it was reported
 
 
 def _claimed(row: Delivery, provider: Provider) -> store.Claim:
-    """Claim the row, or raise what becomes of a job whose delivery another worker took."""
     claimed = store.claim(row, provider.name)
     if claimed is not None:
         return claimed
@@ -180,38 +147,34 @@ def _claimed(row: Delivery, provider: Provider) -> store.Claim:
 
 
 def _message(row: Delivery, provider: Provider | None) -> Message:
-    """Return the row's message; refuse the row when it cannot be sent at all."""
+    """Return the row's message; fail a pending row that cannot be sent at all."""
     try:
         if provider is None:
+            channel = split(row.recipient)[0]
             raise PermanentFailure(
                 ErrorClass.CONFIG_INVALID,
                 Component.CONFIGURATION,
-                _no_provider(row.recipient),
+                missing_provider_reason(channel, config.problems().get(channel, "")),
                 context=_context(row),
             )
-        # What may have been sent already is settled first, whoever wants no mail any more.
+        # What may have been sent is reconciled first, also for a suppressed recipient.
         if row.status == DeliveryStatus.PENDING:
             reports.refuse_suppressed(row.recipient)
         return snapshot.thaw(row)
     except PermanentFailure as failure:
-        # A row in reconciliation is not failed before its question is answered (004, 8.2).
+        # A row is not failed before it is reconciled (guarantee G52).
         if row.status == DeliveryStatus.PENDING:
             _fail(row, failure)
         raise
 
 
 def _fail(row: Delivery, failure: PermanentFailure) -> None:
-    """Move a row that is not being sent to FAILED; raise Waiting when a digest took it meanwhile."""
+    """Move a row that is not being sent to FAILED; raise DependencyUnavailable when a digest took it."""
     is_moved = row.status == DeliveryStatus.PENDING and store.move(
         row, DeliveryStatus.FAILED, failure=failure
     )
     if not is_moved and row.digest_id is not None:
         raise lifecycle.digest_in_progress() from failure
-
-
-def _no_provider(recipient: str) -> str:
-    channel = split(recipient)[0]
-    return without_provider(channel, config.problems().get(channel, ""))
 
 
 def _send(
@@ -221,44 +184,44 @@ def _send(
     message: Message,
     permit: gate.Permit,
     *,
-    in_doubt: bool,
+    may_repeat: bool,
 ) -> NextStep:
-    """Send once, then write down what came of it, on the row first and then for the circuit.
+    """Send once, then record the outcome: first on the row, then for the circuit.
 
-    `in_doubt`: an earlier attempt may have arrived.
+    `may_repeat`: an earlier attempt may have arrived.
     """
-    unresolved = DeliveryStatus.RECONCILING if in_doubt else DeliveryStatus.PENDING
+    unresolved = DeliveryStatus.RECONCILING if may_repeat else DeliveryStatus.PENDING
     try:
         notification_id = provider.send(message)
     except RetryableFailure as failure:
         _record(claimed, SendOutcome.NOT_SENT, unresolved, failure)
-        _wait_if_told(permit, failure)
+        _report_failure(permit, failure)
         raise
     except PermanentFailure as failure:
-        if in_doubt:
-            # A refusal now says nothing about the attempt before it.
+        if may_repeat:
+            # A refusal now proves nothing about the attempt before it.
             _record(claimed, SendOutcome.REJECTED, DeliveryStatus.UNCERTAIN, failure)
             permit.report(failure)
             raise _uncertain(row) from failure
         _refused(row, claimed, permit, failure)
         raise
     except UncertainFailure as failure:
-        if uncertainty_policy.is_hopeless(capabilities_for(provider, message.address)):
+        if uncertainty_policy.can_only_hold(capabilities_for(provider, message.address)):
             _record(claimed, SendOutcome.AMBIGUOUS, DeliveryStatus.UNCERTAIN, failure)
             permit.report(failure)
             raise _uncertain(row, failure) from failure
         _record(claimed, SendOutcome.AMBIGUOUS, DeliveryStatus.RECONCILING, failure)
-        _wait_if_told(permit, failure)
-        held = failure.error_class is ErrorClass.DELIVERY_UNCERTAIN  # which this one is not
+        _report_failure(permit, failure)
+        is_held_class = failure.error_class is ErrorClass.DELIVERY_UNCERTAIN  # this one is not held
         raise RetryableFailure(
-            ErrorClass.NETWORK_TIMEOUT if held else failure.error_class,
+            ErrorClass.NETWORK_TIMEOUT if is_held_class else failure.error_class,
             failure.place,
             failure.detail,
             context=failure.context,
             retry_after_seconds=failure.retry_after_seconds,
         ) from failure
     except Exception as error:
-        # Nobody knows how far a defect got: it counts as "may have been sent".
+        # A defect may have happened after the send: it counts as "may have been sent".
         defect = UncertainFailure(
             ErrorClass.INTERNAL_BUG, Component.PROVIDER, f"unhandled {type(error).__qualname__}"
         )
@@ -272,25 +235,24 @@ def _send(
 
 
 def _refused(row: Delivery, claimed: store.Claim, permit: gate.Permit, failure: PermanentFailure) -> None:
-    """Write a refusal down; raise Waiting where it is no failure of this row.
+    """Record a refusal; raise DependencyUnavailable where it is not a failure of this row.
 
-    Refused credentials of the provider hold all rows alike: until the circuit has said so, nobody
-    sees the row as failed.
+    Refused credentials stop all rows of a provider: the row fails only if the circuit does not open.
     """
-    is_of_all = failure.error_class in circuit_breaker.AUTH
-    first = DeliveryStatus.PENDING if is_of_all else DeliveryStatus.FAILED
+    is_credentials = failure.error_class in circuit_breaker.AUTH
+    first = DeliveryStatus.PENDING if is_credentials else DeliveryStatus.FAILED
     _record(claimed, SendOutcome.REJECTED, first, failure)
     waiting = permit.report(failure)
     if waiting is not None:
-        if not is_of_all:
+        if not is_credentials:
             store.move(store.read(row.pk), DeliveryStatus.PENDING)
         raise waiting from failure
-    if is_of_all:
+    if is_credentials:
         _fail(store.read(row.pk), failure)
 
 
-def _wait_if_told(permit: gate.Permit, failure: Failure) -> None:
-    """Report the failure; raise Waiting where it is to cost the stage no attempt."""
+def _report_failure(permit: gate.Permit, failure: Failure) -> None:
+    """Report the failure to the circuit; raise DependencyUnavailable where it opened."""
     about_provider = None if failure.context.get(ABOUT_RECIPIENT) else failure
     if (waiting := permit.report(about_provider)) is not None:
         raise waiting from failure
@@ -299,9 +261,8 @@ def _wait_if_told(permit: gate.Permit, failure: Failure) -> None:
 def _mark(row: Delivery, claimed: store.Claim, notification_id: str) -> None:
     try:
         marked = store.recorded(lambda: store.mark_sent(claimed, notification_id[:_MAX_ID]))
-    except DatabaseTrouble as error:
-        # Sent, and the row does not say so (004, 8.2 first row). Never permanent here: the
-        # next attempt finds the open attempt and asks the provider before anything else.
+    except DatabaseError as error:
+        # Sent but not marked. Never permanent: the next run finds the open attempt and reconciles it.
         log.error("delivery_mark_failed", delivery=row.pk, job=row.job_id, error=type(error).__name__)
         raise RetryableFailure(
             ErrorClass.DATABASE_UNAVAILABLE,
@@ -325,7 +286,7 @@ def _record(claimed: store.Claim, outcome: SendOutcome, to: DeliveryStatus, fail
 
 
 def _uncertain(row: Delivery, failure: Failure | None = None) -> UncertainFailure:
-    """Return what the letters of held deliveries are grouped by, whatever the provider saw."""
+    """Return the failure of every held delivery: one class, so that their dead letters are one group."""
     return UncertainFailure(
         ErrorClass.DELIVERY_UNCERTAIN,
         Component.PROVIDER,

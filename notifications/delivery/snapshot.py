@@ -1,4 +1,4 @@
-"""Messages frozen into deliveries and digests: the same bytes on every attempt (specification 004, 6.4.1)."""
+"""Snapshots of messages in deliveries and digests: the same bytes on every attempt (guarantee G48)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from notifications.models import Delivery
 from notifications.providers.base import Message
 from notifications.recipients import split
 
-# Fixed for ever: another namespace would make another key of the same intent.
+# Never change it: another namespace would give the same delivery another key.
 _NAMESPACE = UUID("8a6e2f3c-43b1-5d0e-9c55-70b1d1a3c0de")
 
 
 def token_for(changelist_id: str, recipient: str, review_version: int) -> UUID:
-    """Return the idempotency token of the intent, a UUIDv5 of the tuple (004, 6.4.1 and 10.3)."""
+    """Return the idempotency token of a delivery, a UUIDv5 of the tuple."""
     # As JSON: no two tuples share a text, whatever characters they hold.
     return uuid5(_NAMESPACE, json.dumps([changelist_id, recipient, review_version]))
 
 
 def token_of_all(tokens: Iterable[UUID]) -> UUID:
-    """Return the idempotency token of one message about several intents, from theirs in order."""
+    """Return the idempotency token of one message about several deliveries, from theirs in order."""
     return uuid5(_NAMESPACE, json.dumps([str(token) for token in tokens]))
 
 
@@ -45,10 +45,10 @@ def freeze(message: Message) -> tuple[dict[str, object], str]:
 
 
 def thaw(row: Delivery) -> Message:
-    """Return the message of a row: that of its digest once this is closed, else its own.
+    """Return the message of a row: that of its digest once closed, else its own.
 
-    Raises PermanentFailure INTERNAL_BUG when it is not the one that was frozen: repeating
-    other bytes under the same token would defeat the provider's deduplication.
+    Raises PermanentFailure INTERNAL_BUG when the stored message was changed: repeating other bytes with
+    the same token would defeat the provider's deduplication.
     """
     digest = row.digest
     if digest is None or digest.token is None:
@@ -74,7 +74,7 @@ def _thawed(row: Delivery, token: UUID, subject: str, content: dict[str, Any], s
             created_at_epoch=content["created_at_epoch"],
             unsubscribe_url=content.get("unsubscribe_url", ""),
             answers=UUID(content["answers"]) if "answers" in content else None,
-            repeat_notice=row.repeat_notice,  # said of a message, no part of what was frozen
+            repeat_notice=row.repeat_notice,  # not part of the frozen message
         )
     except (KeyError, TypeError, ValueError):
         message = None
@@ -98,7 +98,7 @@ def _digest(message: Message) -> str:
         message.payload,
         message.thread,
         message.created_at_epoch,
-        # Rows from before there was one keep their digest.
+        # Absent from rows of earlier versions, whose digest must not change.
         *([message.unsubscribe_url] if message.unsubscribe_url else []),
         *([str(message.answers)] if message.answers else []),
     ]

@@ -1,10 +1,9 @@
-"""Guarded writes of delivery rows: each one short commit, each with its count checked.
+"""Guarded writes of deliveries and attempts: each is one short commit whose row count is checked.
 
-Nothing else in this room writes a state. The number of attempts of a row is its fence: a
-worker records what came of attempt n only while the row is still at attempt n.
+The only writer of `Delivery.status` and of attempts. The number of attempts is a row's fence: a worker
+records the outcome of attempt n only while the row is at attempt n.
 
-A row that carries a digest takes the others of it along, in the same UPDATE; attempts and what was
-learned are kept with the carrier.
+The carrier of a digest moves the digest's other rows in the same UPDATE; attempts belong to the carrier.
 """
 
 from __future__ import annotations
@@ -27,20 +26,24 @@ from notifications.digests import lifecycle
 from notifications.digests.lifecycle import Closing
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Evidence
-from notifications.states import DOUBTFUL_DELIVERY, DeliveryStatus, SendOutcome
+from notifications.states import UNRESOLVED_DELIVERY, DeliveryStatus, SendOutcome
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-# What came of a send lives only in this process until it is written, and a lost answer of a mail
-# server costs an operator's decision: minutes, as workers wait for a lost database everywhere.
+# The outcome of a send exists only in this process until it is written, and losing the answer of a mail
+# server costs an operator's decision: so minutes, as for every write during a database outage.
 RECORD_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0, 30.0, 30.0)
 
 _OPEN_OUTCOMES = (SendOutcome.STARTED, SendOutcome.ACCEPTED)
-_GIVEN_UP = (DeliveryStatus.SUPERSEDED, DeliveryStatus.CANCELLED)
-_UNSENT_MARK = {"notified_at": None, "notification_id": ""}
-_NOTED = {Evidence.ABSENT: SendOutcome.ABSENT, Evidence.UNKNOWN: SendOutcome.UNKNOWN}
+_LEAVES_DIGEST = (DeliveryStatus.SUPERSEDED, DeliveryStatus.CANCELLED)
+_NO_FAILURE = {"error_class": "", "detail": ""}
+_NOT_SENT = {"notified_at": None, "notification_id": ""}
+_LOOKUPS = {
+    Evidence.ABSENT: (SendOutcome.ABSENT, "the provider does not have it"),
+    Evidence.UNKNOWN: (SendOutcome.UNKNOWN, "the provider could not tell"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +53,18 @@ class Claim:
     delivery_id: int
     attempt: int
     attempt_id: int
-    digest_id: int | None = None  # of what is told in one message
+    digest_id: int | None = None  # of a message about several reviews
 
 
 def read(delivery_id: int) -> Delivery:
-    """Return the row as it is now (specification 004, 6.4: re-read before anything else)."""
+    """Return the row as it is now (guarantee G49: read again before every send)."""
     return Delivery.objects.get(pk=delivery_id)
 
 
 def may_have_happened(row: Delivery) -> bool:
-    """Say whether an earlier attempt could have reached the recipient (004, 6.4)."""
+    """Say whether an earlier attempt could have reached the recipient."""
     return (
-        row.status in DOUBTFUL_DELIVERY
+        row.status in UNRESOLVED_DELIVERY
         or bool(row.notification_id)
         or row.notified_at is not None
         or _attempts(row).filter(outcome__in=_OPEN_OUTCOMES).exists()
@@ -69,18 +72,17 @@ def may_have_happened(row: Delivery) -> bool:
 
 
 def accepted_id(row: Delivery) -> str:
-    """Return the provider's id that an earlier attempt was given, or nothing."""
+    """Return the provider's id of an earlier accepted attempt, or ""."""
     accepted = _attempts(row).filter(outcome=SendOutcome.ACCEPTED).exclude(notification_id="").last()
     return accepted.notification_id if accepted else ""
 
 
 def claim(row: Delivery, provider: str) -> Claim | None:
-    """Move the row to SENDING with an attempt written as started; None when another was faster.
+    """Move the row to SENDING and start an attempt; None when another worker was faster.
 
     A digest that is due is closed in the same commit: its message is fixed before it can be sent.
     """
-    # durable: the attempt must be on disk before the provider is called. Inside an outer
-    # transaction it would not be, and Django refuses.
+    # durable: the attempt must be on disk before the provider is called (guarantee G47).
     with transaction.atomic(durable=True):
         digest_id = row.digest_id
         if digest_id is not None:
@@ -94,7 +96,7 @@ def claim(row: Delivery, provider: str) -> Claim | None:
             (DeliveryStatus.PENDING, DeliveryStatus.RECONCILING),
             DeliveryStatus.SENDING,
             attempts=row.attempts,
-            changes={"attempts": F("attempts") + 1, "provider": provider, "error_class": "", "detail": ""},
+            changes={"attempts": F("attempts") + 1, "provider": provider, **_NO_FAILURE},
         )
         if not moved:
             transaction.set_rollback(True)  # of the digest that was closed for it
@@ -104,36 +106,41 @@ def claim(row: Delivery, provider: str) -> Claim | None:
 
 
 def mark_sent(claimed: Claim, notification_id: str) -> bool:
-    """Record the provider's acceptance: id, time and state in one UPDATE (004, 6.4.3).
+    """Record the provider's acceptance: id, time and state in one UPDATE (guarantee G46).
 
-    Evidence counts whoever has it: a worker that was thought dead may still report. False
-    when the row was no longer waiting for this; the attempt says accepted all the same, and
-    the next look at the row finds it there.
+    A late worker's evidence counts too. False when the row was not waiting for it; the attempt is
+    accepted all the same, and the next reconciliation of the row finds it.
     """
+    before = (
+        DeliveryStatus.SENDING,
+        DeliveryStatus.RECONCILING,
+        DeliveryStatus.UNCERTAIN,
+        DeliveryStatus.ABANDONED,
+    )
     with transaction.atomic():
-        marked = _move(
-            claimed.delivery_id,
-            claimed.digest_id,
-            (
-                DeliveryStatus.SENDING,
-                DeliveryStatus.RECONCILING,
-                DeliveryStatus.UNCERTAIN,
-                DeliveryStatus.ABANDONED,
-            ),
-            DeliveryStatus.SENT,
-            changes={
-                "notification_id": notification_id,
-                "notified_at": Now(),
-                "error_class": "",
-                "detail": "",
-            },
-        )
+        marked = _mark(claimed.delivery_id, claimed.digest_id, before, notification_id)
         _close(claimed, SendOutcome.ACCEPTED, notification_id=notification_id)
     return marked
 
 
+def back_fill(
+    row: Delivery,
+    notification_id: str,
+    outcome: SendOutcome,
+    detail: str,
+    *,
+    before: Collection[str] = (DeliveryStatus.RECONCILING, DeliveryStatus.UNCERTAIN),
+) -> bool:
+    """Mark an uncertain row as sent on evidence, without sending (guarantee G50)."""
+    with transaction.atomic():
+        marked = _mark(row.pk, row.digest_id, before, notification_id)
+        if marked:
+            _note(row, outcome, detail, notification_id)
+    return marked
+
+
 def record_failure(claimed: Claim, outcome: SendOutcome, to: DeliveryStatus, failure: Failure) -> bool:
-    """Close the attempt with its outcome and move the row; False when another moved it."""
+    """Close the attempt with its outcome and move the row; False when another worker moved it."""
     facts = _facts(failure)
     with transaction.atomic():
         moved = _move(
@@ -151,10 +158,10 @@ def record_failure(claimed: Claim, outcome: SendOutcome, to: DeliveryStatus, fai
 
 
 def recorded(write: Callable[[], T], pause: Callable[[float], object] = prepared.pause) -> T:
-    """Do a write that only this process knows of, waiting out a loss of the database.
+    """Do a write that only this process knows of; wait while the database is away.
 
-    Raises the database's error when it stays away: the row then says that an attempt is
-    open, which is true, and the next worker reconciles it.
+    Raises the database's error when it stays away: the attempt is then still open, and the next
+    worker reconciles it.
     """
     for seconds in RECORD_PAUSES_SECONDS:
         try:
@@ -171,18 +178,12 @@ def recorded(write: Callable[[], T], pause: Callable[[float], object] = prepared
     return write()
 
 
-def doubt(row: Delivery) -> bool:
-    """Move a row whose earlier attempt has no outcome to RECONCILING (004, 6.4 and 8.3)."""
+def start_reconciling(row: Delivery) -> bool:
+    """Move a row whose earlier attempt has no outcome to RECONCILING."""
     with transaction.atomic():
-        moved = _move(
-            row.pk,
-            row.digest_id,
-            (row.status,),
-            DeliveryStatus.RECONCILING,
-            attempts=row.attempts,
-            # Without a time the id alone says "send may have happened".
-            changes={"notified_at": None},
-        )
+        # Without a time the id alone means "may have been sent".
+        changes = {"notified_at": None}
+        moved = _move_row(row, (row.status,), DeliveryStatus.RECONCILING, changes)
         if moved:
             lost = row.attempt_rows.filter(outcome=SendOutcome.STARTED).update(
                 outcome=SendOutcome.AMBIGUOUS,
@@ -190,46 +191,26 @@ def doubt(row: Delivery) -> bool:
                 detail="no outcome was recorded: the worker or the database was lost",
             )
             if not lost and not row.attempt_rows.filter(outcome=SendOutcome.ACCEPTED).exists():
-                # If it was sent at all, then somewhen between the row's making and now.
+                # If it was sent at all, then at some time since the row was created.
                 _note(row, SendOutcome.AMBIGUOUS, "marked without evidence of a send", since=row.created_at)
     return moved
 
 
-def back_fill(row: Delivery, notification_id: str, outcome: SendOutcome, detail: str) -> bool:
-    """Mark a row in doubt as sent on evidence, without sending (004, 8.2 first row)."""
-    with transaction.atomic():
-        moved = _move(
-            row.pk,
-            row.digest_id,
-            (DeliveryStatus.RECONCILING, DeliveryStatus.UNCERTAIN),
-            DeliveryStatus.SENT,
-            changes={
-                "notification_id": notification_id,
-                "notified_at": Now(),
-                "error_class": "",
-                "detail": "",
-            },
-        )
-        if moved:
-            _note(row, outcome, detail, notification_id)
-    return moved
-
-
-def note_look(row: Delivery, evidence: Evidence, detail: str) -> None:
-    """Write down a look-up that did not find the message."""
-    said = "the provider does not have it" if evidence is Evidence.ABSENT else "the provider could not tell"
-    _note(row, _NOTED[evidence], clean(f"{said}: {detail}" if detail else said))
+def record_lookup(row: Delivery, evidence: Evidence, detail: str) -> None:
+    """Store a look-up that did not find the message."""
+    outcome, text = _LOOKUPS[evidence]
+    _note(row, outcome, clean(f"{text}: {detail}" if detail else text))
 
 
 def clear_markers(row: Delivery) -> None:
-    """Take the markers from a RECONCILING row of which absence is proven (004, 8.2 second row)."""
+    """Remove the provider's id and time from a RECONCILING row that was proven absent (guarantee G53)."""
     with transaction.atomic():
         _move(
             row.pk,
             row.digest_id,
             (DeliveryStatus.RECONCILING,),
             DeliveryStatus.RECONCILING,
-            changes=dict(_UNSENT_MARK),
+            changes=dict(_NOT_SENT),
         )
 
 
@@ -241,21 +222,21 @@ def move(
     clear_markers: bool = False,
     note: tuple[SendOutcome, str] | None = None,
 ) -> bool:
-    """Move the row on from the state it was read in; False when another was faster.
+    """Move the row on from the state it was read in; False when another worker was faster.
 
-    A row that is given up goes alone, and is told by no digest.
+    A row that is superseded or cancelled leaves its digest.
     """
     changes: dict[str, Any] = dict(_facts(failure)) if failure else {}
     if clear_markers:
-        changes |= _UNSENT_MARK
-    digest_id, held = row.digest_id, []
+        changes |= _NOT_SENT
+    digest_id, locked = row.digest_id, []
     with transaction.atomic():
-        if digest_id is not None and to in _GIVEN_UP:
-            held = lifecycle.hold(Delivery.objects.filter(pk=row.pk))
+        if digest_id is not None and to in _LEAVES_DIGEST:
+            locked = lifecycle.lock_digests(Delivery.objects.filter(pk=row.pk))
             digest_id, changes["digest"] = None, None
         moved = _move(row.pk, digest_id, (row.status,), to, attempts=row.attempts, changes=changes)
-        if moved and held:
-            lifecycle.taken_out(held)
+        if moved and locked:
+            lifecycle.reopen_after_removal(locked)
         if moved and note:
             _note(row, *note)
         if moved and digest_id is not None and to == DeliveryStatus.PENDING:
@@ -264,63 +245,43 @@ def move(
 
 
 def release(row: Delivery, repeat_notice: str, detail: str) -> bool:
-    """Make an UNCERTAIN row due again on an operator's word, its message marked as a repetition."""
-    changes = {**_UNSENT_MARK, "repeat_notice": repeat_notice, "error_class": "", "detail": ""}
+    """Make an UNCERTAIN row due again by an operator's decision, its message marked as a repetition."""
+    changes = {**_NOT_SENT, **_NO_FAILURE, "repeat_notice": repeat_notice}
     with transaction.atomic():
-        moved = _move(
-            row.pk,
-            row.digest_id,
-            (DeliveryStatus.UNCERTAIN,),
-            DeliveryStatus.PENDING,
-            attempts=row.attempts,
-            changes=changes,
-        )
+        moved = _move_row(row, (DeliveryStatus.UNCERTAIN,), DeliveryStatus.PENDING, changes)
         if moved:
             _note(row, SendOutcome.RELEASED, detail)
     return moved
 
 
 def move_all(job_id: int, before: DeliveryStatus, to: DeliveryStatus) -> int:
-    """Move all rows of a job that are in one state to another, out of their digests; return how many.
-
-    What is given up is told by none, and what is due again is told alone, now.
-    """
+    """Move all rows of a job in one state to another and out of their digests; return how many."""
     rows = Delivery.objects.filter(job_id=job_id, status=before)
-    return _take_out(rows, status=to, error_class="", detail="")
+    return _leave_digests(rows, status=to, **_NO_FAILURE)
 
 
 def leave_digests(job_id: int) -> int:
-    """Take what waits of a job that is reviewed anew out of its digests; return how many there were."""
-    return _take_out(
-        Delivery.objects.filter(job_id=job_id, status=DeliveryStatus.PENDING, digest__isnull=False)
-    )
+    """Take the pending rows of a job out of their digests; return how many."""
+    rows = Delivery.objects.filter(job_id=job_id, status=DeliveryStatus.PENDING, digest__isnull=False)
+    return _leave_digests(rows)
 
 
-def _take_out(rows: QuerySet[Delivery], **changes: Any) -> int:
-    """Update deliveries and take them out of their digests, which tell them no more."""
+def _leave_digests(rows: QuerySet[Delivery], **changes: Any) -> int:
     with transaction.atomic(savepoint=False):
-        held = lifecycle.hold(rows)
+        locked = lifecycle.lock_digests(rows)
         changed = rows.update(digest=None, updated_at=Now(), **changes)
-        if held:
-            lifecycle.taken_out(held)
+        if locked:
+            lifecycle.reopen_after_removal(locked)
     return changed
 
 
-def confirm(delivery_id: int, detail: str) -> bool:
-    """Mark an UNCERTAIN row as sent on an operator's word, which stands as its evidence."""
-    with transaction.atomic():
-        row = Delivery.objects.get(pk=delivery_id)
-        evidence = row.notification_id or f"confirmed:{row.token}"
-        moved = _move(
-            row.pk,
-            row.digest_id,
-            (DeliveryStatus.UNCERTAIN,),
-            DeliveryStatus.SENT,
-            changes={"notification_id": evidence, "notified_at": Now(), "error_class": "", "detail": ""},
-        )
-        if moved:
-            _note(row, SendOutcome.CONFIRMED, clean(detail), evidence)
-    return moved
+def _mark(delivery_id: int, digest_id: int | None, before: Collection[str], notification_id: str) -> bool:
+    changes = {"notification_id": notification_id, "notified_at": Now(), **_NO_FAILURE}
+    return _move(delivery_id, digest_id, before, DeliveryStatus.SENT, changes=changes)
+
+
+def _move_row(row: Delivery, before: Collection[str], to: DeliveryStatus, changes: dict[str, Any]) -> bool:
+    return _move(row.pk, row.digest_id, before, to, attempts=row.attempts, changes=changes)
 
 
 def _move(
@@ -337,15 +298,15 @@ def _move(
         rows = rows.filter(attempts=attempts)
     if digest_id is None:
         return rows.update(status=to, updated_at=Now(), **changes) == 1
-    # Held first, so that no other can move, take out or claim a review of it in between.
-    carrier_id = lifecycle.hold_carrier(digest_id)
-    held = rows.select_for_update(no_key=True).values_list("status", flat=True).first()
-    if held is None:
+    # The digest is locked first, so that no other worker moves, removes or claims a row of it.
+    carrier_id = lifecycle.lock_carrier(digest_id)
+    locked = rows.select_for_update(no_key=True).values_list("status", flat=True).first()
+    if locked is None:
         return False
     together = Q(pk=delivery_id)
     if carrier_id == delivery_id:
-        together |= Q(digest=digest_id, status=held)
-    # Without a join: a row that changed while this waited for it is judged as it is then.
+        together |= Q(digest=digest_id, status=locked)
+    # Without a join: a row that changed while this statement waited is judged by its new values.
     return Delivery.objects.filter(together).update(status=to, updated_at=Now(), **changes) > 0
 
 
@@ -366,7 +327,7 @@ def _note(
     *,
     since: datetime | None = None,
 ) -> None:
-    """Append what was learned without a send to the row's history."""
+    """Append a row of evidence that is not a send."""
     DeliveryAttempt.objects.create(
         delivery_id=row.pk,
         **({"started_at": since} if since else {}),

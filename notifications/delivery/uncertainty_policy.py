@@ -1,12 +1,12 @@
-"""What to do about a delivery of which nobody knows whether it was made (004, 8.2; pure).
+"""The policy for a delivery that may have been made: what to do next (pure; guarantee G51).
 
-Decided from what the provider promises and from what the rows say, from nothing else:
+Decided from what the provider promises and what the rows record, nothing else:
 
-    repeat    the provider still takes the same message with the same key for one message
-    look      ask the provider now
-    wait      ask it again later: its index may lag, or it could not tell
+    repeat    the provider still treats the same message with the same key as one message
+    look      look the message up at the provider now
+    wait      look it up later: its index may lag, or it could not answer
     resend    absence is proven and a resend is left
-    hold      nothing is proven and nothing is safe: an operator decides
+    hold      nothing is proven and no step is safe: an operator decides
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import assert_never
 
 from notifications.providers.base import Capabilities, Evidence, LookUpBy
 
-# A provider that cannot tell is asked this often more than it takes to prove absence ...
+# Look-ups without an answer that are allowed in addition to those that prove absence ...
 UNANSWERED_LOOKS = 4
-# ... after its spacing, and this long at least, then twice as long each time. The job waits too.
+# ... each after the provider's spacing or this, doubled each time. The job waits as long.
 UNANSWERED_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """One look-up that did not find the message. `at`: seconds on the database's clock."""
+    """A look-up that did not find the message. `at`: seconds on the database's clock."""
 
     evidence: Evidence
     at: float
@@ -33,19 +33,18 @@ class LookupResult:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryHistory:
-    """What the rows say of one delivery in doubt; times in seconds on the database's clock.
+    """What the rows record of an uncertain delivery; times in seconds on the database's clock.
 
-    `first_attempt_at`: start of the first attempt that may have been accepted, since an
-    operator last decided. `last_attempt_at`: start of the last such attempt; `doubtful_since`:
-    when its outcome was found to be unknown. `looks`: those after it, in order. `resends`:
-    attempts that were made on evidence of absence.
+    `first_attempt_at`, `last_attempt_at`: start of the first and last attempt that may have been
+    accepted, since an operator last decided. `uncertain_since`: when the last one's outcome was found
+    to be unknown. `looks`: the look-ups after it, in order. `resends`: attempts after proof of absence.
     """
 
     now: float
     first_attempt_at: float
     last_attempt_at: float
-    doubtful_since: float
-    knows_id: bool = False
+    uncertain_since: float
+    has_provider_id: bool = False
     looks: tuple[LookupResult, ...] = ()
     resends: int = 0
 
@@ -59,57 +58,60 @@ class PolicyStep(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """`seconds` of WAIT; `reason` of WAIT and HOLD, one phrase for people."""
+class Decision:
+    """A step; `seconds` of WAIT, `reason` of WAIT and HOLD."""
 
     step: PolicyStep
     seconds: float = 0.0
     reason: str = ""
 
 
-def can_be_asked(capabilities: Capabilities, *, knows_id: bool) -> bool:
-    """Say whether a look-up can search for the message at all."""
-    return LookUpBy.KEY in capabilities.look_up or (knows_id and LookUpBy.ID in capabilities.look_up)
+def can_look_up(capabilities: Capabilities, *, has_provider_id: bool) -> bool:
+    return LookUpBy.KEY in capabilities.look_up or (has_provider_id and LookUpBy.ID in capabilities.look_up)
 
 
-def is_hopeless(capabilities: Capabilities) -> bool:
-    """Say whether an attempt without an answer can only be held for an operator."""
-    return capabilities.key_window_seconds <= 0 and not can_be_asked(capabilities, knows_id=False)
+def can_only_hold(capabilities: Capabilities) -> bool:
+    """Say whether every attempt without an answer must be held for an operator."""
+    return capabilities.key_window_seconds <= 0 and not can_look_up(capabilities, has_provider_id=False)
 
 
-def next_step(capabilities: Capabilities, facts: DeliveryHistory, *, time_scale: float = 1.0) -> Choice:
-    """Return the next step for a delivery in doubt.
+def next_step(capabilities: Capabilities, facts: DeliveryHistory, *, time_scale: float = 1.0) -> Decision:
+    """Return the next step for an uncertain delivery.
 
-    `time_scale` shortens the waits of drills; what a provider keeps (its key window, its
-    retention) is no wait.
+    `time_scale` shortens waits in drills. A provider's key window and retention are not waits.
     """
-    asks = can_be_asked(capabilities, knows_id=facts.knows_id)
-    # The provider's own id is the cheapest and surest question (004, 6.4).
-    if facts.knows_id and LookUpBy.ID in capabilities.look_up and not facts.looks:
-        return Choice(PolicyStep.LOOK)
+    # A look-up by the provider's own id is the cheapest and surest.
+    if facts.has_provider_id and LookUpBy.ID in capabilities.look_up and not facts.looks:
+        return Decision(PolicyStep.LOOK)
     if facts.now - facts.first_attempt_at < capabilities.key_window_seconds:
-        return Choice(PolicyStep.REPEAT)
-    if not asks:
-        return Choice(PolicyStep.HOLD, reason=_why_silent(capabilities))
+        return Decision(PolicyStep.REPEAT)
+    if not can_look_up(capabilities, has_provider_id=facts.has_provider_id):
+        if capabilities.key_window_seconds > 0:
+            return _hold("the provider's key has expired and it offers no look-up")
+        return _hold("an attempt has no outcome and the provider offers no look-up")
     if facts.now - facts.last_attempt_at > capabilities.retention_seconds:
-        return _past_retention(capabilities, facts)
+        # Only "found" still means something: look once, then hold.
+        ended = facts.last_attempt_at + capabilities.retention_seconds
+        if any(look.at > ended for look in facts.looks):
+            return _hold("the attempt is older than the provider's retention: absence is no proof")
+        return Decision(PolicyStep.LOOK)
 
     absent = sum(look.evidence is Evidence.ABSENT for look in facts.looks)
     unanswered = len(facts.looks) - absent
     if absent >= capabilities.looks:
-        return _absent(capabilities, facts)
+        return _after_absence(capabilities, facts)
     if unanswered > UNANSWERED_LOOKS:
-        return Choice(PolicyStep.HOLD, reason="the provider was asked several times and could not tell")
+        return _hold("several look-ups at the provider gave no answer")
     due = _next_look_at(capabilities, facts, unanswered, time_scale)
     if facts.now < due:
-        return Choice(PolicyStep.WAIT, due - facts.now, "Its next look-up proves nothing before then.")
-    return Choice(PolicyStep.LOOK)
+        return Decision(PolicyStep.WAIT, due - facts.now, "The next look-up proves nothing before then.")
+    return Decision(PolicyStep.LOOK)
 
 
 def _next_look_at(
     capabilities: Capabilities, facts: DeliveryHistory, unanswered: int, time_scale: float
 ) -> float:
-    due = facts.doubtful_since + capabilities.settle_seconds * time_scale
+    due = facts.uncertain_since + capabilities.settle_seconds * time_scale
     for look in facts.looks:
         match look.evidence:
             case Evidence.ABSENT:
@@ -117,37 +119,21 @@ def _next_look_at(
             case Evidence.UNKNOWN:
                 pause = max(capabilities.look_spacing_seconds, UNANSWERED_SECONDS * 2 ** (unanswered - 1))
             case Evidence.FOUND:
-                raise ValueError("a delivery that was found is not in doubt")
+                raise ValueError("a delivery that was found is not uncertain")
             case _:
                 assert_never(look.evidence)
         due = max(due, look.at + pause * time_scale)
     return due
 
 
-def _absent(capabilities: Capabilities, facts: DeliveryHistory) -> Choice:
+def _after_absence(capabilities: Capabilities, facts: DeliveryHistory) -> Decision:
     allowed = capabilities.resends_after_absence
     if allowed is None or facts.resends < allowed:
-        return Choice(PolicyStep.RESEND)
+        return Decision(PolicyStep.RESEND)
     if allowed == 0:
-        return Choice(
-            PolicyStep.HOLD, reason="the provider does not have it, which is no proof with this provider"
-        )
-    return Choice(
-        PolicyStep.HOLD, reason="it was sent again on proof of absence before, and is in doubt again"
-    )
+        return _hold("the provider does not have it, which is no proof with this provider")
+    return _hold("it was resent on proof of absence once and is uncertain again")
 
 
-def _past_retention(capabilities: Capabilities, facts: DeliveryHistory) -> Choice:
-    """Only "found" still means something: look once, then hold."""
-    ended = facts.last_attempt_at + capabilities.retention_seconds
-    if any(look.at > ended for look in facts.looks):
-        return Choice(
-            PolicyStep.HOLD, reason="the provider keeps messages for less long: absence is no proof"
-        )
-    return Choice(PolicyStep.LOOK)
-
-
-def _why_silent(capabilities: Capabilities) -> str:
-    if capabilities.key_window_seconds > 0:
-        return "the provider's key has run out and it cannot be asked"
-    return "an attempt has no outcome and the provider cannot be asked"
+def _hold(reason: str) -> Decision:
+    return Decision(PolicyStep.HOLD, reason=reason)

@@ -96,7 +96,7 @@ def _open_digest(recipient: str, due_at: datetime) -> int:
     tried = Delivery.objects.filter(digest=OuterRef("pk"), attempts__gt=0)
     open_yet = opened.select_for_update(no_key=True).filter(~Exists(tried), due_at__gt=_CLOCK)
     newest = open_yet.order_by("-id").first()
-    if newest is not None and waiting_in(newest.pk).count() < MAX_REVIEWS:
+    if newest is not None and pending_in(newest.pk).count() < MAX_REVIEWS:
         opened.filter(pk=newest.pk).update(due_at=Least(F("due_at"), due_at))
         return newest.pk
     # One whose deliveries all ended otherwise is in nobody's way until the next one is made.
@@ -104,7 +104,7 @@ def _open_digest(recipient: str, due_at: datetime) -> int:
     return Digest.objects.create(recipient=recipient, due_at=due_at).pk
 
 
-def waiting_in(digest_id: int) -> QuerySet[Delivery]:
+def pending_in(digest_id: int) -> QuerySet[Delivery]:
     """Return the deliveries that wait in a digest, in their order."""
     return Delivery.objects.filter(digest=digest_id, status=DeliveryStatus.PENDING).order_by("id")
 
@@ -117,7 +117,7 @@ def latest(deadline_at: datetime) -> datetime:
 # -- whose turn it is ----------------------------------------------------------------------------
 
 
-def turn(row: Delivery) -> Delivery:
+def row_for_job(row: Delivery) -> Delivery:
     """Return the row that the job of a delivery works on now: its own, or the carrier of its digest.
 
     Read anew, both in one statement: they change together. Raises Waiting, which costs no attempt,
@@ -164,7 +164,7 @@ def digest_in_progress() -> DependencyUnavailable:
 
 
 @contextmanager
-def alone_with(row: Delivery) -> Iterator[None]:
+def exclusive_lookup(row: Delivery) -> Iterator[None]:
     """Let one job at a time find out what became of a digest's message; raise Waiting for the others.
 
     The jobs of all its reviews come at once, and looks at one moment prove no more than one look.
@@ -241,7 +241,7 @@ def close(row: Delivery) -> Closing:
         return Closing.ALONE
     if digest.closed_at is not None:
         return Closing.TOGETHER if digest.carrier_id == row.pk else Closing.TAKEN
-    members = list(waiting_in(digest.pk).select_for_update(no_key=True))
+    members = list(pending_in(digest.pk).select_for_update(no_key=True))
     if row.pk not in {member.pk for member in members}:
         return Closing.TAKEN
     told = _told(members, asking=row)
@@ -270,7 +270,7 @@ def preview(row: Delivery) -> Message | None:
     """Return the message of the open digest that a delivery waits in as it is now, None without one."""
     if row.waits_until is None or row.digest_id is None:
         return None
-    told = _told(list(waiting_in(row.digest_id)), asking=row)
+    told = _told(list(pending_in(row.digest_id)), asking=row)
     return _composed(told) if len(told) > 1 and row.pk in told else None
 
 
@@ -305,14 +305,14 @@ def _readable(members: list[Delivery]) -> dict[int, Message]:
     return found
 
 
-def hold(rows: QuerySet[Delivery]) -> list[int]:
+def lock_digests(rows: QuerySet[Delivery]) -> list[int]:
     """Lock the digests of deliveries, in one order, and return their ids; inside a transaction."""
     named = rows.filter(digest__isnull=False).values("digest")
     digests = Digest.objects.select_for_update(no_key=True).filter(pk__in=named).order_by("pk")
     return list(digests.values_list("pk", flat=True))
 
 
-def hold_carrier(digest_id: int) -> int | None:
+def lock_carrier(digest_id: int) -> int | None:
     """Lock a digest and return the id of the delivery that carries it; inside a transaction."""
     held = Digest.objects.select_for_update(no_key=True).filter(pk=digest_id)
     return held.values_list("carrier_id", flat=True).first()
@@ -333,7 +333,7 @@ def reopen(digest_id: int, failure: Failure | None = None) -> None:
     opened.update(**_OPEN)
 
 
-def taken_out(digest_ids: Collection[int]) -> None:
+def reopen_after_removal(digest_ids: Collection[int]) -> None:
     """Open those that wait closed to be resent: a review was taken out of what they tell."""
     waiting = Delivery.objects.filter(digest=OuterRef("pk"), status=DeliveryStatus.PENDING)
     Digest.objects.filter(Exists(waiting), pk__in=digest_ids, closed_at__isnull=False).update(**_OPEN)

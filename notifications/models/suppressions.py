@@ -1,24 +1,29 @@
-"""Addresses that get no mail any more, and mails that the archive has no copy of."""
+"""Suppressed addresses, and mails without a copy in the archive."""
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pgtrigger
+from django.db import Error as DatabaseError
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Lower, Now
 
+from criticizer.resilience.failures import classify
+
 
 class Suppression(models.Model):
-    """An address that mail is not sent to. `notifications.suppressions` is the only writer.
+    """An address that gets no mail. `notifications.suppressions.reports` is the only writer.
 
-    Rows are their own history: one is lifted once, with who and why, and never changed or deleted.
+    Rows are their own history: lifted once, with actor and reason, and never changed or deleted.
     """
 
     class Reason(models.TextChoices):
         BOUNCED = "bounced", "Mail to it bounced for good"
         COMPLAINED = "complained", "Its reader reported mail as spam"
 
-    address = models.CharField(max_length=254)  # lower case: a mailbox is not told apart by case
+    address = models.CharField(max_length=254)  # lower case: mailboxes are compared without case
     reason = models.CharField(max_length=12, choices=Reason.choices)
     provider = models.CharField(max_length=32)
     event_id = models.CharField(max_length=255)  # the provider's, or a digest of the event
@@ -38,7 +43,7 @@ class Suppression(models.Model):
             models.UniqueConstraint(
                 fields=["address"], condition=Q(lifted_at__isnull=True), name="suppressions_one_in_force"
             ),
-            # An event that is reported again, after its suppression was lifted, suppresses nothing.
+            # An event that is reported again after its suppression was lifted suppresses nothing.
             models.UniqueConstraint(fields=["provider", "event_id"], name="suppressions_one_per_event"),
             models.CheckConstraint(condition=Q(address=Lower(F("address"))), name="suppressions_lower_case"),
             models.CheckConstraint(
@@ -64,11 +69,27 @@ class Suppression(models.Model):
         return self.address
 
 
+class UnarchivedMails(models.Manager["UnarchivedMail"]):
+    """The tokens in the table as a set, for `providers.email.smtp.Unarchived`."""
+
+    def add(self, token: UUID, /) -> None:
+        """Store a token, in a commit of its own. Raises RetryableFailure when that fails."""
+        try:
+            self.bulk_create([self.model(token=token)], ignore_conflicts=True)
+        except DatabaseError as error:
+            raise classify(error) from error
+
+    def __contains__(self, token: object, /) -> bool:
+        return isinstance(token, UUID) and self.filter(token=token).exists()
+
+
 class UnarchivedMail(models.Model):
-    """A message of whose sending the archive knows nothing: its copy was refused there."""
+    """A message whose archive copy was refused: its absence from the archive proves nothing."""
 
     token = models.UUIDField(primary_key=True)
     created_at = models.DateTimeField(db_default=Now())
+
+    objects = UnarchivedMails()
 
     class Meta:
         app_label = "notifications"

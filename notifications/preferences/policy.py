@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 Threshold = RecipientPreference.Threshold
 DigestMinutes = RecipientPreference.DigestMinutes
 
-FOR_EVER = datetime(9999, 12, 31, tzinfo=UTC)  # `muted_until` of those who are muted without an end
+NO_END = datetime(9999, 12, 31, tzinfo=UTC)  # `muted_until` of those who are muted without an end
 URGENT = SEVERITIES[0]  # a finding of it is not kept for a digest
 MUTED, BELOW_THRESHOLD = "muted", "below_threshold"
 
@@ -44,11 +44,11 @@ class Preference:
 
     @property
     def is_muted_for_ever(self) -> bool:
-        return self.muted_until is not None and self.muted_until >= FOR_EVER
+        return self.muted_until is not None and self.muted_until >= NO_END
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class AppliedPreferences:
     """By recipient: why no message is wanted, and of how many minutes the digest is that it is kept for."""
 
     unwanted: dict[str, str]
@@ -63,12 +63,12 @@ def mute(recipient: str, until: datetime | None, actor: str, reason: str = "") -
 
     Raises ValueError for a text that is no recipient.
     """
-    _keep(recipient, actor, reason, muted_until=until or FOR_EVER)
+    _save(recipient, actor, reason, muted_until=until or NO_END)
 
 
 def unmute(recipient: str, actor: str, reason: str = "") -> None:
     """Tell `recipient` again. Raises ValueError for a text that is no recipient."""
-    _keep(recipient, actor, reason, muted_until=None)
+    _save(recipient, actor, reason, muted_until=None)
 
 
 def set_threshold(recipient: str, threshold: str, actor: str) -> None:
@@ -76,7 +76,7 @@ def set_threshold(recipient: str, threshold: str, actor: str) -> None:
 
     Raises ValueError for an unknown threshold and for a text that is no recipient.
     """
-    _keep(recipient, actor, "", threshold=Threshold(threshold).value)
+    _save(recipient, actor, "", threshold=Threshold(threshold).value)
 
 
 def set_digest(recipient: str, minutes: int, actor: str, reason: str = "") -> None:
@@ -92,7 +92,7 @@ def set_digest(recipient: str, minutes: int, actor: str, reason: str = "") -> No
         )
     if minutes and split(name)[0] != "mail":
         raise ValueError("Only mail has digests: leave it at 0, a message for each review at once.")
-    _keep(name, actor, reason, digest_minutes=minutes)
+    _save(name, actor, reason, digest_minutes=minutes)
 
 
 def preference_of(recipient: str) -> Preference:
@@ -115,16 +115,16 @@ def unwanted(worst: Mapping[str, str]) -> dict[str, str]:
 
     `worst` gives, by recipient, the severity of the worst finding they would read of, or "".
     """
-    return wishes(worst).unwanted
+    return apply_preferences(worst).unwanted
 
 
-def wishes(worst: Mapping[str, str]) -> Wishes:
+def apply_preferences(worst: Mapping[str, str]) -> AppliedPreferences:
     """Return what becomes of a review's messages; one query.
 
     `worst` gives, by recipient, the severity of the worst finding they would read of, or "". One that
     is critical is told at once and alone: nobody wants to hear of it later.
     """
-    found = Wishes({}, {})
+    found = AppliedPreferences({}, {})
     for recipient, preference in preferences_of(worst).items():
         if preference.muted_until is not None:
             found.unwanted[recipient] = MUTED
@@ -144,7 +144,7 @@ def _reaches(severity: str, threshold: str) -> bool:
     )
 
 
-def _keep(recipient: str, actor: str, reason: str, **values: object) -> None:
+def _save(recipient: str, actor: str, reason: str, **values: object) -> None:
     name = normalise(recipient)
     if not actor.strip():
         raise ValueError("Say who decides this: it is kept.")

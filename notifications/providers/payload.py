@@ -24,7 +24,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class ReviewPayload:
     """A review as its payload tells it. `total` counts the findings, shown here or not."""
 
     title: str
@@ -37,14 +37,14 @@ class Outline:
     unread: tuple[str, ...]  # `file: status, reason` of files that were not read completely
 
 
-def outline(message: Message) -> Outline | None:
+def review_payload(message: Message) -> ReviewPayload | None:
     """Return the outline of a review's message; None for any other (its `text` says it all)."""
     data = message.payload.get("data")
     if not isinstance(data, dict) or not isinstance(data.get("findings"), list):
         return None
     remarks = tuple(map(_remark, _dicts(data["findings"])))
     total = data.get("findings_total")
-    return Outline(
+    return ReviewPayload(
         title=_text(data, "title"),
         headline=_text(data, "headline") or message.subject,
         url=_text(data, "url"),

@@ -111,7 +111,7 @@ def _muted(self: Any, row: Any) -> SafeString | str:
     """Say when a recipient is told again, of a preference or of an edit of one."""
     if row.muted_until is None:
         return ""
-    return "for ever" if row.muted_until >= policy.FOR_EVER else time_ago(row.muted_until)
+    return "for ever" if row.muted_until >= policy.NO_END else time_ago(row.muted_until)
 
 
 class UnmuteForm(AdminForm):

@@ -13,8 +13,8 @@ from criticizer.resilience.gate import name_of
 from deadletters.types import Failed
 from notifications import config as notification_config
 from notifications.models import Delivery
-from notifications.recipients import CHANNELS, without_provider
-from notifications.states import GIVEN_UP_DELIVERY, DeliveryStatus
+from notifications.recipients import CHANNELS, missing_provider_reason
+from notifications.states import WITHDRAWN_DELIVERY, DeliveryStatus
 from reviews import config
 from reviews.models import ReviewJob
 from reviews.states import Stage
@@ -38,7 +38,7 @@ def dependencies_of(failed: Sequence[Failed], *, restarted: Collection[int] = ()
         for job_id in reviewing:
             names[job_id].append(config.model_dependency())
     notifying = [one.job_id for one in failed if one.stage == Stage.NOTIFY and one.job_id not in restarted]
-    settled = Q(status__in=(DeliveryStatus.SENT, *GIVEN_UP_DELIVERY))
+    settled = Q(status__in=(DeliveryStatus.SENT, *WITHDRAWN_DELIVERY))
     of_jobs = Delivery.objects.order_by("job_id", "id").values_list("job_id", "recipient")
     unsent = list(of_jobs.filter(~settled, job__in=notifying))
     if restarted:  # they notify also those who have no delivery yet
@@ -78,11 +78,11 @@ def why_not_configured(name: str) -> str:
     channel = {mail.MAILDIR: "mail"}.get(rest, rest.partition(":")[0])
     if kind != "provider" or channel not in CHANNELS or channel in notification_config.providers():
         return ""
-    return without_provider(channel, notification_config.problems().get(channel, ""))
+    return missing_provider_reason(channel, notification_config.problems().get(channel, ""))
 
 
 def of_recipient(recipient: str) -> str:
-    """Return the dependency of a normalised recipient (`dependency_names`, without a provider)."""
+    """Return the dependency of a normalised recipient (`config.dependency_of`, without a provider)."""
     channel, _, address = recipient.partition(":")
     if channel == "webhook":
         return name_of("provider", channel, urlsplit(address).netloc)

@@ -7,7 +7,7 @@ from django.db import connection
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
-from notifications.delivery import send
+from notifications.delivery import operator_actions, store
 from reviews.pipeline.base import ACTIVE, AGGREGATE, MESSAGE, queue_of
 from reviews.states import STAGE_ORDER, Stage
 
@@ -49,7 +49,7 @@ def replay(job_id: int, stage: Stage) -> bool:
         {"job": job_id, "stage": stage.value},
     )
     if stage is not Stage.NOTIFY:
-        send.leave_digests(job_id)  # one that is due earlier would tell the review that is made anew
-    send.reset_failed(job_id)
+        store.leave_digests(job_id)  # one that is due earlier would tell the review that is made anew
+    operator_actions.reset_failed(job_id)
     outbox.publish(AGGREGATE, first, MESSAGE, queue_of(stage))
     return True

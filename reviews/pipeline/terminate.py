@@ -19,7 +19,7 @@ from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.redaction import clean
 from deadletters import ingest
-from notifications.delivery import send
+from notifications.delivery import operator_actions
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
 from reviews.models import ReviewJob
@@ -81,7 +81,7 @@ def cancel(job_id: int, actor: str, reason: str) -> bool:
     with transaction.atomic():
         ended = _end([job_id], "cancelled", actor, f"cancelled by {actor}: {reason}")
         for job in ended:
-            send.cancel_unsent(job)
+            operator_actions.cancel_unsent(job)
     if ended:
         log.info("job_cancelled", job=job_id, actor=actor)
     return bool(ended)
@@ -91,7 +91,7 @@ def supersede(job_ids: list[int], by_version: int) -> None:
     """End older versions of a changelist: nothing further is sent for them. Inside a transaction."""
     assert connection.in_atomic_block
     for job in _end(job_ids, "superseded", SYSTEM, f"version {by_version} was requested"):
-        send.supersede_unsent(job)
+        operator_actions.supersede_unsent(job)
         log.info("job_superseded", job=job, by_version=by_version)
 
 
@@ -112,7 +112,7 @@ def expire(job_ids: Collection[int]) -> int:
         reason = "DEADLINE_EXCEEDED: the review was not finished before its deadline"
         ended = _end([row["id"] for row in overdue if not row["replayed"]], "timed_out", SYSTEM, reason)
         for job in ended:
-            send.cancel_unsent(job)
+            operator_actions.cancel_unsent(job)
         for row in overdue:
             if row["replayed"]:
                 fail_replay(row["id"])
@@ -129,9 +129,9 @@ def _end_left_deliveries() -> None:
             jobs = ReviewJob.objects.select_for_update(skip_locked=True, no_key=True)
             job = jobs.filter(pk=job_id, status__in=ENDED_JOB).only("status").first()
             if job is not None and job.status == JobStatus.SUPERSEDED:
-                send.supersede_unsent(job_id)
+                operator_actions.supersede_unsent(job_id)
             elif job is not None:
-                send.cancel_unsent(job_id)
+                operator_actions.cancel_unsent(job_id)
 
 
 def expire_overdue() -> int:
@@ -234,7 +234,7 @@ def accept_late(job_id: int, actor: str, reason: str) -> str:
             )
             if notify is None:
                 return "the review changed meanwhile: look again"
-            send.revive_cancelled(job_id)
+            operator_actions.revive_cancelled(job_id)
             outbox.publish(AGGREGATE, notify, MESSAGE, queue_of(Stage.NOTIFY))
     except IntegrityError:
         return "another version of the changelist is being worked on"

@@ -18,7 +18,7 @@ from criticizer.resilience.failures import Failure
 from criticizer.resilience.states import CircuitState
 from criticizer.wording import plural_count
 from deadletters.types import Change, Check, DataField, Failed
-from notifications.states import DOUBTFUL_DELIVERY, EVIDENCE, UNSENT_DELIVERY
+from notifications.states import EVIDENCE, UNRESOLVED_DELIVERY, UNSENT_DELIVERY
 from reviews import config, pipeline
 from reviews.models import Artifact, ReviewJob
 from reviews.pipeline.dependencies import dependencies_of, why_not_configured
@@ -42,7 +42,7 @@ SELECT j.id, j.changelist_id, j.review_version, j.status, n.version AS newer, n.
     SELECT count(*) FILTER (WHERE e.status = 'sent') AS sent,
            count(*) FILTER (WHERE e.status IN ('pending', 'failed')) AS unsent,
            count(*) FILTER (WHERE e.status = 'uncertain') AS uncertain,
-           count(*) FILTER (WHERE e.status IN {prepared.sql_list(DOUBTFUL_DELIVERY)}) AS in_doubt
+           count(*) FILTER (WHERE e.status IN {prepared.sql_list(UNRESOLVED_DELIVERY)}) AS in_doubt
       FROM deliveries e WHERE e.job_id = j.id) d ON true
  WHERE j.id = ANY(%(jobs)s)"""  # noqa: S608
 

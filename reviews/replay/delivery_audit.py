@@ -28,9 +28,9 @@ from criticizer.queue import advisory_locks, outbox
 from criticizer.queue.advisory_locks import Lock
 from criticizer.resilience.failures import DependencyUnavailable, Failure
 from notifications import config
-from notifications.delivery import send, spot_check
+from notifications.delivery import audit, operator_actions, send
 from notifications.providers.base import Evidence, Provider
-from notifications.states import DOUBTFUL_DELIVERY, SETTLED_DELIVERY
+from notifications.states import SETTLED_DELIVERY, UNRESOLVED_DELIVERY
 from reviews.pipeline.base import ACTIVE
 from reviews.pipeline.executor import HEARTBEAT
 from reviews.replay import delivery_resolution
@@ -99,19 +99,19 @@ def run(*, is_whole: bool = True) -> AuditReport | None:
 
 def _audit(providers: Mapping[str, Provider], *, is_whole: bool) -> AuditReport:
     report = AuditReport()
-    suspicious = send.audit_sent(providers, within=None if is_whole else _LATELY)
+    suspicious = audit.audit_sent(providers, within=None if is_whole else _LATELY)
     report.suspicious, report.held = suspicious.suspicious, suspicious.held
     for row in prepared.rows(_LEFT_OPEN, {"grace": outbox.scaled(GRACE_SECONDS), "limit": _AT_ONCE}):
         _settle(row["job_id"], JobStatus(row["status"]), providers, report, is_newest=row["newest"])
     for job_id in report.told_together:
         _redeliver(job_id, providers, report)
-    report.found = send.ask_again(providers, within=_ASK_AGAIN_FOR)
+    report.found = audit.recheck_uncertain(providers, within=_ASK_AGAIN_FOR)
     for job_id in report.found:
         delivery_resolution.resume_job(
             job_id, actor=SYSTEM, reason="the provider was found to have the message"
         )
     delivery_resolution.resume_decided_jobs()
-    report.absent_in_sample = spot_check.audit_sample(providers, SAMPLE)[Evidence.ABSENT]
+    report.absent_in_sample = audit.audit_sample(providers, SAMPLE)[Evidence.ABSENT]
     log.info(
         "deliveries_audited",
         suspicious=report.suspicious,
@@ -126,7 +126,7 @@ def _audit(providers: Mapping[str, Provider], *, is_whole: bool) -> AuditReport:
 
 # Jobs that have ended and whose deliveries have not. In random order: rows that cannot be settled
 # now must not keep the others waiting. What a dead-lettered job has not begun waits for its replay.
-_SETTLED, _DOUBTFUL = prepared.sql_list(SETTLED_DELIVERY), prepared.sql_list(DOUBTFUL_DELIVERY)
+_SETTLED, _DOUBTFUL = prepared.sql_list(SETTLED_DELIVERY), prepared.sql_list(UNRESOLVED_DELIVERY)
 _LEFT_OPEN = f"""
 SELECT * FROM (
   SELECT DISTINCT d.job_id, j.status,
@@ -148,11 +148,11 @@ def _settle(
         _redeliver(job_id, providers, report)
         return
     may_go_on = status is JobStatus.DEAD_LETTERED
-    report.unsettled += send.settle(job_id, providers, may_go_on=may_go_on)
+    report.unsettled += audit.settle(job_id, providers, may_go_on=may_go_on)
     if status in {JobStatus.SUPERSEDED, JobStatus.SUCCEEDED}:
-        send.supersede_unsent(job_id)
+        operator_actions.supersede_unsent(job_id)
     elif not may_go_on:
-        send.cancel_unsent(job_id)
+        operator_actions.cancel_unsent(job_id)
 
 
 def _redeliver(job_id: int, providers: Mapping[str, Provider], report: AuditReport) -> None:

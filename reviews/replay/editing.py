@@ -121,4 +121,4 @@ def _why_not(job: ReviewJob | None, change: Change) -> str:
     if list(change.before.get(RECIPIENTS, ())) != job.recipients:
         return "its recipients changed since the edit was asked for"
     removed, added = change.removed(RECIPIENTS), change.added(RECIPIENTS)
-    return operator_actions.why_not_taken_off(job.pk, removed=removed, added=added)
+    return operator_actions.recipient_change_problem(job.pk, removed=removed, added=added)

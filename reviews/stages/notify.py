@@ -11,11 +11,11 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from criticizer.resilience.failures import Failure, classify
 from notifications import config
-from notifications.delivery import send
+from notifications.delivery import audit, prepare, send
 from notifications.digests import lifecycle
 from notifications.models import Delivery
 from notifications.preferences import policy
-from notifications.preferences.policy import Wishes
+from notifications.preferences.policy import AppliedPreferences
 from notifications.rendering import Report
 from notifications.states import DeliveryStatus
 from reviews import pipeline
@@ -53,7 +53,7 @@ def run(claim: StageClaim) -> Written:
         messages = messages_for(
             job, {recipient: report for recipient, report in reports.items() if recipient not in declined}
         )
-        send.prepare(
+        prepare.create_deliveries(
             job.pk,
             job.changelist_id,
             job.review_version,
@@ -63,7 +63,7 @@ def run(claim: StageClaim) -> Written:
         )
         providers = config.providers()
         # A row that says sent without evidence would end the job untold (004, 8.2 second row).
-        send.audit_sent(providers, job_id=job.pk)
+        audit.audit_sent(providers, job_id=job.pk)
         send.deliver(job.pk, providers, may_continue=partial(pipeline.still_ours, claim))
         if not pipeline.still_ours(claim):
             raise LostLease
@@ -76,13 +76,13 @@ def _is_to_tell(job: ReviewJob) -> bool:
     return not set(job.recipients) <= set(told)
 
 
-def _wishes(job: ReviewJob, reports: Mapping[str, Report]) -> Wishes:
+def _wishes(job: ReviewJob, reports: Mapping[str, Report]) -> AppliedPreferences:
     """Return who does not want this message and why, and who wants it in a digest.
 
     A message that has its row is sent as it was promised.
     """
     promised = set(job.deliveries.filter(recipient__in=reports).values_list("recipient", flat=True))
-    return policy.wishes(
+    return policy.apply_preferences(
         {
             recipient: visibility.worst_severity(report)
             for recipient, report in reports.items()

@@ -17,7 +17,7 @@ from criticizer.resilience.failures import ErrorClass
 from deadletters import workflow
 from deadletters.models import DeadLetter
 from notifications import config
-from notifications.delivery import send, store
+from notifications.delivery import operator_actions, store
 from notifications.delivery.operator_actions import REPEAT_NOTICE
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus as D
@@ -135,7 +135,7 @@ def test_a_decision_whose_web_process_died_is_taken_up_by_the_audit(
     world: World, server: SmtpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, row = held(world, server, MAIL)
-    send.confirm_delivered(row.pk, "ann", "it is in the mailbox")
+    operator_actions.confirm_delivered(row.pk, "ann", "it is in the mailbox")
     delivery_resolution.DeliveryJobs().note(job, actor="ann", words="delivery: confirm: it is in the mailbox")
     assert world.status(job) == "dead_lettered"
     delivery_audit.run()

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 
 from criticizer.resilience.failures import Component, ErrorClass, RetryableFailure
 from notifications import config
-from notifications.delivery import send, store
+from notifications.delivery import audit, operator_actions, snapshot, store
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus as D
 from reviews.intake.review_requests import IntakeOutcome
@@ -121,7 +121,7 @@ def test_8_2_row_1_mail_of_a_server_that_cannot_be_asked_is_held_not_failed(worl
     assert world.letter(job).error_class == "DELIVERY_UNCERTAIN"
     assert len(server.accepted) == 1
 
-    send.confirm_delivered(row.pk, actor="ann", reason="it is in the mailbox")
+    operator_actions.confirm_delivered(row.pk, actor="ann", reason="it is in the mailbox")
     world.replay(job)
     world.settle()
     assert world.status(job) == "succeeded"
@@ -160,8 +160,8 @@ def test_8_2_row_2_a_mark_without_a_send_is_cleared_requeued_and_alerted(
     mark_without_sending(job, MAIL)
     assert world.status(job) == "retryable_failed"
 
-    audit = send.audit_sent(config.providers())
-    assert (audit.suspicious, audit.requeued) == (1, {job})
+    result = audit.audit_sent(config.providers())
+    assert (result.suspicious, result.requeued) == (1, {job})
     assert "delivery_evidence_missing" in alerts(caplog)
     row = world.delivery(job, MAIL)
     assert (row.status, row.notified_at, row.notification_id) == (D.PENDING, None, "")
@@ -171,7 +171,7 @@ def test_8_2_row_2_a_mark_without_a_send_is_cleared_requeued_and_alerted(
     assert (world.status(job), row.status) == ("succeeded", D.SENT)
     assert row.notification_id != "made up"
     assert len(world.mails()) == 1
-    assert send.audit_sent(config.providers()).suspicious == 0
+    assert audit.audit_sent(config.providers()).suspicious == 0
 
 
 def test_8_2_row_2_the_job_itself_does_not_believe_a_mark_without_evidence(
@@ -282,7 +282,7 @@ def test_10_2_a_replay_of_the_whole_job_makes_no_second_delivery(world: World) -
     assert len(world.mails()) == 1
     assert list(world.receiver.processed.values()) == [1]
     row = world.delivery(job, MAIL)
-    row.pk, row.token = None, send.token_for("another", MAIL, 1)
+    row.pk, row.token = None, snapshot.token_for("another", MAIL, 1)
     with pytest.raises(IntegrityError, match="deliveries_one_per_intent"), transaction.atomic():
         row.save(force_insert=True)
 
@@ -298,7 +298,7 @@ def test_10_3_a_network_timeout_is_repeated_under_the_same_key(world: World) -> 
     end()
     world.settle()
     assert world.status(job) == "succeeded"
-    token = str(send.token_for(world.commit, world.hook, 1))
+    token = str(snapshot.token_for(world.commit, world.hook, 1))
     assert dict(world.receiver.processed) == {token: 1}
     assert world.receiver.requests[-1].headers["idempotency-key"] == token
 
@@ -371,7 +371,7 @@ def test_a_version_that_is_superseded_sends_nothing_further(world: World) -> Non
     assert (world.status(first), world.status(second)) == ("superseded", "succeeded")
     assert world.delivery(first, MAIL).status == D.SENT
     assert world.delivery(first, world.hook).status != D.SENT
-    assert dict(world.receiver.processed) == {str(send.token_for(world.commit, world.hook, 2)): 1}
+    assert dict(world.receiver.processed) == {str(snapshot.token_for(world.commit, world.hook, 2)): 1}
 
 
 # -- what is kept of it ---------------------------------------------------------------------------

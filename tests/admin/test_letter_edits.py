@@ -147,7 +147,7 @@ def test_the_difference_is_shown_before_it_can_be_asked_for(ann: Client, letter:
         ("", "Leave at least one recipient"),
         (f"{ANN}\nnobody", "nobody: A mail recipient lacks its domain."),
         (f"{ANN}\n{BOB}", "Nothing is changed yet."),
-        (BOB, "has been told already and cannot be removed."),
+        (BOB, "has been notified already and cannot be removed."),
         (f"{ANN}\nmail:&lt;b&gt;@example.com", "must be the bare address"),
     ],
 )

@@ -20,7 +20,7 @@ def test_an_operator_decides_about_a_delivery_in_doubt(visit: Visit) -> None:
         attempts=1,
         subject="Review of 12345: 2 findings",
         error_class="DELIVERY_UNCERTAIN",
-        detail="an attempt has no outcome and the provider cannot be asked",
+        detail="an attempt has no outcome and the provider offers no look-up",
     )
     factories.DeliveryAttemptFactory(delivery=row, outcome="ambiguous", detail="no outcome was recorded")
     ann = factories.UserFactory(username="ann", is_staff=True, is_superuser=True)

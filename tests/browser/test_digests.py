@@ -9,7 +9,8 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from notifications.delivery import snapshot, store
-from notifications.delivery.send import prepare, token_for
+from notifications.delivery.prepare import create_deliveries
+from notifications.delivery.snapshot import token_for
 from notifications.models import Delivery, Digest
 from notifications.rendering import render
 from reviews.reports import report_of
@@ -42,7 +43,9 @@ def waiting() -> list[Delivery]:
     for job, report in reports.items():
         token = token_for(job.changelist_id, DANA, job.review_version)
         message = render(report, DANA, token, unsubscribe_url=f"https://reviews.test/unsubscribe/{token}/")
-        prepare(job.pk, job.changelist_id, job.review_version, {DANA: message}, digest_minutes={DANA: 15})
+        create_deliveries(
+            job.pk, job.changelist_id, job.review_version, {DANA: message}, digest_minutes={DANA: 15}
+        )
     return list(Delivery.objects.filter(recipient=DANA).order_by("id"))
 
 
@@ -100,7 +103,7 @@ def test_a_decision_says_whom_it_counts_for(visit: Visit) -> None:
     Digest.objects.update(due_at=timezone.now())
     claimed = store.claim(store.read(rows[0].pk), "smtp")
     assert claimed is not None
-    store.doubt(store.read(rows[0].pk))
+    store.start_reconciling(store.read(rows[0].pk))
     store.move(store.read(rows[0].pk), "uncertain")  # type: ignore[arg-type]
     page = visit(f"/admin/notifications/delivery/{rows[1].pk}/change/", scenes.ann(is_superuser=True))
     expect(page.get_by_text("It is one message about 3 reviews")).to_be_visible()

@@ -16,7 +16,7 @@ from criticizer.resilience.states import CircuitState
 from deadletters import batches, workflow
 from deadletters.models import DeadLetter
 from deadletters.types import Check, Failed, recovery
-from notifications.recipients import without_provider
+from notifications.recipients import missing_provider_reason
 from reviews import config
 from reviews.models import Artifact, ReviewJob
 from reviews.pipeline.dependencies import dependencies_of, why_not_configured
@@ -212,10 +212,10 @@ def test_channels_that_are_served_and_other_dependencies_lack_nothing(settings: 
 
 
 def test_settings_that_cannot_be_used_are_told_as_such() -> None:
-    assert without_provider("webhook", "WEBHOOK_SECRETS holds what is no secret") == (
+    assert missing_provider_reason("webhook", "WEBHOOK_SECRETS holds what is no secret") == (
         "the provider of webhook recipients cannot be made: WEBHOOK_SECRETS holds what is no secret"
     )
-    assert without_provider("mail") == "no provider is configured for mail recipients"
+    assert missing_provider_reason("mail") == "no provider is configured for mail recipients"
 
 
 @pytest.mark.parametrize(

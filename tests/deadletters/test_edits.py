@@ -18,7 +18,7 @@ from deadletters.models import DeadLetter, DeadLetterGroupDay, LetterArchive, Le
 from deadletters.retention import letter_archive, policy
 from deadletters.states import BEFORE_REPLAY, BatchStatus, EditStatus, LetterStatus
 from deadletters.types import FieldKind, LetterDraft, WrongData
-from notifications.delivery import send
+from notifications.delivery import operator_actions
 from notifications.models import Delivery, Digest
 from notifications.states import DeliveryStatus
 from reviews.models import JobEvent, RecipientMode, RecipientOrigin, ReviewJob
@@ -193,7 +193,7 @@ def test_an_edit_needs_a_reason_a_change_and_the_letter_as_it_was_looked_at(lett
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (DeliveryStatus.SENT, "has been told already and cannot be removed"),
+        (DeliveryStatus.SENT, "has been notified already and cannot be removed"),
         (DeliveryStatus.SENDING, "its delivery is sending and may have been made"),
         (DeliveryStatus.RECONCILING, "its delivery is reconciling and may have been made"),
         (DeliveryStatus.UNCERTAIN, "its delivery is uncertain and may have been made"),
@@ -356,8 +356,8 @@ def test_who_is_removed_and_added_again_is_no_better_known_than_before(settings:
 
 def test_nothing_makes_the_delivery_of_a_removed_recipient_due_again(letter: DeadLetter) -> None:
     edit_requests.approve(asked(letter).pk, actor="bob", reason="checked")
-    send.reset_failed(letter.job_id)
-    send.revive_cancelled(letter.job_id)
+    operator_actions.reset_failed(letter.job_id)
+    operator_actions.revive_cancelled(letter.job_id)
     assert Delivery.objects.get(recipient=BOB).status == DeliveryStatus.SUPERSEDED
     new = letter.generations.get()
     assert ask(new, [ANN, CAROL, BOB]).message == (

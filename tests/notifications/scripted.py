@@ -21,7 +21,8 @@ from criticizer.resilience.failures import (
     UncertainFailure,
 )
 from notifications.delivery import send as sending
-from notifications.delivery import store
+from notifications.delivery import snapshot, store
+from notifications.delivery.prepare import create_deliveries
 from notifications.models import Delivery
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Provider, Question
 from notifications.recipients import split
@@ -127,9 +128,9 @@ def prepare(
     """Prepare sample messages to the recipients; return their rows in the order of sending."""
     messages = {}
     for recipient in recipients:
-        token = sending.token_for(job.changelist_id, recipient, job.review_version)
+        token = snapshot.token_for(job.changelist_id, recipient, job.review_version)
         messages[recipient] = replace(message(split(recipient)[1], **changes), token=token)
-    sending.prepare(
+    create_deliveries(
         job.pk,
         job.changelist_id,
         job.review_version,

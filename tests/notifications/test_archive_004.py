@@ -14,11 +14,10 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from criticizer.resilience.failures import ErrorClass, RetryableFailure, UncertainFailure
-from notifications.delivery import send, snapshot, store
+from notifications.delivery import audit, snapshot, store
 from notifications.models import Delivery, UnarchivedMail
 from notifications.providers.email.smtp import Smtp
 from notifications.states import DeliveryStatus, SendOutcome
-from notifications.unarchived import UnarchivedMails
 from reviews.models import ReviewJob
 from tests.fakes.dovecot import Dovecot
 from tests.fakes.smtp import SmtpServer, Switches
@@ -143,7 +142,7 @@ def test_8_2_row_1_an_archive_that_refused_the_copy_leaves_the_decision_to_an_op
     ) as server:
         with pair(imap) as (other, _):
             config = other._config
-        smtp = Smtp(replace(config, port=server.port), UnarchivedMails())
+        smtp = Smtp(replace(config, port=server.port), UnarchivedMail.objects)
         (row,) = prepare(job, ANN)
         with pytest.raises(RetryableFailure):
             deliver(job, {"mail": smtp})
@@ -175,8 +174,8 @@ def test_8_2_row_2_marked_but_not_sent_is_absent_in_the_archive_cleared_alerted_
     (row,) = prepare(job, ANN)
     marked_too_early(row)
     with structlog.testing.capture_logs() as logs:
-        audit = send.audit_sent({"mail": smtp})
-    assert (audit.suspicious, audit.requeued) == (1, {job.pk})
+        result = audit.audit_sent({"mail": smtp})
+    assert (result.suspicious, result.requeued) == (1, {job.pk})
     alert = next(entry for entry in logs if entry["event"] == "delivery_evidence_missing")
     assert (alert["log_level"], alert["delivery"]) == ("error", row.pk)
     row.refresh_from_db()
@@ -187,7 +186,7 @@ def test_8_2_row_2_marked_but_not_sent_is_absent_in_the_archive_cleared_alerted_
     row.refresh_from_db()
     assert (row.status, row.notification_id) == (D.SENT, f"<{row.token}@reviews.test>")
     assert [accepted.token for accepted in server.accepted] == [str(row.token)]
-    assert send.audit_sent({"mail": smtp}).suspicious == 0
+    assert audit.audit_sent({"mail": smtp}).suspicious == 0
 
 
 def test_8_2_row_2_what_the_archive_has_after_all_is_kept(
@@ -197,8 +196,8 @@ def test_8_2_row_2_what_the_archive_has_after_all_is_kept(
     (row,) = prepare(job, ANN)
     smtp.send(snapshot.thaw(row))
     marked_too_early(row)
-    audit = send.audit_sent({"mail": smtp})
-    assert (audit.back_filled, audit.requeued) == (1, set())
+    result = audit.audit_sent({"mail": smtp})
+    assert (result.back_filled, result.requeued) == (1, set())
     row.refresh_from_db()
     assert (row.status, row.notification_id) == (D.SENT, f"<{row.token}@reviews.test>")
     assert len(server.accepted) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from notifications.delivery import uncertainty_policy
 from notifications.delivery.uncertainty_policy import (
-    Choice,
+    Decision,
     DeliveryHistory,
     LookupResult,
     PolicyStep,
@@ -38,7 +38,7 @@ SWARM = Capabilities(look_up=frozenset({ID, KEY}), settle_seconds=10, resends_af
 BY_ID = Capabilities(look_up=frozenset({ID}))
 
 # One attempt that began at 1000 and of which it was clear at 1030 that nothing was clear.
-DOUBT = DeliveryHistory(now=1030.0, first_attempt_at=1000.0, last_attempt_at=1000.0, doubtful_since=1030.0)
+DOUBT = DeliveryHistory(now=1030.0, first_attempt_at=1000.0, last_attempt_at=1000.0, uncertain_since=1030.0)
 
 
 def at(now: float, **changes: object) -> DeliveryHistory:
@@ -52,9 +52,9 @@ def looked(now: float, *looks: tuple[Evidence, float], **changes: object) -> Del
 TABLE: list[tuple[str, Capabilities, DeliveryHistory, PolicyStep, float]] = [
     # No key and nobody to ask: an operator, at once and for ever.
     ("smtp", SMTP, at(1030), PolicyStep.HOLD, 0),
-    ("smtp, an id that cannot be asked about", SMTP, at(1030, knows_id=True), PolicyStep.HOLD, 0),
+    ("smtp, an id that cannot be asked about", SMTP, at(1030, has_provider_id=True), PolicyStep.HOLD, 0),
     ("asked by id only, and there is none", BY_ID, at(1030), PolicyStep.HOLD, 0),
-    ("asked by id only, and there is one", BY_ID, at(1030, knows_id=True), PolicyStep.LOOK, 0),
+    ("asked by id only, and there is one", BY_ID, at(1030, has_provider_id=True), PolicyStep.LOOK, 0),
     # The same key again, inside its window.
     ("webhook", WEBHOOK, at(1030), PolicyStep.REPEAT, 0),
     ("webhook a year later", WEBHOOK, at(1000 + 365 * DAY), PolicyStep.REPEAT, 0),
@@ -62,8 +62,8 @@ TABLE: list[tuple[str, Capabilities, DeliveryHistory, PolicyStep, float]] = [
     ("resend at the window's end", RESEND, at(1000 + 23 * HOUR), PolicyStep.LOOK, 0),
     ("resend: the window is the first attempt's", RESEND, at(1000 + DAY, last_attempt_at=900 + DAY),
      PolicyStep.LOOK, 0),
-    ("resend: a known id is asked about first", RESEND, at(1030, knows_id=True), PolicyStep.LOOK, 0),
-    ("resend: its id is unknown there", RESEND, looked(1031, (ABSENT, 1030), knows_id=True),
+    ("resend: a known id is asked about first", RESEND, at(1030, has_provider_id=True), PolicyStep.LOOK, 0),
+    ("resend: its id is unknown there", RESEND, looked(1031, (ABSENT, 1030), has_provider_id=True),
     PolicyStep.REPEAT, 0),
     ("resend: absence is no proof there", RESEND, looked(1000 + DAY, (ABSENT, 999 + DAY)),
     PolicyStep.HOLD, 0),
@@ -77,8 +77,8 @@ TABLE: list[tuple[str, Capabilities, DeliveryHistory, PolicyStep, float]] = [
     ("postmark: two of three", POSTMARK, looked(1500, (ABSENT, 1120), (ABSENT, 1420)), PolicyStep.WAIT, 220),
     ("postmark: three of three", POSTMARK, looked(1721, *((ABSENT, t) for t in (1120, 1420, 1720))),
      PolicyStep.RESEND, 0),
-    ("a known id needs no settling", SLACK, at(1030, knows_id=True), PolicyStep.LOOK, 0),
-    ("and its absence counts as a look", SLACK, looked(1031, (ABSENT, 1030), knows_id=True),
+    ("a known id needs no settling", SLACK, at(1030, has_provider_id=True), PolicyStep.LOOK, 0),
+    ("and its absence counts as a look", SLACK, looked(1031, (ABSENT, 1030), has_provider_id=True),
     PolicyStep.RESEND, 0),
     # Resends are bounded, unless the answer is authoritative.
     ("archive: proven twice", ARCHIVE, looked(1931, (ABSENT, 1210), (ABSENT, 1930), resends=1),
@@ -117,8 +117,8 @@ def test_the_step_follows_from_capabilities_and_facts(
 
 
 def test_waits_are_scaled_and_what_the_provider_keeps_is_not() -> None:
-    assert next_step(ARCHIVE, at(1031.0), time_scale=0.01) == Choice(
-        PolicyStep.WAIT, pytest.approx(0.8), "Its next look-up proves nothing before then."
+    assert next_step(ARCHIVE, at(1031.0), time_scale=0.01) == Decision(
+        PolicyStep.WAIT, pytest.approx(0.8), "The next look-up proves nothing before then."
     )
     assert next_step(ARCHIVE, at(1031.8), time_scale=0.01).step is PolicyStep.LOOK
     assert next_step(RESEND, at(1000 + 22 * HOUR), time_scale=0.01).step is PolicyStep.REPEAT
@@ -128,11 +128,13 @@ def test_waits_are_scaled_and_what_the_provider_keeps_is_not() -> None:
 @pytest.mark.parametrize(
     "capabilities", [MAILDIR, ARCHIVE, POSTMARK, SLACK, SWARM, BY_ID, RESEND, WEBHOOK, SMTP]
 )
-@pytest.mark.parametrize("knows_id", [True, False])
+@pytest.mark.parametrize("has_provider_id", [True, False])
 @pytest.mark.parametrize("evidence", [ABSENT, UNKNOWN])
-def test_every_doubt_comes_to_an_end(capabilities: Capabilities, knows_id: bool, evidence: Evidence) -> None:
+def test_every_doubt_comes_to_an_end(
+    capabilities: Capabilities, has_provider_id: bool, evidence: Evidence
+) -> None:
     """Whatever the provider answers: waiting as told and looking as told ends."""
-    facts = replace(DOUBT, knows_id=knows_id)
+    facts = replace(DOUBT, has_provider_id=has_provider_id)
     for _ in range(50):
         choice = next_step(capabilities, facts)
         if choice.step is PolicyStep.WAIT:
@@ -158,4 +160,4 @@ def test_found_is_no_doubt() -> None:
 def test_only_what_can_be_neither_repeated_nor_asked_is_held_at_once(
     capabilities: Capabilities, hopeless: bool
 ) -> None:
-    assert uncertainty_policy.is_hopeless(capabilities) is hopeless
+    assert uncertainty_policy.can_only_hold(capabilities) is hopeless

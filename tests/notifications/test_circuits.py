@@ -20,8 +20,8 @@ from criticizer.resilience.failures import (
 )
 from criticizer.resilience.states import CircuitState
 from notifications import health_checks as harmless
-from notifications.delivery import reconcile
-from notifications.delivery.dependency_names import dependency_of
+from notifications.config import dependency_of
+from notifications.delivery import audit
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import ABOUT_RECIPIENT
 from notifications.providers.email.smtp import Smtp, SmtpConfig
@@ -171,7 +171,7 @@ def test_a_look_up_waits_too(job: ReviewJob, asked: ScriptedProvider) -> None:
     with pytest.raises(DependencyUnavailable):
         deliver(job, {"mail": asked})
     assert asked.looked_up == []
-    assert reconcile.settle(job.pk, {"mail": asked}) == 1
+    assert audit.settle(job.pk, {"mail": asked}) == 1
     go("provider:maildir")
     assert deliver(job, {"mail": asked}).sent == 1
 

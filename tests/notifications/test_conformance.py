@@ -217,7 +217,7 @@ def test_an_answer_that_is_lost_after_acceptance_reaches_nobody_twice(rig: Rig) 
     rig.prove_alive()
     ended = come_through(rig, sent)
     assert rig.arrived() == [str(sent.token)]
-    assert (ended is PolicyStep.HOLD) == uncertainty_policy.is_hopeless(promises(rig))
+    assert (ended is PolicyStep.HOLD) == uncertainty_policy.can_only_hold(promises(rig))
 
 
 def test_a_message_that_is_lost_is_sent_again_on_proof_or_held(rig: Rig) -> None:
@@ -230,8 +230,8 @@ def test_a_message_that_is_lost_is_sent_again_on_proof_or_held(rig: Rig) -> None
     assert rig.arrived() == []
     rig.prove_alive()
     ended = come_through(rig, sent)
-    assert rig.arrived() == ([] if uncertainty_policy.is_hopeless(promises(rig)) else [str(sent.token)])
-    assert (ended is PolicyStep.HOLD) == uncertainty_policy.is_hopeless(promises(rig))
+    assert rig.arrived() == ([] if uncertainty_policy.can_only_hold(promises(rig)) else [str(sent.token)])
+    assert (ended is PolicyStep.HOLD) == uncertainty_policy.can_only_hold(promises(rig))
 
 
 # -- one file, one line ------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import connection
 
 from criticizer.resilience.failures import UncertainFailure
-from notifications.delivery import send
+from notifications.delivery import audit, operator_actions
 from notifications.models import Delivery, DeliveryAttempt, Digest
 from notifications.states import DeliveryStatus, SendOutcome
 from reviews.models import ReviewJob
@@ -157,7 +157,7 @@ def test_a_digest_is_in_the_maildir_once_and_all_its_rows_say_so(
     evidence = DeliveryAttempt.objects.filter(outcome__in=[SendOutcome.ACCEPTED, SendOutcome.FOUND])
     assert [attempt.delivery_id for attempt in evidence] == [digest.carrier_id]
     assert not DeliveryAttempt.objects.filter(outcome=SendOutcome.STARTED).exists()
-    assert send.audit_sent(providers).suspicious == 0
+    assert audit.audit_sent(providers).suspicious == 0
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -187,6 +187,6 @@ def test_an_operator_ends_the_doubt_that_a_crash_left(job: ReviewJob, die_at: Di
         providers = {"mail": provider_for("smtp", str(server.port))}
         with pytest.raises(UncertainFailure):
             deliver(job, providers)
-        assert send.resend_uncertain(row.pk, "ann", "not in the mailbox, nor in the server's log")
+        assert operator_actions.resend_uncertain(row.pk, "ann", "not in the mailbox, nor in the server's log")
         assert deliver(job, providers).sent == 1
         assert [mail.token for mail in server.accepted] == [str(row.token)]

@@ -23,7 +23,7 @@ from criticizer.resilience.failures import (
     PermanentFailure,
     RetryableFailure,
 )
-from notifications.delivery import operator_actions, send, store
+from notifications.delivery import audit, operator_actions, prepare, reconcile, send, store
 from notifications.digests import lifecycle
 from notifications.models import Delivery, DeliveryAttempt, Digest
 from notifications.providers.base import Capabilities, LookUpBy
@@ -105,11 +105,11 @@ def test_a_review_that_ends_after_proof_of_absence_is_not_told(asked: ScriptedPr
     tell(jobs[:1], {"mail": asked})
     assert outcomes(rows[0]) == ["ambiguous", "absent", "not_sent"]
     assert states(rows) == ["pending"] * 3
-    send.cancel_unsent(jobs[1].pk)
+    operator_actions.cancel_unsent(jobs[1].pk)
     make_due()
     deliver(jobs[0], {"mail": asked})
     assert asked.calls[-1].subject == "2 reviews: 2 high, 2 low (1, 3)"
-    send.revive_cancelled(jobs[1].pk)
+    operator_actions.revive_cancelled(jobs[1].pk)
     deliver(jobs[1], {"mail": asked})
     assert states(rows) == ["sent"] * 3
     assert asked.calls[-1].token == rows[1].token
@@ -120,8 +120,8 @@ def test_what_an_ended_job_settles_as_absent_is_composed_without_it(asked: Scrip
     make_due()
     asked.script.append(unclear())
     tell(jobs[:1], {"mail": asked})
-    assert send.settle(jobs[0].pk, {"mail": asked}) == 0
-    send.supersede_unsent(jobs[0].pk)
+    assert audit.settle(jobs[0].pk, {"mail": asked}) == 0
+    operator_actions.supersede_unsent(jobs[0].pk)
     deliver(jobs[1], {"mail": asked})
     assert states(rows) == ["superseded", "sent", "sent"]
     assert asked.calls[-1].subject == "2 reviews: 2 high, 2 low (2, 3)"
@@ -138,13 +138,13 @@ def tidied(job: ReviewJob) -> None:
 
 
 def replayed(job: ReviewJob) -> None:
-    send.leave_digests(job.pk)
+    store.leave_digests(job.pk)
 
 
 @pytest.mark.parametrize(
     ("end", "status"),
     [
-        (lambda job: send.cancel_unsent(job.pk), "cancelled"),
+        (lambda job: operator_actions.cancel_unsent(job.pk), "cancelled"),
         (taken_off, "superseded"),
         (tidied, "cancelled"),
         (replayed, "pending"),
@@ -157,7 +157,7 @@ def test_what_an_operator_has_resent_leaves_out_what_was_taken_out(
     make_due()
     mail.script.append(unclear())
     tell(jobs[:1], {"mail": mail})
-    assert send.resend_uncertain(rows[0].pk, "ann", "not there")
+    assert operator_actions.resend_uncertain(rows[0].pk, "ann", "not there")
     assert Digest.objects.get().closed_at is not None, "it is resent as it was"
     end(jobs[1])
     deliver(jobs[0], {"mail": mail})
@@ -170,8 +170,8 @@ def test_a_digest_that_is_being_sent_is_not_opened(asked: ScriptedProvider) -> N
     jobs, rows = waiting("1", "2", "3")
     make_due()
     crashed(rows[0], "maildir")
-    send.cancel_unsent(jobs[1].pk)
-    send.leave_digests(jobs[2].pk)
+    operator_actions.cancel_unsent(jobs[1].pk)
+    store.leave_digests(jobs[2].pk)
     assert states(rows) == ["sending"] * 3
     assert Digest.objects.get().carrier_id == rows[0].pk
 
@@ -190,7 +190,7 @@ def test_a_review_that_is_made_anew_is_not_told_as_it_was(stage: Stage, asked: S
         return
     assert states(rows) == ["sent", "pending", "sent"]
     anew = message_about(jobs[1], ANN, "critical")
-    send.prepare(jobs[1].pk, "2", jobs[1].review_version, {ANN: anew})
+    prepare.create_deliveries(jobs[1].pk, "2", jobs[1].review_version, {ANN: anew})
     deliver(jobs[1], {"mail": asked})
     assert asked.calls[-1] == anew
     assert states(rows) == ["sent"] * 3
@@ -204,7 +204,7 @@ def released(mail: ScriptedProvider) -> tuple[list[Any], list[Delivery]]:
     make_due()
     mail.script.append(unclear())
     tell(jobs[:1], {"mail": mail})
-    assert send.resend_uncertain(rows[0].pk, "ann", "not there")
+    assert operator_actions.resend_uncertain(rows[0].pk, "ann", "not there")
     states(rows)
     return jobs, rows
 
@@ -212,7 +212,7 @@ def released(mail: ScriptedProvider) -> tuple[list[Any], list[Delivery]]:
 def test_a_review_that_ends_while_its_digest_is_claimed_is_left_out(mail: ScriptedProvider) -> None:
     jobs, rows = released(mail)
     with meanwhile(lambda: deliver(jobs[0], {"mail": mail})) as found:
-        send.cancel_unsent(jobs[1].pk)
+        operator_actions.cancel_unsent(jobs[1].pk)
     assert found == [send.Outcome(sent=1)]
     assert states(rows) == ["sent", "cancelled", "sent"]
     assert mail.calls[-1].subject == "2 reviews: 2 high, 2 low (1, 3)"
@@ -391,14 +391,14 @@ def test_two_jobs_that_doubt_one_carrier_cost_no_attempt(
     make_due()
     crashed(rows[0], "maildir")
     stale(rows)
-    real = store.doubt
+    real = store.start_reconciling
 
     def doubt(row: Delivery) -> bool:
-        monkeypatch.setattr(store, "doubt", real)
+        monkeypatch.setattr(store, "start_reconciling", real)
         assert elsewhere(lambda: real(row))
         return real(row)
 
-    monkeypatch.setattr(store, "doubt", doubt)
+    monkeypatch.setattr(store, "start_reconciling", doubt)
     (found,) = tell(jobs[1:2], {"mail": asked})
     assert isinstance(found, DependencyUnavailable)
     assert deliver(jobs[0], {"mail": asked}).sent == 1
@@ -412,7 +412,7 @@ def test_what_another_settled_before_the_lock_was_taken_is_read_anew(asked: Scri
     before = store.read(rows[0].pk)
     assert deliver(jobs[0], {"mail": asked}).sent == 1
     with pytest.raises(DependencyUnavailable):
-        send.reconcile.settle_row(before, asked)
+        reconcile.settle_row(before, asked)
     assert states(rows) == ["sent"] * 3
 
 
@@ -423,7 +423,7 @@ def test_the_others_of_a_carrier_that_is_gone_are_told(status: str, asked: Scrip
     crashed(rows[0], "maildir")
     if status == D.PENDING:
         store.move(store.read(rows[0].pk), D.UNCERTAIN)
-        assert send.resend_uncertain(rows[0].pk, "ann", "not there")
+        assert operator_actions.resend_uncertain(rows[0].pk, "ann", "not there")
     DeliveryAttempt.objects.all().delete()
     Digest.objects.update(carrier=None)
     Delivery.objects.filter(pk=rows[0].pk).delete()

@@ -23,7 +23,7 @@ from criticizer.resilience.failures import (
     RetryableFailure,
     UncertainFailure,
 )
-from notifications.delivery import operator_actions, send, snapshot, spot_check, store
+from notifications.delivery import audit, operator_actions, send, snapshot, store
 from notifications.delivery.operator_actions import OperatorAction
 from notifications.digests import lifecycle
 from notifications.models import Delivery, Digest
@@ -93,7 +93,7 @@ def test_reviews_wait_for_one_digest_and_are_told_in_one_message(asked: Scripted
     assert len({row.notified_at for row in rows}) == 1
     assert [outcomes(row) for row in rows] == [["accepted"], [], []]
     assert message.token == snapshot.token_of_all(row.token for row in rows)
-    assert send.audit_sent({"mail": asked}).suspicious == 0
+    assert audit.audit_sent({"mail": asked}).suspicious == 0
 
 
 def test_whoever_comes_first_when_it_is_due_tells_for_all(asked: ScriptedProvider) -> None:
@@ -197,15 +197,15 @@ def test_whose_digest_was_taken_between_look_and_claim_waits_without_an_attempt(
 ) -> None:
     jobs, rows = waiting("1", "2")
     make_due()
-    real = lifecycle.turn
+    real = lifecycle.row_for_job
 
     def turn(row: Delivery) -> Delivery:
         found = real(row)
-        monkeypatch.setattr(lifecycle, "turn", real)
+        monkeypatch.setattr(lifecycle, "row_for_job", real)
         deliver(jobs[0], {"mail": asked})
         return found
 
-    monkeypatch.setattr(lifecycle, "turn", turn)
+    monkeypatch.setattr(lifecycle, "row_for_job", turn)
     (second,) = tell(jobs[1:], {"mail": asked})
     assert isinstance(second, DependencyUnavailable)
     assert states(rows) == ["sent", "sent"]
@@ -236,7 +236,7 @@ def test_a_recipient_without_a_digest_costs_no_statement_more(asked: ScriptedPro
 # -- endings ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", [send.supersede_unsent, send.cancel_unsent])
+@pytest.mark.parametrize("end", [operator_actions.supersede_unsent, operator_actions.cancel_unsent])
 def test_a_review_that_ends_before_is_not_told_and_the_others_are(
     end: Callable[[int], int], asked: ScriptedProvider
 ) -> None:
@@ -254,7 +254,7 @@ def test_a_review_that_ends_before_is_not_told_and_the_others_are(
 def test_a_review_that_ends_while_it_is_sent_is_told_like_any_other(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
-    asked.before_send = lambda message: (send.supersede_unsent(jobs[1].pk), None)[1]
+    asked.before_send = lambda message: (operator_actions.supersede_unsent(jobs[1].pk), None)[1]
     deliver(jobs[0], {"mail": asked})
     assert states(rows) == ALL_SENT
 
@@ -302,8 +302,8 @@ def test_a_job_that_stands_still_keeps_nobody_waiting(asked: ScriptedProvider) -
 
 def test_a_late_result_that_is_accepted_is_told_alone_and_at_once(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2")
-    send.cancel_unsent(jobs[0].pk)
-    send.revive_cancelled(jobs[0].pk)
+    operator_actions.cancel_unsent(jobs[0].pk)
+    operator_actions.revive_cancelled(jobs[0].pk)
     assert deliver(jobs[0], {"mail": asked}).sent == 1
     assert states(rows) == ["sent", "pending"]
 
@@ -318,7 +318,7 @@ def test_what_was_certainly_not_sent_is_composed_anew(asked: ScriptedProvider) -
     (failure,) = tell(jobs[:1], {"mail": asked})
     assert isinstance(failure, RetryableFailure)
     assert states(rows) == ["pending"] * 3
-    send.supersede_unsent(jobs[2].pk)
+    operator_actions.supersede_unsent(jobs[2].pk)
     make_due()
     # Another job carries it now; its message leaves out what was superseded, under another token.
     assert deliver(jobs[1], {"mail": asked}).sent == 1
@@ -327,7 +327,7 @@ def test_what_was_certainly_not_sent_is_composed_anew(asked: ScriptedProvider) -
     assert second.subject == "2 reviews: 2 high, 2 low (1, 2)"
     assert states(rows) == ["sent", "sent", "superseded"]
     assert [outcomes(row) for row in rows] == [["not_sent"], ["accepted"], []]
-    assert send.audit_sent({"mail": asked}).suspicious == 0
+    assert audit.audit_sent({"mail": asked}).suspicious == 0
 
 
 def test_a_message_that_may_have_arrived_keeps_its_bytes(asked: ScriptedProvider) -> None:
@@ -336,7 +336,7 @@ def test_a_message_that_may_have_arrived_keeps_its_bytes(asked: ScriptedProvider
     asked.script.append(unclear())
     tell(jobs[:1], {"mail": asked})
     assert states(rows) == ["reconciling"] * 3
-    send.supersede_unsent(jobs[2].pk)  # too late: what may be told is not given up
+    operator_actions.supersede_unsent(jobs[2].pk)  # too late: what may be told is not given up
     assert isinstance(tell(jobs[1:2], {"mail": asked})[0], DependencyUnavailable)
     assert deliver(jobs[0], {"mail": asked}).sent == 1
     assert asked.calls[0] == asked.calls[1]
@@ -362,11 +362,11 @@ def test_a_refused_digest_fails_all_and_a_replay_tells_each_alone(asked: Scripte
     assert [type(found) for found in tell(jobs, {"mail": asked})] == [PermanentFailure] * 3
     assert states(rows) == ["failed"] * 3
     for job in jobs:
-        assert send.reset_failed(job.pk) == 1
+        assert operator_actions.reset_failed(job.pk) == 1
         assert deliver(job, {"mail": asked}).sent == 1
     assert states(rows) == ALL_SENT
     assert [call.token for call in asked.calls[1:]] == [row.token for row in rows]
-    assert send.audit_sent({"mail": asked}).suspicious == 0
+    assert audit.audit_sent({"mail": asked}).suspicious == 0
 
 
 def test_what_is_resent_leaves_out_a_carrier_that_is_given_up(mail: ScriptedProvider) -> None:
@@ -375,8 +375,8 @@ def test_what_is_resent_leaves_out_a_carrier_that_is_given_up(mail: ScriptedProv
     mail.script.append(unclear())
     tell(jobs[:1], {"mail": mail})
     assert states(rows) == ["uncertain"] * 3
-    assert send.resend_uncertain(rows[0].pk, "ann", "not there")
-    send.cancel_unsent(jobs[0].pk)
+    assert operator_actions.resend_uncertain(rows[0].pk, "ann", "not there")
+    operator_actions.cancel_unsent(jobs[0].pk)
     tell(jobs, {"mail": mail})
     assert states(rows) == ["cancelled", "sent", "sent"]
     (_, again) = mail.calls
@@ -389,9 +389,9 @@ def test_the_audit_settles_what_an_ended_job_left_in_doubt(asked: ScriptedProvid
     make_due()
     asked.script.append((unclear(), True))
     tell(jobs[:1], {"mail": asked})
-    assert send.settle(jobs[1].pk, {"mail": asked}) == 0
+    assert audit.settle(jobs[1].pk, {"mail": asked}) == 0
     assert states(rows) == ["reconciling"] * 3, "it is decided with the job that sent it"
-    assert send.settle(jobs[0].pk, {"mail": asked}) == 0
+    assert audit.settle(jobs[0].pk, {"mail": asked}) == 0
     assert states(rows) == ALL_SENT
     assert len(asked.calls) == 1
 
@@ -415,9 +415,11 @@ def test_a_decision_about_one_is_a_decision_about_the_message(
     decision: str, ends: str, mail: ScriptedProvider, lost_letters: list[int]
 ) -> None:
     jobs, rows = held(mail)
-    said = operator_actions.decide(rows[1].pk, OperatorAction(decision), actor="ann", reason="OPS-7: looked")
-    assert said.ok
-    assert "one message about 3 reviews" in said.message
+    done, sentences = operator_actions.decide(
+        [rows[1].pk], OperatorAction(decision), actor="ann", reason="OPS-7: looked"
+    )
+    assert done == 1
+    assert "one message about 3 reviews" in sentences[0]
     assert states(rows) == [ends] * 3
     assert lost_letters == [jobs[1].pk]  # the others go on with the next audit, which begins now
     kept = JobEvent.objects.filter(kind=JobEvent.Kind.DELIVERY_DECIDED).order_by("job_id")
@@ -430,12 +432,12 @@ def test_a_decision_about_one_is_a_decision_about_the_message(
         assert second.token == first.token
         assert (first.repeat_notice, second.repeat_notice) == ("", operator_actions.REPEAT_NOTICE)
         assert states(rows) == ALL_SENT
-    assert send.audit_sent({"mail": mail}).suspicious == 0
+    assert audit.audit_sent({"mail": mail}).suspicious == 0
 
 
 def test_a_set_of_decisions_counts_a_message_once(mail: ScriptedProvider, lost_letters: list[int]) -> None:
     _, rows = held(mail)
-    done, words = operator_actions.decide_many(
+    done, words = operator_actions.decide(
         [row.pk for row in rows], OperatorAction.CONFIRM, actor="ann", reason="OPS-7"
     )
     assert done == 3
@@ -451,14 +453,16 @@ def test_one_review_that_was_replaced_does_not_keep_the_others_from_being_resent
     ended = {"status": "dead_lettered", "finished_at": timezone.now()}
     ReviewJob.objects.filter(pk__in=[job.pk for job in jobs]).update(**ended)
     ReviewJobFactory(changelist_id="1", review_version=2)
-    assert operator_actions.decide(rows[0].pk, OperatorAction.RESEND, actor="ann", reason="OPS-7").ok
+    assert operator_actions.decide([rows[0].pk], OperatorAction.RESEND, actor="ann", reason="OPS-7")[0] == 1
     for number in "23":
         ReviewJobFactory(changelist_id=number, review_version=2)
     Delivery.objects.update(status=D.SENDING)
     Delivery.objects.update(status=D.UNCERTAIN)
-    said = operator_actions.decide(rows[0].pk, OperatorAction.RESEND, actor="ann", reason="OPS-7")
-    assert not said.ok
-    assert "newer version" in said.message
+    done, sentences = operator_actions.decide(
+        [rows[0].pk], OperatorAction.RESEND, actor="ann", reason="OPS-7"
+    )
+    assert done == 0
+    assert "newer version" in sentences[0]
 
 
 def test_evidence_that_arrives_late_is_evidence_for_all(asked: ScriptedProvider) -> None:
@@ -468,7 +472,7 @@ def test_evidence_that_arrives_late_is_evidence_for_all(asked: ScriptedProvider)
     tell(jobs[:1], {"mail": asked})
     store.move(store.read(rows[0].pk), D.UNCERTAIN)
     assert states(rows) == ["uncertain"] * 3
-    found = send.ask_again({"mail": asked}, within=timedelta(days=1))
+    found = audit.recheck_uncertain({"mail": asked}, within=timedelta(days=1))
     assert found == {job.pk for job in jobs}
     assert states(rows) == ALL_SENT
 
@@ -488,8 +492,8 @@ def marked_without_evidence(asked: ScriptedProvider, *, arrived: bool) -> tuple[
 
 def test_8_2_row_2_a_digest_marked_without_evidence_is_looked_up(asked: ScriptedProvider) -> None:
     _, rows = marked_without_evidence(asked, arrived=True)
-    audit = send.audit_sent({"mail": asked})
-    assert (audit.suspicious, audit.back_filled, audit.requeued) == (1, 1, set())
+    result = audit.audit_sent({"mail": asked})
+    assert (result.suspicious, result.back_filled, result.requeued) == (1, 1, set())
     assert states(rows) == ALL_SENT
     assert outcomes(rows[0]) == ["ambiguous", "found"]
 
@@ -498,8 +502,8 @@ def test_8_2_row_2_a_digest_that_is_not_there_is_cleared_and_sent(
     asked: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs, rows = marked_without_evidence(asked, arrived=False)
-    audit = send.audit_sent({"mail": asked}, job_id=jobs[1].pk)
-    assert (audit.suspicious, audit.requeued) == (1, {job.pk for job in jobs})
+    result = audit.audit_sent({"mail": asked}, job_id=jobs[1].pk)
+    assert (result.suspicious, result.requeued) == (1, {job.pk for job in jobs})
     assert states(rows) == ["pending"] * 3
     assert all(row.notified_at is None and row.notification_id == "" for row in rows)
     monkeypatch.setattr("notifications.config.providers", lambda: {"mail": asked})
@@ -515,10 +519,10 @@ def test_a_sample_asks_for_the_digest(asked: ScriptedProvider) -> None:
     make_due()
     deliver(jobs[0], {"mail": asked})
     Delivery.objects.update(notified_at=F("notified_at") - timedelta(hours=1))
-    assert spot_check.audit_sample({"mail": asked}, 30)[Evidence.FOUND] >= 1
+    assert audit.audit_sample({"mail": asked}, 30)[Evidence.FOUND] >= 1
     assert {token for token, _ in asked.looked_up} == {asked.calls[0].token}
     asked.arrived.clear()
-    assert spot_check.audit_sample({"mail": asked}, 30)[Evidence.ABSENT] >= 1
+    assert audit.audit_sample({"mail": asked}, 30)[Evidence.ABSENT] >= 1
     assert set(outcomes(rows[0])[1:]) == {SendOutcome.ABSENT}
     assert states(rows) == ALL_SENT
 
@@ -574,10 +578,10 @@ def test_an_operator_sets_digests_with_a_reason(client: Client) -> None:
 
 def test_an_urgent_review_is_not_kept() -> None:
     policy.set_digest(ANN, 15, "ann")
-    assert policy.wishes({ANN: "critical"}).digest_minutes == {}
-    assert policy.wishes({ANN: "high", BOB: ""}).digest_minutes == {ANN: 15}
+    assert policy.apply_preferences({ANN: "critical"}).digest_minutes == {}
+    assert policy.apply_preferences({ANN: "high", BOB: ""}).digest_minutes == {ANN: 15}
     policy.mute(ANN, None, "ann")
-    assert policy.wishes({ANN: "high"}) == policy.Wishes({ANN: policy.MUTED}, {})
+    assert policy.apply_preferences({ANN: "high"}) == policy.AppliedPreferences({ANN: policy.MUTED}, {})
 
 
 def test_what_waits_is_told_as_promised_whatever_is_wanted_meanwhile(asked: ScriptedProvider) -> None:

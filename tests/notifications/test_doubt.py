@@ -15,7 +15,7 @@ from criticizer.resilience.failures import (
     RetryableFailure,
     UncertainFailure,
 )
-from notifications.delivery import send
+from notifications.delivery import audit, operator_actions
 from notifications.delivery.uncertainty_policy import UNANSWERED_LOOKS
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy
@@ -171,7 +171,7 @@ def test_a_second_doubt_after_the_one_resend_is_held(job: ReviewJob, archive: Sc
         deliver(job, {"mail": archive})
     assert held.value.error_class is ErrorClass.DELIVERY_UNCERTAIN
     assert status(row) == D.UNCERTAIN
-    assert "sent again on proof of absence before" in row.detail
+    assert "resent on proof of absence once" in row.detail
     assert len(archive.calls) == 1
     assert outcomes(row).count(SendOutcome.ABSENT) == 4
 
@@ -190,7 +190,7 @@ def test_an_operators_resend_begins_anew(job: ReviewJob, archive: ScriptedProvid
         pass_time(720)
     with pytest.raises(UncertainFailure):
         deliver(job, {"mail": archive})
-    assert send.resend_uncertain(row.pk, "ann", "not in the mailbox")
+    assert operator_actions.resend_uncertain(row.pk, "ann", "not in the mailbox")
     archive.script.append((unclear(), True))
     with pytest.raises(RetryableFailure):
         deliver(job, {"mail": archive})
@@ -262,10 +262,10 @@ def test_what_waits_for_an_operator_is_found_when_its_evidence_comes_late(
         deliver(job, {"mail": archive})
     day = timedelta(days=1)
     before = outcomes(row)
-    assert send.ask_again({"mail": archive}, within=day) == set()
+    assert audit.recheck_uncertain({"mail": archive}, within=day) == set()
     assert (status(row), outcomes(row)) == (D.UNCERTAIN, before)  # absence decides nothing here
     archive.arrived[row.token] = 1
-    assert send.ask_again({"mail": archive}, within=day) == {job.pk}
+    assert audit.recheck_uncertain({"mail": archive}, within=day) == {job.pk}
     assert status(row) == D.SENT
     assert outcomes(row)[-1] == SendOutcome.FOUND
 

@@ -89,7 +89,7 @@ def test_every_change_is_kept_with_who_and_why() -> None:
     policy.unmute(ANN, "oli", "asked for it in OPS-7")
     kept = [(row.pgh_label, row.actor, row.reason, row.muted_until) for row in events.order_by("pgh_id")]
     assert kept == [
-        ("insert", "unsubscribe link", "", policy.FOR_EVER),
+        ("insert", "unsubscribe link", "", policy.NO_END),
         ("update", "oli", "asked for it in OPS-7", None),
     ]
     assert events.latest("pgh_id").pgh_context.metadata["actor"] == "oli"

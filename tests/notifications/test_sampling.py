@@ -9,7 +9,7 @@ import pytest
 import structlog
 from django.db.models import F
 
-from notifications.delivery import spot_check
+from notifications.delivery import audit
 from notifications.models import Delivery
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy
 from notifications.states import DeliveryStatus, SendOutcome
@@ -34,7 +34,7 @@ def service() -> ScriptedProvider:
 
 
 def sample(provider: ScriptedProvider, size: int = 50) -> Counter[Evidence]:
-    return spot_check.audit_sample({"mail": provider}, size)
+    return audit.audit_sample({"mail": provider}, size)
 
 
 def test_what_is_there_is_counted_and_leaves_no_trace(job: ReviewJob, service: ScriptedProvider) -> None:

@@ -11,8 +11,9 @@ from django.db import IntegrityError, OperationalError, ProgrammingError, connec
 from django.db.models import F
 
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure, UncertainFailure
-from notifications.delivery import send, store
+from notifications.delivery import audit, operator_actions, send, snapshot, store
 from notifications.delivery.operator_actions import REPEAT_NOTICE
+from notifications.delivery.prepare import create_deliveries
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.states import DeliveryStatus, SendOutcome
 from reviews.models import ReviewJob
@@ -85,19 +86,19 @@ def test_a_row_that_may_have_been_sent_keeps_the_bytes_that_were_sent(
 
 
 def test_a_message_with_another_recipients_token_is_refused(job: ReviewJob) -> None:
-    token = send.token_for("12345", BOB, 1)
+    token = snapshot.token_for("12345", BOB, 1)
     with pytest.raises(ValueError, match="token"):
-        send.prepare(job.pk, "12345", 1, {ANN: message(token=1)})
+        create_deliveries(job.pk, "12345", 1, {ANN: message(token=1)})
     with pytest.raises(ValueError, match="token"):
-        send.prepare(job.pk, "12345", 1, {BOB: replace(message("ann@example.com"), token=token)})
+        create_deliveries(job.pk, "12345", 1, {BOB: replace(message("ann@example.com"), token=token)})
     assert not Delivery.objects.exists()
 
 
 def test_tokens_differ_in_each_part_of_the_tuple_and_never_change() -> None:
     tuples = [("1", ANN, 1), ("1", ANN, 2), ("1", BOB, 1), ("2", ANN, 1), ("1", f'{ANN}", 1', 1)]
-    assert len({send.token_for(*key) for key in tuples}) == len(tuples)
+    assert len({snapshot.token_for(*key) for key in tuples}) == len(tuples)
     # Written down: a token that changed between releases would send every retry twice.
-    assert str(send.token_for("12345", ANN, 1)) == "63666591-0f2d-5478-a35d-b843e6276d4e"
+    assert str(snapshot.token_for("12345", ANN, 1)) == "63666591-0f2d-5478-a35d-b843e6276d4e"
 
 
 # -- deliver -----------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ def test_a_job_without_recipients_is_done(job: ReviewJob) -> None:
 def test_the_sent_message_is_the_frozen_one(job: ReviewJob, mail: ScriptedProvider) -> None:
     prepare(job, ANN)
     deliver(job, {"mail": mail})
-    assert mail.calls == [replace(message(), token=send.token_for("12345", ANN, 1))]
+    assert mail.calls == [replace(message(), token=snapshot.token_for("12345", ANN, 1))]
 
 
 def test_what_was_not_sent_is_repeated_with_the_same_bytes_and_token(
@@ -193,7 +194,7 @@ def test_a_refused_row_is_not_sent_again_until_it_is_reset(job: ReviewJob, mail:
             deliver(job, {"mail": mail})
         assert failed.value.error_class is E.RECIPIENT_REJECTED
     assert len(mail.calls) == 1
-    assert send.reset_failed(job.pk) == 1
+    assert operator_actions.reset_failed(job.pk) == 1
     assert deliver(job, {"mail": mail}).sent == 1
 
 
@@ -204,7 +205,7 @@ def test_an_uncertain_row_is_never_sent_again_by_itself(job: ReviewJob, mail: Sc
         with pytest.raises(UncertainFailure) as failed:
             deliver(job, {"mail": mail})
         assert failed.value.error_class is E.DELIVERY_UNCERTAIN
-        assert send.reset_failed(job.pk) == 0
+        assert operator_actions.reset_failed(job.pk) == 0
     assert list(mail.arrived.values()) == [1]
 
 
@@ -333,7 +334,7 @@ def test_a_job_that_is_superseded_between_two_sends_stops_there(
     def supersede(_: object) -> None:
         nonlocal superseded
         superseded = True
-        send.supersede_unsent(job.pk)
+        operator_actions.supersede_unsent(job.pk)
 
     mail.before_send = supersede
     outcome = deliver(job, {"mail": mail}, lambda: not superseded)
@@ -343,7 +344,7 @@ def test_a_job_that_is_superseded_between_two_sends_stops_there(
 
 @pytest.mark.parametrize(
     ("end", "status"),
-    [(send.supersede_unsent, D.SUPERSEDED), (send.cancel_unsent, D.CANCELLED)],
+    [(operator_actions.supersede_unsent, D.SUPERSEDED), (operator_actions.cancel_unsent, D.CANCELLED)],
 )
 def test_ending_a_job_gives_up_only_what_was_not_begun(
     job: ReviewJob,
@@ -402,7 +403,7 @@ def test_a_late_acceptance_is_found_before_a_requeued_row_is_sent_again(
     (row,) = prepare(job, ANN)
     claimed = store.claim(store.read(row.pk), asked.name)
     assert claimed is not None
-    assert send.settle(job.pk, {"mail": asked}) == 0  # absent: back to pending
+    assert audit.settle(job.pk, {"mail": asked}) == 0  # absent: back to pending
     assert not store.mark_sent(claimed, "late-id")
     assert deliver(job, {"mail": asked}).sent == 1
     row.refresh_from_db()
@@ -515,7 +516,7 @@ def uncertain(job: ReviewJob, mail: ScriptedProvider) -> Delivery:
 def test_an_operator_confirms_and_the_row_says_who_and_why(
     uncertain: Delivery, job: ReviewJob, mail: ScriptedProvider
 ) -> None:
-    assert send.confirm_delivered(uncertain.pk, "ann", "seen in the mailbox")
+    assert operator_actions.confirm_delivered(uncertain.pk, "ann", "seen in the mailbox")
     uncertain.refresh_from_db()
     assert uncertain.status == D.SENT
     assert uncertain.notified_at is not None
@@ -523,12 +524,12 @@ def test_an_operator_confirms_and_the_row_says_who_and_why(
     assert last is not None
     assert (last.outcome, last.detail) == (SendOutcome.CONFIRMED, "confirmed by ann: seen in the mailbox")
     assert deliver(job, {"mail": mail}) == send.Outcome(already_sent=1)
-    assert send.audit_sent({"mail": mail}).suspicious == 0
+    assert audit.audit_sent({"mail": mail}).suspicious == 0
 
 
 def test_an_operator_resends_once(uncertain: Delivery, job: ReviewJob, mail: ScriptedProvider) -> None:
-    assert send.resend_uncertain(uncertain.pk, "ann", "not in the mailbox")
-    assert not send.resend_uncertain(uncertain.pk, "bob", "me too")
+    assert operator_actions.resend_uncertain(uncertain.pk, "ann", "not in the mailbox")
+    assert not operator_actions.resend_uncertain(uncertain.pk, "bob", "me too")
     assert deliver(job, {"mail": mail}).sent == 1
     assert outcomes(uncertain) == [SendOutcome.AMBIGUOUS, SendOutcome.RELEASED, SendOutcome.ACCEPTED]
     first, second = mail.calls
@@ -540,8 +541,8 @@ def test_an_operator_abandons_and_the_job_needs_it_no_more(
     uncertain: Delivery, job: ReviewJob, mail: ScriptedProvider
 ) -> None:
     assert untold(job) == [ANN]
-    assert send.abandon_uncertain(uncertain.pk, "ann", "she has left")
-    assert deliver(job, {"mail": mail}) == send.Outcome(given_up=1)
+    assert operator_actions.abandon_uncertain(uncertain.pk, "ann", "she has left")
+    assert deliver(job, {"mail": mail}) == send.Outcome(withdrawn=1)
     assert untold(job) == []
     assert outcomes(uncertain) == [SendOutcome.AMBIGUOUS, SendOutcome.ABANDONED]
     assert len(mail.calls) == 1
@@ -555,12 +556,19 @@ def test_a_worker_that_knows_better_is_believed_after_it_was_abandoned(
     assert claimed is not None
     with pytest.raises(UncertainFailure):
         deliver(job, {"mail": mail})
-    send.abandon_uncertain(row.pk, "ann", "she has left")
+    operator_actions.abandon_uncertain(row.pk, "ann", "she has left")
     assert store.mark_sent(claimed, "it arrived")
     assert statuses(job) == [D.SENT]
 
 
-@pytest.mark.parametrize("decide", [send.confirm_delivered, send.resend_uncertain, send.abandon_uncertain])
+@pytest.mark.parametrize(
+    "decide",
+    [
+        operator_actions.confirm_delivered,
+        operator_actions.resend_uncertain,
+        operator_actions.abandon_uncertain,
+    ],
+)
 def test_decisions_need_a_reason_and_an_uncertain_row(job: ReviewJob, decide) -> None:  # type: ignore[no-untyped-def]
     (row,) = prepare(job, ANN)
     with pytest.raises(ValueError, match="reason"):

@@ -15,8 +15,8 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure, UncertainFailure
+from notifications.delivery import audit, operator_actions, snapshot, store
 from notifications.delivery import send as sending
-from notifications.delivery import store
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Message
 from notifications.states import DeliveryStatus, SendOutcome
@@ -135,8 +135,8 @@ def test_8_2_row_2_marked_but_not_sent_is_cleared_requeued_alerted_and_then_sent
     (row,) = prepare(job, ANN)
     marked_too_early(row)
     with structlog.testing.capture_logs() as logs:
-        audit = sending.audit_sent({"mail": asked})
-    assert (audit.suspicious, audit.requeued) == (1, {job.pk})
+        result = audit.audit_sent({"mail": asked})
+    assert (result.suspicious, result.requeued) == (1, {job.pk})
     alert = next(entry for entry in logs if entry["event"] == "delivery_evidence_missing")
     assert (alert["log_level"], alert["delivery"]) == ("error", row.pk)
     row.refresh_from_db()
@@ -144,15 +144,15 @@ def test_8_2_row_2_marked_but_not_sent_is_cleared_requeued_alerted_and_then_sent
 
     assert deliver(job, {"mail": asked}).sent == 1
     assert list(asked.arrived.values()) == [1]
-    assert sending.audit_sent({"mail": asked}).suspicious == 0
+    assert audit.audit_sent({"mail": asked}).suspicious == 0
 
 
 def test_8_2_row_2_what_the_provider_has_after_all_is_kept(job: ReviewJob, asked: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     asked.arrived[row.token] = 1
     marked_too_early(row)
-    audit = sending.audit_sent({"mail": asked})
-    assert (audit.back_filled, audit.requeued) == (1, set())
+    result = audit.audit_sent({"mail": asked})
+    assert (result.back_filled, result.requeued) == (1, set())
     row.refresh_from_db()
     assert (row.status, row.notification_id) == (D.SENT, f"id-{row.token}")
     assert asked.calls == []
@@ -163,7 +163,7 @@ def test_8_2_row_2_is_repeated_with_the_same_key_where_the_provider_deduplicates
 ) -> None:
     (row,) = prepare(job, CI)
     marked_too_early(row)
-    assert sending.audit_sent({"webhook": hook}).requeued == {job.pk}
+    assert audit.audit_sent({"webhook": hook}).requeued == {job.pk}
     row.refresh_from_db()
     assert row.status == D.RECONCILING
     assert deliver(job, {"webhook": hook}).sent == 1
@@ -173,7 +173,7 @@ def test_8_2_row_2_is_repeated_with_the_same_key_where_the_provider_deduplicates
 def test_8_2_row_2_is_held_where_nobody_can_say(job: ReviewJob, mail: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     marked_too_early(row)
-    assert sending.audit_sent({"mail": mail}).held == 1
+    assert audit.audit_sent({"mail": mail}).held == 1
     with pytest.raises(UncertainFailure):
         deliver(job, {"mail": mail})
     assert mail.calls == []
@@ -185,7 +185,7 @@ def test_8_2_row_2_an_audit_that_cannot_ask_leaves_the_row_in_reconciliation(
     (row,) = prepare(job, ANN)
     marked_too_early(row)
     asked.look_up_failure = not_sent()
-    assert sending.audit_sent({"mail": asked}).requeued == {job.pk}
+    assert audit.audit_sent({"mail": asked}).requeued == {job.pk}
     row.refresh_from_db()
     assert (row.status, row.notified_at) == (D.RECONCILING, None)
     asked.look_up_failure = None
@@ -198,7 +198,7 @@ def test_8_2_row_2_a_mail_that_its_recipient_deleted_is_not_sent_anew(
     prepare(job, ANN)
     deliver(job, {"mail": asked})
     asked.arrived.clear()
-    assert sending.audit_sent({"mail": asked}).suspicious == 0
+    assert audit.audit_sent({"mail": asked}).suspicious == 0
     assert asked.looked_up == []
 
 
@@ -208,8 +208,8 @@ def test_8_2_row_2_the_audit_can_be_limited_to_what_changed_lately(
     (row,) = prepare(job, ANN)
     marked_too_early(row)
     Delivery.objects.filter(pk=row.pk).update(updated_at=Now() - timedelta(days=3))
-    assert sending.audit_sent({"mail": asked}, within=timedelta(days=1)).suspicious == 0
-    assert sending.audit_sent({"mail": asked}, within=timedelta(days=7)).suspicious == 1
+    assert audit.audit_sent({"mail": asked}, within=timedelta(days=1)).suspicious == 0
+    assert audit.audit_sent({"mail": asked}, within=timedelta(days=7)).suspicious == 1
 
 
 # -- 8.3: send, then mark ----------------------------------------------------------------------
@@ -466,7 +466,7 @@ def test_10_3_the_key_is_derived_from_the_tuple_and_the_same_on_every_attempt(
         with pytest.raises(RetryableFailure):
             deliver(job, {"mail": mail})
     deliver(job, {"mail": mail})
-    assert {call.token for call in mail.calls} == {sending.token_for("12345", ANN, 1)}
+    assert {call.token for call in mail.calls} == {snapshot.token_for("12345", ANN, 1)}
 
 
 def test_10_4_the_same_version_is_not_sent_again(job: ReviewJob, mail: ScriptedProvider) -> None:
@@ -495,8 +495,8 @@ def test_rows_of_an_ended_job_are_decided_without_sending(
     for row, provider in ((found, asked), (absent, asked), (unknown, hook)):
         crashed(row, provider.name)
     asked.arrived[found.token] = 1
-    assert sending.settle(job.pk, {"mail": asked, "webhook": hook}) == 0
-    assert sending.supersede_unsent(job.pk) == 1
+    assert audit.settle(job.pk, {"mail": asked, "webhook": hook}) == 0
+    assert operator_actions.supersede_unsent(job.pk) == 1
     for row, status in ((found, D.SENT), (absent, D.SUPERSEDED), (unknown, D.UNCERTAIN)):
         row.refresh_from_db()
         assert row.status == status

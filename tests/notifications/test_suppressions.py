@@ -10,7 +10,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.utils import timezone
 
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
-from notifications.delivery import send
+from notifications.delivery import operator_actions
 from notifications.models import Delivery, Suppression
 from notifications.states import DeliveryState, DeliveryStatus, SendOutcome
 from notifications.suppressions import reports
@@ -169,7 +169,7 @@ def test_after_the_lift_a_replay_sends(job: ReviewJob, resend: ScriptedProvider)
         deliver(job, {"mail": resend})
     assert reports.lift(found.pk, actor="ann", reason="the mailbox was mended")
     assert not reports.lift(found.pk, actor="bob", reason="again")
-    send.reset_failed(job.pk)
+    operator_actions.reset_failed(job.pk)
     assert deliver(job, {"mail": resend}).sent == 1
     assert outcomes(row) == [SendOutcome.ACCEPTED]
 

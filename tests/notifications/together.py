@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from django.db.models.functions import Now
 
 from criticizer.resilience.failures import DependencyUnavailable, Failure
-from notifications.delivery.send import Outcome, prepare, token_for
+from notifications.delivery.outcome import Outcome
+from notifications.delivery.prepare import create_deliveries
+from notifications.delivery.snapshot import token_for
 from notifications.models import Delivery, Digest
 from notifications.providers.base import Message, Provider
 from notifications.rendering import Report, ReportFinding, render
@@ -41,7 +43,7 @@ def waiting(
     jobs = [ReviewJobFactory(changelist_id=changelist, **job) for changelist in changelists]
     for made in jobs:
         messages = {recipient: message_about(made, recipient, "high", "low")}
-        prepare(
+        create_deliveries(
             made.pk,
             made.changelist_id,
             made.review_version,

@@ -12,7 +12,7 @@ from criticizer.db import prepared
 from criticizer.models import OutboxMessage
 from criticizer.queue import outbox
 from deadletters.models import DeadLetter
-from notifications.delivery import send
+from notifications.delivery import snapshot
 from notifications.models import Delivery
 from reviews import pipeline
 from reviews.models import Attempt, FindingRow, JobEvent, ReviewJob, StageRun
@@ -184,7 +184,7 @@ def test_deliveries_given_up_at_the_deadline_come_back_with_the_acceptance(post:
     work()
     row = Delivery.objects.create(
         job_id=job_id, changelist_id="12345", recipient="mail:a@b.c", review_version=1,
-        token=send.token_for("12345", "mail:a@b.c", 1), status="pending",
+        token=snapshot.token_for("12345", "mail:a@b.c", 1), status="pending",
     )  # fmt: skip
     pipeline.expire_overdue()
     row.refresh_from_db()

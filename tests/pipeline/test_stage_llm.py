@@ -24,7 +24,7 @@ from criticizer.resilience import circuit_breaker, gate
 from criticizer.resilience.failures import DependencyUnavailable, ErrorClass
 from criticizer.resilience.states import CircuitState
 from deadletters.models import DeadLetter
-from notifications.delivery.send import token_for
+from notifications.delivery.snapshot import token_for
 from notifications.rendering import render
 from reviews import pipeline
 from reviews.artifacts import store

@@ -81,7 +81,7 @@ class World:
                 recipient="mail:ann@example.com", pattern="//depot/main/...", reason="OPS-1"
             ).pk,
             "notifications_recipientpreference": RecipientPreference.objects.create(
-                recipient="mail:ann@example.com", muted_until=policy.FOR_EVER
+                recipient="mail:ann@example.com", muted_until=policy.NO_END
             ).pk,
             "notifications_delivery": factories.DeliveryFactory(job=self.job, status="uncertain").pk,
             "notifications_suppression": factories.SuppressionFactory().pk,

@@ -50,7 +50,7 @@ _IN_DOUBT = {
 }
 
 
-class Exchanged:
+class HttpxBackendMixin:
     """For a class before anymail's backend: its request goes through `exchange`.
 
     `judge` makes the failure of every answer that is not 2xx.
@@ -105,7 +105,7 @@ def as_email(message: Message, sender: str) -> AnymailMessage:
     return mail
 
 
-def hand_in(backend: Any, mail: AnymailMessage, who: str) -> str:
+def submit(backend: Any, mail: AnymailMessage, who: str) -> str:
     """Send a mail through anymail's backend and return the service's id.
 
     Raises what the backend's `judge` makes of an answer, what `exchange` raises, and

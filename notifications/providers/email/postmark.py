@@ -15,13 +15,13 @@ from criticizer.wording import server_words
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.email import mime
 from notifications.providers.email.esp_base import (
-    Exchanged,
+    HttpxBackendMixin,
     as_email,
     ask,
     asked,
     failure_of,
-    hand_in,
     misconfigured,
+    submit,
     with_keys,
 )
 
@@ -55,7 +55,7 @@ class PostmarkConfig:
     limits: Limits = field(default_factory=Limits)
 
 
-class _Backend(Exchanged, EmailBackend):  # type: ignore[misc]
+class _Backend(HttpxBackendMixin, EmailBackend):  # type: ignore[misc]
     """anymail's backend over our own client."""
 
 
@@ -95,7 +95,7 @@ class Postmark:
         def call(token: str) -> str:
             backend = _Backend(server_token=token, api_url=self._config.url)
             backend.carry(self._config.limits, _judged, _WHO)
-            return hand_in(backend, mail, _WHO)
+            return submit(backend, mail, _WHO)
 
         return with_keys(self._config.tokens, call)
 

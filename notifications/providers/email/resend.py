@@ -21,13 +21,13 @@ from criticizer.wording import server_words
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.email import mime
 from notifications.providers.email.esp_base import (
-    Exchanged,
+    HttpxBackendMixin,
     as_email,
     ask,
     asked,
     failure_of,
-    hand_in,
     misconfigured,
+    submit,
     with_keys,
 )
 
@@ -61,7 +61,7 @@ class ResendConfig:
     limits: Limits = field(default_factory=Limits)
 
 
-class _Backend(Exchanged, EmailBackend):  # type: ignore[misc]
+class _Backend(HttpxBackendMixin, EmailBackend):  # type: ignore[misc]
     """anymail's backend, with the header that it does not offer."""
 
     def build_message_payload(self, message: AnymailMessage, defaults: Any) -> Any:
@@ -103,7 +103,7 @@ class Resend:
         def call(key: str) -> str:
             backend = _Backend(api_key=key, api_url=self._config.url)
             backend.carry(self._config.limits, _judged, _WHO)
-            return hand_in(backend, mail, _WHO)
+            return submit(backend, mail, _WHO)
 
         return with_keys(self._config.keys, call)
 

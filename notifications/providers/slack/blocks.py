@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from notifications.providers.base import Message
-from notifications.providers.payload import Outline, Remark, outline
+from notifications.providers.payload import Remark, ReviewPayload, review_payload
 
 MAX_BLOCKS = 50
 MAX_SECTION = 3000
@@ -50,7 +50,7 @@ def body(message: Message) -> dict[str, object]:
     ]
     if message.repeat_notice:
         blocks.append(_section(f"*{escaped(message.repeat_notice, _SHORT)}*"))
-    found = outline(message)
+    found = review_payload(message)
     blocks += _plain(message) if found is None else _review(found)
     return {"text": _summary(message), "blocks": blocks}
 
@@ -74,7 +74,7 @@ def escaped(text: str, limit: int) -> str:
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
-def _review(review: Outline) -> list[Block]:
+def _review(review: ReviewPayload) -> list[Block]:
     link = _link(review.url, "Open the review")
     head = [f"*{escaped(review.headline, _SHORT)}*", escaped(review.title, _SHORT), link]
     texts = ["\n".join(filter(None, head))]

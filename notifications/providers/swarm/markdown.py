@@ -10,7 +10,7 @@ import re
 from urllib.parse import urlsplit
 
 from notifications.providers.base import Message
-from notifications.providers.payload import Outline, Remark, outline
+from notifications.providers.payload import Remark, ReviewPayload, review_payload
 
 MAX_CHARACTERS = 12_000
 _MESSAGE, _SUGGESTION, _SHORT = 2000, 1000, 300
@@ -30,12 +30,12 @@ def marker(message: Message) -> str:
 def body(message: Message) -> str:
     """Return the comment: the same for the same message, at most MAX_CHARACTERS long."""
     notice = [f"**{_plain(message.repeat_notice, _SHORT)}**"] if message.repeat_notice else []
-    found = outline(message)
+    found = review_payload(message)
     told = [_text(message)] if found is None else _review(found)
     return "\n\n".join([*notice, *told, marker(message)])
 
 
-def _review(review: Outline) -> list[str]:
+def _review(review: ReviewPayload) -> list[str]:
     parts = [f"**{_plain(review.headline, _SHORT)}**"]
     if urlsplit(review.url).scheme in {"http", "https"} and _URL.fullmatch(review.url):
         parts.append(f"<{review.url.replace('<', '%3C').replace('>', '%3E')}>")

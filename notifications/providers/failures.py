@@ -1,0 +1,134 @@
+"""Failures of providers: constructors, what a status or a broken connection means, secrets that rotate."""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import structlog
+
+from criticizer.resilience.failures import (
+    Component,
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    RetryableFailure,
+    UncertainFailure,
+)
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+Context = Mapping[str, object]
+
+_ADDRESS = re.compile(r"\S+@\S+")
+_NOT_PRINTABLE = re.compile(r"[^ -~]+")
+_STATUSES = {
+    408: ErrorClass.NETWORK_TIMEOUT,
+    502: ErrorClass.UPSTREAM_UNAVAILABLE,
+    503: ErrorClass.UPSTREAM_UNAVAILABLE,
+    504: ErrorClass.NETWORK_TIMEOUT,
+}
+
+
+def retryable(
+    error_class: ErrorClass, detail: str, context: Context | None = None, wait: float | None = None
+) -> RetryableFailure:
+    """Return the failure of a message that was certainly not sent, or of a question without an answer."""
+    return RetryableFailure(
+        error_class, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
+    )
+
+
+def permanent(error_class: ErrorClass, detail: str, context: Context | None = None) -> PermanentFailure:
+    is_ours = error_class is ErrorClass.CONFIG_INVALID
+    place = Component.CONFIGURATION if is_ours else Component.PROVIDER
+    return PermanentFailure(error_class, place, detail, context=context)
+
+
+def misconfigured(detail: str) -> PermanentFailure:
+    return permanent(ErrorClass.CONFIG_INVALID, detail)
+
+
+def uncertain(
+    error_class: ErrorClass, detail: str, context: Context | None = None, wait: float | None = None
+) -> UncertainFailure:
+    """Return the failure of a message that may have been sent."""
+    return UncertainFailure(
+        error_class, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
+    )
+
+
+def temporary_failure(
+    status: int, detail: str, context: Context, wait: float | None = None
+) -> RetryableFailure | UncertainFailure | None:
+    """Return the failure of an HTTP status that is not a refusal; None for one that is.
+
+    429 sent nothing; after 408 and 5xx the provider may have acted.
+    """
+    if status == 429:
+        return retryable(ErrorClass.RATE_LIMITED, detail, context, wait)
+    if status >= 500 or status in _STATUSES:
+        return uncertain(_STATUSES.get(status, ErrorClass.UPSTREAM_INTERNAL), detail, context, wait)
+    return None
+
+
+def of_question(failure: Failure) -> Failure:
+    """Return the failure for a request that changes nothing: one without an answer is asked again."""
+    if isinstance(failure, UncertainFailure):
+        return retryable(failure.error_class, failure.detail, failure.context)
+    return failure
+
+
+def connection_failure(error: OSError, server: str, host: str, tls_hint: str) -> Failure:
+    """Return the failure of a connection over which nothing was sent.
+
+    `server` names it in details, `host` is the variable of its host name, `tls_hint` what to check when
+    TLS fails.
+    """
+    unreachable, context = ErrorClass.NETWORK_UNREACHABLE, {"cause": type(error).__name__}
+    match error:
+        case TimeoutError():
+            return retryable(ErrorClass.NETWORK_TIMEOUT, f"{server} did not answer in time", context)
+        case ssl.SSLCertVerificationError():
+            return misconfigured(f"{server}'s certificate is not trusted: {error.verify_message}")
+        case ssl.SSLError():
+            return retryable(unreachable, f"TLS with {server} failed: {tls_hint}", context)
+        case socket.gaierror():
+            return retryable(unreachable, f"the host of {host} is unknown", context)
+        case _:
+            return retryable(unreachable, f"no connection to {server}", context)
+
+
+def plain(text: object) -> str:
+    """Return a server's text for operators: bounded, one line, without addresses."""
+    return _ADDRESS.sub("[address]", _NOT_PRINTABLE.sub(" ", str(text)))[:200].strip()
+
+
+class RotatingSecrets:
+    """Secrets of which the next one is tried when one is refused, so that they rotate without downtime."""
+
+    def __init__(self, event: str, *secrets: str) -> None:
+        """`event` is the log event of a refused secret."""
+        self._event = event
+        self._secrets = [secret for secret in secrets if secret] or [""]
+        self._in_use = 0
+
+    def call(self, call: Callable[[str], T]) -> T:
+        """Call with the secret that was accepted last, then with the others; raise the last AUTH_DENIED."""
+        count = len(self._secrets)
+        for turn in range(count):
+            index = (self._in_use + turn) % count
+            try:
+                result = call(self._secrets[index])
+            except PermanentFailure as failure:
+                if failure.error_class is not ErrorClass.AUTH_DENIED or turn + 1 == count:
+                    raise
+                log.warning(self._event, position=index + 1)
+            else:
+                self._in_use = index
+                return result
+        raise AssertionError("unreachable")
