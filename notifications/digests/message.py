@@ -1,17 +1,16 @@
-"""One message about several reviews, made of the frozen messages about each of them; pure.
+"""Composes one message about several reviews from the frozen message of each (pure).
 
-    compose ─► read the reviews from the messages' JSON ─► choose what fits ─► plain text, HTML
+    compose ► read the reviews from the payloads ► choose what fits ► plain text, HTML
 
-The worst review comes first. Every review is named with its counts and its link, whatever is left out.
+The worst review comes first. Every review is named with its counts and link, whatever is left out.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 from django.template.loader import render_to_string
@@ -19,23 +18,21 @@ from django.utils.html import escape
 
 from criticizer.wording import plural_count
 from notifications.providers.base import Message
+from notifications.providers.payload import ReviewPayload, review_payload
 from notifications.rendering.html import chips, look_of
 from notifications.rendering.report import (
-    MAX_PATH,
     MAX_SUBJECT,
-    MAX_TEXT,
     SEVERITIES,
     ReportFinding,
     is_web_link,
     line,
-    short_name,
 )
 from notifications.rendering.summary import in_words, newness, sentence, severities_of
 from notifications.rendering.text import facts, foot, note, title
 from notifications.rendering.wrapping import wrapped
 
 MAX_LISTED = 5  # findings of one review
-# Bytes of HTML, below what Gmail shows: see `shown`.
+# Bytes of HTML, below what Gmail shows: see `rendering.selection`.
 CARDS_BYTES = 48_000
 FINDINGS_BYTES = 24_000
 _CARD_BYTES = 1_500  # of markup around a review, its counts included
@@ -44,40 +41,10 @@ _INDENT = "  "
 
 
 @dataclass(frozen=True, slots=True)
-class Review:
-    """A review as its own message tells it. `findings` has the worst of `total`, each with its link."""
-
-    changelist_id: str
-    version: int
-    title: str
-    author: str
-    url: str
-    headline: str
-    banner: str
-    severities: Mapping[str, int]
-    findings: tuple[tuple[ReportFinding, str], ...]
-    total: int
-    files: int
-    read: int
-
-    @property
-    def name(self) -> str:
-        return short_name(self.changelist_id)
-
-    @property
-    def heading(self) -> str:
-        return self.title or f"Review of {self.name}"
-
-    @property
-    def counts(self) -> str:
-        return in_words(self.severities) or "no findings"
-
-
-@dataclass(frozen=True, slots=True)
 class Digest:
     """The reviews of a message, the worst first."""
 
-    reviews: tuple[Review, ...]
+    reviews: tuple[ReviewPayload, ...]
 
     @property
     def severities(self) -> dict[str, int]:
@@ -95,19 +62,19 @@ class Digest:
     @property
     def headline(self) -> str:
         """Return such as `5 findings in 3 reviews, 12 of 14 files read`."""
-        found = plural_count(sum(review.total for review in self.reviews), "finding", zero="no")
-        files = plural_count(sum(review.files for review in self.reviews), "file")
-        read = sum(review.read for review in self.reviews)
-        return f"{found} in {plural_count(len(self.reviews), 'review', zero='no')}, {read} of {files} read"
+        found = plural_count(sum(review.findings_total for review in self.reviews), "finding", zero="no")
+        files = plural_count(sum(review.files_total for review in self.reviews), "file")
+        read = sum(review.files_read for review in self.reviews)
+        return f"{found} in {plural_count(len(self.reviews), 'review')}, {read} of {files} read"
 
 
 def compose(messages: Sequence[Message], token: UUID) -> Message:
-    """Return the one message that tells what all of `messages`, to one address, tell; the same each time.
+    """Return one message about all reviews of `messages`; the same bytes for the same arguments.
 
-    Raises ValueError for fewer than two of them, or for more than one address.
+    Raises ValueError for fewer than two messages, or for more than one address.
     """
     if len(messages) < 2 or len({message.address for message in messages}) != 1:
-        raise ValueError("a digest tells one address about two reviews at least")
+        raise ValueError("a digest needs two reviews or more and one address")
     reviews = [_review(message) for message in messages]
     digest = Digest(tuple(sorted(reviews, key=_badness)))
     full, brief = _divided(digest)
@@ -127,27 +94,14 @@ def compose(messages: Sequence[Message], token: UUID) -> Message:
     )
 
 
-# -- what the messages say -----------------------------------------------------------------------
-
-
-def _review(message: Message) -> Review:
-    data: dict[str, Any] = _dict(message.payload.get("data"))
-    url = _words(data, "url", MAX_TEXT)
-    counts = {line(str(name)): _number(count) for name, count in _dict(data.get("severities")).items()}
-    findings = [_dict(found) for found in data.get("findings") or []]
-    return Review(
-        changelist_id=_words(data, "changelist_id") or message.thread.partition(":")[2],
-        version=_number(data.get("review_version")) or 1,
-        title=_words(data, "title"),
-        author=_words(data, "author"),
-        url=url if is_web_link(url) else "",
-        headline=_words(data, "headline") or "reviewed",
-        banner=_words(data, "banner", 512),
-        severities=_ordered(counts or severities_of(_finding(found) for found in findings)),
-        findings=tuple((_finding(f), _link(f)) for f in findings[:MAX_LISTED]),
-        total=_number(data.get("findings_total")),
-        files=_number(data.get("files_total")),
-        read=_number(data.get("files_read")),
+def _review(message: Message) -> ReviewPayload:
+    found = review_payload(message) or ReviewPayload(headline="reviewed")
+    return replace(
+        found,
+        changelist_id=found.changelist_id or message.thread.partition(":")[2],
+        url=_web_link(found.url),
+        severities=_ordered(found.severities or severities_of(finding for finding, _ in found.findings)),
+        findings=tuple((finding, _web_link(link)) for finding, link in found.findings[:MAX_LISTED]),
     )
 
 
@@ -157,47 +111,16 @@ def _ordered(counts: Mapping[str, int]) -> dict[str, int]:
     return {name: counts[name] for name in names if counts.get(name)}
 
 
-def _finding(found: dict[str, Any]) -> ReportFinding:
-    is_new = found.get("is_new")
-    return ReportFinding(
-        file=_words(found, "file", MAX_PATH),
-        severity=_words(found, "severity"),
-        title=_words(found, "title"),
-        message="",
-        line=_number(found.get("line")) or None,
-        end_line=_number(found.get("end_line")) or None,
-        side=_words(found, "side") or "new",
-        is_new=is_new if isinstance(is_new, bool) else None,
-    )
-
-
-def _link(found: dict[str, Any]) -> str:
-    url = _words(found, "url", MAX_TEXT)
+def _web_link(url: str) -> str:
     return url if is_web_link(url) else ""
 
 
-def _dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _words(data: dict[str, Any], name: str, limit: int = 200) -> str:
-    value = data.get(name)
-    return line(value, limit) if isinstance(value, str) else ""
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def _badness(review: Review) -> tuple[int, ...]:
+def _badness(review: ReviewPayload) -> tuple[int, ...]:
     return tuple(-review.severities.get(name, 0) for name in SEVERITIES)
 
 
-# -- what fits -----------------------------------------------------------------------------------
-
-
-def _divided(digest: Digest) -> tuple[list[Review], list[Review]]:
-    """Return the reviews that are told in full, and those that get one line."""
+def _divided(digest: Digest) -> tuple[list[ReviewPayload], list[ReviewPayload]]:
+    """Return the reviews shown in full, and those shown in one line."""
     budget = CARDS_BYTES
     for position, review in enumerate(digest.reviews):
         budget -= _CARD_BYTES + _bytes(
@@ -208,8 +131,8 @@ def _divided(digest: Digest) -> tuple[list[Review], list[Review]]:
     return list(digest.reviews), []
 
 
-def _listed(reviews: Sequence[Review]) -> list[int]:
-    """Return of how many findings each review has a line: every review's worst before any second one."""
+def _listed(reviews: Sequence[ReviewPayload]) -> list[int]:
+    """Return how many findings each review lists: every review's worst before any second one."""
     listed = [0] * len(reviews)
     budget = FINDINGS_BYTES
     for rank in range(MAX_LISTED):
@@ -227,9 +150,9 @@ def _bytes(*texts: str) -> int:
     return sum(len(escape(text).encode()) for text in texts)
 
 
-def _left_out(review: Review, listed: int) -> str:
+def _left_out(review: ReviewPayload, listed: int) -> str:
     """Return such as `3 more findings (1 medium, 2 low)`, or nothing."""
-    more = max(review.total, len(review.findings)) - listed
+    more = max(review.findings_total, len(review.findings)) - listed
     if more <= 0:
         return ""
     rest = dict(review.severities)
@@ -239,11 +162,8 @@ def _left_out(review: Review, listed: int) -> str:
     return plural_count(more, "more finding") + (f" ({kinds})" if kinds else "")
 
 
-# -- its forms -----------------------------------------------------------------------------------
-
-
 def _subject(digest: Digest) -> str:
-    """Return such as `3 reviews: 1 high, 4 medium (12345, 12347, 12346)`; each review is one message."""
+    """Return such as `3 reviews: 1 high, 4 medium (12345, 12347, 12346)`."""
     names = [review.name for review in digest.reviews]
     for shown in range(len(names), 0, -1):
         more = f" and {len(names) - shown} more" if shown < len(names) else ""
@@ -254,11 +174,15 @@ def _subject(digest: Digest) -> str:
 
 
 def _text(
-    digest: Digest, full: list[Review], brief: list[Review], listed: list[int], unsubscribe_url: str
+    digest: Digest,
+    full: list[ReviewPayload],
+    brief: list[ReviewPayload],
+    listed: list[int],
+    unsubscribe_url: str,
 ) -> str:
     parts = [f"{wrapped(digest.title)}\n{wrapped(sentence(digest.headline))}"]
     for review, count in zip(full, listed, strict=True):
-        parts += _told(review, count)
+        parts += _section(review, count)
     if brief:
         lines = [
             f"- {review.name}, version {review.version}: {review.counts}"
@@ -269,7 +193,7 @@ def _text(
     return "\n\n".join([*parts, foot(unsubscribe_url)]) + "\n"
 
 
-def _told(review: Review, listed: int) -> list[str]:
+def _section(review: ReviewPayload, listed: int) -> list[str]:
     parts = [
         f"{title(wrapped(review.heading))}\n{wrapped(sentence(review.headline))}",
         facts(review.changelist_id, review.version, review.author, review.url),
@@ -289,7 +213,11 @@ def _item(finding: ReportFinding, link: str) -> str:
 
 
 def _html(
-    digest: Digest, full: list[Review], brief: list[Review], listed: list[int], unsubscribe_url: str
+    digest: Digest,
+    full: list[ReviewPayload],
+    brief: list[ReviewPayload],
+    listed: list[int],
+    unsubscribe_url: str,
 ) -> str:
     return render_to_string(
         "notifications/digest.html",
@@ -314,7 +242,7 @@ def _html(
 
 
 def _payload(digest: Digest, created_at_epoch: int) -> dict[str, object]:
-    """Return the JSON that goes with every message; mail alone has digests, and does not send it."""
+    """Return the payload every message has; only mail has digests, and does not send it."""
     return {
         "type": "reviews.completed",
         "timestamp": datetime.fromtimestamp(created_at_epoch, UTC).isoformat(),

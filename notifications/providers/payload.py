@@ -1,63 +1,85 @@
-"""What a message's payload says, for providers that lay it out in their own way.
+"""Reads a review's payload, for messages that are laid out from it: chat, code review, digests.
 
-The payload is the webhook's body (`notifications.rendering`). It was bounded when it was made;
-nothing in it is markup, and none of it is trusted.
+The payload is the webhook's body (`notifications.rendering.payload`). It is stored JSON, so nothing in it
+is trusted: texts are bounded again, and none of them is markup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from notifications.providers.base import Message
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """One finding. `place` is `file`, `file:line` or `file:first-last`."""
-
-    severity: str
-    title: str
-    place: str
-    message: str
-    suggestion: str
+from notifications.rendering.report import MAX_PATH, MAX_TEXT, ReportFinding, line, short_name
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewPayload:
-    """A review as its payload tells it. `total` counts the findings, shown here or not."""
+    """A review as its payload has it.
 
-    title: str
-    headline: str
-    url: str
-    banner: str
-    status_lines: tuple[str, ...]
-    remarks: tuple[Remark, ...]
-    total: int
-    unread: tuple[str, ...]  # `file: status, reason` of files that were not read completely
+    `findings`: each with its link. `findings_total` counts those left out too. `status_lines` begin with
+    the changes since the previous version. `unread`: `file: status, reason` of files not read completely.
+    """
+
+    changelist_id: str = ""
+    version: int = 1
+    title: str = ""
+    author: str = ""
+    url: str = ""
+    headline: str = ""
+    banner: str = ""
+    status_lines: tuple[str, ...] = ()
+    severities: Mapping[str, int] = field(default_factory=dict)
+    findings: tuple[tuple[ReportFinding, str], ...] = ()
+    findings_total: int = 0
+    files_total: int = 0
+    files_read: int = 0
+    unread: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return short_name(self.changelist_id)
+
+    @property
+    def heading(self) -> str:
+        return self.title or f"Review of {self.name}"
+
+    @property
+    def counts(self) -> str:
+        return ", ".join(f"{count} {name}" for name, count in self.severities.items()) or "no findings"
 
 
 def review_payload(message: Message) -> ReviewPayload | None:
-    """Return the outline of a review's message; None for any other (its `text` says it all)."""
+    """Return the review a message is about; None where it is about something else (see its `text`)."""
     data = message.payload.get("data")
     if not isinstance(data, dict) or not isinstance(data.get("findings"), list):
         return None
-    remarks = tuple(map(_remark, _dicts(data["findings"])))
-    total = data.get("findings_total")
+    findings = tuple((_finding(found), _text(found, "url", MAX_TEXT)) for found in _dicts(data["findings"]))
+    counts = data.get("severities")
     return ReviewPayload(
+        changelist_id=_text(data, "changelist_id"),
+        version=_number(data, "review_version") or 1,
         title=_text(data, "title"),
+        author=_text(data, "author"),
+        url=_text(data, "url", MAX_TEXT),
         headline=_text(data, "headline") or message.subject,
-        url=_text(data, "url"),
-        banner=_text(data, "banner"),
+        banner=_text(data, "banner", 512),
         status_lines=(
             *_changes(data.get("since")),
-            *(line for line in _list(data, "status_lines") if isinstance(line, str)),
+            *(line(text) for text in _list(data, "status_lines") if isinstance(text, str)),
         ),
-        remarks=remarks,
-        total=total if isinstance(total, int) else len(remarks),
+        severities={line(name): _number(counts, name) for name in counts} if isinstance(counts, dict) else {},
+        findings=findings,
+        findings_total=_number(data, "findings_total") or len(findings),
+        files_total=_number(data, "files_total"),
+        files_read=_number(data, "files_read"),
         unread=tuple(
             ", ".join(
-                filter(None, [f"{_text(file, 'file')}: {_text(file, 'status')}", _text(file, "reason")])
+                filter(
+                    None,
+                    [f"{_text(file, 'file', MAX_PATH)}: {_text(file, 'status')}", _text(file, "reason")],
+                )
             )
             for file in _dicts(_list(data, "coverage"))
             if file.get("status") not in {"reviewed", "checked"}
@@ -66,36 +88,41 @@ def review_payload(message: Message) -> ReviewPayload | None:
 
 
 def _changes(since: object) -> Iterator[str]:
-    """Yield what changed since the version before, where one was compared."""
-    if isinstance(since, dict) and isinstance(since.get("version"), int) and _text(since, "summary"):
+    if isinstance(since, dict) and _number(since, "version") and _text(since, "summary"):
         yield f"Since version {since['version']}: {_text(since, 'summary')}."
 
 
-def _remark(finding: dict[str, object]) -> Remark:
-    place = _text(finding, "file")
-    line, end_line = finding.get("line"), finding.get("end_line")
-    if isinstance(line, int):
-        place += f":{line}"
-        if isinstance(end_line, int) and end_line > line:
-            place += f"-{end_line}"
-    return Remark(
-        severity=_text(finding, "severity"),
-        title=_text(finding, "title"),
-        place=place,
-        message=_text(finding, "message"),
-        suggestion=_text(finding, "suggestion"),
+def _finding(found: dict[str, Any]) -> ReportFinding:
+    is_new = found.get("is_new")
+    return ReportFinding(
+        file=_text(found, "file", MAX_PATH),
+        severity=_text(found, "severity"),
+        title=_text(found, "title"),
+        message=_text(found, "message", None),
+        line=_number(found, "line") or None,
+        end_line=_number(found, "end_line") or None,
+        side=_text(found, "side") or "new",
+        suggestion=_text(found, "suggestion", None),
+        is_new=is_new if isinstance(is_new, bool) else None,
     )
 
 
-def _text(data: dict[str, object], name: str) -> str:
+def _text(data: dict[str, Any], name: str, limit: int | None = 200) -> str:
     value = data.get(name)
-    return value if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    return value if limit is None else line(value, limit)
 
 
-def _list(data: dict[str, object], name: str) -> list[object]:
+def _number(data: dict[str, Any], name: str) -> int:
+    value = data.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _list(data: dict[str, Any], name: str) -> list[object]:
     value = data.get(name)
     return value if isinstance(value, list) else []
 
 
-def _dicts(values: list[object]) -> Iterator[dict[str, object]]:
+def _dicts(values: list[object]) -> Iterator[dict[str, Any]]:
     return (value for value in values if isinstance(value, dict))

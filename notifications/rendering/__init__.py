@@ -1,6 +1,6 @@
-"""What recipients read: a review as subject, plain text, HTML and JSON, the same bytes each time.
+"""Renders a review as subject, plain text, HTML and JSON: the same bytes each time.
 
-Report ► clean (bounded, no acting characters) ► shown (what fits) ► plaintext, markup, payload
+Report ► clean (bounded, invisible characters shown) ► selection (what fits) ► text, html, payload
 """
 
 from __future__ import annotations
@@ -81,9 +81,6 @@ def render(
 
 
 def _subject(report: Report) -> str:
-    """Return the same subject for every version: mail programs break a thread where it changes.
-
-    What differs, the counts and the version, is in the line that inboxes show beside it.
-    """
+    """Return the same subject for every version: mail programs break a thread where it changes."""
     name = short_name(report.changelist_id)
     return line(f"Review of {name}: {report.title}" if report.title else f"Review of {name}", MAX_SUBJECT)

@@ -1,8 +1,7 @@
-"""What changed since the version before: findings that are new, still there, or not there any more.
+"""Compares findings with the previous version's: new, still there, fixed, or not read again.
 
-Lines move and a model words the same remark differently each time, so a finding is recognised
-by what it is about: its file, then its code and its title, then its place. Nothing is called
-fixed unless whoever found it has read its file again.
+Lines move and a model words the same finding differently each time, so findings are matched by file,
+then code and title, then place. A finding is fixed only if its reviewer has read the file again.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from notifications.rendering.report import (
 )
 from notifications.rendering.summary import in_order
 
-MIN_CODE = 12  # characters; shorter code, such as a brace, tells nothing apart
+MIN_CODE = 12  # characters; shorter code, such as a brace, matches anything
 NEARBY_LINES = 3
-_FATES = tuple(FindingStatus)  # in the order in which messages list them
+_STATUSES = tuple(FindingStatus)  # in the order in which messages list them
 
 _Same = Callable[[ReportFinding, ReportFinding], bool]
 
@@ -31,8 +30,8 @@ _Same = Callable[[ReportFinding, ReportFinding], bool]
 def compared(report: Report, version: int, earlier: Iterable[ReportFinding]) -> Report:
     """Return the report with its findings marked and `since` filled.
 
-    `earlier` are the findings of `version`, the newest earlier one that was reviewed, without
-    those that the report's reader may not see.
+    `earlier` are the findings of `version`, the newest earlier one that was reviewed, without those
+    that the recipient may not see.
     """
     still, unmatched = _matched(report.findings, list(earlier))
     files = {file.file: file for file in report.coverage}
@@ -45,8 +44,8 @@ def compared(report: Report, version: int, earlier: Iterable[ReportFinding]) -> 
             version,
             tuple(
                 sorted(
-                    (EarlierFinding(f, _fate(f, files.get(f.file))) for f in in_order(unmatched)),
-                    key=lambda entry: _FATES.index(entry.fate),
+                    (EarlierFinding(f, _status(f, files.get(f.file))) for f in in_order(unmatched)),
+                    key=lambda entry: _STATUSES.index(entry.status),
                 )
             ),
         ),
@@ -56,14 +55,14 @@ def compared(report: Report, version: int, earlier: Iterable[ReportFinding]) -> 
 def _matched(
     findings: Sequence[ReportFinding], earlier: list[ReportFinding]
 ) -> tuple[set[int], list[ReportFinding]]:
-    """Return the indexes of findings that were there before, and the earlier ones without a partner.
+    """Return the indexes of findings that have an earlier partner, and the earlier ones without one.
 
-    The surest signs come first and each finding has one partner, so that a vague sign cannot
-    take the partner of a sure one.
+    The strongest criteria come first and each finding has one partner, so that a weak match cannot
+    take the partner of a strong one.
     """
     still: set[int] = set()
     order = sorted(range(len(findings)), key=lambda index: _place(findings[index]))
-    for is_same in _SIGNS:
+    for is_same in _CRITERIA:
         for index in order:
             finding = findings[index]
             partners = [e for e in earlier if e.file == finding.file and is_same(finding, e)]
@@ -101,7 +100,7 @@ def _same_place(one: ReportFinding, other: ReportFinding) -> bool:
     return abs(one.line - other.line) <= NEARBY_LINES
 
 
-_SIGNS: tuple[_Same, ...] = (
+_CRITERIA: tuple[_Same, ...] = (
     lambda one, other: _same_title(one, other) and _same_code(one, other),
     lambda one, other: _same_title(one, other) and _same_place(one, other),
     lambda one, other: _same_code(one, other) and _same_kind(one, other),
@@ -111,7 +110,7 @@ _SIGNS: tuple[_Same, ...] = (
 
 
 def _words(title: str) -> tuple[str, ...]:
-    # Numbers in a title count something: "A file of 4.2 MB" is the same remark at 4.3 MB.
+    # Numbers in a title are measures: "A file of 4.2 MB" is the same finding at 4.3 MB.
     return tuple(re.findall(r"[^\W\d_]+", title.casefold()))
 
 
@@ -119,9 +118,9 @@ def _code(finding: ReportFinding) -> str:
     return " ".join(word for row in finding.excerpt if finding.covers(row) for word in row.text.split())
 
 
-def _fate(finding: ReportFinding, file: ReportFile | None) -> FindingStatus:
+def _status(finding: ReportFinding, file: ReportFile | None) -> FindingStatus:
     if file is None:
         return FindingStatus.GONE
-    # The checks read whatever is not skipped; the model has read all of what is reviewed only.
+    # Checks read every file that is not skipped; the model reads only reviewed files completely.
     readers = {"reviewed", "checked", "partial"} if finding.source.startswith("check:") else {"reviewed"}
     return FindingStatus.FIXED if file.status in readers else FindingStatus.NOT_READ

@@ -1,7 +1,7 @@
-"""A review as HTML that mail programs can show: tables, inline styles, nothing loaded.
+"""A review as HTML for mail programs: tables, inline styles, nothing loaded.
 
-The templates hold the looks. Outlook for Windows lays mails out as Word does, so widths and
-grounds are attributes of tables; the dark colours are in the frame's style sheet.
+The templates hold the looks. Outlook for Windows lays out mails as Word does, so widths and background
+colours are attributes of tables; the dark colours are in the frame's style sheet.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from django.utils.safestring import SafeString
 from notifications.rendering.prose import blocks
 from notifications.rendering.report import Report, ReportFinding, is_web_link, link_to
 from notifications.rendering.selection import Shown
-from notifications.rendering.summary import Summary, fate_in_words, in_words, source_in_words
+from notifications.rendering.summary import Summary, in_words, source_in_words, status_in_words
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The colours of a severity on a light ground; its class in the style sheet has the dark ones."""
+    """The light colours of a severity; its class in the style sheet has the dark ones."""
 
     name: str
     text: str
@@ -37,12 +37,11 @@ _LOOKS = {
         Look("low", "#2b57cf", "#e8eefc"),
     )
 }
-# A severity that nobody knows must still be readable.
+# An unknown severity must still be readable.
 _OTHER = Look("other", "#555f6c", "#f0f2f5")
 
 
 def card(report: Report, finding: ReportFinding) -> SafeString:
-    """Return one finding's HTML."""
     return render_to_string(
         "notifications/_finding.html",
         {
@@ -90,7 +89,7 @@ def page(
             for severity, findings in shown.groups
         ],
         "brief": [(finding, link_to(report, finding) if finding.anchor else "") for finding in shown.brief],
-        "earlier": [(entry.finding, fate_in_words(entry.fate)) for entry in shown.earlier],
+        "earlier": [(entry.finding, status_in_words(entry.status)) for entry in shown.earlier],
         "left_out": sum(shown.left_out.values()),
         "left_out_words": in_words(shown.left_out),
         "unsubscribe_url": unsubscribe_url if is_web_link(unsubscribe_url) else "",
@@ -104,5 +103,4 @@ def chips(severities: Mapping[str, int]) -> list[tuple[int, Look]]:
 
 
 def look_of(severity: str) -> Look:
-    """Return a severity's colours."""
     return _LOOKS.get(severity, _OTHER)

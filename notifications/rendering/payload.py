@@ -1,4 +1,4 @@
-"""A review as JSON: a webhook's body, and what chat and code-review channels are formatted from."""
+"""A review as JSON: the body of webhooks, and the source of chat and code-review messages."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _finding(report: Report, finding: ReportFinding) -> dict[str, object]:
 
 
 def _since(report: Report, summary: Summary) -> dict[str, object] | None:
-    """Return what changed since the version before, None where nothing was compared."""
+    """Return the changes since the previous version, None where nothing was compared."""
     since = report.since
     if since is None:
         return None
@@ -71,7 +71,7 @@ def _since(report: Report, summary: Summary) -> dict[str, object] | None:
         "still_there": sum(finding.is_new is False for finding in report.findings),
         "earlier": [
             {
-                "fate": entry.fate.value,
+                "fate": entry.status.value,
                 "file": entry.finding.file,
                 "line": entry.finding.line,
                 "severity": entry.finding.severity,

@@ -1,4 +1,4 @@
-"""Prose and code told apart in what reviewers write, so that code is never wrapped."""
+"""Separates prose from code in reviewers' texts, so that code is never wrapped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """Return the paragraphs of a text. Fenced lines are code, and so is what is indented like it."""
+    """Return the paragraphs of a text. Fenced and indented lines are code."""
     found: list[Block] = []
     lines: list[str] = []
     fenced = False
@@ -46,7 +46,7 @@ def _looks_like_code(lines: list[str]) -> bool:
 
 
 def _joined(found: list[Block]) -> list[Block]:
-    """Put code back together that an empty line divided."""
+    """Rejoin code that an empty line divided."""
     joined: list[Block] = []
     for block in found:
         if joined and block.is_code and joined[-1].is_code:

@@ -1,7 +1,7 @@
-"""What a message is made of: a review as recipients are told about it.
+"""The report: a review as recipients read it, the input of every message.
 
-The reviews room fills a `MailReport`; nothing here knows its models. All text is redacted already
-and untrusted all the same: `clean` bounds it and takes the force out of characters that act.
+The `reviews` app fills it; nothing here knows its models. All text is redacted and untrusted all the
+same: `clean` bounds it and shows invisible characters by their code points.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SHORTENED = "… (shortened)"
 
 
 class FindingStatus(StrEnum):
-    """What became of an earlier version's finding that this version does not have."""
+    """The status of an earlier version's finding that this version does not have."""
 
-    FIXED = "fixed"  # its file was read again, and it is not there any more
+    FIXED = "fixed"  # its file was read again without it
     GONE = "gone"  # its file is no longer part of the change
-    NOT_READ = "not_read"  # who found it did not read the whole file again, so nobody can say
+    NOT_READ = "not_read"  # its file was not read completely again
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ExcerptLine:
 
 @dataclass(frozen=True, slots=True)
 class ReportFinding:
-    """One remark. `severity` is one of SEVERITIES; a `line` of None means the whole file.
+    """One finding. `severity` is one of SEVERITIES; a `line` of None means the whole file.
 
     `anchor` is the finding's id on the review page; `is_new` says whether the version before
     lacked it, None where nothing was compared (`changes.compared` sets it).
@@ -66,13 +66,18 @@ class ReportFinding:
     is_new: bool | None = None
 
     @property
-    def place(self) -> str:
-        """Return `path`, `path:12` or `path:12-14`, saying so where it is the old side."""
+    def location(self) -> str:
+        """Return `path`, `path:12` or `path:12-14`."""
         if self.line is None:
             return self.file
         end = f"-{self.end_line}" if self.end_line and self.end_line > self.line else ""
-        side = " (before the change)" if self.side == "old" else ""
-        return f"{self.file}:{self.line}{end}{side}"
+        return f"{self.file}:{self.line}{end}"
+
+    @property
+    def place(self) -> str:
+        """Return the location, and which side of the change its lines count on where that is the old one."""
+        is_old = self.side == "old" and self.line is not None
+        return f"{self.location} (before the change)" if is_old else self.location
 
     def covers(self, row: ExcerptLine) -> bool:
         """Say whether a line of the excerpt is one the finding is about, not one around it."""
@@ -84,7 +89,7 @@ class ReportFinding:
 
 @dataclass(frozen=True, slots=True)
 class ReportFile:
-    """What became of one file: `status` is reviewed, checked, partial or skipped."""
+    """The coverage of one file: `status` is reviewed, checked, partial or skipped."""
 
     file: str
     status: str
@@ -93,17 +98,17 @@ class ReportFile:
 
 @dataclass(frozen=True, slots=True)
 class EarlierFinding:
-    """A finding of the version before that this one does not have."""
+    """A finding of the previous version that this one does not have."""
 
     finding: ReportFinding
-    fate: FindingStatus
+    status: FindingStatus
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What changed since `version`, the newest earlier one that was reviewed.
+    """The changes since `version`, the newest earlier one that was reviewed.
 
-    Whoever hides findings from a recipient must hide those of `earlier` by the same rule.
+    Code that hides findings from a recipient must hide those of `earlier` by the same rule.
     """
 
     version: int
@@ -112,9 +117,9 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finished review, as recipients are told about it. All text is redacted.
+    """A finished review. All text is redacted.
 
-    `banner` says plainly what did not run; `status_lines` are further facts, one line each.
+    `banner` names what did not run; `status_lines` are further facts, one line each.
     `reviewed_at` is aware; it becomes the mail's Date, so it must not change between attempts.
     """
 
@@ -129,37 +134,36 @@ class Report:
     coverage: tuple[ReportFile, ...] = ()
     status_lines: tuple[str, ...] = ()
     since: Comparison | None = None
-    is_part: bool = False  # the reader may not read all files: the others are left out
+    is_part: bool = False  # the recipient may not read all files: the others are left out
 
 
 def is_web_link(url: str) -> bool:
-    """Say whether a link may be made of it: nothing but http and https is one."""
+    """Say whether a link may be made of it: http and https only."""
     return url.startswith(("https://", "http://"))
 
 
 def short_name(changelist_id: str) -> str:
-    """Return how a changelist is called in a subject: a commit by the beginning of its id."""
+    """Return a changelist's name for a subject: a commit by the beginning of its id."""
     source, _, sha = changelist_id.rpartition("@")
     return f"{source}@{sha[:12]}" if source and len(sha) == 40 else changelist_id
 
 
 def link_to(report: Report, finding: ReportFinding) -> str:
-    """Return the finding's own address on the review page, or an empty text where it has none."""
+    """Return the finding's address on the review page, or ""."""
     if not is_web_link(report.url):
         return ""
     return f"{report.url}#{finding.anchor}" if finding.anchor else report.url
 
 
 def clean(report: Report) -> Report:
-    """Return the report with every text bounded and free of characters that act."""
+    """Return the report with every text bounded and without invisible characters."""
     since = report.since
-    return Report(
+    return replace(
+        report,
         changelist_id=line(report.changelist_id),
-        review_version=report.review_version,
         title=line(report.title),
         author=line(report.author),
         url=line(report.url, MAX_TEXT),
-        reviewed_at=report.reviewed_at,
         banner=line(report.banner, 512),
         findings=tuple(_finding(finding) for finding in report.findings),
         coverage=tuple(
@@ -170,9 +174,10 @@ def clean(report: Report) -> Report:
         since=since
         and replace(
             since,
-            earlier=tuple(EarlierFinding(_finding(e.finding), FindingStatus(e.fate)) for e in since.earlier),
+            earlier=tuple(
+                EarlierFinding(_finding(e.finding), FindingStatus(e.status)) for e in since.earlier
+            ),
         ),
-        is_part=report.is_part,
     )
 
 
@@ -191,26 +196,23 @@ def _block(text: str, limit: int = MAX_TEXT) -> str:
 
 
 def _finding(finding: ReportFinding) -> ReportFinding:
-    rows = _without_common_indent(finding.excerpt[:MAX_EXCERPT_LINES])
-    return ReportFinding(
+    return replace(
+        finding,
         file=line(finding.file, MAX_PATH),
         severity=line(finding.severity),
         title=line(finding.title),
         message=_block(finding.message),
         category=line(finding.category),
-        line=finding.line,
-        end_line=finding.end_line,
         side=line(finding.side),
         suggestion=_block(finding.suggestion),
         source=line(finding.source),
-        excerpt=rows,
+        excerpt=_without_common_indent(finding.excerpt[:MAX_EXCERPT_LINES]),
         anchor=finding.anchor if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", finding.anchor) else "",
-        is_new=finding.is_new,
     )
 
 
 def _without_common_indent(rows: tuple[ExcerptLine, ...]) -> tuple[ExcerptLine, ...]:
-    """Return the rows cleaned, and moved to the left together: telephones and terminals are narrow."""
+    """Return the rows cleaned and dedented together: phones and terminals are narrow."""
     texts = textwrap.dedent("\n".join(line(row.text, MAX_LINE * 2, strip=False) for row in rows)).split("\n")
     return tuple(
         ExcerptLine(line(text, strip=False), line(row.kind, 1, strip=False), row.line)

@@ -1,7 +1,7 @@
-"""What a message shows in full, what in one line, and what it only counts.
+"""Chooses what a message shows in full, in one line, or only counts.
 
-Gmail cuts a message's HTML off after 102 KB, in the middle of whatever stands there. So the
-HTML stays below that, and what is left out is said in words; plain text shows the same.
+Gmail truncates a message's HTML after 102 KB. So the HTML stays below that and says what is left out;
+the plain text shows the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_BRIEF = 50  # in one line
 MAX_EARLIER = 20
 MAX_FILES = 50
 
-# Bytes of HTML. Together with the frame, 6 KB of its own and its texts, they stay below what Gmail shows.
+# Bytes of HTML. With the frame (6 KB) and its texts they stay below what Gmail shows.
 FINDINGS_BYTES = 56_000
 BRIEF_BYTES = 10_000
 EARLIER_BYTES = 8_000

@@ -1,4 +1,4 @@
-"""The numbers of a report, and the sentences made of them.
+"""The counts of a report and the phrases made of them.
 
 A message never says "no findings" without saying how much of the change was read.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from criticizer.wording import plural_count
 from notifications.rendering.report import SEVERITIES, FindingStatus, Report, ReportFile, ReportFinding
 
-_FATES = {
+_STATUSES = {
     FindingStatus.FIXED: "fixed",
     FindingStatus.GONE: "no longer in the change",
     FindingStatus.NOT_READ: "not read again",
@@ -20,7 +20,7 @@ _FATES = {
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What subject, headline and sections say. `severities` has those that occur, worst first."""
+    """The counts behind headline and sections. `severities` has those that occur, worst first."""
 
     findings: int
     files: int
@@ -28,7 +28,7 @@ class Summary:
     partial: int
     severities: Mapping[str, int]
     checks_only: bool
-    is_part: bool  # of the files that the reader may read
+    is_part: bool  # counts only files that the recipient may read
     changes: str  # such as `1 new, 2 still there, 1 fixed`; empty without an earlier version
 
     @property
@@ -88,7 +88,7 @@ def in_words(severities: Mapping[str, int]) -> str:
 
 
 def rank(finding: ReportFinding) -> int:
-    """Return where a finding's severity stands; unknown ones come last."""
+    """Return the rank of a finding's severity; unknown ones come last."""
     return SEVERITIES.index(finding.severity) if finding.severity in SEVERITIES else len(SEVERITIES)
 
 
@@ -98,12 +98,11 @@ def in_order(findings: Iterable[ReportFinding]) -> list[ReportFinding]:
 
 
 def notable(report: Report) -> list[ReportFile]:
-    """Return the files that need a line: those that were not read completely."""
+    """Return the files that were not read completely."""
     return [file for file in report.coverage if file.status not in {"reviewed", "checked"}]
 
 
 def source_in_words(finding: ReportFinding) -> str:
-    """Say who found it."""
     if finding.source == "llm":
         return "found by the language model"
     name = finding.source.removeprefix("check:").replace("_", " ")
@@ -121,13 +120,11 @@ def tags(finding: ReportFinding) -> list[str]:
 
 
 def sentence(text: str) -> str:
-    """Return words as a sentence."""
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def fate_in_words(fate: FindingStatus) -> str:
-    """Return what became of an earlier finding."""
-    return _FATES[fate]
+def status_in_words(status: FindingStatus) -> str:
+    return _STATUSES[status]
 
 
 def _changes(report: Report) -> str:
@@ -135,7 +132,7 @@ def _changes(report: Report) -> str:
         return ""
     new = sum(finding.is_new is True for finding in report.findings)
     still = sum(finding.is_new is False for finding in report.findings)
-    fates = [earlier.fate for earlier in report.since.earlier]
+    statuses = [earlier.status for earlier in report.since.earlier]
     parts = [f"{new} new", f"{still} still there"]
-    parts += [f"{fates.count(fate)} {words}" for fate, words in _FATES.items() if fate in fates]
+    parts += [f"{statuses.count(s)} {words}" for s, words in _STATUSES.items() if s in statuses]
     return ", ".join(parts)

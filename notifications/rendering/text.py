@@ -1,4 +1,4 @@
-"""A review as plain text: all that the HTML says, for a terminal of 80 columns.
+"""A review as plain text for 80 columns, with the same content as the HTML.
 
 Prose is wrapped; code, paths and addresses are not.
 """
@@ -11,7 +11,7 @@ from criticizer.wording import plural_count
 from notifications.rendering.prose import blocks
 from notifications.rendering.report import Report, ReportFinding, link_to
 from notifications.rendering.selection import Shown
-from notifications.rendering.summary import Summary, fate_in_words, in_words, sentence, tags
+from notifications.rendering.summary import Summary, in_words, sentence, status_in_words, tags
 from notifications.rendering.wrapping import indented, width, wrapped
 
 _INDENT = "  "
@@ -40,7 +40,7 @@ def _since(report: Report, summary: Summary, shown: Shown) -> Iterator[str]:
     if report.since is None:
         return
     yield title(f"SINCE VERSION {report.since.version}") + f"\n{wrapped(sentence(summary.changes))}"
-    lines = [_item(entry.finding, f"{fate_in_words(entry.fate)}: ") for entry in shown.earlier]
+    lines = [_item(entry.finding, f"{status_in_words(entry.status)}: ") for entry in shown.earlier]
     if shown.earlier_left_out:
         lines.append(f"- … and {shown.earlier_left_out} more, not listed here")
     if lines:
@@ -115,7 +115,7 @@ def title(text: str) -> str:
 
 
 def facts(changelist_id: str, version: int, author: str, url: str) -> str:
-    """Return what names a review, one line each."""
+    """Return the lines that identify a review."""
     lines = [f"Changelist  {changelist_id}, version {version}"]
     if author:
         lines.append(f"Author      {author}")
@@ -125,7 +125,6 @@ def facts(changelist_id: str, version: int, author: str, url: str) -> str:
 
 
 def note(banner: str) -> str:
-    """Return what did not run, as a paragraph."""
     return wrapped(f"NOTE: {banner}", "      ", first="")
 
 

@@ -1,15 +1,16 @@
-"""Text in a terminal's columns: wrapped by what is seen, not by the number of characters."""
+"""Wraps text by terminal columns, not by the number of characters."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
+from typing import NamedTuple
 
-WIDTH = 78  # leaves room for the mark that a quoted reply puts in front of each line
+WIDTH = 78  # leaves room for the mark that a quoted reply puts before each line
 
 
 def width(text: str) -> int:
-    """Return how many columns a terminal gives the text: wide characters take two, marks none."""
+    """Return the text's columns in a terminal: wide characters take two, marks none."""
     if text.isascii():
         return len(text)
     return sum(_columns(character) for character in text)
@@ -28,7 +29,7 @@ def wrapped(text: str, indent: str = "", *, first: str | None = None) -> str:
 
 
 def indented(text: str, indent: str) -> str:
-    """Return code under an indent, otherwise as it is."""
+    """Return code with an indent before each line."""
     return "\n".join(f"{indent}{line}".rstrip() for line in text.split("\n"))
 
 
@@ -45,14 +46,11 @@ def _wrapped_line(line: str, indent: str, first: str) -> Iterator[str]:
     yield current.rstrip()
 
 
-class _Word:
-    """A piece that is not broken; `glued` to the one before it by nothing instead of a space."""
+class _Word(NamedTuple):
+    """A piece that is never broken; `glued` to the previous one without a space."""
 
-    __slots__ = ("glued", "text")
-
-    def __init__(self, text: str, *, glued: bool) -> None:
-        self.text = text
-        self.glued = glued
+    text: str
+    glued: bool
 
 
 def _words(line: str) -> Iterator[_Word]:

@@ -31,7 +31,7 @@ def newness(now: list[ReportFinding], before: list[ReportFinding]) -> list[bool 
 def fates(before: ReportFinding, *coverage: ReportFile) -> list[FindingStatus]:
     found: Report = compared(report(findings=(), coverage=coverage), 1, [before])
     assert found.since is not None
-    return [entry.fate for entry in found.since.earlier]
+    return [entry.status for entry in found.since.earlier]
 
 
 @pytest.mark.parametrize(

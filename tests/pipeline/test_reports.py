@@ -52,7 +52,7 @@ def test_a_later_version_is_compared_with_the_newest_earlier_one_that_was_review
     assert report.since is not None
     assert report.since.version == 2
     assert {finding.title: finding.is_new for finding in report.findings} == {"A": False, "E": True}
-    assert [(entry.finding.title, entry.fate) for entry in report.since.earlier] == [
+    assert [(entry.finding.title, entry.status) for entry in report.since.earlier] == [
         ("B", FindingStatus.FIXED)
     ]
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from notifications.providers.base import Message
-from notifications.providers.payload import Remark, ReviewPayload, review_payload
+from notifications.providers.payload import ReviewPayload, review_payload
+from notifications.rendering.report import ReportFinding
 
 MAX_BLOCKS = 50
 MAX_SECTION = 3000
@@ -82,8 +83,8 @@ def _review(review: ReviewPayload) -> list[Block]:
         texts.append(_listed(facts, _FACTS))
     room = MAX_TOTAL - _RESERVED - sum(map(len, texts))
     shown = 0
-    for remark in review.remarks:
-        text = _remark(remark)
+    for finding, _ in review.findings:
+        text = _finding(finding)
         if len(texts) + _RESERVED_BLOCKS >= MAX_BLOCKS or len(text) > room:
             break
         texts.append(text)
@@ -92,18 +93,18 @@ def _review(review: ReviewPayload) -> list[Block]:
     blocks = list(map(_section, texts))
     if review.unread:
         blocks.append(_context(_listed(review.unread, _UNREAD, "Not read completely:")))
-    if shown < review.total:
-        words = f"{review.total - shown} of {review.total} findings are left out here"
+    if shown < review.findings_total:
+        words = f"{review.findings_total - shown} of {review.findings_total} findings are left out here"
         blocks.append(_context(f"{words}: {link}" if link else f"{words}."))
     return blocks
 
 
-def _remark(remark: Remark) -> str:
+def _finding(finding: ReportFinding) -> str:
     parts = [
-        f"*{escaped(remark.severity.upper(), 20)}: {escaped(remark.title, _SHORT)}*",
-        f"`{escaped(_unticked(remark.place), _SHORT)}`" if remark.place else "",
-        escaped(remark.message, _MESSAGE),
-        f"```{escaped(_unticked(remark.suggestion), _SUGGESTION)}```" if remark.suggestion else "",
+        f"*{escaped(finding.severity.upper(), 20)}: {escaped(finding.title, _SHORT)}*",
+        f"`{escaped(_unticked(finding.location), _SHORT)}`" if finding.location else "",
+        escaped(finding.message, _MESSAGE),
+        f"```{escaped(_unticked(finding.suggestion), _SUGGESTION)}```" if finding.suggestion else "",
     ]
     return "\n".join(filter(None, parts))
 

@@ -10,7 +10,8 @@ import re
 from urllib.parse import urlsplit
 
 from notifications.providers.base import Message
-from notifications.providers.payload import Remark, ReviewPayload, review_payload
+from notifications.providers.payload import ReviewPayload, review_payload
+from notifications.rendering.report import ReportFinding
 
 MAX_CHARACTERS = 12_000
 _MESSAGE, _SUGGESTION, _SHORT = 2000, 1000, 300
@@ -42,15 +43,17 @@ def _review(review: ReviewPayload) -> list[str]:
     parts += [_plain(fact, 512) for fact in (review.banner, *review.status_lines) if fact]
     room = MAX_CHARACTERS - _RESERVED - sum(map(len, parts))
     shown = 0
-    for remark in review.remarks:
-        text = _remark(remark)
+    for finding, _ in review.findings:
+        text = _finding(finding)
         room -= len(text) + 2
         if room < 0:
             break
         parts.append(text)
         shown += 1
-    if shown < review.total:
-        parts.append(f"{review.total - shown} of {review.total} findings are left out here.")
+    if shown < review.findings_total:
+        parts.append(
+            f"{review.findings_total - shown} of {review.findings_total} findings are left out here."
+        )
     if review.unread:
         lines = [f"- {_plain(file, 100)}" for file in review.unread[:_MAX_UNREAD]]
         if len(review.unread) > _MAX_UNREAD:
@@ -59,13 +62,13 @@ def _review(review: ReviewPayload) -> list[str]:
     return parts
 
 
-def _remark(remark: Remark) -> str:
-    parts = [f"**{_plain(remark.severity.upper(), 20)}: {_plain(remark.title, _SHORT)}**"]
-    if remark.place:
-        parts.append(f"`{_code(remark.place, 1100)}`")
-    parts.append(_plain(remark.message, _MESSAGE))
-    if remark.suggestion:
-        parts.append(f"```\n{_code(remark.suggestion, _SUGGESTION)}\n```")
+def _finding(finding: ReportFinding) -> str:
+    parts = [f"**{_plain(finding.severity.upper(), 20)}: {_plain(finding.title, _SHORT)}**"]
+    if finding.location:
+        parts.append(f"`{_code(finding.location, 1100)}`")
+    parts.append(_plain(finding.message, _MESSAGE))
+    if finding.suggestion:
+        parts.append(f"```\n{_code(finding.suggestion, _SUGGESTION)}\n```")
     return "\n\n".join(filter(None, parts))
 
 
