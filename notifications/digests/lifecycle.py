@@ -1,15 +1,15 @@
-"""Digests: the reviews that a recipient wants told together (specification 004 for several at once).
+"""The life of a digest: several reviews sent to one recipient in one message (guarantees G55, G56).
 
-    join    a new delivery waits with the recipient's others, until the first of them is due
-    turn    whose job does what: the first to come when it is due closes it and carries it
-    close   in the claim: its deliveries fixed, their message composed and frozen
-    leave   a delivery is told alone after all
+    join         a new delivery waits with the recipient's others until the first of them is due
+    row_for_job  the first job that comes when the digest is due closes and carries it
+    close        in the claim: the deliveries fixed, their message composed and frozen
+    leave        a delivery is sent alone after all
 
-Every delivery keeps its own frozen message, so that it can be told alone at any time. Of a closed
-digest the carrier's row goes through the protocol, and `ledger` moves the others with it. Once it is
-proven that nothing arrived it is opened again; its bytes stay while that is in doubt, and when an
-operator has it resent, unless a review is taken out of it. Whoever changes deliveries of a digest
-holds the digest's row first. Writes no state.
+Every delivery keeps its own frozen message, so it can be sent alone at any time. The carrier of a closed
+digest goes through the send protocol, and `delivery.store` moves the others with it. A digest is opened
+again once it is proven that nothing arrived. Its bytes stay while it is uncertain and when an operator
+has it resent, unless a review is removed from it. Code that changes deliveries of a digest locks the
+digest's row first. The only writer of `Digest`; writes no delivery status.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from criticizer.queue.advisory_locks import Lock
 from criticizer.resilience.failures import DependencyUnavailable, Failure, PermanentFailure
 from criticizer.resilience.retry import BACKOFF
 from notifications.delivery import snapshot
-from notifications.digests import message as messages
+from notifications.digests import message as digest_message
 from notifications.models import Delivery, DeliveryAttempt, Digest
 from notifications.ports import jobs
 from notifications.providers.base import Message
@@ -40,10 +40,10 @@ from notifications.states import UNSENT_DELIVERY, DeliveryStatus, SendOutcome
 log = structlog.get_logger(__name__)
 
 MAX_REVIEWS = 50
-# Before a review's deadline: what its mail may take, the retries of a server that is away included.
+# Time before a review's deadline for sending its mail, with retries of an unavailable server.
 MARGIN_SECONDS = 180.0
-FOLLOW_SECONDS = 3.0  # the others look so much later than the first, and so often while it is sent
-# Nobody has touched its carrier for so long: its worker, or its job, is gone. As in the audit.
+FOLLOW_SECONDS = 3.0  # delay of the other jobs after the first, and their interval while it is sent
+# A carrier unchanged for so long has lost its worker or its job. As in the audit.
 STALE_SECONDS = 300.0
 
 _OPEN: dict[str, Any] = {
@@ -59,13 +59,13 @@ _CLOCK: Func = Func(function="clock_timestamp", output_field=DateTimeField())
 
 
 def join(job_id: int, minutes: Mapping[str, int], not_after: datetime | None) -> None:
-    """Keep new deliveries of a job for their recipients' digests; inside the transaction that made them.
+    """Add a job's new deliveries to their recipients' digests, in the transaction that created them.
 
-    `minutes` is what each recipient wants, `not_after` when the job's must be on their way. One that
-    would be due already is left to be told at once.
+    `minutes`: the interval each recipient wants; `not_after`: when the job's messages must be sent. A
+    delivery that would be due already stays out and is sent at once.
     """
     assert connection.in_atomic_block
-    for recipient in sorted(minutes):  # in one order, so that two never wait for each other
+    for recipient in sorted(minutes):  # in one order, so that two transactions never deadlock
         row = Delivery.objects.filter(
             job_id=job_id,
             recipient=recipient,
@@ -81,7 +81,7 @@ def join(job_id: int, minutes: Mapping[str, int], not_after: datetime | None) ->
 
 
 def _due_at(minutes: int, not_after: datetime | None) -> datetime | None:
-    """Return when a digest of so many minutes would be due, None when that is past."""
+    """Return when a digest of that interval is due, None when that is past."""
     now: datetime = prepared.value("SELECT clock_timestamp()")
     due_at = now + timedelta(seconds=outbox.scaled(60.0 * minutes))
     if not_after is not None:
@@ -90,38 +90,35 @@ def _due_at(minutes: int, not_after: datetime | None) -> datetime | None:
 
 
 def _open_digest(recipient: str, due_at: datetime) -> int:
-    """Return the recipient's digest that takes one more, due no later than that; make it if need be."""
+    """Return the recipient's open digest, due no later than `due_at`; create it if needed."""
     opened = Digest.objects.filter(recipient=recipient, closed_at__isnull=True)
-    # What was tried already, and waits for its next attempt, takes no more.
+    # A digest that was tried and waits for its next attempt takes no more reviews.
     tried = Delivery.objects.filter(digest=OuterRef("pk"), attempts__gt=0)
     open_yet = opened.select_for_update(no_key=True).filter(~Exists(tried), due_at__gt=_CLOCK)
     newest = open_yet.order_by("-id").first()
     if newest is not None and pending_in(newest.pk).count() < MAX_REVIEWS:
         opened.filter(pk=newest.pk).update(due_at=Least(F("due_at"), due_at))
         return newest.pk
-    # One whose deliveries all ended otherwise is in nobody's way until the next one is made.
+    # Remove digests whose deliveries have all left.
     opened.exclude(Exists(Delivery.objects.filter(digest=OuterRef("pk")))).delete()
     return Digest.objects.create(recipient=recipient, due_at=due_at).pk
 
 
 def pending_in(digest_id: int) -> QuerySet[Delivery]:
-    """Return the deliveries that wait in a digest, in their order."""
+    """Return the pending deliveries of a digest, in order."""
     return Delivery.objects.filter(digest=digest_id, status=DeliveryStatus.PENDING).order_by("id")
 
 
 def latest(deadline_at: datetime) -> datetime:
-    """Return when a review with that deadline must be on its way at the latest."""
+    """Return the latest time to send a review with that deadline."""
     return deadline_at - timedelta(seconds=outbox.scaled(MARGIN_SECONDS))
 
 
-# -- whose turn it is ----------------------------------------------------------------------------
-
-
 def row_for_job(row: Delivery) -> Delivery:
-    """Return the row that the job of a delivery works on now: its own, or the carrier of its digest.
+    """Return the row that the job of a delivery works on: its own, or the carrier of its digest.
 
-    Read anew, both in one statement: they change together. Raises Waiting, which costs no attempt,
-    while the digest is not due or another job is sending it.
+    Both are re-read in one statement: they change together. Raises DependencyUnavailable, which uses no
+    attempt, while the digest is not due or another job is sending it.
     """
     now, read_at, first_id = _as_it_is(row.pk)
     digest = now.digest
@@ -134,7 +131,7 @@ def row_for_job(row: Delivery) -> Delivery:
         if first_id != now.pk:
             seconds += outbox.scaled(FOLLOW_SECONDS)
         raise DependencyUnavailable(
-            "", seconds, f"It is told in a digest, which is due at {digest.due_at:%H:%M:%S %Z}."
+            "", seconds, f"It waits for a digest, which is due at {digest.due_at:%H:%M:%S %Z}."
         )
     carrier = digest.carrier
     if carrier is not None and carrier.pk == now.pk:
@@ -142,7 +139,7 @@ def row_for_job(row: Delivery) -> Delivery:
     if carrier is None and now.status != DeliveryStatus.PENDING and _adopt(digest, now):
         return Delivery.objects.get(pk=now.pk)
     if carrier is None or carrier.digest_id != digest.pk or carrier.status != now.status:
-        # Gone, given up or refused: what was to be told with it is told alone.
+        # The carrier is gone, withdrawn or refused: the others are sent alone.
         if leave(now):
             return Delivery.objects.get(pk=now.pk)
     elif (read_at - carrier.updated_at).total_seconds() > outbox.scaled(STALE_SECONDS):
@@ -151,23 +148,23 @@ def row_for_job(row: Delivery) -> Delivery:
 
 
 def _adopt(digest: Digest, row: Delivery) -> bool:
-    """Let a row in doubt carry its closed digest, whose carrier is gone with its job."""
+    """Make an uncertain row the carrier of its closed digest, whose carrier was deleted with its job."""
     gone = Digest.objects.filter(pk=digest.pk, closed_at__isnull=False, carrier__isnull=True)
     return gone.update(carrier=row.pk) == 1
 
 
 def digest_in_progress() -> DependencyUnavailable:
-    """Return what the job of a delivery does while another one sends their digest."""
+    """Return the exception for a job whose digest another job is sending."""
     return DependencyUnavailable(
-        "", outbox.scaled(FOLLOW_SECONDS), "It is told in a digest, which another review sends."
+        "", outbox.scaled(FOLLOW_SECONDS), "Another review is sending the digest it belongs to."
     )
 
 
 @contextmanager
 def exclusive_lookup(row: Delivery) -> Iterator[None]:
-    """Let one job at a time find out what became of a digest's message; raise Waiting for the others.
+    """Let one job at a time reconcile a digest's message; raise DependencyUnavailable for the others.
 
-    The jobs of all its reviews come at once, and looks at one moment prove no more than one look.
+    The jobs of all its reviews come at once, and simultaneous look-ups prove no more than one.
     """
     with advisory_locks.held(Lock.DIGEST_ASK, carrier_id(row)) as is_mine:
         if not is_mine:
@@ -179,7 +176,7 @@ def exclusive_lookup(row: Delivery) -> Iterator[None]:
 
 
 def _as_it_is(delivery_id: int) -> tuple[Delivery, datetime, int | None]:
-    """Return a delivery with its digest, the time, and which one is the first that waits in the digest."""
+    """Return a delivery with its digest, the time, and the id of the first pending one of the digest."""
     waiting = Delivery.objects.filter(digest=OuterRef("digest"), status=DeliveryStatus.PENDING)
     row = (
         Delivery.objects.select_related("digest__carrier")
@@ -190,19 +187,18 @@ def _as_it_is(delivery_id: int) -> tuple[Delivery, datetime, int | None]:
 
 
 def carrier_id(row: Delivery) -> int:
-    """Return the id of the row whose attempts are the evidence for `row` as it was read: its own, or
-    that of its closed digest's carrier."""
+    """Return the id of the row with the attempts for `row` as read: its own or its digest's carrier."""
     return row.pk if row.digest is None else row.digest.carrier_id or row.pk
 
 
 def carrier_of(row: Delivery) -> Delivery:
-    """Return the row that stands for `row` in the protocol: itself, or the carrier of its closed digest."""
+    """Return the row with the attempts for `row`: itself or its digest's carrier."""
     found = carrier_id(row)
     return row if found == row.pk else Delivery.objects.get(pk=found)
 
 
 def same_message(row: Delivery) -> QuerySet[Delivery]:
-    """Return the deliveries that are told in one message with `row`, itself included."""
+    """Return the deliveries in one message with `row`, itself included."""
     if row.digest_id is None:
         return Delivery.objects.filter(pk=row.pk)
     moved = Q(digest=row.digest_id, status=row.status, digest__closed_at__isnull=False)
@@ -210,31 +206,28 @@ def same_message(row: Delivery) -> QuerySet[Delivery]:
 
 
 def carriers(rows: QuerySet[Delivery]) -> QuerySet[Delivery]:
-    """Leave out the rows that another one carries: they follow it."""
+    """Exclude rows that another one carries: they follow it."""
     return rows.filter(Q(digest__isnull=True) | Q(digest__carrier__isnull=True) | Q(digest__carrier=F("pk")))
 
 
 def evidence_key() -> Coalesce:
-    """Return, for a subquery of attempts, the id of the row that has them."""
+    """Return the id of the row with the attempts, for a subquery."""
     return Coalesce(OuterRef("digest__carrier"), OuterRef("pk"))
 
 
-# -- closing and leaving -------------------------------------------------------------------------
-
-
 class Closing(Enum):
-    """What a claim found of a delivery's digest."""
+    """The result of closing a delivery's digest."""
 
-    TOGETHER = auto()  # it carries the digest, which has its message
-    ALONE = auto()  # nothing else is left in it: told by its own message
-    TAKEN = auto()  # another delivery carries it
+    TOGETHER = auto()  # the delivery carries the digest, which has its message
+    ALONE = auto()  # nothing else is left in the digest: sent with its own message
+    TAKEN = auto()  # another delivery carries the digest
 
 
 def close(row: Delivery) -> Closing:
-    """Fix what a due digest tells and freeze its message, `row` to carry it; inside its claim.
+    """Fix the reviews of a due digest and freeze its message, carried by `row`; inside its claim.
 
-    Left out are a version of a changelist that a newer one replaced, a review that ended otherwise,
-    and a delivery whose own message is damaged: their jobs tell them alone, or say what is wrong.
+    Left out are superseded versions, reviews that ended otherwise, and deliveries whose own message is
+    damaged: their jobs send them alone or report the damage.
     """
     digest = Digest.objects.select_for_update(no_key=True, of=("self",)).filter(deliveries=row.pk).first()
     if digest is None:
@@ -244,15 +237,15 @@ def close(row: Delivery) -> Closing:
     members = list(pending_in(digest.pk).select_for_update(no_key=True))
     if row.pk not in {member.pk for member in members}:
         return Closing.TAKEN
-    told = _told(members, asking=row)
-    left_out = [member.pk for member in members if member.pk not in told]
+    messages = _messages(members, asking=row)
+    left_out = [member.pk for member in members if member.pk not in messages]
     Delivery.objects.filter(pk__in=left_out).update(digest=None)
-    if len(told) < 2 or row.pk not in told:
+    if len(messages) < 2 or row.pk not in messages:
         Delivery.objects.filter(pk=row.pk).update(digest=None)
-        if len(told) < 2:
+        if len(messages) < 2:
             digest.delete()
         return Closing.ALONE
-    message = _composed(told)
+    message = _composed(messages)
     payload, sha256 = snapshot.freeze(message)
     Digest.objects.filter(pk=digest.pk).update(
         closed_at=Now(),
@@ -262,25 +255,25 @@ def close(row: Delivery) -> Closing:
         payload=payload,
         payload_sha256=sha256,
     )
-    log.info("digest_closed", digest=digest.pk, delivery=row.pk, reviews=len(told))
+    log.info("digest_closed", digest=digest.pk, delivery=row.pk, reviews=len(messages))
     return Closing.TOGETHER
 
 
 def preview(row: Delivery) -> Message | None:
-    """Return the message of the open digest that a delivery waits in as it is now, None without one."""
+    """Return the message that a delivery's open digest would have now, None without one."""
     if row.waits_until is None or row.digest_id is None:
         return None
-    told = _told(list(pending_in(row.digest_id)), asking=row)
-    return _composed(told) if len(told) > 1 and row.pk in told else None
+    messages = _messages(list(pending_in(row.digest_id)), asking=row)
+    return _composed(messages) if len(messages) > 1 and row.pk in messages else None
 
 
-def _composed(told: dict[int, Message]) -> Message:
-    own = list(told.values())
-    return messages.compose(own, snapshot.token_of_all(message.token for message in own))
+def _composed(messages: dict[int, Message]) -> Message:
+    own = list(messages.values())
+    return digest_message.compose(own, snapshot.token_of_all(message.token for message in own))
 
 
-def _told(members: list[Delivery], *, asking: Delivery) -> dict[int, Message]:
-    """Return, by delivery, the messages of those that are still to be told; `asking` has seen to its own."""
+def _messages(members: list[Delivery], *, asking: Delivery) -> dict[int, Message]:
+    """Return delivery id -> message of those still to be sent; the caller has checked `asking`."""
     port = jobs()
     wanted = [one for one in members if one.pk == asking.pk or not port.why_no_resend(one.job_id)]
     return _readable(_newest(wanted))
@@ -306,23 +299,23 @@ def _readable(members: list[Delivery]) -> dict[int, Message]:
 
 
 def lock_digests(rows: QuerySet[Delivery]) -> list[int]:
-    """Lock the digests of deliveries, in one order, and return their ids; inside a transaction."""
+    """Lock the digests of deliveries in one order and return their ids; inside a transaction."""
     named = rows.filter(digest__isnull=False).values("digest")
     digests = Digest.objects.select_for_update(no_key=True).filter(pk__in=named).order_by("pk")
     return list(digests.values_list("pk", flat=True))
 
 
 def lock_carrier(digest_id: int) -> int | None:
-    """Lock a digest and return the id of the delivery that carries it; inside a transaction."""
+    """Lock a digest and return the id of its carrier; inside a transaction."""
     held = Digest.objects.select_for_update(no_key=True).filter(pk=digest_id)
     return held.values_list("carrier_id", flat=True).first()
 
 
 def reopen(digest_id: int, failure: Failure | None = None) -> None:
-    """Open a digest of which nothing arrived, for certain: whoever comes next closes it anew.
+    """Open a digest of which certainly nothing arrived: the next job closes it again.
 
-    After a failed attempt it is due again when one delivery alone would be: all its jobs together
-    try it as often as one of them would.
+    After a failed attempt it is due when a single delivery would be: all its jobs together try it as
+    often as one job would.
     """
     opened = Digest.objects.filter(pk=digest_id)
     if failure is not None:
@@ -334,12 +327,12 @@ def reopen(digest_id: int, failure: Failure | None = None) -> None:
 
 
 def reopen_after_removal(digest_ids: Collection[int]) -> None:
-    """Open those that wait closed to be resent: a review was taken out of what they tell."""
+    """Open digests that wait closed to be resent, after a review was removed from them."""
     waiting = Delivery.objects.filter(digest=OuterRef("pk"), status=DeliveryStatus.PENDING)
     Digest.objects.filter(Exists(waiting), pk__in=digest_ids, closed_at__isnull=False).update(**_OPEN)
 
 
 def leave(row: Delivery) -> bool:
-    """Take a delivery that waits out of its digest, to be told alone; False when it does not wait there."""
+    """Take a pending delivery out of its digest, to be sent alone; False when it is not pending there."""
     left = Delivery.objects.filter(pk=row.pk, status=DeliveryStatus.PENDING, digest=row.digest_id)
     return left.update(digest=None, updated_at=Now()) == 1

@@ -42,7 +42,7 @@ def test_three_reviews_within_the_time_are_one_mail_and_three_successes(
     for job in jobs:
         assert world.status(job) == "in_progress"
         assert world.stage(job, "notify").attempts == 0
-        assert "told in a digest" in world.attempts(job, "notify")[-1].detail
+        assert "waits for a digest" in world.attempts(job, "notify")[-1].detail
     api = world.api.get(f"/api/v1/reviews/{jobs[0]}/").json()["deliveries"]
     assert [bool(delivery["waits_until"]) for delivery in api] == [True, False]
 

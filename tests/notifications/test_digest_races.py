@@ -182,7 +182,7 @@ def test_a_review_that_is_made_anew_is_not_told_as_it_was(stage: Stage, asked: S
     with transaction.atomic():
         StageRunFactory(job=jobs[1], stage=stage, status="succeeded")
         DeadLetterFactory(job=jobs[1], status="replaying")
-        assert replay.replay(jobs[1].pk, stage)
+        assert replay(jobs[1].pk, stage)
     make_due()
     deliver(jobs[0], {"mail": asked})
     if stage is Stage.NOTIFY:
