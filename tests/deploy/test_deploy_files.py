@@ -1,7 +1,8 @@
-"""docs/deploy/: the units and the proxy configuration do what the product itself does."""
+"""Files for other programs: systemd units, proxy configuration, CI definitions, commit hooks."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from django.conf import settings
 
 from criticizer.workers.supervisor import clusters, web
@@ -64,3 +66,21 @@ def test_proxy_sets_the_headers_that_the_service_trusts() -> None:
     assert headers["X-Forwarded-For"] == "$remote_addr"  # not $proxy_add_x_forwarded_for
     assert headers["X-Forwarded-Proto"] == "https"
     assert headers["Host"] == "$host"
+
+
+def test_ci_definitions_only_call_the_ci_script() -> None:
+    root = Path(settings.BASE_DIR)
+    assert os.access(root / ".ci" / "run", os.X_OK)
+    github = yaml.safe_load((root / ".github" / "workflows" / "ci.yml").read_text())
+    (job,) = github["jobs"].values()
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+    gitlab = yaml.safe_load((root / ".gitlab-ci.yml").read_text())
+    assert [job["script"] for job in gitlab.values()] == [[".ci/run"]]
+
+
+def test_pre_commit_hooks_are_local() -> None:
+    config = yaml.safe_load((Path(settings.BASE_DIR) / ".pre-commit-config.yaml").read_text())
+    assert [repository["repo"] for repository in config["repos"]] == ["local"]
+    hooks = config["repos"][0]["hooks"]
+    assert {hook["language"] for hook in hooks} == {"system"}
+    assert [hook["entry"] for hook in hooks if not hook["entry"].startswith(".venv/bin/")] == []
