@@ -1,4 +1,4 @@
-"""Application configuration of the `notifications` room."""
+"""Application configuration of the notifications."""
 
 from django.apps import AppConfig
 
@@ -6,3 +6,15 @@ from django.apps import AppConfig
 class NotificationsConfig(AppConfig):
     name = "notifications"
     verbose_name = "Notifications"
+
+    def ready(self) -> None:
+        from criticizer.resilience.health_checks import CHECKS
+        from notifications import health_checks
+
+        CHECKS.update(
+            {
+                "provider:mail": health_checks.mail,
+                "provider:slack": health_checks.slack,
+                "provider:swarm": health_checks.swarm,
+            }
+        )

@@ -1,4 +1,4 @@
-"""Harmless probes of what this room calls (settings.CIRCUIT_PROBES): each bounds its own time."""
+"""Health checks of the notification providers: each bounds its own time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Application configuration of the `reviews` room."""
+"""Application configuration of the reviews."""
 
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
@@ -9,6 +9,12 @@ class ReviewsConfig(AppConfig):
     verbose_name = "Reviews"
 
     def ready(self) -> None:
+        from criticizer.resilience.health_checks import CHECKS, PENDING
+        from reviews import health_checks
+        from reviews.replay.retrying import dependencies_to_retry
         from reviews.roles import after_migrate
+
+        CHECKS.update({"p4": health_checks.perforce, "llm": health_checks.model})
+        PENDING.append(dependencies_to_retry)
 
         post_migrate.connect(after_migrate, sender=self, dispatch_uid="reviews.roles")

@@ -1,4 +1,4 @@
-"""Harmless probes of what this room calls (settings.CIRCUIT_PROBES): each bounds its own time."""
+"""Health checks of the Perforce server and the model server: each bounds its own time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ _P4_SECONDS = 5.0
 
 
 def perforce(name: str) -> None:
-    """Ask the Perforce server for its facts (`p4 info -s`). Raises `Failure` when it does not answer.
-
-    A circuit of a server that is not configured any more is let go.
-    """
+    """Run `p4 info -s`, if that server is configured. Raises `Failure` when it does not answer."""
     server = config.sources().perforce
     if server is not None and name == config.perforce_dependency():
         P4Client(replace(server, info_timeout_seconds=_P4_SECONDS)).probe()

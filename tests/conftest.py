@@ -15,6 +15,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 from criticizer.db import prepared as database
 from criticizer.db.embedded import EmbeddedServer
+from criticizer.resilience.health_checks import CHECKS
 from tests import emptying
 
 # A busy machine is slow to make and to run examples: that says nothing about what they try.
@@ -72,6 +73,15 @@ def _static_files_are_looked_for_once() -> Iterator[None]:
 def _never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that one test took away must not make the next one careful."""
     monkeypatch.setattr(database, "_lost_at", -math.inf)
+
+
+@pytest.fixture(autouse=True)
+def _own_health_checks() -> Iterator[None]:
+    """Restore the health checks that the apps registered after each test."""
+    registered = dict(CHECKS)
+    yield
+    CHECKS.clear()
+    CHECKS.update(registered)
 
 
 @pytest.fixture(autouse=True)

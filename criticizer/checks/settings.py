@@ -29,9 +29,7 @@ def dotted_paths(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Check
     named = {
         **{f"STAGES[{stage!r}]": path for stage, (path, _) in settings.STAGES.items()},
         "DEADLETTER_RECOVERY": settings.DEADLETTER_RECOVERY,
-        "CIRCUIT_RETRIES": settings.CIRCUIT_RETRIES,
         **{f"MAINTENANCE[{path!r}]": path for path in settings.MAINTENANCE},
-        **{f"CIRCUIT_PROBES[{name!r}]": path for name, path in settings.CIRCUIT_PROBES.items()},
     }
     found: list[CheckMessage] = []
     for name, path in named.items():

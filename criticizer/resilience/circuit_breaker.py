@@ -1,204 +1,120 @@
-"""Circuit breakers, one row per dependency, shared by all processes (specification 003, section 5).
+"""Circuit breakers: one row per dependency in PostgreSQL, shared by all processes.
 
-    closed ── more than half of at least 10 calls in 60 s failed,
-              or credentials were refused 3 times in a row ──► open
-    open ── 30 s later, by a harmless probe or by the next call ──► half-open
-    half-open ── 2 probes in a row succeed ──► closed ;  any failure ──► open
+    closed    -> open       more than half of at least 10 calls in 60 s failed,
+                            or our credentials were refused 3 times in a row
+    open      -> half-open  30 s later, by an answered health check or by the next call
+    half-open -> closed     2 trial calls in a row were answered
+    half-open -> open       a trial call failed
 
-A probe is a real call. Where nobody calls for 15 s, and no work waits, it is the harmless
-question of `probes`, so that a circuit that nobody needs closes too. Not where its answers say
-nothing: after refused credentials, and after a real probe that failed while the question was
-answered. `needs_call` then holds until a real probe succeeds.
+A trial call is a real call; half-open admits one at a time. Where no call was made for 15 s and no
+work waits, a health check takes its place, so that an idle circuit closes too. Not while
+`needs_call`: after refused credentials, and after a trial call that failed although health checks
+were answered, only a real call can close the circuit.
 
-Every change is one guarded statement on the database's clock. A call remembers the generation
-it began under; what it reports under another one changes nothing. `dependencies` is the door.
+Each change locks the row, decides in `next_state` and writes once, on the database's clock. A call
+remembers the generation it began under; its report under another one changes nothing. Callers use
+`gate`, operators `overrides`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from uuid import UUID
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import Any
+from uuid import UUID, uuid4
 
 import structlog
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Sum
+from django.db.models.functions import Now
 
 from criticizer.db import prepared
+from criticizer.models import Circuit, CircuitBucket, CircuitEvent
 from criticizer.queue import outbox
 from criticizer.resilience.failures import ErrorClass
-from criticizer.resilience.states import CircuitState
+from criticizer.resilience.states import CircuitChange, CircuitState
 
 log = structlog.get_logger(__name__)
 
 AUTH = frozenset({ErrorClass.AUTH_DENIED, ErrorClass.PERMISSION_DENIED})
+WINDOW_SECONDS = 60.0
 MIN_CALLS = 10
 AUTH_FAILURES_IN_A_ROW = 3
 COOL_DOWN_SECONDS = 30.0
-PROBES_TO_CLOSE = 2  # in a row: that is above the specified 80 %
-# When another probe may start although one is out: its worker may be gone. A probe that takes
-# longer counts all the same.
-PROBE_LEASE_SECONDS = 30.0
-# Where a harmless probe exists it comes first, unless nobody makes it for so long.
-HARMLESS_GRACE_SECONDS = 60.0
-# Half-open: how long a real call is awaited before a harmless question may be the probe.
+TRIALS_TO_CLOSE = 2  # in a row: above the required 80 %
+# After so long another trial call may start: the worker of the first may be gone. A slower trial
+# call counts all the same.
+TRIAL_LEASE_SECONDS = 30.0
+# Half-open: how long a real call is awaited before a health check may take its place.
 QUIET_SECONDS = 15.0
 
-ANSWERED = "answered"  # `probe_detail` while the harmless question is answered
+ANSWERED = "answered"  # `probe_detail` while health checks are answered
+NO_TRIAL: dict[str, Any] = {"probe_token": None, "probe_expires_at": None}
 
-NOW = "statement_timestamp()"
-NO_PROBE = "probe_token = NULL, probe_expires_at = NULL, probe_successes = 0"
-_BUCKET = "date_bin('10 seconds', statement_timestamp(), 'epoch'::timestamptz)"
-_WINDOW = "statement_timestamp() - interval '60 seconds'"
-
-_CREATE = "INSERT INTO circuits (name) VALUES (%(name)s) ON CONFLICT DO NOTHING"
-
-# Writes the history of what the statement changed.
-NOTE = """
-  INSERT INTO circuit_events (name, change, generation, actor, reason, until)
-  SELECT name, {change}, generation, actor, reason, retry_at FROM changed"""
-
-_NOT_CLOSED = """
-SELECT name, state, needs_call, error_class FROM circuits WHERE state <> 'closed' ORDER BY name LIMIT 100"""
-
-_COUNT_SUCCESS = f"""
-WITH c AS (SELECT name, state, generation FROM circuits WHERE name = %(name)s),
-counted AS (
+# One statement for each answered call. `failures` is 0 or 1.
+_COUNT = """
+WITH counted AS (
   INSERT INTO circuit_buckets AS b (name, generation, started_at, calls, failures)
-  SELECT name, generation, {_BUCKET}, 1, 0 FROM c
-   WHERE state = 'closed' AND generation = %(generation)s
-  ON CONFLICT (name, generation, started_at) DO UPDATE SET calls = b.calls + 1),
-forgiven AS (
-  UPDATE circuits SET auth_failures = 0
-   WHERE name = %(name)s AND auth_failures > 0 AND generation = %(generation)s),
-calm AS (
-  UPDATE paces SET refusals = 0
-   WHERE name = %(name)s AND refusals > 0 AND generation = %(pace_generation)s)
-SELECT state FROM c"""  # noqa: S608
-
-# Two who count at the same moment each see their own count: the later one sees both.
-_COUNT_FAILURE = f"""
-WITH c AS (
-  SELECT name, state, generation, extract(epoch FROM retry_at - {NOW})::float8 AS retry_in
-    FROM circuits WHERE name = %(name)s),
-counted AS (
-  INSERT INTO circuit_buckets AS b (name, generation, started_at, calls, failures)
-  SELECT name, generation, {_BUCKET}, 1, 1 FROM c
-   WHERE state = 'closed' AND generation = %(generation)s
+  SELECT name, generation, date_bin('10 seconds', statement_timestamp(), 'epoch'::timestamptz), 1,
+         %(failures)s
+    FROM circuits WHERE name = %(name)s AND state = 'closed' AND generation = %(generation)s
   ON CONFLICT (name, generation, started_at)
-  DO UPDATE SET calls = b.calls + 1, failures = b.failures + 1
-  RETURNING b.calls, b.failures, b.started_at),
-total AS (
-  SELECT sum(calls) AS calls, sum(failures) AS failures
-    FROM (SELECT calls, failures FROM counted
-          UNION ALL
-          SELECT b.calls, b.failures FROM circuit_buckets b, counted
-           WHERE b.name = %(name)s AND b.generation = %(generation)s AND b.started_at > {_WINDOW}
-             AND b.started_at <> counted.started_at) s),
-changed AS (
-  UPDATE circuits
-     SET state = 'open', generation = circuits.generation + 1, changed_at = {NOW}, actor = '',
-         retry_at = {NOW} + make_interval(secs => %(cool_down)s), auth_failures = 0, probe_detail = '',
-         reason = format('%%s of %%s calls within a minute failed, the last with %%s',
-                         total.failures, total.calls, %(error_class)s::text),
-         error_class = %(error_class)s, needs_call = false, {NO_PROBE}
-    FROM total
-   WHERE name = %(name)s AND state = 'closed' AND generation = %(generation)s
-     AND total.calls >= {MIN_CALLS} AND 2 * total.failures > total.calls
-  RETURNING circuits.*),
-noted AS ({NOTE.format(change="'opened'")})
-SELECT c.state, c.generation, c.retry_in, EXISTS (SELECT FROM changed) AS has_opened,
-       coalesce(total.calls >= {MIN_CALLS} AND 2 * total.failures > total.calls, false) AS must_open
-  FROM c, total"""  # noqa: S608
+  DO UPDATE SET calls = b.calls + 1, failures = b.failures + excluded.failures),
+accepted AS (
+  UPDATE circuits SET auth_failures = 0
+   WHERE name = %(name)s AND auth_failures > 0 AND generation = %(generation)s AND %(failures)s = 0)
+UPDATE paces SET refusals = 0
+ WHERE name = %(name)s AND refusals > 0 AND generation = %(rate_generation)s AND %(failures)s = 0"""
 
-_COUNT_AUTH_FAILURE = f"""
-WITH c AS (
-  SELECT name, state, generation, extract(epoch FROM retry_at - {NOW})::float8 AS retry_in
-    FROM circuits WHERE name = %(name)s),
-judged AS (
-  SELECT auth_failures + 1 >= {AUTH_FAILURES_IN_A_ROW} AS opens FROM circuits
-   WHERE name = %(name)s AND state = 'closed' AND generation = %(generation)s FOR UPDATE),
-refused AS (
-  UPDATE circuits
-     SET auth_failures = CASE WHEN opens THEN 0 ELSE auth_failures + 1 END,
-         state = CASE WHEN opens THEN 'open' ELSE state END,
-         generation = generation + opens::int,
-         changed_at = CASE WHEN opens THEN {NOW} ELSE changed_at END,
-         retry_at = CASE WHEN opens THEN {NOW} + make_interval(secs => %(cool_down)s) ELSE retry_at END,
-         reason = CASE WHEN opens
-                       THEN format('our credentials were refused %%s times in a row, the last with %%s',
-                                   auth_failures + 1, %(error_class)s::text)
-                       ELSE reason END,
-         error_class = CASE WHEN opens THEN %(error_class)s ELSE error_class END,
-         needs_call = opens, actor = '', probe_detail = '', {NO_PROBE}
-    FROM judged WHERE name = %(name)s
-  RETURNING circuits.*),
-changed AS (SELECT * FROM refused WHERE state = 'open'),
-noted AS ({NOTE.format(change="'opened'")})
-SELECT c.state, c.generation, c.retry_in, EXISTS (SELECT FROM changed) AS has_opened,
-       NOT EXISTS (SELECT FROM refused) AS must_open
-  FROM c"""  # noqa: S608
 
-_LEASE_PROBE = f"""
-WITH changed AS (
-  UPDATE circuits
-     SET generation = generation + (state = 'open')::int, state = 'half_open',
-         changed_at = CASE WHEN state = 'open' THEN {NOW} ELSE changed_at END,
-         probe_successes = CASE WHEN state = 'open' THEN 0 ELSE probe_successes END,
-         probe_token = gen_random_uuid(), probe_expires_at = {NOW} + make_interval(secs => %(lease)s),
-         retry_at = {NOW} + make_interval(secs => %(call)s)  -- no harmless question beside this call
-   WHERE name = %(name)s
-     AND (state = 'open' AND retry_at <= {NOW} - make_interval(secs => %(grace)s)
-          OR state = 'half_open' AND (probe_expires_at IS NULL OR probe_expires_at <= {NOW}))
-  RETURNING name, generation, probe_token, changed_at, NULL::timestamptz AS retry_at, actor,
-            ''::text AS reason),
-noted AS ({NOTE.format(change="'half_opened'")} WHERE changed_at = {NOW})
-SELECT generation, probe_token FROM changed"""  # noqa: S608
+class Signal(Enum):
+    """What may change the state of a circuit."""
 
-_PROBE_SUCCEEDED = f"""
-WITH judged AS (
-  SELECT name, probe_successes + 1 >= {PROBES_TO_CLOSE} AS closes FROM circuits
-   WHERE name = %(name)s AND state = 'half_open' AND generation = %(generation)s FOR UPDATE),
-probed AS (
-  UPDATE circuits
-     SET probe_successes = probe_successes + 1,
-         state = CASE WHEN closes THEN 'closed' ELSE state END,
-         generation = generation + closes::int,
-         changed_at = CASE WHEN closes THEN {NOW} ELSE changed_at END,
-         retry_at = CASE WHEN closes THEN NULL ELSE {NOW} + make_interval(secs => %(quiet)s) END,
-         reason = CASE WHEN closes THEN '' ELSE reason END,
-         error_class = CASE WHEN closes THEN '' ELSE error_class END,
-         needs_call = false, auth_failures = 0,
-         probe_detail = CASE WHEN %(is_harmless)s THEN '{ANSWERED}' ELSE probe_detail END,
-         probe_token = CASE WHEN probe_token = %(token)s OR closes THEN NULL ELSE probe_token END,
-         probe_expires_at = CASE WHEN probe_token = %(token)s OR closes THEN NULL ELSE probe_expires_at END
-    FROM judged WHERE circuits.name = judged.name
-  RETURNING circuits.*),
-changed AS (SELECT * FROM probed WHERE state = 'closed'),
-noted AS ({NOTE.format(change="'closed'")})
-SELECT state FROM probed"""  # noqa: S608
-
-_PROBE_FAILED = f"""
-WITH changed AS (
-  UPDATE circuits
-     SET state = 'open', generation = generation + 1, changed_at = {NOW}, actor = '',
-         retry_at = {NOW} + make_interval(secs => %(cool_down)s),
-         reason = %(reason)s, error_class = %(error_class)s,
-         needs_call = needs_call OR %(is_auth)s OR %(is_deaf)s AND probe_detail = '{ANSWERED}',
-         probe_detail = %(detail)s, {NO_PROBE}
-   WHERE name = %(name)s AND state = 'half_open' AND generation = %(generation)s
-  RETURNING circuits.*),
-noted AS ({NOTE.format(change="'opened'")})
-SELECT name FROM changed"""  # noqa: S608
-
-_RELEASE_PROBE = f"""
-UPDATE circuits SET probe_token = NULL, probe_expires_at = NULL,
-       retry_at = {NOW} + make_interval(secs => %(quiet)s)
- WHERE name = %(name)s AND state = 'half_open' AND probe_token = %(token)s"""  # noqa: S608
+    FAILED = auto()
+    REFUSED = auto()  # failed: our credentials were refused
+    TRIED = auto()  # the cool-down is over, and a call is let through or a health check was answered
+    ANSWERED = auto()  # a trial call, or the health check in its place, was answered
+    RELEASED = auto()  # a forced state ended
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """The right to make the one probe of a half-open circuit."""
+class Counts:
+    """What was counted, the present call included."""
+
+    calls: int = 0  # in the last minute
+    failures: int = 0  # of these
+    refusals: int = 0  # of our credentials, in a row
+    answers: int = 0  # to trial calls, in a row
+
+
+def next_state(state: CircuitState, signal: Signal, counts: Counts = Counts()) -> CircuitState:
+    """Return the state that follows: all rules of the breaker."""
+    match state, signal:
+        case CircuitState.CLOSED, Signal.FAILED:
+            if counts.calls >= MIN_CALLS and 2 * counts.failures > counts.calls:
+                return CircuitState.OPEN
+        case CircuitState.CLOSED, Signal.REFUSED:
+            if counts.refusals >= AUTH_FAILURES_IN_A_ROW:
+                return CircuitState.OPEN
+        case CircuitState.OPEN, Signal.TRIED:
+            return CircuitState.HALF_OPEN
+        case CircuitState.HALF_OPEN, Signal.ANSWERED:
+            if counts.answers >= TRIALS_TO_CLOSE:
+                return CircuitState.CLOSED
+        case CircuitState.HALF_OPEN, Signal.FAILED | Signal.REFUSED:
+            return CircuitState.OPEN
+        case CircuitState.FORCED_OPEN, Signal.RELEASED:
+            return CircuitState.HALF_OPEN  # nothing is known about the dependency
+        case CircuitState.FORCED_CLOSED, Signal.RELEASED:
+            return CircuitState.CLOSED
+    return state
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The right to make the one trial call, or the one health check, of a circuit."""
 
     generation: int
     token: UUID
@@ -208,7 +124,7 @@ class Probe:
 class Stopped:
     """A circuit that is not closed.
 
-    `needs_call`: only a real call closes it. `is_refused`: our credentials were, and that opened it.
+    `needs_call`: only a real call closes it. `is_refused`: refused credentials opened it.
     """
 
     state: CircuitState
@@ -218,10 +134,10 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What became of a failure's report.
+    """Result of reporting a failure.
 
-    `was_open`: the circuit had opened before, since the call began; `retry_in_seconds` is then
-    what is left of the cool-down.
+    `was_open`: the circuit had opened since the call began; `retry_in_seconds` is then the rest of
+    the cool-down.
     """
 
     was_open: bool
@@ -230,115 +146,220 @@ class Counted:
 
 def create(name: str) -> None:
     """Write the row of a dependency that is called for the first time."""
-    prepared.rows(_CREATE, {"name": name})
+    Circuit.objects.bulk_create([Circuit(name=name)], ignore_conflicts=True)
 
 
 def open_circuits() -> dict[str, Stopped]:
-    """Return name -> what holds it of the circuits that are not closed, a hundred at most."""
+    """Return the circuits that are not closed by name, a hundred at most."""
+    found = Circuit.objects.exclude(state=CircuitState.CLOSED).order_by("name")[:100]
     return {
-        str(row["name"]): Stopped(CircuitState(row["state"]), row["needs_call"], row["error_class"] in AUTH)
-        for row in prepared.rows(_NOT_CLOSED)
+        row.name: Stopped(CircuitState(row.state), row.needs_call, row.error_class in AUTH) for row in found
     }
 
 
-def count_success(name: str, generation: int, pace_generation: int) -> None:
-    """Count an answered call; a row of refused credentials, or of pauses, is broken by it."""
-    prepared.rows(
-        _COUNT_SUCCESS, {"name": name, "generation": generation, "pace_generation": pace_generation}
-    )
+# -- reports of calls -------------------------------------------------------------------------
+
+
+def count_success(name: str, generation: int, rate_generation: int) -> None:
+    """Count an answered call; it ends a row of refused credentials, and one of rate-limit pauses."""
+    _count(name, generation, failures=0, rate_generation=rate_generation)
 
 
 def count_failure(name: str, generation: int, error_class: str, *, is_auth: bool = False) -> Counted:
-    """Count a failed call, and open the circuit when that was the one too many."""
-    found = prepared.row(
-        _COUNT_AUTH_FAILURE if is_auth else _COUNT_FAILURE,
-        {
-            "name": name,
-            "generation": generation,
-            "error_class": error_class,
-            "cool_down": outbox.scaled(COOL_DOWN_SECONDS),
-        },
-    )
-    if found is None:
-        return Counted(was_open=False)
-    if found["has_opened"]:
-        log.warning("circuit_opened", dependency=name, error_class=error_class)
-        return Counted(was_open=False)
-    if found["state"] == CircuitState.FORCED_CLOSED:
-        return Counted(was_open=False)
-    # must_open without having opened: another report opened it while this one was written.
-    was_open = (
-        found["state"] != CircuitState.CLOSED or found["generation"] != generation or found["must_open"]
-    )
-    cools_down = found["state"] != CircuitState.HALF_OPEN
-    return Counted(was_open, max(found["retry_in"] or 0.0, 0.0) if cools_down else 0.0)
+    """Count a failed call, and open the circuit when it was one too many."""
+    with transaction.atomic():
+        if not is_auth:
+            # The bucket's row first, as for answered calls: two orders would deadlock.
+            _count(name, generation, failures=1)
+        found = lock(name)
+        if found is None or found[0].state == CircuitState.FORCED_CLOSED:
+            return Counted(was_open=False)
+        circuit, now = found
+        if circuit.state != CircuitState.CLOSED or circuit.generation != generation:
+            cools_down = circuit.retry_at is not None and circuit.state != CircuitState.HALF_OPEN
+            left = (circuit.retry_at - now).total_seconds() if cools_down and circuit.retry_at else 0.0
+            return Counted(was_open=True, retry_in_seconds=max(left, 0.0))
+        if is_auth:
+            counts = Counts(refusals=circuit.auth_failures + 1)
+            reason = f"our credentials were refused {counts.refusals} times in a row"
+        else:
+            counts = _counts_of_window(circuit, now)
+            reason = f"{counts.failures} of {counts.calls} calls within a minute failed"
+        state = next_state(CircuitState.CLOSED, Signal.REFUSED if is_auth else Signal.FAILED, counts)
+        if state == CircuitState.CLOSED:
+            if is_auth:
+                update(circuit, auth_failures=counts.refusals)
+            return Counted(was_open=False)
+        change_state(
+            circuit, now, state, CircuitChange.OPENED,
+            reason=f"{reason}, the last with {error_class}", retry_seconds=outbox.scaled(COOL_DOWN_SECONDS),
+            error_class=error_class, needs_call=is_auth, probe_detail="",
+        )  # fmt: skip
+    log.warning("circuit_opened", dependency=name, error_class=error_class)
+    return Counted(was_open=False)
 
 
-def lease_probe(name: str, *, has_harmless: bool) -> Probe | None:
-    """Take the probe of a circuit whose cool-down is over; None when another has it."""
-    found = prepared.row(
-        _LEASE_PROBE,
-        {
-            "name": name,
-            # Below two seconds a lease would only say that no call answers so fast.
-            "lease": max(outbox.scaled(PROBE_LEASE_SECONDS), 2.0),
-            "grace": outbox.scaled(HARMLESS_GRACE_SECONDS) if has_harmless else 0.0,
-            "call": settings.CALL_SECONDS,
-        },
-    )
-    return Probe(found["generation"], found["probe_token"]) if found else None
+def lease_trial(name: str, *, grace_seconds: float) -> Trial | None:
+    """Take the trial call of a circuit; None when another has it, or while it is open and cools down.
+
+    `grace_seconds`: how much longer an open circuit waits for its health check.
+    """
+    with transaction.atomic():
+        found = lock(name)
+        if found is None:
+            return None
+        circuit, now = found
+        # Below two seconds a lease would only say that no call is answered so fast.
+        seconds = max(outbox.scaled(TRIAL_LEASE_SECONDS), 2.0)
+        token = uuid4()
+        lease: dict[str, Any] = {"probe_token": token, "probe_expires_at": now + timedelta(seconds=seconds)}
+        if circuit.state == CircuitState.OPEN:
+            if circuit.retry_at is None or circuit.retry_at + timedelta(seconds=grace_seconds) > now:
+                return None
+            # No health check beside this call.
+            try_again(circuit, now, retry_seconds=settings.CALL_SECONDS, **lease)
+            return Trial(circuit.generation + 1, token)
+        if circuit.state != CircuitState.HALF_OPEN or is_leased(circuit, now):
+            return None
+        update(circuit, retry_at=now + timedelta(seconds=settings.CALL_SECONDS), **lease)
+        return Trial(circuit.generation, token)
 
 
-def probe_succeeded(name: str, probe: Probe, *, is_harmless: bool = False) -> None:
-    """Count a probe that was answered: the second in a row closes the circuit."""
+def trial_succeeded(name: str, trial: Trial, *, is_health_check: bool = False) -> None:
+    """Count an answered trial call: the second in a row closes the circuit."""
     # The circuit closes and the work that waits for it is due, or neither.
     with transaction.atomic():
-        found = prepared.row(
-            _PROBE_SUCCEEDED,
-            {
-                "name": name,
-                "generation": probe.generation,
-                "token": probe.token,
-                "quiet": quiet_seconds(),
-                "is_harmless": is_harmless,
-            },
-        )
+        found = lock(name, CircuitState.HALF_OPEN, trial.generation)
         if found is None:
             return
-        closed = found["state"] == CircuitState.CLOSED
-        woken = outbox.wake(name, limit=None if closed else 1)
-    if closed:
+        circuit, now = found
+        answers = circuit.probe_successes + 1
+        state = next_state(CircuitState.HALF_OPEN, Signal.ANSWERED, Counts(answers=answers))
+        fields: dict[str, Any] = {"probe_detail": ANSWERED} if is_health_check else {}
+        if state == CircuitState.CLOSED:
+            change_state(circuit, now, state, CircuitChange.CLOSED, **fields)
+        else:
+            if circuit.probe_token == trial.token:
+                fields |= NO_TRIAL
+            retry_at = now + timedelta(seconds=quiet_seconds())
+            update(circuit, probe_successes=answers, needs_call=False, retry_at=retry_at, **fields)
+        woken = outbox.wake(name, limit=None if state == CircuitState.CLOSED else 1)
+    if state == CircuitState.CLOSED:
         log.info("circuit_closed", dependency=name, woken=woken)
 
 
-def probe_failed(name: str, probe: Probe, error_class: str, *, harmless_detail: str = "") -> None:
-    """Open a half-open circuit again: any failure of a probe does.
-
-    `harmless_detail`: what the harmless question was answered, where that was the probe.
-    """
-    is_real = not harmless_detail
-    if prepared.rows(
-        _PROBE_FAILED,
-        {
-            "name": name,
-            "generation": probe.generation,
-            "error_class": error_class,
-            "reason": f"a {'harmless ' if harmless_detail else ''}probe failed with {error_class}",
-            "detail": harmless_detail,
-            "is_auth": is_real and error_class in AUTH,
-            # Whether anybody listens is what the harmless question finds out too.
-            "is_deaf": is_real and error_class != ErrorClass.NETWORK_UNREACHABLE,
-            "cool_down": outbox.scaled(COOL_DOWN_SECONDS),
-        },
-    ):
-        log.warning("circuit_opened", dependency=name, error_class=error_class, probe=True)
+def trial_failed(name: str, trial: Trial, error_class: str, *, health_check_detail: str = "") -> None:
+    """Open a half-open circuit again. `health_check_detail`: why the health check in its place failed."""
+    is_call = not health_check_detail
+    with transaction.atomic():
+        found = lock(name, CircuitState.HALF_OPEN, trial.generation)
+        if found is None:
+            return
+        circuit, now = found
+        # A server that cannot be reached fails its health check too, so that one tells when it is back.
+        is_unseen = error_class != ErrorClass.NETWORK_UNREACHABLE and circuit.probe_detail == ANSWERED
+        change_state(
+            circuit, now, next_state(CircuitState.HALF_OPEN, Signal.FAILED), CircuitChange.OPENED,
+            reason=f"a {'trial call' if is_call else 'health check'} failed with {error_class}",
+            retry_seconds=outbox.scaled(COOL_DOWN_SECONDS), error_class=error_class,
+            needs_call=circuit.needs_call or (is_call and (error_class in AUTH or is_unseen)),
+            probe_detail=health_check_detail,
+        )  # fmt: skip
+    log.warning("circuit_opened", dependency=name, error_class=error_class, probe=True)
 
 
-def release_probe(name: str, probe: Probe) -> None:
-    """Give the probe back: its call said nothing about the dependency."""
-    prepared.rows(_RELEASE_PROBE, {"name": name, "token": probe.token, "quiet": quiet_seconds()})
+def release_trial(name: str, trial: Trial) -> None:
+    """Give the trial call back: its call said nothing about the dependency."""
+    Circuit.objects.filter(pk=name, state=CircuitState.HALF_OPEN, probe_token=trial.token).update(
+        retry_at=Now() + timedelta(seconds=quiet_seconds()), **NO_TRIAL
+    )
 
 
 def quiet_seconds() -> float:
     """Return how long a half-open circuit awaits a real call."""
     return outbox.scaled(QUIET_SECONDS)
+
+
+# -- the row, locked --------------------------------------------------------------------------
+
+
+def lock(
+    name: str, state: CircuitState | None = None, generation: int | None = None
+) -> tuple[Circuit, datetime] | None:
+    """Lock a circuit until the transaction ends and return it with the database's time.
+
+    None when there is no such circuit, or none in this state and generation.
+    """
+    found = Circuit.objects.select_for_update().annotate(now=Now()).filter(pk=name)
+    circuit = found.first()
+    if circuit is None or (state is not None and (circuit.state, circuit.generation) != (state, generation)):
+        return None
+    return circuit, circuit.now
+
+
+def is_leased(circuit: Circuit, now: datetime) -> bool:
+    """Say whether the trial call or the health check of a locked circuit is out."""
+    return circuit.probe_expires_at is not None and circuit.probe_expires_at > now
+
+
+def update(circuit: Circuit, **fields: Any) -> None:
+    """Write some columns of a locked circuit."""
+    Circuit.objects.filter(pk=circuit.pk).update(**fields)
+
+
+def change_state(
+    circuit: Circuit, now: datetime, state: CircuitState, change: CircuitChange,
+    *, actor: str = "", reason: str = "", retry_seconds: float | None = None, **fields: Any,
+) -> None:  # fmt: skip
+    """Write the next state of a locked circuit, under a new generation, and its line of history."""
+    retry_at = None if retry_seconds is None else now + timedelta(seconds=retry_seconds)
+    written = {
+        "state": state, "generation": circuit.generation + 1, "changed_at": now, "actor": actor,
+        "reason": reason, "retry_at": retry_at, "error_class": "", "needs_call": False,
+        "auth_failures": 0, "probe_successes": 0, **NO_TRIAL,
+    }  # fmt: skip
+    update(circuit, **(written | fields))
+    _record(circuit, change, actor, reason, retry_at)
+
+
+def try_again(
+    circuit: Circuit, now: datetime, *, reason: str = "", retry_seconds: float, **fields: Any
+) -> None:
+    """Half-open a locked circuit; it still shows why it had opened."""
+    update(
+        circuit, state=next_state(CircuitState(circuit.state), Signal.TRIED), changed_at=now,
+        generation=circuit.generation + 1, probe_successes=0,
+        retry_at=now + timedelta(seconds=retry_seconds), **fields,
+    )  # fmt: skip
+    _record(circuit, CircuitChange.HALF_OPENED, "", reason, until=None)
+
+
+def _record(circuit: Circuit, change: str, actor: str, reason: str, until: datetime | None) -> None:
+    CircuitEvent.objects.create(
+        name=circuit.name,
+        change=change,
+        generation=circuit.generation + 1,
+        actor=actor,
+        reason=reason,
+        until=until,
+    )
+
+
+def _count(name: str, generation: int, *, failures: int, rate_generation: int = -1) -> None:
+    parameters = {
+        "name": name,
+        "generation": generation,
+        "failures": failures,
+        "rate_generation": rate_generation,
+    }
+    prepared.rows(_COUNT, parameters)
+
+
+def _counts_of_window(circuit: Circuit, now: datetime) -> Counts:
+    """Return the calls of the last minute: later states begin with a window of their own."""
+    since = now - timedelta(seconds=WINDOW_SECONDS)
+    buckets = CircuitBucket.objects.filter(
+        name=circuit.name, generation=circuit.generation, started_at__gt=since
+    )
+    found = buckets.aggregate(calls=Sum("calls", default=0), failures=Sum("failures", default=0))
+    return Counts(found["calls"], found["failures"])

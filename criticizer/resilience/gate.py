@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -30,7 +30,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
-from criticizer.resilience import circuit_breaker, overrides, rate_limit
+from criticizer.resilience import circuit_breaker, health_checks, overrides, rate_limit
 from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, Failure
 from criticizer.resilience.states import CircuitState
 
@@ -55,8 +55,8 @@ _OUTSIDE = frozenset({Component.SOURCE, Component.REVIEWER, Component.PROVIDER})
 _LOOK = """
 SELECT c.state, c.generation,
        extract(epoch FROM c.retry_at - statement_timestamp())::float8 AS retry_in,
-       extract(epoch FROM c.probe_expires_at - statement_timestamp())::float8 AS probe_in,
-       coalesce(p.generation, 0) AS pace_generation,
+       extract(epoch FROM c.probe_expires_at - statement_timestamp())::float8 AS trial_in,
+       coalesce(p.generation, 0) AS rate_generation,
        extract(epoch FROM p.paused_until - statement_timestamp())::float8 AS paused_in,
        coalesce(p.slow_since + make_interval(secs => %(recover)s) > statement_timestamp(), false) AS is_slow
   FROM circuits c LEFT JOIN paces p ON p.name = c.name WHERE c.name = %(name)s"""
@@ -69,8 +69,8 @@ class _Snapshot:
     state: str
     generation: int
     retry_in: float | None
-    probe_in: float | None
-    pace_generation: int
+    trial_in: float | None
+    rate_generation: int
     paused_in: float | None
     is_slow: bool
 
@@ -118,11 +118,11 @@ def acquire_permit(name: str) -> Permit:
     waiting = _waits(name, look)
     if waiting is not None:
         raise waiting
-    permit = Permit(name, look.generation, look.pace_generation)
+    permit = Permit(name, look.generation, look.rate_generation)
     limit = rate_limit.concurrency_limit_of(name)
-    is_probe = look.state in {CircuitState.OPEN, CircuitState.HALF_OPEN}
+    is_trial = look.state in {CircuitState.OPEN, CircuitState.HALF_OPEN}
     is_limited = look.is_slow or rate_limit.rate_of(name) is not None
-    if not (limit or is_probe or is_limited):
+    if not (limit or is_trial or is_limited):
         return permit
     if is_limited and (later := rate_limit.take_token(name)) is not None:
         # So many wait that only one in `rate` seconds can go on: they come back spread over that time.
@@ -136,14 +136,14 @@ def acquire_permit(name: str) -> Permit:
                 rate_limit.give_token_back(name)
             seconds = _spread(SPREAD_SECONDS) + _crowd_seconds(name)
             raise DependencyUnavailable(name, seconds, "As many calls as are allowed at once are in flight.")
-    if is_probe:
-        permit.probe = circuit_breaker.lease_probe(name, has_harmless=has_harmless_probe(name))
-        if permit.probe is None:
+    if is_trial:
+        permit.trial = circuit_breaker.lease_trial(name, grace_seconds=health_checks.grace_seconds(name))
+        if permit.trial is None:
             if is_limited:
                 rate_limit.give_token_back(name)
             permit.release()
-            raise _waits_for_probe(name)
-        permit.generation = permit.probe.generation
+            raise _waits_for_trial(name)
+        permit.generation = permit.trial.generation
     return permit
 
 
@@ -170,8 +170,8 @@ class Permit:
 
     name: str
     generation: int
-    pace_generation: int
-    probe: circuit_breaker.Probe | None = None
+    rate_generation: int
+    trial: circuit_breaker.Trial | None = None
     slot: UUID | None = None
     _is_reported: bool = field(default=False, repr=False)
 
@@ -199,26 +199,26 @@ class Permit:
         """Give the permit back without a call."""
         if not self._is_reported:
             self._is_reported = True
-            _kept(self._release_probe, self.name)
+            _kept(self._release_trial, self.name)
             self._free_slot()
 
     def _record(self, error: BaseException | None) -> DependencyUnavailable | None:
         verdict = _verdict(error)
         if verdict is _Outcome.NOTHING:
-            self._release_probe()
+            self._release_trial()
             return None
         if verdict is _Outcome.SUCCESS:
-            if self.probe is not None:
-                circuit_breaker.probe_succeeded(self.name, self.probe)
+            if self.trial is not None:
+                circuit_breaker.trial_succeeded(self.name, self.trial)
             else:
-                circuit_breaker.count_success(self.name, self.generation, self.pace_generation)
+                circuit_breaker.count_success(self.name, self.generation, self.rate_generation)
             return None
         _free.pop(self.name, None)
         assert isinstance(error, Failure)
         if verdict is _Outcome.RATE:
             return self._slow_down(error)
-        if self.probe is not None:
-            circuit_breaker.probe_failed(self.name, self.probe, str(error.error_class))
+        if self.trial is not None:
+            circuit_breaker.trial_failed(self.name, self.trial, str(error.error_class))
             return _after_cool_down(self.name, outbox.scaled(circuit_breaker.COOL_DOWN_SECONDS))
         counted = circuit_breaker.count_failure(
             self.name, self.generation, str(error.error_class), is_auth=verdict is _Outcome.AUTH
@@ -226,31 +226,20 @@ class Permit:
         return _after_cool_down(self.name, counted.retry_in_seconds) if counted.was_open else None
 
     def _slow_down(self, error: Failure) -> DependencyUnavailable | None:
-        self._release_probe()
-        paused = rate_limit.pause(self.name, self.pace_generation, error.retry_after_seconds)
-        if not paused.was_in_force and self.probe is None:
+        self._release_trial()
+        paused = rate_limit.pause(self.name, self.rate_generation, error.retry_after_seconds)
+        if not paused.was_in_force and self.trial is None:
             return None
         return _after_pause(self.name, paused.seconds, paused.rate)
 
-    def _release_probe(self) -> None:
-        if self.probe is not None:
-            circuit_breaker.release_probe(self.name, self.probe)
+    def _release_trial(self) -> None:
+        if self.trial is not None:
+            circuit_breaker.release_trial(self.name, self.trial)
 
     def _free_slot(self) -> None:
         if self.slot is not None:
             slot, self.slot = self.slot, None
             _kept(lambda: rate_limit.free_slot(self.name, slot), self.name)
-
-
-def has_harmless_probe(name: str) -> bool:
-    """Say whether a dependency can be asked without doing anything (settings.CIRCUIT_PROBES)."""
-    return probe_path(name) is not None
-
-
-def probe_path(name: str) -> str | None:
-    """Return the dotted path of the harmless probe of a dependency, or None."""
-    probes: Mapping[str, str] = settings.CIRCUIT_PROBES
-    return rate_limit.configured(probes, name)
 
 
 def forget() -> None:
@@ -299,10 +288,10 @@ def _waits(name: str, look: _Snapshot) -> DependencyUnavailable | None:
     if look.state == CircuitState.OPEN:
         if retry_in > 0:
             return _after_cool_down(name, retry_in)
-        if has_harmless_probe(name) and retry_in > -outbox.scaled(circuit_breaker.HARMLESS_GRACE_SECONDS):
-            return _waits_for_probe(name)
-    if look.state == CircuitState.HALF_OPEN and (look.probe_in or 0.0) > 0:
-        return _waits_for_probe(name)
+        if retry_in > -health_checks.grace_seconds(name):
+            return _waits_for_trial(name)
+    if look.state == CircuitState.HALF_OPEN and (look.trial_in or 0.0) > 0:
+        return _waits_for_trial(name)
     return None
 
 
@@ -312,7 +301,7 @@ def _after_cool_down(name: str, seconds: float) -> DependencyUnavailable:
     )
 
 
-def _waits_for_probe(name: str) -> DependencyUnavailable:
+def _waits_for_trial(name: str) -> DependencyUnavailable:
     return DependencyUnavailable(
         name, outbox.scaled(1.0) + _crowd_seconds(name), "One call finds out whether it answers again."
     )

@@ -1,201 +1,175 @@
-"""Harmless probes: ask a dependency without doing anything (settings.CIRCUIT_PROBES).
+"""Health checks: ask a dependency whether it answers, without any effect.
 
-Open: one that is answered lets the next real call be the probe that decides; one that is not
-keeps the circuit open for another cool-down. Half-open, while nobody calls and no work waits,
-for the circuit or to be retried: it is the probe itself, leased and counted as a real call is,
-so that a circuit that nobody needs closes too. Not where only a real call closes it
-(`needs_call`): the next one, such as a replay, is the probe. A thread beside each
-cluster's caretaker asks; the lease on the circuit's row sees to it that one asks at a time.
+Of an open circuit, an answer half-opens it, so that the next real call is the trial call; no answer
+keeps it open for another cool-down. Of a half-open circuit that no work waits for, the health check
+takes the place of the trial call, so that an idle circuit closes too (`circuit_breaker`).
+
+Each app registers its checks in `apps.py`. One thread per cluster makes those that are due; the
+lease on the circuit's row lets one cluster ask at a time.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from datetime import timedelta
+from uuid import uuid4
 
 import structlog
-from django.conf import settings
-from django.db import connection, transaction
-from django.utils.module_loading import import_string
+from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.functions import Coalesce, Now
 
 from criticizer.db import prepared
+from criticizer.models import Circuit, OutboxMessage
 from criticizer.queue import outbox
 from criticizer.redaction import clean
-from criticizer.resilience import circuit_breaker, gate, overrides
-from criticizer.resilience.circuit_breaker import (
-    ANSWERED,
-    COOL_DOWN_SECONDS,
-    NO_PROBE,
-    NOTE,
-    NOW,
-    PROBES_TO_CLOSE,
-)
+from criticizer.resilience import circuit_breaker, overrides, rate_limit
+from criticizer.resilience.circuit_breaker import ANSWERED, NO_TRIAL, Trial
 from criticizer.resilience.failures import Failure
 from criticizer.resilience.states import CircuitState
 
 log = structlog.get_logger(__name__)
 
-LEASE_SECONDS = 30.0  # above the strict limits of every harmless probe
+# Gets the dependency's name, returns when it answered, raises `Failure` when not, bounds its own time.
+HealthCheck = Callable[[str], object]
 
-# Of a half-open circuit, work that waits makes the probe: what it needs is what must answer.
-_MAY_BE_ASKED = f"""
-coalesce(retry_at, changed_at) <= {NOW} AND (probe_expires_at IS NULL OR probe_expires_at <= {NOW})
-   AND (state = 'open' OR state = 'half_open' AND NOT needs_call
-        AND NOT EXISTS (SELECT FROM outbox_messages m WHERE m.waiting_for = circuits.name))"""
+PERIOD_SECONDS = 1.0
+LEASE_SECONDS = 30.0  # longer than any health check takes
+GRACE_SECONDS = 60.0  # after the cool-down, before a call is made without a health check
 
-DUE = f"""
-SELECT name, state FROM circuits
- WHERE {_MAY_BE_ASKED}
-   AND EXISTS (SELECT FROM unnest(%(names)s::text[]) AS n (part) WHERE starts_with(name || ':', part || ':'))
- ORDER BY retry_at LIMIT 1000"""  # noqa: S608
+CHECKS: dict[str, HealthCheck] = {}  # by the beginning of the dependency's name, up to a colon
+PENDING: list[Callable[[], Collection[str]]] = []  # return the dependencies that failed work will call again
 
-_BEGIN = f"""
-UPDATE circuits SET probe_token = gen_random_uuid(),
-       probe_expires_at = {NOW} + make_interval(secs => {LEASE_SECONDS})
- WHERE name = %(name)s AND {_MAY_BE_ASKED}
-RETURNING state, generation, probe_token"""  # noqa: S608
-
-_ANSWERED = f"""
-WITH changed AS (
-  UPDATE circuits
-     SET state = 'half_open', generation = generation + 1, changed_at = {NOW}, probe_detail = '{ANSWERED}',
-         retry_at = {NOW} + make_interval(secs => %(quiet)s), {NO_PROBE}
-   WHERE name = %(name)s AND state = 'open' AND generation = %(generation)s
-  RETURNING name, generation, NULL::timestamptz AS retry_at, actor,
-            'a harmless probe was answered'::text AS reason),
-noted AS ({NOTE.format(change="'half_opened'")})
-SELECT name FROM changed"""  # noqa: S608
-
-_FAILED = f"""
-UPDATE circuits SET retry_at = {NOW} + make_interval(secs => %(cool_down)s), probe_detail = %(detail)s,
-       {NO_PROBE}
- WHERE name = %(name)s AND state = 'open' AND generation = %(generation)s"""  # noqa: S608
-
-# A receiver that was called once must not stay in the tables for ever.
-_FORGET = f"""
-WITH old AS (DELETE FROM circuit_buckets WHERE started_at < {NOW} - interval '5 minutes'),
+# A dependency that was called once must not stay in the tables for ever.
+_FORGET = """
+WITH old AS (DELETE FROM circuit_buckets WHERE started_at < statement_timestamp() - interval '5 minutes'),
 gone AS (
   DELETE FROM circuits c
-   WHERE state = 'closed' AND changed_at < {NOW} - interval '7 days' AND auth_failures = 0
+   WHERE state = 'closed' AND changed_at < statement_timestamp() - interval '7 days' AND auth_failures = 0
      AND NOT EXISTS (SELECT FROM circuit_buckets b WHERE b.name = c.name)
   RETURNING name)
-DELETE FROM paces USING gone WHERE paces.name = gone.name"""  # noqa: S608
+DELETE FROM paces USING gone WHERE paces.name = gone.name"""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The right to ask once. `is_probe`: of a half-open circuit, so that the answer counts."""
+def check_of(name: str) -> HealthCheck | None:
+    """Return the health check of a dependency, or None."""
+    return rate_limit.configured(CHECKS, name)
 
-    probe: circuit_breaker.Probe
-    is_probe: bool
+
+def grace_seconds(name: str) -> float:
+    """Return how long an open circuit that has cooled down waits for its health check."""
+    return outbox.scaled(GRACE_SECONDS) if check_of(name) else 0.0
 
 
 def due() -> list[str]:
-    """Return the circuits to ask about: open and cooled down, or half-open and not needed."""
-    found = prepared.rows(DUE, askable())
-    half_open = [str(row["name"]) for row in found if row["state"] == CircuitState.HALF_OPEN]
-    needed = _retried() if half_open else frozenset()
-    return [str(row["name"]) for row in found if row["name"] not in needed or row["name"] not in half_open]
+    """Return the circuits to check: open and cooled down, or half-open and idle."""
+    has_check = Q(name__in=CHECKS)
+    for part in CHECKS:
+        has_check |= Q(name__startswith=f"{part}:")
+    found = dict(_due().filter(has_check).order_by("retry_at").values_list("name", "state")[:1000])
+    idle = {name for name, state in found.items() if state == CircuitState.HALF_OPEN}
+    if idle:
+        idle -= {name for pending in PENDING for name in pending()}
+    return [name for name, state in found.items() if state == CircuitState.OPEN or name in idle]
 
 
-def askable() -> dict[str, list[str]]:
-    """Return the parameters of `DUE`: the beginnings of names that have a harmless question."""
-    return {"names": list(settings.CIRCUIT_PROBES)}
+def _due() -> QuerySet[Circuit]:
+    # Work that waits for a half-open circuit makes the trial call itself.
+    waiting = OutboxMessage.objects.filter(waiting_for=OuterRef("name"))
+    return Circuit.objects.alias(since=Coalesce("retry_at", "changed_at")).filter(
+        Q(state=CircuitState.OPEN) | (Q(state=CircuitState.HALF_OPEN, needs_call=False) & ~Exists(waiting)),
+        Q(probe_expires_at=None) | Q(probe_expires_at__lte=Now()),
+        since__lte=Now(),
+    )
 
 
-def _retried() -> Collection[str]:
-    """Return the dependencies that failed work is going to call again."""
-    retried: Callable[[], Collection[str]] = import_string(settings.CIRCUIT_RETRIES)
-    return retried()
-
-
-def begin(name: str) -> Turn | None:
-    """Lease the harmless probe of a circuit; None when it may not be asked now."""
-    found = prepared.row(_BEGIN, {"name": name})
-    if found is None:
-        return None
-    probe = circuit_breaker.Probe(found["generation"], found["probe_token"])
-    return Turn(probe, is_probe=found["state"] == CircuitState.HALF_OPEN)
-
-
-def answered(name: str, turn: Turn) -> None:
-    """Open: let the next real call be the probe, and wake a few that wait for it. Half-open: count it."""
-    if turn.is_probe:
-        circuit_breaker.probe_succeeded(name, turn.probe, is_harmless=True)
-        return
-    parameters = {"name": name, "generation": turn.probe.generation, "quiet": circuit_breaker.quiet_seconds()}
+def begin(name: str) -> Trial | None:
+    """Lease the health check of a circuit; None when it is not due."""
     with transaction.atomic():
-        if prepared.rows(_ANSWERED, parameters):
-            outbox.wake(name, limit=PROBES_TO_CLOSE)
+        circuit = _due().filter(pk=name).select_for_update().first()
+        if circuit is None:
+            return None
+        trial = Trial(circuit.generation, uuid4())
+        expires_at = Now() + timedelta(seconds=LEASE_SECONDS)
+        circuit_breaker.update(circuit, probe_token=trial.token, probe_expires_at=expires_at)
+        return trial
 
 
-def failed(name: str, turn: Turn, error_class: str, detail: str) -> None:
-    """Keep the circuit open for another cool-down, or open it again: any failure of a probe does."""
+def answered(name: str, trial: Trial) -> None:
+    """Open: half-open it and wake a few messages that wait. Half-open: count the answer."""
+    with transaction.atomic():
+        found = circuit_breaker.lock(name, CircuitState.OPEN, trial.generation)
+        if found is None:
+            circuit_breaker.trial_succeeded(name, trial, is_health_check=True)
+            return
+        circuit_breaker.try_again(
+            *found, reason="a health check was answered", retry_seconds=circuit_breaker.quiet_seconds(),
+            probe_detail=ANSWERED, **NO_TRIAL,
+        )  # fmt: skip
+        outbox.wake(name, limit=circuit_breaker.TRIALS_TO_CLOSE)
+
+
+def failed(name: str, trial: Trial, error_class: str, detail: str) -> None:
+    """Keep the circuit open for another cool-down, or open it again."""
     detail = clean(f"{error_class}: {detail}", 512)
-    if turn.is_probe:
-        circuit_breaker.probe_failed(name, turn.probe, error_class, harmless_detail=detail)
-        return
-    _stay_open(name, turn, detail)
+    if not _stays_open(name, trial, detail):
+        circuit_breaker.trial_failed(name, trial, error_class, health_check_detail=detail)
 
 
-def defective(name: str, turn: Turn, error: Exception) -> None:
-    """Ask again later: what is wrong with us says nothing about the dependency."""
-    if turn.is_probe:
-        circuit_breaker.release_probe(name, turn.probe)
-        return
-    _stay_open(name, turn, f"the probe itself failed: {type(error).__name__}")
-
-
-def _stay_open(name: str, turn: Turn, detail: str) -> None:
-    cool_down = outbox.scaled(COOL_DOWN_SECONDS)
-    generation = turn.probe.generation
-    prepared.rows(_FAILED, {"name": name, "generation": generation, "detail": detail, "cool_down": cool_down})
+def _stays_open(name: str, trial: Trial, detail: str) -> bool:
+    opened = Circuit.objects.filter(pk=name, state=CircuitState.OPEN, generation=trial.generation)
+    retry_at = Now() + timedelta(seconds=outbox.scaled(circuit_breaker.COOL_DOWN_SECONDS))
+    return bool(opened.update(retry_at=retry_at, probe_detail=detail, **NO_TRIAL))
 
 
 def run_due() -> int:
-    """Make every harmless probe that is due; return how many were made.
-
-    A probe is a function of the dependency's name that returns when it was answered and raises
-    `Failure` when not; it bounds its own time. Lets database errors through.
-    """
+    """Make every health check that is due; return how many were made. Lets database errors through."""
     made = 0
     for name in due():
-        path = gate.probe_path(name)
-        if path is None or (turn := begin(name)) is None:
+        check = check_of(name)
+        if check is None or (trial := begin(name)) is None:
             continue
         made += 1
         try:
-            import_string(path)(name)
+            check(name)
         except Failure as failure:
             log.info("harmless_probe_failed", dependency=name, error_class=str(failure.error_class))
-            failed(name, turn, str(failure.error_class), failure.detail)
+            failed(name, trial, str(failure.error_class), failure.detail)
         except Exception as error:
+            # A defect of ours says nothing about the dependency: try again later.
             log.exception("harmless_probe_defect", dependency=name)
-            defective(name, turn, error)
+            if not _stays_open(name, trial, f"the health check itself failed: {type(error).__name__}"):
+                circuit_breaker.release_trial(name, trial)
         else:
             log.info("harmless_probe_answered", dependency=name)
-            answered(name, turn)
+            answered(name, trial)
     return made
 
 
-def start_due() -> threading.Thread:
-    """Run `run_due` in a thread with a database connection of its own."""
+def start(stop: threading.Event | None = None) -> threading.Thread:
+    """Make due health checks in a thread with a database connection of its own, until `stop` is set."""
+    stopped = stop or threading.Event()
 
     def run() -> None:
-        try:
-            run_due()
-        except Exception:
-            log.exception("harmless_probes_failed")
-        finally:
-            connection.close()
+        while not stopped.wait(PERIOD_SECONDS):
+            try:
+                run_due()
+            except (OperationalError, InterfaceError) as error:
+                log.warning("harmless_probes_failed", error=type(error).__name__)
+                prepared.note_loss()
+                connection.close()
+            except Exception:
+                log.exception("harmless_probes_failed")
+                connection.close()
+        connection.close()
 
-    thread = threading.Thread(target=run, name="harmless-probes", daemon=True)
+    thread = threading.Thread(target=run, name="health-checks", daemon=True)
     thread.start()
     return thread
 
 
 def maintain() -> None:
-    """End forced states whose time is over and delete what nobody counts any more."""
+    """End forced states whose time is over and delete circuits that are not called any more."""
     overrides.expire_forced()
     prepared.rows(_FORGET)

@@ -196,15 +196,6 @@ TASKS = {
 DRIVEN_QUEUES = {"llm"}  # one worker drives many stages at once with asyncio
 DEADLETTER_RECOVERY = "reviews.replay.adapter.JobRecovery"
 DELIVERY_JOBS = "reviews.replay.delivery_resolution.DeliveryJobs"
-# Harmless questions that find out whether a dependency answers again, by the beginning of its name.
-CIRCUIT_PROBES = {
-    "p4": "reviews.health_checks.perforce",
-    "llm": "reviews.health_checks.model",
-    "provider:mail": "notifications.health_checks.mail",
-    "provider:slack": "notifications.health_checks.slack",
-    "provider:swarm": "notifications.health_checks.swarm",
-}
-CIRCUIT_RETRIES = "reviews.replay.retrying.dependencies_to_retry"  # what failed work is going to call again
 CIRCUIT_CACHE_SECONDS = 0.5  # how long a process takes a closed circuit for closed
 SWEEP = "reviews.pipeline.sweep"
 MAINTENANCE_SECONDS = 600  # what one function of it may take before it counts as hanging

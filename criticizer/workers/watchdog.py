@@ -32,7 +32,6 @@ log = structlog.get_logger(__name__)
 
 BEAT_SECONDS = 3.0
 SWEEP_SECONDS = 30.0
-PROBE_SECONDS = 1.0
 TICK_SECONDS = 0.5
 
 # One identity for all processes of a cluster: set before the fork.
@@ -68,11 +67,11 @@ class Caretaker:
         self._watched: dict[uuid.UUID, bool] = {}  # claimed by us -> seen started
         self._progress_at = time.monotonic()
         self._maintenance = Maintenance(queue, connect)
-        self._prober: threading.Thread | None = None
-        self._due = {self._beat: 0.0, self._sweep: time.monotonic() + SWEEP_SECONDS / 2, self._probe: 0.0}
+        self._due = {self._beat: 0.0, self._sweep: time.monotonic() + SWEEP_SECONDS / 2}
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="caretaker", daemon=True).start()
+        health_checks.start()
 
     def watch(self, tokens: Iterable[uuid.UUID]) -> None:
         """Expect the claims `tokens` to be started by a worker of this cluster."""
@@ -99,8 +98,7 @@ class Caretaker:
         if self._connection is None:
             self._connection = self._connect()
         now = time.monotonic()
-        jobs = ((self._beat, BEAT_SECONDS), (self._sweep, SWEEP_SECONDS), (self._probe, PROBE_SECONDS))
-        for job, period in jobs:
+        for job, period in ((self._beat, BEAT_SECONDS), (self._sweep, SWEEP_SECONDS)):
             if now >= self._due[job]:
                 self._due[job] = now + period
                 job(self._connection)
@@ -127,12 +125,6 @@ class Caretaker:
         """Start the maintenance beside us; a lost message costs half a minute."""
         connection.execute(_FORGET_DEAD)
         self._maintenance.tend(connection)
-
-    def _probe(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
-        """Start the harmless probes that are due, in a thread of their own: they wait for others."""
-        is_busy = self._prober is not None and self._prober.is_alive()
-        if not is_busy and connection.execute(health_checks.DUE, health_checks.askable()).fetchone():
-            self._prober = health_checks.start_due()
 
     def _is_wedged(self, connection: psycopg.Connection[dict[str, Any]]) -> bool:
         """Say whether work lies claimed (or due) without progress while a worker is free."""

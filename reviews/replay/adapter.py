@@ -10,10 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from django.utils.module_loading import import_string
-
 from criticizer.db import prepared
-from criticizer.resilience import gate
+from criticizer.resilience import health_checks
 from criticizer.resilience.failures import Failure
 from criticizer.resilience.states import CircuitState
 from criticizer.wording import plural_count
@@ -176,7 +174,7 @@ class JobRecovery:
             who = "only a real call closes it, and a replay is one: it" if needs_call else "the next call"
             return Check(title, True, f"{words}: {who} tries it, at no cost of attempts")
         asked = self._asked.get(name)
-        if state == CircuitState.OPEN and asked and asked.ok and gate.has_harmless_probe(name):
+        if state == CircuitState.OPEN and asked and asked.ok and health_checks.check_of(name) is not None:
             return Check(
                 title, True, f"{words}, but {name} answers: a replay waits its turn at no cost of attempts"
             )
@@ -277,12 +275,11 @@ def _ask(name: str) -> Check:
     title = f"answers {name}"
     if missing := why_not_configured(name):
         return Check(title, False, missing)
-    path = gate.probe_path(name)
-    if path is None:
+    health_check = health_checks.check_of(name)
+    if health_check is None:
         return Check(title, True, f"{name} has no harmless question: the first call will tell")
-    probe: Callable[[str], object] = import_string(path)
     try:
-        probe(name)
+        health_check(name)
     except Failure as failure:
         return Check(title, False, f"{name}: {preflight.words_of(failure)}")
     return Check(title, True, f"{name} answers, and takes our credentials")

@@ -1,4 +1,4 @@
-"""What failed stages are going to call again (settings.CIRCUIT_RETRIES)."""
+"""Dependencies that failed stages are going to call again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reviews.pipeline.dependencies import dependencies_of
 
 MAX_STAGES = 1000  # that wait at once: more only keep a circuit half-open, which costs nothing
 
-# By way of the messages: few, where the stages of all times are many.
+# From the messages: there are few, while stages are never deleted.
 _RETRIED = """
 SELECT s.job_id, s.stage FROM outbox_messages m JOIN stage_runs s ON s.id = m.aggregate_id
  WHERE m.aggregate_type = 'stage_run' AND m.retry_count > 0 AND s.status = 'retry_wait'

@@ -12,6 +12,7 @@ from django.test import Client
 from criticizer.db import prepared
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage
 from criticizer.resilience import gate, overrides
+from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitChange, CircuitState
 from tests import factories
 from tests.admin.test_deadletters import answer
@@ -29,7 +30,7 @@ def ann() -> Client:
 
 @pytest.fixture
 def circuit(settings: Any) -> Circuit:
-    settings.CIRCUIT_PROBES = {}
+    CHECKS.clear()
     gate.check(LLM)
     return Circuit.objects.get(pk=LLM)
 
@@ -161,7 +162,7 @@ def test_where_the_model_is_not_required_they_say_what_happens_instead(
 
 
 def test_pages_say_nothing_of_one_webhook_or_of_what_is_not_configured(ann: Client, settings: Any) -> None:
-    settings.CIRCUIT_PROBES = {}
+    CHECKS.clear()
     settings.LLM_PROVIDER = "none"
     for name in ("provider:webhook:dead.example.com", LLM):
         calls(0, 10, name)

@@ -20,7 +20,7 @@ LLM = "llm:openai"
 def test_an_outage_of_the_model_costs_no_job(world: World) -> None:
     world.llm.server.respond = lambda _: error(503, "down")
     jobs = [world.post(number) for number in range(JOBS)]
-    # The caretaker of a cluster asks the model's list of models, which is as ill as the rest.
+    # Each cluster asks the model's list of models, which is as ill as the rest.
     probed = Circuit.objects.filter(name=LLM, state="open", probe_detail__startswith="UPSTREAM")
     eventually(probed.exists, 60)
     assert not DeadLetter.objects.exists()
@@ -29,7 +29,7 @@ def test_an_outage_of_the_model_costs_no_job(world: World) -> None:
     assert world.succeeded(*jobs, seconds=90)
     world.seen_once(JOBS)
     assert Circuit.objects.get(pk=LLM).state == "closed"
-    assert CircuitEvent.objects.filter(name=LLM, reason="a harmless probe was answered").exists()
+    assert CircuitEvent.objects.filter(name=LLM, reason="a health check was answered").exists()
     assert max(StageRun.objects.filter(stage="llm").values_list("attempts", flat=True)) <= 5
     assert not DeadLetter.objects.exists()
     assert not OutboxMessage.objects.exists()

@@ -8,12 +8,14 @@ import pytest
 
 from criticizer.db import prepared
 from criticizer.resilience.circuit_breaker import create
+from criticizer.resilience.health_checks import CHECKS
 from deadletters import batches, workflow
 from deadletters.batches import preflight
 from deadletters.models import DeadLetter, OperatorAlert, ReplayItem
 from deadletters.states import BatchStatus
 from tests.deadletters.conftest import Fail, Work
 from tests.deadletters.test_batches import Look, _drafted, _outcomes, _run
+from tests.deadletters.test_workflow import silent
 
 pytestmark = pytest.mark.django_db
 
@@ -137,7 +139,7 @@ def test_a_dry_run_that_new_settings_overtake_is_made_again(
 @pytest.fixture
 def silent_model(settings: Any) -> None:
     settings.LLM_PROVIDER = "openai"
-    settings.CIRCUIT_PROBES = {"llm": "tests.deadletters.test_workflow.silent"}
+    CHECKS["llm"] = silent
 
 
 def _overruled(letter: DeadLetter, override_reason: str) -> None:
@@ -211,7 +213,7 @@ def test_an_override_behind_a_submission_gives_way_to_a_validation_of_the_batch(
     batch = _drafted([letter])
     batches.submit(batch.pk, actor="ann")
     _overruled(letter, "the vendor answers real calls")
-    settings.CIRCUIT_PROBES = {}
+    CHECKS.clear()
     look(batch.pk)
     letter.refresh_from_db()
     assert (letter.status, letter.override_reason) == ("replaying", "")
@@ -279,7 +281,8 @@ def test_a_batch_that_overrules_has_its_own_word_for_every_letter(
 def test_no_override_makes_a_batch_go_on_against_an_open_circuit(
     fail: Fail, look: Look, work: Work, settings: Any, by_hand: bool
 ) -> None:
-    settings.LLM_PROVIDER, settings.CIRCUIT_PROBES = "openai", {}
+    settings.LLM_PROVIDER = "openai"
+    CHECKS.clear()
     letter = fail()
     create("llm:openai")
     prepared.rows("UPDATE circuits SET state = 'open', retry_at = now()")

@@ -10,6 +10,7 @@ import pytest
 from criticizer.db import prepared
 from criticizer.resilience.circuit_breaker import create
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
+from criticizer.resilience.health_checks import CHECKS
 from deadletters import batches, workflow
 from deadletters.batches import collect
 from deadletters.batches import worker as batch_runs
@@ -21,6 +22,7 @@ from reviews.replay.adapter import JobRecovery
 from reviews.states import JobStatus
 from tests import factories, scripted
 from tests.deadletters.conftest import Fail, Look, Work, denied
+from tests.deadletters.test_workflow import silent
 
 pytestmark = pytest.mark.django_db
 
@@ -320,7 +322,8 @@ def test_a_second_replay_without_its_effect_stops_the_batch(
 def test_an_open_circuit_stops_the_batch_and_lets_its_letters_go(
     fail: Fail, look: Look, work: Work, settings: Any
 ) -> None:
-    settings.LLM_PROVIDER, settings.CIRCUIT_PROBES = "openai", {}
+    settings.LLM_PROVIDER = "openai"
+    CHECKS.clear()
     letters = [fail(str(number)) for number in range(4)]
     batch = _drafted(letters, max_in_flight=1)
     batches.submit(batch.pk, actor="ann")
@@ -345,7 +348,7 @@ def test_a_dependency_that_is_silent_stops_the_batch_and_skips_nobody(
     fail: Fail, look: Look, settings: Any
 ) -> None:
     settings.LLM_PROVIDER = "openai"
-    settings.CIRCUIT_PROBES = {"llm": "tests.deadletters.test_workflow.silent"}
+    CHECKS["llm"] = silent
     batch = _drafted([fail("1"), fail("2")])
     batches.submit(batch.pk, actor="ann")
     look(batch.pk)

@@ -12,12 +12,14 @@ from criticizer.db import prepared
 from criticizer.models import Circuit
 from criticizer.resilience import overrides
 from criticizer.resilience.circuit_breaker import create
+from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitState
 from deadletters import batches, workflow
 from deadletters.models import DeadLetter
 from deadletters.types import Check, Failed, recovery
 from notifications.recipients import missing_provider_reason
 from reviews import config
+from reviews.health_checks import model as ask_model
 from reviews.models import Artifact, ReviewJob
 from reviews.pipeline.dependencies import dependencies_of, why_not_configured
 from reviews.replay.adapter import _reviewed
@@ -36,7 +38,7 @@ def letter(fail: Fail, settings: Any) -> DeadLetter:
     workflow.triage(made.pk, actor="ann", category="transient")
     workflow.remediate(made.pk, actor="ann", evidence_note="OPS-1")
     settings.LLM_PROVIDER, settings.LLM_MODEL, settings.LLM_API_KEYS = "openai", "m", []
-    settings.CIRCUIT_PROBES = {"llm": "reviews.health_checks.model"}
+    CHECKS["llm"] = ask_model
     create(LLM)
     return made
 
@@ -110,7 +112,7 @@ def test_an_operators_word_stops_it_whatever_answers(letter: DeadLetter, setting
 
 
 def test_where_there_is_no_question_an_open_circuit_is_no_answer(letter: DeadLetter, settings: Any) -> None:
-    settings.CIRCUIT_PROBES = {}
+    CHECKS.clear()
     stand(CircuitState.OPEN)
     passed, said = validated(letter)
     assert not passed

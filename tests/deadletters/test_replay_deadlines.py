@@ -10,6 +10,7 @@ import pytest
 from criticizer.db import prepared
 from criticizer.resilience import overrides
 from criticizer.resilience.circuit_breaker import create
+from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitState
 from deadletters import batches, workflow
 from deadletters.models import DeadLetter, OperatorAlert
@@ -46,7 +47,7 @@ def circuit_is(state: CircuitState) -> None:
 @pytest.fixture
 def letter(fail: Fail, settings: Any) -> DeadLetter:
     settings.LLM_PROVIDER, settings.LLM_MODEL, settings.LLM_API_KEYS = "openai", "m", []
-    settings.CIRCUIT_PROBES = {}
+    CHECKS.clear()
     create(LLM)
     return fail()
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from criticizer.resilience.circuit_breaker import create
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
+from criticizer.resilience.health_checks import CHECKS
 from deadletters import groups, transitions, workflow
 from deadletters.categories import checklist, suggested_category
 from deadletters.models import DeadLetter, OperatorAlert
@@ -207,7 +208,8 @@ def _remediated(fail: Fail, **more: Any) -> DeadLetter:
 
 def test_an_open_circuit_fails_the_validation_unless_it_is_overruled(fail: Fail, settings: Any) -> None:
     letter = _remediated(fail)
-    settings.LLM_PROVIDER, settings.CIRCUIT_PROBES = "openai", {}
+    settings.LLM_PROVIDER = "openai"
+    CHECKS.clear()
     create("llm:openai")
     from criticizer.db import prepared
 
@@ -265,10 +267,10 @@ def test_without_its_artifact_only_a_restart_is_possible(fail: Fail, work: Work)
 def test_a_dependency_that_does_not_answer_fails_the_validation(fail: Fail, settings: Any) -> None:
     letter = _remediated(fail)
     settings.LLM_PROVIDER = "openai"
-    settings.CIRCUIT_PROBES = {"llm": "tests.deadletters.test_workflow.silent"}
+    CHECKS["llm"] = silent
     failed = workflow.validate(letter.pk, actor="ann")
     assert [check.message for check in failed.failed] == ["llm:openai: the key is refused"]
-    settings.CIRCUIT_PROBES = {"llm": "tests.deadletters.test_workflow.answers"}
+    CHECKS["llm"] = answers
     assert workflow.validate(letter.pk, actor="ann").ok
 
 

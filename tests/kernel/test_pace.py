@@ -20,6 +20,7 @@ from criticizer.resilience.failures import (
     Failure,
     RetryableFailure,
 )
+from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.retry import BACKOFF
 from criticizer.resilience.states import CircuitState
 from tests.kernel.test_circuit import LLM, call, cool_down_ends, half_opened, in_threads, parked, timeout
@@ -79,7 +80,7 @@ def admitted(count: int, name: str = LLM) -> int:
 
 @pytest.fixture(autouse=True)
 def _no_harmless_probe(settings: Any) -> None:
-    settings.CIRCUIT_PROBES = {}
+    CHECKS.clear()
     gate.forget()
 
 
@@ -345,8 +346,8 @@ def test_a_probe_that_another_has_costs_neither_slot_nor_token(settings: Any) ->
     gate.check(LLM)
     overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
     cool_down_ends()
-    probe = gate.acquire_permit(LLM)
-    assert probe.probe is not None
+    trial = gate.acquire_permit(LLM)
+    assert trial.trial is not None
     waiting_of()
     assert PaceSlot.objects.filter(token__isnull=False).count() == 1
 

@@ -18,6 +18,7 @@ from criticizer.resilience.failures import (
     RetryableFailure,
     UncertainFailure,
 )
+from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitState
 from notifications import health_checks as harmless
 from notifications.config import dependency_of
@@ -51,7 +52,7 @@ MAIL, HOOK = "provider:mail", "provider:webhook:ci.example.com"
 
 @pytest.fixture(autouse=True)
 def _no_harmless_probe(settings: Any) -> Iterator[None]:
-    settings.CIRCUIT_PROBES = {}
+    CHECKS.clear()
     gate.forget()
     yield
     gate.forget()
@@ -337,7 +338,7 @@ def test_a_mail_server_that_does_not_take_part_is_said_to(
 def test_an_open_mail_circuit_is_probed_until_the_server_answers(
     settings: Any, mail: ScriptedProvider
 ) -> None:
-    settings.CIRCUIT_PROBES = {MAIL: "notifications.health_checks.mail"}
+    CHECKS[MAIL] = harmless.mail
     made = jobs(12)
     mail.script.extend([not_sent()] * 10)
     delivered(made, mail)

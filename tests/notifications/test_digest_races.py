@@ -23,6 +23,7 @@ from criticizer.resilience.failures import (
     PermanentFailure,
     RetryableFailure,
 )
+from criticizer.resilience.health_checks import CHECKS
 from notifications.delivery import audit, operator_actions, prepare, reconcile, send, store
 from notifications.digests import lifecycle
 from notifications.models import Delivery, DeliveryAttempt, Digest
@@ -272,7 +273,7 @@ def test_a_refusal_of_all_is_seen_by_nobody_before_the_circuit_has_spoken(asked:
 
 
 def test_a_refused_probe_leaves_all_of_a_digest_as_it_was(asked: ScriptedProvider, settings: Any) -> None:
-    settings.CIRCUIT_PROBES = {}
+    CHECKS.clear()
     jobs, rows = waiting("1", "2", "3")
     make_due()
     gate.check("provider:maildir")

@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from criticizer.resilience import gate
 from criticizer.resilience.failures import DependencyUnavailable, PermanentFailure, RetryableFailure
+from criticizer.resilience.health_checks import CHECKS
 from reviews.intake import source_events
 from reviews.intake.source_events import Event, Kind
 from reviews.models import JobEvent, RecipientOrigin, ReviewJob, Subscription, ViewerScope
@@ -170,7 +171,7 @@ def depot(tmp_path: Path, settings: Any) -> FakeDepot:
     settings.P4_EXECUTABLE = str(made.executable)
     settings.P4PORT, settings.P4USER = "127.0.0.1:1666", "criticizer"
     settings.DEPOT_ALLOW_LIST = ["//depot/main/...", "//depot/secret/..."]
-    settings.CIRCUIT_PROBES = {}
+    CHECKS.clear()
     gate.forget()
     return made
 

@@ -12,6 +12,7 @@ from criticizer.models import Circuit, CircuitEvent
 from criticizer.queue.lease_renewer import Heartbeat
 from criticizer.resilience import gate
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitState
 from deadletters.models import DeadLetter
 from reviews.models import Attempt, ReviewJob, StageRun
@@ -45,7 +46,7 @@ def _model(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # No lease runs out within a test, and a heartbeat's own connection would outlive the database.
     monkeypatch.setattr(executor, "HEARTBEAT", Heartbeat(lambda held: held))
     settings.STAGES = {**scripted.STAGES, "llm": (f"{__name__}.llm", "stages")}
-    settings.CIRCUIT_PROBES = {}
+    CHECKS.clear()
     gate.forget()
     Model.failure, Model.calls = None, 0
 

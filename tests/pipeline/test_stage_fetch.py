@@ -14,7 +14,6 @@ import pytest
 from criticizer.db import prepared
 from criticizer.http_client import Limits
 from criticizer.models import Circuit, CircuitBucket, CircuitEvent
-from criticizer.queue.broker import connect
 from criticizer.resilience import gate, overrides
 from criticizer.resilience import health_checks as harmless
 from criticizer.resilience.failures import (
@@ -24,13 +23,14 @@ from criticizer.resilience.failures import (
     PermanentFailure,
     RetryableFailure,
 )
+from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitState
-from criticizer.workers import watchdog
 from reviews import health_checks
 from reviews.stages import fetch
 from tests.acceptance.line import Line
 from tests.fakes.p4.server import CONNECTION_REFUSED, FakeDepot, added
 from tests.sources.gitrepo import GitRepo
+from tests.stack import eventually
 
 P4 = "p4:127.0.0.1:1666"
 LLM = "llm:openai"
@@ -39,7 +39,7 @@ A = "//depot/main/a.c"
 
 @pytest.fixture(autouse=True)
 def _fresh(settings: Any) -> None:
-    settings.CIRCUIT_PROBES = {}
+    CHECKS.clear()
     gate.forget()
 
 
@@ -217,8 +217,8 @@ def test_a_circuit_of_what_is_not_configured_any_more_is_let_go(model: Any, name
 
 
 @pytest.mark.django_db
-def test_due_probes_are_made_and_decide(settings: Any, model: Any) -> None:
-    settings.CIRCUIT_PROBES = {"llm": "reviews.health_checks.model"}
+def test_due_health_checks_are_made_and_decide(settings: Any, model: Any) -> None:
+    CHECKS["llm"] = health_checks.model
     open_now(LLM)
     assert harmless.run_due() == 0  # the cool-down first
     with model_server(503, 200) as (model.LLM_BASE_URL, asked):
@@ -236,32 +236,34 @@ def defective(name: str) -> None:
 
 
 @pytest.mark.django_db
-def test_a_defective_probe_does_not_stop_the_others(settings: Any, model: Any) -> None:
-    settings.CIRCUIT_PROBES = {"llm": "reviews.health_checks.model", "p4": f"{__name__}.defective"}
+def test_a_defective_health_check_does_not_stop_the_others(settings: Any, model: Any) -> None:
+    CHECKS["llm"] = health_checks.model
+    CHECKS["p4"] = defective
     open_now(P4)
     open_now(LLM)
     cool_down_ends()
     with model_server(200) as (model.LLM_BASE_URL, _):
         assert harmless.run_due() == 2
-    assert Circuit.objects.get(pk=P4).probe_detail == "the probe itself failed: KeyError"
+    assert Circuit.objects.get(pk=P4).probe_detail == "the health check itself failed: KeyError"
     assert Circuit.objects.get(pk=LLM).state == CircuitState.HALF_OPEN
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_caretaker_starts_them_beside_its_own_work(settings: Any, model: Any) -> None:
-    settings.CIRCUIT_PROBES = {"llm": "reviews.health_checks.model"}
-    open_now("provider:webhook:dead.example.com")  # has no harmless probe: no reason to start one
+def test_a_thread_of_each_cluster_makes_due_health_checks(
+    monkeypatch: pytest.MonkeyPatch, model: Any
+) -> None:
+    monkeypatch.setattr(harmless, "PERIOD_SECONDS", 0.01)
+    CHECKS["llm"] = health_checks.model
+    open_now("provider:webhook:dead.example.com")  # has no health check
     open_now(LLM)
     cool_down_ends()
-    keeper = watchdog.Caretaker("stages", connect)
-    with model_server(200) as (model.LLM_BASE_URL, _), connect() as connection:
-        keeper._probe(connection)
-        assert keeper._prober is not None
-        keeper._prober.join(20)
-        keeper._prober = None
-        keeper._probe(connection)
-    assert keeper._prober is None
-    assert Circuit.objects.get(pk=LLM).state == CircuitState.HALF_OPEN
+    stop = threading.Event()
+    with model_server(200) as (model.LLM_BASE_URL, asked):
+        thread = harmless.start(stop)
+        eventually(lambda: Circuit.objects.get(pk=LLM).state == CircuitState.HALF_OPEN, 20)
+        stop.set()
+        thread.join(20)
+    assert len(asked) == 1
 
 
 @pytest.mark.django_db

@@ -6,6 +6,7 @@ caretakers of the clusters call.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 
 from criticizer.db import prepared
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage
-from criticizer.queue.broker import connect
 from criticizer.resilience import circuit_breaker, gate, health_checks, overrides
 from criticizer.resilience.failures import (
     Component,
@@ -23,14 +23,15 @@ from criticizer.resilience.failures import (
     PermanentFailure,
     RetryableFailure,
 )
+from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitChange, CircuitState
-from criticizer.workers import watchdog
 from reviews.health_checks import model as ask_model
 from reviews.replay.adapter import JobRecovery
 from reviews.web.context_processors import stopped_dependencies
 from tests import factories
 from tests.fakes.closed import closed_port
 from tests.fakes.llm import FakeLlm
+from tests.stack import eventually
 
 LLM = "llm:openai"
 OPENED, HALF, CLOSED = CircuitChange.OPENED, CircuitChange.HALF_OPENED, CircuitChange.CLOSED
@@ -39,7 +40,7 @@ OPENED, HALF, CLOSED = CircuitChange.OPENED, CircuitChange.HALF_OPENED, CircuitC
 @pytest.fixture(autouse=True)
 def _model(settings: Any) -> Iterator[None]:
     settings.LLM_PROVIDER, settings.LLM_MODEL, settings.LLM_API_KEYS = "openai", "m", ["a-key-for-tests"]
-    settings.CIRCUIT_PROBES = {"llm": "reviews.health_checks.model"}
+    CHECKS["llm"] = ask_model
     gate.forget()
     with closed_port() as port:
         settings.NOWHERE = f"http://127.0.0.1:{port}/v1"  # of these tests alone
@@ -103,7 +104,7 @@ def test_an_open_circuit_closes_without_any_review_when_the_server_is_back(setti
         assert server.requests == []  # nothing but the list of models was asked for
     assert states == [CircuitState.HALF_OPEN, CircuitState.HALF_OPEN, CircuitState.CLOSED]
     assert changes() == [OPENED, HALF, CLOSED]
-    assert gate.acquire_permit(LLM).probe is None
+    assert gate.acquire_permit(LLM).trial is None
     assert health_checks.due() == []
 
 
@@ -126,7 +127,7 @@ def test_a_server_that_goes_away_again_opens_it_again(settings: Any) -> None:
     assert health_checks.run_due() == 1
     found = row()
     assert found.state == CircuitState.OPEN
-    assert found.reason == "a harmless probe failed with NETWORK_UNREACHABLE"
+    assert found.reason == "a health check failed with NETWORK_UNREACHABLE"
     assert found.probe_detail.startswith("NETWORK_UNREACHABLE: ")
     assert changes() == [OPENED, HALF, OPENED]
     assert health_checks.due() == []
@@ -148,7 +149,7 @@ def test_a_real_call_in_flight_is_the_probe_however_long_it_takes(settings: Any)
     with FakeLlm() as server:
         half_opened(settings, server)
         permit = gate.acquire_permit(LLM)
-        assert permit.probe is not None
+        assert permit.trial is not None
         prepared.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
         assert health_checks.run_due() == 0
         permit.report(None)
@@ -165,11 +166,10 @@ def test_while_it_is_asked_calls_wait(settings: Any) -> None:
     time_passes()
     turn = health_checks.begin(LLM)
     assert turn is not None
-    assert turn.is_probe
     with pytest.raises(DependencyUnavailable):
         gate.acquire_permit(LLM)
     health_checks.answered(LLM, turn)
-    assert gate.acquire_permit(LLM).probe is not None
+    assert gate.acquire_permit(LLM).trial is not None
 
 
 @pytest.mark.django_db
@@ -194,13 +194,13 @@ def defective(name: str) -> None:
 def test_a_defect_of_the_probe_leaves_it_half_open_and_free(settings: Any) -> None:
     with FakeLlm() as server:
         half_opened(settings, server)
-        settings.CIRCUIT_PROBES = {"llm": f"{__name__}.defective"}
+        CHECKS["llm"] = defective
         time_passes()
         assert health_checks.run_due() == 1
         found = row()
         assert (found.state, found.probe_token) == (CircuitState.HALF_OPEN, None)
         assert health_checks.run_due() == 0
-        assert gate.acquire_permit(LLM).probe is not None
+        assert gate.acquire_permit(LLM).trial is not None
 
 
 @pytest.mark.django_db
@@ -211,7 +211,7 @@ def test_what_an_operator_forced_open_closes_by_itself_after_its_time(settings: 
     assert health_checks.due() == []
     with FakeLlm() as server:
         settings.LLM_BASE_URL = server.base_url
-        for _ in range(circuit_breaker.PROBES_TO_CLOSE):
+        for _ in range(circuit_breaker.TRIALS_TO_CLOSE):
             time_passes()
             assert health_checks.run_due() == 1
     assert row().state == CircuitState.CLOSED
@@ -233,20 +233,23 @@ def test_a_late_failure_does_not_wait_for_the_quiet_time(settings: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_caretaker_asks_for_a_half_open_circuit_that_nobody_needs(settings: Any) -> None:
+def test_the_thread_of_a_cluster_closes_an_idle_half_open_circuit(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health_checks, "PERIOD_SECONDS", 0.01)
+    stop = threading.Event()
+
+    def is_closed() -> bool:
+        time_passes()
+        return bool(row().state == CircuitState.CLOSED)
+
     with FakeLlm() as server:
         half_opened(settings, server)
-        keeper = watchdog.Caretaker("stages", connect)
-        with connect() as own:
-            for _ in range(circuit_breaker.PROBES_TO_CLOSE):
-                time_passes()
-                keeper._probe(own)
-                assert keeper._prober is not None
-                keeper._prober.join(20)
-                keeper._prober = None
-            keeper._probe(own)
-    assert keeper._prober is None
-    assert row().state == CircuitState.CLOSED
+        thread = health_checks.start(stop)
+        eventually(is_closed, 20)
+        stop.set()
+        thread.join(20)
+    assert changes() == [OPENED, HALF, CLOSED]
 
 
 # -- where harmless answers say nothing --------------------------------------------------------
@@ -334,7 +337,7 @@ def test_refused_credentials_are_not_forgotten_when_the_next_probe_finds_nobody(
         assert health_checks.run_due() == 1
         time_passes()
         assert health_checks.run_due() == 0
-    assert (row().reason, row().needs_call) == ("a probe failed with NETWORK_UNREACHABLE", True)
+    assert (row().reason, row().needs_call) == ("a trial call failed with NETWORK_UNREACHABLE", True)
 
 
 @pytest.mark.django_db
@@ -342,14 +345,14 @@ def test_a_refused_probe_is_no_matter_of_the_question_either(settings: Any) -> N
     opened(settings)
     prepared.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")  # nobody asks harmlessly
     gate.acquire_permit(LLM).report(refused())
-    assert (row().reason, row().needs_call) == ("a probe failed with AUTH_DENIED", True)
+    assert (row().reason, row().needs_call) == ("a trial call failed with AUTH_DENIED", True)
 
 
 @pytest.mark.django_db
 def test_a_server_that_goes_away_between_question_and_probe_comes_back_by_itself(settings: Any) -> None:
     with FakeLlm() as server:
         a_probe_failed(settings, server, lambda: broken(ErrorClass.NETWORK_UNREACHABLE))
-        for _ in range(circuit_breaker.PROBES_TO_CLOSE):
+        for _ in range(circuit_breaker.TRIALS_TO_CLOSE):
             time_passes()
             assert health_checks.run_due() == 1
     assert row().state == CircuitState.CLOSED
@@ -365,7 +368,7 @@ def test_a_probe_that_fails_after_a_counted_answer_needs_a_call(settings: Any) -
         time_passes()
         assert health_checks.run_due() == 1
     gate.acquire_permit(LLM).report(broken())
-    assert (row().reason, row().needs_call) == ("a probe failed with UPSTREAM_INTERNAL", True)
+    assert (row().reason, row().needs_call) == ("a trial call failed with UPSTREAM_INTERNAL", True)
 
 
 @pytest.mark.django_db
@@ -392,7 +395,7 @@ def test_what_cannot_be_asked_is_not_looked_for(settings: Any) -> None:
         circuit_breaker.create(name)
     prepared.rows("UPDATE circuits SET state = 'open', retry_at = now() - interval '1 second'")
     assert health_checks.due() == [LLM]
-    settings.CIRCUIT_PROBES = {}
+    CHECKS.clear()
     assert health_checks.due() == []
 
 

@@ -1,4 +1,4 @@
-"""Circuit breakers: window, threshold, probes, fences, operators (specification 003, section 5)."""
+"""Circuit breakers: window, thresholds, trial calls, health checks, fences, overrides."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from criticizer.db import prepared
 from criticizer.models import Circuit, CircuitBucket, CircuitEvent, OutboxMessage
 from criticizer.queue import outbox
 from criticizer.resilience import gate, health_checks, overrides
+from criticizer.resilience.circuit_breaker import Counts, Signal, next_state
 from criticizer.resilience.failures import (
     Component,
     DependencyUnavailable,
@@ -22,6 +23,7 @@ from criticizer.resilience.failures import (
     RetryableFailure,
     UncertainFailure,
 )
+from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitChange, CircuitState
 
 T = TypeVar("T")
@@ -118,8 +120,40 @@ def early_in_a_bucket() -> None:
 
 @pytest.fixture(autouse=True)
 def _no_harmless_probe(settings: Any) -> None:
-    settings.CIRCUIT_PROBES = {}
+    CHECKS.clear()
     gate.forget()
+
+
+# -- the rules --------------------------------------------------------------------------------
+
+MANY = Counts(calls=10, failures=6, refusals=3, answers=2)
+MOVES = {
+    (CircuitState.CLOSED, Signal.FAILED): CircuitState.OPEN,
+    (CircuitState.CLOSED, Signal.REFUSED): CircuitState.OPEN,
+    (CircuitState.OPEN, Signal.TRIED): CircuitState.HALF_OPEN,
+    (CircuitState.HALF_OPEN, Signal.ANSWERED): CircuitState.CLOSED,
+    (CircuitState.HALF_OPEN, Signal.FAILED): CircuitState.OPEN,
+    (CircuitState.HALF_OPEN, Signal.REFUSED): CircuitState.OPEN,
+    (CircuitState.FORCED_OPEN, Signal.RELEASED): CircuitState.HALF_OPEN,
+    (CircuitState.FORCED_CLOSED, Signal.RELEASED): CircuitState.CLOSED,
+}
+
+
+def test_next_state_moves_as_the_table_says_and_stays_otherwise() -> None:
+    given = {
+        (state_, signal): next_state(state_, signal, MANY) for state_ in CircuitState for signal in Signal
+    }
+    assert given == {(state_, signal): MOVES.get((state_, signal), state_) for state_, signal in given}
+
+
+def test_next_state_stays_below_each_threshold() -> None:
+    too_few = [
+        (CircuitState.CLOSED, Signal.FAILED, Counts(calls=9, failures=9)),
+        (CircuitState.CLOSED, Signal.FAILED, Counts(calls=10, failures=5)),
+        (CircuitState.CLOSED, Signal.REFUSED, Counts(refusals=2)),
+        (CircuitState.HALF_OPEN, Signal.ANSWERED, Counts(answers=1)),
+    ]
+    assert [next_state(*row) for row in too_few] == [state_ for state_, _, _ in too_few]
 
 
 # -- opening ----------------------------------------------------------------------------------
@@ -271,7 +305,7 @@ def test_refusals_reported_at_the_same_moment_cost_three_attempts() -> None:
 @pytest.mark.django_db
 def test_after_the_cool_down_one_call_is_let_through() -> None:
     permit = half_opened()
-    assert permit.probe is not None
+    assert permit.trial is not None
     assert state() == CircuitState.HALF_OPEN
     with pytest.raises(DependencyUnavailable):
         gate.acquire_permit(LLM)
@@ -348,7 +382,7 @@ def test_a_probe_whose_worker_died_is_made_by_another() -> None:
     with pytest.raises(DependencyUnavailable):
         gate.acquire_permit(LLM)
     prepared.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
-    assert gate.acquire_permit(LLM).probe is not None
+    assert gate.acquire_permit(LLM).trial is not None
 
 
 @pytest.mark.django_db
@@ -357,7 +391,7 @@ def test_a_probe_slower_than_its_lease_counts_all_the_same() -> None:
     prepared.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
     second = gate.acquire_permit(LLM)
     slow.report(None)
-    assert Circuit.objects.get(pk=LLM).probe_token == second.probe.token if second.probe else False
+    assert Circuit.objects.get(pk=LLM).probe_token == second.trial.token if second.trial else False
     second.report(None)
     assert state() == CircuitState.CLOSED
 
@@ -367,7 +401,7 @@ def test_a_probe_that_says_nothing_is_given_back() -> None:
     permit = half_opened()
     assert permit.report(KeyError("a defect")) is None
     assert state() == CircuitState.HALF_OPEN
-    assert gate.acquire_permit(LLM).probe is not None
+    assert gate.acquire_permit(LLM).trial is not None
 
 
 # -- the fence --------------------------------------------------------------------------------
@@ -436,7 +470,7 @@ def test_what_waits_for_another_dependency_sleeps_on() -> None:
 
 @pytest.fixture
 def harmless(settings: Any) -> None:
-    settings.CIRCUIT_PROBES = {"llm": "tests.kernel.test_circuit.timeout"}
+    CHECKS["llm"] = lambda _: timeout()
 
 
 @pytest.mark.django_db
@@ -460,7 +494,7 @@ def test_an_answered_harmless_probe_lets_the_next_call_be_the_probe(harmless: No
     health_checks.answered(LLM, turn)
     assert state() == CircuitState.HALF_OPEN
     assert sorted(OutboxMessage.objects.filter(waiting_for="").values_list("pk", flat=True)) == ids[:2]
-    assert gate.acquire_permit(LLM).probe is not None
+    assert gate.acquire_permit(LLM).trial is not None
 
 
 @pytest.mark.django_db
@@ -481,7 +515,7 @@ def test_a_failed_harmless_probe_keeps_it_open_for_another_cool_down(harmless: N
 def test_when_nobody_makes_the_harmless_probe_a_call_is_the_probe(harmless: None) -> None:
     opened()
     prepared.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")
-    assert gate.acquire_permit(LLM).probe is not None
+    assert gate.acquire_permit(LLM).trial is not None
 
 
 # -- operators --------------------------------------------------------------------------------
@@ -496,7 +530,7 @@ def test_forced_open_stops_all_calls_until_it_is_released() -> None:
     assert caught.value.seconds <= gate.LONGEST_WAIT_SECONDS + gate.SPREAD_SECONDS
     parked(3)
     assert overrides.release(LLM, actor="ann", reason="INC-7 is over")
-    assert gate.acquire_permit(LLM).probe is not None  # nobody knows: it is tried first
+    assert gate.acquire_permit(LLM).trial is not None  # nobody knows: it is tried first
     assert OutboxMessage.objects.filter(waiting_for="").count() == 2
 
 
@@ -516,7 +550,7 @@ def test_an_expired_forced_state_stops_no_call() -> None:
     gate.check(LLM)
     overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=3600)
     cool_down_ends()
-    assert gate.acquire_permit(LLM).probe is not None
+    assert gate.acquire_permit(LLM).trial is not None
 
 
 @pytest.mark.django_db
