@@ -85,19 +85,15 @@ class EmbeddedServer:
         return str(Path(found.origin).parent / "pginstall18" / "bin" / name)
 
     def _run(self, name: str, *arguments: str, timeout: float = 60) -> tuple[int, str]:
-        try:
-            status, output, errors = subprocesses.run(
-                [self._binary(name), *arguments],
-                environment={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-                timeout_seconds=timeout,
-                cwd="/",
-                account=self._as_account,
-            )
-        except subprocesses.TimeoutExpired as error:
-            raise EmbeddedError(
-                f"{name} did not end in {timeout:.0f} s: look at the disk, then try again"
-            ) from error
-        return status, output + errors
+        done = subprocesses.run(
+            [self._binary(name), *arguments],
+            environment={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+            timeout_seconds=timeout,
+            account=self._as_account,
+        )
+        if done.timed_out:
+            raise EmbeddedError(f"{name} did not end in {timeout:.0f} s: check the disk, then try again")
+        return done.exit_code, done.text + done.stderr
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

@@ -119,8 +119,16 @@ def git_command() -> str:
 
 def newest_commits(repository: Path, count: int) -> list[Commit]:
     """Return up to `count` commits of a repository, oldest of them first. Raises DemoError."""
-    command = [git_command(), "-C", str(repository), "log", f"-{count}", "--no-merges", "--format=%H %s"]
-    status, output, errors = subprocesses.run(
+    command = [
+        git_command(),
+        "-C",
+        str(repository.absolute()),
+        "log",
+        f"-{count}",
+        "--no-merges",
+        "--format=%H %s",
+    ]
+    done = subprocesses.run(
         command,
         timeout_seconds=30,
         environment={
@@ -130,9 +138,9 @@ def newest_commits(repository: Path, count: int) -> list[Commit]:
             "GIT_CONFIG_VALUE_0": "*",
         },
     )
-    lines = [line.partition(" ") for line in output.splitlines()]
-    if status != 0 or not lines:
-        why = errors.strip().splitlines()[-1:] or ["it has no commits"]
+    lines = [line.partition(" ") for line in done.text.splitlines()]
+    if done.exit_code != 0 or not lines:
+        why = done.stderr.strip().splitlines()[-1:] or ["it has no commits"]
         raise DemoError(
             f"{repository} cannot be reviewed ({why[0]}): set REPO to a git repository with commits."
         )

@@ -90,10 +90,8 @@ def _git(git: str, directory: Path, *arguments: str) -> str:
         "GIT_CONFIG_GLOBAL": os.devnull,
         **{f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in who.items()},
     }
-    status, output, errors = subprocesses.run(
-        [git, *arguments], environment=environment, timeout_seconds=30, cwd=directory
-    )
-    if status != 0:
-        said = " ".join(errors.split()) or f"status {status}"
+    done = subprocesses.run([git, *arguments], environment=environment, timeout_seconds=30, cwd=directory)
+    if done.exit_code != 0:
+        said = " ".join(done.stderr.split()) or f"status {done.exit_code}"
         raise ExampleError(f"git {arguments[0]}: {said}")
-    return output.strip()
+    return done.text.strip()

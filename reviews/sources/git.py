@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.workers.subprocesses import SEARCH_PATH, CommandResult, resolve_executable, run
 from reviews.sources.base import (
     Action,
     ChangeStatus,
@@ -23,7 +24,6 @@ from reviews.sources.base import (
 )
 from reviews.sources.content import file_change, link_change, skipped
 from reviews.sources.paths import encode_path, printable, storable
-from reviews.sources.process import SEARCH_PATH, CommandResult, resolve_executable, run
 
 REPOSITORY_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _COMMIT_ID = re.compile(r"git:(?P<name>[A-Za-z0-9._-]+)@(?P<sha>[0-9a-f]{40})")
@@ -297,8 +297,7 @@ class GitSource:
         self, subcommand: str, *arguments: str, max_stdout_bytes: int, stdin: bytes = b""
     ) -> CommandResult:
         result = run(
-            self._executable,
-            [subcommand, *arguments],
+            [str(self._executable), subcommand, *arguments],
             subcommand=subcommand,
             environment=self._environment(),
             timeout_seconds=self._timeout_seconds,

@@ -263,7 +263,7 @@ def open_letter() -> DeadLetter:
         sanitized_context={"attempt": 5, "command": "describe -S 48190", "server": "main"},
         last_stack=(
             "Traceback (most recent call last):\n"
-            '  File "reviews/sources/process.py", line 88, in run\n'
+            '  File "criticizer/workers/subprocesses.py", line 88, in run\n'
             "    raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Place.SOURCE)\n"
             "criticizer.resilience.failures.RetryableFailure: p4 describe did not answer within 30 s\n"
         ),

@@ -23,7 +23,15 @@ from criticizer.resilience.failures import (
 from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.retry import BACKOFF
 from criticizer.resilience.states import CircuitState
-from tests.kernel.test_circuit import LLM, call, cool_down_ends, half_opened, in_threads, parked, timeout
+from tests.kernel.test_circuit_breaker import (
+    LLM,
+    call,
+    cool_down_ends,
+    half_opened,
+    in_threads,
+    parked,
+    timeout,
+)
 
 
 def slow_down(seconds: float | None = None) -> Failure:

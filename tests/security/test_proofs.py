@@ -126,13 +126,11 @@ def test_the_door_takes_lists_with_an_absolute_path_only(command: object) -> Non
 
 def test_shell_words_reach_a_program_as_plain_arguments() -> None:
     words = ["$(id)", "`id`", "; id", "| id", "&& id", "a b", "*", "\n"]
-    status, output, _ = subprocesses.run(
-        ["/usr/bin/printf", "%s\\0", *words], environment={}, timeout_seconds=10
-    )
-    assert (status, output.split("\0")[:-1]) == (0, words)
+    done = subprocesses.run(["/usr/bin/printf", "%s\\0", *words], environment={}, timeout_seconds=10)
+    assert (done.exit_code, done.text.split("\0")[:-1]) == (0, words)
 
 
 def test_a_child_inherits_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLM_API_KEY", "fake-not-a-key")
-    _, output, _ = subprocesses.run(["/usr/bin/env"], environment={"A": "b"}, timeout_seconds=10)
-    assert output == "A=b\n"
+    done = subprocesses.run(["/usr/bin/env"], environment={"A": "b"}, timeout_seconds=10)
+    assert done.text == "A=b\n"

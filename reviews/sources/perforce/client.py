@@ -10,10 +10,10 @@ from pathlib import Path
 import structlog
 
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.workers.subprocesses import SEARCH_PATH, CommandResult, resolve_executable, run
 from reviews.sources.content import FALLBACK_ENCODING
 from reviews.sources.perforce import records
 from reviews.sources.perforce.errors import Meaning, Outcome, Verdict, verdict_of, verdict_of_stderr
-from reviews.sources.process import SEARCH_PATH, CommandResult, resolve_executable, run
 
 log = structlog.get_logger()
 
@@ -189,8 +189,7 @@ class P4Client:
     ) -> CommandResult:
         with_charset = self.facts().unicode if unicode is None else unicode
         result = run(
-            self._executable,
-            arguments,
+            [str(self._executable), *arguments],
             subcommand=subcommand,
             environment=self._environment(with_charset=with_charset),
             timeout_seconds=timeout_seconds,

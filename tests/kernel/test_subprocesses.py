@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
-from reviews.sources.process import CommandResult, resolve_executable, run
+from criticizer.workers.subprocesses import CommandResult, resolve_executable, run
 
 PYTHON = Path(sys.executable)
 
@@ -24,7 +24,7 @@ def python(code: str, *arguments: str, **options: object) -> CommandResult:
         "max_stdout_bytes": 10_000_000,
         **options,
     }
-    return run(PYTHON, ["-IS", "-c", code, *arguments], **settings)  # type: ignore[arg-type]
+    return run([str(PYTHON), "-IS", "-c", code, *arguments], **settings)  # type: ignore[arg-type]
 
 
 def is_alive(pid: int) -> bool:
@@ -140,9 +140,9 @@ def test_the_child_ends_when_the_worker_is_killed(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     child = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     code = (
-        "from pathlib import Path; import sys\n"
-        "from reviews.sources.process import run\n"
-        f"run(Path(sys.executable), ['-IS', '-c', {child!r}], subcommand='t', environment={{}},\n"
+        "import sys\n"
+        "from criticizer.workers.subprocesses import run\n"
+        f"run([sys.executable, '-IS', '-c', {child!r}], subcommand='t', environment={{}},\n"
         "    timeout_seconds=600, max_stdout_bytes=10)\n"
     )
     worker = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2])
@@ -186,6 +186,11 @@ def test_a_bare_name_is_not_looked_up_in_path(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_relative_executable_is_never_started() -> None:
+    with pytest.raises(ValueError, match="absolute path"):
+        run(["ls"], subcommand="t", environment={}, timeout_seconds=1, max_stdout_bytes=1)
+
+
+def test_a_missing_program_is_a_configuration_failure() -> None:
     with pytest.raises(PermanentFailure) as caught:
-        run(Path("ls"), [], subcommand="t", environment={}, timeout_seconds=1, max_stdout_bytes=1)
+        run(["/no/such/program"], environment={}, timeout_seconds=1)
     assert caught.value.error_class is ErrorClass.CONFIG_INVALID
