@@ -13,7 +13,7 @@ from django.conf import settings
 from django.test import TransactionTestCase
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from criticizer.db import prepared as database
+from criticizer.db import reconnect
 from criticizer.db.embedded import EmbeddedServer
 from criticizer.resilience.health_checks import CHECKS
 from tests import emptying
@@ -72,7 +72,7 @@ def _static_files_are_looked_for_once() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that one test took away must not make the next one careful."""
-    monkeypatch.setattr(database, "_lost_at", -math.inf)
+    monkeypatch.setattr(reconnect, "_lost_at", -math.inf)
 
 
 @pytest.fixture(autouse=True)

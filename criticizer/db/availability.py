@@ -11,7 +11,7 @@ from collections.abc import Callable
 from django.db import InterfaceError, OperationalError, connection
 from django.http import HttpRequest, HttpResponseBase
 
-from criticizer.db import prepared
+from criticizer.db import reconnect
 from criticizer.observability.health import unavailable_response
 
 # After a loss every request looks, those too that would notice by themselves.
@@ -38,7 +38,7 @@ class DatabaseMiddleware:
 def _notices_by_itself(request: HttpRequest) -> bool:
     """Say whether the request's first step reads a row anyway: a key of the API is looked up."""
     return (
-        prepared.seconds_since_loss() > _SUSPICIOUS_SECONDS
+        reconnect.seconds_since_loss() > _SUSPICIOUS_SECONDS
         and "HTTP_AUTHORIZATION" in request.META
         and request.path_info.startswith("/api/v1/")
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, Error, connection
 
-from criticizer.db import prepared
+from criticizer.db import reconnect
 from criticizer.observability import health
 from criticizer.redaction import clean
 from criticizer.resilience.failures import sqlstate_of
@@ -23,6 +23,6 @@ def why_database(error: Error) -> str:
         return ""
     finally:
         connection.close()
-    if prepared.is_disconnect(error):
+    if reconnect.is_disconnect(error):
         return f"the database cannot be reached: {clean(' '.join(str(error).split()), 300)}. {_REMEDY}"
     return ""

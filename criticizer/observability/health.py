@@ -36,7 +36,7 @@ from prometheus_client.exposition import generate_latest
 from rest_framework.exceptions import APIException, AuthenticationFailed, NotAuthenticated, PermissionDenied
 from rest_framework.settings import api_settings
 
-from criticizer.db import prepared
+from criticizer.db import reconnect
 from criticizer.models import WorkerCluster
 from criticizer.observability.metrics import bound_queries, registry
 from criticizer.resilience import circuit_breaker
@@ -130,8 +130,8 @@ def is_database_down(error: BaseException | None) -> bool:
 def unavailable(error: BaseException) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the body and headers of the 503 that answers a database error."""
     failure = classify(error)
-    if prepared.is_disconnect(error):
-        prepared.note_loss()
+    if reconnect.is_disconnect(error):
+        reconnect.note_loss()
     kind = failure.kind if failure.place is Component.DATABASE else classify(OperationalError()).kind
     body: dict[str, Any] = {
         "error": kind.error_class.value,

@@ -24,7 +24,7 @@ from django_q.brokers import Broker
 from django_q.signing import SignedPackage
 from psycopg.rows import dict_row
 
-from criticizer.db import prepared
+from criticizer.db import reconnect
 from criticizer.queue import outbox
 from criticizer.workers.watchdog import Caretaker
 
@@ -77,7 +77,7 @@ class OutboxBroker(Broker):  # type: ignore[misc]
         except Exception as error:  # noqa: BLE001  an exception would end the pusher
             log.warning("dequeue_failed", queue=self.list_key, error=type(error).__name__)
             if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
-                prepared.note_loss()
+                reconnect.note_loss()
             self._disconnect()
             time.sleep(0.1)
             return []

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from criticizer.db import prepared
+from criticizer.db import prepared, reconnect
 
 LEASE_SECONDS = 30.0  # what a killed worker costs, whatever the stage's length
 RENEW_SECONDS = 10.0  # three chances before a lease runs out
@@ -123,7 +123,7 @@ def may_rescue() -> bool:
     Not right after this process lost the database: nobody could renew a lease then, so one that
     ran out says nothing about its worker. Those that live renew theirs within a second.
     """
-    return prepared.seconds_since_loss() > max(scaled(RESCUE_SECONDS), 2.0)
+    return reconnect.seconds_since_loss() > max(scaled(RESCUE_SECONDS), 2.0)
 
 
 def publish(

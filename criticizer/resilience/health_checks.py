@@ -20,7 +20,7 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
-from criticizer.db import prepared
+from criticizer.db import prepared, reconnect
 from criticizer.models import Circuit, OutboxMessage
 from criticizer.queue import outbox
 from criticizer.redaction import clean
@@ -157,7 +157,7 @@ def start(stop: threading.Event | None = None) -> threading.Thread:
                 run_due()
             except (OperationalError, InterfaceError) as error:
                 log.warning("harmless_probes_failed", error=type(error).__name__)
-                prepared.note_loss()
+                reconnect.note_loss()
                 connection.close()
             except Exception:
                 log.exception("harmless_probes_failed")

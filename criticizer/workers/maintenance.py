@@ -29,7 +29,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.module_loading import import_string
 
-from criticizer.db import prepared
+from criticizer.db import reconnect
 from criticizer.queue import advisory_locks
 from criticizer.queue.advisory_locks import Lock
 
@@ -74,7 +74,7 @@ class MaintenanceRun(threading.Thread):
                         self._call(path)
         except psycopg.Error as error:
             log.warning("sweep_database", error=type(error).__name__)
-            prepared.note_loss()
+            reconnect.note_loss()
         finally:
             self._functions.close()
 

@@ -23,7 +23,7 @@ import structlog
 from django.conf import settings
 from psycopg.types.json import Jsonb
 
-from criticizer.db import prepared
+from criticizer.db import reconnect
 from criticizer.queue import outbox
 from criticizer.resilience import health_checks
 from criticizer.workers.maintenance import Connect, Maintenance
@@ -89,7 +89,7 @@ class Caretaker:
                 self._tick()
             except psycopg.Error as error:
                 log.warning("caretaker_database", queue=self.queue, error=type(error).__name__)
-                prepared.note_loss()
+                reconnect.note_loss()
                 if self._connection is not None:
                     self._connection.close()
                     self._connection = None

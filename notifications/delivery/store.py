@@ -19,7 +19,7 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
-from criticizer.db import prepared
+from criticizer.db import reconnect
 from criticizer.redaction import clean
 from criticizer.resilience.failures import Failure
 from notifications.digests import lifecycle
@@ -157,7 +157,7 @@ def record_failure(claimed: Claim, outcome: SendOutcome, to: DeliveryStatus, fai
     return moved
 
 
-def recorded(write: Callable[[], T], pause: Callable[[float], object] = prepared.pause) -> T:
+def recorded(write: Callable[[], T], pause: Callable[[float], object] = reconnect.pause) -> T:
     """Do a write that only this process knows of; wait while the database is away.
 
     Raises the database's error when it stays away: the attempt is then still open, and the next
@@ -171,7 +171,7 @@ def recorded(write: Callable[[], T], pause: Callable[[float], object] = prepared
                 raise
             log.warning("delivery_record_repeated", error=type(error).__name__)
             connection.close()
-            if prepared.is_disconnect(error):
+            if reconnect.is_disconnect(error):
                 pause(seconds)
             else:
                 time.sleep(seconds)

@@ -18,7 +18,7 @@ from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle, SimpleRateThrottle
 
-from criticizer.db import prepared
+from criticizer.db import prepared, reconnect
 from criticizer.models import SecurityEvent
 from criticizer.security.client_ip import client_ip
 from reviews.api.auth_failures import REFUSALS
@@ -67,7 +67,7 @@ class ApiKeyAuthentication(BaseAuthentication):
             raise self._refused(request, "malformed", "")
         # The first statement of a request: repeated once, it absorbs a connection that the
         # server closed while it was idle.
-        found = prepared.with_retries(
+        found = reconnect.with_retries(
             lambda: prepared.row(_LOOKUP, {"digest": api_keys.digest(key)}), waits=(0,)
         )
         if found is None:

@@ -14,7 +14,7 @@ from typing import TypeVar
 import structlog
 from django.db import InterfaceError, OperationalError, connection
 
-from criticizer.db import prepared
+from criticizer.db import reconnect
 from reviews.api.errors import IN_DOUBT, ApiError
 
 log = structlog.get_logger(__name__)
@@ -33,16 +33,16 @@ def retry_lost_commit(work: Callable[[], T]) -> T:
     try:
         return work()
     except (OperationalError, InterfaceError) as error:
-        if connection.in_atomic_block or not prepared.is_disconnect(error):
+        if connection.in_atomic_block or not reconnect.is_disconnect(error):
             raise
-        prepared.note_loss()
+        reconnect.note_loss()
         connection.close()
         doubt = error
     if not _slots.acquire(blocking=False):
         raise ApiError(IN_DOUBT) from doubt
     try:
         log.warning("request_in_doubt")
-        if prepared.pause(WAIT_SECONDS):
+        if reconnect.pause(WAIT_SECONDS):
             return work()
     except (OperationalError, InterfaceError) as error:
         raise ApiError(IN_DOUBT) from error

@@ -21,7 +21,7 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
-from criticizer.db import prepared
+from criticizer.db import prepared, reconnect
 from criticizer.queue import outbox
 from criticizer.resilience.failures import DependencyUnavailable
 from criticizer.workers import watchdog
@@ -229,7 +229,7 @@ def _is_draining() -> bool:
     try:
         return bool(prepared.value(_DRAINING, {"id": watchdog.CLUSTER_ID}))
     except (DatabaseError, InterfaceError):
-        prepared.note_loss()
+        reconnect.note_loss()
         connection.close()
         return False
 

@@ -19,7 +19,7 @@ import structlog
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from criticizer.db import prepared
+from criticizer.db import prepared, reconnect
 from criticizer.queue import outbox
 from criticizer.queue.lease_renewer import Heartbeat
 from criticizer.redaction import clean_stack
@@ -62,7 +62,7 @@ def with_reconnect(work: Callable[[], T]) -> T:
     Waits as the connection profile says (specification 002, 3.1): minutes in all. Beyond that the
     lease decides who goes on.
     """
-    return prepared.with_retries(work, waits=map(outbox.scaled, CONNECTION.waits()))
+    return reconnect.with_retries(work, waits=map(outbox.scaled, CONNECTION.waits()))
 
 
 def worker_name() -> str:

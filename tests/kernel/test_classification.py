@@ -18,7 +18,7 @@ from django.db import (
     connection,
 )
 
-from criticizer.db import prepared
+from criticizer.db import reconnect
 from criticizer.resilience.failures import TABLE, ErrorClass, classify
 from reviews.sources.perforce import errors
 from reviews.sources.perforce.errors import Outcome, Verdict
@@ -107,7 +107,7 @@ def test_a_standby_is_no_place_to_write_and_no_defect() -> None:
             cursor.execute("DELETE FROM outbox_messages")
         cursor.execute("SET default_transaction_read_only = off")
     assert classify(refused.value).error_class is ErrorClass.DATABASE_UNAVAILABLE
-    assert prepared.is_disconnect(refused.value)  # the next connection may find the primary
+    assert reconnect.is_disconnect(refused.value)  # the next connection may find the primary
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])

@@ -1,4 +1,4 @@
-"""A lost database is waited for as specification 002, 3.1 says (profile `connection`)."""
+"""Work waits for a lost database and goes on when it is back (`db.reconnect`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, transaction
 
-from criticizer.db import prepared
+from criticizer.db import prepared, reconnect
 from criticizer.queue import outbox
 from criticizer.resilience.retry import CONNECTION
 from tests.factories import OutboxMessageFactory, StageRunFactory
@@ -43,7 +43,7 @@ class Outage:
 @pytest.fixture
 def outage(transactional_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outage]:
     monkeypatch.setattr(
-        prepared, "_lost_at", prepared._lost_at
+        reconnect, "_lost_at", reconnect._lost_at
     )  # what this process remembers ends with the test
     made = Outage(tmp_path)
     yield made
@@ -69,17 +69,17 @@ def test_each_wait_is_drawn_when_it_is_asked_for() -> None:
 
 def test_a_wait_ends_when_the_server_answers(outage: Outage) -> None:
     outage.begin(waits=3)
-    assert prepared.with_retries(one, waits=[30], sleep=outage.sleep) == 1
-    assert outage.slept == [prepared.LOOK_SECONDS] * 3
+    assert reconnect.with_retries(one, waits=[30], sleep=outage.sleep) == 1
+    assert outage.slept == [reconnect.TRY_SECONDS] * 3
 
 
 def test_a_server_that_stays_away_is_given_up_after_the_last_wait(outage: Outage) -> None:
     outage.begin(waits=100)
     with pytest.raises(OperationalError):
-        prepared.with_retries(one, waits=[2, 4], sleep=outage.sleep)
+        reconnect.with_retries(one, waits=[2, 4], sleep=outage.sleep)
     assert sum(outage.slept) == 6
     outage.end()
-    assert prepared.with_retries(one, waits=[], sleep=outage.sleep) == 1
+    assert reconnect.with_retries(one, waits=[], sleep=outage.sleep) == 1
 
 
 def test_a_lost_connection_alone_costs_no_wait(outage: Outage) -> None:
@@ -90,7 +90,7 @@ def test_a_lost_connection_alone_costs_no_wait(outage: Outage) -> None:
     with other.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
     other.close()
-    assert prepared.with_retries(one, waits=[30], sleep=outage.sleep) == 1
+    assert reconnect.with_retries(one, waits=[30], sleep=outage.sleep) == 1
     assert outage.slept == []
 
 
@@ -103,7 +103,7 @@ def test_an_answer_that_proves_wrong_is_not_believed_twice_in_a_row(outage: Outa
             raise OperationalError("the server closed the connection")
         return one()
 
-    assert prepared.with_retries(work, waits=[2, 4], sleep=outage.sleep) == 1
+    assert reconnect.with_retries(work, waits=[2, 4], sleep=outage.sleep) == 1
     assert outage.slept == [4]
 
 
@@ -118,12 +118,12 @@ def test_a_deadlock_is_repeated_at_once_and_another_error_is_not(outage: Outage)
             raise OperationalError("conflict") from error
         return one()
 
-    assert prepared.with_retries(work, waits=[30], sleep=outage.sleep) == 1
+    assert reconnect.with_retries(work, waits=[30], sleep=outage.sleep) == 1
     assert outage.slept == [0.05]
     Driver.sqlstate = "53100"  # the disk is full: nothing that waiting for a connection mends
     failures = iter([Driver()])
     with pytest.raises(OperationalError):
-        prepared.with_retries(work, waits=[30], sleep=outage.sleep)
+        reconnect.with_retries(work, waits=[30], sleep=outage.sleep)
 
 
 def test_nothing_is_repeated_inside_a_transaction(outage: Outage) -> None:
@@ -134,7 +134,7 @@ def test_nothing_is_repeated_inside_a_transaction(outage: Outage) -> None:
         raise OperationalError("the server closed the connection")
 
     with pytest.raises(OperationalError), transaction.atomic():
-        prepared.with_retries(work, waits=[0, 0], sleep=outage.sleep)
+        reconnect.with_retries(work, waits=[0, 0], sleep=outage.sleep)
     assert tries == [1]
 
 
@@ -147,10 +147,10 @@ def test_leases_that_ran_out_while_the_database_was_away_are_not_taken_over_at_o
     prepared.rows("UPDATE outbox_messages SET available_at = now() - interval '1 s'")
     waiting = OutboxMessageFactory(queue="stages", aggregate_id=StageRunFactory().pk)
     outage.begin(waits=1)
-    again = prepared.with_retries(lambda: outbox.claim("stages", 10), waits=[30], sleep=outage.sleep)
+    again = reconnect.with_retries(lambda: outbox.claim("stages", 10), waits=[30], sleep=outage.sleep)
     assert [message.id for message in again] == [waiting.pk]
 
-    monkeypatch.setattr(prepared, "_lost_at", prepared._lost_at - outbox.RESCUE_SECONDS - 1)
+    monkeypatch.setattr(reconnect, "_lost_at", reconnect._lost_at - outbox.RESCUE_SECONDS - 1)
     (rescued,) = outbox.claim("stages", 10)
     assert rescued.id == leased.pk
     assert rescued.lease_token != claimed.lease_token
