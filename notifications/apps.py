@@ -8,8 +8,12 @@ class NotificationsConfig(AppConfig):
     verbose_name = "Notifications"
 
     def ready(self) -> None:
+        from criticizer.observability.metrics import COUNTED_TABLES, GAUGES
         from criticizer.resilience.health_checks import CHECKS
-        from notifications import health_checks
+        from notifications import health_checks, metrics
+
+        GAUGES.extend(metrics.GAUGES)
+        COUNTED_TABLES.extend(metrics.COUNTED_TABLES)
 
         CHECKS.update(
             {

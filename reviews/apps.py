@@ -9,10 +9,14 @@ class ReviewsConfig(AppConfig):
     verbose_name = "Reviews"
 
     def ready(self) -> None:
+        from criticizer.observability.metrics import COUNTED_TABLES, GAUGES
         from criticizer.resilience.health_checks import CHECKS, PENDING
-        from reviews import health_checks
+        from reviews import health_checks, metrics
         from reviews.replay.retrying import dependencies_to_retry
         from reviews.roles import after_migrate
+
+        GAUGES.extend(metrics.GAUGES)
+        COUNTED_TABLES.extend(metrics.COUNTED_TABLES)
 
         CHECKS.update({"p4": health_checks.perforce, "llm": health_checks.model})
         PENDING.append(dependencies_to_retry)

@@ -1,8 +1,9 @@
-"""The numbers of `/metrics`, computed from PostgreSQL at scrape time: the same from every process."""
+"""Metrics of `/metrics`, read from PostgreSQL at scrape time: every process returns the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import structlog
 from django.db import DatabaseError, InterfaceError, connection, transaction
@@ -14,72 +15,49 @@ log = structlog.get_logger(__name__)
 
 QUERY_SECONDS = 2
 
-# Each query is bounded: by a partial index over open rows, or by the newest rows of a table.
-# They name the tables of the rooms above by their SQL names because the kernel imports none.
 
-# name, help, labels, query (the labels' columns, then the value)
-_GAUGES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
-    ("criticizer_jobs_active", "Jobs at work, exactly.", ("status",),
-     """SELECT status, count(*) FROM jobs
-         WHERE status IN ('queued', 'in_progress', 'retryable_failed') GROUP BY 1"""),
-    ("criticizer_jobs_recent", "Jobs of the last 15 minutes (newest 10000) by status.",
-     ("status",),
-     """SELECT status, count(*) FROM (SELECT status, created_at FROM jobs ORDER BY created_at DESC, id DESC
-           LIMIT 10000) j WHERE created_at > now() - interval '15 minutes' GROUP BY 1"""),
-    ("criticizer_queue_messages", "Messages in the outbox.", ("queue",),
-     "SELECT queue, count(*) FROM outbox_messages GROUP BY 1"),
-    ("criticizer_queue_due_messages", "Messages that are due and wait for a worker.", ("queue",),
-     "SELECT queue, count(*) FROM outbox_messages WHERE available_at <= now() GROUP BY 1"),
-    ("criticizer_queue_oldest_due_seconds", "Age of the message that has waited longest.", ("queue",),
-     """SELECT queue, extract(epoch FROM now() - min(available_at)) FROM outbox_messages
-         WHERE available_at <= now() GROUP BY 1"""),
-    ("criticizer_attempts_recent",
-     "Attempts of the last 15 minutes (newest 10000) by outcome.",
-     ("outcome", "error_class"),
-     """SELECT outcome, error_class, count(*) FROM (SELECT outcome, error_class, started_at FROM attempts
-           ORDER BY id DESC LIMIT 10000) a WHERE started_at > now() - interval '15 minutes' GROUP BY 1, 2"""),
-    ("criticizer_deliveries_open", "Deliveries that are not finished, exactly.", ("status",),
-     """SELECT status, count(*) FROM deliveries
-         WHERE NOT (status IN ('sent', 'failed', 'superseded', 'cancelled', 'abandoned')) GROUP BY 1"""),
-    ("criticizer_deliveries_recent",
-     "Deliveries of the last 15 minutes (newest 10000) by status.", ("status",),
-     """SELECT status, count(*) FROM (SELECT status, created_at FROM deliveries
-           ORDER BY id DESC LIMIT 10000) d WHERE created_at > now() - interval '15 minutes' GROUP BY 1"""),
-    ("criticizer_dead_letters_open", "Dead letters that wait for an operator or are being replayed.",
-     ("error_class",),
-     "SELECT error_class, count(*) FROM dead_letters"
-     " WHERE status NOT IN ('resolved', 'discarded') GROUP BY 1"),
-    ("criticizer_circuit_state",
-     "Circuit breakers: 0 closed, 1 half-open, 2 open, 3 forced open, 4 forced closed.", ("dependency",),
-     """SELECT name, array_position(ARRAY['closed', 'half_open', 'open', 'forced_open', 'forced_closed'],
-                                    state::text) - 1
-          FROM circuits ORDER BY state = 'closed', name LIMIT 200"""),
-    ("criticizer_waiting_messages", "Messages that wait for a dependency.", ("dependency",),
-     """SELECT waiting_for, count(*) FROM outbox_messages WHERE waiting_for <> ''
-         GROUP BY 1 ORDER BY 2 DESC LIMIT 200"""),
-    ("criticizer_paused_seconds", "What is left of the pause that a dependency asked for.", ("dependency",),
-     """SELECT name, extract(epoch FROM paused_until - now()) FROM paces
-         WHERE paused_until > now() ORDER BY 2 DESC LIMIT 200"""),
-    ("criticizer_source_events_recent",
-     "Events of triggers and polls of the last 15 minutes (newest 10000) by outcome.",
-     ("origin", "outcome"),
-     """SELECT origin, outcome, count(*) FROM (SELECT origin, outcome, received_at FROM source_events
-           ORDER BY received_at DESC, id DESC LIMIT 10000) e
-         WHERE received_at > now() - interval '15 minutes' GROUP BY 1, 2"""),
-    ("criticizer_poll_found_missing", "Events that no trigger told and the poll found, ever.", ("stream",),
-     "SELECT stream, missing FROM source_positions"),
-    ("criticizer_poll_age_seconds", "Time since the poll last asked.", ("stream",),
-     "SELECT stream, extract(epoch FROM now() - polled_at) FROM source_positions"),
-    ("criticizer_poll_stopped", "1 while the last poll could not ask to the end.", ("stream",),
-     "SELECT stream, (problem <> '')::int FROM source_positions"),
-    ("criticizer_maintenance_hanging", "Clusters that leave a function of the maintenance out, as it hung.",
-     ("function",),
-     """SELECT name, count(*) FROM worker_clusters, jsonb_array_elements_text(hanging) name
-         WHERE beat_at > now() - interval '15 seconds' GROUP BY 1"""),
-    # PostgreSQL's own statistics: constant cost. Rolled-back inserts are included.
-    ("criticizer_rows_inserted", "Rows ever inserted, from pg_stat_user_tables.", ("table",),
-     """SELECT relname, n_tup_ins FROM pg_stat_user_tables
-         WHERE relname IN ('jobs', 'attempts', 'deliveries', 'dead_letters', 'security_events')"""),
+class Gauge(NamedTuple):
+    """One metric: `query` returns the labels' values, then the number.
+
+    Each query is bounded: by a partial index over open rows, or by the newest rows of a table.
+    """
+
+    name: str
+    documentation: str
+    labels: tuple[str, ...]
+    query: str
+
+
+# Each app adds its own in `apps.py`.
+GAUGES = [
+    Gauge("criticizer_queue_messages", "Messages in the outbox.", ("queue",),
+        "SELECT queue, count(*) FROM outbox_messages GROUP BY 1"),
+    Gauge("criticizer_queue_due_messages", "Messages that are due and wait for a worker.", ("queue",),
+        "SELECT queue, count(*) FROM outbox_messages WHERE available_at <= now() GROUP BY 1"),
+    Gauge("criticizer_queue_oldest_due_seconds", "Age of the message that has waited longest.", ("queue",),
+        """SELECT queue, extract(epoch FROM now() - min(available_at)) FROM outbox_messages
+            WHERE available_at <= now() GROUP BY 1"""),
+    Gauge("criticizer_circuit_state",
+        "Circuit breakers: 0 closed, 1 half-open, 2 open, 3 forced open, 4 forced closed.", ("dependency",),
+        """SELECT name, array_position(ARRAY['closed', 'half_open', 'open', 'forced_open', 'forced_closed'],
+                                       state::text) - 1
+             FROM circuits ORDER BY state = 'closed', name LIMIT 200"""),
+    Gauge("criticizer_waiting_messages", "Messages that wait for a dependency.", ("dependency",),
+        """SELECT waiting_for, count(*) FROM outbox_messages WHERE waiting_for <> ''
+            GROUP BY 1 ORDER BY 2 DESC LIMIT 200"""),
+    Gauge("criticizer_paused_seconds", "Rest of the pause that a dependency asked for.", ("dependency",),
+        """SELECT name, extract(epoch FROM paused_until - now()) FROM paces
+            WHERE paused_until > now() ORDER BY 2 DESC LIMIT 200"""),
+    Gauge("criticizer_maintenance_hanging", "Clusters that skip a maintenance function because it hung.",
+        ("function",),
+        """SELECT name, count(*) FROM worker_clusters, jsonb_array_elements_text(hanging) name
+            WHERE beat_at > now() - interval '15 seconds' GROUP BY 1"""),
+]  # fmt: skip
+COUNTED_TABLES = ["security_events"]
+# PostgreSQL's own statistics: constant cost. Rolled-back inserts are included.
+_ROWS_INSERTED = Gauge(
+    "criticizer_rows_inserted", "Rows ever inserted, from pg_stat_user_tables.", ("table",),
+    "SELECT relname, n_tup_ins FROM pg_stat_user_tables WHERE relname = ANY(%s)",
 )  # fmt: skip
 
 
@@ -96,7 +74,8 @@ class DatabaseCollector(Collector):
         try:
             with transaction.atomic():
                 bound_queries()
-                families.extend(_query_gauge(*gauge) for gauge in _GAUGES)
+                families.extend(_read(gauge) for gauge in GAUGES)
+                families.append(_read(_ROWS_INSERTED, [COUNTED_TABLES]))
                 families.append(self._workers())
         except (DatabaseError, InterfaceError) as error:
             log.warning("metrics_incomplete", error=type(error).__name__)
@@ -120,10 +99,10 @@ def bound_queries() -> None:
         cursor.execute(f"SET LOCAL statement_timeout = '{QUERY_SECONDS}s'")
 
 
-def _query_gauge(name: str, documentation: str, labels: tuple[str, ...], query: str) -> Metric:
-    family = GaugeMetricFamily(name, documentation, labels=labels)
+def _read(gauge: Gauge, parameters: Sequence[Any] = ()) -> Metric:
+    family = GaugeMetricFamily(gauge.name, gauge.documentation, labels=gauge.labels)
     with connection.cursor() as cursor:
-        cursor.execute(query)
+        cursor.execute(gauge.query, parameters)
         for *values, number in cursor.fetchall():
             family.add_metric([str(value) for value in values], float(number))
     return family
