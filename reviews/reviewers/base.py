@@ -45,7 +45,7 @@ class Finding:
     category: str
     title: str
     message: str
-    source: str
+    source: str = ""
     line: int | None = None
     end_line: int | None = None
     side: Side = Side.NEW

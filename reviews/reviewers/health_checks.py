@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from criticizer.http_client import ExchangeFailed, Fault, Limits, Request, exchange
 from criticizer.resilience.failures import ErrorClass
-from reviews.reviewers import anthropic, openai
+from reviews.reviewers.anthropic import AnthropicClient
 from reviews.reviewers.model import LlmConfig
+from reviews.reviewers.openai import OpenAIClient
 from reviews.reviewers.provider_errors import failure
 from reviews.reviewers.transport import server_of
 
@@ -23,22 +24,18 @@ def probe(config: LlmConfig, provider: str) -> None:
     Takes 5 seconds at most. Raises `Failure` of Place.REVIEWER when it does not answer, answers
     with a 5xx, or refuses every key.
     """
-    credentials = anthropic.credentials if provider == "anthropic" else openai.credentials
+    credentials = (AnthropicClient if provider == "anthropic" else OpenAIClient).credentials
     status = 0
     for key in config.keys:
         status = _status(config, credentials(key))
         if status not in _REFUSED:
             break
+    server = f"the model server at {server_of(config)}"
     if status in _REFUSED:
-        raise failure(
-            ErrorClass.AUTH_DENIED, f"the model server at {server_of(config)} refuses our key", status=status
-        )
+        raise failure(ErrorClass.AUTH_DENIED, f"{server} refuses our key", status=status)
     if status >= 500 and status not in _ALIVE:
-        raise failure(
-            ErrorClass.UPSTREAM_UNAVAILABLE,
-            f"the model server at {server_of(config)} answered {status} to a health check",
-            status=status,
-        )
+        detail = f"{server} answered {status} to a health check"
+        raise failure(ErrorClass.UPSTREAM_UNAVAILABLE, detail, status=status)
 
 
 def _status(config: LlmConfig, credentials: Mapping[str, str]) -> int:

@@ -44,12 +44,13 @@ from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.prompt import (
     PROMPT_VERSION,
     draw_boundary,
+    marks_of,
     repair_text,
     request_text,
     shown_path,
     system_prompt,
+    without_leaks,
 )
-from reviews.reviewers.prompt_leaks import marks_of, without_leaks
 
 # These say nothing about the other parts: the review goes on without this one.
 _OF_THE_PART = frozenset({ErrorClass.SCHEMA_INVALID, ErrorClass.TOKEN_LIMIT, ErrorClass.POLICY_REJECTED})

@@ -12,7 +12,8 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Self
+from functools import partial
+from typing import Any
 
 import structlog
 
@@ -21,7 +22,7 @@ from criticizer.redaction import RedactedText
 from criticizer.resilience.failures import ErrorClass
 from reviews.reviewers.model import LlmConfig, ModelAnswer, token_count
 from reviews.reviewers.provider_errors import failure, failure_of_answer, refused_parameter
-from reviews.reviewers.transport import Transport
+from reviews.reviewers.transport import HttpModelClient
 
 _FORMATS = ("json_schema", "json_object", "none")
 _LIMITS = ("max_tokens", "max_completion_tokens", "none")
@@ -30,48 +31,16 @@ _OPTIONAL = ("response_format", "json_schema", "temperature", "max_completion_to
 log = structlog.get_logger()
 
 
-class OpenAIClient:
-    """Asks one model. Use it as an async context manager, in one event loop."""
-
+class OpenAIClient(HttpModelClient):
     def __init__(self, config: LlmConfig, now: Callable[[], float] = time.time) -> None:
-        self._config = config
-        self._transport = Transport(config, credentials, now)
-        self._now = now
+        super().__init__(config, now)
         self._format = 0
         self._limit = 0
         self._has_temperature = True
 
-    @property
-    def model(self) -> str:
-        return self._config.model
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        await self._transport.aclose()
-
-    async def complete(
-        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
-    ) -> ModelAnswer:
-        """Ask once (see `ModelClient.complete`). The deadline covers every step of the call."""
-        if not isinstance(user, RedactedText):
-            raise TypeError(f"a model is sent RedactedText only, not {type(user).__name__}")
-        answer = await self._transport.within_deadline(
-            call_id, lambda: self._complete(system, user, schema, call_id)
-        )
-        log.info(
-            "model_call_done",
-            call=call_id,
-            model=answer.model,
-            finish_reason=answer.finish_reason,
-            input_tokens=answer.input_tokens,
-            output_tokens=answer.output_tokens,
-        )
-        return answer
+    @staticmethod
+    def credentials(key: str) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {key}"} if key else {}
 
     async def _complete(
         self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
@@ -118,6 +87,7 @@ class OpenAIClient:
         return True
 
     def _parse(self, answer: Answer, call_id: str) -> ModelAnswer:
+        failed = partial(failure, call=call_id, status=200)
         body: Any = None
         with suppress(ValueError, RecursionError):
             body = json.loads(answer.body)
@@ -132,13 +102,9 @@ class OpenAIClient:
             finish_reason = str(choice.get("finish_reason") or "")
             model = str(body.get("model") or self._config.model)
         except (TypeError, KeyError, IndexError, AttributeError):
-            raise failure(
-                ErrorClass.SCHEMA_INVALID, "the answer is not a chat completion", call=call_id, status=200
-            ) from None
+            raise failed(ErrorClass.SCHEMA_INVALID, "the answer is not a chat completion") from None
         if refusal or finish_reason == "content_filter":
-            raise failure(
-                ErrorClass.POLICY_REJECTED, "the model refused to review this part", call=call_id, status=200
-            )
+            raise failed(ErrorClass.POLICY_REJECTED, "the model refused to review this part")
         return ModelAnswer(
             text=_text_of(content),
             input_tokens=token_count(usage, "prompt_tokens"),
@@ -146,10 +112,6 @@ class OpenAIClient:
             finish_reason=finish_reason[:40],
             model=model[:200],
         )
-
-
-def credentials(key: str) -> Mapping[str, str]:
-    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def _text_of(content: object) -> str:

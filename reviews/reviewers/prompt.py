@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from criticizer.redaction import RedactedText
 from reviews.reviewers.answer import answer_schema
 from reviews.reviewers.chunks import CHARS_PER_TOKEN, Chunk, tokens
-from reviews.reviewers.prompt_leaks import canary_of
 from reviews.sources.base import Action
 
 MAX_DESCRIPTION_CHARS = 4_000
 MAX_MANIFEST_CHARS = 4_000  # for the files of other parts
 MAX_PATH_CHARS = 400
 _FIXED_TOKENS = 400  # fences and the lines between them
+_MARKS = re.compile(r"^BEGIN (\S{4,100}) description$", re.MULTILINE)
 
 RULES = """\
 You review one part of a code change for defects. You have no tools and need none.
@@ -205,3 +207,26 @@ def _other_parts(chunks: Sequence[Chunk], part: int) -> str:
     if split:
         text += f" Files continued in another part: {', '.join(f'F{f + 1}' for f in split[:40])}."
     return text
+
+
+def canary_of(boundary: str) -> str:
+    """Return the canary of a request. Nobody who does not know the boundary can tell it."""
+    return "canary-" + hashlib.sha256(f"canary of {boundary}".encode()).hexdigest()[:16]
+
+
+def marks_of(request: str) -> tuple[str, ...]:
+    """Return the boundary and the canary of a request made by `prompt.request_text`."""
+    # The first fence is ours: text of the change stands behind it only.
+    found = _MARKS.search(request)
+    return (found.group(1), canary_of(found.group(1))) if found else ()
+
+
+def without_leaks(answer: Mapping[str, Any], marks: tuple[str, ...]) -> tuple[dict[str, Any], int]:
+    """Return the answer without the findings that repeat a mark, and how many those were."""
+    kept = [finding for finding in answer["findings"] if not _repeats(finding, marks)]
+    return {**answer, "findings": kept}, len(answer["findings"]) - len(kept)
+
+
+def _repeats(finding: Mapping[str, Any], marks: tuple[str, ...]) -> bool:
+    texts = (value.casefold() for value in finding.values() if isinstance(value, str))
+    return any(mark.casefold() in text for text in texts for mark in marks)

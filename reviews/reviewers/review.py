@@ -138,17 +138,3 @@ def _outcome(
         failed=dict(Counter(str(r.failure.error_class) for r in results if r.failure is not None)),
         stopped=asking.is_stopped,
     )
-
-
-__all__ = [
-    "NO_MODEL_BANNER",
-    "Prepared",
-    "ReviewContext",
-    "ReviewLimits",
-    "ReviewOutcome",
-    "checks_only",
-    "prepare",
-    "review_change",
-    "review_prepared",
-    "review_without_model",
-]

@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import structlog
 
@@ -27,7 +27,7 @@ from criticizer.http_client import (
 )
 from criticizer.redaction import RedactedText, guard
 from criticizer.resilience.failures import ErrorClass, Failure
-from reviews.reviewers.model import LlmConfig
+from reviews.reviewers.model import LlmConfig, ModelAnswer
 from reviews.reviewers.provider_errors import failure, failure_of_answer
 
 _CONNECT_SECONDS = 10.0
@@ -158,6 +158,56 @@ class Transport:
             status=error.context.get("status"),
             seconds=round(time.monotonic() - started, 3),
         )
+
+
+class HttpModelClient:
+    """A `ModelClient` over HTTP. Use it as an async context manager, in one event loop."""
+
+    def __init__(self, config: LlmConfig, now: Callable[[], float] = time.time) -> None:
+        self._config = config
+        self._transport = Transport(config, self.credentials, now)
+        self._now = now
+
+    @property
+    def model(self) -> str:
+        return self._config.model
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    async def complete(
+        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+    ) -> ModelAnswer:
+        """Ask once (see `ModelClient.complete`). The deadline covers every step of the call."""
+        if not isinstance(user, RedactedText):
+            raise TypeError(f"a model is sent RedactedText only, not {type(user).__name__}")
+        answer = await self._transport.within_deadline(
+            call_id, lambda: self._complete(system, user, schema, call_id)
+        )
+        log.info(
+            "model_call_done",
+            call=call_id,
+            model=answer.model,
+            finish_reason=answer.finish_reason,
+            input_tokens=answer.input_tokens,
+            output_tokens=answer.output_tokens,
+        )
+        return answer
+
+    async def _complete(
+        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+    ) -> ModelAnswer:
+        raise NotImplementedError
+
+    @staticmethod
+    def credentials(key: str) -> Mapping[str, str]:
+        raise NotImplementedError
 
 
 def server_of(config: LlmConfig) -> str:

@@ -42,7 +42,7 @@ from reviews.pipeline import Due, StageClaim, async_executor, executor
 from reviews.reviewers import model_review
 from reviews.reviewers.coverage_texts import NO_MODEL_BANNER, STOPPED, UNAVAILABLE
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.reviewers.prompt_leaks import marks_of
+from reviews.reviewers.prompt import marks_of
 from reviews.sources import change_codec
 from reviews.sources.base import Change
 from reviews.stages import llm as stage

@@ -27,7 +27,7 @@ Check = Callable[[Change, Sequence[FileDiff]], Iterable[Finding]]
 
 def found(check: Check, *files: FileChange, description: str = "") -> list[Finding]:
     reviewed = change(*files, description=description)
-    return list(check(reviewed, [diff_file(file) for file in files]))
+    return list(run_checks(reviewed, [diff_file(file) for file in files], [check]))
 
 
 def everything(*files: FileChange, description: str = "Correct it.") -> tuple[Finding, ...]:

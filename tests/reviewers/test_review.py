@@ -11,10 +11,11 @@ from criticizer.redaction import RedactionBlocked, Redactor, clean, clean_contex
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.reviewers import model_review as asking_module
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
+from reviews.reviewers.coverage_texts import NO_MODEL_BANNER
 from reviews.reviewers.model import LlmConfig
 from reviews.reviewers.openai import OpenAIClient
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.review import NO_MODEL_BANNER, ReviewOutcome, review_change, review_prepared
+from reviews.reviewers.review import ReviewOutcome, review_change, review_prepared
 from reviews.sources.base import Action, Change, FileChange, SkipReason
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
 from tests.reviewers.build import added, change, deleted, edited, fake_pem, fake_token, renamed

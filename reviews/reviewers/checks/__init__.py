@@ -1,14 +1,15 @@
 """Checks that need no language model: exact, free, and quiet when nothing is wrong.
 
 A check is a function from a change and its diffs (one per file, in the change's order) to
-findings. Adding one is one function and one line in `CHECKS`.
+findings; its name is their source. Adding one is one function and one line in `CHECKS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Protocol
 
 from criticizer.redaction import clean
 from reviews.reviewers.base import Finding
@@ -26,7 +27,12 @@ from reviews.reviewers.checks.stored import (
 from reviews.sources.base import Change
 from reviews.sources.diffs import FileDiff
 
-Check = Callable[[Change, Sequence[FileDiff]], Iterable[Finding]]
+
+class Check(Protocol):
+    __name__: str
+
+    def __call__(self, change: Change, diffs: Sequence[FileDiff], /) -> Iterable[Finding]: ...
+
 
 CHECKS: tuple[Check, ...] = (
     added_secrets,
@@ -58,6 +64,7 @@ def run_checks(
             title=clean(finding.title),
             message=clean(finding.message),
             suggestion=clean(finding.suggestion),
+            source=f"check:{check.__name__}",
         )
         for check in checks
         for finding in _capped(check(change, diffs))

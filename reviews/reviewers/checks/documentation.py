@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from reviews.reviewers.base import Finding, FindingSeverity
-from reviews.reviewers.checks.lines import extension
+from reviews.reviewers.checks.lines import check_finding, extension
 from reviews.sources.base import Action, Change, FileChange
 from reviews.sources.diffs import FileDiff, split_lines
 
@@ -89,14 +89,11 @@ def _names(token: str, path: str, document: str, before: str, alive: set[str]) -
 
 def _finding(file: FileChange, line: int, path: str, successor: str) -> Finding:
     what = f"renames to {successor}" if successor else "deletes"
-    return Finding(
-        file=file.path,
-        severity=FindingSeverity.MEDIUM,
-        category="rule",
-        title=f"Documentation names a file this change {'renames' if successor else 'deletes'}"[:120],
-        message=f"The text still refers to {path}, which this change {what}.",
-        suggestion="Correct or remove the reference.",
-        source="check:stale_references",
-        line=line,
-        end_line=line,
+    return check_finding(
+        file.path,
+        FindingSeverity.MEDIUM,
+        f"Documentation names a file this change {'renames' if successor else 'deletes'}",
+        f"The text still refers to {path}, which this change {what}.",
+        "Correct or remove the reference.",
+        line,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from criticizer.invisible_characters import find_misleading
 from reviews.reviewers.base import Finding, FindingSeverity
-from reviews.reviewers.checks.lines import added_lines, files_and_diffs
+from reviews.reviewers.checks.lines import added_lines, check_finding, files_and_diffs
 from reviews.sources.base import Change
 from reviews.sources.diffs import FileDiff
 
@@ -48,28 +48,24 @@ def invisible_characters(change: Change, diffs: Sequence[FileDiff]) -> Iterator[
         for line in added_lines(file, diff):
             found = find_misleading(line.text)
             if found:
-                yield Finding(
-                    file=file.path,
-                    severity=FindingSeverity.HIGH,
+                yield check_finding(
+                    file.path,
+                    FindingSeverity.HIGH,
+                    "Invisible character in the text",
+                    f"U+{ord(found):04X} makes this line look different from what it says.",
+                    "Remove the character, or write it as an escape.",
+                    line.number,
                     category="security",
-                    title="Invisible character in the text",
-                    message=f"U+{ord(found):04X} makes this line look different from what it says.",
-                    suggestion="Remove the character, or write it as an escape.",
-                    source="check:invisible_characters",
-                    line=line.number,
-                    end_line=line.number,
                 )
 
 
 def _instruction(path: str, line: int | None) -> Finding:
-    return Finding(
-        file=path,
-        severity=FindingSeverity.MEDIUM,
+    return check_finding(
+        path,
+        FindingSeverity.MEDIUM,
+        "Text addresses an automated reviewer",
+        "This text reads like an instruction to a reviewing model. It was treated as data.",
+        "Remove it, or reword it if it is there for another reason.",
+        line,
         category="security",
-        title="Text addresses an automated reviewer",
-        message="This text reads like an instruction to a reviewing model. It was treated as data.",
-        suggestion="Remove it, or reword it if it is there for another reason.",
-        source="check:reviewer_instructions",
-        line=line,
-        end_line=line,
     )

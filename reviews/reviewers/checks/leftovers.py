@@ -1,4 +1,4 @@
-"""What people forget in a file: conflict markers, debugger calls, files of merge tools."""
+"""Checks for leftovers: conflict markers, debugger calls, files of merge tools."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from reviews.reviewers.base import Finding, FindingSeverity
-from reviews.reviewers.checks.lines import added_lines, extension, files_and_diffs
+from reviews.reviewers.checks.lines import added_lines, check_finding, extension, files_and_diffs
 from reviews.sources.base import Action, Change
 from reviews.sources.diffs import FileDiff
 
@@ -49,6 +49,12 @@ _DEBUGGERS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
 _MERGE_FILE = re.compile(
     r".*(?:\.orig|\.rej|~)|.*[._](?:BACKUP|BASE|LOCAL|REMOTE)[._]\d+\..*|.*\.mine|.*\.r\d+", re.IGNORECASE
 )
+_FOCUS = ("test", "Only one test is run", "`.only` switches every other test of the file off.")
+_DEBUGGER = (
+    "bug",
+    "Debugger call left in the code",
+    "This statement stops the program in a debugger or dumps its state.",
+)
 
 
 def conflict_markers(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
@@ -73,16 +79,15 @@ def conflict_markers(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Find
 
 
 def _conflict(path: str, line: int, end_line: int) -> Finding:
-    return Finding(
-        file=path,
-        severity=FindingSeverity.HIGH,
+    return check_finding(
+        path,
+        FindingSeverity.HIGH,
+        "Unresolved merge conflict",
+        "The marker lines of a merge conflict were submitted with the file.",
+        "Resolve the conflict and remove the marker lines.",
+        line,
+        end_line,
         category="bug",
-        title="Unresolved merge conflict",
-        message="The marker lines of a merge conflict were submitted with the file.",
-        suggestion="Resolve the conflict and remove the marker lines.",
-        source="check:conflict_markers",
-        line=line,
-        end_line=end_line,
     )
 
 
@@ -90,40 +95,29 @@ def debugger_leftovers(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Fi
     """Report added statements that stop the program in a debugger, or run one test only."""
     for file, diff in files_and_diffs(change, diffs):
         patterns = [pattern for endings, pattern in _DEBUGGERS if extension(file.path) in endings]
-        if not patterns:
-            continue
-        for line in added_lines(file, diff):
-            if not any(pattern.search(line.text[:1000]) for pattern in patterns):
-                continue
-            is_focus = ".only(" in line.text
-            yield Finding(
-                file=file.path,
-                severity=FindingSeverity.MEDIUM,
-                category="test" if is_focus else "bug",
-                title="Only one test is run" if is_focus else "Debugger call left in the code",
-                message=(
-                    "`.only` switches every other test of the file off."
-                    if is_focus
-                    else "This statement stops the program in a debugger or dumps its state."
-                ),
-                suggestion="Remove it before the change is released.",
-                source="check:debugger_leftovers",
-                line=line.number,
-                end_line=line.number,
-            )
+        for line in added_lines(file, diff) if patterns else ():
+            if any(pattern.search(line.text[:1000]) for pattern in patterns):
+                category, title, message = _FOCUS if ".only(" in line.text else _DEBUGGER
+                yield check_finding(
+                    file.path,
+                    FindingSeverity.MEDIUM,
+                    title,
+                    message,
+                    "Remove it before the change is released.",
+                    line.number,
+                    category=category,
+                )
 
 
 def merge_leftovers(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
     """Report added files that merge and patch tools leave behind."""
     for file in change.files:
-        name = posixpath.basename(file.path)
-        if file.action is Action.ADD and _MERGE_FILE.fullmatch(name):
-            yield Finding(
-                file=file.path,
-                severity=FindingSeverity.MEDIUM,
+        if file.action is Action.ADD and _MERGE_FILE.fullmatch(posixpath.basename(file.path)):
+            yield check_finding(
+                file.path,
+                FindingSeverity.MEDIUM,
+                "Left-over file of a merge or patch tool",
+                "Files with such names are backups or rejects, and rarely meant to be submitted.",
+                "Delete the file, and add its pattern to the ignore list.",
                 category="bug",
-                title="Left-over file of a merge or patch tool",
-                message="Files with such names are backups or rejects, and rarely meant to be submitted.",
-                suggestion="Delete the file, and add its pattern to the ignore list.",
-                source="check:merge_leftovers",
             )

@@ -1,4 +1,4 @@
-"""Which lines of a file a change adds, also where the file is too large to compare."""
+"""What checks share: the lines that a change adds, and the findings about them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.sources.base import Change, FileChange
 from reviews.sources.diffs import FileDiff, split_lines
 
@@ -40,3 +41,26 @@ def files_and_diffs(change: Change, diffs: Sequence[FileDiff]) -> Iterator[tuple
 def extension(path: str) -> str:
     """Return the lower-case extension with its dot, or ''."""
     return posixpath.splitext(path)[1].lower()
+
+
+def check_finding(
+    file: str,
+    severity: FindingSeverity,
+    title: str,
+    message: str,
+    suggestion: str = "",
+    line: int | None = None,
+    end_line: int | None = None,
+    category: str = "rule",
+) -> Finding:
+    """Return a finding, about one line without an `end_line`; `run_checks` adds its source."""
+    return Finding(
+        file=file,
+        severity=severity,
+        category=category,
+        title=title,
+        message=message,
+        suggestion=suggestion,
+        line=line,
+        end_line=end_line or line,
+    )

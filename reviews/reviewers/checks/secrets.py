@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from criticizer.redaction import RedactionBlocked, find_secrets
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.checks.hidden import DESCRIPTION
-from reviews.reviewers.checks.lines import added_lines, files_and_diffs
+from reviews.reviewers.checks.lines import added_lines, check_finding, files_and_diffs
 from reviews.sources.base import Change
 from reviews.sources.diffs import FileDiff
 
@@ -57,13 +57,12 @@ def _places(text: str, old_text: str | None, added: frozenset[int]) -> list[tupl
 
 
 def _unsearched(path: str, reason: str) -> Finding:
-    return Finding(
-        file=path,
-        severity=FindingSeverity.MEDIUM,
+    return check_finding(
+        path,
+        FindingSeverity.MEDIUM,
+        "File could not be searched for secrets",
+        f"The search gave up ({reason}), so secrets in this file would go unnoticed.",
         category="security",
-        title="File could not be searched for secrets",
-        message=f"The search gave up ({reason}), so secrets in this file would go unnoticed.",
-        source="check:added_secrets",
     )
 
 
@@ -71,17 +70,14 @@ def _finding(path: str, kind: str, line: int | None, end_line: int | None) -> Fi
     name = kind.replace("-", " ").replace("_", " ")
     guessed = kind in _GUESSED
     title = "Possible secret added" if guessed else "Secret added"
-    return Finding(
-        file=path,
-        severity=FindingSeverity.MEDIUM if guessed else FindingSeverity.CRITICAL,
+    return check_finding(
+        path,
+        FindingSeverity.MEDIUM if guessed else FindingSeverity.CRITICAL,
+        title if name == "secret" else f"{title}: {name}"[:120],
+        f"This looks like a secret ({name}). Everybody who can read the depot can read it, "
+        "also after a later change removes it.",
+        "Revoke the secret, remove it, and read it from the environment or a secret store.",
+        line,
+        end_line,
         category="security",
-        title=title if name == "secret" else f"{title}: {name}"[:120],
-        message=(
-            f"This looks like a secret ({name}). Everybody who can read the depot can read it, "
-            "also after a later change removes it."
-        ),
-        suggestion="Revoke the secret, remove it, and read it from the environment or a secret store.",
-        source="check:added_secrets",
-        line=line,
-        end_line=end_line,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from reviews.reviewers.base import Finding, FindingSeverity
-from reviews.reviewers.checks.lines import extension
+from reviews.reviewers.checks.lines import check_finding, extension
 from reviews.sources.base import Action, Change, FileChange, SkipReason
 from reviews.sources.diffs import FileDiff
 
@@ -47,9 +47,8 @@ def stored_types(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding
         if file.action is Action.DELETE or not is_set_here or not _is_binary(file.file_type):
             continue
         if _TEXT.fullmatch(extension(file.path)):
-            yield _finding(
-                file,
-                "stored_types",
+            yield check_finding(
+                file.path,
                 FindingSeverity.MEDIUM,
                 "Text file stored as binary",
                 f"The type is {file.file_type[:40]}, so the file can be neither compared nor merged.",
@@ -65,9 +64,8 @@ def executable_bits(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Find
         was, is_now = _is_executable(file.old_file_type), _is_executable(file.file_type)
         is_script = file.new_text.startswith("#!")
         if was and not is_now and is_script:
-            yield _finding(
-                file,
-                "executable_bits",
+            yield check_finding(
+                file.path,
                 FindingSeverity.MEDIUM,
                 "Script lost its executable bit",
                 "The file starts with `#!` and was executable before this change.",
@@ -76,9 +74,8 @@ def executable_bits(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Find
         elif (
             is_now and not was and not is_script and not _RUNS_WITHOUT_SHEBANG.fullmatch(extension(file.path))
         ):
-            yield _finding(
-                file,
-                "executable_bits",
+            yield check_finding(
+                file.path,
                 FindingSeverity.LOW,
                 "Executable bit on a file that cannot be run",
                 "The file became executable but has no `#!` line.",
@@ -90,9 +87,8 @@ def line_ends(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
     """Report files in which CRLF line ends appeared or disappeared."""
     for file in change.files:
         if file.old_crlf is not None and file.old_text and file.new_text and file.old_crlf != file.crlf:
-            yield _finding(
-                file,
-                "line_ends",
+            yield check_finding(
+                file.path,
                 FindingSeverity.LOW,
                 "CRLF line ends removed" if file.old_crlf else "CRLF line ends added",
                 "Lines that changed nothing but their end hide the real change in a byte comparison.",
@@ -109,18 +105,16 @@ def large_or_binary_files(change: Change, _diffs: Sequence[FileDiff]) -> Iterato
         size = file.size_bytes or 0
         is_binary = file.skipped is SkipReason.BINARY or _is_binary(file.file_type)
         if is_binary and _BUILT.fullmatch(extension(file.path)):
-            yield _finding(
-                file,
-                "large_or_binary_files",
+            yield check_finding(
+                file.path,
                 FindingSeverity.MEDIUM,
                 "Built or packed file added",
                 f"{_size(size)} of build output or archive, which stays in the history and was not reviewed.",
                 "Build it where it is needed, or keep it in an artifact store.",
             )
         elif size > LARGE_FILE_BYTES or file.skipped is SkipReason.TOO_LARGE:
-            yield _finding(
-                file,
-                "large_or_binary_files",
+            yield check_finding(
+                file.path,
                 FindingSeverity.MEDIUM if is_binary else FindingSeverity.LOW,
                 "Large binary file added" if is_binary else "Large file added",
                 f"{_size(size)} stay in the history and in every copy of the depot.",
@@ -134,9 +128,8 @@ def large_or_binary_files(change: Change, _diffs: Sequence[FileDiff]) -> Iterato
 def _binaries(files: Sequence[FileChange]) -> Iterator[Finding]:
     if len(files) > 3:
         names = ", ".join(file.path.rpartition("/")[2] for file in islice(files, 5))
-        yield _finding(
-            files[0],
-            "large_or_binary_files",
+        yield check_finding(
+            files[0].path,
             FindingSeverity.LOW,
             f"{len(files)} binary files added",
             f"Their content was not reviewed: {names}{', …' if len(files) > 5 else ''}.",
@@ -144,9 +137,8 @@ def _binaries(files: Sequence[FileChange]) -> Iterator[Finding]:
         )
         return
     for file in files:
-        yield _finding(
-            file,
-            "large_or_binary_files",
+        yield check_finding(
+            file.path,
             FindingSeverity.LOW,
             "Binary file added",
             f"{_size(file.size_bytes or 0)} whose content was not reviewed.",
@@ -165,18 +157,16 @@ def case_only_names(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Find
         folded = file.path.casefold()
         other = kept.setdefault(folded, file)
         if other is not file and other.path != file.path:
-            yield _finding(
-                file,
-                "case_only_names",
+            yield check_finding(
+                file.path,
                 FindingSeverity.HIGH,
                 "Two files differ in letter case only",
                 f"{other.path} is the same file on case-insensitive servers, Windows and macOS.",
                 "Give one of them another name.",
             )
         elif file.action in {Action.ADD, Action.RENAME} and gone.get(folded, file.path) != file.path:
-            yield _finding(
-                file,
-                "case_only_names",
+            yield check_finding(
+                file.path,
                 FindingSeverity.MEDIUM,
                 "Rename that changes letter case only",
                 f"{gone[folded]} becomes the same file on case-insensitive servers, Windows and macOS.",
@@ -188,17 +178,3 @@ def _size(size_bytes: int) -> str:
     if size_bytes >= 1_000_000:
         return f"{size_bytes / 1_000_000:.1f} MB"
     return f"{size_bytes / 1000:.1f} kB" if size_bytes else "Content"
-
-
-def _finding(
-    file: FileChange, check: str, severity: FindingSeverity, title: str, message: str, suggestion: str
-) -> Finding:
-    return Finding(
-        file=file.path,
-        severity=severity,
-        category="rule",
-        title=title,
-        message=message,
-        suggestion=suggestion,
-        source=f"check:{check}",
-    )
