@@ -14,6 +14,7 @@ MAX_LINES = 150
 _CODE = re.compile(r"`[^`\n]+`|^[#$] .+$", re.MULTILINE)
 _COMMAND = re.compile(r"\bmanage(?:\.py)? ([a-z][a-z_]+)\b")
 _LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)|(?:src|srcset)=\"([^\"]+)\"")
+_PATH = re.compile(r"`((?:criticizer|reviews|notifications|deadletters|tests|docs|\.ci)/[\w./-]*)[`:]")
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -35,6 +36,16 @@ def test_documents_link_to_files_and_headings_that_exist() -> None:
         if not _exists(page, name or image, anchor)
     ]
     assert broken == []
+
+
+def test_documents_name_source_files_that_exist() -> None:
+    missing = [
+        f"{page.relative_to(ROOT)}: {path}"
+        for page in PAGES
+        for path in _PATH.findall(page.read_text())
+        if not (ROOT / path).exists()
+    ]
+    assert missing == []
 
 
 def test_every_page_is_reached_from_the_index() -> None:
