@@ -85,8 +85,12 @@ def _own_health_checks() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _private_storages(settings: Any, tmp_path: Any) -> None:
-    """Artifacts and mail of a test lie in the test's own directory."""
+def _private_storages(request: pytest.FixtureRequest) -> None:
+    """Artifacts and mail of a test with a database lie in the test's own directory."""
+    uses_database = {"db", "transactional_db", "live_server"} & set(request.fixturenames)
+    if not uses_database and request.node.get_closest_marker("django_db") is None:
+        return
+    settings, tmp_path = request.getfixturevalue("settings"), request.getfixturevalue("tmp_path")
     storages = {name: {**value} for name, value in settings.STORAGES.items()}
     for name in ("artifacts_raw", "artifacts_redacted"):
         storages[name]["OPTIONS"] = {**storages[name]["OPTIONS"], "location": tmp_path / name}

@@ -17,6 +17,10 @@ PICTURES = os.environ.get(
     "CRITICIZER_SCREENSHOTS", ""
 )  # the directory that takes them, where people want some
 
+# (width, colour scheme) of tests that use a page; what only layout or colours can break is measured at
+# every width in `test_layout` and in both schemes in `test_axe`.
+LOOKS = [(390, "dark"), (1280, "light"), *([(390, "light"), (1280, "dark")] if PICTURES else [])]
+
 # Runs in the page: what an assistive technology would stumble over.
 _STRUCTURE = """() => {
   const wrong = [];
@@ -67,12 +71,15 @@ def is_too_wide(page: Page) -> bool:
     return bool(settled(page).evaluate("document.documentElement.scrollWidth > innerWidth"))
 
 
-def axe_says(page: Page) -> list[str]:
-    """Return the rules of axe-core that do not hold, and where.
+def axe_says(page: Page, *rules: str) -> list[str]:
+    """Return the rules of axe-core that do not hold, and where; `rules` limits it to some.
 
     axe styles its measurements inline, which the policy of the pages refuses: tests expect "inline".
     """
-    found = Axe().run(settled(page), options={"resultTypes": ["violations"], "preload": False}).response
+    options: dict[str, object] = {"resultTypes": ["violations"], "preload": False}
+    if rules:
+        options["runOnly"] = {"type": "rule", "values": list(rules)}
+    found = Axe().run(settled(page), options=options).response
     return [
         f"{rule['id']}: {node['target']} {node['any'][0]['message'] if node['any'] else ''}"
         for rule in found["violations"]

@@ -9,10 +9,9 @@ from reviews.models import ReviewJob
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.looking import axe_says, is_too_wide, picture, structure
+from tests.browser.looking import LOOKS, axe_says, is_too_wide, picture, structure
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-LOOKS = [(width, scheme) for width in (390, 1280) for scheme in ("light", "dark")]
 
 
 def breaks_no_rule(page: Page) -> bool:

@@ -15,9 +15,13 @@ from tests.browser.looking import is_too_wide
 from tests.browser.test_lists import LISTS, one_row_of_each
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-WIDTHS = (390, 600, 700, 768, 960, 1024, 1100, 1200)
+WIDTHS = (390, 600, 700, 768, 960, 1024, 1100, 1200, 1280, 1440)
 _HIDDEN = """(box) => box.scrollWidth - box.clientWidth"""
 _WORDS = """(cell) => getComputedStyle(cell, "::before").content"""
+_APART = """(names) => names.filter((name) => {
+  const [one, other] = [name, name.nextElementSibling].map((box) => box.getBoundingClientRect());
+  return Math.abs(one.top - other.top) > 4 || other.left < one.right;
+}).map((name) => name.textContent)"""
 _BORDER = """(box) => getComputedStyle(box).borderLeftColor"""
 
 
@@ -26,15 +30,19 @@ def at(page: Page, width: int) -> Page:
     return page
 
 
-@pytest.mark.parametrize("name", LISTS)
-def test_no_column_is_out_of_sight_between_a_telephone_and_a_wide_screen(visit: Visit, name: str) -> None:
+def test_no_column_or_button_of_a_list_is_out_of_sight_at_any_width(visit: Visit) -> None:
     one_row_of_each()
-    page = visit(f"/admin/{name}/", scenes.ann(is_superuser=True))
-    for width in WIDTHS:
-        at(page, width)
-        assert not is_too_wide(page), width
-        assert (width, page.locator("#changelist-form .results").evaluate(_HIDDEN)) == (width, 0)
-        expect(page.locator("#result_list tbody").locator(LISTS[name]).first).to_be_in_viewport(ratio=1)
+    page = visit("/admin/", scenes.ann(is_superuser=True))
+    for name, state in LISTS.items():
+        page.goto(f"/admin/{name}/")
+        for width in WIDTHS:
+            at(page, width)
+            assert not is_too_wide(page), (name, width)
+            hidden = page.locator("#changelist-form .results").evaluate(_HIDDEN)
+            assert (name, width, hidden) == (name, width, 0)
+            expect(page.locator("#result_list tbody").locator(state).first).to_be_in_viewport(ratio=1)
+            for button in page.locator("#changelist .actions .button").all():
+                expect(button).to_be_in_viewport(ratio=1)
 
 
 def test_what_a_search_found_stands_in_one_line_at_every_width(visit: Visit) -> None:
@@ -85,19 +93,15 @@ def test_an_attempt_is_told_in_one_line(visit: Visit) -> None:
         assert [height for height in heights if height > 24] == [], name
 
 
-@pytest.mark.parametrize("width", [390, 960, 1280])
-def test_each_fact_stands_beside_its_name(visit: Visit, width: int) -> None:
+def test_each_fact_stands_beside_its_name(visit: Visit) -> None:
     scenes.finished_review()
     job = ReviewJob.objects.get(review_version=2)
-    page = visit(f"/admin/reviews/reviewjob/{job.pk}/change/", scenes.ann(is_superuser=True), width=width)
-    apart = page.locator(".facts dt").evaluate_all(
-        "(names) => names.filter((name) => {"
-        " const [one, other] = [name, name.nextElementSibling].map((box) => box.getBoundingClientRect());"
-        " return Math.abs(one.top - other.top) > 4 || other.left < one.right; })"
-        ".map((name) => name.textContent)"
-    )
-    assert page.locator(".facts dt").count() > 8
-    assert apart == []
+    page = visit(f"/admin/reviews/reviewjob/{job.pk}/change/", scenes.ann(is_superuser=True))
+    names = page.locator(".facts dt")
+    assert names.count() > 8
+    for width in (390, 960, 1280):
+        at(page, width)
+        assert (width, names.evaluate_all(_APART)) == (width, [])
 
 
 def test_only_a_circuit_that_holds_calls_back_has_the_border_of_an_alarm(visit: Visit) -> None:
@@ -114,14 +118,18 @@ def test_only_a_circuit_that_holds_calls_back_has_the_border_of_an_alarm(visit: 
     assert borders["closed"] != alarm
 
 
-@pytest.mark.parametrize("width", [390, 768, 960, 1280, 1600])
-def test_no_tile_of_the_dashboard_is_left_alone(visit: Visit, width: int) -> None:
-    page = visit("/admin/", scenes.ann("operator"), width=width)
-    tiles = page.locator(".tile").evaluate_all(
-        "(tiles) => tiles.map((tile) => { const box = tile.getBoundingClientRect();"
-        " return [Math.round(box.top), Math.round(box.width)]; })"
-    )
-    last = [wide for top, wide in tiles if top == tiles[-1][0]]
-    assert len(tiles) >= 7
-    assert len(last) > 1 or last[0] > 2 * tiles[0][1]
-    assert not is_too_wide(page)
+def test_no_tile_of_the_dashboard_is_left_alone(visit: Visit) -> None:
+    page = visit("/admin/", scenes.ann("operator"))
+    for width in (390, 768, 960, 1280, 1600):
+        tiles = (
+            at(page, width)
+            .locator(".tile")
+            .evaluate_all(
+                "(tiles) => tiles.map((tile) => { const box = tile.getBoundingClientRect();"
+                " return [Math.round(box.top), Math.round(box.width)]; })"
+            )
+        )
+        last = [wide for top, wide in tiles if top == tiles[-1][0]]
+        assert len(tiles) >= 7, width
+        assert len(last) > 1 or last[0] > 2 * tiles[0][1], width
+        assert not is_too_wide(page), width

@@ -11,7 +11,7 @@ from tests.crash.conftest import World
 from tests.fakes.llm import error
 from tests.stack import eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 JOBS = 25
 LLM = "llm:openai"
 

@@ -22,7 +22,7 @@ from reviews.models import Attempt, ReviewJob, StageRun
 from tests.crash.conftest import SCALE, World
 from tests.stack import eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 JOBS = 100
 OUTAGE_SECONDS = 30.0 if SCALE >= 1 else 10.0

@@ -17,7 +17,7 @@ from tests.reviewers.test_review import holds
 from tests.sources.gitrepo import GitRepo
 from tests.stack import eventually, running
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 PARTS = 3
 
 

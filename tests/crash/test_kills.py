@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import product
 
 import pytest
 from django.db import connection
@@ -26,45 +27,56 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_worker_killed_at(world: World, point: str) -> None:
-    world.crash_at(point)
-    job = world.post()
-    assert world.succeeded(job)
-    world.seen_once(1)
-    assert not (world.points / point).exists(), "the worker did not die"
-    stage = point.split("-")[0]
-    attempts = Attempt.objects.filter(stage_run__job_id=job, stage_run__stage=stage).order_by("id")
-    assert [attempt.outcome for attempt in attempts] == ["lost", "succeeded"]
-    assert not OutboxMessage.objects.exists()
+@pytest.mark.parametrize("world", [{"commits": len(POINTS)}], indirect=True)
+def test_a_worker_killed_at_each_point_of_a_stage(world: World) -> None:
+    """One installation, one job for each point: what a kill leaves behind would meet the next job."""
+    for number, point in enumerate(POINTS):
+        world.crash_at(point)
+        job = world.post(number)
+        assert world.succeeded(job), point
+        world.seen_once(number + 1)
+        assert not (world.points / point).exists(), f"the worker did not die at {point}"
+        stage = point.split("-")[0]
+        attempts = Attempt.objects.filter(stage_run__job_id=job, stage_run__stage=stage).order_by("id")
+        assert [attempt.outcome for attempt in attempts] == ["lost", "succeeded"], point
+        assert not OutboxMessage.objects.exists(), point
 
 
-@pytest.mark.parametrize("role", ["idle", "pusher", "monitor"])
-@pytest.mark.parametrize("queue", ["stages", "llm"])
-def test_an_idle_process_killed(world: World, queue: str, role: str) -> None:
-    for process in world.stack.named(queue, role):
-        world.stack.kill(process)
-    job = world.post()
-    # An idle worker may hold the lock of the queue: the caretaker then ends the cluster.
-    assert world.succeeded(job, seconds=60)
-    world.seen_once(1)
+ROLES = ["idle", "pusher", "monitor"]
+QUEUES = ["stages", "llm"]
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["sentinel", "cluster"])
-@pytest.mark.parametrize("queue", ["stages", "llm"])
-def test_the_head_of_a_cluster_killed(world: World, queue: str, whole: bool) -> None:
-    main, sentinel = world.stack.main(queue), world.stack.sentinel(queue)
-    family = [*sentinel.children(), sentinel, main]
-    if whole:
-        world.stack.kill(main)
-    world.stack.kill(sentinel)
-    # Nobody is left behind to run tasks unguarded.
-    eventually(
-        lambda: not any(process.is_running() and process.status() != "zombie" for process in family), 10
-    )
-    job = world.post()
-    assert world.succeeded(job, seconds=60)
-    world.seen_once(1)
+@pytest.mark.parametrize("world", [{"commits": len(ROLES) * len(QUEUES)}], indirect=True)
+def test_idle_processes_killed(world: World) -> None:
+    for number, (queue, role) in enumerate(product(QUEUES, ROLES)):
+        processes = eventually(lambda queue=queue, role=role: world.stack.named(queue, role))
+        for process in processes:
+            world.stack.kill(process)
+        job = world.post(number)
+        # An idle worker may hold the lock of the queue: the watchdog then ends the cluster.
+        assert world.succeeded(job, seconds=60), (queue, role)
+        world.seen_once(number + 1)
+
+
+@pytest.mark.parametrize("world", [{"commits": 2 * len(QUEUES)}], indirect=True)
+def test_the_head_of_a_cluster_killed(world: World) -> None:
+    for number, (queue, whole) in enumerate(product(QUEUES, [False, True])):
+        eventually(lambda queue=queue: world.stack.named(queue, "pusher"), 60)
+        main, sentinel = world.stack.main(queue), world.stack.sentinel(queue)
+        family = [*sentinel.children(), sentinel, main]
+        if whole:
+            world.stack.kill(main)
+        world.stack.kill(sentinel)
+        # No process is left behind to run tasks unguarded.
+        eventually(
+            lambda family=family: (
+                not any(process.is_running() and process.status() != "zombie" for process in family)
+            ),
+            10,
+        )
+        job = world.post(number)
+        assert world.succeeded(job, seconds=60), (queue, whole)
+        world.seen_once(number + 1)
 
 
 @pytest.mark.parametrize("world", [{"commits": 12, "delay": 0.3}], indirect=True)

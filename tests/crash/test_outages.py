@@ -14,7 +14,7 @@ from tests.crash.conftest import World
 from tests.fakes.llm import Recorded, Reply, error
 from tests.stack import eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 # OUTAGE_FULL=1 runs the outage at its whole length: ten minutes (scaled) under 200 jobs.
 IS_FULL = bool(os.environ.get("OUTAGE_FULL"))
 JOBS = 200 if IS_FULL else 50

@@ -14,7 +14,7 @@ from tests.crash.conftest import SCALE
 from tests.crash.poison import NEIGHBOURS, POISON
 from tests.stack import eventually, running
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -13,7 +13,7 @@ from deadletters.models import DeadLetter, ReplayBatch
 from tests.crash.conftest import SCALE
 from tests.stack import eventually, running
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 LETTERS = 150
 
 

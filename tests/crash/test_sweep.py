@@ -17,7 +17,7 @@ from criticizer.models import WorkerCluster
 from criticizer.observability.health import workers_alive
 from tests.stack import eventually, running
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 HOURS = 3600.0
 

@@ -45,7 +45,13 @@ def start(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> It
 @on_disk
 @pytest.mark.parametrize(
     ("provider", "behaviour"),
-    [("slack", SILENT), ("swarm", NOT_TAKEN), ("webhook", KEY), ("smtp", SILENT), ("postmark", REFUSES)],
+    [
+        ("webhook", KEY),
+        pytest.param("slack", SILENT, marks=pytest.mark.long),
+        pytest.param("swarm", NOT_TAKEN, marks=pytest.mark.long),
+        pytest.param("smtp", SILENT, marks=pytest.mark.long),
+        pytest.param("postmark", REFUSES, marks=pytest.mark.long),
+    ],
 )
 def test_every_cell_of_a_slice_is_truthful(start: Start, provider: str, behaviour: str) -> None:
     with start(provider) as running:
@@ -66,6 +72,7 @@ def test_workers_die_before_and_after_the_attempt_row_and_the_mark(start: Start)
 
 
 @on_disk
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("provider", "behaviour"),
     [
@@ -94,6 +101,7 @@ def test_a_storm_of_kills_leaves_digests_that_agree(start: Start) -> None:
 
 
 @on_disk
+@pytest.mark.long
 def test_a_storm_of_kills_leaves_books_that_agree(start: Start) -> None:
     with start("swarm") as running:
         found = running.storm(40, seed=1)
