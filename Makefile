@@ -20,13 +20,14 @@ ifdef DATA_DIR
 export CRITICIZER_DATA_DIR := $(abspath $(DATA_DIR))
 endif
 
-.PHONY: help demo up test check bench drill matrix lock clean
+.PHONY: help demo up test test-all check bench drill matrix lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   review the newest commits of this repository (REPO=/path: of another one; KEEP=1: stays up)"
 	@echo "make up     run web, workers and database until Ctrl-C (PORT=8000 DATA_DIR=var)"
-	@echo "make test   the whole test suite, browser tests included"
+	@echo "make test   what a contributor needs: checks and the test suite, browser tests included"
+	@echo "make test-all  make test, the long proofs, and branch coverage with its floor (nightly)"
 	@echo "make check  format, lint, types, imports, migrations, deployment checks"
 	@echo "make bench  the benchmarks, with their peers, one JSON line a figure"
 	@echo "make matrix kill workers at every statement of a delivery, by provider; DELIVERIES=10000 under random kills"
@@ -41,9 +42,19 @@ up: $(VENV)/base
 test: $(VENV)/dev check
 	@.ci/browser
 	@.ci/imap
-	@# Tests that start clusters want the machine to themselves. Status 5: none was chosen.
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not cluster" $(PYTEST_ARGS) || [ $$? = 5 ]
-	$(BIN)/python -m pytest -m cluster $(PYTEST_ARGS) || [ $$? = 5 ]
+	@# Tests that start clusters run apart from those that load every core. Status 5: none was chosen.
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not cluster and not long" $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -n 2 -m "cluster and not long" $(PYTEST_ARGS) || [ $$? = 5 ]
+
+# Everything, for a nightly job: long proofs too, branch coverage with its floor, slices of drill and matrix.
+test-all: $(VENV)/nightly check
+	@.ci/browser
+	@.ci/imap
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not cluster" --cov --cov-report= $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m cluster --cov --cov-append --cov-report= $(PYTEST_ARGS)
+	$(BIN)/coverage report --skip-covered --sort=cover | tail -40
+	$(MAKE) drill JOBS=200 FAULTS=40
+	$(MAKE) matrix POINTS=3 DELIVERIES=500
 
 check: $(VENV)/dev
 	$(BIN)/ruff format --check .
@@ -66,7 +77,7 @@ matrix: $(VENV)/dev
 	@$(BIN)/python -m benchmarks.matrix --points "$(POINTS)" --deliveries "$(DELIVERIES)" --seed "$(SEED)"
 
 # The lock files name no package index; pip's own configuration decides where packages come from.
-$(VENV)/base $(VENV)/dev $(VENV)/bench: $(VENV)/%: requirements/%.txt | $(VENV)/made
+$(VENV)/base $(VENV)/dev $(VENV)/bench $(VENV)/nightly: $(VENV)/%: requirements/%.txt | $(VENV)/made
 	@echo "Installing $< ..." >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@

@@ -234,7 +234,10 @@ def assert_inside(world: World, jobs: list[int], logged: io.StringIO, needles: t
 
 def test_a_planted_secret_stays_inside(world: World, logged: io.StringIO) -> None:
     """Every planting is a review of its own; then everything is searched once for all secrets."""
-    jobs = {world.job(place(world, PLANTED[kind].text), MAIL, world.hook): place for kind, place in PLANTINGS}
+    jobs = {
+        world.job(place(world, PLANTED[kind].text), MAIL, world.hook, key=f"{kind}-{place.__name__}"): place
+        for kind, place in PLANTINGS
+    }
     world.settle()
     assert len(jobs) == len(PLANTINGS) == len(world.mails()) == len(world.receiver.processed)
     assert len(world.llm.requests) >= len(jobs)
@@ -254,7 +257,7 @@ def test_a_secret_in_a_file_name_stays_inside(world: World, logged: io.StringIO)
     jobs = {}
     for directory, status in (("main", "succeeded"), ("secret", "dead_lettered")):
         changelist = world.depot.submit(added(f"//depot/{directory}/{token}.py", "breakpoint()\n"))
-        jobs[world.job(changelist, MAIL, world.hook)] = status
+        jobs[world.job(changelist, MAIL, world.hook, key=directory)] = status
     world.settle()
     assert {job: world.status(job) for job in jobs} == jobs
     assert_inside(world, list(jobs), logged, (token,))
@@ -302,7 +305,8 @@ def test_an_error_that_quotes_secrets_keeps_them_out_of_dead_letter_attempt_and_
     jobs = []
     for stage in ("fetch", "llm", "notify"):
         stages.BEFORE[stage] = break_down
-        jobs.append(world.job(world.depot.submit(added(PATH, f"import {stage}\n")), MAIL))
+        changelist = world.depot.submit(added(PATH, f"import {stage}\n"))
+        jobs.append(world.job(changelist, MAIL, key=stage))
         world.settle()
         del stages.BEFORE[stage]
     for job in jobs:

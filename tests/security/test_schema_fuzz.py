@@ -81,7 +81,11 @@ def test_every_operation_is_tried(document: Any) -> None:
 
 
 # One caller who may use the operation and one who may not; the rest is long.
-CALLERS = ["trigger", "operator", *(pytest.param(c, marks=pytest.mark.long) for c in ("none", "revoked", "reviewer"))]
+CALLERS = [
+    "trigger",
+    "operator",
+    *(pytest.param(c, marks=pytest.mark.long) for c in ("none", "revoked", "reviewer")),
+]
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["valid", "invalid"])
