@@ -10,11 +10,13 @@ from django.core.management import get_commands
 
 ROOT = Path(settings.BASE_DIR)
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+CODE = ("criticizer", "reviews", "notifications", "deadletters", "benchmarks", "templates")
 MAX_LINES = 150
 _CODE = re.compile(r"`[^`\n]+`|^[#$] .+$", re.MULTILINE)
 _COMMAND = re.compile(r"\bmanage(?:\.py)? ([a-z][a-z_]+)\b")
 _LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)|(?:src|srcset)=\"([^\"]+)\"")
 _PATH = re.compile(r"`((?:criticizer|reviews|notifications|deadletters|tests|docs|\.ci)/[\w./-]*)[`:]")
+_DOCUMENT = re.compile(r"(?<![\w/])docs/[\w/-]+\.md\b")
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -43,6 +45,19 @@ def test_documents_name_source_files_that_exist() -> None:
         f"{page.relative_to(ROOT)}: {path}"
         for page in PAGES
         for path in _PATH.findall(page.read_text())
+        if not (ROOT / path).exists()
+    ]
+    assert missing == []
+
+
+def test_code_and_templates_name_documents_that_exist() -> None:
+    files = [
+        file for folder in CODE for file in (ROOT / folder).rglob("*") if file.suffix in (".py", ".html")
+    ]
+    missing = [
+        f"{file.relative_to(ROOT)}: {path}"
+        for file in [*files, ROOT / ".env.example", ROOT / "Makefile"]
+        for path in _DOCUMENT.findall(file.read_text())
         if not (ROOT / path).exists()
     ]
     assert missing == []
