@@ -22,7 +22,7 @@ from notifications.states import DeliveryStatus
 from reviews.api import schemas
 from reviews.intake.review_requests import IntakeResult, ReviewRequest
 from reviews.models import CoverageRow, FindingRow, RecipientMode, ReviewJob, StageRun
-from reviews.recipients import no_recipients_reason
+from reviews.recipients.resolve import no_recipients_reason
 from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.states import STAGE_ORDER, JobStatus, Stage, StageStatus
 
@@ -152,7 +152,7 @@ def _job(row: Json, children: dict[str, list[Json]]) -> Json:
         **children,
         "links": {"self": _absolute("api-review", row["id"]), "html": _absolute("reviews:detail", row["id"])},
     }
-    reason = no_recipients_reason.nobody(row["status"], recipients, mode, len(children["deliveries"]))
+    reason = no_recipients_reason(row["status"], recipients, mode, len(children["deliveries"]))
     return {**answer, "message": reason} if reason else answer
 
 

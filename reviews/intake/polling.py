@@ -1,15 +1,14 @@
-"""The poll: asks each source what is new and makes the jobs that no trigger asked for.
+"""The poll: asks each source what is new and makes the jobs that no trigger requested.
 
-One outbox message is the clock. It is due again by the commit that ends a run, so that a
-worker does the waiting for p4 and git and the caretaker none. A run may die anywhere and
-two may run at once: each step records its events, their jobs and the position after them
-together, and only from the position it started at.
+One outbox message schedules it. The commit that ends a run makes it due again, so that a worker
+waits for p4 and git, and the watchdog never does. A run may die anywhere and two may run at once:
+each step records its events, their jobs and the position after them together, and only from the
+position it started at.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,9 +17,9 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import transaction
-from psycopg.types.json import Jsonb
+from django.db.models import F
+from django.db.models.functions import Now
 
-from criticizer.db import prepared
 from criticizer.queue import advisory_locks
 from criticizer.queue.advisory_locks import Lock
 from criticizer.queue.periodic import PeriodicTask
@@ -31,6 +30,7 @@ from reviews.intake import review_requests, source_events
 from reviews.intake import streams as watching
 from reviews.intake.source_events import Event, Outcome
 from reviews.intake.streams import Position, Stream, StreamStep
+from reviews.models import SourcePosition
 from reviews.pipeline.executor import HEARTBEAT
 
 log = structlog.get_logger(__name__)
@@ -42,7 +42,7 @@ _AGAIN_SECONDS = 1.0  # after a run that did not see the end
 
 @dataclass(slots=True)
 class PollReport:
-    """What one run found in one stream. `missing`: events no trigger told, with their jobs' ids."""
+    """The outcome of one run for one stream. `missing`: events without a trigger, with their job ids."""
 
     stream: str
     looked_at: int = 0
@@ -53,19 +53,19 @@ class PollReport:
 
 
 class _Overtaken(Exception):
-    """Another run recorded this stream meanwhile."""
+    """Another run recorded this stream in between."""
 
 
 def is_enabled() -> bool:
-    """Say whether there is anything to poll, and it is not switched off."""
+    """Say whether there are streams to poll and SOURCE_POLL_SECONDS is not 0."""
     return settings.SOURCE_POLL_SECONDS > 0 and bool(watching.streams())
 
 
-# -- the clock ---------------------------------------------------------------------------------
+# -- the schedule ------------------------------------------------------------------------------
 
 
 def ensure() -> None:
-    """Keep the clock going, or stop it (SOURCE_POLL_SECONDS). Run by maintenance."""
+    """Start or stop the periodic task (SOURCE_POLL_SECONDS). Run by maintenance."""
     CLOCK.ensure(is_enabled=is_enabled())
 
 
@@ -75,7 +75,7 @@ def run_now() -> None:
 
 
 def run_message(outbox_id: int, token: UUID) -> None:
-    """Do the run of a leased message. The django-q2 task: never raises, refuses a lost lease."""
+    """Run the poll for a leased message. The django-q2 task: never raises, refuses a lost lease."""
     try:
         if not CLOCK.begin(outbox_id, token):
             log.info("poll_refused", outbox=outbox_id)
@@ -102,9 +102,9 @@ def _end(outbox_id: int, token: UUID, reports: list[PollReport] | None) -> None:
 
 
 def run(*, dry: bool = False) -> list[PollReport] | None:
-    """Poll every stream once; None when another run is at it. `dry` writes nothing.
+    """Poll every stream once; return None when another run holds the lock. `dry` writes nothing.
 
-    Trouble with a source is in its report. Lets database errors through.
+    A source's failure is in its report. Database errors are raised.
     """
     with advisory_locks.held(Lock.SOURCE_POLL) as is_mine:
         if is_mine:
@@ -124,16 +124,13 @@ def _poll(stream: Stream, until: float, *, dry: bool) -> PollReport:
     except Failure as failure:
         report.problem = f"{failure.error_class}: {failure.detail}"
     except _Overtaken:
-        report.problem = "another run was faster"
+        report.problem = "another run recorded this stream first"
     if report.problem:
         log.warning("poll_stopped", stream=stream.name, reason=clean(report.problem, 300))
     log.info("polled", stream=stream.name, looked_at=report.looked_at, missing=len(report.missing))
     if not dry:
-        prepared.rows(
-            """
-            INSERT INTO source_positions (stream, problem) VALUES (%(stream)s, %(problem)s)
-            ON CONFLICT (stream) DO UPDATE SET polled_at = now(), problem = excluded.problem""",
-            {"stream": stream.name, "problem": clean(report.problem, 500)},
+        SourcePosition.objects.update_or_create(
+            stream=stream.name, defaults={"polled_at": Now(), "problem": clean(report.problem, 500)}
         )
     return report
 
@@ -158,12 +155,10 @@ def _next_step(stream: Stream, steps: Iterator[StreamStep]) -> StreamStep | None
 
 
 def position_of(stream: str) -> Position | None:
-    """Return how far a stream was looked at; None before the first look."""
-    found = prepared.row(
-        "SELECT place, state::text FROM source_positions WHERE stream = %(stream)s", {"stream": stream}
-    )
-    position = Position(found["place"], json.loads(found["state"])) if found is not None else Position()
-    return None if position == Position() else position  # a row may be there to say what went wrong
+    """Return how far a stream was read; None before the first look."""
+    found = SourcePosition.objects.filter(stream=stream).first()
+    position = Position(found.place, found.state) if found is not None else Position()
+    return None if position == Position() else position  # a failed first look leaves a row without a place
 
 
 def _recorded(stream: str, before: Position | None, step: StreamStep, report: PollReport) -> Position:
@@ -185,18 +180,9 @@ def _record(
             (event, entry.job_id) for event, entry in entries if entry.outcome is Outcome.FOUND_BY_POLL
         ]
         after = step.after([event for event, _ in entries])
-        prepared.rows(
-            """
-            UPDATE source_positions
-               SET place = %(place)s, state = %(state)s, polled_at = now(), missing = missing + %(missing)s,
-                   last_missing_at = CASE WHEN %(missing)s > 0 THEN now() ELSE last_missing_at END
-             WHERE stream = %(stream)s""",
-            {
-                "stream": stream,
-                "place": after.place,
-                "state": Jsonb(dict(after.state)),
-                "missing": len(missing),
-            },
+        counted = {"missing": F("missing") + len(missing), "last_missing_at": Now()} if missing else {}
+        SourcePosition.objects.filter(stream=stream).update(
+            place=after.place, state=dict(after.state), polled_at=Now(), **counted
         )
     return after, missing
 
@@ -204,16 +190,10 @@ def _record(
 def _hold(stream: str, before: Position | None) -> None:
     """Lock the stream's position. Raises _Overtaken unless it is `before`."""
     if before is None:
-        prepared.rows(
-            "INSERT INTO source_positions (stream) VALUES (%(stream)s) ON CONFLICT DO NOTHING",
-            {"stream": stream},
-        )
+        SourcePosition.objects.bulk_create([SourcePosition(stream=stream)], ignore_conflicts=True)
         before = Position()
-    held = prepared.row(
-        """
-        SELECT id FROM source_positions
-         WHERE stream = %(stream)s AND place = %(place)s AND state = %(state)s::jsonb FOR UPDATE""",
-        {"stream": stream, "place": before.place, "state": Jsonb(dict(before.state))},
+    held = SourcePosition.objects.select_for_update().filter(
+        stream=stream, place=before.place, state=dict(before.state)
     )
-    if held is None:
+    if held.first() is None:
         raise _Overtaken

@@ -1,10 +1,10 @@
-"""The event ledger: what each source told or was found to have, and which job came of it.
+"""Source events: what each trigger or poll reported, and which job came of it.
 
-Triggers and the poll tell the same things, in any order and more than once. Each event is
-decided under the lock of its changelist, and its row is written in the commit that makes
-its job, or neither is. Nothing else writes these rows.
+Triggers and the poll report the same events, in any order and more than once. Each event is decided
+under the lock of its changelist, and its row is written in the commit that makes its job. No other
+module writes these rows.
 
-A submit happens once. A shelf has no history and its trigger tells only its number, so:
+A changelist is submitted once. A shelf has no history and its trigger names only its number, so:
 
 - an event whose job has not begun to read joins that job, which will read the newest content;
 - an event after that is a new version, which supersedes the one at work;
@@ -16,18 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
 
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import BigIntegerField, Exists, F, Max, OuterRef, Q, QuerySet
+from django.db.models.functions import Cast, Now
 
-from criticizer.db import prepared
 from criticizer.queue import outbox
 from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
-from reviews.models import SourceEvent
-from reviews.pipeline.base import ACTIVE, WAITING
+from reviews.models import ReviewJob, SourceEvent, StageRun
+from reviews.states import ACTIVE_JOB, WAITING_STAGE, Stage
 
 log = structlog.get_logger(__name__)
 
@@ -36,14 +37,14 @@ Kind, Origin, Outcome = SourceEvent.Kind, SourceEvent.Origin, SourceEvent.Outcom
 KEEP_DAYS = 30
 _DELETE_BATCH = 5000
 _TRIES = 5
-_SHELF_KEYS = "perforce:%:shelve-commit:%"  # the idempotency keys of jobs that were made for a shelf
+_SHELF_KEYS = "^perforce:.*:shelve-commit:"  # the idempotency keys of jobs that were made for a shelf
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """One event of a source. `version_key` is the key of the content, where it is known.
 
-    `recipients` are told of a change that nothing covers.
+    `recipients` are notified of a change that no subscription covers.
     """
 
     kind: SourceEvent.Kind
@@ -56,7 +57,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What became of an event. `found_late` says that the poll had found it before its trigger."""
+    """The outcome of an event. `found_late`: the poll had found it before its trigger."""
 
     job_id: int | None
     outcome: SourceEvent.Outcome
@@ -64,13 +65,13 @@ class Entry:
 
 
 class Overtaken(Exception):
-    """Other requests for the changelist came first again and again: nothing was recorded."""
+    """Other requests for the changelist came first each time, so the event was not recorded."""
 
 
 def receive(event: Event) -> Entry:
-    """Record what a trigger tells, with the job it makes or has already.
+    """Record a trigger's event, with the job it makes or has already.
 
-    Raises Overtaken when it can not be accepted now; the ledger says so.
+    Raises Overtaken when it cannot be accepted now; its row is then `refused`.
     """
     try:
         return review_requests.past_deadlocks(lambda: _receive(event))
@@ -90,8 +91,8 @@ def _receive(event: Event) -> Entry:
 def find(event: Event) -> Entry | None:
     """Record what the poll found, with its job. Inside a transaction.
 
-    Returns None when there is nothing to remember: the event is known, or the job that will
-    read this shelf has not done so yet, so that the next poll has to compare again.
+    Returns None when the event is known, or when the job that will read this shelf has not done so
+    yet, so that the next poll has to compare again.
     """
     assert connection.in_atomic_block
     review_requests.lock_changelist(event.changelist_id)
@@ -106,162 +107,129 @@ def find(event: Event) -> Entry | None:
             )
         return entry
     if event.kind is not Kind.SHELVE:
-        return _write(event, Origin.POLL, Outcome.SEEN_BEFORE, covering["id"])
-    return Entry(covering["id"], Outcome.SEEN_BEFORE) if covering["version_key"] else None
+        return _write(event, Origin.POLL, Outcome.SEEN_BEFORE, covering.pk)
+    return Entry(covering.pk, Outcome.SEEN_BEFORE) if covering.version_key else None
 
 
 def is_missing(event: Event) -> bool:
-    """Say whether no trigger told of this and no job covers it. Changes nothing."""
-    return is_news(event) and _covering_job(event) is None and not _was_told(event)
+    """Say whether no trigger reported this and no job covers it. Changes nothing."""
+    return is_news(event) and _covering_job(event) is None and not _was_left_to_poll(event)
 
 
 def is_news(event: Event) -> bool:
-    """Say whether nobody recorded this submit, or the submit that ended this shelf."""
+    """Say whether this submit, or the submit that ended this shelf, is not recorded."""
     kind = Kind.CHANGE if event.kind is Kind.SHELVE else event.kind
     return bool(unannounced(kind, [event.changelist_id]))
 
 
 def unannounced(kind: SourceEvent.Kind, changelist_ids: Iterable[str]) -> set[str]:
-    """Return those of the changelists of which the ledger has no event of this kind."""
+    """Return those of the changelists without a recorded event of this kind."""
     asked = set(changelist_ids)
-    found = prepared.rows(
-        """
-        SELECT DISTINCT changelist_id FROM source_events
-         WHERE changelist_id = ANY(%(ids)s::varchar[]) AND event = %(event)s AND outcome <> 'refused'""",
-        {"ids": list(asked), "event": kind.value},
-    )
-    return asked - {row["changelist_id"] for row in found}
+    found = _recorded().filter(changelist_id__in=asked, event=kind)
+    return asked - set(found.values_list("changelist_id", flat=True))
 
 
 def newest_submit() -> int | None:
     """Return the highest number of a submitted changelist that any event named."""
-    highest = prepared.value(
-        "SELECT max(changelist_id::bigint) FROM source_events WHERE event = 'change-commit'"
-        " AND outcome <> 'refused'"
-    )
-    return None if highest is None else int(highest)
+    number = Max(Cast("changelist_id", BigIntegerField()))
+    highest: int | None = _recorded().filter(event=Kind.CHANGE).aggregate(number=number)["number"]
+    return highest
 
 
 def recent_shelves(days: int, limit: int) -> list[int]:
-    """Return the changelists whose shelves were told of lately and which were not submitted since."""
-    found = prepared.rows(
-        """
-        SELECT e.changelist_id FROM source_events e
-         WHERE e.event = 'shelve-commit' AND e.outcome <> 'refused'
-           AND e.received_at > now() - make_interval(days => %(days)s)
-           AND NOT EXISTS (SELECT 1 FROM source_events s WHERE s.changelist_id = e.changelist_id
-                              AND s.event = 'change-commit' AND s.outcome <> 'refused')
-         GROUP BY e.changelist_id ORDER BY max(e.id) DESC LIMIT %(limit)s""",
-        {"days": days, "limit": limit},
+    """Return the changelists with a shelf event in the last `days` and no submit since, newest first."""
+    submits = _recorded().filter(changelist_id=OuterRef("changelist_id"), event=Kind.CHANGE)
+    shelves = _recorded().filter(
+        ~Exists(submits), event=Kind.SHELVE, received_at__gt=Now() - timedelta(days=days)
     )
-    return [int(row["changelist_id"]) for row in found]
+    newest = shelves.values("changelist_id").annotate(newest=Max("pk")).order_by("-newest")
+    return [int(row["changelist_id"]) for row in newest[:limit]]
 
 
 def delete_expired() -> int:
     """Delete a batch of rows older than KEEP_DAYS; return how many. Run by maintenance."""
-    gone = prepared.rows(
-        """
-        DELETE FROM source_events WHERE id IN (
-          SELECT id FROM source_events WHERE received_at < now() - make_interval(days => %(days)s)
-           ORDER BY received_at LIMIT %(limit)s)
-        RETURNING id""",
-        {"days": KEEP_DAYS, "limit": _DELETE_BATCH},
+    old = SourceEvent.objects.filter(received_at__lt=Now() - timedelta(days=KEEP_DAYS))
+    batch = old.order_by("received_at").values("pk")[:_DELETE_BATCH]
+    deleted, _ = SourceEvent.objects.filter(pk__in=batch).delete()
+    if deleted:
+        log.info("source_events_deleted", rows=deleted)
+    return deleted
+
+
+# -- known events ------------------------------------------------------------------------------
+
+
+def _recorded() -> QuerySet[SourceEvent]:
+    return SourceEvent.objects.exclude(outcome=Outcome.REFUSED)
+
+
+def _of_server(event: Event) -> QuerySet[SourceEvent]:
+    """Return the recorded events of the changelist on its server, whose name the poll may not know."""
+    return _recorded().filter(
+        Q(server=event.server) | Q(origin=Origin.POLL), changelist_id=event.changelist_id
     )
-    if gone:
-        log.info("source_events_deleted", rows=len(gone))
-    return len(gone)
-
-
-# -- what is known of an event that a trigger tells --------------------------------------------
 
 
 def _known_submit(event: Event) -> Entry | None:
-    found = prepared.row(
-        """
-        SELECT id, origin, job_id FROM source_events
-         WHERE changelist_id = %(changelist)s AND event = %(event)s AND outcome <> 'refused'
-           AND (server = %(server)s OR origin = 'poll')
-         ORDER BY (origin = 'trigger') DESC, id DESC LIMIT 1""",
-        {"changelist": event.changelist_id, "event": event.kind.value, "server": event.server},
-    )
+    # "trigger" sorts after "poll": a trigger's row comes first.
+    found = _of_server(event).filter(event=event.kind).order_by("-origin", "-pk").first()
     if found is None:
         return None
-    if found["origin"] == Origin.TRIGGER:
-        prepared.rows(
-            "UPDATE source_events SET repeats = repeats + 1, repeated_at = now() WHERE id = %(id)s",
-            {"id": found["id"]},
-        )
-        return Entry(found["job_id"], Outcome.SEEN_BEFORE)
-    # The poll was faster, under whatever name it knows the server by.
-    return _write(event, Origin.TRIGGER, Outcome.SEEN_BEFORE, found["job_id"], found_late=True)
+    if found.origin == Origin.TRIGGER:
+        SourceEvent.objects.filter(pk=found.pk).update(repeats=F("repeats") + 1, repeated_at=Now())
+        return Entry(found.job_id, Outcome.SEEN_BEFORE)
+    return _write(event, Origin.TRIGGER, Outcome.SEEN_BEFORE, found.job_id, found_late=True)
 
 
 def _known_shelf(event: Event) -> Entry | None:
-    told = prepared.rows(
-        """
-        SELECT event, origin, job_id FROM source_events
-         WHERE changelist_id = %(changelist)s AND event IN ('shelve-commit', 'change-commit')
-           AND outcome <> 'refused' AND job_id IS NOT NULL AND (server = %(server)s OR origin = 'poll')
-         ORDER BY id DESC""",
-        {"changelist": event.changelist_id, "server": event.server},
-    )
-    newest = next((row for row in told if row["event"] == Kind.SHELVE), None)
-    if any(row["event"] == Kind.CHANGE for row in told):
-        # What was submitted is never shelved again: this event comes late.
-        return _write(event, Origin.TRIGGER, Outcome.SEEN_BEFORE, (newest or told[0])["job_id"])
+    known = _of_server(event).filter(event__in=(Kind.SHELVE, Kind.CHANGE), job__isnull=False)
+    newest_first = list(known.order_by("-pk"))
+    newest = next((row for row in newest_first if row.event == Kind.SHELVE), None)
+    if any(row.event == Kind.CHANGE for row in newest_first):
+        # A submitted changelist is never shelved again: this event comes late.
+        return _write(event, Origin.TRIGGER, Outcome.SEEN_BEFORE, (newest or newest_first[0]).job_id)
     if newest is None:
         return None
-    if _has_not_begun_to_read(newest["job_id"]):
-        return _write(event, Origin.TRIGGER, Outcome.JOINED, newest["job_id"])
-    if newest["origin"] == Origin.POLL and settings.SOURCE_POLL_SECONDS:
-        return _write(event, Origin.TRIGGER, Outcome.SEEN_BEFORE, newest["job_id"], found_late=True)
+    if _has_not_begun_to_read(newest.job_id):
+        return _write(event, Origin.TRIGGER, Outcome.JOINED, newest.job_id)
+    if newest.origin == Origin.POLL and settings.SOURCE_POLL_SECONDS:
+        return _write(event, Origin.TRIGGER, Outcome.SEEN_BEFORE, newest.job_id, found_late=True)
     return None
 
 
-def _has_not_begun_to_read(job_id: int) -> bool:
+def _has_not_begun_to_read(job_id: int | None) -> bool:
     """Say whether the job's next fetch begins after this transaction: what it reads is the newest.
 
     The stage is locked. Either the worker's claim came first, and is seen; or the claim waits
-    for our commit, and everything the event tells of is on the server before the worker asks.
+    for our commit, and everything the event reports is on the server before the worker asks.
     """
-    return bool(
-        prepared.row(
-            f"""
-            SELECT s.id FROM stage_runs s JOIN jobs j ON j.id = s.job_id
-             WHERE s.job_id = %(job)s AND s.stage = 'fetch' AND s.status IN {WAITING}
-               AND j.status IN {ACTIVE} FOR UPDATE OF s""",  # noqa: S608  state lists only
-            {"job": job_id},
-        )
+    fetch = StageRun.objects.select_for_update(of=("self",)).filter(
+        job=job_id, stage=Stage.FETCH, status__in=WAITING_STAGE, job__status__in=ACTIVE_JOB
     )
+    return fetch.first() is not None
 
 
-def _covering_job(event: Event) -> dict[str, Any] | None:
-    """Return the job that has read, or will read, what the poll found: its id and version_key."""
-    newest = prepared.row(
-        """
-        SELECT id, version_key FROM jobs
-         WHERE changelist_id = %(changelist)s
-           AND (%(event)s <> 'change-commit' OR idempotency_key NOT LIKE %(shelves)s)
-         ORDER BY review_version DESC LIMIT 1""",
-        {"changelist": event.changelist_id, "event": event.kind.value, "shelves": _SHELF_KEYS},
-    )
+def _covering_job(event: Event) -> ReviewJob | None:
+    """Return the job that has read, or will read, what the poll found."""
+    jobs = ReviewJob.objects.filter(changelist_id=event.changelist_id)
+    if event.kind is Kind.CHANGE:
+        jobs = jobs.exclude(idempotency_key__regex=_SHELF_KEYS)
+    newest = jobs.only("version_key").order_by("-review_version").first()
     if newest is None:
         return None
-    # A commit never changes. A job that ended before it read was told of: its end is known to
-    # operators, and beginning anew is theirs.
-    is_covered = event.kind is Kind.COMMIT or newest["version_key"] in ("", event.version_key)
+    # A commit never changes. A job that ended before it read was reported: operators know of its end,
+    # and decide whether to begin again.
+    is_covered = event.kind is Kind.COMMIT or newest.version_key in ("", event.version_key)
     return newest if is_covered else None
 
 
-def _was_told(event: Event) -> bool:
-    """Say whether a trigger's word of this shelf was left to the poll to compare."""
-    newest = prepared.row(
-        """
-        SELECT origin = 'trigger' AND outcome = 'seen_before' AS told FROM source_events
-         WHERE changelist_id = %(changelist)s AND event = 'shelve-commit' ORDER BY id DESC LIMIT 1""",
-        {"changelist": event.changelist_id},
-    )
-    return event.kind is Kind.SHELVE and newest is not None and newest["told"]
+def _was_left_to_poll(event: Event) -> bool:
+    """Say whether the newest trigger of this shelf was left to the poll to compare."""
+    if event.kind is not Kind.SHELVE:
+        return False
+    shelves = SourceEvent.objects.filter(changelist_id=event.changelist_id, event=Kind.SHELVE)
+    newest = shelves.order_by("-pk").first()
+    return newest is not None and (newest.origin, newest.outcome) == (Origin.TRIGGER, Outcome.SEEN_BEFORE)
 
 
 # -- from an event to its job ------------------------------------------------------------------
@@ -270,7 +238,8 @@ def _was_told(event: Event) -> bool:
 def _request(event: Event, origin: SourceEvent.Origin) -> Entry:
     """Make the event's job and write both."""
     for _ in range(_TRIES):
-        newest = _newest_version(event.changelist_id)
+        versions = ReviewJob.objects.filter(changelist_id=event.changelist_id)
+        newest = versions.aggregate(newest=Max("review_version"))["newest"] or 0
         request = ReviewRequest(
             idempotency_key(event, newest + 1),
             event.changelist_id,
@@ -282,7 +251,7 @@ def _request(event: Event, origin: SourceEvent.Origin) -> Entry:
         )
         result = review_requests.request_review(request, delay_seconds=_delay_seconds(event))
         if result.outcome is IntakeOutcome.CREATED:
-            told = origin is Origin.TRIGGER or _was_told(event)
+            told = origin is Origin.TRIGGER or _was_left_to_poll(event)
             made = Outcome.CREATED if told else Outcome.FOUND_BY_POLL
             return _write(event, origin, made, result.job_id)
         if result.outcome is IntakeOutcome.DUPLICATE_KEY:
@@ -302,15 +271,6 @@ def idempotency_key(event: Event, version: int) -> str:
 def _delay_seconds(event: Event) -> float:
     """Return how long a shelf may still change before its job reads it: a submit is never held up."""
     return outbox.scaled(settings.SHELVE_DEBOUNCE_SECONDS) if event.kind is Kind.SHELVE else 0.0
-
-
-def _newest_version(changelist_id: str) -> int:
-    return int(
-        prepared.value(
-            "SELECT coalesce(max(review_version), 0) FROM jobs WHERE changelist_id = %(changelist)s",
-            {"changelist": changelist_id},
-        )
-    )
 
 
 def _write(

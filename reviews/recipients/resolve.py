@@ -1,7 +1,7 @@
-"""Whom a trigger's job tells: subscriptions, readers that Perforce names, else DEFAULT_RECIPIENTS.
+"""Recipients of a trigger's job: subscriptions, readers that Perforce names, else DEFAULT_RECIPIENTS.
 
-Found once, when the files of the change are known, and frozen in the job with its fetch: a replay
-tells the same people. Recipients that a request gave stay as given.
+They are found once, when the files of the change are known, and frozen in the job with its fetch: a
+replay notifies the same people. Recipients that a request gave stay as given.
 """
 
 from __future__ import annotations
@@ -22,25 +22,32 @@ from reviews.recipients import subscriptions
 from reviews.recipients.visibility import scopes_of_addresses
 from reviews.sources.base import Change, Source
 from reviews.sources.perforce.source import PerforceSource
+from reviews.states import ACTIVE_JOB, JobStatus
 
 log = structlog.get_logger(__name__)
+
+DECLINED = "All recipients chose not to be notified"
+_NO_RECIPIENTS = {
+    RecipientMode.GIVEN: "The request named none, and DEFAULT_RECIPIENTS is empty.",
+    RecipientMode.FOUND: "No subscription covers its files, and DEFAULT_RECIPIENTS is empty.",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Recipient -> origin, in the order in which they are told. `problem`: who could not be asked for."""
+    """Recipient -> origin, in the order of notification. `problem`: which source could not be asked."""
 
     origins: dict[str, RecipientOrigin]
     problem: str = ""
 
 
 def find(claim: StageClaim, change: Change, source: Source) -> Found | None:
-    """Return whom to tell of a fetched change, or None when that is settled.
+    """Return the recipients of a fetched change, or None when the job has them already.
 
-    Perforce being unable to say who reads the change repeats the stage as long as it may be, and
-    never ends the job: in the last attempt, and when repeating cannot help, the others are told.
+    When Perforce cannot list the readers of the change, the stage is repeated while it may be. In the
+    last attempt, and when repeating cannot help, the others are notified: the job never ends for this.
 
-    Raises RetryableFailure, and Waiting while Perforce must not be called.
+    Raises RetryableFailure, and DependencyUnavailable while Perforce must not be called.
     """
     job = ReviewJob.objects.only("recipients", "recipients_are").get(pk=claim.job_id)
     if job.recipients_are != RecipientMode.TO_FIND:
@@ -55,7 +62,7 @@ def find(claim: StageClaim, change: Change, source: Source) -> Found | None:
         except Failure as failure:
             if failure.retryable and claim.attempt < claim.max_attempts:
                 raise
-            problem = f"Perforce could not say who reads this change ({failure.error_class})"
+            problem = f"Perforce could not list the readers of this change ({failure.error_class})"
             log.error("perforce_readers_unknown", job=claim.job_id, error_class=str(failure.error_class))
     if not origins:
         origins = dict.fromkeys(job.recipients, RecipientOrigin.DEFAULT)
@@ -63,7 +70,7 @@ def find(claim: StageClaim, change: Change, source: Source) -> Found | None:
 
 
 def freeze(claim: StageClaim, found: Found | None) -> None:
-    """Write whom the job tells, once. Part of the transaction that records the fetch."""
+    """Save the job's recipients, once. Part of the transaction that records the fetch."""
     if found is None:
         return
     frozen = ReviewJob.objects.filter(pk=claim.job_id, recipients_are=RecipientMode.TO_FIND).update(
@@ -76,13 +83,13 @@ def freeze(claim: StageClaim, found: Found | None) -> None:
             job_id=claim.job_id,
             kind=JobEvent.Kind.ALERT,
             actor="criticizer",
-            reason=clean(f"{found.problem}: its readers there are not told.", 1000),
+            reason=clean(f"{found.problem}: they are not notified.", 1000),
         )
     log.info("recipients_found", job=claim.job_id, recipients=len(found.origins), frozen=bool(frozen))
 
 
 def _perforce_readers(source: PerforceSource, change: Change, paths: Collection[str]) -> list[str]:
-    """Return the addresses of the people whose `Reviews:` match, those who may read nothing left out."""
+    """Return the addresses of the people whose `Reviews:` match, without those who may read no file."""
     with gate.guarded(config.perforce_dependency()):
         subscribers = source.reviewers.of(change)
     addresses = []
@@ -99,3 +106,15 @@ def _perforce_readers(source: PerforceSource, change: Change, paths: Collection[
         for address in dict.fromkeys(addresses)
         if address not in scopes or any(scopes[address].allows(path) for path in paths)
     ]
+
+
+def no_recipients_reason(status: str, recipients: Collection[str], mode: str, deliveries: int) -> str:
+    """Return why a job notifies no one, in one sentence; "" when it does, or while that is not known."""
+    if deliveries:
+        return ""
+    if not recipients and mode in _NO_RECIPIENTS:
+        verb = "will be" if status in ACTIVE_JOB else "was"
+        return f"No one {verb} notified: no recipients. {_NO_RECIPIENTS[RecipientMode(mode)]}"
+    if status == JobStatus.SUCCEEDED:
+        return f"{DECLINED}: they are muted, or want only more severe findings."
+    return ""

@@ -20,7 +20,7 @@ from notifications.states import EVIDENCE, UNRESOLVED_DELIVERY, UNSENT_DELIVERY
 from reviews import config, pipeline
 from reviews.models import Artifact, ReviewJob
 from reviews.pipeline.dependencies import dependencies_of, why_not_configured
-from reviews.recipients import no_recipients_reason
+from reviews.recipients import resolve
 from reviews.replay import allowlist_recheck, editing, preflight
 from reviews.states import ACTIVE_JOB, Stage
 
@@ -321,7 +321,7 @@ def _told(facts: dict[str, Any]) -> Check:
     given_up = f", {facts['abandoned']} given up" if facts["abandoned"] else ""
     if facts["recipients"] and not facts["deliveries"]:
         if not facts["wanting"]:
-            return Check("deliveries", True, no_recipients_reason.AS_THEY_WISH)
+            return Check("deliveries", True, resolve.DECLINED)
         return Check("deliveries", False, "nobody was told, and there are recipients")
     words = (
         f"{facts['proven']} of {plural_count(wanted, 'delivery')} with their provider's evidence{given_up}"

@@ -105,7 +105,7 @@ def _told(claim: StageClaim, declined: Mapping[str, str]) -> Written:
             job_id=claim.job_id,
             kind=JobEvent.Kind.NOT_TOLD,
             actor="criticizer",
-            reason="not told, as they wish: "
+            reason="not notified, by their preferences: "
             + ", ".join(f"{count} {why.replace('_', ' ')}" for why, count in counts.items()),
             context={"recipients": dict(declined)},
         )

@@ -25,7 +25,7 @@ from reviews import failure_reference as codes
 from reviews.dashboard import overview as figures
 from reviews.dashboard.trends import WINDOWS
 from reviews.models import ReviewJob
-from reviews.recipients import no_recipients_reason
+from reviews.recipients.resolve import no_recipients_reason
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.web import actions
 from reviews.web.forms import ReviewFilter
@@ -156,7 +156,7 @@ def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict
         "versions": versions,
         "notices": notices,
         "shows_recipients": is_staff,
-        "nobody": no_recipients_reason.nobody(
+        "nobody": no_recipients_reason(
             job.status, job.recipients, job.recipients_are, len(results.deliveries)
         ),
         **may,

@@ -102,7 +102,7 @@ def test_who_wants_no_message_has_no_row_and_holds_nobody_up(world: World) -> No
     assert list(Delivery.objects.values_list("recipient", "status")) == [(MAIL, D.SENT)]
     event = JobEvent.objects.get(job_id=job, kind="not_told")
     assert event.context["recipients"] == {BOB: "muted", CAROL: "below_threshold"}
-    assert event.reason == "not told, as they wish: 1 below threshold, 1 muted"
+    assert event.reason == "not notified, by their preferences: 1 below threshold, 1 muted"
 
 
 def test_a_message_that_has_its_row_is_sent_although_muted_meanwhile(world: World) -> None:
@@ -164,7 +164,7 @@ def test_a_replay_that_tells_nobody_because_its_recipient_mutes_is_verified(worl
     world.settle()
     verified = workflow.verify(world.letter(job).pk, actor="ann")
     assert verified.ok, verified
-    assert "nobody was told, as its recipients wish" in [check.message.lower() for check in verified.checks]
+    assert "all recipients chose not to be notified" in [check.message.lower() for check in verified.checks]
 
 
 # -- required recipients (004, 6.5 and 8.1) --------------------------------------------------------

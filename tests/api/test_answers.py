@@ -130,7 +130,7 @@ def test_list_answer_is_complete(reviewer: ApiClient) -> None:
                 "finished_at": None, "is_late": False, "stages": [], "deliveries": [], "findings": [],
                 "coverage": [], "dead_letter": None,
                 "links": {"self": address(f"{URL}{untold.pk}/"), "html": address(f"/reviews/{untold.pk}/")},
-                "message": "Nobody will be told: no recipients. The request named none, and"
+                "message": "No one will be notified: no recipients. The request named none, and"
                 " DEFAULT_RECIPIENTS is empty.",
             },
             answer_of(job, letter),

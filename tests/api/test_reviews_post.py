@@ -246,12 +246,12 @@ def test_a_request_without_recipients_is_told_that_nobody_will_be(
     settings.DEFAULT_RECIPIENTS = []
     made = trigger.post_json(URL, review(recipients=[])).json()
     why = "no recipients. The request named none, and DEFAULT_RECIPIENTS is empty."
-    assert made["message"] == f"Nobody will be told: {why}"
+    assert made["message"] == f"No one will be notified: {why}"
     again = trigger.post_json(URL, review(recipients=["ann@example.com"])).json()
     assert again["message"].startswith("Version 1 exists already")
-    assert again["message"].endswith(f"Nobody will be told: {why}")
+    assert again["message"].endswith(f"No one will be notified: {why}")
     operator.post_json(f"{URL}{made['id']}/cancel/", {})
-    assert operator.get(f"{URL}{made['id']}/").json()["message"] == f"Nobody was told: {why}"
+    assert operator.get(f"{URL}{made['id']}/").json()["message"] == f"No one was notified: {why}"
 
 
 def test_each_bad_recipient_is_named_by_its_position(trigger: ApiClient) -> None:

@@ -51,7 +51,7 @@ def test_ann_reviews_again_and_cancels(visit: Visit, width: int, scheme: str) ->
 def test_a_review_without_recipients_says_that_nobody_was_told(visit: Visit, width: int, scheme: str) -> None:
     job = factories.job_with_stages(status="dead_lettered", recipients=[])
     page = visit(f"/reviews/{job.pk}/", scenes.ann("operator"), width=width, scheme=scheme)
-    expect(page.get_by_text("Nobody was told: no recipients.")).to_be_visible()
+    expect(page.get_by_text("No one was notified: no recipients.")).to_be_visible()
     picture(page, f"nobody-{width}-{scheme}")
     page.get_by_role("link", name="Review again").click()
     expect(page.get_by_text("Nobody:")).to_be_visible()

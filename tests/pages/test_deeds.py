@@ -314,16 +314,20 @@ def test_a_review_that_ended_early_leads_to_another(ann: Client, status: JobStat
     [
         (
             {"status": "queued", "recipients": []},
-            "Nobody will be told: no recipients. The request named none, and DEFAULT_RECIPIENTS is empty.",
+            "No one will be notified: no recipients. The request named none, and DEFAULT_RECIPIENTS is"
+            " empty.",
         ),
-        ({"status": "succeeded", "recipients": []}, "Nobody was told: no recipients. The request named none"),
+        (
+            {"status": "succeeded", "recipients": []},
+            "No one was notified: no recipients. The request named none",
+        ),
         (
             {"status": "succeeded", "recipients": [], "recipients_are": "found"},
-            "Nobody was told: no recipients. No subscription covers its files",
+            "No one was notified: no recipients. No subscription covers its files",
         ),
         ({"status": "queued", "recipients_are": "to_find"}, "Recipients are told when the review is done."),
         ({"status": "cancelled"}, "Nobody was told about this review."),
-        ({"status": "succeeded"}, "Nobody was told, as its recipients wish: they are muted"),
+        ({"status": "succeeded"}, "All recipients chose not to be notified: they are muted"),
     ],
 )
 def test_the_page_says_why_nobody_is_told(bob: Client, fields: dict[str, Any], words: str) -> None:

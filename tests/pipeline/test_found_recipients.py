@@ -273,7 +273,7 @@ def test_perforce_unable_to_say_never_loses_the_job(
     assert job.recipients == [HOOK]
     event = JobEvent.objects.get(job=job, kind="alert")
     assert error_class in event.reason
-    assert "readers there are not told" in event.reason
+    assert "they are not notified" in event.reason
 
 
 def test_an_open_circuit_waits_and_costs_no_attempt(

@@ -228,7 +228,9 @@ def test_a_run_whose_lock_was_lost_with_its_connection_records_nothing_twice(
     monkeypatch.setattr(polling, "_next_step", overtaken)
     reports = polling.run()
     assert reports is not None
-    assert [report.problem for report in reports if report.stream == SUBMITTED] == ["another run was faster"]
+    assert [report.problem for report in reports if report.stream == SUBMITTED] == [
+        "another run recorded this stream first"
+    ]
     assert [job.changelist_id for job in ReviewJob.objects.all()] == [lost]
 
 
