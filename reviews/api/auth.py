@@ -1,4 +1,4 @@
-"""Who may do what: API keys, their roles, their rate."""
+"""Authentication, roles and rate limits of API keys."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 _KEY_LIMIT = 128
 
-# `is_stale`: the key's last use is written at most once a minute, by the database's clock.
+# The key's last use is written at most once a minute, by the database's clock.
 _LOOKUP = """
 SELECT id, name, role, prefixes, revoked_at IS NOT NULL AS is_revoked,
        last_used_at IS NULL OR last_used_at < now() - interval '1 minute' AS is_stale
@@ -41,7 +41,7 @@ UPDATE api_keys SET last_used_at = now()
 
 @dataclass(frozen=True, slots=True)
 class ApiClient:
-    """The key behind a request (`request.auth`)."""
+    """The API key of a request (`request.auth`)."""
 
     key_id: int
     name: str
@@ -50,7 +50,7 @@ class ApiClient:
 
     @property
     def actor(self) -> str:
-        """Return the name under which this key's actions are recorded."""
+        """Return the actor under which this key's actions are recorded."""
         return f"key:{self.name}"
 
 
@@ -65,8 +65,8 @@ class ApiKeyAuthentication(BaseAuthentication):
         key = key.strip()
         if not key.startswith(api_keys.PREFIX) or len(key) > _KEY_LIMIT or not key.isascii():
             raise self._refused(request, "malformed", "")
-        # The first statement of a request: repeated once, it absorbs a connection that the
-        # server closed while it was idle.
+        # The first statement of a request: a retry absorbs a connection that the server closed
+        # while it was idle.
         found = reconnect.with_retries(
             lambda: prepared.row(_LOOKUP, {"digest": api_keys.digest(key)}), waits=(0,)
         )
@@ -84,19 +84,19 @@ class ApiKeyAuthentication(BaseAuthentication):
 
     def _refused(self, request: Request | HttpRequest, reason: str, name: str) -> AuthenticationFailed:
         REFUSALS.note(SecurityEvent.Kind.AUTH_FAILED, reason, name, client_ip(request))
-        # One answer for every reason: whether a key ever existed is not the caller's business.
+        # One answer for every reason, so that it does not reveal whether a key ever existed.
         return AuthenticationFailed("the API key is not valid")
 
 
 def client_of(request: Request) -> ApiClient:
-    """Return the key behind a request that needs one. Raises NotAuthenticated."""
+    """Return the API key of a request. Raises NotAuthenticated."""
     if not isinstance(request.auth, ApiClient):
         raise NotAuthenticated
     return request.auth
 
 
 class HasRole(BasePermission):
-    """The key's role is among the view's `roles` for the method. A view without `roles` is closed."""
+    """Allows the roles that the view's `roles` list for the method. Without `roles`, none."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if request.auth is None:
@@ -106,7 +106,7 @@ class HasRole(BasePermission):
             return False
         method = "GET" if request.method == "HEAD" else request.method
         if method not in roles or client_of(request).role in roles[method]:
-            return True  # a method the view does not know becomes 405
+            return True  # a method that the view does not have becomes 405
         refuse_role(request)
         return False
 
@@ -127,8 +127,7 @@ def _parse_rate(rate: str) -> tuple[int, float]:
 class ApiKeyThrottle(BaseThrottle):
     """A token bucket per key and process, of the size and rate of `DEFAULT_THROTTLE_RATES["api_key"]`.
 
-    DRF's own throttle keeps the time of every request of the period and copies them all on
-    each one; this one keeps two numbers.
+    DRF's own throttle stores and copies the time of every request of the period; this one two numbers.
     """
 
     clock = staticmethod(time.monotonic)
@@ -160,6 +159,6 @@ class ApiKeyThrottle(BaseThrottle):
 
     @classmethod
     def reset(cls) -> None:
-        """Forget every bucket (tests)."""
+        """Empty the buckets (tests)."""
         with cls._lock:
             cls._buckets.clear()

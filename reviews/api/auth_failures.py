@@ -1,4 +1,4 @@
-"""Security events of refused requests, bounded: a flood of bad keys must not fill the table."""
+"""Security events of refused requests, bounded so that a flood of bad keys cannot fill the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PER_MINUTE = 30  # events in all, per process
 class RefusalLog:
     """Writes at most one event per distinct refusal and minute, and PER_MINUTE in all.
 
-    What was left out is counted in the next event's context (`suppressed`).
+    The next event's context counts the refusals left out in between (`suppressed`).
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,7 +29,7 @@ class RefusalLog:
         self._suppressed = 0
 
     def note(self, kind: SecurityEvent.Kind, reason: str, name: str, address: str) -> bool:
-        """Record a refusal of the key called `name` ("" when unknown); say whether a row was written."""
+        """Record a refusal of the key `name` ("" when unknown); return whether a row was written."""
         same = (kind.value, reason, name, address)
         now = self._clock()
         with self._lock:
@@ -49,7 +49,7 @@ class RefusalLog:
         return True
 
     def reset(self) -> None:
-        """Forget everything (tests)."""
+        """Empty the log (tests)."""
         with self._lock:
             self._written.clear()
             self._suppressed = 0

@@ -1,8 +1,7 @@
-"""A request is recorded or refused, never both, also when the database is lost in between.
+"""Resolve requests whose commit outcome is unknown after a lost connection.
 
-A connection that breaks while a commit is under way leaves open whether it happened. "Try
-later" would be a lie if it did, so such a request waits for the database and asks again:
-intake is idempotent.
+A connection that breaks during a commit leaves open whether the commit happened, so the answer cannot
+be "try later". Intake is idempotent: such a request waits for the database and runs again.
 """
 
 from __future__ import annotations
@@ -15,20 +14,21 @@ import structlog
 from django.db import InterfaceError, OperationalError, connection
 
 from criticizer.db import reconnect
-from reviews.api.errors import IN_DOUBT, ApiError
+from reviews.api.error_catalog import IN_DOUBT
+from reviews.api.errors import ApiError
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 WAIT_SECONDS = 40.0  # a restart or a failover is over by then
-# Threads that may wait at once in a process: the others go on refusing, and answer the probes.
+# Threads of a process that may wait at once: the others refuse at once, and answer health checks.
 _slots = threading.BoundedSemaphore(2)
 
 
 def retry_lost_commit(work: Callable[[], T]) -> T:
-    """Run `work`, which must be idempotent; repeat it once the database is back if it was lost.
+    """Run `work`, which must be idempotent; repeat it once if the database was lost and is back.
 
-    Raises ApiError IN_DOUBT when it stays away, or too many requests wait for it already.
+    Raises ApiError IN_DOUBT when it stays away, or when too many requests wait for it already.
     """
     try:
         return work()

@@ -1,4 +1,4 @@
-"""What an answer says in words when a request changed nothing: why, and what to post instead."""
+"""Explain in an answer why a request changed nothing, and what to post instead."""
 
 from __future__ import annotations
 
@@ -10,50 +10,44 @@ from reviews.intake.review_requests import IntakeOutcome, IntakeResult, ReviewRe
 _NAMED = 10  # recipients that a sentence names
 
 
-def with_advice(
+def with_hints(
     job: Mapping[str, Any], wanted: ReviewRequest, result: IntakeResult, *, names_recipients: bool
 ) -> dict[str, Any]:
-    """Return the original job as a repeated request is answered with it.
+    """Return the original job as the answer to a repeated request.
 
-    Defaults that fill in for recipients nobody named are not missed by anybody.
+    Recipients from DEFAULT_RECIPIENTS are not reported as missing: the request did not name them.
     """
     answer: dict[str, Any] = {**job, "duplicate": True}
     not_added = result.not_added if result.is_same_version and names_recipients else ()
     if result.payload_mismatch or not_added:
         answer["payload_mismatch"] = True
-    if said := _sentence(wanted, result, not_added):
-        answer["message"] = " ".join(filter(None, (said, job.get("message"))))
+    if hint := _hint(wanted, result, not_added):
+        answer["message"] = " ".join(filter(None, (hint, job.get("message"))))
     if not_added:
         answer["recipients_not_added"] = list(not_added)
     return answer
 
 
-def _sentence(wanted: ReviewRequest, result: IntakeResult, not_added: Sequence[str]) -> str:
-    """Return why a repeated request did nothing, or "" when it asked for what is there."""
+def _hint(wanted: ReviewRequest, result: IntakeResult, not_added: Sequence[str]) -> str:
+    """Return why a repeated request did nothing, or "" when it asked for nothing more."""
     if not result.is_same_version:
         return (
-            "This idempotency_key was used before, for another changelist or version: its job is in this"
-            " answer, and nothing was started. Post this request with a key of its own."
+            "This idempotency_key was used before, for another changelist or version. The answer shows that"
+            " job; nothing was started. Post this request with a new idempotency_key."
         )
     sentences = []
     repeats = result.outcome is IntakeOutcome.DUPLICATE_KEY and not result.payload_mismatch
     if wanted.rerun and not repeats:
         sentences.append(f"Version {wanted.review_version} exists already, so nothing was started.")
     elif result.payload_mismatch or not_added:
-        sentences.append(
-            f"Version {wanted.review_version} exists already and stays as it was first requested."
-        )
+        sentences.append(f"Version {wanted.review_version} exists already and was not changed.")
     if not_added:
-        sentences.append(f"Not told, because it does not name them: {_some(not_added)}.")
+        more = f" and {len(not_added) - _NAMED} more" if len(not_added) > _NAMED else ""
+        sentences.append(f"It does not notify these recipients: {', '.join(not_added[:_NAMED])}{more}.")
     if not sentences:
         return ""
     next_version = (result.newest_version or wanted.review_version) + 1
-    aim = "To review it again" if wanted.rerun else "To have it reviewed and told anew"
-    sentences.append(f"{aim}, post review_version {next_version} with rerun true and a new idempotency_key.")
+    sentences.append(
+        f"To review it again, post review_version {next_version} with rerun true and a new idempotency_key."
+    )
     return " ".join(sentences)
-
-
-def _some(recipients: Sequence[str]) -> str:
-    left_out = len(recipients) - _NAMED
-    shown = ", ".join(recipients[:_NAMED])
-    return f"{shown} and {left_out} more" if left_out > 0 else shown

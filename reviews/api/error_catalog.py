@@ -1,7 +1,7 @@
-"""The error answers of the API: one table of statuses, names, codes and texts (specification 002, 6.3).
+"""The error answers of the API: one table of statuses, names, codes and texts.
 
-The codes of failures inside Criticizer are those of `criticizer.resilience.failures.TABLE`; the ones that
-only HTTP knows have rows of their own here, from CRITICIZER_E450 on.
+Failures inside Criticizer keep the codes of `criticizer.resilience.failures.TABLE`; those that only HTTP
+knows have rows of their own here, from CRITICIZER_E450 on.
 """
 
 from __future__ import annotations
@@ -22,26 +22,23 @@ class ApiErrorKind:
     message: str
 
 
-def _from_taxonomy(http_status: int, error_class: ErrorClass) -> ApiErrorKind:
-    kind = kind_of(error_class, Component.INTERNAL)
-    return ApiErrorKind(http_status, error_class.value, kind.code, kind.message)
+def _of_class(
+    status: int, error_class: ErrorClass, place: Component = Component.INTERNAL, message: str = ""
+) -> ApiErrorKind:
+    kind = kind_of(error_class, place)
+    return ApiErrorKind(status, error_class.value, kind.code, message or kind.message)
 
 
-SCHEMA_INVALID = _from_taxonomy(400, ErrorClass.SCHEMA_INVALID)
-# Answered by `criticizer.observability.health`, which knows no API.
-WRITE_CONFLICT, DATABASE_UNAVAILABLE = (
-    ApiErrorKind(503, error_class.value, kind_of(error_class, Component.DATABASE).code, message)
-    for error_class, message in (
-        (ErrorClass.WRITE_CONFLICT, CONFLICT),
-        (ErrorClass.DATABASE_UNAVAILABLE, UNAVAILABLE),
-    )
-)
-INTERNAL_BUG = ApiErrorKind(
+SCHEMA_INVALID = _of_class(400, ErrorClass.SCHEMA_INVALID)
+INTERNAL_BUG = _of_class(
     500,
-    ErrorClass.INTERNAL_BUG.value,
-    kind_of(ErrorClass.INTERNAL_BUG, Component.INTERNAL).code,
-    "Criticizer failed on this request. The failure is in its log.",
+    ErrorClass.INTERNAL_BUG,
+    message="Criticizer failed on this request. The failure is in its log.",
 )
+# Answered by `criticizer.observability.health`, which does not know the API.
+WRITE_CONFLICT = _of_class(503, ErrorClass.WRITE_CONFLICT, Component.DATABASE, CONFLICT)
+DATABASE_UNAVAILABLE = _of_class(503, ErrorClass.DATABASE_UNAVAILABLE, Component.DATABASE, UNAVAILABLE)
+
 VERSION_CONFLICT = ApiErrorKind(
     409, "VERSION_CONFLICT", "CRITICIZER_E450",
     "This changelist has a newer or other version. Post a strictly higher review_version with rerun true.",
@@ -57,39 +54,30 @@ PERMISSION_DENIED = ApiErrorKind(
 )
 NOT_FOUND = ApiErrorKind(404, "NOT_FOUND", "CRITICIZER_E454", "There is nothing at this address.")
 METHOD_NOT_ALLOWED = ApiErrorKind(
-    405,
-    "METHOD_NOT_ALLOWED",
-    "CRITICIZER_E455",
-    "This address does not know the method; see the Allow header.",
-)
+    405, "METHOD_NOT_ALLOWED", "CRITICIZER_E455",
+    "This address does not support the method. Use one of those in the Allow header.",
+)  # fmt: skip
 NOT_ACCEPTABLE = ApiErrorKind(
     406, "NOT_ACCEPTABLE", "CRITICIZER_E456", "The answer is JSON only. Accept application/json."
 )
 PAYLOAD_TOO_LARGE = ApiErrorKind(
-    413, "PAYLOAD_TOO_LARGE", "CRITICIZER_E457", "The body is over 64 KiB."
-)  # fmt: skip
+    413, "PAYLOAD_TOO_LARGE", "CRITICIZER_E457", "The body is over 64 KiB. Send a smaller one."
+)
 UNSUPPORTED_MEDIA_TYPE = ApiErrorKind(
     415, "UNSUPPORTED_MEDIA_TYPE", "CRITICIZER_E458", "The body must be JSON: Content-Type: application/json."
 )
 RATE_LIMITED = ApiErrorKind(
-    429,
-    "RATE_LIMITED",
-    "CRITICIZER_E459",
-    "Too many requests with this key. Wait as Retry-After says.",
-)
-
+    429, "RATE_LIMITED", "CRITICIZER_E459",
+    "Too many requests with this key. Wait for the seconds in Retry-After, then repeat the request.",
+)  # fmt: skip
 IN_DOUBT = ApiErrorKind(
-    503,
-    ErrorClass.DATABASE_UNAVAILABLE.value,
-    "CRITICIZER_E460",
+    503, ErrorClass.DATABASE_UNAVAILABLE.value, "CRITICIZER_E460",
     "The database was lost while the request was recorded. Post it again with the same idempotency_key.",
-)
+)  # fmt: skip
 BUSY = ApiErrorKind(
-    503,
-    "BUSY",
-    "CRITICIZER_E461",
-    "Other requests for this changelist came first again and again. Post it once more.",
-)
+    503, "BUSY", "CRITICIZER_E461",
+    "Other requests for this changelist were recorded first, several times in a row. Post it again.",
+)  # fmt: skip
 
 API_TABLE: tuple[ApiErrorKind, ...] = (
     SCHEMA_INVALID, INTERNAL_BUG, VERSION_CONFLICT, STATE_CONFLICT, AUTH_DENIED, PERMISSION_DENIED, NOT_FOUND,

@@ -16,57 +16,29 @@ from rest_framework.response import Response
 
 from criticizer.observability.health import RETRY_AFTER_SECONDS, is_database_down, unavailable
 from criticizer.resilience.failures import Failure, classify
-from reviews.api.error_catalog import (
-    API_TABLE,
-    AUTH_DENIED,
-    BUSY,
-    IN_DOUBT,
-    INTERNAL_BUG,
-    METHOD_NOT_ALLOWED,
-    NOT_ACCEPTABLE,
-    NOT_FOUND,
-    PAYLOAD_TOO_LARGE,
-    PERMISSION_DENIED,
-    RATE_LIMITED,
-    SCHEMA_INVALID,
-    STATE_CONFLICT,
-    UNSUPPORTED_MEDIA_TYPE,
-    VERSION_CONFLICT,
-    ApiErrorKind,
-)
-
-__all__ = [
-    "API_TABLE",
-    "BUSY",
-    "IN_DOUBT",
-    "PAYLOAD_TOO_LARGE",
-    "STATE_CONFLICT",
-    "VERSION_CONFLICT",
-    "ApiError",
-    "ApiErrorKind",
-    "handle",
-]
+from reviews.api import error_catalog as catalog
+from reviews.api.error_catalog import ApiErrorKind
 
 log = structlog.get_logger(__name__)
 
 
 # Order matters where one class is the parent of another.
 _KINDS: tuple[tuple[tuple[type[Exception], ...], ApiErrorKind], ...] = (
-    ((exceptions.ValidationError, exceptions.ParseError, UnreadablePostError), SCHEMA_INVALID),
-    ((exceptions.AuthenticationFailed, exceptions.NotAuthenticated), AUTH_DENIED),
-    ((exceptions.PermissionDenied, DjangoPermissionDenied), PERMISSION_DENIED),
-    ((exceptions.NotFound, Http404), NOT_FOUND),
-    ((exceptions.MethodNotAllowed,), METHOD_NOT_ALLOWED),
-    ((exceptions.NotAcceptable,), NOT_ACCEPTABLE),
-    ((exceptions.UnsupportedMediaType,), UNSUPPORTED_MEDIA_TYPE),
-    ((exceptions.Throttled,), RATE_LIMITED),
-    ((RequestDataTooBig,), PAYLOAD_TOO_LARGE),
-    ((SuspiciousOperation,), SCHEMA_INVALID),
+    ((exceptions.ValidationError, exceptions.ParseError, UnreadablePostError), catalog.SCHEMA_INVALID),
+    ((exceptions.AuthenticationFailed, exceptions.NotAuthenticated), catalog.AUTH_DENIED),
+    ((exceptions.PermissionDenied, DjangoPermissionDenied), catalog.PERMISSION_DENIED),
+    ((exceptions.NotFound, Http404), catalog.NOT_FOUND),
+    ((exceptions.MethodNotAllowed,), catalog.METHOD_NOT_ALLOWED),
+    ((exceptions.NotAcceptable,), catalog.NOT_ACCEPTABLE),
+    ((exceptions.UnsupportedMediaType,), catalog.UNSUPPORTED_MEDIA_TYPE),
+    ((exceptions.Throttled,), catalog.RATE_LIMITED),
+    ((RequestDataTooBig,), catalog.PAYLOAD_TOO_LARGE),
+    ((SuspiciousOperation,), catalog.SCHEMA_INVALID),
 )
 
 
 class ApiError(Exception):
-    """An answer from the table, with details for this request."""
+    """An error answer from the catalog, with details of this request."""
 
     def __init__(self, kind: ApiErrorKind, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(kind.error)
@@ -77,7 +49,7 @@ class ApiError(Exception):
 def handle(error: Exception, context: Mapping[str, Any]) -> Response:
     """Turn any exception of an API view into its answer (DRF's EXCEPTION_HANDLER).
 
-    What nobody foresaw is a 500 without internals: the stack goes to the log only.
+    An unexpected one is a 500 without internals: the stack goes to the log only.
     """
     if is_database_down(error):
         body, headers = unavailable(error)
@@ -93,27 +65,22 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response:
     if isinstance(error, Failure):
         found = failure.kind
         return _answer(ApiErrorKind(500, found.error_class.value, found.code, found.message), {}, {})
-    return _answer(INTERNAL_BUG, {}, {})
+    return _answer(catalog.INTERNAL_BUG, {}, {})
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer what no view has seen, such as a foreign Host header (Django's handler400)."""
+    """Answer a request that no view has seen, such as one with a foreign Host header (handler400)."""
     if not request.path.startswith("/api/"):
         return defaults.bad_request(request, exception)
-    return _outside_views(SCHEMA_INVALID, {"request": ["The request's address or headers are not valid."]})
+    details = {"request": ["The request's address or headers are not valid."]}
+    return JsonResponse(_body(catalog.SCHEMA_INVALID, details), status=400)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """Answer a defect outside the views (Django's handler500, which has logged it)."""
-    return (
-        _outside_views(INTERNAL_BUG, {})
-        if request.path.startswith("/api/")
-        else defaults.server_error(request)
-    )
-
-
-def _outside_views(kind: ApiErrorKind, details: Mapping[str, Any]) -> JsonResponse:
-    return JsonResponse(_body(kind, details), status=kind.status)
+    if not request.path.startswith("/api/"):
+        return defaults.server_error(request)
+    return JsonResponse(_body(catalog.INTERNAL_BUG, {}), status=500)
 
 
 def _body(kind: ApiErrorKind, details: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,11 +99,9 @@ def _details(error: Exception) -> dict[str, Any]:
     if isinstance(error, UnreadablePostError):
         return {"body": ["The body could not be read to its end."]}
     if isinstance(error, exceptions.APIException):
-        return (
-            {"body": [str(error.detail)]}
-            if isinstance(error, exceptions.ParseError)
-            else {"reason": str(error)}
-        )
+        if isinstance(error, exceptions.ParseError):
+            return {"body": [str(error.detail)]}
+        return {"reason": str(error)}
     return {}
 
 
@@ -146,6 +111,6 @@ def _headers(error: Exception) -> dict[str, str]:
         headers["WWW-Authenticate"] = challenge
     if isinstance(error, exceptions.Throttled):
         headers["Retry-After"] = str(max(1, math.ceil(getattr(error, "wait", None) or 1)))
-    if isinstance(error, ApiError) and error.kind in (IN_DOUBT, BUSY):
+    if isinstance(error, ApiError) and error.kind in (catalog.IN_DOUBT, catalog.BUSY):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return headers

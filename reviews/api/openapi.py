@@ -22,7 +22,7 @@ class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
         }
 
 
-# Anybody may ask for it and making it takes a while; it is the same until the next start.
+# It needs no key and takes long to make; it is the same until the next start.
 @method_decorator(cache_page(3600), name="dispatch")
 class SchemaView(SpectacularAPIView):
     throttle_classes = []

@@ -1,4 +1,4 @@
-"""JSON bodies, bounded before they are parsed."""
+"""A parser of JSON bodies that bounds them before it parses."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from django.http import HttpRequest
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser
 
-from reviews.api.errors import PAYLOAD_TOO_LARGE, ApiError
+from reviews.api.error_catalog import PAYLOAD_TOO_LARGE
+from reviews.api.errors import ApiError
 
 MAX_BODY_BYTES = 64 * 1024
-# Reading on for a while lets the client finish sending and see the answer instead of a reset.
+# Reading on lets the client finish sending and see the answer instead of a connection reset.
 _DRAIN_BYTES = 1024 * 1024
 
 
 def chunked_stream(request: HttpRequest) -> BinaryIO | None:
     """Return the body's stream when it comes in chunks, without a Content-Length.
 
-    Django reads as many bytes as Content-Length says, so it would see an empty body. The
-    server must say that its input ends by itself (`wsgi.input_terminated`).
+    Django reads Content-Length bytes, so it would see an empty body. The server must declare that
+    its input ends by itself (`wsgi.input_terminated`).
     """
     if "chunked" not in request.META.get("HTTP_TRANSFER_ENCODING", "").lower():
         return None

@@ -1,6 +1,6 @@
-"""What the API takes, checked strictly; the texts describe it in OpenAPI.
+"""The bodies that the API accepts, checked strictly; the texts describe them in OpenAPI.
 
-JSON types are taken as they are: no "1" for 1, no 1 for true.
+JSON types are not converted: "1" is not 1, and 1 is not true.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Changelist(Text):
 
 
 class Recipient(Text):
-    """A recipient in any form `notifications.recipients` can normalise."""
+    """A recipient in any form that `notifications.recipients` can normalise."""
 
     def to_internal_value(self, data: Any) -> str:
         try:
@@ -82,7 +82,7 @@ class Recipient(Text):
 
 
 class StrictSerializer(serializers.Serializer[Any]):
-    """Refuses fields it does not know, together with everything else that is wrong."""
+    """Refuses unknown fields, and reports them together with all other errors."""
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, Mapping):
@@ -99,7 +99,7 @@ class StrictSerializer(serializers.Serializer[Any]):
         return value
 
 
-# In backticks: what looks like a tag would vanish from a description in Markdown.
+# In backticks: Markdown would drop <…> as a tag.
 ANY_CHANNEL = (
     "`mail:<address>`, `webhook:<URL>`, `slack:<channel id>`, `swarm:review-<number>` or"
     " `swarm:change-<number>`"
@@ -112,8 +112,8 @@ class ReviewRequestSerializer(StrictSerializer):
     idempotency_key = Text(
         max_length=255, required=False,
         error_messages={"required": "This field is required, here or as the header Idempotency-Key."},
-        help_text="Your name for this request: repeating it makes one review. Here or as the header"
-        " Idempotency-Key; if both, the same.",
+        help_text="Your name for this request; a repeated name makes no second review. Send it here or as the"
+        " header Idempotency-Key; in both, it must be the same.",
     )  # fmt: skip
     changelist_id = Changelist(
         max_length=128,
@@ -121,16 +121,16 @@ class ReviewRequestSerializer(StrictSerializer):
     )
     review_version = Whole(
         min_value=1, max_value=MAX_VERSION, default=1,
-        help_text="Counts the reviews of a changelist. Above the newest one only with rerun.",
+        help_text="Counts the reviews of a changelist. A version above the newest one needs rerun.",
     )  # fmt: skip
     recipients = serializers.ListField(
         child=Recipient(), max_length=MAX_RECIPIENTS, default=list,
-        help_text=f"Who is told, once each: {ANY_CHANNEL}; a bare address means mail. Without any,"
-        " DEFAULT_RECIPIENTS; subscriptions do not count here.",
+        help_text=f"Recipients, each notified once: {ANY_CHANNEL}; a bare address means mail. Without any,"
+        " DEFAULT_RECIPIENTS are notified; subscriptions apply to triggers only.",
     )  # fmt: skip
     rerun = Flag(
         default=False,
-        help_text="Allows a review_version above the newest one, and stops that one if it is still at work.",
+        help_text="Allows a review_version above the newest one, which is ended if it is not final.",
     )
 
 
@@ -139,7 +139,7 @@ class CancelSerializer(StrictSerializer):
 
     reason = Text(
         max_length=400, required=False, default="", allow_blank=True,
-        help_text="Why, for those who read the review.",
+        help_text="The reason, shown with the review.",
     )  # fmt: skip
 
 
@@ -147,10 +147,11 @@ class PerforceEventSerializer(StrictSerializer):
     """The body of `POST /api/v1/triggers/perforce/`."""
 
     event = serializers.ChoiceField(
-        choices=["change-commit", "shelve-commit"], help_text="The trigger's type: a submit or a shelf."
+        choices=["change-commit", "shelve-commit"],
+        help_text="The trigger's type: change-commit for a submit, shelve-commit for a shelf.",
     )
     change = Whole(min_value=1, max_value=MAX_VERSION, help_text="The changelist's number.")
     server = serializers.RegexField(
         r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z", trim_whitespace=False,
-        help_text="The server's id, as %serverid% gives it: numbers of several servers are kept apart.",
+        help_text="The server's id (%serverid%); changelist numbers of different servers are kept apart.",
     )  # fmt: skip

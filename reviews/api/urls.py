@@ -1,4 +1,4 @@
-"""Addresses of the API, below `/api/`."""
+"""URLs of the API, below `/api/`."""
 
 from django.urls import path, re_path
 

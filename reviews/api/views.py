@@ -1,4 +1,4 @@
-"""Doors of the HTTP API: parse, one domain call, render (contract: HTTP API)."""
+"""Views of the HTTP API: parse, one domain call, render."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from reviews.api import duplicate_hints, perforce_triggers, representations, sch
 from reviews.api import serializers as forms
 from reviews.api.auth import client_of, refuse_role
 from reviews.api.commit_retry import retry_lost_commit
-from reviews.api.errors import BUSY, STATE_CONFLICT, VERSION_CONFLICT, ApiError
+from reviews.api.error_catalog import BUSY, STATE_CONFLICT, VERSION_CONFLICT
+from reviews.api.errors import ApiError
 from reviews.api.parsers import chunked_stream
 from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
@@ -38,7 +39,7 @@ COUNT_LIMIT = 10_000
 
 
 class BoundedPaginator(Paginator[Any]):
-    """Counts no further than COUNT_LIMIT: the table grows, the cost of a page must not."""
+    """Counts up to COUNT_LIMIT, so that the cost of a page does not grow with the table."""
 
     @cached_property
     def count(self) -> int:
@@ -47,7 +48,7 @@ class BoundedPaginator(Paginator[Any]):
 
 
 class Pages(PageNumberPagination):
-    """Numbered pages of ids, rendered afterwards in one statement."""
+    """Numbered pages of ids; `representations` reads their rows."""
 
     django_paginator_class = BoundedPaginator
     last_page_strings = ()
@@ -56,13 +57,13 @@ class Pages(PageNumberPagination):
         """Return the ids on the requested page. Raises ValidationError and NotFound."""
         number = request.query_params.get("page", "1")
         if not number.isdecimal() or len(number) > 9:
-            raise ValidationError({"page": ["A page is a number from 1."]})
+            raise ValidationError({"page": ["Not a page number: send a whole number from 1."]})
         page = self.paginate_queryset(queryset.values_list("pk", flat=True), request, view=view)
         return list(page or [])
 
 
 class ApiView(APIView):
-    """`roles`: which roles may use which method."""
+    """`roles`: the roles that may use each method. Reads bodies that come in chunks."""
 
     roles: ClassVar[Mapping[str, tuple[str, ...]]]
 
@@ -87,7 +88,7 @@ _POST_ERRORS = {
     415: OpenApiResponse(schemas.ErrorSerializer, "UNSUPPORTED_MEDIA_TYPE"),
 }
 _NOT_FOUND = {404: OpenApiResponse(schemas.ErrorSerializer, "NOT_FOUND")}
-_PAGE = OpenApiParameter("page", OpenApiTypes.INT, description="Of 50 each, from 1.")
+_PAGE = OpenApiParameter("page", OpenApiTypes.INT, description="Page number, from 1; a page has 50 rows.")
 
 
 class ReviewFilter(django_filters.FilterSet):  # type: ignore[misc]
@@ -106,8 +107,12 @@ class ReviewList(ApiView):
         operation_id="reviews_list",
         summary="List reviews, newest first",
         parameters=[
-            OpenApiParameter("changelist_id", OpenApiTypes.STR, description="All versions of this one."),
-            OpenApiParameter("status", OpenApiTypes.STR, enum=JobStatus.values, description="In this state."),
+            OpenApiParameter(
+                "changelist_id", OpenApiTypes.STR, description="All versions of this changelist."
+            ),
+            OpenApiParameter(
+                "status", OpenApiTypes.STR, enum=JobStatus.values, description="Reviews in this state."
+            ),
             _PAGE,
         ],
         responses={200: schemas.JobPageSerializer, **_ERRORS, **_NOT_FOUND},
@@ -126,9 +131,9 @@ class ReviewList(ApiView):
     @extend_schema(
         operation_id="reviews_create",
         summary="Request a review",
-        description="Repeating a request is safe: the answer is the original job, with `duplicate` true and a"
-        " `message` where the request asked for more than that. A changelist is reviewed again with the next"
-        " `review_version` and `rerun` true.",
+        description="Repeating a request is safe: the answer is the original job, with `duplicate` true, and"
+        " with a `message` where the request asked for something else. To review a changelist again, post the"
+        " next `review_version` with `rerun` true.",
         request=forms.ReviewRequestSerializer,
         parameters=[
             OpenApiParameter(
@@ -140,7 +145,7 @@ class ReviewList(ApiView):
         ],
         responses={
             201: OpenApiResponse(schemas.JobSerializer, "Created"),
-            200: OpenApiResponse(schemas.JobSerializer, "Seen before: the original job"),
+            200: OpenApiResponse(schemas.JobSerializer, "A repeated request: the original job"),
             409: OpenApiResponse(schemas.ErrorSerializer, "VERSION_CONFLICT"),
             **_POST_ERRORS,
         },
@@ -164,7 +169,7 @@ class ReviewList(ApiView):
         job = retry_lost_commit(lambda: _job_or_404(result.job_id, request, is_requested=True))
         body: Any = request.data
         return Response(
-            duplicate_hints.with_advice(job, wanted, result, names_recipients=bool(body.get("recipients")))
+            duplicate_hints.with_hints(job, wanted, result, names_recipients=bool(body.get("recipients")))
         )
 
 
@@ -179,7 +184,7 @@ def _review_request(request: Request) -> ReviewRequest:
             )
         body = {**body, "idempotency_key": header}
     form = forms.ReviewRequestSerializer(data=body)
-    form.fields["idempotency_key"].required = True  # the header stands in the body by now
+    form.fields["idempotency_key"].required = True  # the body holds the header by now
     form.is_valid(raise_exception=True)
     values = form.validated_data
     return ReviewRequest(
@@ -195,7 +200,7 @@ def _review_request(request: Request) -> ReviewRequest:
 def _job_or_404(job_id: int | None, request: Request, *, is_requested: bool = False) -> representations.Json:
     """Return a job with the files the key may see. Raises NotFound, also where it may see none.
 
-    Whoever requests a job that exists is told of it, with no file outside the key's scope.
+    A request for a job that exists gets the job, without the files outside the key's scope.
     """
     scope = client_of(request).scope
     may_see = is_requested or scope.everything
@@ -208,7 +213,7 @@ def _job_or_404(job_id: int | None, request: Request, *, is_requested: bool = Fa
 
 
 def _visible_jobs(request: Request) -> QuerySet[ReviewJob]:
-    """Return the jobs of the key's scope, and those it requested itself."""
+    """Return the jobs in the key's scope, and those it requested itself."""
     client = client_of(request)
     if client.scope.everything:
         return ReviewJob.objects.all()
@@ -232,12 +237,14 @@ class ReviewCancel(ApiView):
 
     @extend_schema(
         operation_id="reviews_cancel",
-        summary="Cancel a review that is still at work",
-        description="A trigger key cancels its own reviews only. Cancelling twice is answered like once.",
+        summary="Cancel a review that is not final",
+        description="A trigger key cancels its own reviews only. Cancelling again gives the same answer.",
         request=forms.CancelSerializer,
         responses={
-            200: OpenApiResponse(schemas.JobSerializer, "Cancelled, now or before"),
-            409: OpenApiResponse(schemas.ErrorSerializer, "STATE_CONFLICT: it had ended otherwise"),
+            200: OpenApiResponse(schemas.JobSerializer, "The cancelled review"),
+            409: OpenApiResponse(
+                schemas.ErrorSerializer, "STATE_CONFLICT: the review is final in another state"
+            ),
             **_POST_ERRORS,
             **_NOT_FOUND,
         },
@@ -263,7 +270,7 @@ class PerforceTrigger(ApiView):
 
     @extend_schema(
         operation_id="triggers_perforce",
-        summary="Tell of a Perforce event",
+        summary="Report a Perforce event",
         request=forms.PerforceEventSerializer,
         responses={202: schemas.TriggerAnswerSerializer, **_POST_ERRORS},
     )
@@ -318,7 +325,7 @@ class DeadLetterDetail(ApiView):
 
 
 class Unknown(ApiView):
-    """Any other address: the error body of the API, whoever asks; a forgotten slash is a redirect."""
+    """Any other address: the error body of the API, without a key; a missing slash is a redirect."""
 
     authentication_classes = []
     permission_classes = []

@@ -12,7 +12,7 @@ from django.test import Client
 
 from criticizer.resilience.failures import TABLE, Component, ErrorClass, PermanentFailure
 from reviews.api import representations
-from reviews.api.errors import API_TABLE
+from reviews.api.error_catalog import API_TABLE
 from reviews.intake import api_keys, review_requests
 from tests.api.conftest import ApiClient, assert_error, review
 

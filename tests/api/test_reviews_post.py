@@ -89,7 +89,7 @@ def test_a_repeated_key_with_another_body_says_so(trigger: ApiClient) -> None:
     again = trigger.post_json(URL, review(changelist_id="999"))
     assert again.status_code == 200
     body = again.json()
-    assert "a key of its own" in body.pop("message")
+    assert "a new idempotency_key" in body.pop("message")
     assert body == {**first, "duplicate": True, "payload_mismatch": True}
 
 
@@ -108,9 +108,9 @@ def test_recipients_of_a_second_request_are_not_dropped_in_silence(trigger: ApiC
     assert again.json() == {
         **first, "duplicate": True, "payload_mismatch": True,
         "recipients_not_added": ["mail:bob@example.com"],
-        "message": "Version 1 exists already and stays as it was first requested. Not told, because it does"
-        " not name them: mail:bob@example.com. To have it reviewed and told anew, post review_version 2 with"
-        " rerun true and a new idempotency_key.",
+        "message": "Version 1 exists already and was not changed. It does not notify these recipients:"
+        " mail:bob@example.com. To review it again, post review_version 2 with rerun true and a new"
+        " idempotency_key.",
     }  # fmt: skip
     assert ReviewJob.objects.get().recipients == ["mail:ann@example.com"]
 
@@ -131,8 +131,8 @@ def test_recipients_that_a_trigger_has_still_to_find_are_not_promised(trigger: A
     # A subscription may tell ann all the same: nobody can say yet that she is not told.
     assert "recipients_not_added" not in named
     assert named["payload_mismatch"] is True
-    assert "stays as it was first requested" in named["message"]
-    assert "Not told" not in named["message"]
+    assert "exists already and was not changed" in named["message"]
+    assert "does not notify" not in named["message"]
     unnamed = trigger.post_json(URL, review(idempotency_key="third", recipients=[])).json()
     assert unnamed["duplicate"] is True
     assert {"payload_mismatch", "message", "recipients_not_added"} & set(unnamed) == set()
@@ -144,7 +144,7 @@ def test_defaults_that_nobody_asked_for_are_not_missed(trigger: ApiClient, setti
     answer = trigger.post_json(URL, review(idempotency_key="other", recipients=None)).json()
     assert answer["payload_mismatch"] is True
     assert "recipients_not_added" not in answer
-    assert "stays as it was first requested" in answer["message"]
+    assert "exists already and was not changed" in answer["message"]
 
 
 def test_a_rerun_without_a_version_is_told_which_one_to_post(trigger: ApiClient) -> None:
