@@ -1,4 +1,4 @@
-"""Application configuration of the reviews."""
+"""Application configuration of `reviews`."""
 
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate

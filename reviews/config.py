@@ -1,4 +1,4 @@
-"""The door between settings and the adapters of this room: they take dataclasses, not settings."""
+"""The configuration of sources and reviewers, made from settings: adapters take dataclasses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reviews.sources.registry import SourcesConfig
 
 
 def sources() -> SourcesConfig:
-    """Return where changes come from, as configured now."""
+    """Return the configured sources of changes."""
     enabled = set(settings.CHANGE_SOURCES)
     perforce = None
     if "perforce" in enabled and settings.P4PORT:
@@ -42,19 +42,19 @@ def sources() -> SourcesConfig:
 
 
 def perforce_dependency() -> str:
-    """Return the Perforce server's name among the circuits: `p4:<P4PORT>`."""
+    """Return the name of the Perforce server's circuit: `p4:<P4PORT>`."""
     return name_of("p4", settings.P4PORT or "unset")
 
 
 def model_dependency() -> str:
-    """Return the model's name among the circuits: `llm:<provider>`."""
+    """Return the name of the model server's circuit: `llm:<provider>`."""
     return name_of("llm", settings.LLM_PROVIDER)
 
 
 def allow_list() -> AllowList:
-    """Return the configured ceiling narrowed by the rows operators edit, read now (001, 9.1).
+    """Return the configured ceiling narrowed by the stored entries, read now.
 
-    Raises PermanentFailure CONFIG_INVALID when a stored row is no valid line: fail closed.
+    Raises PermanentFailure CONFIG_INVALID when a stored entry is not a valid line: fail closed.
     """
     rows = tuple(
         ("-" if entry.kind == AllowListEntry.Kind.EXCLUDE else "") + entry.pattern
@@ -70,17 +70,17 @@ def allow_list() -> AllowList:
 
 @lru_cache(maxsize=8)
 def _parsed(ceiling: tuple[str, ...], rows: tuple[str, ...]) -> AllowList:
-    """Return the same object for the same lines: they are read each time, and parsed once."""
+    """Return the same object for the same lines: they are parsed once."""
     return effective(AllowList(ceiling), rows)
 
 
 def default_recipients() -> tuple[str, ...]:
-    """Return who is told of reviews that nobody asked for by name (DEFAULT_RECIPIENTS)."""
+    """Return the recipients of reviews for which no others were named or found (DEFAULT_RECIPIENTS)."""
     return tuple(dict.fromkeys(normalise(recipient) for recipient in settings.DEFAULT_RECIPIENTS))
 
 
 def record_violation(violation: SecurityViolation) -> None:
-    """Write the structured security event of a denied path (001, 9.1)."""
+    """Write the security event of a denied path."""
     SecurityEvent.objects.create(
         kind=SecurityEvent.Kind.PATH_DENIED,
         changelist_id=violation.changelist_id[:128],
@@ -91,7 +91,7 @@ def record_violation(violation: SecurityViolation) -> None:
 
 
 def record_blocked(changelist_id: str, job_id: int, attempt: int, reason_code: str) -> None:
-    """Write the security event of a model call that redaction refused; no content (001, 9.5 item 5)."""
+    """Write the security event of a model call that redaction refused, without content."""
     SecurityEvent.objects.create(
         kind=SecurityEvent.Kind.REDACTION_BLOCKED,
         changelist_id=changelist_id[:128],
@@ -101,7 +101,7 @@ def record_blocked(changelist_id: str, job_id: int, attempt: int, reason_code: s
 
 
 def model() -> LlmConfig | None:
-    """Return how the language model is reached, or None with LLM_PROVIDER=none."""
+    """Return the configuration of the language model, or None with LLM_PROVIDER=none."""
     if settings.LLM_PROVIDER == "none":
         return None
     first, second = [*settings.LLM_API_KEYS, "", ""][:2]

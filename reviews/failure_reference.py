@@ -1,7 +1,4 @@
-"""Every code and every text that people meet when something fails, on one page (002, 1 and 6).
-
-The page is generated twice from the same tables: `docs/failures.md` and the console's list.
-"""
+"""The reference of failure codes and their texts: `docs/failures.md` and the admin's list come from it."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ from reviews.api.error_catalog import API_TABLE
 from reviews.reviewers import coverage_texts
 from reviews.states import JobStatus
 
-_SHOWN = (3, 10)  # of how many parts the example texts speak
+_SHOWN = (3, 10)  # parts reviewed and parts in all, in the example texts
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table: a row has as many cells as there are columns, the code first."""
+    """One table: a cell for each column, the code first."""
 
     title: str
     note: str
@@ -27,7 +24,7 @@ class Section:
 
 
 def sections() -> list[Section]:
-    """Return the tables, in the order in which they are shown."""
+    """Return the tables in the order of the page."""
     return [
         Section(
             "Failures of a review",
@@ -64,7 +61,7 @@ def sections() -> list[Section]:
             ],
         ),
         Section(
-            "What a review says about what it lacks",
+            "Notes about an incomplete review",
             "A reason stands behind one file in the coverage, a banner above the review. The numbers are"
             " examples.",
             ("code", "class", "where", "the user reads"),
@@ -74,7 +71,7 @@ def sections() -> list[Section]:
 
 
 def _review_texts() -> Iterator[Sequence[str]]:
-    """Yield the texts of the coverage and of the banners, each with the code of its cause."""
+    """Yield the texts of the coverage and the banners, each with the code of its cause."""
     for error_class, text in coverage_texts.NOT_REVIEWED.items():
         yield (*_named(error_class, Component.REVIEWER), "coverage", text)
     unavailable = (ErrorClass.UPSTREAM_UNAVAILABLE, Component.REVIEWER)
@@ -93,7 +90,7 @@ def _review_texts() -> Iterator[Sequence[str]]:
     deadline = _named(ErrorClass.DEADLINE_EXCEEDED, Component.INTERNAL)
     yield (*deadline, "coverage", coverage_texts.STOPPED)
     yield (*deadline, "banner", coverage_texts.stopped_banner(JobStatus.TIMED_OUT, *_SHOWN))
-    # No failures: they have no code.
+    # These are not failures: they have no code.
     for ended in (JobStatus.CANCELLED, JobStatus.SUPERSEDED):
         yield ("", ended.value, "banner", coverage_texts.stopped_banner(ended, *_SHOWN))
 

@@ -1,4 +1,4 @@
-"""What recipients are told about a review: its report, and a message of it to each of them."""
+"""The report of a review, and the message to each recipient."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LATE = "Late result: this review was finished after its deadline."
 
 
 def report_of(job: ReviewJob) -> Report:
-    """Return what is told about a reviewed job, compared with the version before; the same each time."""
+    """Return the report of a reviewed job, compared with the version before; the same each time."""
     llm = job.stages.get(stage=Stage.LLM)
     path = reverse("reviews:detail", args=[job.pk])
     report = Report(
@@ -67,9 +67,9 @@ def _reviewed_before(job: ReviewJob) -> ReviewJob | None:
 
 
 def _messages_before(job: ReviewJob, recipients: Mapping[str, Report]) -> dict[str, UUID]:
-    """Return the token of the newest message that each recipient has of an earlier version.
+    """Return the token of each recipient's newest message about an earlier version.
 
-    Where that was a digest, the digest's: it is what is in the mailbox.
+    The token of its digest where it was sent in one: that is the message in the mailbox.
     """
     sent = Delivery.objects.filter(
         changelist_id=job.changelist_id,
@@ -77,8 +77,8 @@ def _messages_before(job: ReviewJob, recipients: Mapping[str, Report]) -> dict[s
         recipient__in=recipients,
         status=DeliveryStatus.SENT,
     )
-    told = sent.annotate(mail=Coalesce("digest__token", "token"))
-    return dict(told.order_by("review_version").values_list("recipient", "mail"))
+    tokens = sent.annotate(mail=Coalesce("digest__token", "token"))
+    return dict(tokens.order_by("review_version").values_list("recipient", "mail"))
 
 
 def _finding(row: FindingRow) -> ReportFinding:

@@ -1,9 +1,8 @@
-"""Who may do what: the one table of roles (docs/roles.md is made from it).
+"""Roles and their permissions: the table that docs/roles.md is generated from.
 
-People have groups, kept by every `migrate`; programs have API keys with a role of their own.
-Permissions are added to groups, never taken away, so that an installation may widen a role.
-The admin needs `is_staff` as well, which these groups do not give; which files somebody sees
-is `reviews.recipients.scopes`' business.
+People have groups, which every `migrate` updates; programs have API keys with a role of their own.
+Permissions are added to groups, never removed, so that an installation may widen a role. The admin
+also needs `is_staff`, which these groups do not give; `reviews.recipients.scopes` limits the files.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ TRIGGER, REVIEWER, OPERATOR = "trigger", "reviewer", "operator"
 APPROVER, AUDITOR = "approver", "auditor"
 _READERS = (TRIGGER, REVIEWER, OPERATOR, APPROVER, AUDITOR)
 
-# Address of the API -> method -> roles of keys. What is not here is refused to every key.
+# URL name of the API -> method -> roles of keys. A method that is not listed is refused to every key.
 API: dict[str, dict[str, tuple[str, ...]]] = {
     "api-reviews": {"GET": _READERS, "POST": (TRIGGER,)},
     "api-review": {"GET": _READERS},
@@ -30,8 +29,8 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
     "api-dead-letter": {"GET": (OPERATOR, APPROVER, AUDITOR)},
 }
 
-# What people need for the same on the pages. They are Django's own permissions; the admin's lists of
-# reviews stay read-only whoever holds them.
+# The permissions of people for the same on the pages. They are Django's own; the admin's lists of
+# reviews stay read-only for everyone.
 REQUEST, CANCEL = "reviews.add_reviewjob", "reviews.change_reviewjob"
 
 _READ_REVIEWS = (
@@ -41,7 +40,7 @@ _READ_REVIEWS = (
     "reviews.view_findingrow",
     "reviews.view_coveragerow",
 )
-_READ_TROUBLE = (
+_READ_OPERATIONS = (
     "notifications.view_delivery",
     "notifications.view_deliveryattempt",
     "notifications.view_suppression",
@@ -73,7 +72,7 @@ _READ_SECURITY = (
     "auth.view_group",
 )
 
-_KEEP_SUBSCRIPTIONS = (
+_EDIT_SUBSCRIPTIONS = (
     "reviews.view_subscription",
     "reviews.view_subscriptionevent",
     "reviews.add_subscription",
@@ -89,7 +88,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "reviewer": _READ_REVIEWS,
     "operator": (
         *_READ_REVIEWS,
-        *_READ_TROUBLE,
+        *_READ_OPERATIONS,
         "reviews.view_all_files",
         "deadletters.replay_deadletter",
         "deadletters.work_deadlettergroup",
@@ -100,20 +99,20 @@ ROLES: dict[str, tuple[str, ...]] = {
         "reviews.accept_late",
         REQUEST,
         CANCEL,
-        *_KEEP_SUBSCRIPTIONS,
+        *_EDIT_SUBSCRIPTIONS,
         "criticizer.force_circuit",
         "reviews.view_artifact",
         "reviews.read_artifact",
     ),
     "approver": (
         *_READ_REVIEWS,
-        *_READ_TROUBLE,
+        *_READ_OPERATIONS,
         "reviews.view_all_files",
         "reviews.accept_late",
         "deadletters.approve_replaybatch",
         "deadletters.approve_letteredit",
     ),
-    "auditor": (*_READ_REVIEWS, *_READ_TROUBLE, *_READ_SECURITY, "reviews.view_all_files"),
+    "auditor": (*_READ_REVIEWS, *_READ_OPERATIONS, *_READ_SECURITY, "reviews.view_all_files"),
     "security admin": (
         "reviews.view_reviewjob",
         *_READ_SECURITY,
@@ -129,7 +128,7 @@ ROLES: dict[str, tuple[str, ...]] = {
         "reviews.read_raw_artifact",
     ),
 }
-# What each group is for, in one sentence.
+# The purpose of each group, in one sentence.
 PURPOSE = {
     "reviewer": "Reads reviews, as far as the viewing scopes of their groups reach.",
     "operator": "Keeps reviews going: requests them again, cancels them; dead letters, replays, late results,"
@@ -140,7 +139,7 @@ PURPOSE = {
     "security admin": "Allow-list, viewing scopes, API keys, security events; artifacts' contents as far as"
     " the viewing scopes of their groups reach.",
 }
-_ROOMS = ("auth", "criticizer", "reviews", "notifications", "deadletters")
+_APPS = ("auth", "criticizer", "reviews", "notifications", "deadletters")
 
 
 def ensure_roles(apps: Any = installed_apps, using: str = DEFAULT_DB_ALIAS) -> None:
@@ -148,9 +147,9 @@ def ensure_roles(apps: Any = installed_apps, using: str = DEFAULT_DB_ALIAS) -> N
 
     Raises LookupError for a permission that no model declares.
     """
-    for room in _ROOMS:
+    for app in _APPS:
         # Django makes permissions after migrating too, but possibly after us.
-        create_permissions(installed_apps.get_app_config(room), verbosity=0, using=using, apps=apps)
+        create_permissions(installed_apps.get_app_config(app), verbosity=0, using=using, apps=apps)
     groups, permissions = apps.get_model("auth", "Group"), apps.get_model("auth", "Permission")
     declared = _by_label(permissions.objects.using(using))
     for name, granted in ROLES.items():
@@ -161,23 +160,23 @@ def ensure_roles(apps: Any = installed_apps, using: str = DEFAULT_DB_ALIAS) -> N
 
 
 def _by_label(permissions: Any) -> dict[str, list[int]]:
-    """Return the ids of permissions by `room.codename`."""
-    rows = permissions.filter(content_type__app_label__in=_ROOMS)
+    """Return the ids of permissions by `app.codename`."""
+    rows = permissions.filter(content_type__app_label__in=_APPS)
     declared: dict[str, list[int]] = {}
-    for room, codename, pk in rows.values_list("content_type__app_label", "codename", "pk"):
-        declared.setdefault(f"{room}.{codename}", []).append(pk)
+    for app, codename, pk in rows.values_list("content_type__app_label", "codename", "pk"):
+        declared.setdefault(f"{app}.{codename}", []).append(pk)
     return declared
 
 
 def after_migrate(
     sender: AppConfig, apps: Any = installed_apps, using: str = DEFAULT_DB_ALIAS, **_: Any
 ) -> None:
-    """Keep the roles after `migrate`, once all rooms and the auth tables are there."""
+    """Update the roles after `migrate`, once the tables of all apps exist."""
     try:
         apps.get_model("auth", "Group")
-        for room in _ROOMS:
-            apps.get_app_config(room)
+        for app in _APPS:
+            apps.get_app_config(app)
         apps.get_model("deadletters", "DeadLetterEvent")
     except LookupError:
-        return  # a partial migrate: the next full one makes them
+        return  # a partial migrate: the next full one creates them
     ensure_roles(apps, using)

@@ -1,4 +1,4 @@
-"""Which jobs some words mean: those in whose title or author each word begins a word."""
+"""Prefix search over job titles and authors."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from reviews.models import ReviewJob
 from reviews.states import ACTIVE_JOB
 
 MOST_RARE = 10_000
-_LOOKED_AT = 1_000  # of the newest jobs, to see whether words are common
-_COMMON = 5  # of these: a page of them is soon found
+_LOOKED_AT = 1_000  # newest jobs searched to see whether words are common
+_COMMON = 5  # matches among them that make words common
 _MILLISECONDS = 3_000
 _ENDED = Q(finished_at__isnull=False)
 
 
 def words_of_jobs(words: Sequence[str]) -> Q:
-    """Return the condition that each word begins a word of the title or the author; asks the database.
+    """Return the condition that each word begins a word of the title or the author. Runs queries.
 
-    PostgreSQL takes all words for equally common, and would read a million titles for one that
-    does not occur. So common ones are looked for among the newest, and of others the index says
-    first in which jobs they are.
+    PostgreSQL estimates all words as equally common, and would read a million titles for one that does
+    not occur. So common words are searched among the newest jobs, and rare ones in the index first.
     """
     expression = match(("title", "author"), words)
     found = Q(expression)
     rare = None if _is_common(found) else _jobs_with(found)
     if rare is None:
-        # Hides from PostgreSQL what it would take for rare: it walks the list in its order.
+        # Keeps PostgreSQL from taking the words for rare: it reads the list in its order.
         return Q(Coalesce(expression, Value(False), output_field=BooleanField()))
-    if len(words) == 1:  # who types a number means a changelist
+    if len(words) == 1:  # a number alone is a changelist as well
         rare += ReviewJob.objects.filter(changelist_id=words[0]).values_list("pk", flat=True)[:100]
-    # One parameter: thousands of them take longer to write than to look up.
+    # One parameter: thousands take longer to send than to look up.
     return Q(RawSQL('"jobs"."id" = ANY(%s)', [rare], output_field=BooleanField()))
 
 
@@ -45,7 +44,7 @@ def _is_common(found: Q) -> bool:
 
 
 def _jobs_with(found: Q) -> list[int] | None:
-    """Return the jobs of a condition on their words; None where they are many or take long to find."""
+    """Return the jobs that match; None when there are many or finding them takes long."""
     ids: list[int] = []
     try:
         with statement_timeout(_MILLISECONDS, {"enable_seqscan": "off", "enable_indexscan": "off"}):

@@ -1,4 +1,4 @@
-"""What can be said about the deployment's secrets without saying them (specification 001, 9.3)."""
+"""Inventory of the deployment's secrets: source, age and use, never a value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_AGE_DAYS = 90
 
 @dataclass(frozen=True, slots=True)
 class SecretStatus:
-    """One credential. `age_days` is None where nobody can tell; `use` says what it is used for now."""
+    """One credential. `age_days` is None when unknown; `use` describes its current use."""
 
     name: str
     source: str
@@ -40,8 +40,8 @@ class SecretStatus:
 def statuses(now: datetime | None = None, *, ask: bool = False) -> list[SecretStatus]:
     """Return every credential of this installation: the configured ones, then the API keys.
 
-    With `ask`, each key of the model server is shown to it, with a request that changes nothing:
-    a rotation is done when the server accepts the new key.
+    With `ask`, each key is tried at the model server with a request that changes nothing: a rotation
+    is complete when the server accepts the new key.
     """
     now = now or timezone.now()
     uses = _uses()
@@ -59,7 +59,7 @@ def _days(since: datetime | None, now: datetime) -> int | None:
 
 
 def _uses() -> dict[str, str]:
-    """Return what each configured secret does now: which of two is first, what an old one still opens."""
+    """Return the current use of each configured secret, such as which of two keys is tried first."""
     keys = settings.ARTIFACT_KEYS
     sealed = dict(
         Artifact.objects.filter(deleted_at=None).values_list("key_id").annotate(Count("pk")).order_by()
@@ -72,7 +72,7 @@ def _uses() -> dict[str, str]:
         if position and not count:
             parts[-1] += ", may be removed"
     if lost := sum(sealed.values()):
-        parts.append(f"{lost} stored under keys that are not configured or not noted")
+        parts.append(f"{lost} stored under keys that are not configured or not recorded")
     hooks = len(settings.WEBHOOK_SECRETS)
     return {
         "SECRET_KEY": "in use, signs sessions and audit seals",
@@ -92,22 +92,22 @@ def _uses() -> dict[str, str]:
 
 
 def _answers() -> dict[str, str]:
-    """Return what the model server says to each key now."""
+    """Return whether the model server accepts each key now."""
     llm = config.model()
     if llm is None:
         return {}
     keys = {"LLM_API_KEY": llm.api_key, "LLM_API_KEY_NEXT": llm.api_key_next}
-    said = {}
+    answers = {}
     for name, key in keys.items():
         if not key:
             continue
         try:
             probe(replace(llm, api_key=key, api_key_next=""), settings.LLM_PROVIDER)
-            said[name] = "accepted now"
+            answers[name] = "accepted now"
         except Failure as failure:
             refused = failure.error_class is ErrorClass.AUTH_DENIED
-            said[name] = "refused now" if refused else f"not answered now ({failure.error_class})"
-    return said
+            answers[name] = "refused now" if refused else f"not answered now ({failure.error_class})"
+    return answers
 
 
 def _api_keys(now: datetime) -> Iterator[SecretStatus]:

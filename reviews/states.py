@@ -1,7 +1,7 @@
-"""States of jobs, stages and attempts, each with what moves a row there.
+"""States of jobs, stages and attempts, with what moves a row into each.
 
-These lists exist once. `TRANSITIONS` is enforced by the database (pgtrigger's FSM) and drawn
-in docs/states.md by `manage.py state_diagrams`.
+The database enforces the transitions (pgtrigger's FSM); `manage.py state_diagrams` draws them in
+docs/states.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class JobStatus(models.TextChoices):
     QUEUED = "queued", "Queued"  # intake; replay of a dead letter; a late result was accepted
     IN_PROGRESS = "in_progress", "In progress"  # a worker claimed a stage
     RETRYABLE_FAILED = "retryable_failed", "Waiting to retry"  # a stage failed, budget is left
-    SUCCEEDED = "succeeded", "Succeeded"  # every recipient's delivery is sent
+    SUCCEEDED = "succeeded", "Succeeded"  # every required delivery is sent
     DEAD_LETTERED = "dead_lettered", "Dead-lettered"  # not retryable, or the budget is gone
     TIMED_OUT = "timed_out", "Timed out"  # the deadline passed first
     CANCELLED = "cancelled", "Cancelled"  # on request
@@ -30,7 +30,7 @@ class JobStatus(models.TextChoices):
 
 
 ACTIVE_JOB = (JobStatus.QUEUED, JobStatus.IN_PROGRESS, JobStatus.RETRYABLE_FAILED)
-# Ended from outside the workers, one of which may still be at it (`pipeline.endings`).
+# Ended from outside the workers, one of which may still be running (`pipeline.terminate`).
 ENDED_JOB = (JobStatus.TIMED_OUT, JobStatus.CANCELLED, JobStatus.SUPERSEDED)
 
 JOB_TRANSITIONS: tuple[tuple[JobStatus, JobStatus], ...] = (

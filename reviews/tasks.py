@@ -1,4 +1,4 @@
-"""What django-q2 workers call, by dotted path. Arguments are ids."""
+"""Tasks of the django-q2 workers, called by dotted path. Arguments are ids."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def drive(queue: str) -> None:
 
 
 def poll_sources(outbox_id: int, clock: int, token: str) -> None:
-    """Ask each source once what no trigger told (queue `stages`)."""
+    """Poll each source once for changes without a trigger (queue `stages`)."""
     polling.run_message(outbox_id, UUID(token))
 
 
 def audit_deliveries(outbox_id: int, clock: int, token: str) -> None:
-    """Look for deliveries that were left behind, or that say more than is true (queue `stages`)."""
+    """Look for deliveries left behind or marked as sent without evidence (queue `stages`)."""
     delivery_audit.run_message(outbox_id, UUID(token))

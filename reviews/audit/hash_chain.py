@@ -1,12 +1,12 @@
-"""Make changes to audit rows evident: chained, keyed seals over what was written (001, 9.1 item 5).
+"""Hash-chained seals that reveal changes to audit rows.
 
-The database refuses UPDATE, DELETE and TRUNCATE of audit rows. Whoever gets past it (an owner
-of the tables, a superuser, a changed backup) still meets the seals: every minute the rows
-written since are digested, and the digest is linked to the one before and to a key that is
-not in the database. The head of the chain is also in the log, outside the database.
+The database refuses UPDATE, DELETE and TRUNCATE of audit rows. Changes that get past it (by the owner of
+the tables, a superuser, a changed backup) break the seals: every minute the new rows are digested, and
+the digest is linked to the one before and to a key that is not in the database. The head of the chain is
+also in the log.
 
-What it does not show: changes to rows younger than the next seal, and the loss of the newest
-seals together with their rows, unless the head from the log is compared (`verify_audit --head`).
+Not revealed: changes to rows that are not sealed yet, and the loss of the newest seals together with
+their rows, unless the head from the log is compared (`verify_audit --head`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from reviews.models import AuditSeal
 
 log = structlog.get_logger(__name__)
 
-BATCH = 5_000  # rows of one seal at most
-SETTLE_SECONDS = 60  # a row is sealed when no transaction that could still add a lower id is left
+BATCH = 5_000  # rows of one seal
+SETTLE_SECONDS = 60  # rows are sealed once every transaction that could add a lower id has ended
 _START = "0" * 64
 
 
@@ -36,7 +36,7 @@ def _utc(column: str) -> str:
 
 
 def _edits(table: str, *columns: str) -> tuple[str, str, str]:
-    """Return how the history of a table reads: what was written, when, by whom and from where."""
+    """Return the key, the text and the time of a history table's rows."""
     values = ", ".join(["pgh_id", "pgh_label", "pgh_obj_id", "e.id", *columns, _utc("pgh_created_at")])
     text = (
         f"SELECT pgh_id, jsonb_build_array({values}, c.id, c.metadata)::text "  # noqa: S608
@@ -45,8 +45,8 @@ def _edits(table: str, *columns: str) -> tuple[str, str, str]:
     return "pgh_id", text, "pgh_created_at"
 
 
-# A table's key, its rows as one line of text each, the same whatever the session's settings, and when
-# a row was written. A column that comes later cannot be added: it would change what is sealed.
+# A table's key, its rows as lines of text that no session setting changes, and the time of a row. A
+# new column cannot be added to a text: it would change sealed rows.
 _TEXTS = {
     "security_events": (
         "id",
@@ -87,7 +87,7 @@ SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_databa
 
 @dataclass(slots=True)
 class Audit:
-    """What a verification of one table found. `faults` are sentences; `head` is the newest link."""
+    """The result of verifying one table. `faults` are sentences; `head` is the newest link."""
 
     table: str
     seals: int = 0
@@ -99,7 +99,7 @@ class Audit:
 
 
 def seal_all() -> int:
-    """Seal what has settled since the last time (settings.MAINTENANCE); return how many rows."""
+    """Seal the settled rows of all tables (settings.MAINTENANCE); return how many."""
     return sum(seal(table) for table in _TEXTS)
 
 
@@ -134,7 +134,7 @@ def seal(table: str, settle_seconds: float = SETTLE_SECONDS) -> int:
 
 
 def verify_all(report: bool = True) -> list[Audit]:
-    """Compare every seal with the rows as they are; with `report`, faults become a security event."""
+    """Compare every seal with the present rows; with `report`, faults become a security event."""
     found = [verify(table) for table in _TEXTS]
     for audit in found if report else []:
         if audit.faults:
@@ -178,14 +178,14 @@ def verify(table: str) -> Audit:
 
 
 def has_head(table: str, head: str) -> bool:
-    """Say whether a link that was once the head, taken from the log, is still in the chain."""
+    """Return whether a former head, taken from the log, is still in the chain."""
     return AuditSeal.objects.filter(table=table, chain=head).exists()
 
 
 def _digest(
     table: str, after: int, until: int | None, settle_seconds: float | None = None
 ) -> tuple[int, int, str]:
-    """Return (last id, rows, SHA-256) of the rows after one id, up to another or what has settled."""
+    """Return (last id, count, SHA-256) of rows after one id, up to another id or the settled ones."""
     digest, last, count = hashlib.sha256(), after, 0
     for row_id, text in _rows(table, after, until, settle_seconds):
         digest.update(text.encode() + b"\n")
@@ -202,7 +202,7 @@ def _rows(
         where.append(f"{key} <= %s")
         values.append(until)
     if settle_seconds is not None:
-        # Up to the last settled row, and every row below it: ids and times need not agree.
+        # Up to the last settled row, with every row below it: ids and times need not agree.
         where.append(
             f"{key} <= (SELECT max({key}) FROM {table} "  # noqa: S608
             f"WHERE {stamp} < now() - make_interval(secs => %s))"

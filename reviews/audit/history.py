@@ -1,4 +1,4 @@
-"""Who edited the allow-list, viewing scopes and subscriptions: read from the rows that triggers keep."""
+"""Edit history of the allow-list, viewing scopes, subscriptions and preferences."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One edit. `changes` says per field what it was and became; `where` is address and page."""
+    """One edit. `changes` has the old and new value of each field; `where` is address and page."""
 
     at: datetime
     who: str
@@ -44,9 +44,9 @@ class Edit:
 
 
 def origin(request: HttpRequest, **facts: str) -> dict[str, str]:
-    """Return what is kept beside an edit besides the user: where the request came from, and more facts."""
-    kept = {"address": client_ip(request), "url": request.path}
-    return {**kept, **{name: value for name, value in facts.items() if value}}
+    """Return the context recorded with an edit: client address, page and further facts."""
+    context = {"address": client_ip(request), "url": request.path}
+    return {**context, **{name: value for name, value in facts.items() if value}}
 
 
 def history_of(entry_id: int, events: Any) -> list[Edit]:
@@ -67,7 +67,7 @@ def history_of(entry_id: int, events: Any) -> list[Edit]:
 
 
 def with_usernames(rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Add `username` to event rows: of the user whom the request's context names, or None."""
+    """Add `username` to event rows: that of the user in the request's context, or None."""
     user_id = Cast(KeyTextTransform("user", OuterRef("pgh_context__metadata")), BigIntegerField())
     users = get_user_model().objects.filter(pk=user_id)
     named: QuerySet[Any] = rows.annotate(username=Subquery(users.values("username")[:1]))
@@ -75,7 +75,7 @@ def with_usernames(rows: QuerySet[Any]) -> QuerySet[Any]:
 
 
 def where_from(row: Any) -> str:
-    """Return the address and the page that an edit came from."""
+    """Return the client address and the page of an edit."""
     facts = _facts(row)
     return " ".join(str(facts[name]) for name in ("address", "url") if facts.get(name)) or "unknown"
 

@@ -238,8 +238,7 @@ def _was_left_to_poll(event: Event) -> bool:
 def _request(event: Event, origin: SourceEvent.Origin) -> Entry:
     """Make the event's job and write both."""
     for _ in range(_TRIES):
-        versions = ReviewJob.objects.filter(changelist_id=event.changelist_id)
-        newest = versions.aggregate(newest=Max("review_version"))["newest"] or 0
+        newest = _newest_version(event.changelist_id)
         request = ReviewRequest(
             idempotency_key(event, newest + 1),
             event.changelist_id,
@@ -271,6 +270,11 @@ def idempotency_key(event: Event, version: int) -> str:
 def _delay_seconds(event: Event) -> float:
     """Return how long a shelf may still change before its job reads it: a submit is never held up."""
     return outbox.scaled(settings.SHELVE_DEBOUNCE_SECONDS) if event.kind is Kind.SHELVE else 0.0
+
+
+def _newest_version(changelist_id: str) -> int:
+    versions = ReviewJob.objects.filter(changelist_id=changelist_id)
+    return versions.aggregate(newest=Max("review_version"))["newest"] or 0
 
 
 def _write(

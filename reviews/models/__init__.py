@@ -1,4 +1,4 @@
-"""Jobs and what they produced, sources, access, subscriptions. Rows say what is true."""
+"""Models: jobs and their results, sources, access, subscriptions, rollups."""
 
 from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, ViewerScope
 from reviews.models.jobs import Attempt, JobEvent, RecipientMode, RecipientOrigin, ReviewJob, StageRun

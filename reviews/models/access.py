@@ -1,4 +1,4 @@
-"""Who may post, what may be read and by whom, and the seals over the audit of it."""
+"""API keys, the allow-list, viewing scopes, and the seals over their audit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from criticizer.db.triggers import append_only
 
 
 class ApiKey(models.Model):
-    """A key of a program that calls the API. The key itself is shown once, never stored."""
+    """A key of a program that calls the API. The key itself is shown once and not stored."""
 
     class Role(models.TextChoices):
         TRIGGER = "trigger", "Trigger: posts changelists and reads reviews"
@@ -47,10 +47,9 @@ class ApiKey(models.Model):
     obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
 )
 class AllowListEntry(models.Model):
-    """A line operators edit inside the ceiling that DEPOT_ALLOW_LIST sets (001, 9.1).
+    """A line of the allow-list, inside the ceiling of DEPOT_ALLOW_LIST; audited by pghistory.
 
-    Audited by pghistory: who, when, what, from where. Without any include line the ceiling
-    itself applies; exclude lines always narrow it.
+    Without any include line the ceiling itself applies; exclude lines always narrow it.
     """
 
     class Kind(models.TextChoices):
@@ -95,7 +94,7 @@ class ViewerScope(models.Model):
         permissions = [("view_all_files", "Can see the files of every review")]
         constraints = [
             models.UniqueConstraint(fields=["group", "prefix"], name="viewer_scopes_once"),
-            # A line that does not end its last directory would open its neighbours as well.
+            # A line without a slash at the end of its last directory would match its neighbours as well.
             models.CheckConstraint(
                 condition=Q(prefix__startswith="//") & Q(prefix__endswith="/..."), name="viewer_scopes_trees"
             ),
@@ -125,7 +124,7 @@ class AuditSeal(models.Model):
     class Meta:
         db_table = "audit_seals"
         constraints = [
-            # Two processes that seal at once: one of them is refused.
+            # Refuses one of two processes that seal at once.
             models.UniqueConstraint(fields=["table", "from_id"], name="audit_seals_one_chain"),
             models.CheckConstraint(condition=Q(to_id__gt=F("from_id")), name="audit_seals_forward"),
         ]

@@ -1,4 +1,4 @@
-"""Jobs, their stages and attempts, and what happened to them. `pipeline` and `intake` write states."""
+"""Jobs, their stages, attempts and events. `pipeline` and `intake` write the states."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from reviews.states import (
 )
 
 
-def _replayed_with_its_letter() -> pgtrigger.Trigger:
-    """Return the trigger that keeps a dead-lettered job where it is until a letter of it is replayed.
+def _replay_needs_letter() -> pgtrigger.Trigger:
+    """Return the trigger that queues a dead-lettered job only with a replaying dead letter.
 
-    The letter moves first, in the same transaction, and its table wants every step before (000, 8.5).
+    The dead letter moves first, in the same transaction; its own table enforces the steps before.
     """
     return pgtrigger.Trigger(
         name="replayed_with_its_letter",
@@ -42,15 +42,15 @@ def _replayed_with_its_letter() -> pgtrigger.Trigger:
 
 
 class RecipientMode(models.TextChoices):
-    """Where the recipients of a job come from."""
+    """The origin of a job's recipients."""
 
     GIVEN = "given", "Given with the request"
     TO_FIND = "to_find", "Found when its files are known"  # until then: DEFAULT_RECIPIENTS
-    FOUND = "found", "Found"  # frozen: a replay tells the same people
+    FOUND = "found", "Found"  # frozen: a replay notifies the same people
 
 
 class RecipientOrigin(models.TextChoices):
-    """Why a recipient that nobody gave with the request is told."""
+    """Why a recipient that was not in the request is notified."""
 
     SUBSCRIPTION = "subscription", "Subscription made by an administrator"
     OWN = "own", "Subscription of their own"
@@ -78,7 +78,7 @@ class ReviewJob(models.Model):
     finished_at = models.DateTimeField(null=True, blank=True)
     is_late = models.BooleanField(db_default=False)
 
-    # What the stages learned, for lists and pages. Text is redacted.
+    # Written by the stages, for lists and pages. Text is redacted.
     author = models.CharField(max_length=255, blank=True, db_default="")
     title = models.CharField(max_length=255, blank=True, db_default="")
     banner = models.CharField(max_length=512, blank=True, db_default="")
@@ -92,7 +92,7 @@ class ReviewJob(models.Model):
         permissions = [("accept_late", "Can accept a late result")]
         constraints = [
             models.UniqueConstraint(fields=["changelist_id", "review_version"], name="jobs_one_per_version"),
-            # At most one version of a changelist is worked on: closes the race between two reruns.
+            # At most one version of a changelist is active: closes the race between two reruns.
             models.UniqueConstraint(
                 fields=["changelist_id"],
                 condition=Q(status__in=[status.value for status in ACTIVE_JOB]),
@@ -107,26 +107,26 @@ class ReviewJob(models.Model):
         ]
         indexes = [
             models.Index(fields=["-created_at", "-id"], name="jobs_newest"),  # the reviews list
-            # The sweep and the deadline check: jobs still at work, oldest deadline first.
+            # The sweep and the deadline check: active jobs, oldest deadline first.
             models.Index(
                 fields=["deadline_at"],
                 condition=Q(status__in=[status.value for status in ACTIVE_JOB]),
                 name="jobs_active",
             ),
-            # The console's lists, in the order of ending; and the figures of the dashboard.
+            # The admin's lists, in the order of ending; and the figures of the dashboard.
             models.Index(
                 fields=["-finished_at", "-id"],
                 condition=Q(finished_at__isnull=False),
                 name="jobs_finished",
             ),
-            # A list of one of the rarer states. A job that goes well never stands in it.
+            # A list of one of the rarer states. A job that succeeds at once never enters it.
             models.Index(
                 fields=["status", "-created_at", "-id"],
                 condition=~Q(status__in=["succeeded", *(status.value for status in ACTIVE_JOB)]),
                 name="jobs_not_succeeded",
             ),
             models.Index(fields=["-created_at", "-id"], condition=Q(is_late=True), name="jobs_late"),
-            # Words. Only when a job has ended: each change before that would cost an entry.
+            # Full-text search. Only ended jobs: each change before that would cost an entry.
             text_index("title", "author", name="jobs_words", condition=Q(finished_at__isnull=False)),
         ]
         triggers = [
@@ -135,7 +135,7 @@ class ReviewJob(models.Model):
                 field="status",
                 transitions=[(a.value, b.value) for a, b in JOB_TRANSITIONS],
             ),
-            _replayed_with_its_letter(),
+            _replay_needs_letter(),
         ]
 
     def __str__(self) -> str:
@@ -147,7 +147,7 @@ class ReviewJob(models.Model):
 
 
 class StageRun(models.Model):
-    """One stage of one job with its own attempt budget (specification 000, 8.3)."""
+    """One stage of one job with its own attempt budget (guarantee G14)."""
 
     job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="stages", db_index=False)
     stage = models.CharField(max_length=10, choices=Stage.choices)
@@ -162,8 +162,8 @@ class StageRun(models.Model):
     first_failure_at = models.DateTimeField(null=True, blank=True)
     last_failure_at = models.DateTimeField(null=True, blank=True)
     error_class = models.CharField(max_length=32, blank=True, db_default="")
-    progress = models.JSONField(db_default={})  # finished chunks, so that a retry does not pay again
-    # The lease of the worker that was at it when its job ended: its result is stored, and changes nothing.
+    progress = models.JSONField(db_default={})  # finished parts, so that a retry does not pay for them again
+    # The lease of the worker that was running it when the job ended: its result is stored, changing no state.
     ended_token = models.UUIDField(null=True, blank=True)
 
     class Meta:
@@ -180,7 +180,7 @@ class StageRun(models.Model):
             ),
         ]
         indexes = [
-            # Jobs by what went wrong (console). Success never touches it.
+            # The admin's filter by error class. Success never touches it.
             models.Index(
                 fields=["error_class", "job"], condition=~Q(error_class=""), name="stage_runs_failed"
             )
@@ -218,7 +218,7 @@ class Attempt(models.Model):
         db_table = "attempts"
         ordering = ["id"]
         indexes = [
-            # The console's list and the figures of the dashboard. A closing attempt changes neither.
+            # The admin's list and the figures of the dashboard. A closing attempt changes neither.
             models.Index(fields=["-started_at", "-id"], name="attempts_newest"),
             models.Index(
                 fields=["error_class", "-started_at", "-id"],
@@ -232,7 +232,7 @@ class Attempt(models.Model):
 
 
 class JobEvent(models.Model):
-    """What happened to a job besides its attempts: append-only."""
+    """An event of a job besides its attempts: append-only."""
 
     class Kind(models.TextChoices):
         TIMED_OUT = "timed_out", "Timed out"  # the deadline passed
@@ -240,9 +240,9 @@ class JobEvent(models.Model):
         SUPERSEDED = "superseded", "Superseded"
         LATE_STORED = "late_stored", "Late result stored"  # a worker finished after the job had ended
         LATE_ACCEPTED = "late_accepted", "Late result accepted"  # an operator had it delivered
-        NOT_TOLD = "not_told", "Not told"  # recipients who wanted no message: muted, or below their threshold
-        DELIVERY_DECIDED = "decided", "Delivery decided"  # an operator's word on a delivery in doubt
-        DATA_EDITED = "data_edited", "Data edited"  # before a replay: asked for by one, approved by another
+        NOT_TOLD = "not_told", "Not notified"  # recipients who are muted, or whose threshold is higher
+        DELIVERY_DECIDED = "decided", "Delivery decided"  # an operator's decision about an uncertain delivery
+        DATA_EDITED = "data_edited", "Data edited"  # before a replay; a second person approved it
         ALERT = "alert", "Alert"
 
     job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="events")

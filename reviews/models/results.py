@@ -1,4 +1,4 @@
-"""What a review produced: findings, coverage, and artifacts in the vault."""
+"""Results of a review: findings, coverage and encrypted artifacts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FindingRow(models.Model):
 
 
 class CoverageRow(models.Model):
-    """What became of one file of a job's change."""
+    """How far one file of a job's change was reviewed."""
 
     job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="coverage")
     file = models.CharField(max_length=1024)
@@ -56,7 +56,7 @@ class CoverageRow(models.Model):
 
 
 class Artifact(models.Model):
-    """An encrypted file of a job (specification 001, 9.4). `vault` reads and writes it."""
+    """An encrypted file of a job. `reviews.artifacts.store` reads and writes it."""
 
     class Kind(models.TextChoices):
         CHANGE = "change", "Change as fetched"
@@ -65,10 +65,10 @@ class Artifact(models.Model):
         MAIL = "mail", "Mail metadata"
 
     class Fault(models.TextChoices):
-        OVERDUE = "overdue", "Kept longer than its time"
+        OVERDUE = "overdue", "Kept beyond its expiry"
         MISSING = "missing", "The file is gone"
         UNREADABLE = "unreadable", "No key opens it"
-        CHANGED = "changed", "Not the bytes that were stored"
+        CHANGED = "changed", "Differs from the bytes that were stored"
 
     job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="artifacts")
     kind = models.CharField(max_length=10, choices=Kind.choices)
@@ -79,8 +79,8 @@ class Artifact(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField()
     deleted_at = models.DateTimeField(null=True, blank=True)
-    key_id = models.CharField(max_length=12, blank=True, db_default="")  # `vault.key_id` of what seals it
-    checked_at = models.DateTimeField(null=True, blank=True)  # by the verification job
+    key_id = models.CharField(max_length=12, blank=True, db_default="")  # of the key that sealed it
+    checked_at = models.DateTimeField(null=True, blank=True)  # by the verification
     fault = models.CharField(max_length=12, choices=Fault.choices, blank=True, db_default="")
 
     class Meta:
@@ -90,9 +90,9 @@ class Artifact(models.Model):
             ("read_raw_artifact", "Can read raw artifacts"),
         ]
         indexes = [
-            # The deletion job: what is due and still there.
+            # The deletion: artifacts that are due and not deleted.
             models.Index(fields=["expires_at"], condition=Q(deleted_at__isnull=True), name="artifacts_due"),
-            # The verification job: what was looked at longest ago.
+            # The verification: artifacts checked longest ago.
             models.Index(
                 F("checked_at").asc(nulls_first=True),
                 condition=Q(deleted_at__isnull=True),

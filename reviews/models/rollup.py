@@ -1,4 +1,4 @@
-"""Counts of what happened, kept by stretches of time, so that no page counts the rows themselves."""
+"""Counts by stretches of time, so that no page counts the rows themselves."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ from django.db import models
 
 
 class Rollup(models.Model):
-    """How many of something happened in five minutes, or in an hour. `rollup` is the only writer."""
+    """A count over five minutes or an hour. Only `reviews.dashboard.rollup` writes it."""
 
     class Kind(models.TextChoices):
         JOBS = "jobs", "Jobs that ended"  # label: status
         ATTEMPTS = "attempts", "Attempts"  # label: stage:outcome:error class
         LATENCY = "latency", "Times"  # label: stage (or "review"):step, see `rollup.step_seconds`
         DELIVERIES = "deliveries", "Deliveries"  # label: status
-        MARK = (
-            "mark",
-            "How far it is done",
-        )  # one row: until when; number: when it was last brought up to date
+        MARK = "mark", "Progress"  # one row: counted until `started_at`, last updated at `number`
 
     pk = models.CompositePrimaryKey("seconds", "started_at", "kind", "label")
     seconds = models.SmallIntegerField()  # the length: 300 or 3600

@@ -1,4 +1,4 @@
-"""What the sources told, and how far each was read."""
+"""Events of the sources, and how far the poll has read each of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reviews.models.jobs import ReviewJob
 
 
 class SourceEvent(models.Model):
-    """One event of a source, told by a trigger or found by the poll. `ledger` is the only writer."""
+    """One event of a source, from a trigger or the poll. Only `reviews.intake.source_events` writes it."""
 
     class Kind(models.TextChoices):
         CHANGE = "change-commit", "Submitted"
@@ -25,8 +25,8 @@ class SourceEvent(models.Model):
         CREATED = "created", "Made a job"
         JOINED = "joined", "Joined a job that had not read the shelf yet"
         SEEN_BEFORE = "seen_before", "Had its job already"
-        FOUND_BY_POLL = "found_by_poll", "No trigger told: found by the poll"
-        REFUSED = "refused", "Refused: the trigger tells it again"
+        FOUND_BY_POLL = "found_by_poll", "Found by the poll, without a trigger"
+        REFUSED = "refused", "Refused: the trigger posts it again"
 
     server = models.CharField(max_length=64)  # as the trigger names it; a git repository's name
     event = models.CharField(max_length=16, choices=Kind.choices)
@@ -38,18 +38,18 @@ class SourceEvent(models.Model):
         ReviewJob, on_delete=models.SET_NULL, null=True, blank=True, related_name="source_events"
     )
     received_at = models.DateTimeField(db_default=Now())
-    repeats = models.IntegerField(db_default=0)  # how often the trigger told it again
+    repeats = models.IntegerField(db_default=0)  # further posts of the same event
     repeated_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         db_table = "source_events"
         indexes = [
             models.Index(fields=["-received_at", "-id"], name="source_events_newest"),
-            # Every event looks up what is known of its changelist.
+            # Every event looks up the earlier ones of its changelist.
             models.Index(fields=["changelist_id", "event", "-id"], name="source_events_of"),
         ]
         constraints = [
-            # A submit happens once: its second telling finds the row of the first.
+            # A submit happens once: a repeated event finds the row of the first.
             models.UniqueConstraint(
                 fields=["server", "event", "changelist_id"],
                 condition=~Q(event="shelve-commit") & ~Q(outcome="refused") & Q(origin="trigger"),
@@ -62,12 +62,12 @@ class SourceEvent(models.Model):
 
 
 class SourcePosition(models.Model):
-    """How far the poll has looked in one stream of changes. Written with the jobs it covers."""
+    """How far the poll has read one stream of changes. Written with the jobs it covers."""
 
     stream = models.CharField(max_length=192, unique=True)  # such as "perforce submitted"
-    place = models.CharField(max_length=128, blank=True, db_default="")  # the newest change looked at
-    state = models.JSONField(db_default={})  # what else the stream must remember
-    missing = models.BigIntegerField(db_default=0)  # events no trigger told, ever
+    place = models.CharField(max_length=128, blank=True, db_default="")  # the newest change read
+    state = models.JSONField(db_default={})  # further state of the stream
+    missing = models.BigIntegerField(db_default=0)  # events without a trigger, ever
     last_missing_at = models.DateTimeField(null=True, blank=True)
     polled_at = models.DateTimeField(db_default=Now())
     problem = models.CharField(max_length=512, blank=True, db_default="")  # why the last run stopped

@@ -1,4 +1,4 @@
-"""Who asked to be told of which changes. `reviews.recipients.subscriptions` reads them; forms write them."""
+"""Subscriptions to changes. `reviews.recipients.subscriptions` reads them; forms write them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from django.db.models.functions import Now
     obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
 )
 class Subscription(models.Model):
-    """Changes of files that `pattern` matches, by `author` if one is named, are told to somebody.
+    """Who is notified of changes of files that `pattern` matches, by `author` if one is named.
 
-    Either to `owner`, at the mail address of their account, who keeps it on their own page; or to
+    Either `owner`, at the mail address of their account, who edits it on their own page; or
     `recipient`, which an administrator chose. Audited like the allow-list.
     """
 
@@ -36,7 +36,7 @@ class Subscription(models.Model):
         blank=True,
         db_default="",
         default="",
-        help_text="Such as mail:ann@example.com; empty where the owner's address is meant.",
+        help_text="Such as mail:ann@example.com; empty for a subscription of an owner.",
     )
     pattern = models.CharField(max_length=1024, help_text="Such as //depot/project/... or //depot/lib/*.c")
     author = models.CharField(
@@ -44,7 +44,7 @@ class Subscription(models.Model):
         blank=True,
         db_default="",
         default="",
-        help_text="Only changes of this author, named as the version control names them; empty: everybody's.",
+        help_text="Only changes of this author, as named by the version control; empty: of any author.",
     )
     reason = models.CharField(
         max_length=255, blank=True, db_default="", default="", help_text="Why: a ticket or a sentence."
@@ -56,7 +56,7 @@ class Subscription(models.Model):
         db_table = "subscriptions"
         ordering = ["pattern", "id"]
         constraints = [
-            # An owner's address is read when it is needed: a stored copy would outlive the account's.
+            # An owner's address is not stored: it would stay when the account's changes.
             models.CheckConstraint(
                 condition=(Q(owner__isnull=True) & ~Q(recipient="")) | Q(owner__isnull=False, recipient=""),
                 name="subscriptions_one_reader",

@@ -1,9 +1,9 @@
-"""What a viewer may see: files under the prefixes of their groups, and nothing else.
+"""Viewing scopes: viewers see the files under the prefixes of their groups, and no others.
 
-Fails closed: who has no scope sees no file, and a review none of whose known files may be seen
-does not exist for them. A review whose files are not known yet is hidden too. Superusers and
-holders of `reviews.view_all_files` see everything; so does an API key without prefixes of its
-own. Paths are compared byte for byte, also where a server ignores case: that can only hide.
+Fails closed: without a scope no file is shown, and a review without a visible file answers "not found".
+A review whose files are not known yet is hidden too. Superusers and holders of `reviews.view_all_files`
+see everything; so does an API key without prefixes. Paths are compared byte for byte, also where a
+server ignores case: that can only hide.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from reviews.models import CoverageRow, FindingRow, ReviewJob, ViewerScope
 
 SEES_ALL = "reviews.view_all_files"
-_PERMISSIONS = "django.contrib.auth.backends.ModelBackend"  # who may what; not who may log in
+_PERMISSIONS = "django.contrib.auth.backends.ModelBackend"  # answers permissions; does not log in
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The files somebody may see. `prefixes` end in a slash: `//depot/main/`."""
+    """The files that may be seen. `prefixes` end in a slash: `//depot/main/`."""
 
     everything: bool = False
     prefixes: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ EVERYTHING = Scope(everything=True)
 
 
 def scope_of(user: Any) -> Scope:
-    """Return what a person may see: everything, or the prefixes of their groups."""
+    """Return the scope of a person: everything, or the prefixes of their groups."""
     if not user.is_active:
         return Scope()
     if user.has_perm(SEES_ALL):
@@ -73,7 +73,7 @@ def scope_of(user: Any) -> Scope:
 
 
 def scopes_of(users: Collection[Any]) -> dict[int, Scope]:
-    """Return what many people may see, by their ids, as `scope_of` says it of each; three queries."""
+    """Return the scopes of many people by their ids, like `scope_of`, in three queries."""
     active = {user.pk for user in users if user.is_active}
     lines: dict[int, list[str]] = {user_id: [] for user_id in active}
     stored = ViewerScope.objects.filter(group__user__in=active)
@@ -93,10 +93,10 @@ def scope_of_lines(lines: Any) -> Scope:
 
 
 def scope_of_key(prefixes: Any) -> Scope:
-    """Return what an API key may see. A key without prefixes sees everything its role may."""
+    """Return the scope of an API key. A key without prefixes sees everything its role may."""
     return scope_of_lines(prefixes) if prefixes else EVERYTHING
 
 
 def _is_tree(line: object) -> bool:
-    # Anything else would be compared as a bare beginning of a name, or as everything.
+    # Any other line would match the beginning of a name, or everything.
     return isinstance(line, str) and line.startswith("//") and line.endswith("/...") and len(line) > 6

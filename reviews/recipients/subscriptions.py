@@ -1,4 +1,4 @@
-"""Which subscriptions cover a change: by its files, its author, and what their owners may read."""
+"""Subscriptions that cover a change: by its files, its author and the scopes of their owners."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from reviews.sources.line_index import LineIndex
 
 log = structlog.get_logger(__name__)
 
-MAX_OWN = 50  # subscriptions that somebody may have on their own page
+MAX_OWN = 50  # subscriptions of one person on their own page
 _ANY = "~any~"
 
 
 def covering(
     paths: Collection[str], author: str, *, case_sensitive: bool = True
 ) -> dict[str, RecipientOrigin]:
-    """Return who has subscribed to a change of these depot paths: recipient -> how.
+    """Return the subscribers to a change of these depot paths: recipient -> origin.
 
-    An owner's subscription covers what its owner may read now, and is told to the address their
-    account has now. A stored pattern that is no valid line covers nothing.
+    An owner's subscription covers the files its owner may read now, and goes to the present address of
+    their account. A stored pattern that is not a valid line covers nothing.
     """
     rows = list(
         Subscription.objects.filter(Q(author="") | Q(author__iexact=author)).values_list(
@@ -53,7 +53,7 @@ def covering(
 def _owners_covered(
     own: Sequence[tuple[int, str]], paths: Collection[str], *, case_sensitive: bool
 ) -> list[str]:
-    """Return the addresses of the owners of whose patterns one matches a file they may read."""
+    """Return the addresses of owners with a pattern that matches a file they may read."""
     if not own:
         return []
     users = {
@@ -68,7 +68,7 @@ def _owners_covered(
     covered: set[int] = set()
     for scope, lines in by_scope.items():
         visible = [path for path in paths if scope.allows(path)]
-        # What matched among all files need not have matched among those that may be read.
+        # A pattern that matches some file need not match one that may be read.
         index = LineIndex((pattern for _, pattern in lines), case_sensitive=case_sensitive)
         matched = index.matching(visible)
         covered |= {owner for owner, pattern in lines if pattern in matched}
@@ -76,7 +76,7 @@ def _owners_covered(
 
 
 def address_of(user: Any) -> str:
-    """Return the recipient that an account's mail address is, or an empty string without a valid one."""
+    """Return an account's mail address as a recipient, or an empty string without a valid one."""
     if not user.email.strip():
         return ""
     try:
@@ -87,26 +87,26 @@ def address_of(user: Any) -> str:
 
 
 def check_pattern(pattern: str, scope: Scope | None = None) -> str:
-    """Return a pattern as it is stored.
+    """Return a pattern in its stored form.
 
-    Raises ValueError, saying what to write instead, unless it is an including line of the
-    allow-list's language, inside the approved scope, and, with `scope`, inside what may be read.
+    Raises ValueError, with what to write instead, unless it is an including line in the allow-list's
+    syntax, inside the allow-list and, with `scope`, inside the files that may be read.
     """
     pattern = pattern.strip()
     if pattern.startswith("-"):
-        raise ValueError("A subscription only includes: write the path without the leading -.")
+        raise ValueError("A subscription cannot exclude: write the path without the leading -.")
     if not pattern:
         raise ValueError("The path is empty: write //depot/directory/... for everything below a directory.")
     try:
         line = validate_line(pattern)
     except ValueError as error:
-        # The words are about the allow-list, whose lines may exclude.
-        words = str(error).replace("allow-list line", "The path").replace(" (with - in front to exclude)", "")
-        raise ValueError(words) from None
+        # The text is about the allow-list, whose lines may exclude.
+        text = str(error).replace("allow-list line", "The path").replace(" (with - in front to exclude)", "")
+        raise ValueError(text) from None
     example = _example(line)
     if not config.allow_list().decide(example).allowed:
         raise ValueError(
-            "Nothing below this is reviewed here, or not all of it: it is outside the allow-list."
+            "This path is outside the allow-list, in whole or in part, so not all of it is reviewed."
             " Choose a narrower path."
         )
     if scope is not None and not scope.allows(example):
@@ -115,7 +115,7 @@ def check_pattern(pattern: str, scope: Scope | None = None) -> str:
 
 
 def _example(line: str) -> str:
-    """Return a path that the line matches and that nobody named by accident."""
+    """Return a path that the line matches and that no other line names by accident."""
     if line.endswith("..."):
         line = f"{line.removesuffix('...')}{_ANY}/{_ANY}"
     return line.replace("*", _ANY)

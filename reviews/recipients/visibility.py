@@ -1,7 +1,7 @@
-"""What each recipient of a review may read of it: the files of their viewing scope (`scopes`).
+"""The part of a review that each recipient may read: the files of their viewing scope.
 
-A recipient is somebody whom this installation knows when an account has their mail address. What
-all the others are shown is settings.UNKNOWN_RECIPIENTS.
+A recipient is known when an account has their mail address; settings.UNKNOWN_RECIPIENTS decides for
+all others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTHING = Scope()
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The files that all of some scopes open: several accounts may share an address."""
+    """The files that all of several scopes allow: several accounts may share an address."""
 
     scopes: tuple[Scope, ...]
 
@@ -36,9 +36,9 @@ class Reach:
 
 
 def reports_for(report: Report, recipients: Iterable[str], origins: Mapping[str, str]) -> dict[str, Report]:
-    """Return the part of the report that each recipient may read, by recipient, in their order.
+    """Return the part of the report that each recipient may read, in the order of the recipients.
 
-    `origins` says of recipients that were found how they were; the others were given.
+    `origins` has the origin of found recipients; the others were given with the request.
     """
     recipients = list(recipients)
     known = scopes_of_addresses(recipients)
@@ -54,14 +54,14 @@ def reports_for(report: Report, recipients: Iterable[str], origins: Mapping[str,
 
 def _of_unknown(origin: str) -> Scope:
     if settings.UNKNOWN_RECIPIENTS == NAMED:
-        # A request, an administrator or the configuration vouches for whom it names. Perforce names
-        # whoever asked for it, and does not say what they may read.
+        # A request, an administrator or the configuration vouches for the recipients it names. Perforce
+        # names people who asked for it, not what they may read.
         return NOTHING if origin == RecipientOrigin.PERFORCE else EVERYTHING
     return EVERYTHING if settings.UNKNOWN_RECIPIENTS == EVERYBODY else NOTHING
 
 
 def scopes_of_addresses(recipients: Iterable[str]) -> dict[str, Reach]:
-    """Return what the accounts with these mail addresses may read, by recipient; no others are in it."""
+    """Return the scopes of the accounts with these mail addresses, by recipient; no others."""
     wanted: dict[str, list[str]] = {}
     for recipient in recipients:
         channel, _, address = recipient.partition(":")
@@ -90,10 +90,10 @@ def _decoded(address: str) -> str:
 
 
 def part_of(report: Report, reach: Reach) -> Report:
-    """Return what of a report may be read, with a line that says what is not shown.
+    """Return the visible part of a report, with a line about the hidden part.
 
-    A finding about the description names no depot path; it goes with the files. Where no file may
-    be read, only the changelist's number is left.
+    A finding about the description names no depot path and is shown when any file is. Where no file
+    may be read, only the changelist's number is left.
     """
     if reach.everything:
         return report
@@ -125,11 +125,9 @@ def part_of(report: Report, reach: Reach) -> Report:
 
 def _not_shown(hidden: int) -> str:
     if not hidden:
-        return "Files outside your reading scope are not shown."
-    words = "1 finding in files outside your reading scope is"
-    if hidden > 1:
-        words = f"{hidden} findings in files outside your reading scope are"
-    return f"{words} not shown."
+        return "Files outside your viewing scope are not shown."
+    counted = "1 finding" if hidden == 1 else f"{hidden} findings"
+    return f"{counted} in files outside your viewing scope {'is' if hidden == 1 else 'are'} not shown."
 
 
 def worst_severity(report: Report) -> str:

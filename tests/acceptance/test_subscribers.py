@@ -72,7 +72,7 @@ def test_each_is_told_once_what_they_may_read_and_a_replay_tells_the_same_people
     bob, carol = mail_to(world, BOB), mail_to(world, CAROL)
     assert "open/a.c" in bob
     assert "closed" not in bob
-    assert "1 finding in files outside your reading scope is not shown." in " ".join(bob.split())
+    assert "1 finding in files outside your viewing scope is not shown." in " ".join(bob.split())
     assert "open/a.c" not in carol  # Perforce named her, nobody here said what she may read
     assert "nothing in it that you may read" in carol
 

@@ -28,7 +28,7 @@ def test_an_operator_reads_events_and_goes_to_their_reviews(ann: Client) -> None
     source_events.find(Event(Kind.CHANGE, "12346", "main"))
     page = ann.get("/admin/reviews/sourceevent/").content.decode()
     assert f'href="/admin/reviews/reviewjob/{entry.job_id}/change/"' in page
-    assert "No trigger told: found by the poll" in page
+    assert "Found by the poll, without a trigger" in page
     only = ann.get("/admin/reviews/sourceevent/?outcome=found_by_poll").content.decode()
     assert ("12346" in only, "12345" in only) == (True, False)
     assert "12345" in ann.get("/admin/reviews/sourceevent/?q=12345").content.decode()
@@ -41,7 +41,7 @@ def test_an_event_without_a_review_says_so(ann: Client) -> None:
         server="main", event="change-commit", changelist_id="7", origin="trigger", outcome="refused"
     )
     page = ann.get("/admin/reviews/sourceevent/").content.decode()
-    assert "Refused: the trigger tells it again" in page
+    assert "Refused: the trigger posts it again" in page
     assert ">none<" in page
 
 

@@ -264,7 +264,7 @@ def test_what_the_deletion_job_left_behind_is_reported(monkeypatch: pytest.Monke
         assert store.delete_expired() == 0
     assert artifact_care.verify(10).overdue == 1
     assert artifact_care.verify(10).overdue == 0
-    assert faults() == [("Kept longer than its time", artifact.name)]
+    assert faults() == [("Kept beyond its expiry", artifact.name)]
     assert store.delete_expired() == 1  # the disk is writable again
     assert files() == []
 

@@ -332,7 +332,7 @@ def test_an_account_with_this_address_reads_of_its_files_and_what_is_hidden_is_c
     mixed: ReviewJob,
 ) -> None:
     account("ann", "//depot/main/...")
-    line = "1 finding in files outside your reading scope is not shown."
+    line = "1 finding in files outside your viewing scope is not shown."
     assert seen(mixed, ANN) == [f"About {A}", "No ticket", line]
     assert seen(mixed, "mail:ANN@example.com")[-1] == line
     everything = [f"About {A}", f"About {SECRET}", "No ticket"]
@@ -344,7 +344,7 @@ def test_an_account_that_may_read_nothing_gets_the_number_only(mixed: ReviewJob)
     account("ann")
     report = visibility.reports_for(report_of(mixed), [ANN], {})[ANN]
     assert (report.title, report.findings, report.coverage, report.since) == ("", (), (), None)
-    assert report.status_lines == ("3 findings in files outside your reading scope are not shown.",)
+    assert report.status_lines == ("3 findings in files outside your viewing scope are not shown.",)
 
 
 def test_of_two_accounts_with_one_address_the_narrower_counts(mixed: ReviewJob) -> None:
@@ -362,7 +362,7 @@ def test_whoever_sees_all_files_is_told_all(mixed: ReviewJob) -> None:
 
 def test_an_account_that_was_closed_is_shown_nothing(mixed: ReviewJob) -> None:
     account("ann", "//depot/main/...", is_active=False)
-    assert seen(mixed, ANN) == ["3 findings in files outside your reading scope are not shown."]
+    assert seen(mixed, ANN) == ["3 findings in files outside your viewing scope are not shown."]
 
 
 def test_a_domain_in_another_spelling_is_the_same_account(mixed: ReviewJob) -> None:
@@ -396,7 +396,7 @@ def test_files_that_are_hidden_without_findings_are_said_to_be() -> None:
     job = factories.job_with_stages()
     for file in (A, SECRET):
         factories.CoverageRowFactory(job=job, file=file)
-    assert seen(job, ANN) == ["Files outside your reading scope are not shown."]
+    assert seen(job, ANN) == ["Files outside your viewing scope are not shown."]
 
 
 def test_the_worst_severity_is_that_of_what_is_shown(mixed: ReviewJob) -> None:
