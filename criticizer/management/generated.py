@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from criticizer.environment import IS_CHECKOUT
+
 
 class GeneratedFilesCommand(BaseCommand):
     """Writes files below the checkout; with --check, fails when one is not current."""
@@ -19,6 +21,8 @@ class GeneratedFilesCommand(BaseCommand):
         parser.add_argument("--check", action="store_true", help="fail when a file is not current")
 
     def handle(self, *, check: bool, **options: object) -> None:
+        if not IS_CHECKOUT:
+            raise CommandError("the files belong to the repository: run this in a checkout of it")
         command = type(self).__module__.rpartition(".")[2]
         for name, text in self.files().items():
             path = settings.BASE_DIR / name

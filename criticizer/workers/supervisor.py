@@ -18,6 +18,7 @@ from typing import IO
 
 import structlog
 
+from criticizer.environment import CODE_DIR, IS_CHECKOUT, WORK_DIR
 from criticizer.queue.outbox import scaled
 from criticizer.workers import subprocesses as processes
 
@@ -109,7 +110,9 @@ class Supervisor:
 
 def manage(*arguments: str) -> list[str]:
     """Return the command line of a management command."""
-    return [sys.executable, str(Path(__file__).resolve().parents[2] / "manage.py"), *arguments]
+    # -P: modules in the working directory of an installed package are not imported.
+    program = [str(CODE_DIR / "manage.py")] if IS_CHECKOUT else ["-P", "-m", "criticizer"]
+    return [sys.executable, *program, *arguments]
 
 
 def clusters(queues: Sequence[str], environment: Mapping[str, str]) -> list[Child]:
@@ -134,7 +137,7 @@ def web(host: str, port: int, environment: Mapping[str, str], processes: int = 2
     command = [
         sys.executable, "-m", "gunicorn", "criticizer.wsgi:application",
         "--config", "python:criticizer.workers.gunicorn_conf",
-        "--chdir", str(Path(__file__).resolve().parents[2]),
+        "--chdir", str(WORK_DIR),
         "--bind", f"{url_host(host)}:{port}", "--workers", str(processes), "--threads", str(threads),
         "--worker-class", "gthread", "--timeout", "60", "--graceful-timeout", "20",
         "--no-control-socket",  # it would lie in the home directory

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from criticizer.environment import CODE_DIR, IS_CHECKOUT, WORK_DIR
 from criticizer.workers import subprocesses
 from reviews.demo import example as demo_example
 
@@ -22,7 +23,6 @@ REPOSITORY = "demo"  # in GIT_REPOSITORIES
 START_SECONDS = 60.0
 REVIEW_SECONDS = 150.0
 RECIPIENT = "mail:demo@example.com"
-BASE_DIR = Path(__file__).resolve().parents[2]
 _FINAL = {"succeeded", "dead_lettered", "timed_out", "cancelled", "superseded"}
 
 
@@ -64,21 +64,23 @@ def set_environment(arguments: list[str]) -> None:
     a sentence where the repository cannot be reviewed: settings would name another variable.
     """
     repository = _repository(arguments)
-    data_dir = Path(os.environ.get("CRITICIZER_DATA_DIR") or BASE_DIR / "var").absolute() / "demo"
+    data_dir = Path(os.environ.get("CRITICIZER_DATA_DIR") or WORK_DIR / "var").absolute() / "demo"
     example = data_dir / demo_example.NAME
     if not {"-h", "--help"} & set(arguments):
         try:
-            newest_commits(repository, 1)
+            if repository:
+                newest_commits(repository, 1)
             data_dir.mkdir(parents=True, exist_ok=True)
             demo_example.make(example, git_command())
         except (DemoError, demo_example.ExampleError, OSError) as error:
             sys.exit(f"The demo failed: {error}")
     os.environ.update(dict.fromkeys(_NOT_THE_DEMOS, ""))
+    repositories = {**({REPOSITORY: repository} if repository else {}), demo_example.NAME: example}
     os.environ.update(
         CRITICIZER_DATA_DIR=str(data_dir),
         CHANGE_SOURCES="git",
-        GIT_REPOSITORIES=f"{REPOSITORY}={repository},{demo_example.NAME}={example}",
-        DEPOT_ALLOW_LIST=f"//{REPOSITORY}/...,//{demo_example.NAME}/...",
+        GIT_REPOSITORIES=",".join(f"{name}={path}" for name, path in repositories.items()),
+        DEPOT_ALLOW_LIST=",".join(f"//{name}/..." for name in repositories),
         ALLOWED_HOSTS="127.0.0.1,localhost",
         API_THROTTLE="6000/min",
         MAIL_PROVIDER="maildir",
@@ -86,14 +88,19 @@ def set_environment(arguments: list[str]) -> None:
     os.environ.setdefault("LOG_LEVEL", "WARNING")
 
 
-def _repository(arguments: list[str]) -> Path:
-    repository = BASE_DIR
+def _repository(arguments: list[str]) -> Path | None:
+    repository = default_repository()
     for position, argument in enumerate(arguments):
         if argument.startswith("--repo="):
             repository = Path(argument.removeprefix("--repo="))
         elif argument == "--repo" and position + 1 < len(arguments):
             repository = Path(arguments[position + 1])
-    return repository.expanduser().absolute()
+    return repository and repository.expanduser().absolute()
+
+
+def default_repository() -> Path | None:
+    """Return this checkout; None for an installed package, whose demo reviews its example alone."""
+    return CODE_DIR if IS_CHECKOUT else None
 
 
 def free_port() -> int:

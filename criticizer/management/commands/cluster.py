@@ -39,7 +39,9 @@ class Command(BaseCommand):
         if os.environ.get("Q_CLUSTER_NAME") != queue:
             # django-q2 reads the name once, when it is imported.
             os.environ["Q_CLUSTER_NAME"] = queue
-            os.execv(sys.executable, [sys.executable, *sys.argv, "--skip-checks"])  # they were run above
+            os.execv(
+                sys.executable, [sys.executable, *sys.orig_argv[1:], "--skip-checks"]
+            )  # they were run above
         if os.getpgrp() != os.getpid():
             os.setpgrp()
         os.environ["CRITICIZER_CLUSTER_GROUP"] = str(os.getpgrp())

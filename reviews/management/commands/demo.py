@@ -32,13 +32,14 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--repo", default=str(demo.BASE_DIR), help="a git repository (default: this one)")
+        parser.add_argument("--repo", type=Path, default=demo.default_repository(),
+                            help="a git repository (default: this checkout)")  # fmt: skip
         parser.add_argument("--commits", type=int, default=demo.COMMITS)
         parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
 
-    def handle(self, *, repo: str, commits: int, keep: bool, **options: object) -> None:
+    def handle(self, *, repo: Path | None, commits: int, keep: bool, **options: object) -> None:
         # `manage.py` has set the demo's environment before settings were read.
-        repository = Path(repo).expanduser().absolute()
+        repository = repo and repo.expanduser().absolute()
         server = EmbeddedServer(settings.DATA_DIR)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _interrupt)
@@ -46,7 +47,8 @@ class Command(BaseCommand):
             if not is_ours:
                 raise CommandError(f"A demo already runs in {settings.DATA_DIR}: stop that one first.")
             try:
-                chosen = [*demo.newest_commits(repository, commits), demo.example_commit(settings.DATA_DIR)]
+                chosen = demo.newest_commits(repository, commits) if repository else []
+                chosen.append(demo.example_commit(settings.DATA_DIR))
                 self._fresh_data(server)
                 self._say(f"Database starts in {settings.DATA_DIR}")
                 server.start()
@@ -66,7 +68,7 @@ class Command(BaseCommand):
         for name in ("postgres", "artifacts", "mail", "logs"):
             shutil.rmtree(settings.DATA_DIR / name, ignore_errors=True)
 
-    def _run(self, repository: Path, commits: list[demo.Commit], *, keep: bool) -> None:
+    def _run(self, repository: Path | None, commits: list[demo.Commit], *, keep: bool) -> None:
         port = demo.free_port()
         base_url = f"http://127.0.0.1:{port}"
         environment = {**os.environ, "BASE_URL": base_url, "DJANGO_SETTINGS_MODULE": "criticizer.settings"}
@@ -87,14 +89,12 @@ class Command(BaseCommand):
             supervisor.stop()
 
     def _review(
-        self, repository: Path, commits: list[demo.Commit], client: demo.Client, supervisor: Supervisor
+        self, repository: Path | None, commits: list[demo.Commit], client: demo.Client, supervisor: Supervisor
     ) -> None:
         client.wait_until_ready(supervisor.tend)
         jobs = {client.post(commit): commit for commit in commits}
-        self._say(
-            f"Posted {len(jobs) - 1} commits of {repository}\n"
-            f"and one made for this demo to {client.base_url}/api/v1/reviews/"
-        )
+        others = f"{len(jobs) - 1} commits of {repository}\nand " if repository else ""
+        self._say(f"Posted {others}one commit made for this demo to {client.base_url}/api/v1/reviews/")
         if settings.LLM_PROVIDER == "none":
             self._say("Deterministic checks alone: no language model is configured (LLM_PROVIDER).")
         done = {job["id"]: job for job in client.follow(list(jobs), supervisor.tend)}
