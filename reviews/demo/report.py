@@ -51,7 +51,7 @@ def closing(mails: Path, *, keep: bool) -> str:
     links = (
         "Their links work until you press Ctrl-C."
         if keep
-        else "Their links work while the demo runs: `make demo KEEP=1` (or `criticizer demo --keep`) leaves it running."
+        else "Their links work while the demo runs: make demo KEEP=1 (criticizer demo --keep) keeps it up."
     )
     return f"The mails are files in {mails}/\n" + textwrap.fill(links, WIDTH)
 
