@@ -30,20 +30,20 @@ def test_codes_are_unique_and_apart_from_those_of_failures() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("path", ["/api/", "/api/v2/reviews/", "/api/v1/reviews/abc/", "/api/v1/secrets"])
-def test_an_unknown_address_is_not_found_for_anybody(mallory: ApiClient, path: str) -> None:
+def test_unknown_address_is_not_found_with_and_without_a_key(mallory: ApiClient, path: str) -> None:
     assert_error(mallory.get(path), 404, "NOT_FOUND")
     assert_error(mallory.post_json(path, {}), 404, "NOT_FOUND")
 
 
 @pytest.mark.django_db
-def test_a_forgotten_slash_keeps_method_and_body(trigger: ApiClient) -> None:
+def test_missing_slash_is_redirected_with_method_and_body(trigger: ApiClient) -> None:
     response = trigger.post_json("/api/v1/reviews?x=1", review())
     assert (response.status_code, response["Location"]) == (308, "/api/v1/reviews/?x=1")
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("method", ["put", "patch", "delete"])
-def test_an_unknown_method_is_told_the_known_ones(trigger: ApiClient, method: str) -> None:
+def test_unknown_method_gets_the_allow_header(trigger: ApiClient, method: str) -> None:
     response = getattr(trigger, method)(URL)
     assert_error(response, 405, "METHOD_NOT_ALLOWED")
     assert response["Allow"] == "GET, POST, HEAD, OPTIONS"
@@ -103,7 +103,7 @@ def outage(transactional_db: None, tmp_path: Path) -> Iterator[Outage]:
     made.end()
 
 
-def test_without_the_database_the_api_asks_to_come_back(outage: Outage) -> None:
+def test_api_without_database_answers_503_with_retry_after(outage: Outage) -> None:
     client = ApiClient(api_keys.create("ci", "trigger"))
     outage.begin()
     response = client.post_json(URL, review())
@@ -126,7 +126,7 @@ def test_a_connection_lost_while_idle_costs_no_request(transactional_db: None) -
 
 
 @pytest.mark.parametrize("path", ["/", "/admin/", "/reviews/1/"])
-def test_without_the_database_pages_ask_to_come_back(outage: Outage, path: str) -> None:
+def test_pages_without_database_answer_503_with_retry_after(outage: Outage, path: str) -> None:
     client = Client(raise_request_exception=False)
     client.cookies["sessionid"] = "x" * 32  # a session that must be looked up
     outage.begin()

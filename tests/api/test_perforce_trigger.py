@@ -64,7 +64,7 @@ def test_a_shelf_posted_twice_before_it_is_read_is_one_job() -> None:
     assert ReviewJob.objects.count() == 1
 
 
-def test_a_shelf_told_after_it_began_to_be_read_is_a_new_version() -> None:
+def test_shelf_event_after_its_fetch_began_is_a_new_version() -> None:
     first, _ = happen("shelve-commit")
     begin_to_read()
     second, is_duplicate = happen("shelve-commit")
@@ -81,7 +81,7 @@ def test_the_submit_of_a_shelf_is_a_new_version() -> None:
     assert happen("change-commit") == (submit, True)
 
 
-def test_a_shelf_told_after_its_submit_makes_nothing() -> None:
+def test_shelf_event_after_its_submit_makes_no_job() -> None:
     shelf, _ = happen("shelve-commit")
     happen("change-commit")
     assert happen("shelve-commit") == (shelf, True)
@@ -94,7 +94,7 @@ def test_events_of_different_servers_are_different_events() -> None:
     assert (second != first, is_duplicate) == (True, False)
 
 
-def test_a_version_taken_by_another_event_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_taken_by_another_event_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two events look at the newest version at once; the slower one looks again."""
     request_review = review_requests.request_review
     raced = False
@@ -111,7 +111,7 @@ def test_a_version_taken_by_another_event_is_passed(monkeypatch: pytest.MonkeyPa
     assert (ReviewJob.objects.get(pk=job_id).review_version, is_duplicate) == (2, False)
 
 
-def test_an_event_that_is_always_overtaken_is_refused_and_written_as_refused(
+def test_event_overtaken_every_time_is_refused_and_recorded(
     trigger: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conflict = IntakeResult(IntakeOutcome.VERSION_CONFLICT, None, newest_version=9)
@@ -130,7 +130,9 @@ def test_an_event_that_is_always_overtaken_is_refused_and_written_as_refused(
     ]
 
 
-def test_what_cannot_be_written_makes_no_job(trigger: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_that_cannot_be_recorded_makes_no_job(
+    trigger: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(source_events, "_write", lambda *args, **more: 1 / 0)
         assert trigger.post_json(URL, event()).status_code == 500

@@ -84,7 +84,7 @@ def test_a_repeated_key_answers_the_original_job(trigger: ApiClient) -> None:
     assert ReviewJob.objects.count() == 1
 
 
-def test_a_repeated_key_with_another_body_says_so(trigger: ApiClient) -> None:
+def test_repeated_key_with_another_body_is_payload_mismatch(trigger: ApiClient) -> None:
     first = trigger.post_json(URL, review()).json()
     again = trigger.post_json(URL, review(changelist_id="999"))
     assert again.status_code == 200
@@ -100,7 +100,7 @@ def test_another_key_for_the_same_version_answers_the_original_job(trigger: ApiC
     assert again.json() == {**first, "duplicate": True}
 
 
-def test_recipients_of_a_second_request_are_not_dropped_in_silence(trigger: ApiClient) -> None:
+def test_recipients_of_a_second_request_are_reported_as_not_added(trigger: ApiClient) -> None:
     first = trigger.post_json(URL, review(recipients=["ann@example.com"])).json()
     body = review(idempotency_key="other", recipients=["bob@example.com", "mail:ann@example.com"])
     again = trigger.post_json(URL, body)
@@ -115,7 +115,7 @@ def test_recipients_of_a_second_request_are_not_dropped_in_silence(trigger: ApiC
     assert ReviewJob.objects.get().recipients == ["mail:ann@example.com"]
 
 
-def test_many_recipients_are_counted_in_the_sentence_and_all_named_beside_it(trigger: ApiClient) -> None:
+def test_message_names_ten_recipients_not_added_and_counts_the_rest(trigger: ApiClient) -> None:
     trigger.post_json(URL, review())
     more = [f"mail:bob{number}@example.com" for number in range(12)]
     answer = trigger.post_json(URL, review(idempotency_key="other", recipients=more)).json()
@@ -123,7 +123,7 @@ def test_many_recipients_are_counted_in_the_sentence_and_all_named_beside_it(tri
     assert "bob9@example.com and 2 more." in answer["message"]
 
 
-def test_recipients_that_a_trigger_has_still_to_find_are_not_promised(trigger: ApiClient) -> None:
+def test_recipients_not_found_yet_are_not_reported_as_not_added(trigger: ApiClient) -> None:
     trigger.post_json(
         "/api/v1/triggers/perforce/", {"event": "change-commit", "change": 12345, "server": "main"}
     )
@@ -138,7 +138,7 @@ def test_recipients_that_a_trigger_has_still_to_find_are_not_promised(trigger: A
     assert {"payload_mismatch", "message", "recipients_not_added"} & set(unnamed) == set()
 
 
-def test_defaults_that_nobody_asked_for_are_not_missed(trigger: ApiClient, settings: Any) -> None:
+def test_default_recipients_are_not_reported_as_not_added(trigger: ApiClient, settings: Any) -> None:
     trigger.post_json(URL, review())
     settings.DEFAULT_RECIPIENTS = ["team@example.com"]
     answer = trigger.post_json(URL, review(idempotency_key="other", recipients=None)).json()
@@ -147,7 +147,7 @@ def test_defaults_that_nobody_asked_for_are_not_missed(trigger: ApiClient, setti
     assert "exists already and was not changed" in answer["message"]
 
 
-def test_a_rerun_without_a_version_is_told_which_one_to_post(trigger: ApiClient) -> None:
+def test_rerun_without_a_version_names_the_next_version(trigger: ApiClient) -> None:
     first = trigger.post_json(URL, review()).json()
     trigger.post_json(URL, review(idempotency_key="second", review_version=2, rerun=True))
     body = review(idempotency_key="third", review_version=None, rerun=True)
@@ -161,7 +161,7 @@ def test_a_rerun_without_a_version_is_told_which_one_to_post(trigger: ApiClient)
     assert made.status_code == 201
 
 
-def test_a_repeated_rerun_needs_no_words(trigger: ApiClient) -> None:
+def test_repeated_rerun_has_no_message(trigger: ApiClient) -> None:
     trigger.post_json(URL, review())
     body = review(idempotency_key="second", review_version=2, rerun=True)
     made = trigger.post_json(URL, body).json()
@@ -194,7 +194,7 @@ def test_a_higher_version_with_rerun_is_a_new_job(trigger: ApiClient) -> None:
 # -- the key in a header ----------------------------------------------------------------------
 
 
-def test_the_header_serves_instead_of_the_field(trigger: ApiClient) -> None:
+def test_idempotency_key_header_replaces_the_field(trigger: ApiClient) -> None:
     response = trigger.post_json(
         URL, review(idempotency_key=None), headers={"Idempotency-Key": "from-header"}
     )
@@ -226,7 +226,7 @@ def test_recipients_are_normalised_and_counted_once(trigger: ApiClient) -> None:
 
 
 @pytest.mark.parametrize("recipients", [None, []])
-def test_without_recipients_the_default_ones_are_told(
+def test_default_recipients_are_used_without_recipients(
     trigger: ApiClient, settings: Any, recipients: list[str] | None
 ) -> None:
     settings.DEFAULT_RECIPIENTS = ["team@example.com", "mail:team@example.com"]
@@ -240,7 +240,7 @@ def test_a_review_may_have_no_recipient_at_all(trigger: ApiClient, settings: Any
     assert ReviewJob.objects.get().recipients == []
 
 
-def test_a_request_without_recipients_is_told_that_nobody_will_be(
+def test_job_without_recipients_explains_why_in_message(
     trigger: ApiClient, operator: ApiClient, settings: Any
 ) -> None:
     settings.DEFAULT_RECIPIENTS = []
@@ -313,21 +313,21 @@ def test_a_bad_field_is_refused_by_name(trigger: ApiClient, field: str, value: o
 @pytest.mark.parametrize(
     "field", ["idempotency_key", "changelist_id", "review_version", "recipients", "rerun"]
 )
-def test_null_is_no_value(trigger: ApiClient, field: str) -> None:
+def test_null_is_refused(trigger: ApiClient, field: str) -> None:
     response = trigger.post_json(URL, {**review(), field: None})
     assert list(assert_error(response, 400, "SCHEMA_INVALID")) == [field]
 
 
-def test_a_body_without_anything_is_told_all_that_is_missing(trigger: ApiClient) -> None:
+def test_empty_body_names_all_missing_fields(trigger: ApiClient) -> None:
     details = assert_error(trigger.post_json(URL, {}), 400, "SCHEMA_INVALID")
     assert set(details) == {"idempotency_key", "changelist_id"}
 
 
-def test_the_greatest_version_is_taken(trigger: ApiClient) -> None:
+def test_greatest_version_is_accepted(trigger: ApiClient) -> None:
     assert trigger.post_json(URL, review(review_version=2_147_483_647)).status_code == 201
 
 
-def test_everything_that_is_wrong_is_said_at_once(trigger: ApiClient) -> None:
+def test_all_invalid_fields_are_reported_at_once(trigger: ApiClient) -> None:
     body = {"changelist_id": "x", "review_version": 0, "colour": "blue", "<b>": 1}
     details = assert_error(trigger.post_json(URL, body), 400, "SCHEMA_INVALID")
     assert set(details) == {"idempotency_key", "changelist_id", "review_version", "colour", "<b>"}
@@ -370,7 +370,7 @@ def test_a_body_of_64_kib_is_read_and_one_byte_more_is_not(trigger: ApiClient) -
 # -- who may ----------------------------------------------------------------------------------
 
 
-def test_without_a_key_nobody_is_let_in(mallory: ApiClient) -> None:
+def test_request_without_a_key_is_refused(mallory: ApiClient) -> None:
     response = mallory.post_json(URL, review())
     assert_error(response, 401, "AUTH_DENIED")
     assert response["WWW-Authenticate"] == "Bearer"

@@ -84,7 +84,7 @@ def test_a_job_shows_all_it_produced(reviewer: ApiClient) -> None:
         ("coverage", schemas.CoverageSerializer),
     ],
 )
-def test_the_published_schema_names_what_is_answered(
+def test_schema_has_exactly_the_answered_fields(
     reviewer: ApiClient, name: str, shape: type[Serializer[Any]]
 ) -> None:
     body = reviewer.get(f"{URL}{full_job().pk}/").json()
@@ -93,7 +93,7 @@ def test_the_published_schema_names_what_is_answered(
     assert set(body) == set(schemas.JobSerializer().fields) - optional
 
 
-def test_a_finished_job_stands_at_its_last_stage(reviewer: ApiClient) -> None:
+def test_finished_job_shows_its_last_stage(reviewer: ApiClient) -> None:
     job = ReviewJobFactory(status=JobStatus.SUCCEEDED)
     for stage in Stage:
         StageRunFactory(job=job, stage=stage, status=StageStatus.SUCCEEDED)
@@ -193,7 +193,7 @@ def test_a_trigger_cancels_its_own_review(trigger: ApiClient) -> None:
     assert "posted by mistake" in reason
 
 
-def test_cancelling_twice_is_answered_like_once(trigger: ApiClient) -> None:
+def test_second_cancel_gets_the_same_answer(trigger: ApiClient) -> None:
     job = trigger.post_json(URL, review()).json()
     first = cancel(trigger, job["id"])
     second = cancel(trigger, job["id"])
@@ -201,7 +201,7 @@ def test_cancelling_twice_is_answered_like_once(trigger: ApiClient) -> None:
     assert first.json() == second.json()
 
 
-def test_a_trigger_does_not_cancel_what_others_asked_for(trigger: ApiClient, operator: ApiClient) -> None:
+def test_trigger_key_cannot_cancel_reviews_of_others(trigger: ApiClient, operator: ApiClient) -> None:
     job = job_with_stages(requested_by="key:another trigger")
     assert_error(cancel(trigger, job.pk), 403, "PERMISSION_DENIED")
     job.refresh_from_db()
@@ -210,7 +210,7 @@ def test_a_trigger_does_not_cancel_what_others_asked_for(trigger: ApiClient, ope
 
 
 @pytest.mark.parametrize("status", [JobStatus.SUCCEEDED, JobStatus.DEAD_LETTERED, JobStatus.SUPERSEDED])
-def test_what_has_ended_cannot_be_cancelled(operator: ApiClient, status: JobStatus) -> None:
+def test_final_review_cannot_be_cancelled(operator: ApiClient, status: JobStatus) -> None:
     job = job_with_stages(status=status)
     details = assert_error(cancel(operator, job.pk), 409, "STATE_CONFLICT")
     assert details == {"status": status.value}

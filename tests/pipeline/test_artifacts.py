@@ -26,7 +26,7 @@ def _stored(job_id: int, kind: Artifact.Kind = Artifact.Kind.CHANGE) -> Artifact
     return Artifact.objects.latest("id")
 
 
-def test_what_is_stored_is_sealed_and_comes_back(post: Callable[..., Any]) -> None:
+def test_stored_artifact_is_encrypted_and_read_back(post: Callable[..., Any]) -> None:
     job_id = post().job_id
     artifact = _stored(job_id)
     with storages["artifacts_raw"].open(artifact.name) as file:
@@ -35,7 +35,7 @@ def test_what_is_stored_is_sealed_and_comes_back(post: Callable[..., Any]) -> No
     assert artifact.expires_at <= timezone.now() + timedelta(days=7)
 
 
-def test_raw_and_redacted_lie_apart(post: Callable[..., Any]) -> None:
+def test_raw_and_redacted_are_in_separate_storages(post: Callable[..., Any]) -> None:
     job_id = post().job_id
     raw, redacted = _stored(job_id), _stored(job_id, Artifact.Kind.PROMPT)
     assert storages["artifacts_raw"].exists(raw.name)
@@ -56,7 +56,7 @@ def test_an_expired_artifact_is_deleted_and_replay_says_so(post: Callable[..., A
     assert failed.value.error_class is ErrorClass.NOT_FOUND
 
 
-def test_a_changed_file_is_not_believed(post: Callable[..., Any], settings: Any) -> None:
+def test_changed_file_is_refused(post: Callable[..., Any], settings: Any) -> None:
     job_id = post().job_id
     artifact = _stored(job_id)
     path = storages["artifacts_raw"].path(artifact.name)

@@ -67,7 +67,7 @@ def _claim(job_id: int) -> StageClaim:
     return StageClaim(1, uuid4(), 1, Stage.FETCH, 1, 5, 1, job_id, "12345", 1)
 
 
-def test_an_artifact_lives_and_ends_in_its_bucket(
+def test_artifact_is_stored_and_deleted_in_its_bucket(
     server: Any, post: Callable[..., Any], settings: Any
 ) -> None:
     _, client = server

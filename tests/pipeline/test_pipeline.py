@@ -289,7 +289,7 @@ def test_the_sweep_respects_waits_and_leases(post: Post, work: Work) -> None:
     assert work() == 0
 
 
-def test_the_database_refuses_transitions_that_are_not_drawn(post: Post) -> None:
+def test_database_refuses_unlisted_transitions(post: Post) -> None:
     job = _job(post())
     for update in (
         lambda: ReviewJob.objects.filter(pk=job.pk).update(status="succeeded", finished_at=timezone.now()),
@@ -370,7 +370,7 @@ def test_another_failure_after_a_replay_is_not_escalated(post: Post, work: Work)
     assert (letter.status, letter.error_class, letter.is_escalated) == ("new", "NOT_FOUND", False)
 
 
-def test_a_failure_at_a_later_stage_gets_a_letter_of_its_own(post: Post, work: Work) -> None:
+def test_failure_at_a_later_stage_makes_another_dead_letter(post: Post, work: Work) -> None:
     letter = _dead(post, work)
     scripted.SCRIPT["notify"].append(
         PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER, "gone")
@@ -394,7 +394,7 @@ def test_a_replay_whose_job_is_ended_leaves_no_open_letter(post: Post, work: Wor
     assert (letter.status, letter.closed_at is not None) == ("discarded", True)
 
 
-def test_a_second_replay_is_refused_and_says_who_was_first(post: Post, work: Work) -> None:
+def test_second_replay_is_refused_and_names_the_first_actor(post: Post, work: Work) -> None:
     letter = _dead(post, work)
     walk_and_replay(letter.pk)
     refused = workflow.replay(letter.pk, actor="bob", reason="me too")

@@ -28,7 +28,7 @@ from reviews.pipeline import executor
 from reviews.sources.perforce.source import PerforceSource
 from tests import scripted
 from tests.fakes.p4.server import CONNECTION_REFUSED, FakeDepot, added
-from tests.pipeline.test_ledger import Beside
+from tests.pipeline.test_source_events import Beside
 from tests.sources.gitrepo import GitRepo
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -92,7 +92,7 @@ def missing(report: PollReport) -> list[str]:
 # -- submits -----------------------------------------------------------------------------------
 
 
-def test_what_no_trigger_told_becomes_a_job_exactly_once(depot: FakeDepot) -> None:
+def test_submit_without_a_trigger_becomes_a_job_exactly_once(depot: FakeDepot) -> None:
     announced, lost = submit(depot, "a"), submit(depot, "b")
     told(Kind.CHANGE, announced)
     with capture_logs() as logs:
@@ -116,12 +116,12 @@ def test_what_no_trigger_told_becomes_a_job_exactly_once(depot: FakeDepot) -> No
     assert SourcePosition.objects.get(stream=SUBMITTED).missing == 1
 
 
-def test_the_first_look_reviews_nothing_old(depot: FakeDepot) -> None:
+def test_first_poll_reviews_nothing_old(depot: FakeDepot) -> None:
     assert not ReviewJob.objects.exists()
     assert SourcePosition.objects.get(stream=SUBMITTED).place == "101"
 
 
-def test_backfill_goes_back_so_far_and_no_further(settings: Any, depot: FakeDepot) -> None:
+def test_backfill_is_bounded(settings: Any, depot: FakeDepot) -> None:
     numbers = [submit(depot, name) for name in "abc"]
     SourcePosition.objects.all().delete()
     settings.SOURCE_POLL_BACKFILL = 2
@@ -129,7 +129,7 @@ def test_backfill_goes_back_so_far_and_no_further(settings: Any, depot: FakeDepo
     assert missing(poll()[SUBMITTED]) == []
 
 
-def test_the_first_look_goes_on_from_what_triggers_told(depot: FakeDepot) -> None:
+def test_first_poll_starts_at_the_newest_trigger(depot: FakeDepot) -> None:
     numbers = [submit(depot, name) for name in "abc"]
     SourcePosition.objects.all().delete()
     told(Kind.CHANGE, numbers[0])
@@ -147,7 +147,7 @@ def test_a_submit_that_ended_after_a_later_one_is_found(depot: FakeDepot) -> Non
     assert missing(poll()[SUBMITTED]) == [early]
 
 
-def test_what_lies_below_the_first_look_stays_there(depot: FakeDepot) -> None:
+def test_submits_below_the_first_position_are_not_reviewed(depot: FakeDepot) -> None:
     depot._next_change = 50
     submit(depot, "old")
     assert missing(poll()[SUBMITTED]) == []
@@ -200,7 +200,7 @@ def test_a_run_that_dies_between_two_steps_loses_and_repeats_nothing(
     assert ReviewJob.objects.count() == 5
 
 
-def test_two_runs_at_once_are_one(depot: FakeDepot) -> None:
+def test_concurrent_runs_poll_once(depot: FakeDepot) -> None:
     submit(depot, "a")
     with advisory_locks.held(Lock.SOURCE_POLL) as is_mine:
         assert is_mine
@@ -241,7 +241,7 @@ def shelf(depot: FakeDepot, content: str, change: str | None = None, directory: 
     return depot.shelve(added(f"//depot/{directory}/s", content), change=change)
 
 
-def test_a_shelf_no_trigger_told_of_becomes_a_job_once(depot: FakeDepot) -> None:
+def test_shelf_without_a_trigger_becomes_a_job_once(depot: FakeDepot) -> None:
     lost = shelf(depot, "1\n")
     assert missing(poll()[SHELVED]) == [lost]
     assert missing(poll()[SHELVED]) == []
@@ -300,7 +300,7 @@ def test_an_old_shelf_that_comes_into_view_is_not_news(
     assert missing(poll()[SUBMITTED]) == []  # the poll of submits has seen it
 
 
-def test_a_shelf_below_the_newest_ones_is_watched_while_it_was_told_of(
+def test_old_shelf_is_polled_for_days_after_its_trigger(
     depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "SHELVES", 1)
@@ -328,7 +328,7 @@ def test_a_shelf_below_the_newest_ones_is_compared_from_its_first_trigger_on(
     assert old in missing(poll()[SHELVED])
 
 
-def test_a_first_look_that_dies_leaves_no_old_shelf_for_news(
+def test_first_poll_that_dies_does_not_make_old_shelves_news(
     depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     SourcePosition.objects.all().delete()
@@ -343,7 +343,7 @@ def test_a_first_look_that_dies_leaves_no_old_shelf_for_news(
     assert missing(poll()[SHELVED]) == [lost]
 
 
-def test_what_was_told_of_is_compared_from_the_first_look_on(depot: FakeDepot) -> None:
+def test_shelves_with_a_trigger_are_compared_from_the_first_poll_on(depot: FakeDepot) -> None:
     SourcePosition.objects.all().delete()
     change = shelf(depot, "1\n")
     read(told(Kind.SHELVE, change), depot, change)
@@ -351,7 +351,7 @@ def test_what_was_told_of_is_compared_from_the_first_look_on(depot: FakeDepot) -
     assert missing(poll()[SHELVED]) == [change]
 
 
-def test_shelves_outside_the_allow_list_are_nobodys_business(depot: FakeDepot) -> None:
+def test_shelves_outside_the_allow_list_are_ignored(depot: FakeDepot) -> None:
     shelf(depot, "1\n", directory="other")
     assert missing(poll()[SHELVED]) == []
 
@@ -452,7 +452,7 @@ def test_a_branch_that_was_rewritten_goes_on_from_its_new_head(repo: GitRepo) ->
     assert missing(poll()["git demo main"]) == [f"git:demo@{other}"]
 
 
-def test_history_that_is_gone_is_said_and_passed(repo: GitRepo) -> None:
+def test_lost_history_is_logged_and_skipped(repo: GitRepo) -> None:
     prepared.rows("UPDATE source_positions SET place = %(sha)s", {"sha": "1" * 40})
     with capture_logs() as logs:
         assert missing(poll()["git demo main"]) == []
@@ -471,7 +471,7 @@ def test_commits_outside_the_allow_list_are_left_out(settings: Any, repo: GitRep
 # -- trouble -----------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_away_stops_its_streams_only_and_is_shown(depot: FakeDepot, repo: GitRepo) -> None:
+def test_unavailable_server_stops_only_its_streams_and_is_shown(depot: FakeDepot, repo: GitRepo) -> None:
     lost, commit = submit(depot, "a"), repo.commit_files({"a": "2\n"})
     depot.misbehave("*", times=99, replace=True, stderr=CONNECTION_REFUSED, exit=1)
     reports = {report.stream: report for report in polling.run() or []}
@@ -541,9 +541,7 @@ def test_the_message_is_made_once_and_is_due_again_after_each_run(depot: FakeDep
     assert OutboxMessage.objects.get(message_type="poll_sources").pk == message.pk
 
 
-def test_a_run_that_did_not_see_the_end_goes_on_at_once(
-    depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partial_run_continues_at_once(depot: FakeDepot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "PER_RUN", 1)
     monkeypatch.setattr(watching, "PER_STEP", 1)
     submit(depot, "a")
@@ -629,7 +627,7 @@ def test_the_command_prints_the_difference(depot: FakeDepot) -> None:
     assert "0 missing" in command()
 
 
-def test_the_command_says_what_is_wrong(depot: FakeDepot, settings: Any) -> None:
+def test_command_reports_the_problem_of_a_stream(depot: FakeDepot, settings: Any) -> None:
     depot.misbehave("changes", times=2, replace=True, stderr=CONNECTION_REFUSED, exit=1)
     with pytest.raises(CommandError, match="not every source"):
         command()
@@ -639,7 +637,7 @@ def test_the_command_says_what_is_wrong(depot: FakeDepot, settings: Any) -> None
     connection.close()
 
 
-def test_what_the_poll_found_is_told_apart_from_what_was_told(depot: FakeDepot) -> None:
+def test_events_found_by_the_poll_are_marked(depot: FakeDepot) -> None:
     submit(depot, "a")
     told(Kind.CHANGE, submit(depot, "b"))
     poll()

@@ -63,7 +63,7 @@ def test_findings_are_linked_to_where_the_review_page_shows_them() -> None:
     assert finding.anchor == f"finding-{job.findings.get().pk}"
 
 
-def test_who_may_not_read_a_file_is_not_told_what_was_fixed_in_it() -> None:
+def test_fixed_findings_of_hidden_files_are_not_shown() -> None:
     version(1, "A", "B", file=SECRET)
     whole = report_of(version(2, "A"))
     part = visibility.part_of(whole, visibility.Reach((Scope(prefixes=("//depot/main/",)),)))

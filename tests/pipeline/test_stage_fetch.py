@@ -83,7 +83,7 @@ def test_a_dead_server_opens_its_circuit_and_the_rest_waits(depot: FakeDepot) ->
     assert Circuit.objects.get(pk=P4).state == CircuitState.CLOSED
 
 
-def test_an_answer_that_fails_the_job_is_none_of_the_server(depot: FakeDepot) -> None:
+def test_permanent_failure_of_a_job_does_not_count_against_the_server(depot: FakeDepot) -> None:
     with pytest.raises(PermanentFailure):
         fetch._fetch("99999")
     bucket = CircuitBucket.objects.get(name=P4)
@@ -109,12 +109,12 @@ def test_git_is_local_and_has_no_circuit(depot: FakeDepot, settings: Any, tmp_pa
 # -- harmless probes --------------------------------------------------------------------------
 
 
-def test_perforce_is_asked_for_its_facts(depot: FakeDepot) -> None:
+def test_perforce_health_check_runs_info(depot: FakeDepot) -> None:
     health_checks.perforce(P4)
     assert [call.argv[-2:] for call in depot.calls()] == [["info", "-s"]]
 
 
-def test_a_perforce_server_that_is_down_is_said_to_be(depot: FakeDepot) -> None:
+def test_perforce_health_check_fails_when_the_server_is_down(depot: FakeDepot) -> None:
     depot.misbehave("*", stderr=CONNECTION_REFUSED, exit=1)
     with pytest.raises(RetryableFailure):
         health_checks.perforce(P4)
@@ -156,7 +156,7 @@ def model(settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("status", [200, 404, 405, 429, 501])
-def test_a_model_server_that_answers_anything_is_there(model: Any, status: int) -> None:
+def test_model_health_check_passes_on_any_answer(model: Any, status: int) -> None:
     with model_server(status) as (model.LLM_BASE_URL, asked):
         health_checks.model(LLM)
     assert asked == [("/v1/models", "Bearer a-key-for-tests", "no body")]
@@ -170,9 +170,7 @@ def test_a_model_server_that_answers_anything_is_there(model: Any, status: int) 
         (401, ErrorClass.AUTH_DENIED),
     ],
 )
-def test_a_model_server_that_cannot_serve_is_said_to(
-    model: Any, status: int, error_class: ErrorClass
-) -> None:
+def test_model_health_check_fails_on_server_errors(model: Any, status: int, error_class: ErrorClass) -> None:
     with model_server(status) as (model.LLM_BASE_URL, _), pytest.raises(Failure) as failed:
         health_checks.model(LLM)
     assert failed.value.error_class is error_class
@@ -195,7 +193,7 @@ def test_the_other_provider_takes_its_key_in_its_own_header(model: Any) -> None:
     ("mode", "error_class"),
     [("silent", ErrorClass.NETWORK_TIMEOUT), ("refuse", ErrorClass.NETWORK_UNREACHABLE)],
 )
-def test_a_model_server_behind_a_broken_line_is_said_to_be(
+def test_model_health_check_fails_on_a_broken_connection(
     model: Any, monkeypatch: pytest.MonkeyPatch, mode: str, error_class: ErrorClass
 ) -> None:
     if mode == "silent":
@@ -211,7 +209,7 @@ def test_a_model_server_behind_a_broken_line_is_said_to_be(
 
 
 @pytest.mark.parametrize("name", ["llm:anthropic", "p4:old-server:1666"])
-def test_a_circuit_of_what_is_not_configured_any_more_is_let_go(model: Any, name: str) -> None:
+def test_circuit_of_an_unconfigured_dependency_closes(model: Any, name: str) -> None:
     model.LLM_BASE_URL = "http://127.0.0.1:1/v1"
     (health_checks.perforce if name.startswith("p4") else health_checks.model)(name)
 

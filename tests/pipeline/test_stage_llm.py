@@ -202,7 +202,7 @@ def test_scenario_02_when_no_part_is_usable_the_job_is_a_dead_letter(bench: Benc
     assert (letter.error_class, letter.stage, letter.attempts) == ("SCHEMA_INVALID", "llm", 1)
 
 
-def test_scenario_04_no_findings_is_said_plainly(bench: Bench) -> None:
+def test_scenario_04_message_without_findings_says_so(bench: Bench) -> None:
     job = bench.job()
     bench.work()
     assert job_of(job).status == JobStatus.SUCCEEDED
@@ -505,7 +505,7 @@ def test_scenario_20_a_job_within_its_deadline_is_reviewed_to_its_end(bench: Ben
     assert (job_of(job).status, len(bench.llm.requests), reasons(job)) == (JobStatus.SUCCEEDED, 4, {})
 
 
-def test_a_question_that_the_database_cannot_answer_does_not_stop_the_review(bench: Bench) -> None:
+def test_lost_database_during_the_review_does_not_stop_it(bench: Bench) -> None:
     def lost(_: StageClaim) -> bool:
         raise OperationalError("the connection is lost")
 

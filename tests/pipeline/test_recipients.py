@@ -73,7 +73,7 @@ def test_an_author_narrows_it_whatever_the_case() -> None:
     assert covering(A, author="") == {}
 
 
-def test_a_stored_pattern_that_is_no_line_covers_nothing() -> None:
+def test_invalid_stored_pattern_covers_nothing() -> None:
     subscribe(ANN, "//depot/ma...")
     subscribe(BOB, "//...")
     assert covering(A) == {}
@@ -124,7 +124,7 @@ def test_thousands_of_owners_cost_a_handful_of_queries() -> None:
     ("recipient", "owner", "pattern"),
     [("", None, "//depot/main/..."), (ANN, "ann", "//depot/main/..."), (ANN, None, "depot/main/...")],
 )
-def test_the_database_refuses_a_subscription_of_nobody_or_of_two_or_of_no_path(
+def test_database_refuses_subscriptions_without_one_recipient_or_path(
     recipient: str, owner: str | None, pattern: str
 ) -> None:
     user = account(owner) if owner else None
@@ -193,7 +193,7 @@ def fetched(job: ReviewJob, attempt: int = 1) -> ReviewJob:
     return job
 
 
-def test_subscribers_and_perforces_readers_are_told(depot: FakeDepot) -> None:
+def test_subscribers_and_perforce_readers_are_notified(depot: FakeDepot) -> None:
     depot.user("bob", "bob@example.com", "//depot/main/...")
     subscribe(HOOK, "//depot/main/...")
     job = told_by_trigger(depot.submit(added(A, "1\n")), ANN)
@@ -204,7 +204,7 @@ def test_subscribers_and_perforces_readers_are_told(depot: FakeDepot) -> None:
     assert job.recipients_are == "found"
 
 
-def test_what_nothing_covers_is_told_to_the_default_recipients(depot: FakeDepot) -> None:
+def test_uncovered_change_notifies_the_default_recipients(depot: FakeDepot) -> None:
     subscribe(HOOK, "//depot/libs/...")
     job = fetched(told_by_trigger(depot.submit(added(A, "1\n")), ANN))
     assert (job.recipients, job.recipient_origins) == ([ANN], {ANN: "default"})
@@ -224,7 +224,7 @@ def test_recipients_that_a_request_gave_stay_as_given(depot: FakeDepot) -> None:
     assert depot.calls("reviews") == []
 
 
-def test_they_are_frozen_so_that_a_replay_tells_the_same_people(depot: FakeDepot) -> None:
+def test_found_recipients_are_frozen_for_replays(depot: FakeDepot) -> None:
     first = subscribe(HOOK, "//depot/main/...")
     job = fetched(told_by_trigger(depot.submit(added(A, "1\n"))))
     first.delete()
@@ -234,7 +234,7 @@ def test_they_are_frozen_so_that_a_replay_tells_the_same_people(depot: FakeDepot
     assert len(depot.calls("reviews")) == 1
 
 
-def test_what_a_fetch_found_is_lost_with_it(depot: FakeDepot) -> None:
+def test_recipients_of_a_failed_fetch_are_not_saved(depot: FakeDepot) -> None:
     """Found and frozen in the commit that records the fetch, or not at all."""
     job = told_by_trigger(depot.submit(added(A, "1\n")), ANN)
     subscribe(HOOK, "//depot/main/...")
@@ -244,7 +244,7 @@ def test_what_a_fetch_found_is_lost_with_it(depot: FakeDepot) -> None:
     assert (job.recipients, job.recipients_are) == ([ANN], "to_find")
 
 
-def test_while_attempts_are_left_the_readers_are_asked_for_again(depot: FakeDepot) -> None:
+def test_perforce_readers_are_retried_while_attempts_are_left(depot: FakeDepot) -> None:
     depot.user("bob", "bob@example.com", "//depot/main/...")
     job = told_by_trigger(depot.submit(added(A, "1\n")), ANN)
     depot.misbehave("reviews", stderr=CONNECTION_REFUSED, exit=1)
@@ -262,7 +262,7 @@ def test_while_attempts_are_left_the_readers_are_asked_for_again(depot: FakeDepo
         ({"messages": ["unknown_command"]}, 1, "INTERNAL_BUG"),
     ],
 )
-def test_perforce_unable_to_say_never_loses_the_job(
+def test_unknown_perforce_readers_do_not_fail_the_job(
     depot: FakeDepot, trouble: dict[str, Any], attempt: int, error_class: str
 ) -> None:
     subscribe(HOOK, "//depot/main/...")
@@ -289,7 +289,7 @@ def test_an_open_circuit_waits_and_costs_no_attempt(
         fetched(job, attempt=5)
 
 
-def test_an_address_that_is_none_is_left_out(depot: FakeDepot) -> None:
+def test_invalid_address_is_left_out(depot: FakeDepot) -> None:
     depot.user("bob", "bob at example", "//depot/main/...")
     depot.user("ann", "ann@example.com", "//depot/main/...")
     assert fetched(told_by_trigger(depot.submit(added(A, "1\n")))).recipients == [ANN]
@@ -303,7 +303,7 @@ def test_a_reader_whose_account_sees_none_of_the_files_is_not_told(depot: FakeDe
     assert job.recipients == [ANN]
 
 
-def test_a_denied_change_finds_nobody(depot: FakeDepot) -> None:
+def test_denied_change_has_no_found_recipients(depot: FakeDepot) -> None:
     job = told_by_trigger(depot.submit(added("//depot/other/a.c", "1\n")), ANN)
     with pytest.raises(PermanentFailure):
         fetched(job)
@@ -354,13 +354,13 @@ def test_of_two_accounts_with_one_address_the_narrower_counts(mixed: ReviewJob) 
     assert len(seen(mixed, ANN)) == 3
 
 
-def test_whoever_sees_all_files_is_told_all(mixed: ReviewJob) -> None:
+def test_account_that_sees_all_files_gets_the_whole_report(mixed: ReviewJob) -> None:
     factories.UserFactory(username="ann", email="ann@example.com")
     assert len(seen(mixed, ANN)) == 3
     assert seen(mixed, ANN)[1] == f"About {SECRET}"
 
 
-def test_an_account_that_was_closed_is_shown_nothing(mixed: ReviewJob) -> None:
+def test_inactive_account_is_shown_nothing(mixed: ReviewJob) -> None:
     account("ann", "//depot/main/...", is_active=False)
     assert seen(mixed, ANN) == ["3 findings in files outside your viewing scope are not shown."]
 

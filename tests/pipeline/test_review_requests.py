@@ -46,7 +46,7 @@ def test_the_same_key_returns_the_original_whatever_the_body(post: Callable[...,
     assert ReviewJob.objects.count() == 1
 
 
-def test_the_order_of_recipients_is_no_other_body(post: Callable[..., Any]) -> None:
+def test_order_of_recipients_does_not_change_the_body(post: Callable[..., Any]) -> None:
     post("k1", recipients=("mail:a@example.com", "mail:b@example.com"))
     assert not post("k1", recipients=("mail:b@example.com", "mail:a@example.com")).payload_mismatch
 
@@ -59,7 +59,9 @@ def test_the_same_version_is_a_no_op_even_as_a_rerun(post: Callable[..., Any]) -
 
 
 @pytest.mark.parametrize(("version", "rerun"), [(2, True), (2, False), (4, False)])
-def test_lower_or_not_explicit_is_a_conflict(post: Callable[..., Any], version: int, rerun: bool) -> None:
+def test_lower_version_or_missing_rerun_is_a_conflict(
+    post: Callable[..., Any], version: int, rerun: bool
+) -> None:
     post("k1", version=3)
     result = post("k2", version=version, rerun=rerun)
     assert (result.outcome, result.job_id, result.newest_version) == (IntakeOutcome.VERSION_CONFLICT, None, 3)

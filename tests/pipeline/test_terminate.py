@@ -153,7 +153,7 @@ def test_a_worker_that_lost_its_lease_before_the_end_stores_nothing(
     assert not FindingRow.objects.exists()
 
 
-def test_a_live_job_is_no_place_for_a_late_result(post: Post) -> None:
+def test_late_result_is_not_stored_for_an_active_job(post: Post) -> None:
     post()
     claim = pipeline.claim(_due(), "one")
     assert claim is not None
@@ -233,7 +233,7 @@ def test_a_cancelled_attempt_uses_no_budget_and_its_work_is_kept(post: Post) -> 
     assert not ReviewJob.objects.get().is_late
 
 
-def test_work_stops_at_the_next_question_once_the_deadline_has_passed(post: Post) -> None:
+def test_work_stops_at_the_next_check_after_the_deadline(post: Post) -> None:
     job_id = post().job_id
     claim = pipeline.claim(_due(), "one")
     assert claim is not None
@@ -253,7 +253,7 @@ def test_a_replay_gets_a_deadline_of_its_own(post: Post, work: Work) -> None:
     assert ReviewJob.objects.get().status == JobStatus.SUCCEEDED
 
 
-def test_what_happened_to_a_job_cannot_be_rewritten(post: Post) -> None:
+def test_job_events_are_append_only(post: Post) -> None:
     pipeline.cancel(post().job_id, "olga", "not needed")
     for statement in ("UPDATE job_events SET actor = 'x'", "DELETE FROM job_events", "TRUNCATE job_events"):
         with pytest.raises(DatabaseError):

@@ -249,7 +249,7 @@ def read_shelf(claim: StageClaim) -> Written:
 @pytest.mark.parametrize("debounce", [0, 0.05])
 def test_in_a_storm_of_shelves_the_newest_content_is_read_last(settings: Any, debounce: float) -> None:
     settings.SHELVE_DEBOUNCE_SECONDS = debounce
-    settings.STAGES = {**scripted.STAGES, "fetch": ("tests.pipeline.test_ledger.read_shelf", "stages")}
+    settings.STAGES = {**scripted.STAGES, "fetch": ("tests.pipeline.test_source_events.read_shelf", "stages")}
     Shelf.content = 0
     told = threading.Event()
 
@@ -283,7 +283,7 @@ def test_in_a_storm_of_shelves_the_newest_content_is_read_last(settings: Any, de
     assert outcomes[Outcome.CREATED] + outcomes[Outcome.JOINED] == 45 == SourceEvent.objects.count()
 
 
-def test_one_submit_told_many_times_at_once_is_one_job_and_one_row() -> None:
+def test_concurrent_events_of_one_submit_make_one_job_and_one_row() -> None:
     together = [Beside(submit) for _ in range(10)]
     for one in together:
         one.join()
@@ -396,7 +396,7 @@ def test_a_trigger_joins_what_the_poll_found_while_it_waits() -> None:
     assert shelve() == Entry(polled.job_id, Outcome.JOINED)
 
 
-def test_a_job_that_died_before_it_read_is_not_begun_anew_by_the_poll(
+def test_poll_does_not_repeat_a_job_that_failed_before_it_read(
     work: Work, make_due: Callable[[], None]
 ) -> None:
     scripted.SCRIPT["fetch"].append(PermanentFailure(ErrorClass.PATH_DENIED, Component.INTERNAL, "outside"))
@@ -407,7 +407,7 @@ def test_a_job_that_died_before_it_read_is_not_begun_anew_by_the_poll(
     assert ReviewJob.objects.count() == 1
 
 
-def test_a_commit_is_reviewed_once_whoever_asked(post: Callable[..., Any]) -> None:
+def test_commit_is_reviewed_once_by_api_and_poll(post: Callable[..., Any]) -> None:
     commit = f"git:app@{'1' * 40}"
     requested = post(changelist=commit)
     assert found(Kind.COMMIT, commit) == Entry(requested.job_id, Outcome.SEEN_BEFORE)
@@ -427,7 +427,7 @@ def test_job_and_row_are_written_together_or_not_at_all(monkeypatch: pytest.Monk
     assert (ReviewJob.objects.count(), SourceEvent.objects.count()) == (1, 1)
 
 
-def test_a_version_that_goes_to_another_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_taken_by_another_request_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     newest = source_events._newest_version
     looks = iter([True, False, False])
 
@@ -464,7 +464,7 @@ def test_the_origin_of_an_event_is_written() -> None:
     assert origins == {"1": Origin.TRIGGER, "2": Origin.POLL}
 
 
-def test_nothing_but_the_ledger_writes_events() -> None:
+def test_only_source_events_writes_events() -> None:
     root = Path(source_events.__file__).parents[1]
     writes = re.compile(
         r"(INSERT INTO|UPDATE|DELETE FROM) source_events"

@@ -89,7 +89,7 @@ def test_tampering_is_evident(sealed: None, case: str) -> None:
     assert SecurityEvent.objects.filter(kind="audit_fault").exists()
 
 
-def test_every_history_of_who_may_see_and_who_is_told_is_sealed() -> None:
+def test_every_history_of_scopes_subscriptions_and_preferences_is_sealed() -> None:
     with pghistory.context(user=7, address="192.0.2.1"):
         factories.AllowListEntryFactory()
         ViewerScope.objects.create(
@@ -123,7 +123,7 @@ def test_rows_and_seals_rewritten_together_lack_the_key_that_is_not_in_the_datab
     assert "not made by this installation" in fault
 
 
-def test_the_newest_links_cannot_be_cut_off_unseen_by_who_kept_the_log(sealed: None) -> None:
+def test_removed_newest_seals_are_found_with_the_head_from_the_log(sealed: None) -> None:
     head = AuditSeal.objects.filter(table=EVENTS).order_by("-to_id").values_list("chain", flat=True)[0]
     past_the_refusal("DELETE FROM audit_seals WHERE table_name = 'security_events' AND to_id = "
                      "(SELECT max(to_id) FROM audit_seals WHERE table_name = 'security_events')")  # fmt: skip

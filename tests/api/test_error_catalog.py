@@ -83,7 +83,7 @@ TABLE: list[tuple[str, str, Ask, int, str]] = [
 @pytest.mark.parametrize(
     ("role", "ask", "status", "error"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
 )
-def test_an_error_has_the_body(
+def test_every_error_answer_has_the_same_body(
     client_with_role: Callable[..., ApiClient], role: str, ask: Ask, status: int, error: str
 ) -> None:
     response = ask(client_with_role(role) if role else ApiClient())
@@ -94,9 +94,7 @@ def test_an_error_has_the_body(
 
 
 @pytest.mark.django_db
-def test_a_throttled_key_is_told_how_long_to_wait(
-    trigger: ApiClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_throttled_key_gets_retry_after(trigger: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ApiKeyThrottle, "allow_request", lambda *given: False)
     monkeypatch.setattr(ApiKeyThrottle, "wait", lambda *given: 6.2)
     response = trigger.get(URL)
@@ -135,7 +133,7 @@ def caused(error: Exception, sqlstate: str) -> Exception:
     ids=["defect", "aborted", "database", "deadlock", "standby"],
 )
 @pytest.mark.parametrize("where", ["post", "get"])
-def test_a_failure_inside_has_the_body_and_shows_nothing(
+def test_internal_failure_has_the_error_body_without_internals(
     client_with_role: Callable[..., ApiClient],
     monkeypatch: pytest.MonkeyPatch,
     where: str,
@@ -156,7 +154,7 @@ def test_a_failure_inside_has_the_body_and_shows_nothing(
 
 
 @pytest.mark.django_db
-def test_a_defect_before_any_view_has_the_body(trigger: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defect_in_middleware_has_the_error_body(trigger: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CommonMiddleware, "process_request", failing(RuntimeError("the inner secret")))
     response = trigger.get(URL)
     assert_error(response, 500, "INTERNAL_BUG")
@@ -199,7 +197,9 @@ def test_a_commit_in_doubt_is_looked_up(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_commit_that_stays_in_doubt_says_so(trigger: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_that_stays_in_doubt_asks_to_post_again(
+    trigger: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Lost(monkeypatch, after=True, times=2)
     response = trigger.post_json(URL, review())
     assert_error(response, 503, "DATABASE_UNAVAILABLE")

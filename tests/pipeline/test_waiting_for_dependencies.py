@@ -149,7 +149,7 @@ def test_work_is_due_at_its_deadline_at_the_latest_and_ends_there_without_a_swee
     assert StageRun.objects.get(stage="llm").attempts == (trouble is FAILED)
 
 
-def test_what_waits_on_is_postponed_to_its_deadline_at_most(
+def test_waiting_work_is_postponed_to_its_deadline_at_most(
     post: Post, work: Work, make_due: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     post()

@@ -85,7 +85,7 @@ def fails(patch: pytest.MonkeyPatch, method: str, error: Exception, times: int =
 # -- rotation ------------------------------------------------------------------------------------
 
 
-def test_after_a_rotation_the_old_key_is_not_needed_any_more(settings: Any) -> None:
+def test_after_a_rotation_the_old_key_is_not_needed(settings: Any) -> None:
     made = [stored(), stored(Artifact.Kind.PROMPT, b"prompt")]
     settings.ARTIFACT_KEYS = [NEW, OLD]
     assert store.content_of(made[0]) == b"content"  # both open during the overlap
@@ -99,7 +99,7 @@ def test_after_a_rotation_the_old_key_is_not_needed_any_more(settings: Any) -> N
     assert len(files()) == 2
 
 
-def test_a_rotation_is_bounded_and_goes_on_where_it_stopped(settings: Any) -> None:
+def test_rotation_is_bounded_and_resumes(settings: Any) -> None:
     for _ in range(5):
         stored()
     settings.ARTIFACT_KEYS = [NEW, OLD]
@@ -108,7 +108,7 @@ def test_a_rotation_is_bounded_and_goes_on_where_it_stopped(settings: Any) -> No
 
 
 @pytest.mark.parametrize("moment", ["before the row", "before the old file goes"])
-def test_a_crash_in_a_rotation_loses_nothing_and_the_next_one_ends_it(
+def test_crash_in_a_rotation_loses_nothing_and_the_next_run_finishes(
     settings: Any, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     artifact = stored()
@@ -133,7 +133,7 @@ def test_a_crash_in_a_rotation_loses_nothing_and_the_next_one_ends_it(
     assert store.content_of(artifact) == b"content"
 
 
-def test_a_reader_that_looked_before_the_rotation_still_gets_the_content(settings: Any) -> None:
+def test_content_is_read_under_its_new_name_after_a_rotation(settings: Any) -> None:
     looked_up = stored()
     settings.ARTIFACT_KEYS = [NEW, OLD]
     artifact_care.rotate_keys()
@@ -141,7 +141,7 @@ def test_a_reader_that_looked_before_the_rotation_still_gets_the_content(setting
     assert store.content_of(looked_up) == b"content"
 
 
-def test_an_artifact_that_no_key_opens_is_reported_and_holds_up_no_other(settings: Any) -> None:
+def test_artifact_that_no_key_opens_is_reported_and_others_are_rotated(settings: Any) -> None:
     stored()
     settings.ARTIFACT_KEYS = [Fernet.generate_key().decode()]
     stored()
@@ -168,7 +168,9 @@ def test_a_rotation_says_why_an_artifact_was_not_resealed(
     )
 
 
-def test_a_rotation_stops_when_its_bucket_is_away(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rotation_stops_when_the_storage_is_unavailable(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each artifact would cost a timeout."""
     for _ in range(5):
         stored()
@@ -185,7 +187,7 @@ def test_a_rotation_stops_when_its_bucket_is_away(settings: Any, monkeypatch: py
 
 @pytest.mark.parametrize("method", ["_open", "_save", "delete"])
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "I/O error"), RefusedError("no"), AWAY], ids=repr)
-def test_a_file_that_its_storage_fails_for_holds_up_no_other(
+def test_file_that_fails_does_not_stop_the_rotation(
     settings: Any, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception
 ) -> None:
     made = [stored(), stored()]
@@ -204,7 +206,7 @@ def test_a_file_that_its_storage_fails_for_holds_up_no_other(
 # -- verification --------------------------------------------------------------------------------
 
 
-def test_sound_artifacts_raise_no_alarm() -> None:
+def test_intact_artifacts_have_no_fault() -> None:
     stored(), stored(Artifact.Kind.PROMPT)
     seen = artifact_care.verify(10)
     assert (seen.opened, seen.faults) == (2, 0)
@@ -241,7 +243,7 @@ def test_a_damaged_artifact_is_reported_once(damage: Callable[[Artifact], None],
         call_command("verify_artifacts", stdout=StringIO())
 
 
-def test_a_fault_that_was_mended_is_taken_back() -> None:
+def test_repaired_artifact_loses_its_fault() -> None:
     artifact = stored()
     content = file_of(artifact).read_bytes()
     file_of(artifact).unlink()
@@ -252,7 +254,7 @@ def test_a_fault_that_was_mended_is_taken_back() -> None:
     assert artifact.fault == ""
 
 
-def test_what_the_deletion_job_left_behind_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overdue_artifacts_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     artifact = stored()
     Artifact.objects.update(expires_at=timezone.now() - timedelta(hours=1))
 
@@ -270,7 +272,7 @@ def test_what_the_deletion_job_left_behind_is_reported(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("error", [RefusedError("AccessDenied"), AWAY], ids=repr)
-def test_a_file_that_cannot_be_deleted_keeps_no_other(
+def test_file_that_cannot_be_deleted_does_not_stop_the_deletion(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     stored(), stored()
@@ -280,7 +282,7 @@ def test_a_file_that_cannot_be_deleted_keeps_no_other(
     assert files() == []
 
 
-def test_a_storage_that_does_not_answer_is_not_asked_about_every_file(
+def test_unavailable_storage_is_not_tried_for_every_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for _ in range(5):
@@ -297,7 +299,7 @@ def test_a_storage_that_does_not_answer_is_not_asked_about_every_file(
     assert store.delete_expired() == 5
 
 
-def test_what_nobody_can_say_now_is_no_fault_and_keeps_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unanswered_check_is_no_fault_and_others_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     stored(), stored()
     fails(monkeypatch, "_open", AWAY)
     with pytest.raises(RetryableFailure):
@@ -322,7 +324,7 @@ def test_files_without_a_row_that_cannot_be_deleted_are_reported(monkeypatch: py
     }
 
 
-def test_a_storage_that_lists_nothing_ends_no_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storage_that_cannot_be_listed_does_not_fail_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifact_care, "_walked_at", None)
     listed = fails(monkeypatch, "listdir", RefusedError("AccessDenied"))
     artifact_care.verify_round()
@@ -348,7 +350,7 @@ def test_a_file_without_a_row_is_reported_and_deleted_when_its_time_is_up() -> N
     ]
 
 
-def test_each_round_looks_at_those_that_were_looked_at_longest_ago() -> None:
+def test_each_round_checks_the_artifacts_checked_longest_ago() -> None:
     made = [stored() for _ in range(3)]
     assert artifact_care.verify(2).opened == 2
     assert artifact_care.verify(2).opened == 1
@@ -366,7 +368,7 @@ def problems(job: Any, *, restart: bool) -> list[str]:
     return [check.message for check in checks if not check.ok]
 
 
-def test_an_expiry_under_an_open_dead_letter_is_said_on_the_job_and_at_validation() -> None:
+def test_expiry_under_an_open_dead_letter_is_shown_on_the_job_and_at_validation() -> None:
     job = factories.ReviewJobFactory(status=JobStatus.DEAD_LETTERED)
     stored(job=job)
     assert problems(job, restart=False) == []
@@ -387,7 +389,7 @@ def test_an_expiry_under_an_open_dead_letter_is_said_on_the_job_and_at_validatio
     )
 
 
-def test_a_change_that_no_key_opens_is_said_at_validation(settings: Any) -> None:
+def test_change_that_no_key_opens_fails_the_validation(settings: Any) -> None:
     job = factories.ReviewJobFactory(status=JobStatus.DEAD_LETTERED)
     stored(job=job)
     settings.ARTIFACT_KEYS = [NEW]

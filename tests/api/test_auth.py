@@ -77,7 +77,7 @@ def test_a_revoked_key_is_refused_from_the_next_request_on() -> None:
     assert (event.kind, event.reason, event.actor) == ("auth_failed", "revoked", "ci")
 
 
-def test_revoking_twice_is_said() -> None:
+def test_revoking_a_revoked_key_is_reported() -> None:
     api_keys.create("ci", "trigger")
     call_command("revoke_api_key", name="ci", stdout=io.StringIO())
     out = io.StringIO()
@@ -118,7 +118,7 @@ def test_the_last_use_is_written_at_most_once_a_minute() -> None:
         "crz_unknown",
     ],
 )
-def test_anything_but_a_known_key_is_answered_alike(db: None, header: str) -> None:
+def test_malformed_unknown_and_revoked_keys_get_the_same_answer(db: None, header: str) -> None:
     response = ApiClient().get(URL, headers={"Authorization": header})
     assert_error(response, 401, "AUTH_DENIED")
     assert response["WWW-Authenticate"] == "Bearer"
@@ -137,7 +137,7 @@ def test_a_flood_of_bad_keys_leaves_one_event(mallory: ApiClient) -> None:
     assert "guess" not in str(event.context)
 
 
-def test_the_next_minute_counts_what_was_left_out() -> None:
+def test_next_event_counts_the_suppressed_refusals() -> None:
     now = 0.0
     refusals = RefusalLog(clock=lambda: now)
     kind = SecurityEvent.Kind.AUTH_FAILED
@@ -154,7 +154,7 @@ def test_a_flood_from_many_addresses_is_bounded() -> None:
     assert SecurityEvent.objects.count() == PER_MINUTE
 
 
-def test_a_role_that_does_not_suffice_leaves_an_event(reviewer: ApiClient) -> None:
+def test_denied_role_writes_a_security_event(reviewer: ApiClient) -> None:
     assert_error(reviewer.post_json(URL, {}), 403, "PERMISSION_DENIED")
     event = SecurityEvent.objects.get()
     assert (event.kind, event.reason, event.actor) == ("role_denied", "POST as reviewer", "the reviewer")
@@ -181,7 +181,7 @@ def test_each_role_may_do_what_it_is_for(
     assert response.status_code in {200, 400, 403, 404}
 
 
-def test_throttled_requests_are_told_when_to_come_back(
+def test_throttled_requests_get_retry_after(
     trigger: ApiClient, client_with_role: Maker, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "DEFAULT_THROTTLE_RATES": {"api_key": "3/min"}}
