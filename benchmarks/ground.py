@@ -85,7 +85,7 @@ class Ground:
         With `restarts` they are tended as `manage.py up` does: what ends is started again.
         """
         supervisor = Supervisor(list(children), self.files / "logs")
-        supervisor.tend()
+        supervisor.tick()
         is_over = threading.Event()
         tender = threading.Thread(target=_tend, args=(supervisor, is_over), daemon=True)
         if restarts:
@@ -110,7 +110,7 @@ class Ground:
 
 def _tend(supervisor: Supervisor, is_over: threading.Event) -> None:
     while not is_over.wait(0.5):
-        supervisor.tend()
+        supervisor.tick()
 
 
 @contextlib.contextmanager

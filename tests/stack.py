@@ -67,10 +67,10 @@ class Stack:
 
     def _tend(self) -> None:
         while not self._stopping.wait(0.1):
-            self.supervisor.tend()
+            self.supervisor.tick()
 
     def start(self) -> None:
-        self.supervisor.tend()
+        self.supervisor.tick()
         self._thread.start()
         for queue in self.queues:
             eventually(lambda queue=queue: self.named(queue, "pusher"))

@@ -26,7 +26,7 @@ from psycopg.rows import dict_row
 
 from criticizer.db import reconnect
 from criticizer.queue import outbox
-from criticizer.workers.watchdog import Caretaker
+from criticizer.workers.watchdog import Watchdog
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +60,7 @@ class OutboxBroker(Broker):  # type: ignore[misc]
     def __init__(self, list_key: str | None = None) -> None:
         super().__init__(list_key)
         self._connection: psycopg.Connection[dict[str, Any]] | None = None
-        self._caretaker: Caretaker | None = None
+        self._watchdog: Watchdog | None = None
         self._pid = 0
 
     def __getstate__(self) -> tuple[str, Any]:
@@ -88,8 +88,8 @@ class OutboxBroker(Broker):  # type: ignore[misc]
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._connection = None  # the parent's socket is not ours to close
-            self._caretaker = Caretaker(self.list_key, connect)
-            self._caretaker.start()
+            self._watchdog = Watchdog(self.list_key, connect)
+            self._watchdog.start()
 
     def _open(self) -> psycopg.Connection[dict[str, Any]]:
         if self._connection is None:
@@ -115,8 +115,8 @@ class OutboxBroker(Broker):  # type: ignore[misc]
             "lease": outbox.scaled(outbox.LEASE_SECONDS),
         }
         claimed = self._open().execute(outbox.CLAIM, parameters, prepare=True).fetchall()
-        if claimed and self._caretaker:
-            self._caretaker.watch(row["lease_token"] for row in claimed)
+        if claimed and self._watchdog:
+            self._watchdog.watch(row["lease_token"] for row in claimed)
         return [
             self._task(
                 settings.TASKS[row["message_type"]], (row["id"], row["aggregate_id"], str(row["lease_token"]))

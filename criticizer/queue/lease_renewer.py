@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 RETRIES = 10  # of a failed renewal within its period
 
 
-class Heartbeat:
+class LeaseRenewer:
     """Renews leases every `RENEW_SECONDS` while anything is held.
 
     The thread starts with the first lease, after the fork, and has a database connection of

@@ -109,16 +109,16 @@ class Maintenance:
         self._abandoned: list[MaintenanceRun] = []
         self._paused: dict[str, float] = {}  # function -> until when it is left out, monotonic
 
-    def tend(self, connection: Connection) -> None:
+    def tick(self, connection: Connection) -> None:
         """Begin a round unless the last one is not over; cut that one short if it hangs."""
         if self._round is not None and self._round.is_alive():
             log.warning("sweep_still_runs", queue=self.queue, function=self._round.function)
             if not self._is_given_up(self._round, connection):
                 return
-        self._round = MaintenanceRun(self._connect, self.left_out())
+        self._round = MaintenanceRun(self._connect, self.skipped())
         self._round.start()
 
-    def left_out(self) -> list[str]:
+    def skipped(self) -> list[str]:
         """Return the functions that this cluster does not call now, because they hung."""
         now = time.monotonic()
         self._abandoned = [one for one in self._abandoned if one.is_alive()]

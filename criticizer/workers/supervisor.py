@@ -62,7 +62,7 @@ class Supervisor:
             self._streams[name] = (self.output / f"{name}.log").open("ab")
         return self._streams[name]
 
-    def tend(self) -> None:
+    def tick(self) -> None:
         """Start what is not running and due. Call it about twice a second."""
         now = time.monotonic()
         for child in self.children:

@@ -54,7 +54,7 @@ SELECT EXISTS (SELECT 1 FROM outbox_messages WHERE queue = %(queue)s
                   AND started_at IS NOT NULL AND available_at > now()) AS stalled"""
 
 
-class Caretaker:
+class Watchdog:
     """Watches one cluster from inside its pusher."""
 
     def __init__(self, queue: str, connect: Connect) -> None:
@@ -117,14 +117,14 @@ class Caretaker:
                 "host": socket.gethostname()[:255],
                 "pid": self._parent,
                 "workers": self.workers,
-                "hanging": Jsonb(self._maintenance.left_out()),
+                "hanging": Jsonb(self._maintenance.skipped()),
             },
         )
 
     def _sweep(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
         """Start the maintenance beside us; a lost message costs half a minute."""
         connection.execute(_FORGET_DEAD)
-        self._maintenance.tend(connection)
+        self._maintenance.tick(connection)
 
     def _is_wedged(self, connection: psycopg.Connection[dict[str, Any]]) -> bool:
         """Say whether work lies claimed (or due) without progress while a worker is free."""

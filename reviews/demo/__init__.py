@@ -170,7 +170,7 @@ class Client:
         )
 
     def wait_until_ready(self, tend: Callable[[], None]) -> None:
-        """Wait for web and workers; `tend` keeps the processes alive meanwhile. Raises DemoError."""
+        """Wait for web and workers; `tick` keeps the processes alive meanwhile. Raises DemoError."""
         last = "no answer"
         for _ in ticks(START_SECONDS, tend):
             try:

@@ -21,7 +21,7 @@ from django.utils.module_loading import import_string
 
 from criticizer.db import prepared, reconnect
 from criticizer.queue import outbox
-from criticizer.queue.lease_renewer import Heartbeat
+from criticizer.queue.lease_renewer import LeaseRenewer
 from criticizer.redaction import clean_stack
 from criticizer.resilience.failures import DependencyUnavailable, ErrorClass, Failure, classify
 from criticizer.resilience.retry import CONNECTION
@@ -53,7 +53,7 @@ def renew(tokens: set[UUID]) -> set[UUID]:
     return {row["lease_token"] for row in found}
 
 
-HEARTBEAT = Heartbeat(renew)
+HEARTBEAT = LeaseRenewer(renew)
 
 
 def with_reconnect(work: Callable[[], T]) -> T:

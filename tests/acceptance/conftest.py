@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from criticizer.queue.lease_renewer import Heartbeat
+from criticizer.queue.lease_renewer import LeaseRenewer
 from criticizer.resilience.retry import Backoff
 from reviews.api.auth import ApiKeyThrottle
 from reviews.api.auth_failures import REFUSALS
@@ -25,7 +25,7 @@ from tests.fakes.webhook import WebhookReceiver
 from tests.sources.gitrepo import GitRepo
 
 # No lease runs out within a test, and a heartbeat's own connection would outlive the database.
-HEARTBEAT = Heartbeat(lambda held: held)
+HEARTBEAT = LeaseRenewer(lambda held: held)
 
 
 class MiddleOfTheJitter(Backoff):

@@ -9,7 +9,7 @@ import pytest
 
 from criticizer.db import prepared
 from criticizer.models import Circuit, CircuitEvent
-from criticizer.queue.lease_renewer import Heartbeat
+from criticizer.queue.lease_renewer import LeaseRenewer
 from criticizer.resilience import gate
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from criticizer.resilience.health_checks import CHECKS
@@ -44,7 +44,7 @@ def llm(claim: StageClaim) -> Written:
 @pytest.fixture(autouse=True)
 def _model(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # No lease runs out within a test, and a heartbeat's own connection would outlive the database.
-    monkeypatch.setattr(executor, "HEARTBEAT", Heartbeat(lambda held: held))
+    monkeypatch.setattr(executor, "HEARTBEAT", LeaseRenewer(lambda held: held))
     settings.STAGES = {**scripted.STAGES, "llm": (f"{__name__}.llm", "stages")}
     CHECKS.clear()
     gate.forget()

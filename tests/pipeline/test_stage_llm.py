@@ -19,7 +19,7 @@ from django.db import OperationalError, connection
 from criticizer.db import prepared
 from criticizer.models import Circuit, OutboxMessage, SecurityEvent
 from criticizer.queue import outbox
-from criticizer.queue.lease_renewer import Heartbeat
+from criticizer.queue.lease_renewer import LeaseRenewer
 from criticizer.resilience import circuit_breaker, gate
 from criticizer.resilience.failures import DependencyUnavailable, ErrorClass
 from criticizer.resilience.states import CircuitState
@@ -114,7 +114,7 @@ def bench(
 ) -> Iterator[Bench]:
     pool = ThreadPoolExecutor(1)  # whose connection ends with the test
     monkeypatch.setattr(async_executor, "_pools", {os.getpid(): pool})
-    monkeypatch.setattr(executor, "HEARTBEAT", Heartbeat(lambda held: held))
+    monkeypatch.setattr(executor, "HEARTBEAT", LeaseRenewer(lambda held: held))
     monkeypatch.setattr(model_review, "ASK_EVERY_SECONDS", 0.0)
     gate.forget()
     with FakeLlm() as llm:

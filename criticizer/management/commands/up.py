@@ -81,7 +81,7 @@ class Command(BaseCommand):
         signal.signal(signal.SIGINT, stop)
         try:
             while not stopping:
-                supervisor.tend()
+                supervisor.tick()
                 if server and server.postmaster_pid() is None:
                     self._restart(server)
                 time.sleep(0.3)

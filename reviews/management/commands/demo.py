@@ -91,13 +91,13 @@ class Command(BaseCommand):
     def _review(
         self, repository: Path | None, commits: list[demo.Commit], client: demo.Client, supervisor: Supervisor
     ) -> None:
-        client.wait_until_ready(supervisor.tend)
+        client.wait_until_ready(supervisor.tick)
         jobs = {client.post(commit): commit for commit in commits}
         others = f"{len(jobs) - 1} commits of {repository}\nand " if repository else ""
         self._say(f"Posted {others}one commit made for this demo to {client.base_url}/api/v1/reviews/")
         if settings.LLM_PROVIDER == "none":
             self._say("Deterministic checks alone: no language model is configured (LLM_PROVIDER).")
-        done = {job["id"]: job for job in client.follow(list(jobs), supervisor.tend)}
+        done = {job["id"]: job for job in client.follow(list(jobs), supervisor.tick)}
         for number, (job_id, commit) in enumerate(jobs.items(), start=1):
             self._show(f"[{number}/{len(jobs)}] {commit.subject}", done[job_id])
         bad = sum(job["status"] != "succeeded" for job in done.values())
@@ -127,7 +127,7 @@ class Command(BaseCommand):
         self._say(demo_report.welcome(base_url, "admin", password))
         try:
             while True:
-                supervisor.tend()
+                supervisor.tick()
                 time.sleep(0.3)
         except KeyboardInterrupt:
             self._say("")

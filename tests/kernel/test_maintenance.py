@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from criticizer.db import prepared
 from criticizer.models import WorkerCluster
 from criticizer.queue.broker import connect
-from criticizer.workers.watchdog import Caretaker
+from criticizer.workers.watchdog import Watchdog
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -100,19 +100,19 @@ def maintenance(settings: Any, *functions: Any) -> None:
 def swept() -> None:
     """Have a cluster sweep, and wait until it has."""
     with connect() as own:
-        Caretaker("stages", connect)._sweep(own)
+        Watchdog("stages", connect)._sweep(own)
     join()
 
 
 @pytest.fixture
-def keeper() -> Iterator[Caretaker]:
-    made = Caretaker("stages", connect)
+def keeper() -> Iterator[Watchdog]:
+    made = Watchdog("stages", connect)
     yield made
     if made._connection is not None:
         made._connection.close()
 
 
-def due(keeper: Caretaker, *jobs: Any) -> None:
+def due(keeper: Watchdog, *jobs: Any) -> None:
     keeper._due = {job: 0.0 if job in jobs else float("inf") for job in keeper._due}
 
 
@@ -125,7 +125,7 @@ def test_a_function_that_fails_is_named_and_stops_none_behind_it(settings: Any) 
     assert failed == [f"{__name__}.fails", f"{__name__}.breaks_its_connection"]
 
 
-def test_the_heart_beats_while_a_sweep_waits(settings: Any, keeper: Caretaker) -> None:
+def test_the_heart_beats_while_a_sweep_waits(settings: Any, keeper: Watchdog) -> None:
     maintenance(settings, waits)
     due(keeper, keeper._beat, keeper._sweep)
     keeper._tick()
@@ -139,14 +139,14 @@ def test_the_heart_beats_while_a_sweep_waits(settings: Any, keeper: Caretaker) -
     assert [thread.daemon for thread in threading.enumerate() if thread.name == "sweep"] == [True]
 
 
-def test_one_sweep_runs_at_a_time(settings: Any, keeper: Caretaker) -> None:
+def test_one_sweep_runs_at_a_time(settings: Any, keeper: Watchdog) -> None:
     maintenance(settings, waits)
     with connect() as own, capture_logs() as logs:
         keeper._sweep(own)
         assert inside.acquire(timeout=20)
         keeper._sweep(own)  # the same cluster
         assert [entry["event"] for entry in logs] == ["sweep_still_runs"]
-        Caretaker("llm", connect)._sweep(own)  # another one
+        Watchdog("llm", connect)._sweep(own)  # another one
         for thread in threading.enumerate():
             if thread.name == "sweep" and thread is not keeper._maintenance._round:
                 thread.join(20)
@@ -181,7 +181,7 @@ def test_a_sweep_whose_lock_was_lost_goes_no_further(settings: Any) -> None:
 # -- a function that hangs ------------------------------------------------------------------------
 
 
-def look(keeper: Caretaker) -> list[str]:
+def look(keeper: Watchdog) -> list[str]:
     """Have the caretaker look once more; return what it said, without what the sweep says meanwhile."""
     with connect() as own, capture_logs() as logs:
         keeper._sweep(own)
@@ -189,7 +189,7 @@ def look(keeper: Caretaker) -> list[str]:
     return [entry["event"] for entry in logs if entry["event"] in its_own]
 
 
-def ended(keeper: Caretaker) -> None:
+def ended(keeper: Watchdog) -> None:
     """Wait for its newest round, not for those that were abandoned."""
     assert keeper._maintenance._round is not None
     keeper._maintenance._round.join(20)
@@ -206,7 +206,7 @@ def beaten() -> list[str]:
     return found
 
 
-def test_a_statement_that_hangs_fails_and_the_round_goes_on(settings: Any, keeper: Caretaker) -> None:
+def test_a_statement_that_hangs_fails_and_the_round_goes_on(settings: Any, keeper: Watchdog) -> None:
     maintenance(settings, sleeps_in_the_database, works)
     assert look(keeper) == []
     until(is_asleep)
@@ -218,9 +218,7 @@ def test_a_statement_that_hangs_fails_and_the_round_goes_on(settings: Any, keepe
     assert prepared.value(HELD) == 0
 
 
-def test_a_function_that_was_cut_short_is_left_out_for_as_long_again(
-    settings: Any, keeper: Caretaker
-) -> None:
+def test_a_function_that_was_cut_short_is_left_out_for_as_long_again(settings: Any, keeper: Watchdog) -> None:
     maintenance(settings, sleeps_in_the_database, works)
     settings.MAINTENANCE_SECONDS = 0.2
     look(keeper)
@@ -246,7 +244,7 @@ def test_a_function_that_was_cut_short_is_left_out_for_as_long_again(
     join()
 
 
-def test_a_thread_that_hangs_in_python_keeps_the_lock_from_nobody(settings: Any, keeper: Caretaker) -> None:
+def test_a_thread_that_hangs_in_python_keeps_the_lock_from_nobody(settings: Any, keeper: Watchdog) -> None:
     maintenance(settings, waits, works)
     look(keeper)
     assert inside.acquire(timeout=20)
@@ -262,12 +260,12 @@ def test_a_thread_that_hangs_in_python_keeps_the_lock_from_nobody(settings: Any,
     # And whoever else is there can have the lock.
     maintenance(settings, works)
     calls.clear()
-    look(other := Caretaker("llm", connect))
+    look(other := Watchdog("llm", connect))
     ended(other)
     assert calls == ["works"]
 
 
-def test_what_hangs_is_left_out_while_its_thread_lives(settings: Any, keeper: Caretaker) -> None:
+def test_what_hangs_is_left_out_while_its_thread_lives(settings: Any, keeper: Watchdog) -> None:
     maintenance(settings, waits, works)
     settings.MAINTENANCE_SECONDS = 0
     look(keeper)
