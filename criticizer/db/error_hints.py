@@ -1,4 +1,4 @@
-"""What a command says when the database is not as it needs it, rather than how it found out."""
+"""Turn database errors of management commands into actionable messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REMEDY = "Start that PostgreSQL, or correct host, port, name and login in DATAB
 
 
 def why_database(error: Error) -> str:
-    """Return what is wrong with the database and what to do, in words; "" when a defect of ours is."""
+    """Return what is wrong with the database and what to do; "" when the error is a defect of ours."""
     try:
         if sqlstate_of(error) in _UNKNOWN and not health.is_migrated():
             return "the database's tables are missing or older than this version. Run: manage.py migrate"

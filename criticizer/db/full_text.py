@@ -1,4 +1,4 @@
-"""Words in PostgreSQL's full-text search: one condition and the index that serves it."""
+"""PostgreSQL full-text search by word prefixes: the condition and its index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db.models import Q
 
 @dataclass(frozen=True, slots=True)
 class FullTextFilter:
-    """How words are looked for, and in what: "the title and the author"."""
+    """A search condition for words; `meaning` names what it searches: "the title and the author"."""
 
     condition: Callable[[Sequence[str]], Q]
     meaning: str = ""

@@ -1,4 +1,4 @@
-"""Who owns the tables: not the role that web and workers connect as (specification 001, 9.1 item 5)."""
+"""Owner of the tables, grants and audit triggers: web and workers connect as a role without ownership."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import sql
 
-# Rows are added and read, never changed. The triggers refuse it too; this refuses taking them off.
+# Rows are added and read, never changed. Their triggers refuse it; without ownership these stay on.
 APPEND_ONLY = (
     "security_events",
     "audit_seals",
@@ -25,15 +25,15 @@ APPEND_ONLY = (
 )
 # pghistory's own statement says ON CONFLICT DO UPDATE: the trigger on the table keeps it from changing rows.
 _NOT_DELETED = ("pghistory_context",)
-# Rows change in the columns that their own triggers allow, and none goes.
+# Rows change in the columns that their own triggers allow, and are never deleted.
 KEPT = ("letter_archives",)
 _HARDENED = (*APPEND_ONLY, *_NOT_DELETED, *KEPT)
-# pgtrigger lets a session name triggers that it wants ignored: a door past every one of them.
+# pgtrigger lets a session name triggers to ignore, which would bypass all of them.
 _NO_IGNORING = """
 CREATE OR REPLACE FUNCTION public._pgtrigger_should_ignore(trigger_name NAME) RETURNS BOOLEAN
     LANGUAGE sql IMMUTABLE AS 'SELECT FALSE'"""
-# Beside pgtrigger's own triggers, which know exceptions, these know none. An update from inside
-# a trigger is dropped: pghistory's upsert of a context, where what was recorded first stays.
+# Unlike pgtrigger's own triggers these have no exceptions. An update from inside a trigger is
+# dropped: in pghistory's upsert of a context the first record stays.
 _AUDIT_STAYS = """
 CREATE OR REPLACE FUNCTION public.audit_stays() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
@@ -53,7 +53,7 @@ _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() A
 
 @contextmanager
 def as_owner(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Let the block work as the owner of the tables, where that is another role (settings.DATABASE_OWNER)."""
+    """Connect as the owner of the tables in the block, if that is another role (settings.DATABASE_OWNER)."""
     owner = settings.DATABASE_OWNER
     before = {name: connection.settings_dict[name] for name in owner}
     if not owner or before == owner or (settings.EMBEDDED_DATABASE and _owns_database(connection)):
@@ -69,12 +69,12 @@ def as_owner(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 def harden(connection: BaseDatabaseWrapper) -> None:
-    """Close what would let a session past the triggers of audit tables. Repeating it changes nothing."""
+    """Keep sessions from bypassing the triggers of audit tables. Repeating it changes nothing."""
     with connection.cursor() as cursor:
         cursor.execute(_TABLES, [list(_HARDENED)])
         tables = [table for (table,) in cursor.fetchall()]
         if len(tables) < len(_HARDENED):
-            return  # a partial migrate: the next full one closes it
+            return  # a partial migrate: the next full one does it
         cursor.execute(_NO_IGNORING)
         cursor.execute(_AUDIT_STAYS)
         for table in tables:
@@ -83,7 +83,7 @@ def harden(connection: BaseDatabaseWrapper) -> None:
 
 
 def grant(connection: BaseDatabaseWrapper, role: str) -> None:
-    """Give `role` what web and workers need, and no more. Does nothing where it owns the tables itself."""
+    """Grant `role` what web and workers need. Does nothing when it owns the tables itself."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s AND rolname <> current_user", [role])
         if cursor.fetchone() is None:

@@ -1,4 +1,4 @@
-"""Questions to the database with an end: statements with a time limit, counts with a bound."""
+"""Statement timeouts and bounded counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CANCELLED = "57014"
 
 
 class BoundedCount(int):
-    """A number of rows that says when it is not exact: `10 000+`, or `many`."""
+    """A number of rows, shown as `10 000+` or `many` when it is not exact."""
 
     text: str
     is_exact: bool
@@ -30,7 +30,7 @@ class BoundedCount(int):
 
     @classmethod
     def up_to(cls, number: int, limit: int = MAX_COUNTED) -> Self:
-        """Return what was counted up to `limit + 1`."""
+        """Return the count of a query with `limit + 1` rows at most."""
         return cls(number) if number <= limit else cls(limit, f"{cls(limit)}+")
 
     def __str__(self) -> str:
@@ -41,16 +41,15 @@ class StatementTimeout(Exception):
     """The statement was cancelled at its time limit."""
 
 
-# A page wants the first rows in an order: workers beside the server's own process find thousands
-# that nobody asked for before they notice that there are enough.
+# For pages, which need the first rows only: parallel workers would read thousands more before they stop.
 ALONE: Mapping[str, str] = {"max_parallel_workers_per_gather": "0"}
 
 
 @contextmanager
 def statement_timeout(milliseconds: int, planner: Mapping[str, str] = {}) -> Iterator[None]:
-    """Cancel any statement inside that runs longer. Raises TookTooLong; nothing stays limited.
+    """Cancel any statement inside that runs longer. Raises StatementTimeout.
 
-    `planner`: settings of PostgreSQL's planner that hold inside, such as `ALONE`.
+    `planner`: settings of PostgreSQL's planner inside the block, such as `ALONE`.
     """
     is_inner = connection.in_atomic_block
     limits = {"statement_timeout": str(int(milliseconds)), **planner}
@@ -71,7 +70,7 @@ def bounded_count(
 ) -> BoundedCount:
     """Count `rows` up to `limit`: `SELECT count(*) FROM (… LIMIT limit + 1)`.
 
-    What takes longer than settings.COUNT_MILLISECONDS is "many".
+    "many" when it takes longer than settings.COUNT_MILLISECONDS.
     """
     try:
         with statement_timeout(settings.COUNT_MILLISECONDS if milliseconds is None else milliseconds, ALONE):

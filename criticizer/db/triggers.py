@@ -1,4 +1,4 @@
-"""Database triggers shared by the rooms' tables."""
+"""Database triggers shared by the tables of all apps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def append_only() -> list[pgtrigger.Trigger]:
 
 
 def no_truncate() -> pgtrigger.Trigger:
-    """Return the trigger that refuses TRUNCATE, which no trigger on rows sees."""
+    """Return the trigger that refuses TRUNCATE, which triggers on rows do not see."""
     return pgtrigger.Trigger(
         name="no_truncate",
         level=pgtrigger.Statement,

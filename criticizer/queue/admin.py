@@ -1,4 +1,4 @@
-"""The outbox in the console: what is due, what is being worked at, what waits for a dependency."""
+"""Admin of the outbox (read-only): due, leased and waiting messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEASED = Q(lease_token__isnull=False)
 
 @admin.register(OutboxMessage)
 class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
-    """The queue itself: a message stands here until its work is recorded."""
+    """A message stays here until its work is recorded."""
 
     list_display = (
         "message",
@@ -40,17 +40,17 @@ class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     }
     search_keys = {
         "queue": exact("queue", "The queue", choices=[("stages", "stages"), ("llm", "llm")]),
-        "type": exact("message_type", "What is to be done", example="run_stage"),
+        "type": exact("message_type", "The kind of work", example="run_stage"),
         "waits": exact("waiting_for", "The dependency it waits for", example="llm:openai"),
-        "retries": number("retry_count", "How often it was tried before", example=">0"),
-        "age": age("created_at", "How long it has been there", example=">10m"),
+        "retries": number("retry_count", "How many attempts failed before", example=">0"),
+        "age": age("created_at", "The age of the message", example=">10m"),
         "is": flags(
             {
                 "due": Q(available_at__lte=Now()),
                 "leased": _LEASED,
                 "waiting": ~Q(waiting_for=""),
             },
-            "Due now; taken by a worker; waiting for a dependency",
+            "Due now; leased by a worker; waiting for a dependency",
         ),
     }
     starting_views = {"Due": "q=is%3Adue", "At work": "q=is%3Aleased", "Waiting": "q=is%3Awaiting"}
@@ -58,7 +58,7 @@ class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     change_form_template = "admin/criticizer/outboxmessage/change_form.html"
     fieldsets = (
         ("Message", {"fields": (
-            "state", "kept_in", detail_field("available_at", "due, or taken until"),
+            "state", "queue_of", detail_field("available_at", "due, or taken until"),
             detail_field("started_at", "begun"),
             detail_field("retry_count", "retries"), detail_field("created_at", "written"), "dependency",
             "message", detail_field("error_message", "last error", "whole"),
@@ -73,12 +73,12 @@ class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         return f"{row.message_type} {row.aggregate_type} {row.aggregate_id}"
 
     @admin.display(description="queue")
-    def kept_in(self, row: OutboxMessage) -> SafeString:
+    def queue_of(self, row: OutboxMessage) -> SafeString:
         return queue_link(row.queue)
 
     @admin.display(description="waits for")
     def dependency(self, row: OutboxMessage) -> SafeString | str:
-        """Lead to the circuit of what the work needs."""
+        """Link to the circuit of the dependency."""
         if not Circuit.objects.filter(pk=row.waiting_for).exists():
             return row.waiting_for or "nothing"
         address = reverse("admin:criticizer_circuit_change", args=[quote(row.waiting_for)])

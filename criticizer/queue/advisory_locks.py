@@ -1,7 +1,4 @@
-"""PostgreSQL's advisory locks: all numbers of the project, each once, and how they are held.
-
-Two things that share a number wait for each other, or do nothing, without anybody saying why.
-"""
+"""PostgreSQL advisory locks: every number that the project uses, once."""
 
 from __future__ import annotations
 
@@ -14,17 +11,17 @@ from criticizer.db import prepared
 
 @unique
 class Lock(IntEnum):
-    """What one process at a time does. Those of digests go with a key of their own each."""
+    """Work that one process does at a time; the locks of digests have a key each."""
 
     SWEEP = 7_100_001
     SOURCE_POLL = 7_100_002
     DELIVERY_AUDIT = 7_100_003
     ROLL_UP = 7_100_004
-    DIGEST_JOIN = 7_100  # with the recipient: two that join at once make one digest
-    DIGEST_ASK = 7_101  # with the carrier's id: one job at a time asks about what its message became
+    DIGEST_JOIN = 7_100  # key: the recipient; two concurrent joins make one digest
+    DIGEST_ASK = 7_101  # key: the carrier's id; one job at a time looks its message up
 
 
-TRY = "SELECT pg_try_advisory_lock(%(lock)s) AS got"
+TRY = "SELECT pg_try_advisory_lock(%(lock)s) AS got, pg_backend_pid() AS pid"
 _UNLOCK = "SELECT pg_advisory_unlock(%(lock)s)"
 _TRY_ONE = "SELECT pg_try_advisory_lock(%(lock)s, hashint8(%(key)s))"
 _UNLOCK_ONE = "SELECT pg_advisory_unlock(%(lock)s, hashint8(%(key)s))"
@@ -34,7 +31,7 @@ _TAKE_ONE = "SELECT pg_advisory_xact_lock(%(lock)s, hashtext(%(key)s))"
 
 @contextmanager
 def held(lock: Lock, key: int | None = None) -> Iterator[bool]:
-    """Hold a lock inside unless another session does; say whether it is held. Never waits."""
+    """Hold a lock in the block unless another session has it; yield whether it is held. Never waits."""
     parameters = {"lock": lock.value, "key": key}
     if not prepared.value(TRY if key is None else _TRY_ONE, parameters):
         yield False
@@ -42,15 +39,15 @@ def held(lock: Lock, key: int | None = None) -> Iterator[bool]:
     try:
         yield True
     finally:
-        # A connection that was lost has let go of it.
+        # A lost connection has released it.
         prepared.value(_UNLOCK if key is None else _UNLOCK_ONE, parameters)
 
 
 def take_now(lock: Lock) -> bool:
-    """Take a lock until this transaction ends unless another session holds it; say whether it is ours."""
+    """Take a lock until this transaction ends; False when another session has it."""
     return bool(prepared.value(_TAKE_NOW, {"lock": lock.value}))
 
 
 def take(lock: Lock, key: str) -> None:
-    """Wait for the lock of `key` and keep it until this transaction ends."""
+    """Wait for the lock of `key` and hold it until this transaction ends."""
     prepared.rows(_TAKE_ONE, {"lock": lock.value, "key": key})

@@ -1,11 +1,9 @@
-"""The django-q2 broker over the outbox: its pusher is the relay (architecture: Queue).
+"""The django-q2 broker over the outbox.
 
-`dequeue` leases due rows and hands django-q2 tasks that carry only ids. It waits on LISTEN
-and on a timer for the next due row, one second at most, so a retry fires within
-milliseconds of its time and a lost notification costs a second. It never raises: any
-exception would end the pusher and cost ten seconds.
-
-Nothing is acknowledged here: a stage deletes its own row in its own commit.
+`dequeue` leases due rows and returns django-q2 tasks that carry only ids. It waits on LISTEN and on
+a timer for the next due row, one second at most, so a retry starts within milliseconds of its time
+and a lost notification costs a second. It never raises: an exception would end django-q2's pusher
+and cost ten seconds. Nothing is acknowledged: a stage deletes its row in its own commit.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _Task = tuple[None, str]
 
 
 def connect() -> psycopg.Connection[dict[str, Any]]:
-    """Open a connection of our own, outside Django's per-thread ones: autocommit, keepalives."""
+    """Open a connection outside Django's per-thread ones: autocommit, keepalives."""
     parameters = connections["default"].get_connection_params()
     for name in ("cursor_factory", "context", "prepare_threshold", "client_encoding"):
         parameters.pop(name, None)
@@ -84,17 +82,17 @@ class OutboxBroker(Broker):  # type: ignore[misc]
         return tasks
 
     def _after_fork(self) -> None:
-        """Open nothing before the fork; start the caretaker in the pusher itself."""
+        """Connect and start the watchdog in the pusher, after the fork."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
-            self._connection = None  # the parent's socket is not ours to close
+            self._connection = None  # closing it would end the parent's session
             self._watchdog = Watchdog(self.list_key, connect)
             self._watchdog.start()
 
     def _open(self) -> psycopg.Connection[dict[str, Any]]:
         if self._connection is None:
             connection = connect()
-            # Losing a claim in a crash is harmless: the row is simply due again.
+            # A claim may be lost in a crash of the server: the row is due again.
             connection.execute("SET synchronous_commit = off")
             connection.execute(f'LISTEN "{outbox.channel(self.list_key)}"')
             self._connection = connection
@@ -147,11 +145,10 @@ class OutboxBroker(Broker):  # type: ignore[misc]
         }
         return None, SignedPackage.dumps(task)
 
-    # -- what the rest of django-q2 asks of a broker -------------------------------------------
+    # -- the rest of django-q2's broker interface -----------------------------------------------
 
     def enqueue(self, task: str) -> None:
-        """Refuse: work enters through `outbox.publish`, in the commit that makes it due."""
-        raise NotImplementedError("work is queued by criticizer.queue.outbox.publish, not by async_task")
+        raise NotImplementedError("queue work with criticizer.queue.outbox.publish, not with async_task")
 
     def ping(self) -> bool:
         return True  # a cluster that starts before its database waits for it

@@ -1,4 +1,4 @@
-"""Keeps the leases of running work alive from a thread of the worker process."""
+"""Lease renewer: keeps the leases of running work, from a thread of the worker process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ RETRIES = 10  # of a failed renewal within its period
 
 
 class LeaseRenewer:
-    """Renews leases every `RENEW_SECONDS` while anything is held.
+    """Renews leases every `RENEW_SECONDS` while there are any.
 
-    The thread starts with the first lease, after the fork, and has a database connection of
-    its own. `renew` extends the given leases and returns those that still hold. A lease that
-    could not be renewed is no reason to stop the work: recording the result is fenced by the
-    same token and tells the truth.
+    The thread starts with the first lease, after the fork, and has its own database connection.
+    `renew` extends the given leases and returns those that are still held. Work continues when its
+    lease could not be renewed: recording the result is fenced by the same token.
     """
 
     def __init__(self, renew: Callable[[set[UUID]], set[UUID]]) -> None:
@@ -50,10 +49,10 @@ class LeaseRenewer:
         with self._lock:
             if self._pid == os.getpid():
                 return
-            # A thread does not survive a fork; neither may its half of the state.
+            # A thread does not survive a fork; its state must not either.
             self._pid = os.getpid()
             self._held = set()
-            threading.Thread(target=self._run, name="lease-heartbeat", daemon=True).start()
+            threading.Thread(target=self._run, name="lease-renewer", daemon=True).start()
 
     def _run(self) -> None:
         period = outbox.scaled(outbox.RENEW_SECONDS)
@@ -69,7 +68,7 @@ class LeaseRenewer:
             except Exception as error:  # noqa: BLE001  the thread must outlive any database trouble
                 log.warning("lease_renewal_failed", error=type(error).__name__, leases=len(held))
                 connection.close()
-                # Leases are to be renewed before anybody takes those that ran out for dead.
+                # Renew before another process rescues work whose lease ran out.
                 seconds = period / RETRIES
                 continue
             seconds = period

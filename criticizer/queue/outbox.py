@@ -1,12 +1,12 @@
-"""The outbox that is the queue (specification 003, section 1).
+"""The outbox, which is the work queue.
 
-A piece of work becomes due in the commit that makes it necessary (`publish`), is leased by
-a worker cluster (`claim`), renewed while it runs (`heartbeat`) and deleted in the commit that records its
-result. "Lease" and "visible at" are one column: a lease that runs
-out needs no sweeper.
+A message becomes due in the commit that makes its work necessary (`publish`), is leased by a worker
+cluster (`claim`), renewed while the work runs (`lease_renewer`) and deleted in the commit that
+records the result. One column is both "leased until" and "visible at", so an expired lease needs no
+sweeper.
 
-Whoever works on a leased message says so (`hold`) and ends with it there again (`put_back`) or gone
-(`done`); the pipeline does the same inside its own statements, together with the stage's row.
+A worker holds a leased message (`hold`), then gives it up (`put_back`) or deletes it (`done`); the
+pipeline does the same inside its own statements, together with the stage's row.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from django.conf import settings
 
 from criticizer.db import prepared, reconnect
 
-LEASE_SECONDS = 30.0  # what a killed worker costs, whatever the stage's length
+LEASE_SECONDS = 30.0  # delay of work whose worker was killed, however long the stage
 RENEW_SECONDS = 10.0  # three chances before a lease runs out
-RESCUE_SECONDS = 10.0  # after a lost database, before leases that ran out meanwhile count for dead
+RESCUE_SECONDS = 10.0  # after a database loss, before work with expired leases is rescued
 STALL_SECONDS = 8.0  # claimed but not started for so long: the cluster is wedged
-WAKE_PER_SECOND = 20.0  # how fast work that waited for a dependency comes back to it
+WAKE_PER_SECOND = 20.0  # work that waited for a dependency
 
 
 def scaled(seconds: float) -> float:
@@ -66,7 +66,7 @@ SELECT extract(epoch FROM available_at - clock_timestamp())::float8 AS seconds
  WHERE queue = %(queue)s AND (lease_token IS NULL OR available_at > now() OR %(rescue)s)
  ORDER BY available_at LIMIT 1"""
 
-# Early, but one after another: a dependency that has just come back is not to be overrun.
+# Wake waiters early but staggered, to avoid a thundering herd.
 _WAKE = """
 WITH waiting AS (
   SELECT id, available_at FROM outbox_messages
@@ -84,7 +84,7 @@ RELEASE = """
 UPDATE outbox_messages SET available_at = now(), lease_token = NULL
  WHERE lease_token = ANY(%(tokens)s) AND started_at IS NULL"""
 
-# Of a leased message: `token` is the fence, so that who lost the lease changes nothing.
+# `token` is the fence: without the lease nothing changes.
 _HOLD = """
 UPDATE outbox_messages
    SET started_at = coalesce(started_at, now()), waiting_for = '',
@@ -120,8 +120,8 @@ def claim(queue: str, limit: int) -> list[Claimed]:
 def may_rescue() -> bool:
     """Say whether work whose lease ran out may be taken over.
 
-    Not right after this process lost the database: nobody could renew a lease then, so one that
-    ran out says nothing about its worker. Those that live renew theirs within a second.
+    Not right after this process lost the database: no worker could renew its lease then. Workers
+    that still run renew theirs within a second.
     """
     return reconnect.seconds_since_loss() > max(scaled(RESCUE_SECONDS), 2.0)
 
@@ -129,7 +129,7 @@ def may_rescue() -> bool:
 def publish(
     aggregate_type: str, aggregate_id: int, message_type: str, queue: str, delay_seconds: float = 0.0
 ) -> None:
-    """Make a piece of work due, once: a message that is there already stays as it is.
+    """Make a piece of work due, once: an existing message stays as it is.
 
     Part of the caller's transaction; the wake-up goes out with its commit.
     """
@@ -145,11 +145,15 @@ def publish(
     )
 
 
-def wake(dependency: str, per_second: float = WAKE_PER_SECOND, *, limit: int | None = None) -> int:
-    """Make the work that waits for `dependency` due, `per_second` a second; return how much it was.
+def notify(queue: str) -> None:
+    """Wake the clusters of `queue` when the caller's transaction commits."""
+    prepared.rows("SELECT pg_notify(%(channel)s, '')", {"channel": channel(queue)})
 
-    `limit`: no more than so many, those first that would be due first. Part of the caller's
-    transaction.
+
+def wake(dependency: str, per_second: float = WAKE_PER_SECOND, *, limit: int | None = None) -> int:
+    """Make messages that wait for `dependency` due, `per_second` a second; return their number.
+
+    `limit`: at most so many, in the order in which they were due. Part of the caller's transaction.
     """
     found = prepared.rows(
         _WAKE,
@@ -159,9 +163,9 @@ def wake(dependency: str, per_second: float = WAKE_PER_SECOND, *, limit: int | N
 
 
 def hold(message_id: int, token: UUID, *, seconds: float = LEASE_SECONDS) -> bool:
-    """Begin with a leased message, or renew its lease: nobody else gets it for `seconds` (scaled here).
+    """Start work on a leased message, or renew its lease, for `seconds` (scaled here).
 
-    It waits for no dependency any more. False, with nothing changed, when the lease is somebody else's.
+    It no longer waits for a dependency. False, with nothing changed, when the lease was lost.
     """
     return prepared.row(_HOLD, {"id": message_id, "token": token, "lease": scaled(seconds)}) is not None
 
@@ -169,10 +173,10 @@ def hold(message_id: int, token: UUID, *, seconds: float = LEASE_SECONDS) -> boo
 def put_back(
     message_id: int, token: UUID, *, seconds: float, waiting_for: str = "", has_failed: bool = False
 ) -> bool:
-    """Give a leased message up: due again in `seconds`, or once the dependency it waits for is free (`wake`).
+    """Give up a leased message: due again in `seconds`, or when `wake` is called for its dependency.
 
-    `has_failed` counts one more in `retry_count`. Part of the caller's transaction. False, with nothing
-    changed, when the lease is somebody else's.
+    `has_failed` adds one to `retry_count`. Part of the caller's transaction. False, with nothing
+    changed, when the lease was lost.
     """
     parameters = {
         "id": message_id,
@@ -185,13 +189,13 @@ def put_back(
 
 
 def done(message_id: int, token: UUID) -> bool:
-    """Delete a leased message: its work is done. Part of the caller's transaction.
+    """Delete a leased message whose work is done. Part of the caller's transaction.
 
-    False, with nothing changed, when the lease is somebody else's.
+    False, with nothing changed, when the lease was lost.
     """
     return prepared.row(_DONE, {"id": message_id, "token": token}) is not None
 
 
 def release(tokens: Iterable[UUID]) -> None:
-    """Give back messages that were claimed and not started."""
+    """Release messages that were claimed and not started."""
     prepared.rows(RELEASE, {"tokens": list(tokens)})

@@ -1,6 +1,6 @@
-"""Work that comes round: one outbox message is its clock, due again by the commit that ends a run.
+"""Periodic tasks: one outbox message each, due again by the commit that ends a run.
 
-A worker does it, not the caretaker; a run that dies is repeated when its lease has run out.
+A worker runs it, not the watchdog; a run that dies is repeated when its lease has expired.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import structlog
+from django.db.models import QuerySet
+from django.db.models.functions import Now
 
-from criticizer.db import prepared
+from criticizer.models import OutboxMessage
 from criticizer.queue import outbox
 
 log = structlog.get_logger(__name__)
 
-_CLOCK = 0  # the one row's aggregate_id
+_ONLY_ID = 0  # the one message's aggregate_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,34 +29,28 @@ class PeriodicTask:
     queue: str = "stages"
 
     def ensure(self, *, is_enabled: bool) -> None:
-        """Make the message where it is missing; take it away when it is off and nobody has it."""
+        """Write the message if it is missing; delete it when the task is off and no worker has it."""
         if is_enabled:
-            outbox.publish(self.aggregate, _CLOCK, self.message, self.queue)
+            outbox.publish(self.aggregate, _ONLY_ID, self.message, self.queue)
         else:
-            prepared.rows(
-                "DELETE FROM outbox_messages WHERE aggregate_type = %(type)s AND lease_token IS NULL",
-                {"type": self.aggregate},
-            )
+            self._unleased().delete()
 
     def run_now(self) -> None:
-        """Let the next run begin now. Part of the caller's transaction."""
-        prepared.rows(
-            """
-            WITH due AS (
-              UPDATE outbox_messages SET available_at = now(), waiting_for = ''
-               WHERE aggregate_type = %(type)s AND lease_token IS NULL RETURNING id)
-            SELECT pg_notify(%(channel)s, '') FROM due""",
-            {"type": self.aggregate, "channel": outbox.channel(self.queue)},
-        )
+        """Make the next run due now. Part of the caller's transaction."""
+        if self._unleased().update(available_at=Now(), waiting_for=""):
+            outbox.notify(self.queue)
+
+    def _unleased(self) -> QuerySet[OutboxMessage]:
+        return OutboxMessage.objects.filter(aggregate_type=self.aggregate, lease_token=None)
 
     def begin(self, outbox_id: int, token: UUID) -> bool:
-        """Take up a leased message; False when the lease is lost."""
+        """Start a run; False when the lease is lost."""
         return outbox.hold(outbox_id, token)
 
     def end(self, outbox_id: int, token: UUID, *, seconds: float, waiting_for: str = "") -> None:
-        """Let the message be due again in `seconds`, or as soon as a dependency is free that it waits for.
+        """Make the next run due in `seconds`, or when the dependency `waiting_for` can be called.
 
-        Without the lease it is somebody else's already, who ends the run that counts.
+        Does nothing when the lease was lost: the worker that has it ends the run.
         """
         if not outbox.put_back(outbox_id, token, seconds=seconds, waiting_for=waiting_for):
             log.info("periodic_run_taken", message=self.message)

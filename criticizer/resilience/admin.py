@@ -1,4 +1,4 @@
-"""Circuits in the console: what is called, what rests, and the operators' switch."""
+"""Admin for circuit breakers, including manual overrides."""
 
 from __future__ import annotations
 
@@ -36,41 +36,35 @@ _MAX_MINUTES = overrides.MAX_FORCED_SECONDS // 60
 
 
 class ReleaseForm(AdminForm):
-    """Why a circuit is released."""
-
     reason = reason_field(
-        help_text="A ticket, an incident or a sentence. It becomes part of the circuit's history."
+        help_text="A ticket, an incident or a sentence. It is saved in the circuit's history."
     )
 
 
 class ForceForm(ReleaseForm):
-    """Why a circuit is forced, and for how long."""
-
     minutes = forms.IntegerField(
         min_value=1,
         max_value=_MAX_MINUTES,
         initial=60,
-        help_text="After so many minutes it is released by itself; 1440, a day, at most.",
+        help_text="The circuit is released after so many minutes; at most 1440, a day.",
     )
 
 
 def _each(act: Callable[..., bool]) -> Callable[[Sequence[str], str, Mapping[str, Any]], ActionResult]:
-    """Return what does `act` to one circuit after another."""
-
-    def acting(names: Sequence[str], actor: str, given: Mapping[str, Any]) -> ActionResult:
+    def run(names: Sequence[str], actor: str, given: Mapping[str, Any]) -> ActionResult:
         span = {"seconds": given["minutes"] * 60} if "minutes" in given else {}
-        why_not = "not forced, or not there any more"
+        why_not = "not forced, or deleted"
         return count_results(
             [(act(name, actor=actor, reason=given["reason"], **span), why_not) for name in names]
         )
 
-    return acting
+    return run
 
 
 FORCE_OPEN = BulkAction(
     "force_open",
     "Force open",
-    "Nothing is called until the time is over. Work that needs it waits and uses no attempts.",
+    "No calls are made until the time is over. Work that needs the dependency waits and uses no attempts.",
     "forced open",
     ForceForm,
     _each(partial(overrides.force, state=CircuitState.FORCED_OPEN)),
@@ -78,7 +72,7 @@ FORCE_OPEN = BulkAction(
 FORCE_CLOSED = BulkAction(
     "force_closed",
     "Force closed",
-    "Every call is let through until the time is over, however many fail. Failures cost attempts.",
+    "All calls are made until the time is over, however many fail. Failures cost attempts.",
     "forced closed",
     ForceForm,
     _each(partial(overrides.force, state=CircuitState.FORCED_CLOSED)),
@@ -86,7 +80,7 @@ FORCE_CLOSED = BulkAction(
 RELEASE = BulkAction(
     "release",
     "Release",
-    "The breaker decides again. What was forced open is tried with one call first.",
+    "The breaker decides again. A circuit that was forced open is tried with one call first.",
     "released",
     ReleaseForm,
     _each(overrides.release),
@@ -94,7 +88,7 @@ RELEASE = BulkAction(
 
 
 def _kind(name: str, meaning: str, example: str) -> Key:
-    # A circuit is called `llm:openai`: pasted whole, it is a search already.
+    # A circuit's name, such as `llm:openai`, is a search too.
     return Key(lambda text: Q(name__startswith=f"{name}:{text}"), meaning, example)
 
 
@@ -123,7 +117,7 @@ class CircuitAdmin(ConfirmedActionsMixin, SearchGrammar, KeysetAdmin, ReadOnlyAd
     search_keys = {
         "state": exact("state", "The state; several with commas", choices=CircuitState.choices),
         "llm": _kind("llm", "The language model", "openai"),
-        "provider": _kind("provider", "What messages go through", "webhook"),
+        "provider": _kind("provider", "The notification provider", "webhook"),
         "changed": age("changed_at", "How long ago its state changed", example="<1h"),
     }
     search_words = FullTextFilter(_named, "the name")
@@ -131,7 +125,7 @@ class CircuitAdmin(ConfirmedActionsMixin, SearchGrammar, KeysetAdmin, ReadOnlyAd
         "Not closed": "q=-state%3Aclosed",
         "Forced": "q=state%3Aforced_open%2Cforced_closed",
     }
-    empty_text = "Nothing was called yet. Each server that is called gets a circuit with its first call."
+    empty_text = "No calls yet. Each server gets a circuit with its first call."
     actions = ("force_open", "force_closed", "release")
     fields = readonly_fields = ("shown_state",)  # change_form.html shows the whole circuit
 
@@ -158,9 +152,9 @@ class CircuitAdmin(ConfirmedActionsMixin, SearchGrammar, KeysetAdmin, ReadOnlyAd
             "circuit": row,
             "shown_state": self.shown_state(row),
             "waiting": self.waiting(row),
-            "pace": Pace.objects.filter(pk=row.name).first(),
+            "rate_limit": Pace.objects.filter(pk=row.name).first(),
             "events": CircuitEvent.objects.filter(name=row.name).order_by("-id")[:MAX_EVENTS],
-            "deeds": _deeds(row) if self.has_force_permission(request) else (),
+            "actions": _actions(row) if self.has_force_permission(request) else (),
         }
 
     # -- actions ------------------------------------------------------------------------------
@@ -187,5 +181,5 @@ class CircuitAdmin(ConfirmedActionsMixin, SearchGrammar, KeysetAdmin, ReadOnlyAd
         return self.ask(RELEASE, request, queryset)
 
 
-def _deeds(circuit: Circuit) -> tuple[BulkAction, ...]:
+def _actions(circuit: Circuit) -> tuple[BulkAction, ...]:
     return (FORCE_OPEN, FORCE_CLOSED, *((RELEASE,) if circuit.state in FORCED else ()))

@@ -1,12 +1,11 @@
-"""The one taxonomy of failures (specification 000, 8.1).
+"""The taxonomy of failures.
 
-Adapters map foreign errors to these classes at their edge; nobody above parses strings.
-A stage returns, or raises `RetryableFailure`, `PermanentFailure` or `UncertainFailure`;
-anything else is `INTERNAL_BUG`, which is not retried.
+Adapters map foreign errors to these classes; no code above them parses messages. A stage returns, or
+raises `RetryableFailure`, `PermanentFailure` or `UncertainFailure`; anything else is
+`INTERNAL_BUG`, which is not retried.
 
-`TABLE` is the single place that says, for each class and place, its code, severity,
-whether it is retried, what the user reads and what the operator should do.
-`docs/failures.md` is generated from it (`manage.py failure_table`).
+`TABLE` holds for each class and place its code, severity, whether it is retried, the message to the
+user and the hint to the operator. `docs/failures.md` is generated from it (`manage.py failure_table`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from enum import IntEnum, StrEnum
 
 
 class ErrorClass(StrEnum):
-    """Stable classification identifiers (specification 000, 8.4)."""
+    """Stable classification identifiers."""
 
     NETWORK_TIMEOUT = "NETWORK_TIMEOUT"
     NETWORK_UNREACHABLE = "NETWORK_UNREACHABLE"
@@ -100,7 +99,7 @@ _ROWS: tuple[tuple[ErrorClass, tuple[Component, ...], Severity, bool, str, str],
      "A policy of this installation refused the review.",
      "Read the policy named in the context; replay after changing it or the changelist."),
     (ErrorClass.REDACTION_BLOCKED, (Component.INTERNAL,), Severity.HIGH, False,
-     "The review was stopped because its text could not be cleaned of secrets with certainty.",
+     "The review was stopped because secrets could not be removed from its text with certainty.",
      "See the reason code in the context; nothing was sent. Correct the rule or the input, then replay."),
     (ErrorClass.INTERNAL_BUG, (Component.INTERNAL,), Severity.CRITICAL, False,
      "Criticizer itself failed on this changelist.",
@@ -152,10 +151,10 @@ _ROWS: tuple[tuple[ErrorClass, tuple[Component, ...], Severity, bool, str, str],
      "A part of the change is larger than the language model can read.",
      "Lower LLM_MAX_INPUT_TOKENS, or choose a model with a larger window."),
     (ErrorClass.CONFIG_INVALID, (Component.CONFIGURATION,), Severity.CRITICAL, False,
-     "This installation is not set up for the review. An operator has to mend it.",
-     "Mend what the letter names (a setting, a program, the data directory), restart, then replay."),
+     "This installation is not set up for the review. An operator has to correct it.",
+     "Correct what the dead letter names (a setting, a program, the data directory), restart, then replay."),
     (ErrorClass.DELIVERY_UNCERTAIN, (Component.PROVIDER,), Severity.HIGH, False,
-     "A message may have been sent, and nobody can say whether it was.",
+     "A message may have been sent; it is not known whether it was.",
      "Look in the recipient's mailbox; confirm delivery, or resend and accept a possible duplicate."),
     (ErrorClass.RECIPIENT_REJECTED, (Component.PROVIDER,), Severity.HIGH, False,
      "{place} permanently refused the recipient.",
@@ -195,8 +194,7 @@ TABLE: Mapping[tuple[ErrorClass, Component], FailureKind] = _build_table()
 def kind_of(error_class: ErrorClass, place: Component) -> FailureKind:
     """Return the table's row for a class in a place.
 
-    Where the pair has no row of its own (a source that finds a path denied, say), the
-    class's first row stands in: every class has at least one.
+    A pair without a row of its own (a source that finds a path denied) has the class's first row.
     """
     found = TABLE.get((error_class, place))
     if found is not None:
@@ -205,7 +203,7 @@ def kind_of(error_class: ErrorClass, place: Component) -> FailureKind:
 
 
 def kind_with_code(code: str) -> FailureKind | None:
-    """Return the table's row with this code, for pages that show a stored failure, or None."""
+    """Return the table's row with this code, or None."""
     return next((kind for kind in TABLE.values() if kind.code == code), None)
 
 
@@ -241,19 +239,19 @@ class Failure(Exception):
 
 
 class RetryableFailure(Failure):
-    """May succeed when repeated: the stage runs again within its budget (8.2, 8.3)."""
+    """May succeed when repeated: the stage runs again within its budget."""
 
     retryable = True
 
 
 class PermanentFailure(Failure):
-    """Repeating cannot help: the stage ends as a dead letter at once (8.1)."""
+    """Repeating cannot help: the stage ends as a dead letter at once."""
 
 
 class UncertainFailure(Failure):
-    """The effect may have happened and nobody can say: never repeated automatically.
+    """The effect may have happened; it is unknown whether: never repeated automatically.
 
-    For deliveries only (specification 004, 8.2).
+    For deliveries only.
     """
 
 
@@ -271,23 +269,22 @@ class DependencyUnavailable(Exception):
         self.reason = reason
 
 
-# PostgreSQL's codes (SQLSTATE) by what they mean for us; the first two characters are their class.
+# PostgreSQL's codes (SQLSTATE) by their meaning here; the first two characters are their class.
 _CONFLICTS = {"55P03", "23505"}  # lock not available, unique violation; and class 40
 _AWAY = {
-    "25006",  # read-only: a standby answers for the server that was promoted away
+    "25006",  # read-only: a standby answers for the server from which it took over
     "25P03",  # the server ended an idle transaction, and its connection with it
     "57014",  # cancelled: a statement's time was over
 }
-# The machine refuses to store: no defect of ours, and nothing that a retry mends (8.1, last row).
+# The machine refuses to store: not a defect of ours, and a retry does not help.
 _STORAGE = {errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EPERM, errno.EROFS}
 
 
 def classify(error: BaseException) -> Failure:
     """Return the classified failure for any exception.
 
-    A `Failure` is itself. Errors of the database, the data directory and the buckets are
-    recognised here because every room meets them. Anything else is our own bug and is not retried
-    (specification 000, 8.1).
+    A `Failure` is returned as it is. Errors of the database, the data directory and the buckets are
+    recognised here, as every app meets them. Anything else is a defect of ours and is not retried.
     """
     if isinstance(error, Failure):
         return error
@@ -316,7 +313,7 @@ def _database_failure(error: BaseException) -> Failure | None:
     sqlstate = sqlstate_of(error)
     context = {"sqlstate": sqlstate} if sqlstate else {}
     if sqlstate.startswith("40") or sqlstate in _CONFLICTS:
-        # Another writer was first. Stages are idempotent, so the next attempt finds its row (8.1).
+        # Another writer was first. Stages are idempotent, so the next attempt finds its row.
         return RetryableFailure(
             ErrorClass.WRITE_CONFLICT, Component.DATABASE, f"database conflict {sqlstate}", context=context
         )
@@ -340,7 +337,7 @@ def _bucket_failure(error: BaseException) -> Failure | None:
     except ImportError:
         return None
     if isinstance(error, Boto3Error) and error.__context__ is not None:
-        error = error.__context__  # an upload that failed: why stands behind it
+        error = error.__context__  # a failed upload: its context has the cause
     if isinstance(error, ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         is_passing = status >= 500 or status == 429

@@ -1,16 +1,16 @@
-"""May a dependency be called now? The one door to circuit breakers and paces.
+"""Gate in front of every call to a dependency: circuit breaker and rate limits.
 
-    permit = admit("llm:openai")        # raises Waiting while nobody may call
+    permit = acquire_permit("llm:openai")  # raises DependencyUnavailable
     try: answer = call()
     except Failure as failure:
         if waiting := permit.report(failure): raise waiting from failure
         raise
     permit.report(None)
 
-or `with guarded(name): call()`, which is the same. Waiting costs no attempt.
+`with guarded(name): call()` does the same. Waiting costs no attempt.
 
-A dependency that is closed, without limits and in no pause, is remembered by each process for
-half a second, so that most calls are admitted without a statement; each report is one.
+Each process remembers for half a second that a dependency is closed, not slowed and not paused, so
+that most permits cost no statement; each report costs one.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from criticizer.resilience.states import CircuitState
 
 log = structlog.get_logger(__name__)
 
-MAX_NAME = 128  # of the column
-SPREAD_SECONDS = 5.0  # over which the work that waits for one moment comes back
-LONGEST_WAIT_SECONDS = 60.0  # of work that is not told a moment; it is woken earlier when it can go on
+MAX_NAME = 128  # characters of the column
+SPREAD_SECONDS = 5.0  # over which work that waits for the same time is due again
+LONGEST_WAIT_SECONDS = 60.0  # of work that waits for an unknown time; it is woken when it can continue
 
 _UNAVAILABLE = frozenset(
     {
@@ -46,13 +46,13 @@ _UNAVAILABLE = frozenset(
         ErrorClass.NETWORK_UNREACHABLE,
         ErrorClass.UPSTREAM_UNAVAILABLE,
         ErrorClass.UPSTREAM_INTERNAL,
-        # What SMTP says of a server that was silent after the whole message.
+        # An SMTP server that was silent after the whole message.
         ErrorClass.DELIVERY_UNCERTAIN,
     }
 )
 _OUTSIDE = frozenset({Component.SOURCE, Component.REVIEWER, Component.PROVIDER})
 
-_LOOK = """
+_SNAPSHOT = """
 SELECT c.state, c.generation,
        extract(epoch FROM c.retry_at - statement_timestamp())::float8 AS retry_in,
        extract(epoch FROM c.probe_expires_at - statement_timestamp())::float8 AS trial_in,
@@ -64,7 +64,7 @@ SELECT c.state, c.generation,
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """A dependency as it stands now. `…_in` are seconds, negative when the moment is past."""
+    """State of a dependency. `…_in` are seconds from now, negative in the past."""
 
     state: str
     generation: int
@@ -75,13 +75,13 @@ class _Snapshot:
     is_slow: bool
 
 
-# name -> until when (monotonic clock) it counts as closed, without limits and in no pause
+# name -> until when (monotonic clock) it counts as closed, not slowed and not paused
 _free: dict[str, tuple[float, _Snapshot]] = {}
 _MAX_REMEMBERED = 1000  # each receiver of webhooks is a dependency of its own
 
 
 class _Outcome(Enum):
-    """What the report of an outcome counts as."""
+    """How a reported call counts."""
 
     SUCCESS = auto()
     FAILURE = auto()
@@ -99,25 +99,19 @@ def name_of(*parts: str) -> str:
 
 
 def check(name: str) -> None:
-    """Raise Waiting while nobody may call; take nothing. For a look before expensive work.
+    """Raise DependencyUnavailable unless calls are allowed now; take nothing.
 
-    Lets database errors through.
+    For a check before expensive work. Lets database errors through.
     """
-    look = _snapshot(name)
-    waiting = _waits(name, look)
-    if waiting is not None:
-        raise waiting
+    _allowed_snapshot(name)
 
 
 def acquire_permit(name: str) -> Permit:
-    """Return the permit of one call, which must be reported once; raise Waiting while none is given.
+    """Return the permit for one call, to be reported once, or raise DependencyUnavailable.
 
-    Waits for nothing itself. Lets database errors through.
+    Never waits. Lets database errors through.
     """
-    look = _snapshot(name)
-    waiting = _waits(name, look)
-    if waiting is not None:
-        raise waiting
+    look = _allowed_snapshot(name)
     permit = Permit(name, look.generation, look.rate_generation)
     limit = rate_limit.concurrency_limit_of(name)
     is_trial = look.state in {CircuitState.OPEN, CircuitState.HALF_OPEN}
@@ -125,17 +119,17 @@ def acquire_permit(name: str) -> Permit:
     if not (limit or is_trial or is_limited):
         return permit
     if is_limited and (later := rate_limit.take_token(name)) is not None:
-        # So many wait that only one in `rate` seconds can go on: they come back spread over that time.
+        # Spread the waiting work over the time in which tokens for all of it come.
         crowd = (rate_limit.backlog(name) + 1) / later.rate
         seconds = later.seconds + random.uniform(0, min(crowd, LONGEST_WAIT_SECONDS))  # noqa: S311
-        raise DependencyUnavailable(name, seconds, "The calls of this second are used up.")
+        raise DependencyUnavailable(name, seconds, "The rate limit is reached.")
     if limit is not None:
         permit.slot = rate_limit.take_slot(name, limit, settings.CALL_SECONDS)
         if permit.slot is None:
             if is_limited:
                 rate_limit.give_token_back(name)
             seconds = _spread(SPREAD_SECONDS) + _crowd_seconds(name)
-            raise DependencyUnavailable(name, seconds, "As many calls as are allowed at once are in flight.")
+            raise DependencyUnavailable(name, seconds, "The concurrency limit is reached.")
     if is_trial:
         permit.trial = circuit_breaker.lease_trial(name, grace_seconds=health_checks.grace_seconds(name))
         if permit.trial is None:
@@ -149,9 +143,10 @@ def acquire_permit(name: str) -> Permit:
 
 @contextmanager
 def guarded(name: str) -> Iterator[Permit]:
-    """Admit, run the block, report what came of it.
+    """Acquire a permit, run the block and report its outcome.
 
-    Raises Waiting instead of a failure that is to cost no attempt, and while nobody may call.
+    Raises DependencyUnavailable while calls are not allowed, and instead of a failure that must
+    cost no attempt.
     """
     permit = acquire_permit(name)
     try:
@@ -166,7 +161,7 @@ def guarded(name: str) -> Iterator[Permit]:
 
 @dataclass(slots=True)
 class Permit:
-    """The right to make one call to a dependency. Report it once, whatever happens."""
+    """The right to make one call to a dependency. Report it once, also after an exception."""
 
     name: str
     generation: int
@@ -176,11 +171,11 @@ class Permit:
     _is_reported: bool = field(default=False, repr=False)
 
     def report(self, error: BaseException | None) -> DependencyUnavailable | None:
-        """Record what came of the call; None is an answer. Repeating it changes nothing.
+        """Record the outcome of the call; `error` is None when it was answered. Repeating changes nothing.
 
-        Returns Waiting when the failure must cost no attempt: the circuit was open already, or
-        the pause in force, before it was recorded, or the call was a probe. Raise that then.
-        Never raises because of the database: the answer is paid for.
+        Returns DependencyUnavailable, to be raised, when the failure must cost no attempt: the
+        circuit was already open or a pause in force, or the call was a trial call. Never raises
+        because of the database: the caller's answer must not be lost.
         """
         if self._is_reported:
             return None
@@ -191,23 +186,23 @@ class Permit:
             nonlocal waiting
             waiting = self._record(error)
 
-        _kept(record, self.name)
+        _report_safely(record, self.name)
         self._free_slot()
         return waiting
 
     def release(self) -> None:
-        """Give the permit back without a call."""
+        """Give the permit back: no call was made."""
         if not self._is_reported:
             self._is_reported = True
-            _kept(self._release_trial, self.name)
+            _report_safely(self._release_trial, self.name)
             self._free_slot()
 
     def _record(self, error: BaseException | None) -> DependencyUnavailable | None:
-        verdict = _verdict(error)
-        if verdict is _Outcome.NOTHING:
+        outcome = _outcome_of(error)
+        if outcome is _Outcome.NOTHING:
             self._release_trial()
             return None
-        if verdict is _Outcome.SUCCESS:
+        if outcome is _Outcome.SUCCESS:
             if self.trial is not None:
                 circuit_breaker.trial_succeeded(self.name, self.trial)
             else:
@@ -215,13 +210,13 @@ class Permit:
             return None
         _free.pop(self.name, None)
         assert isinstance(error, Failure)
-        if verdict is _Outcome.RATE:
+        if outcome is _Outcome.RATE:
             return self._slow_down(error)
         if self.trial is not None:
             circuit_breaker.trial_failed(self.name, self.trial, str(error.error_class))
             return _after_cool_down(self.name, outbox.scaled(circuit_breaker.COOL_DOWN_SECONDS))
         counted = circuit_breaker.count_failure(
-            self.name, self.generation, str(error.error_class), is_auth=verdict is _Outcome.AUTH
+            self.name, self.generation, str(error.error_class), is_auth=outcome is _Outcome.AUTH
         )
         return _after_cool_down(self.name, counted.retry_in_seconds) if counted.was_open else None
 
@@ -239,7 +234,7 @@ class Permit:
     def _free_slot(self) -> None:
         if self.slot is not None:
             slot, self.slot = self.slot, None
-            _kept(lambda: rate_limit.free_slot(self.name, slot), self.name)
+            _report_safely(lambda: rate_limit.free_slot(self.name, slot), self.name)
 
 
 def forget() -> None:
@@ -255,27 +250,34 @@ def _snapshot(name: str) -> _Snapshot:
     if known is not None and known[0] > time.monotonic():
         return known[1]
     parameters = {"name": name, "recover": rate_limit.recover_seconds()}
-    row = prepared.row(_LOOK, parameters)
+    row = prepared.row(_SNAPSHOT, parameters)
     if row is None:
         circuit_breaker.create(name)
-        row = prepared.row(_LOOK, parameters)
+        row = prepared.row(_SNAPSHOT, parameters)
     assert row is not None
     look = _Snapshot(**row)
     if look.state in {CircuitState.FORCED_OPEN, CircuitState.FORCED_CLOSED} and (look.retry_in or 0.0) <= 0:
         overrides.expire(name)
-        row = prepared.row(_LOOK, parameters)
+        row = prepared.row(_SNAPSHOT, parameters)
         assert row is not None
         look = _Snapshot(**row)
     if look.state == CircuitState.CLOSED and not look.is_slow and (look.paused_in or 0.0) <= 0:
-        # Such rows need no statement before each call; limits are asked about all the same.
         if len(_free) >= _MAX_REMEMBERED:
             _free.clear()
         _free[name] = (time.monotonic() + settings.CIRCUIT_CACHE_SECONDS, look)
     return look
 
 
+def _allowed_snapshot(name: str) -> _Snapshot:
+    """Return the state of a dependency; raise DependencyUnavailable unless calls are allowed."""
+    look = _snapshot(name)
+    waiting = _waits(name, look)
+    if waiting is not None:
+        raise waiting
+    return look
+
+
 def _waits(name: str, look: _Snapshot) -> DependencyUnavailable | None:
-    """Return why nobody may call now, or None."""
     if look.paused_in is not None and look.paused_in > 0:
         return _after_pause(name, look.paused_in, rate_limit.rate_of(name) or rate_limit.ASSUMED_RATE)
     retry_in = look.retry_in or 0.0
@@ -297,35 +299,35 @@ def _waits(name: str, look: _Snapshot) -> DependencyUnavailable | None:
 
 def _after_cool_down(name: str, seconds: float) -> DependencyUnavailable:
     return DependencyUnavailable(
-        name, max(seconds, 0.0) + _spread(SPREAD_SECONDS), "It failed too often and gets a rest."
+        name, max(seconds, 0.0) + _spread(SPREAD_SECONDS), "Circuit open: too many recent failures."
     )
 
 
 def _waits_for_trial(name: str) -> DependencyUnavailable:
     return DependencyUnavailable(
-        name, outbox.scaled(1.0) + _crowd_seconds(name), "One call finds out whether it answers again."
+        name, outbox.scaled(1.0) + _crowd_seconds(name), "A trial call is checking whether it answers again."
     )
 
 
 def _after_pause(name: str, seconds: float, rate: float) -> DependencyUnavailable:
     crowd = min((rate_limit.backlog(name) + 1) / rate, LONGEST_WAIT_SECONDS)
-    return DependencyUnavailable(name, seconds + random.uniform(0, crowd), "It asked for a pause.")  # noqa: S311
+    return DependencyUnavailable(name, seconds + random.uniform(0, crowd), "It asked for a pause (429).")  # noqa: S311
 
 
 def _crowd_seconds(name: str) -> float:
-    """Return a part of the time in which all that waits could be woken, at random."""
+    """Return a random part of the time in which all waiting work could be woken."""
     crowd = min((rate_limit.backlog(name) + 1) / outbox.WAKE_PER_SECOND, LONGEST_WAIT_SECONDS)
     return _spread(max(crowd, 1.0))
 
 
 def _spread(seconds: float) -> float:
-    return outbox.scaled(random.uniform(0, seconds))  # noqa: S311  no secret depends on it
+    return outbox.scaled(random.uniform(0, seconds))  # noqa: S311
 
 
-def _verdict(error: BaseException | None) -> _Outcome:
+def _outcome_of(error: BaseException | None) -> _Outcome:
     if error is None:
         return _Outcome.SUCCESS
-    # Whatever is wrong with us (database, configuration, a defect, a stop) says nothing about it.
+    # Our own trouble (database, configuration, a defect, a stop) says nothing about the dependency.
     if not isinstance(error, Failure) or error.place not in _OUTSIDE:
         return _Outcome.NOTHING
     if error.error_class is ErrorClass.CONFIG_INVALID or error.error_class is ErrorClass.INTERNAL_BUG:
@@ -337,8 +339,8 @@ def _verdict(error: BaseException | None) -> _Outcome:
     return _Outcome.FAILURE if error.error_class in _UNAVAILABLE else _Outcome.SUCCESS
 
 
-def _kept(write: Callable[[], None], name: str) -> None:
-    """Do a write whose loss is better than the loss of what the caller holds."""
+def _report_safely(write: Callable[[], None], name: str) -> None:
+    """Do a write whose loss is better than losing the caller's result."""
     try:
         write()
     except (DatabaseError, InterfaceError) as error:

@@ -1,12 +1,12 @@
-"""How fast a dependency may be called: one pace for all workers (002, scenario 8).
+"""Rate limits of dependencies, shared by all workers.
 
-Three limits, all in PostgreSQL and on its clock, so that a batch slows down as one:
+Three limits, all in PostgreSQL and on its clock:
 
 - a pause, as long as a 429 asked for (Retry-After, at most 5 minutes) or as the backoff says;
 - a token bucket, for dependencies with a RATE_LIMITS entry and, for a minute after a pause,
   for the others too: the rate is halved and grows back;
-- slots, for dependencies with a CONCURRENCY_LIMITS entry: leased rows, so that a worker that
-  dies with its calls gives them back.
+- slots, for dependencies with a CONCURRENCY_LIMITS entry: leased rows, so that the slots of a
+  lost worker become free.
 """
 
 from __future__ import annotations
@@ -28,84 +28,86 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 RECOVER_SECONDS = 60.0  # from the halved rate back to the whole one
-# What a dependency without a limit and without measured calls is taken for, in calls a second.
-ASSUMED_RATE = 4.0
+ASSUMED_RATE = 4.0  # calls a second of a dependency without a limit and without measured calls
 SLOWEST_RATE = 0.1  # calls a second: repeated halving must not end in standstill
-_UNLIMITED = 1e6  # calls a second; above it a limit means nothing, and infinity times zero is no number
+_UNLIMITED = 1e6  # calls a second; not infinity, which times zero is not a number
 
-_NOW = "statement_timestamp()"
-# The rate in force, calls a second: the configured one, or what a pause has left of it.
-RATE = f"""least(%(rate)s::float8,
-  CASE WHEN slow_since IS NULL OR slow_since + make_interval(secs => %(recover)s) <= {_NOW} THEN {_UNLIMITED}
-       ELSE slow_rate + (base_rate - slow_rate)
-            * greatest(extract(epoch FROM {_NOW} - slow_since)::float8, 0) / %(recover)s END)"""
-# What the bucket holds now: it fills with the rate, up to a second's worth.
-_FILLED = f"""least(greatest(r.rate, 1),
-  tokens + r.rate * greatest(extract(epoch FROM {_NOW} - refilled_at)::float8, 0))"""
+# The rate in force, calls a second: the configured one, or less after a pause.
+_RATE = f"""least(%(rate)s::float8,
+  CASE WHEN slow_since + make_interval(secs => %(recover)s) > statement_timestamp()
+       THEN slow_rate + (base_rate - slow_rate)
+            * greatest(extract(epoch FROM statement_timestamp() - slow_since)::float8, 0) / %(recover)s
+       ELSE {_UNLIMITED} END)"""
+# Tokens in the bucket now: it fills with the rate, up to one second of it.
+_FILLED = """least(greatest(r.rate, 1),
+  tokens + r.rate * greatest(extract(epoch FROM statement_timestamp() - refilled_at)::float8, 0))"""
 
-# A new bucket is full: what it holds is bounded wherever it is read.
+# A new bucket is full: _FILLED bounds it.
 _CREATE = "INSERT INTO paces (name, tokens) VALUES (%(name)s, 1e6) ON CONFLICT DO NOTHING"
 
 _TAKE_TOKEN = f"""
-UPDATE paces SET tokens = {_FILLED} - 1, refilled_at = greatest(refilled_at, {_NOW})
-  FROM (SELECT {RATE} AS rate FROM paces WHERE name = %(name)s) r
- WHERE name = %(name)s AND (paused_until IS NULL OR paused_until <= {_NOW}) AND {_FILLED} >= 1
+UPDATE paces SET tokens = {_FILLED} - 1, refilled_at = greatest(refilled_at, statement_timestamp())
+  FROM (SELECT {_RATE} AS rate FROM paces WHERE name = %(name)s) r
+ WHERE name = %(name)s AND (paused_until IS NULL OR paused_until <= statement_timestamp()) AND {_FILLED} >= 1
 RETURNING name"""  # noqa: S608
 
 _WHEN_TOKEN = f"""
 SELECT r.rate, (1 - {_FILLED}) / r.rate AS seconds,
-       extract(epoch FROM paused_until - {_NOW})::float8 AS paused_in
-  FROM paces, (SELECT {RATE} AS rate FROM paces WHERE name = %(name)s) r WHERE name = %(name)s"""  # noqa: S608
+       extract(epoch FROM paused_until - statement_timestamp())::float8 AS paused_in
+  FROM paces, (SELECT {_RATE} AS rate FROM paces WHERE name = %(name)s) r WHERE name = %(name)s"""  # noqa: S608
 
 _UNTAKE = "UPDATE paces SET tokens = tokens + 1 WHERE name = %(name)s"
 
 _LOCK = f"""
-SELECT generation, refusals, {RATE} AS rate, base_rate,
-       extract(epoch FROM paused_until - {_NOW})::float8 AS paused_in,
+SELECT generation, refusals, {_RATE} AS rate, base_rate,
+       extract(epoch FROM paused_until - statement_timestamp())::float8 AS paused_in,
        (SELECT sum(calls) / 20.0 FROM circuit_buckets b
-         WHERE b.name = paces.name AND b.started_at > {_NOW} - interval '20 seconds')::float8 AS measured
+         WHERE b.name = paces.name
+           AND b.started_at > statement_timestamp() - interval '20 seconds')::float8 AS measured
   FROM paces WHERE name = %(name)s FOR UPDATE"""  # noqa: S608
 
-_PAUSE = f"""
+_PAUSE = """
 UPDATE paces
    SET generation = generation + 1, refusals = refusals + 1, base_rate = %(base)s, slow_rate = %(slow)s,
-       paused_until = {_NOW} + make_interval(secs => %(seconds)s),
-       slow_since = {_NOW} + make_interval(secs => %(seconds)s),
+       paused_until = statement_timestamp() + make_interval(secs => %(seconds)s),
+       slow_since = statement_timestamp() + make_interval(secs => %(seconds)s),
        -- One call when the pause is over; the next when the slow rate allows it.
-       tokens = 1, refilled_at = {_NOW} + make_interval(secs => %(seconds)s)
- WHERE name = %(name)s"""  # noqa: S608
+       tokens = 1, refilled_at = statement_timestamp() + make_interval(secs => %(seconds)s)
+ WHERE name = %(name)s"""
 
-_PROLONG = f"""
+_PROLONG = """
 UPDATE paces
-   SET paused_until = greatest(paused_until, {_NOW} + make_interval(secs => %(seconds)s)),
-       slow_since = greatest(slow_since, {_NOW} + make_interval(secs => %(seconds)s)),
-       refilled_at = greatest(refilled_at, {_NOW} + make_interval(secs => %(seconds)s))
- WHERE name = %(name)s"""  # noqa: S608
+   SET paused_until = greatest(paused_until, statement_timestamp() + make_interval(secs => %(seconds)s)),
+       slow_since = greatest(slow_since, statement_timestamp() + make_interval(secs => %(seconds)s)),
+       refilled_at = greatest(refilled_at, statement_timestamp() + make_interval(secs => %(seconds)s))
+ WHERE name = %(name)s"""
 
-# Fixed rows, each locked by itself: two that take at once never count past each other.
-_TAKE_SLOT = f"""
-UPDATE pace_slots SET token = gen_random_uuid(), expires_at = {_NOW} + make_interval(secs => %(lease)s)
+# Fixed rows, each locked by itself: concurrent takers cannot exceed the limit.
+_TAKE_SLOT = """
+UPDATE pace_slots
+   SET token = gen_random_uuid(), expires_at = statement_timestamp() + make_interval(secs => %(lease)s)
  WHERE id = (SELECT id FROM pace_slots
-              WHERE name = %(name)s AND number <= %(limit)s AND expires_at <= {_NOW}
+              WHERE name = %(name)s AND number <= %(limit)s AND expires_at <= statement_timestamp()
               ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING token"""  # noqa: S608
+RETURNING token"""
 
 _MAKE_SLOTS = """
 INSERT INTO pace_slots (name, number) SELECT %(name)s, generate_series(1, %(limit)s)
 ON CONFLICT DO NOTHING RETURNING number"""
 
-_FREE_SLOT = f"""
-UPDATE pace_slots SET token = NULL, expires_at = {_NOW} WHERE name = %(name)s AND token = %(token)s
-RETURNING number"""  # noqa: S608
+_FREE_SLOT = """
+UPDATE pace_slots SET token = NULL, expires_at = statement_timestamp()
+ WHERE name = %(name)s AND token = %(token)s
+RETURNING number"""
 
 _BACKLOG = "SELECT count(*) FROM outbox_messages WHERE waiting_for = %(name)s"
 
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """A pause in force: what is left of it, and the rate after it (calls a second).
+    """A pause in force: the rest of it, and the rate after it (calls a second).
 
-    `was_in_force`: the refused call had begun before the pause, so it is part of it.
+    `was_in_force`: the refused call began before the pause, so it belongs to it.
     """
 
     seconds: float
@@ -115,14 +117,14 @@ class Throttled:
 
 @dataclass(frozen=True, slots=True)
 class RetryIn:
-    """No token: the seconds to the next one, and the rate at which they come (calls a second)."""
+    """No token is left: seconds to the next one, and the rate of tokens (calls a second)."""
 
     seconds: float
     rate: float
 
 
 def configured(limits: Mapping[str, T], name: str) -> T | None:
-    """Return the limit of a dependency: its own, else that of the longest part up to a colon, else None."""
+    """Return the entry of a dependency: its own, else that of its longest prefix up to a colon, or None."""
     while name:
         if name in limits:
             return limits[name]
@@ -160,7 +162,7 @@ def backlog(name: str) -> int:
 
 
 def take_token(name: str) -> RetryIn | None:
-    """Take one token; None when it was there, else when to come back."""
+    """Take one token and return None, or return when to try again."""
     parameters = _parameters(name)
     if prepared.rows(_TAKE_TOKEN, parameters):
         return None
@@ -172,7 +174,7 @@ def take_token(name: str) -> RetryIn | None:
 
 
 def give_token_back(name: str) -> None:
-    """Undo `take_token`: the call is not made after all."""
+    """Undo `take_token`: the call is not made."""
     prepared.rows(_UNTAKE, {"name": name})
 
 
@@ -186,17 +188,17 @@ def take_slot(name: str, limit: int, lease_seconds: float) -> UUID | None:
 
 
 def free_slot(name: str, token: UUID) -> None:
-    """Give a slot back and wake one that waits for it. An expired one is another's already."""
+    """Free a slot and wake one message that waits for it. Does nothing when the lease has expired."""
     with transaction.atomic():
         if prepared.rows(_FREE_SLOT, {"name": name, "token": token}):
             outbox.wake(name, limit=1)
 
 
 def pause(name: str, generation: int, retry_after_seconds: float | None) -> Throttled:
-    """Stop calls for as long as a refusal asks, and halve the rate after that.
+    """Stop calls for as long as a refusal asks, then halve the rate.
 
-    The refusals of one batch are one: those of calls that began before the pause (`generation`
-    is older) prolong it where they ask for more, and change nothing else.
+    Refusals of calls that began before the pause (`generation` is older) belong to it: they prolong
+    it when they ask for more, and change nothing else.
     """
     parameters = _parameters(name)
     prepared.rows(_CREATE, {"name": name})

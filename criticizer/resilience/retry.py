@@ -1,4 +1,4 @@
-"""Waits as pure values: backoff of stages (specification 000, 8.2), of a lost database (002, 3.1)."""
+"""Backoff of stages and of database reconnection, as pure values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential backoff with full jitter.
-
-    All fields are seconds but `multiplier`. `ceiling` bounds what an upstream's Retry-After
-    may ask for.
-    """
+    """Exponential backoff with full jitter, in seconds. `ceiling` bounds an upstream's Retry-After."""
 
     initial: float = 1.0
     multiplier: float = 2.0
@@ -29,9 +25,8 @@ class Backoff:
         """Return the seconds to wait after the failed `attempt` (1 is the first).
 
         `random(0, min(maximum, initial * multiplier^(attempt-1)))`, raised to `retry_after`
-        where the upstream asks for more, never above `ceiling`. Recomputed per attempt.
-
-        Raises ValueError when `attempt` is below 1.
+        where the upstream asks for more, never above `ceiling`. Raises ValueError when `attempt`
+        is below 1.
         """
         if attempt < 1:
             raise ValueError(f"attempt counts from 1, not {attempt}")
@@ -42,10 +37,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionProfile:
-    """How long to wait for a lost connection: `min(base * 2^n, maximum) + random(0, jitter)`.
-
-    The profile `connection` of specification 002, 3.1. All fields are seconds but `tries`.
-    """
+    """Waits for a lost connection: `min(base * 2^n, maximum) + random(0, jitter)` seconds, `tries` times."""
 
     base: float = 2.0
     maximum: float = 30.0
@@ -60,4 +52,4 @@ class ConnectionProfile:
 
 BACKOFF = Backoff()
 CONNECTION = ConnectionProfile()
-MAX_ATTEMPTS_PER_STAGE = 5  # inclusive of the first attempt (8.3)
+MAX_ATTEMPTS_PER_STAGE = 5  # including the first

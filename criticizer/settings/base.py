@@ -99,9 +99,9 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-COUNT_MILLISECONDS = 25  # of the console's lists: a count that takes longer is not worth waiting for
+COUNT_MILLISECONDS = 25  # for counting the rows of a list in the admin; then it shows "many"
 
-# -- who may come in, and what a browser may do -----------------------------------------------
+# -- authentication and browser security ------------------------------------------------------
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -184,7 +184,7 @@ STAGES = {
     "llm": ("reviews.stages.llm.run", "llm"),
     "notify": ("reviews.stages.notify.run", "stages"),
 }
-# What django-q2 calls for a message of each type, and the driver that claims for itself.
+# What django-q2 calls for a message of each type; `drive` claims its messages itself.
 TASKS = {
     "run_stage": "reviews.tasks.run_stage",
     "drive": "reviews.tasks.drive",
@@ -196,12 +196,11 @@ TASKS = {
 DRIVEN_QUEUES = {"llm"}  # one worker drives many stages at once with asyncio
 DEADLETTER_RECOVERY = "reviews.replay.adapter.JobRecovery"
 DELIVERY_JOBS = "reviews.replay.delivery_resolution.DeliveryJobs"
-CIRCUIT_CACHE_SECONDS = 0.5  # how long a process takes a closed circuit for closed
-SWEEP = "reviews.pipeline.sweep"
-MAINTENANCE_SECONDS = 600  # what one function of it may take before it counts as hanging
-# Every 30 s in one cluster at a time: find lost work, delete what has expired.
+CIRCUIT_CACHE_SECONDS = 0.5  # how long a process trusts that a closed circuit is closed
+MAINTENANCE_SECONDS = 600  # a function that takes longer counts as hanging
+# Called every 30 s, in one cluster at a time: find lost work, delete what has expired.
 MAINTENANCE = [
-    SWEEP,
+    "reviews.pipeline.sweep",
     "reviews.pipeline.expire_overdue",
     "criticizer.resilience.health_checks.maintain",
     "reviews.artifacts.store.delete_expired",

@@ -43,7 +43,7 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
 
     @admin.display(description="state")
     def state(self, cluster: WorkerCluster) -> SafeString:
-        """Say whether the cluster still beats: rows of killed ones stay for a while."""
+        """Alive, draining or silent; the rows of killed clusters stay for an hour."""
         silent = (timezone.now() - cluster.beat_at).total_seconds() > BEAT_SECONDS
         value, label = ("silent", "Silent") if silent else ("alive", "Alive")
         if cluster.draining and not silent:
@@ -52,5 +52,5 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
 
     @admin.display(description="queue")
     def serves(self, cluster: WorkerCluster) -> SafeString:
-        """Lead to what the queue holds."""
+        """Link to the messages of the queue."""
         return queue_link(cluster.queue)

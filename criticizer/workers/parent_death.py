@@ -1,4 +1,4 @@
-"""No process outlives the one that looks after it."""
+"""PR_SET_PDEATHSIG: a process ends with its parent."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Ask Linux to end this process when its parent dies, so that nothing is left unguarded.
+    """Let Linux kill this process when its parent dies.
 
-    Elsewhere the caretaker's look at the parent's pid, and gunicorn's own, do the same later.
+    Elsewhere the watchdog and gunicorn compare the parent's pid, which takes a little longer.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -139,7 +139,7 @@ def run(
     nothing is logged. A non-zero exit is returned, not raised.
 
     Raises ValueError as `start` does, PermanentFailure CONFIG_INVALID when the program cannot be
-    started, RetryableFailure UPSTREAM_UNAVAILABLE when the machine has no room for another process.
+    started, RetryableFailure UPSTREAM_UNAVAILABLE when the machine cannot start another process.
     """
     started = time.monotonic()
     executable = Path(_checked(command)[0])

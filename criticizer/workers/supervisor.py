@@ -1,7 +1,7 @@
-"""Keeps the processes of one machine alive: web and worker clusters.
+"""Supervisor of the processes of one machine: web server and worker clusters.
 
-Each child runs in a process group of its own and is started again when it ends, at once the
-first time and at growing intervals when it keeps ending. SIGTERM drains them in order.
+Each child runs in a process group of its own and is started again when it ends: at once the first
+time, at growing intervals when it keeps ending. SIGTERM drains them in order.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import structlog
 
 from criticizer.environment import CODE_DIR, IS_CHECKOUT, WORK_DIR
 from criticizer.queue.outbox import scaled
-from criticizer.workers import subprocesses as processes
+from criticizer.workers import subprocesses
 
 log = structlog.get_logger(__name__)
 
-STABLE_SECONDS = 30.0  # ran for so long: its next death is a first death again
+STABLE_SECONDS = 30.0  # after so long the next death counts as the first again
 MAX_WAIT_SECONDS = 10.0
 STOP_SECONDS = 40.0  # longer than a drain
 
@@ -36,13 +36,13 @@ class Child:
     name: str
     command: Sequence[str]
     environment: Mapping[str, str]
-    process: processes.Process | None = None
+    process: subprocesses.Process | None = None
     started_at: float = 0.0
     start_at: float = 0.0
     deaths: int = 0
 
     def wait_seconds(self) -> float:
-        """Return how long to wait before the next start, after `deaths` quick deaths."""
+        """Return the wait before the next start, after `deaths` quick deaths."""
         return 0.0 if self.deaths <= 1 else scaled(min(MAX_WAIT_SECONDS, 0.5 * 2.0 ** (self.deaths - 2)))
 
 
@@ -63,7 +63,7 @@ class Supervisor:
         return self._streams[name]
 
     def tick(self) -> None:
-        """Start what is not running and due. Call it about twice a second."""
+        """Start children that are due. Call it about twice a second."""
         now = time.monotonic()
         for child in self.children:
             if child.process is not None and child.process.poll() is not None:
@@ -78,7 +78,7 @@ class Supervisor:
                 )
                 child.process = None
             if child.process is None and now >= child.start_at:
-                child.process = processes.start(
+                child.process = subprocesses.start(
                     child.command,
                     environment=child.environment,
                     stdout=self._stream(child.name),
@@ -88,7 +88,7 @@ class Supervisor:
                 log.info("process_started", process=child.name, pid=child.process.pid)
 
     def stop(self) -> None:
-        """Ask every child to finish what it has, then end what does not."""
+        """Let every child finish its work, then kill those that do not end."""
         running = [child.process for child in self.children if child.process is not None]
         for process in running:
             process.send_signal(signal.SIGTERM)
@@ -96,9 +96,9 @@ class Supervisor:
         for process in running:
             try:
                 process.wait(max(0.1, deadline - time.monotonic()))
-            except processes.TimeoutExpired:
+            except subprocesses.TimeoutExpired:
                 log.error("process_killed", pid=process.pid)
-            # Whatever the leader left in its group goes too.
+            # Processes that the leader left in its group end too.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -116,7 +116,7 @@ def manage(*arguments: str) -> list[str]:
 
 
 def clusters(queues: Sequence[str], environment: Mapping[str, str]) -> list[Child]:
-    """Return the worker clusters, one per queue. Whoever starts them has run the system checks."""
+    """Return the worker clusters, one per queue. The caller has run the system checks."""
     return [
         Child(
             f"cluster-{queue}",
@@ -128,19 +128,19 @@ def clusters(queues: Sequence[str], environment: Mapping[str, str]) -> list[Chil
 
 
 def url_host(host: str) -> str:
-    """Return a host as it stands in front of a port: an IPv6 address in brackets."""
+    """Return a host for a URL: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def web(host: str, port: int, environment: Mapping[str, str], processes: int = 2, threads: int = 4) -> Child:
-    """Return the web server: gunicorn with threads, one database connection each for its life."""
+    """Return the web server: gunicorn with threads, each with one database connection."""
     command = [
         sys.executable, "-m", "gunicorn", "criticizer.wsgi:application",
         "--config", "python:criticizer.workers.gunicorn_conf",
         "--chdir", str(WORK_DIR),
         "--bind", f"{url_host(host)}:{port}", "--workers", str(processes), "--threads", str(threads),
         "--worker-class", "gthread", "--timeout", "60", "--graceful-timeout", "20",
-        "--no-control-socket",  # it would lie in the home directory
+        "--no-control-socket",  # its file would be in the home directory
         "--max-requests", "20000", "--max-requests-jitter", "2000", "--log-level", "warning",
     ]  # fmt: skip
     return Child("web", command, environment)

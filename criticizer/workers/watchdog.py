@@ -1,10 +1,9 @@
-"""A thread in each cluster's pusher that keeps the cluster honest.
+"""Watchdog of a worker cluster: a thread in the cluster's pusher.
 
-It beats the cluster's heartbeat, ends the cluster when its parent is gone, finds a wedged
-cluster (django-q2's workers share one lock; SIGKILL of the worker that holds it silences
-the rest for ever), and starts the maintenance and the harmless probes of open circuits, each in a
-thread of its own, as both may wait for others while the heart must beat. It stands outside every
-multiprocessing lock and has a database connection of its own.
+It writes the cluster's heartbeat, ends the cluster when its parent is gone or when it is wedged
+(django-q2's workers share one lock; SIGKILL of the worker that holds it stops the rest for ever),
+and starts the maintenance and the health checks, each in a thread of its own, so that neither delays
+the heartbeat. It uses no multiprocessing lock and has its own database connection.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ _FORGET_DEAD = "DELETE FROM worker_clusters WHERE beat_at < now() - interval '1 
 _WATCHED = """
 SELECT lease_token, started_at IS NOT NULL AS started
   FROM outbox_messages WHERE lease_token = ANY(%(tokens)s)"""
-# A driven queue has one task that claims for itself: it is wedged when due work lies while
-# nothing at all is in flight.
+# A driven queue has one task that claims its messages itself: it is wedged when messages are due
+# and none is being worked on.
 _DRIVEN_STALLED = """
 SELECT EXISTS (SELECT 1 FROM outbox_messages WHERE queue = %(queue)s
                   AND available_at <= now() - make_interval(secs => %(stall)s))
@@ -70,7 +69,7 @@ class Watchdog:
         self._due = {self._beat: 0.0, self._sweep: time.monotonic() + SWEEP_SECONDS / 2}
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="caretaker", daemon=True).start()
+        threading.Thread(target=self._run, name="watchdog", daemon=True).start()
         health_checks.start()
 
     def watch(self, tokens: Iterable[uuid.UUID]) -> None:
@@ -103,7 +102,7 @@ class Watchdog:
                 self._due[job] = now + period
                 job(self._connection)
         if not outbox.may_rescue():
-            self._progress_at = now  # a lost database is no wedge, nor is what waits for its worker after it
+            self._progress_at = now  # after a database loss nothing is wedged yet
         elif self._is_wedged(self._connection):
             self._give_back(self._connection)
             end_cluster("wedged", self.queue)
@@ -122,12 +121,12 @@ class Watchdog:
         )
 
     def _sweep(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
-        """Start the maintenance beside us; a lost message costs half a minute."""
+        """Start the maintenance; a lost message costs half a minute."""
         connection.execute(_FORGET_DEAD)
         self._maintenance.tick(connection)
 
     def _is_wedged(self, connection: psycopg.Connection[dict[str, Any]]) -> bool:
-        """Say whether work lies claimed (or due) without progress while a worker is free."""
+        """Say whether work is claimed (or due) without progress while a worker is free."""
         stall = max(outbox.scaled(outbox.STALL_SECONDS), 2.0)
         if self.queue in settings.DRIVEN_QUEUES:
             row = connection.execute(_DRIVEN_STALLED, {"queue": self.queue, "stall": stall}).fetchone()
@@ -137,25 +136,25 @@ class Watchdog:
             with self._lock:
                 tokens = list(self._watched)
             found = connection.execute(_WATCHED, {"tokens": tokens}).fetchall() if tokens else []
-            if self._note({row["lease_token"]: row["started"] for row in found}, tokens):
+            if self._note_progress({row["lease_token"]: row["started"] for row in found}, tokens):
                 self._progress_at = time.monotonic()
         return time.monotonic() - self._progress_at > stall
 
-    def _note(self, now_started: dict[uuid.UUID, bool], tokens: list[uuid.UUID]) -> bool:
-        """Update what is watched; return whether something moved or every worker is busy."""
-        moved = False
+    def _note_progress(self, now_started: dict[uuid.UUID, bool], tokens: list[uuid.UUID]) -> bool:
+        """Update the watched claims; say whether one progressed or every worker is busy."""
+        has_progress = False
         with self._lock:
             for token in tokens:
                 started = now_started.get(token)
                 if started is None:
                     del self._watched[token]  # finished, or its lease ran out
-                    moved = True
+                    has_progress = True
                 elif started and not self._watched[token]:
                     self._watched[token] = True
-                    moved = True
+                    has_progress = True
             busy = sum(self._watched.values())
             waiting = len(self._watched) - busy
-        return moved or waiting == 0 or busy >= self.workers
+        return has_progress or waiting == 0 or busy >= self.workers
 
     def _give_back(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
         with self._lock:
@@ -171,10 +170,9 @@ def worker_count(queue: str) -> int:
 
 
 def end_cluster(reason: str, queue: str) -> None:
-    """End every process of this cluster at once; whoever supervises it starts a new one.
+    """End every process of this cluster with SIGKILL; the supervisor starts a new one.
 
-    SIGKILL on purpose: a wedged process does not answer anything else, and every stage
-    survives it by design.
+    A wedged process reacts to nothing else, and every stage survives SIGKILL by design.
     """
     log.critical("cluster_ended", reason=reason, queue=queue)
     if os.environ.get("CRITICIZER_CLUSTER_GROUP") == str(os.getpgrp()):

@@ -148,7 +148,7 @@ def test_one_sweep_runs_at_a_time(settings: Any, keeper: Watchdog) -> None:
         assert [entry["event"] for entry in logs] == ["sweep_still_runs"]
         Watchdog("llm", connect)._sweep(own)  # another one
         for thread in threading.enumerate():
-            if thread.name == "sweep" and thread is not keeper._maintenance._round:
+            if thread.name == "sweep" and thread is not keeper._maintenance._run:
                 thread.join(20)
         assert calls == ["waits"]
         released.set()
@@ -191,9 +191,9 @@ def look(keeper: Watchdog) -> list[str]:
 
 def ended(keeper: Watchdog) -> None:
     """Wait for its newest round, not for those that were abandoned."""
-    assert keeper._maintenance._round is not None
-    keeper._maintenance._round.join(20)
-    assert not keeper._maintenance._round.is_alive()
+    assert keeper._maintenance._run is not None
+    keeper._maintenance._run.join(20)
+    assert not keeper._maintenance._run.is_alive()
 
 
 def is_asleep() -> bool:
