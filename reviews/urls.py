@@ -1,4 +1,4 @@
-"""Addresses of the pages. `reviews:list` and `reviews:detail` are linked to from outside."""
+"""URLs of the pages. Mails and webhooks link to `reviews:list` and `reviews:detail`."""
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
@@ -20,7 +20,7 @@ _pages = [
 
 urlpatterns = [
     path("", include((_pages, "reviews"))),
-    # Before the console's own addresses, which end with "there is no such page".
+    # Before admin.site.urls, whose catch-all answers every other path.
     path("admin/failure-codes/", admin.site.admin_view(views.failure_codes), name="failure-codes"),
     path(
         "admin/reviews/<int:job_id>/message/",

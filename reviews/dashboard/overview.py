@@ -1,8 +1,7 @@
-"""The console's first page: how it goes now, and how it went.
+"""The admin's dashboard: the present state, and the trends of a time window.
 
-What happened comes from `rollup`, what is the case now from partial indexes and up to a bound:
-the page costs the same whether there are a thousand jobs or a million. Every number leads to
-the rows behind it.
+Trends come from `rollup`, the present from bounded counts on partial indexes, so the page costs
+the same for a thousand jobs and for a million. Every number links to its rows.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _GOOD_RATE = (95, 80)  # percent
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One number with what it means. `tone`: ok, warn or danger, said in words by `note`."""
+    """One number. `tone` is ok, warn or danger; `note` says the same in words."""
 
     title: str
     number: str
@@ -64,7 +63,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class QueueLine:
-    """What waits in a queue, and who serves it."""
+    """Messages due in a queue, and its workers."""
 
     name: str
     due: BoundedCount
@@ -75,7 +74,7 @@ class QueueLine:
 
 @dataclass(frozen=True, slots=True)
 class CircuitLine:
-    """A circuit that is not closed: its state in words, and the word of the style sheet for it."""
+    """A circuit that is not closed: its state label and its CSS state."""
 
     name: str
     state: str
@@ -85,7 +84,7 @@ class CircuitLine:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What is the case now."""
+    """The present state of the installation."""
 
     active: BoundedCount
     letters: BoundedCount
@@ -94,12 +93,12 @@ class Present:
     circuits: Sequence[CircuitLine]
     edits: BoundedCount
     batches: BoundedCount
-    waiting: BoundedCount  # messages whose dependency is not called for now
+    waiting: BoundedCount  # messages whose dependency may not be called now
 
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """All that the template shows."""
+    """Context of the dashboard template."""
 
     window: Window
     counted_at: datetime | None
@@ -118,7 +117,7 @@ class Dashboard:
 
 
 def may_see(user: Any) -> bool:
-    """Say whether somebody may see the figures: they count what is outside any viewing scope."""
+    """Return whether a user may see the dashboard, which counts across all viewing scopes."""
     return bool(user.is_active and user.is_staff and user.has_perms(SEEN_BY))
 
 
@@ -153,11 +152,10 @@ def dashboard(window_name: str) -> Dashboard:
     )
 
 
-# -- what is the case -------------------------------------------------------------------------
+# -- present state ----------------------------------------------------------------------------
 
 
-# One question: each count has its bound and its partial index (batches are few). The words are those
-# of the indexes.
+# One statement: each count has a bound and a partial index (batches are few), whose conditions it repeats.
 _NOW = f"""
 SELECT 'active' AS kind, '' AS name, count(*) AS number, NULL::timestamptz AS oldest FROM (
   SELECT 1 FROM jobs WHERE status IN ('queued', 'in_progress', 'retryable_failed')
@@ -245,7 +243,7 @@ def _tiles(window: Window, figures: Figures, present: Present, now: datetime) ->
             f"in {window.title}",
         ),
         _rate_tile(window, good, bad),
-        Tile("At work", str(present.active), list_address("reviews_reviewjob", "is:active"), "now"),
+        Tile("Running", str(present.active), list_address("reviews_reviewjob", "is:active"), "now"),
         _queue_tile(present, now),
         Tile(
             "Open dead letters",
@@ -258,7 +256,7 @@ def _tiles(window: Window, figures: Figures, present: Present, now: datetime) ->
             "Workers",
             charts.whole(serving),
             list_address("criticizer_workercluster"),
-            f"nobody serves {', '.join(unserved)}" if unserved else "every queue is served",
+            f"no worker serves {', '.join(unserved)}" if unserved else "every queue is served",
             "danger" if unserved else "ok",
         ),
         Tile(
@@ -273,7 +271,7 @@ def _tiles(window: Window, figures: Figures, present: Present, now: datetime) ->
 
 
 def _approvals(present: Present) -> list[Tile]:
-    """Return what waits for a second person; nothing where nothing does, as it is rare."""
+    """Return tiles for what waits for a second person's approval, if anything does."""
     kinds = [
         ("Edits to approve", present.edits, "deadletters_letteredit", "state:requested"),
         ("Batches to approve", present.batches, "deadletters_replaybatch", "state:awaiting"),

@@ -1,8 +1,7 @@
-"""Keeps the dashboard's figures: what ended, was tried and was sent, in five minutes and in hours.
+"""Counts jobs, attempts and deliveries for the dashboard, per five minutes and per hour.
 
-Everything is counted anew from the rows, by their time indexes: a worker that dies half-way,
-or a figure that came late, changes nothing in the end. Work that is counted when it began and
-ends later is found by counting each stretch once more when it is an hour old.
+Each interval is recounted from the rows by their time indexes, so a killed worker or a late row leaves
+no lasting error. Attempts that end later than their interval are found by recounting it an hour later.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from criticizer.queue.advisory_locks import Lock
 log = structlog.get_logger(__name__)
 
 FINE, COARSE = 300, 3600  # seconds of a stretch
-EVERY_SECONDS = 20  # two clusters that keep house do not count twice
-AGAIN = timedelta(hours=1)  # how far back is counted again when a stretch is over
+EVERY_SECONDS = 20  # two clusters do not count the same interval
+AGAIN = timedelta(hours=1)  # recounted when an interval is over
 AT_ONCE = timedelta(hours=6)  # of a long gap, in one transaction
 MOST_AT_ONCE = 4
 BACKFILL = timedelta(days=7)

@@ -1,4 +1,4 @@
-"""What the dashboard draws of the past, from the counts that `rollup` keeps."""
+"""Charts of the dashboard, drawn from the counts of `rollup`."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ RECIPIENT = "mail:demo@example.com"
 _FINAL = {"succeeded", "dead_lettered", "timed_out", "cancelled", "superseded"}
 
 
-# Of an installation whose `.env` lies here, none of this is the demo's: it keeps to its own
-# database and files, and tells nobody outside. Empty means unset.
+# Variables of a `.env` file that the demo ignores: it uses its own database and files and sends
+# nothing outside. Empty means unset.
 _NOT_THE_DEMOS = (
     "DATABASE_URL",
     "DATABASE_URL_FILE",
@@ -41,7 +41,7 @@ _NOT_THE_DEMOS = (
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the text says why and what to do."""
+    """The demo cannot continue; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def default_repository() -> Path | None:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on."""
+    """Return a free loopback port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -170,7 +170,7 @@ class Client:
         )
 
     def wait_until_ready(self, tend: Callable[[], None]) -> None:
-        """Wait for web and workers; `tick` keeps the processes alive meanwhile. Raises DemoError."""
+        """Wait for web and workers; `tend` keeps the processes alive. Raises DemoError."""
         last = "no answer"
         for _ in ticks(START_SECONDS, tend):
             try:

@@ -1,6 +1,6 @@
-"""The demo's own change: a small git repository whose newest commit holds what a check finds.
+"""The demo's own change: a small git repository whose newest commit triggers the checks.
 
-What is found must not stand here as it stands there: the demo reviews this repository as well.
+The findings are assembled from pieces here, because the demo reviews this repository too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAME = "example"  # in GIT_REPOSITORIES, and so in its depot paths
 FILE = "src/payments.py"
 SUBJECT = "Retry payments that the gateway refuses"
 
-# Recognised as a token of a code host by its form, and as nobody's by its words.
+# Recognised as a code host's token by its form; its words show that it is not real.
 _PLANTED = "gh" + "p_" + "NotARealToken" * 3
 _DEBUGGER = "break" + "point()"
 

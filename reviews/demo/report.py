@@ -1,4 +1,4 @@
-"""What the demo prints: plain lines for a terminal of 80 columns."""
+"""Output of the demo: plain lines for a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lines(
 
 
 def closing(mails: Path, *, keep: bool) -> str:
-    """Return what follows the reviews: where everything lies."""
+    """Return the closing lines: where the mails are."""
     links = (
         "Their links work until you press Ctrl-C."
         if keep
@@ -57,7 +57,7 @@ def closing(mails: Path, *, keep: bool) -> str:
 
 
 def welcome(base_url: str, user: str, password: str) -> str:
-    """Return where to look around, and as whom."""
+    """Return addresses and login of the running demo."""
     return f"""
 Look around until you press Ctrl-C:
   reviews  {base_url}/
@@ -74,14 +74,14 @@ def _finding(finding: dict[str, Any], excerpt: Excerpt) -> Iterator[str]:
     shown = [row for row in excerpt if row[2].strip()][:_EXCERPT_LINES]
     width = max((len(str(number)) for number, _, _ in shown), default=0)
     for number, sign, text in shown:
-        # Redacted when it was stored; without what a terminal would obey.
+        # Stored redacted; control characters are replaced for the terminal.
         code = "".join(c if c.isprintable() else " " for c in text.expandtabs(4))
         mark = ">" if _is_about(finding, number, sign) else " "
         yield _short(f"{_INDENT}{mark} {number or '':>{width}} {sign} {code}".rstrip())
 
 
 def _is_about(finding: dict[str, Any], number: int | None, sign: str) -> bool:
-    """Say whether a line of the excerpt is one of the finding's own."""
+    """Return whether a line of the excerpt belongs to the finding."""
     first, other_side = finding["line"], "+" if finding["side"] == "old" else "-"
     if number is None or first is None or sign == other_side:
         return False

@@ -1,4 +1,4 @@
-"""Filters of the pages. All of them take untrusted text and return escaped HTML or plain text."""
+"""Template filters of the pages: untrusted text in, escaped HTML or plain text out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def changelist(changelist_id: str) -> str:
 
 @register.filter
 def state_for_readers(status: str) -> str:
-    """Say a job's state in the words of reviewers."""
+    """Return the status label for reviewers."""
     return labels.state_for_readers(status)
 
 
@@ -69,7 +69,7 @@ def prose(text: str) -> SafeString:
 
 @register.filter
 def masked(recipient: str) -> str:
-    """Hide who receives a message from those who need not know: `mail:a…@example.com`."""
+    """Mask a recipient for users without staff status: `mail:a…@example.com`."""
     channel, _, address = recipient.partition(":")
     scheme, slashes, rest = address.partition("://")
     if slashes:

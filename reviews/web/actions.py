@@ -1,7 +1,4 @@
-"""The pages that ask before a review is requested again or cancelled, and do it.
-
-They do what the API does, with the same functions; who may is `reviews.roles`' business.
-"""
+"""Confirmation pages for a rerun and for a cancellation, backed by the API's own functions."""
 
 from __future__ import annotations
 
@@ -30,26 +27,26 @@ from reviews.web.review_page import Notice
 
 class CancelForm(forms.Form):
     reason = forms.CharField(
-        max_length=400, strip=True, help_text="For those who read the review.", label="Why is it cancelled?"
+        max_length=400, strip=True, help_text="Shown to readers of the review.", label="Reason"
     )
 
 
 def offered(user: Any, job: ReviewJob) -> dict[str, bool]:
-    """Say which deeds the page of a job offers to somebody."""
+    """Return which actions the page of a job offers to a user."""
     return {
         "may_review_again": user.has_perm(REQUEST) and not rerun.why_not(job, scope_of(user).jobs()),
         "may_cancel": job.is_active and user.has_perm(CANCEL),
     }
 
 
-def linked(notices: list[Notice], job: ReviewJob, *, may_review_again: bool) -> list[Notice]:
-    """Return the notices of a newest version with the way to another one, where that is what helps."""
+def with_rerun_links(notices: list[Notice], job: ReviewJob, *, may_review_again: bool) -> list[Notice]:
+    """Add a rerun link, or a hint to ask an operator, to notices that a rerun would resolve."""
     address = reverse("reviews:again", args=[job.pk])
 
     def helped(notice: Notice) -> Notice:
         if may_review_again:
             return replace(notice, url=address, link="Review again")
-        return replace(notice, hint=f"{notice.hint} An operator can have it reviewed again.".strip())
+        return replace(notice, hint=f"{notice.hint} An operator can request another review.".strip())
 
     return [helped(notice) if _calls_for_another(notice, job) else notice for notice in notices]
 
@@ -66,7 +63,7 @@ def _calls_for_another(notice: Notice, job: ReviewJob) -> bool:
 @permission_required(REQUEST, raise_exception=True)
 @require_http_methods(["GET", "HEAD", "POST"])
 def review_again(request: HttpRequest, job_id: int) -> HttpResponse:
-    """Show what the next version of a review will do, and request it."""
+    """Show what a rerun will do, and request it."""
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
     if request.method == "POST":
@@ -75,7 +72,7 @@ def review_again(request: HttpRequest, job_id: int) -> HttpResponse:
         # Until its files are known, a review is hidden from those who do not see every file.
         can_see = done.job_id is not None and scope.jobs().filter(pk=done.job_id).exists()
         later = "" if can_see or done.job_id is None else " It appears here when its files are known."
-        messages.add_message(request, level, done.said + later)
+        messages.add_message(request, level, done.message + later)
         return _to(done.job_id if can_see and done.job_id else job.pk)
     if problem := rerun.why_not(job, scope.jobs()):
         messages.warning(request, f"Nothing was requested. {problem}")
@@ -99,14 +96,14 @@ def review_again(request: HttpRequest, job_id: int) -> HttpResponse:
 @permission_required(CANCEL, raise_exception=True)
 @require_http_methods(["GET", "HEAD", "POST"])
 def cancel(request: HttpRequest, job_id: int) -> HttpResponse:
-    """Ask why, then cancel a review that is still at work."""
+    """Ask for a reason, then cancel a running review."""
     job = get_object_or_404(scope_of(request.user).jobs(), pk=job_id)
     form = CancelForm(request.POST or None, label_suffix="")
     if not job.is_active:
         return _ended(request, job)
     if not form.is_valid():
-        told = job.deliveries.filter(status="sent").count()
-        return render(request, "reviews/cancel.html", {"job": job, "form": form, "told": told})
+        notified = job.deliveries.filter(status="sent").count()
+        return render(request, "reviews/cancel.html", {"job": job, "form": form, "notified": notified})
     if not pipeline.cancel(job.pk, request.user.get_username(), form.cleaned_data["reason"]):
         job.refresh_from_db()
         return _ended(request, job)
@@ -116,10 +113,10 @@ def cancel(request: HttpRequest, job_id: int) -> HttpResponse:
 
 def _ended(request: HttpRequest, job: ReviewJob) -> HttpResponse:
     if job.status == JobStatus.CANCELLED:
-        messages.info(request, "This review was cancelled already.")
+        messages.info(request, "This review is already cancelled.")
     else:
         ended = state_for_readers(job.status).lower()
-        messages.warning(request, f"Nothing was cancelled: this review has ended already ({ended}).")
+        messages.warning(request, f"Nothing was cancelled: this review has already ended ({ended}).")
     return _to(job.pk)
 
 

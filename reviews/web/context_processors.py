@@ -1,4 +1,4 @@
-"""What every page knows: the queues that nobody serves, and the dependencies that are not called."""
+"""Template context of every page: queues without a worker, dependencies with an open circuit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ONLY_A_CALL = " with the next review or replay that needs it"
 
 
 def unserved_queues() -> list[str]:
-    """Return the names of queues without a live worker; empty when that cannot be asked."""
+    """Return the names of queues without a live worker; empty when the database cannot be asked."""
     try:
         alive = workers_alive()
     except DatabaseError:
@@ -40,32 +40,30 @@ def workers(request: HttpRequest) -> dict[str, object]:
 
 
 def stopped_dependencies() -> list[str]:
-    """Return a sentence for each configured dependency that nobody may call; empty when that cannot be asked.
+    """Return a sentence for each configured dependency whose circuit is not closed.
 
-    Webhooks have none: one receiver is no reader's business. Operators see all in the console.
+    Empty when the database cannot be asked. Webhook hosts are left out: operators see them in the admin.
     """
     try:
         states = circuit_breaker.open_circuits()
     except (DatabaseError, InterfaceError):
         log.warning("circuits_unknown")
         return []
-    reviews_wait = "reviews wait and go on by themselves."
+    reviews_wait = "reviews wait and continue automatically."
     known = {
         config.perforce_dependency(): ("The version control server", reviews_wait),
         config.model_dependency(): (
             "The language model",
             reviews_wait if settings.LLM_REQUIRED else "reviews are made by the deterministic checks alone.",
         ),
-        "provider:mail": ("The mail server", "mails wait and go out by themselves."),
+        "provider:mail": ("The mail server", "mail waits and is sent automatically."),
     }
     found = [(known[name], states[name]) for name in known if name in states]
-    return [
-        f"{place} {what}; {meanwhile}" for (place, meanwhile), stopped in found if (what := _held(stopped))
-    ]
+    return [f"{place} {what}; {effect}" for (place, effect), stopped in found if (what := _held(stopped))]
 
 
 def _held(stopped: Stopped) -> str:
-    """Say what holds a dependency's circuit; empty for one that an operator forced closed."""
+    """Return why a dependency is not called; empty for a circuit that an operator forced closed."""
     if stopped.state == CircuitState.OPEN:
         return (
             "refuses our credentials, and an operator must renew them"
@@ -76,7 +74,7 @@ def _held(stopped: Stopped) -> str:
         was = "refused our credentials and is" if stopped.is_refused else "is being"
         return f"{was} tried again{_ONLY_A_CALL if stopped.needs_call else ''}"
     if stopped.state == CircuitState.FORCED_OPEN:
-        return "is not called for now, on an operator's word"
+        return "is not called: an operator stopped all calls"
     return ""
 
 

@@ -17,7 +17,7 @@ M = TypeVar("M", bound=Model)
 
 
 class ReviewFilter(forms.Form):
-    """What the reviews list is narrowed to. Empty fields narrow nothing."""
+    """Filters of the reviews list; empty fields do not filter."""
 
     changelist = forms.CharField(max_length=128, required=False)
     status = forms.ChoiceField(choices=[("", "Any status"), *STATES_FOR_READERS], required=False)
@@ -27,23 +27,23 @@ class ReviewFilter(forms.Form):
 
 
 class ReasonedEdit(forms.ModelForm[M]):
-    """A row that is changed with a reason, and with a new one for each change."""
+    """Form of a row whose every change needs a new reason."""
 
     def clean_reason(self) -> str:
         reason = str(self.cleaned_data["reason"]).strip()
         if len(reason) < 3:
-            raise forms.ValidationError("Say why: a ticket, an incident or a sentence.")
+            raise forms.ValidationError("Enter a reason: a ticket, an incident or a sentence.")
         return reason
 
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
         if self.instance.pk and self.changed_data and "reason" not in self.changed_data:
-            self.add_error("reason", "Say why it is changed now: the reason is still the one before.")
+            self.add_error("reason", "Enter a new reason: this one belongs to the previous change.")
         return cleaned
 
 
 class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
-    """An allow-list line: canonical, and inside what DEPOT_ALLOW_LIST permits (001, 9.1)."""
+    """An allow-list line: canonical, and inside the ceiling that DEPOT_ALLOW_LIST sets."""
 
     class Meta:
         model = AllowListEntry
@@ -87,7 +87,7 @@ def _example(pattern: str) -> str:
 
 
 class PathForm(forms.Form):
-    """A path of which somebody wants to know whether the allow-list allows it."""
+    """A depot path to check against the allow-list."""
 
     path = forms.CharField(
         max_length=2048, strip=False, label="Depot path", help_text="Such as //depot/project/src/main.c"
@@ -100,7 +100,7 @@ class PathForm(forms.Form):
 
 
 class DeletionForm(forms.Form):
-    """Why an allow-list line is deleted."""
+    """Reason for deleting an allow-list line."""
 
     reason = forms.CharField(
         min_length=3, max_length=255, strip=True, help_text="A ticket, an incident or a sentence."
@@ -108,7 +108,7 @@ class DeletionForm(forms.Form):
 
 
 class ApiKeyForm(forms.ModelForm[ApiKey]):
-    """What a person decides about a new key; the rest is made."""
+    """Name, role and prefixes of a new API key; the rest is generated."""
 
     prefixes = forms.CharField(
         required=False,

@@ -30,7 +30,7 @@ _SIGNS = {"+": "+", "-": "\N{MINUS SIGN}"}
 class CodeRow:
     """One line of an excerpt. `kind` is added, removed or context; `html` is safe.
 
-    `is_meant` says that the finding is about this line: the others stand around it.
+    `is_meant` is true for lines of the finding, false for the context around it.
     """
 
     number: int | None
@@ -49,8 +49,8 @@ def excerpt_rows(
 ) -> list[CodeRow]:
     """Return a finding's stored excerpt, `[[line or null, kind, text], …]`, highlighted by file name.
 
-    `is_meant` says of a line and its kind whether the finding is about it. Rows of any other shape
-    are left out; at most `MAX_ROWS` rows of `MAX_LINE_CHARS` are kept.
+    `is_meant` returns whether a line of a kind belongs to the finding. Malformed rows are left out;
+    at most `MAX_ROWS` rows of `MAX_LINE_CHARS` are kept.
     """
     rows = list(_well_formed(excerpt))[:MAX_ROWS]
     htmls = _highlighted([text for _, _, text in rows], _lexer_name_part(file))

@@ -1,13 +1,10 @@
-"""What readers are told of a review's state: in words that need no knowledge of how Criticizer works.
-
-The console and the API keep the names of the specification.
-"""
+"""Status labels for reviewers. The admin and the API show the status names themselves."""
 
 from __future__ import annotations
 
 from reviews.states import JobStatus
 
-_FOR_READERS = {JobStatus.DEAD_LETTERED: "Failed, left to an operator"}
+_FOR_READERS = {JobStatus.DEAD_LETTERED: "Failed, waiting for an operator"}
 
 STATES_FOR_READERS = [(status.value, _FOR_READERS.get(status, str(status.label))) for status in JobStatus]
 

@@ -1,8 +1,7 @@
-"""Reviewing a changelist again because a person asks: what the button does (specification 004, 6.2).
+"""Request the next version of a review from its page, through the same intake as the API.
 
-The next version is requested through intake, as the API does it. The key is made of the changelist
-and the version, so that a form sent twice, or by two people at once, makes one review, and of this
-installation's secret, so that nobody takes it through the API first.
+The idempotency key is derived from changelist, version and SECRET_KEY: a form sent twice, or by two
+people at once, creates one review, and an API client cannot claim the key beforehand.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ LAST_VERSION = 2_147_483_647
 
 @dataclass(frozen=True, slots=True)
 class RerunResult:
-    """What came of the wish. `job_id`: the review of the next version, None when there is none."""
+    """Result of a rerun request. `job_id` is the review of the next version, None if there is none."""
 
     job_id: int | None
     is_new: bool
-    said: str
+    message: str
 
 
 def key_of(changelist_id: str, version: int) -> str:
@@ -44,38 +43,38 @@ def newer_than(job: ReviewJob) -> ReviewJob | None:
 
 
 def why_not(job: ReviewJob, seen: QuerySet[ReviewJob]) -> str:
-    """Return why the job's changelist cannot be reviewed again from this version, or "".
+    """Return why this version cannot be followed by another, or "".
 
-    `seen`: the jobs that whoever asks may see; others are not named.
+    `seen` are the jobs the user may see; the message names no other.
     """
     if newest := newer_than(job):
         if not seen.filter(pk=newest.pk).exists():
-            return "A newer version of this changelist exists, which you do not see."
+            return "A newer version of this changelist exists, which you cannot see."
         version = newest.review_version
         return f"A newer version of this changelist exists: version {version}. Review that one again."
     if job.review_version >= LAST_VERSION:
-        return "This version has the highest number there is, so none can follow it."
+        return "This version has the highest possible number."
     return ""
 
 
 def finds_recipients(job: ReviewJob) -> bool:
-    """Say whether the next version finds its recipients, because this one's were not given with a request.
+    """Return whether the next version resolves its own recipients, as this one did.
 
-    Copied, they would count as given, which shows unknown readers more (`reviews.recipients`), and people
-    who unsubscribed since would be told.
+    Copied recipients would count as given in the request, which shows unknown readers more
+    (`reviews.recipients`), and would notify people who have unsubscribed since.
     """
     return job.recipients_are != RecipientMode.GIVEN
 
 
 def recipients_of(job: ReviewJob) -> tuple[str, ...]:
-    """Return who the next version is requested for; for found ones the recipients that fill in."""
+    """Return the recipients of the next request; defaults where recipients are resolved later."""
     return config.default_recipients() if finds_recipients(job) else tuple(job.recipients)
 
 
 def request(job: ReviewJob, actor: str, seen: QuerySet[ReviewJob]) -> RerunResult:
-    """Request the next version of the job's changelist; an older one still at work is superseded.
+    """Request the next version of the job's changelist; a running older version is superseded.
 
-    `seen`: the jobs that the actor may see; of others no version is named.
+    `seen` are the jobs the actor may see; the message names no version of any other.
     """
     version = job.review_version + 1
     if version > LAST_VERSION:
@@ -96,12 +95,12 @@ def request(job: ReviewJob, actor: str, seen: QuerySet[ReviewJob]) -> RerunResul
         newest = newer_than(job)
         is_seen = newest is not None and seen.filter(pk=newest.pk).exists()
         what = f"version {found.newest_version}" if is_seen else "a newer version"
-        return RerunResult(None, False, f"Nothing was requested: {what} exists by now.")
-    if not found.is_same_version:  # somebody posted another changelist under this key
+        return RerunResult(None, False, f"Nothing was requested: {what} already exists.")
+    if not found.is_same_version:  # another changelist uses this key
         return RerunResult(
             None,
             False,
-            "Nothing was requested: the idempotency key of this request is taken by another review."
+            "Nothing was requested: the idempotency key of this request is already used by another review."
             f" Post version {version} through the API with a key of its own.",
         )
-    return RerunResult(found.job_id, False, f"Version {version} was requested already: this is it.")
+    return RerunResult(found.job_id, False, f"Version {version} was already requested; it is shown here.")

@@ -1,4 +1,4 @@
-"""The reviews list: one page of jobs, newest first, and what is shown beside each."""
+"""The reviews list: pages of jobs, newest first, with their findings and coverage counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reviews.states import STAGE_ORDER, Stage, StageStatus
 log = structlog.get_logger(__name__)
 
 PAGE_SIZE = 50
-PAGE_MILLISECONDS = 3_000  # a page that takes longer is given up, with a word
+PAGE_MILLISECONDS = 3_000  # a slower query is cancelled, and the page says so
 MAX_WORDS = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -132,7 +132,7 @@ def list_page(
 
 def _page(jobs: QuerySet[ReviewJob], scope: Scope, after: str, before: str) -> ListPage:
     if (start := Cursor.parse(before)) is not None:
-        # Each bound is said twice: the first form can use the index, the second is exact.
+        # Each bound stands twice: the first form can use the index, the second is exact.
         newer = jobs.filter(created_at__gte=start.created_at).exclude(
             created_at=start.created_at, id__lte=start.job_id
         )

@@ -1,4 +1,4 @@
-"""What the review page shows of one job. Everything read here is bounded."""
+"""Contents of the review page. Every query here is bounded."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """A stage with its newest attempts, and why the last failed one did."""
+    """A stage with its newest attempts and the reason of its last failure."""
 
     run: StageRun
     attempts: Sequence[Attempt]
     trouble: str
-    waits_for: str = ""  # in words, while its dependency must not be called
+    waits_for: str = ""  # display name of a dependency that may not be called now
 
     @property
     def number(self) -> int:
@@ -82,7 +82,7 @@ class FindingGroup:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What the review found and whom it told. `revision` changes when any of it does."""
+    """Findings, coverage and deliveries of a review."""
 
     groups: Sequence[FindingGroup]  # findings with a line, worst first
     about_files: Sequence[FindingView]  # findings without one
@@ -104,7 +104,7 @@ class Results:
 def stages_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[StageView]:
     """Return the three stages in their order, each with its newest attempts.
 
-    What an attempt says in words may name files, so only those who see every file read it.
+    Details of attempts may name files, so only users who see every file get them.
     """
     views = []
     runs = sorted(job.stages.all(), key=in_stage_order)
@@ -123,7 +123,7 @@ def stages_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[StageView]:
 
 
 def _in_words(dependency: str) -> str:
-    """Return what people call a dependency such as `llm:openai`."""
+    """Return the display name of a dependency such as `llm:openai`."""
     kind = dependency.partition(":")[0]
     places = {"p4": Component.SOURCE, "llm": Component.REVIEWER, "provider": Component.PROVIDER}
     return f"{PLACE_NAMES[places[kind]]} ({dependency})" if kind in places else dependency
@@ -138,7 +138,7 @@ def _trouble(run: StageRun, attempts: Iterable[Attempt]) -> str:
 
 
 def progress_sentence(job: ReviewJob, stages: Sequence[StageView]) -> str:
-    """Say where the job is, for those who hear the page rather than see it."""
+    """Return the progress as one sentence, for screen readers."""
     run = next((view.run for view in stages if view.run.status != StageStatus.SUCCEEDED), None)
     if not job.is_active or run is None:
         return f"This review has ended: {state_for_readers(job.status)}."
@@ -159,7 +159,7 @@ def versions_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[ReviewJob]:
 
 
 def results_revision(job: ReviewJob) -> str:
-    """Return a digest of all that `results_of` and `notices_of` depend on; cheap to ask every second."""
+    """Return a digest of all that `results_of` and `notices_of` read; cheap enough for every second."""
     deliveries = job.deliveries.order_by("id").values_list("id", "status", "attempts", "error_class")
     facts = (
         *(job.status, job.status_reason, job.banner, job.title, job.author, job.is_late),
@@ -196,16 +196,16 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
 
 def _code(row: FindingRow) -> Sequence[CodeRow]:
     """Return the finding's excerpt with its own lines marked, by the rule of the messages."""
-    told = ReportFinding(
+    finding = ReportFinding(
         row.file, row.severity, row.title, row.message, line=row.line, end_line=row.end_line, side=row.side
     )
     return excerpt_rows(
-        row.file, row.excerpt, lambda number, kind: told.covers(ExcerptLine("", kind, number))
+        row.file, row.excerpt, lambda number, kind: finding.covers(ExcerptLine("", kind, number))
     )
 
 
 def notices_of(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
-    """Return what a reader must know before the findings: what did not run, what ended the job."""
+    """Return the banners above the findings: what did not run, what ended the job."""
     notices = []
     if job.status == JobStatus.SUPERSEDED:
         notices.append(_superseded(job))
@@ -223,10 +223,10 @@ def notices_of(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
 
 
 def _timed_out(job: ReviewJob, *, for_operator: bool) -> Notice:
-    """Say that the deadline passed, and whether a result is there all the same (003, 4.3)."""
+    """Return the notice of a missed deadline, and of a late result if there is one."""
     if why_not_acceptable(job.pk):
         return Notice("danger", "This review was not finished before its deadline.", job.status_reason)
-    text = "Late result: this review was not finished before its deadline, and nobody was told."
+    text = "Late result: this review missed its deadline, and no recipient was notified."
     if not for_operator:
         return Notice("warn", text, "An operator can have it delivered.")
     address = reverse("admin:reviews_reviewjob_accept_late", args=[job.pk])
@@ -247,12 +247,12 @@ def _superseded(job: ReviewJob) -> Notice:
 
 
 def _dead_letters(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
-    """Say what stopped the job; only operators are shown the hint and the way to the letter."""
+    """Return why the job stopped; only operators get the hint and the link to the dead letter."""
     letters = (
         job.dead_letters.filter(status__in=OPEN_LETTER).order_by("-id").only("id", "code", "error_class")
     )
     return [_dead_letter(letter, for_operator=for_operator) for letter in letters] or [
-        Notice("danger", "This review stopped and was given up by an operator.", job.status_reason)
+        Notice("danger", "This review stopped, and an operator discarded its dead letter.", job.status_reason)
     ]
 
 
@@ -260,7 +260,7 @@ def _dead_letter(letter: DeadLetter, *, for_operator: bool) -> Notice:
     kind = kind_with_code(letter.code)
     text = kind.message if kind else "This review stopped."
     if not for_operator:
-        return Notice("danger", text, "An operator has to look at it before it can go on.")
+        return Notice("danger", text, "An operator must resolve it before the review can continue.")
     return Notice(
         "danger",
         text,

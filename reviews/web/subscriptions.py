@@ -1,4 +1,4 @@
-"""The page on which people choose what they are told: their own subscriptions, threshold, digest and mute."""
+"""The page of a user's own subscriptions, severity threshold, digest and mute."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DAYS = (("1", "For a day"), ("7", "For a week"), ("30", "For 30 days"), ("", "U
 
 
 class SubscriptionForm(forms.Form):
-    """A subscription of one's own."""
+    """A subscription of the user."""
 
     pattern = forms.CharField(
         max_length=1024,
@@ -40,7 +40,7 @@ class SubscriptionForm(forms.Form):
         max_length=255,
         required=False,
         label="Author",
-        help_text="Only changes of this author; empty: everybody's.",
+        help_text="Only changes by this author. Leave empty for every author.",
     )
 
     def __init__(self, *args: Any, scope: Scope, **kwargs: Any) -> None:
@@ -60,7 +60,7 @@ class MuteForm(forms.Form):
 
 
 class ThresholdForm(forms.Form):
-    threshold = forms.ChoiceField(choices=Threshold.choices, required=False, label="Tell me of")
+    threshold = forms.ChoiceField(choices=Threshold.choices, required=False, label="Notify me of")
 
 
 class DigestForm(forms.Form):
@@ -72,22 +72,22 @@ class DigestForm(forms.Form):
 @permission_required("reviews.view_reviewjob", raise_exception=True)
 @require_http_methods(["GET", "HEAD", "POST"])
 def subscriptions(request: HttpRequest) -> HttpResponse:
-    """Show the reader's own subscriptions, and change them: nobody else's can be named here."""
+    """Show and change the user's own subscriptions; no other user's are reachable here."""
     address = address_of(request.user)
     scope = scope_of(request.user)
     form = SubscriptionForm(scope=scope)
     if request.method == "POST":
-        deed = request.POST.get("action", "")
-        if deed not in _DEEDS or not address:
-            return HttpResponseBadRequest("There is nothing to do.\n", content_type="text/plain")
-        form = SubscriptionForm(request.POST if deed == "add" else None, scope=scope)
+        action = request.POST.get("action", "")
+        if action not in _ACTIONS or not address:
+            return HttpResponseBadRequest("Unknown action.\n", content_type="text/plain")
+        form = SubscriptionForm(request.POST if action == "add" else None, scope=scope)
         with pghistory.context(**origin(request)):
-            said = _DEEDS[deed](request, address, form)
+            said = _ACTIONS[action](request, address, form)
         if said:
             messages.success(request, said)
             return HttpResponseRedirect(reverse("reviews:subscriptions"))
-        if deed != "add":
-            return HttpResponseBadRequest("There is nothing to do.\n", content_type="text/plain")
+        if action != "add":
+            return HttpResponseBadRequest("Unknown action.\n", content_type="text/plain")
     own = Subscription.objects.filter(owner=request.user.pk).order_by("pattern", "author")
     preference = policy.preference_of(address) if address else None
     context = {
@@ -112,9 +112,7 @@ def _add(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
         return ""
     own = Subscription.objects.filter(owner=request.user.pk)
     if own.count() >= MAX_OWN:
-        form.add_error(
-            None, f"You have {MAX_OWN} subscriptions, which is as many as there may be: remove one."
-        )
+        form.add_error(None, f"You have {MAX_OWN} subscriptions, the maximum. Remove one first.")
         return ""
     try:
         with transaction.atomic():
@@ -122,7 +120,7 @@ def _add(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
     except IntegrityError:
         form.add_error("pattern", "You have this subscription already.")
         return ""
-    return f"You are told of changes to {form.cleaned_data['pattern']} from now on."
+    return f"Subscribed to {form.cleaned_data['pattern']}."
 
 
 def _remove(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
@@ -132,7 +130,7 @@ def _remove(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
     if found is None:
         return ""
     found.delete()
-    return f"You are no longer told of changes to {found.pattern}."
+    return f"Unsubscribed from {found.pattern}."
 
 
 def _mute(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
@@ -147,7 +145,7 @@ def _mute(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
 
 def _unmute(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
     policy.unmute(address, request.user.get_username())
-    return "You are told of reviews again."
+    return "Unmuted: you are notified of reviews again."
 
 
 def _threshold(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
@@ -156,7 +154,7 @@ def _threshold(request: HttpRequest, address: str, form: SubscriptionForm) -> st
         return ""
     threshold = chosen.cleaned_data["threshold"]
     policy.set_threshold(address, threshold, request.user.get_username())
-    return f"You are told of: {Threshold(threshold).label.lower()}."
+    return f"You are now notified of: {Threshold(threshold).label.lower()}."
 
 
 def _digest(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
@@ -170,7 +168,7 @@ def _digest(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
     return f"Reviews within {DigestMinutes(minutes).label.lower()} come in one mail from now on."
 
 
-_DEEDS: dict[str, Callable[[HttpRequest, str, SubscriptionForm], str]] = {
+_ACTIONS: dict[str, Callable[[HttpRequest, str, SubscriptionForm], str]] = {
     "add": _add,
     "remove": _remove,
     "mute": _mute,

@@ -1,9 +1,8 @@
-"""The pages: read, look up, render. They change nothing.
+"""Read-only pages of reviewers, and the fragments that keep them up to date.
 
-The `…-live` views return only the parts of a page that change while work goes on. static/
-reviews/live.js asks for them and swaps each element by its id. Two headers steer it:
-`X-Live-Next`, the seconds until the next question (absent: ask no more), and `X-Live-Have`,
-what to send back as `?have=`, so that what did not change is not sent again.
+The `…-live` views return the parts of a page that change while a review runs; live.js swaps
+them in by element id. `X-Live-Next` is the number of seconds until the next request (absent: stop),
+`X-Live-Have` the value to send back as `?have=`, so that unchanged parts are not sent again.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from reviews.web.review_page import (
     versions_of,
 )
 
-# Seconds between two questions while something runs, and on a list where nothing does.
+# Seconds between two live requests: while a review runs, and otherwise.
 BUSY_SECONDS = 2
 IDLE_SECONDS = 10
 
@@ -148,7 +147,7 @@ def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict
     may = actions.offered(request.user, job)
     versions = versions_of(job, scope)
     if not versions or versions[0].review_version <= job.review_version:
-        notices = actions.linked(notices, job, may_review_again=may["may_review_again"])
+        notices = actions.with_rerun_links(notices, job, may_review_again=may["may_review_again"])
     results = results_of(job, scope)
     return {
         "job": job,
@@ -181,7 +180,7 @@ def dashboard_live(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def failure_codes(request: HttpRequest) -> HttpResponse:
-    """Show every code with its texts, in the console; `#<code>` leads to a row."""
+    """Show every failure code with its texts; `#<code>` links to a row."""
     seen = {""}
     sections = []
     for section in codes.sections():

@@ -259,7 +259,7 @@ def test_a_replay_from_llm_is_refused_by_the_validation_and_by_the_stage(world: 
 
 
 def test_a_letter_of_notify_is_validated_against_the_list_as_it_is_now(world: World) -> None:
-    job = world.job(world.change(), "slack:C0123ABCD")  # nobody serves it
+    job = world.job(world.change(), "slack:C0123ABCD")  # no worker serves it
     world.settle()
     assert world.letter(job).stage == "notify"
     (allowed,) = recovery().probe(Failed(job, "notify"), restart=None)

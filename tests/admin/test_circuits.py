@@ -133,7 +133,7 @@ def test_rows_have_no_form(ann: Client, circuit: Circuit) -> None:
 
 def test_pages_say_that_the_model_does_not_answer(ann: Client, settings: Any, circuit: Circuit) -> None:
     settings.LLM_PROVIDER, settings.LLM_REQUIRED = "openai", True
-    sentence = "The language model is not answering; reviews wait and go on by themselves."
+    sentence = "The language model is not answering; reviews wait and continue automatically."
     assert sentence not in ann.get("/").content.decode()
     calls(0, 10)
     for address in ("/", "/admin/"):
@@ -149,7 +149,7 @@ def test_pages_tell_a_model_that_is_tried_again_from_one_that_is_away(
     calls(0, 10)
     Circuit.objects.update(state=CircuitState.HALF_OPEN)
     page = ann.get("/").content.decode()
-    assert "The language model is being tried again; reviews wait and go on by themselves." in page
+    assert "The language model is being tried again; reviews wait and continue automatically." in page
     assert "is not answering" not in page
 
 

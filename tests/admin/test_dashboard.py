@@ -137,7 +137,7 @@ def test_the_dashboard_says_how_it_goes(operator: Client) -> None:
     assert int(tiles["Reviews ended"].number) >= 10
     assert tiles["Due in the queue"].tone == "danger"
     assert (tiles["Workers"].number, tiles["Workers"].tone) == ("2", "danger")
-    assert "nobody serves llm" in tiles["Workers"].note
+    assert "no worker serves llm" in tiles["Workers"].note
     assert int(tiles["Open dead letters"].number) >= 1, letter
     assert [bar.name for bar in shown.attempts] == ["RATE_LIMITED"]
     page = operator.get("/admin/").content.decode()

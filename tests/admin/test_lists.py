@@ -196,7 +196,7 @@ def test_a_page_that_takes_too_long_says_so(root: Client, monkeypatch: pytest.Mo
     )
     answer = root.get(JOBS)
     assert answer.status_code == 200
-    assert "This takes too long to find." in answer.content.decode()
+    assert "The search took too long." in answer.content.decode()
     assert ids(answer) == []
 
 

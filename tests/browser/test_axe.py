@@ -30,6 +30,7 @@ def violations(visit: Visit, paths: list[str], who: object, widths: tuple[int, .
             page.set_viewport_size({"width": width, "height": 900})
             found += [f"{path} {width}: {said}" for said in axe_says(page)]
         page.emulate_media(color_scheme="dark")
+        page.evaluate("Promise.all(document.getAnimations().map((change) => change.finished))")
         found += [f"{path} dark: {said}" for said in axe_says(page, *COLOURS)]
         page.emulate_media(color_scheme="light")
     return found

@@ -41,7 +41,7 @@ def test_ann_reviews_again_and_cancels(visit: Visit, width: int, scheme: str) ->
     page.get_by_role("link", name="Cancel this review").click()
     assert breaks_no_rule(page)
     picture(page, f"cancel-{width}-{scheme}")
-    page.get_by_label("Why is it cancelled?").fill("asked for by mistake")
+    page.get_by_label("Reason").fill("asked for by mistake")
     page.get_by_role("button", name="Cancel this review").click()
     expect(page.get_by_text("This review is cancelled: nothing more is sent for it.")).to_be_visible()
     picture(page, f"cancelled-{width}-{scheme}")
@@ -54,7 +54,7 @@ def test_a_review_without_recipients_says_that_nobody_was_told(visit: Visit, wid
     expect(page.get_by_text("No one was notified: no recipients.")).to_be_visible()
     picture(page, f"nobody-{width}-{scheme}")
     page.get_by_role("link", name="Review again").click()
-    expect(page.get_by_text("Nobody:")).to_be_visible()
+    expect(page.get_by_text("None:")).to_be_visible()
     picture(page, f"again-nobody-{width}-{scheme}")
 
 

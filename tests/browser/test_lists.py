@@ -167,7 +167,7 @@ def test_the_figures_renew_themselves_until_they_are_paused(
     scenes.live_workers()
     busy_day()
     page = visit("/admin/?window=1h", scenes.ann("operator"))
-    active = page.locator(".tile", has_text="At work").locator("strong")
+    active = page.locator(".tile", has_text="Running").locator("strong")
     expect(active).to_have_text("0")
     page.locator("#chart-throughput summary").click()
     factories.ReviewJobFactory()

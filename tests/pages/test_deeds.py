@@ -81,7 +81,7 @@ def test_ann_is_shown_who_is_told_and_requests_the_next_version(ann: Client) -> 
 def test_a_form_that_is_sent_twice_makes_one_review(ann: Client) -> None:
     job = ended()
     first, second = post(ann, job, "again"), post(ann, job, "again")
-    assert "Version 2 was requested already: this is it." in said(second)
+    assert "Version 2 was already requested; it is shown here." in said(second)
     assert first.redirect_chain[-1] == second.redirect_chain[-1]
     assert ReviewJob.objects.count() == 2
 
@@ -103,7 +103,7 @@ def test_many_at_once_make_one_review() -> None:
 
 def test_a_review_at_work_is_superseded_after_a_warning(ann: Client) -> None:
     job = factories.job_with_stages(status="queued")
-    assert "is still at work" in page(ann, job, "again/")
+    assert "is still running" in page(ann, job, "again/")
     post(ann, job, "again")
     job.refresh_from_db()
     assert job.status == "superseded"
@@ -113,7 +113,7 @@ def test_found_recipients_are_found_anew_and_never_become_given(ann: Client, set
     settings.DEFAULT_RECIPIENTS = ["team@example.com"]
     job = ended(recipients_are="found", recipients=["mail:dave@example.com"])
     asked = page(ann, job, "again/")
-    assert "Found anew when its files are known" in asked
+    assert "Found when the files of the change are known" in asked
     assert asked.index("mail:team@example.com") < asked.index("mail:dave@example.com")
     post(ann, job, "again")
     new = ReviewJob.objects.get(review_version=2)
@@ -121,7 +121,7 @@ def test_found_recipients_are_found_anew_and_never_become_given(ann: Client, set
 
 
 def test_without_recipients_the_question_says_so(ann: Client) -> None:
-    assert "<strong>Nobody:</strong>" in page(ann, ended(recipients=[]), "again/")
+    assert "<strong>None:</strong>" in page(ann, ended(recipients=[]), "again/")
 
 
 def test_only_the_newest_version_is_reviewed_again(ann: Client) -> None:
@@ -131,7 +131,7 @@ def test_only_the_newest_version_is_reviewed_again(ann: Client) -> None:
     refused = page(ann, old, "again/")
     assert "Nothing was requested. A newer version of this changelist exists: version 3." in refused
     posted = said(post(ann, old, "again"))
-    assert "Nothing was requested: version 3 exists by now." in posted
+    assert "Nothing was requested: version 3 already exists." in posted
     assert ReviewJob.objects.count() == 2
     assert f"/reviews/{newest.pk}/again/" in page(ann, newest)
 
@@ -140,14 +140,14 @@ def test_a_version_that_the_api_made_meanwhile_is_shown_instead(ann: Client) -> 
     job = ended()
     made = review_requests.request_review(ReviewRequest("other", job.changelist_id, 2, (), rerun=True))
     answer = post(ann, job, "again")
-    assert "Version 2 was requested already" in said(answer)
+    assert "Version 2 was already requested" in said(answer)
     assert answer.redirect_chain[-1][0] == f"/reviews/{made.job_id}/"
 
 
 def test_a_key_that_somebody_took_for_something_else_is_said(ann: Client) -> None:
     job = ended()
     review_requests.request_review(ReviewRequest(rerun.key_of(job.changelist_id, 2), "99999"))
-    assert "taken by another review" in said(post(ann, job, "again"))
+    assert "already used by another review" in said(post(ann, job, "again"))
     assert ReviewJob.objects.filter(changelist_id=job.changelist_id).count() == 1
 
 
@@ -165,8 +165,8 @@ def test_the_key_depends_on_the_secret_of_the_installation(settings: Any) -> Non
 
 def test_after_the_highest_version_there_is_none(ann: Client) -> None:
     job = ended(review_version=rerun.LAST_VERSION)
-    assert "highest number" in page(ann, job, "again/")
-    assert "highest number" in said(post(ann, job, "again"))
+    assert "highest possible number" in page(ann, job, "again/")
+    assert "highest possible number" in said(post(ann, job, "again"))
 
 
 @pytest.mark.parametrize("status", [JobStatus.DEAD_LETTERED, JobStatus.TIMED_OUT])
@@ -175,7 +175,7 @@ def test_what_the_older_version_loses_is_said_first(ann: Client, status: JobStat
     if status == JobStatus.DEAD_LETTERED:
         assert "any more" not in page(ann, job, "again/")  # an operator gave it up
         factories.DeadLetterFactory(job=job)
-    assert "any more once version 2 exists" in page(ann, job, "again/")
+    assert "can no longer be" in page(ann, job, "again/")
 
 
 def reader_of_some_files() -> Client:
@@ -219,7 +219,7 @@ def test_somebody_who_sees_some_files_is_told_when_the_review_will_be_there() ->
 
 def test_ann_cancels_with_a_reason(ann: Client) -> None:
     job = factories.job_with_stages(status="queued")
-    assert "Nobody has been told of it" in page(ann, job, "cancel/")
+    assert "No recipient has been notified" in page(ann, job, "cancel/")
     assert "This field is required." in said(post(ann, job, "cancel", reason="  "))
     job.refresh_from_db()
     assert job.is_active
@@ -228,14 +228,14 @@ def test_ann_cancels_with_a_reason(ann: Client) -> None:
     job.refresh_from_db()
     assert (job.status, job.status_reason) == ("cancelled", "cancelled by ann: the branch is gone")
     assert job.events.get().actor == "ann"
-    assert "was cancelled already" in said(post(ann, job, "cancel", reason="again"))
+    assert "is already cancelled" in said(post(ann, job, "cancel", reason="again"))
     assert job.events.count() == 1
 
 
 def test_who_was_told_already_is_counted(ann: Client) -> None:
     job = factories.job_with_stages(status="in_progress")
     factories.DeliveryFactory(job=job, status="sent")
-    assert "1 recipient has been told already" in page(ann, job, "cancel/")
+    assert "1 recipient has already been notified" in page(ann, job, "cancel/")
 
 
 @pytest.mark.parametrize("status", [s for s in JobStatus if s not in {*ACTIVE_JOB, JobStatus.CANCELLED}])
@@ -243,7 +243,7 @@ def test_what_has_ended_is_not_cancelled(ann: Client, status: JobStatus) -> None
     job = ended(status=status)
     assert "Cancel this review" not in page(ann, job)
     for answer in (page(ann, job, "cancel/"), said(post(ann, job, "cancel", reason="x"))):
-        assert f"this review has ended already ({state_for_readers(status).lower()})" in answer
+        assert f"this review has already ended ({state_for_readers(status).lower()})" in answer
     job.refresh_from_db()
     assert job.status == status
 
@@ -294,7 +294,7 @@ def test_banners_that_call_for_another_review_lead_to_it(ann: Client, bob: Clien
     assert link in page(ann, job)
     for_bob = page(bob, job)
     assert "/again/" not in for_bob
-    assert "An operator can have it reviewed again." in for_bob
+    assert "An operator can request another review." in for_bob
     ended(changelist_id=job.changelist_id, review_version=2)
     assert link not in page(ann, job)
     assert "An operator can" not in page(bob, job)
@@ -325,8 +325,11 @@ def test_a_review_that_ended_early_leads_to_another(ann: Client, status: JobStat
             {"status": "succeeded", "recipients": [], "recipients_are": "found"},
             "No one was notified: no recipients. No subscription covers its files",
         ),
-        ({"status": "queued", "recipients_are": "to_find"}, "Recipients are told when the review is done."),
-        ({"status": "cancelled"}, "Nobody was told about this review."),
+        (
+            {"status": "queued", "recipients_are": "to_find"},
+            "Recipients are notified when the review is done.",
+        ),
+        ({"status": "cancelled"}, "No recipient was notified of this review."),
         ({"status": "succeeded"}, "All recipients chose not to be notified: they are muted"),
     ],
 )

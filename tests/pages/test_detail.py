@@ -156,7 +156,7 @@ def test_late_and_timed_out_reviews_say_so(bob: Client) -> None:
     late = factories.ReviewJobFactory(status="succeeded", is_late=True)
     timed_out = factories.ReviewJobFactory(status="timed_out", is_late=True)
     assert "finished after its deadline" in text_of(bob, late)
-    assert "not finished before its deadline" in text_of(bob, timed_out)
+    assert "missed its deadline" in text_of(bob, timed_out)
 
 
 def test_recipients_are_masked_for_bob(bob: Client) -> None:

@@ -66,7 +66,7 @@ def test_error_pages_need_neither_database_nor_request(name: str, django_assert_
 def test_an_unknown_address_gets_our_page(bob: Client) -> None:
     answer = bob.get("/nowhere/")
     assert answer.status_code == 404
-    assert "There is nothing at this address." in answer.content.decode()
+    assert "This page does not exist." in answer.content.decode()
 
 
 def test_login_returns_to_the_page_that_asked_for_it(client: Client) -> None:

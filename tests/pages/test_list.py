@@ -115,7 +115,7 @@ def test_what_takes_too_long_is_given_up_with_a_word(bob: Client, monkeypatch: p
     monkeypatch.setattr(review_list, "words_of_jobs", lambda words: slow)
     monkeypatch.setattr(review_list, "PAGE_MILLISECONDS", 50)
     text = bob.get("/", {"text": "tiles"}).content.decode()
-    assert "This takes too long to find" in text
+    assert "The search took too long" in text
     assert "Tiles" in bob.get("/").content.decode()  # nothing stays limited
 
 

@@ -48,12 +48,12 @@ def test_a_path_is_added_listed_and_removed() -> None:
     assert "No paths yet" in said(ann.get(PAGE))
     body = {"action": "add", "pattern": " //depot/main/src/... ", "author": "carol"}
     page = said(ann.post(PAGE, body, follow=True))
-    assert "You are told of changes to //depot/main/src/... from now on." in page
+    assert "Subscribed to //depot/main/src/...." in page
     assert "carol" in page
     row = Subscription.objects.get()
     assert (row.owner.username, row.recipient, row.pattern) == ("ann", "", "//depot/main/src/...")
     page = said(ann.post(PAGE, {"action": "remove", "subscription": row.pk}, follow=True))
-    assert "no longer told" in page
+    assert "Unsubscribed from" in page
     assert not Subscription.objects.exists()
     events = SubscriptionEvent.objects.order_by("pgh_id")
     assert [event.pgh_label for event in events] == ["insert", "delete"]
@@ -121,7 +121,7 @@ def test_muting_and_unmuting(days: str, words: str) -> None:
     until = policy.preference_of(ANN).muted_until
     assert until is not None
     assert (until - timezone.now() < timedelta(days=2)) is bool(days)
-    assert "You are told of reviews again" in said(ann.post(PAGE, {"action": "unmute"}, follow=True))
+    assert "Unmuted: you are notified of reviews again" in said(ann.post(PAGE, {"action": "unmute"}, follow=True))
     assert policy.preference_of(ANN).muted_until is None
 
 

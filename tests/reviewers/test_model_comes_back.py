@@ -317,7 +317,7 @@ def test_pages_tell_refused_credentials_from_silence(settings: Any) -> None:
         assert health_checks.run_due() == 1
     assert stopped_dependencies() == [
         "The language model refused our credentials and is tried again with the next review or replay that"
-        " needs it; reviews wait and go on by themselves."
+        " needs it; reviews wait and continue automatically."
     ]
     gate.acquire_permit(LLM).report(broken())  # the new key is taken, and then it breaks
     assert (row().error_class, circuit_breaker.open_circuits()[LLM].is_refused) == (
