@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('reviews', '0013_replayed_with_its_letter'),
+        ('reviews', '0002_storage'),
     ]
 
     operations = [
