@@ -121,7 +121,9 @@ def test_muting_and_unmuting(days: str, words: str) -> None:
     until = policy.preference_of(ANN).muted_until
     assert until is not None
     assert (until - timezone.now() < timedelta(days=2)) is bool(days)
-    assert "Unmuted: you are notified of reviews again" in said(ann.post(PAGE, {"action": "unmute"}, follow=True))
+    assert "Unmuted: you are notified of reviews again" in said(
+        ann.post(PAGE, {"action": "unmute"}, follow=True)
+    )
     assert policy.preference_of(ANN).muted_until is None
 
 
