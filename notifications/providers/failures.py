@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -24,8 +23,6 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Context = Mapping[str, object]
 
-_ADDRESS = re.compile(r"\S+@\S+")
-_NOT_PRINTABLE = re.compile(r"[^ -~]+")
 _STATUSES = {
     408: ErrorClass.NETWORK_TIMEOUT,
     502: ErrorClass.UPSTREAM_UNAVAILABLE,
@@ -101,11 +98,6 @@ def connection_failure(error: OSError, server: str, host: str, tls_hint: str) ->
             return retryable(unreachable, f"the host of {host} is unknown", context)
         case _:
             return retryable(unreachable, f"no connection to {server}", context)
-
-
-def plain(text: object) -> str:
-    """Return a server's text for operators: bounded, one line, without addresses."""
-    return _ADDRESS.sub("[address]", _NOT_PRINTABLE.sub(" ", str(text)))[:200].strip()
 
 
 class RotatingSecrets:

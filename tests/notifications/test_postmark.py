@@ -178,7 +178,7 @@ def test_the_next_token_is_used_when_the_first_is_refused(service: PostmarkServi
 
 
 def test_the_check_says_what_works_and_what_does_not(service: PostmarkService) -> None:
-    assert postmark(service).probe() == "Postmark takes the token of its server 'Reviews'."
+    assert postmark(service).probe() == "Postmark accepts the token of its server 'Reviews'."
     service.delivery_type = "Sandbox"
     with pytest.raises(PermanentFailure, match="sandbox"):
         postmark(service).probe()

@@ -238,7 +238,7 @@ def test_a_key_that_may_only_send_does_not_stop_the_sending(service: ResendServi
 
 
 def test_the_check_says_what_works_and_what_does_not(service: ResendService) -> None:
-    assert resend(service).probe() == "Resend takes the key and sends for reviews.test."
+    assert resend(service).probe() == "Resend accepts the key and sends for reviews.test."
     service.domains = []
     with pytest.raises(PermanentFailure, match=r"domain reviews\.test of MAIL_FROM is not verified"):
         resend(service).probe()

@@ -170,7 +170,7 @@ def test_a_look_up_that_fails_is_asked_again_and_its_twin_answers(server: SwarmS
 
 
 def test_the_probe_checks_version_and_ticket_and_comments_nothing(server: SwarmServer) -> None:
-    assert swarm(server).probe() == f"P4 Code Review answers and takes the ticket of {USER}."
+    assert swarm(server).probe() == f"P4 Code Review answers and accepts the ticket of {USER}."
     server.api_versions = [9, 10]
     with pytest.raises(PermanentFailure, match=r"2022\.1"):
         swarm(server).probe()

@@ -1,13 +1,13 @@
 """Mail through Resend: the same request with the same key is one mail for a day.
 
-An attempt in doubt is repeated with its key. When the key has run out, the list of sent mails is
-read: it holds no field of ours, so it can show a mail and never that there was none.
+An uncertain attempt is repeated with its key. When the key has expired, the list of sent mails is read:
+it holds no field of ours, so it can prove that a mail was sent, never that none was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -15,33 +15,30 @@ from urllib.parse import quote, urlencode
 from anymail.backends.resend import EmailBackend
 from anymail.message import AnymailMessage
 
-from criticizer.http_client import Answer, Limits
-from criticizer.resilience.failures import Component, ErrorClass, Failure, UncertainFailure
+from criticizer.http_client import Answer
+from criticizer.resilience.failures import ErrorClass, Failure
 from criticizer.wording import server_words
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.email import mime
 from notifications.providers.email.esp_base import (
+    HostedMail,
+    HostedMailConfig,
     HttpxBackendMixin,
-    as_email,
-    ask,
-    asked,
     failure_of,
-    misconfigured,
-    submit,
-    with_keys,
 )
+from notifications.providers.failures import misconfigured, uncertain
 
 RESEND_URL = "https://api.resend.com/"
-_WHO = "Resend"
 _PAGES = 20  # of 100 mails each
 _CLOCKS_DIFFER_SECONDS = 60.0
-_RUNNING_SECONDS = 5.0  # until a request with the same key that is still running should be over
+_RUNNING_SECONDS = 5.0  # until a running request with the same key should be over
+_SEND_ONLY = "restricted_api_key"
 
-# What Resend calls its errors (its documentation's list), where the status alone does not tell.
+# Resend's own error names, where the status alone does not tell.
 _CODES = {
     "invalid_api_key": ErrorClass.AUTH_DENIED,
     "missing_api_key": ErrorClass.AUTH_DENIED,
-    "restricted_api_key": ErrorClass.PERMISSION_DENIED,
+    _SEND_ONLY: ErrorClass.PERMISSION_DENIED,
     "invalid_idempotency_key": ErrorClass.INTERNAL_BUG,
     "invalid_idempotent_request": ErrorClass.INTERNAL_BUG,
     "invalid_from_address": ErrorClass.CONFIG_INVALID,
@@ -52,17 +49,12 @@ _CODES = {
 
 
 @dataclass(frozen=True, slots=True)
-class ResendConfig:
-    """`keys` newest last: the next one is tried when the first is refused."""
-
-    sender: str
-    keys: tuple[str, ...] = field(repr=False)
+class ResendConfig(HostedMailConfig):
     url: str = RESEND_URL
-    limits: Limits = field(default_factory=Limits)
 
 
 class _Backend(HttpxBackendMixin, EmailBackend):  # type: ignore[misc]
-    """anymail's backend, with the header that it does not offer."""
+    """anymail's backend with the header that it does not offer."""
 
     def build_message_payload(self, message: AnymailMessage, defaults: Any) -> Any:
         payload = super().build_message_payload(message, defaults)
@@ -70,9 +62,12 @@ class _Backend(HttpxBackendMixin, EmailBackend):  # type: ignore[misc]
         return payload
 
 
-class Resend:
-    """Sends one message to one recipient by one request."""
+class Resend(HostedMail):
+    """Sends one message to one recipient by one request, again with the same key within the window."""
 
+    service = "Resend"
+    backend = _Backend
+    key_argument = "api_key"
     name = "resend"
     capabilities = Capabilities(
         # An hour less than the day that Resend keeps a key: clocks, and requests under way.
@@ -83,29 +78,14 @@ class Resend:
         max_bytes=40_000_000,
     )
 
-    def __init__(self, config: ResendConfig) -> None:
-        """Raises ValueError when the sender is not a mail address or no key is given."""
-        mime.envelope_sender(config.sender)
-        if not config.keys:
-            raise ValueError("no key for Resend")
-        self._config = config
+    def _authorization(self, key: str) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {key}"}
 
-    def send(self, message: Message) -> str:
-        """Return Resend's id of the mail.
-
-        Raises RetryableFailure NETWORK_*, RATE_LIMITED; PermanentFailure AUTH_DENIED,
-        PERMISSION_DENIED, RECIPIENT_REJECTED, POLICY_REJECTED, CONFIG_INVALID, INTERNAL_BUG;
-        UncertainFailure NETWORK_*, UPSTREAM_*, which the same message may follow within the window.
-        """
-        mail = as_email(message, self._config.sender)
-        mail.idempotency_key = _key(message)
-
-        def call(key: str) -> str:
-            backend = _Backend(api_key=key, api_url=self._config.url)
-            backend.carry(self._config.limits, _judged, _WHO)
-            return submit(backend, mail, _WHO)
-
-        return with_keys(self._config.keys, call)
+    def _mail(self, message: Message) -> AnymailMessage:
+        mail = super()._mail(message)
+        # A resend by an operator has a notice, and other bytes need another key.
+        mail.idempotency_key = f"{message.token}-again" if message.repeat_notice else str(message.token)
+        return mail
 
     def look_up(self, question: Question) -> LookUp:
         """Ask for the id, then read the list of sent mails over the time since the attempt."""
@@ -114,7 +94,7 @@ class Resend:
             if known is not None and known.get("id") == question.notification_id:
                 return LookUp(Evidence.FOUND, question.notification_id, "known by its id")
         message = question.message
-        ours = as_email(message, self._config.sender)
+        ours = self._mail(message)
         since = question.attempted_at_epoch - _CLOCKS_DIFFER_SECONDS
         for entry in self._sent_since(since):
             identifier = str(entry.get("id") or "")
@@ -132,20 +112,13 @@ class Resend:
         Raises AUTH_DENIED for a bad key, CONFIG_INVALID where the sender's domain is not verified.
         """
         domain = mime.envelope_sender(self._config.sender).rpartition("@")[2].lower()
-
-        def call(key: str) -> Answer:
-            answer = self._ask("domains", key)
-            if answer.status != 200 and _code(answer) != "restricted_api_key":
-                raise _judged(answer)
-            return answer
-
-        answer = with_keys(self._config.keys, call)
-        if _code(answer) == "restricted_api_key":
-            return "Resend takes the key, which may only send: mails older than a day cannot be looked up."
+        answer = self._probe("domains", accepts=lambda answer: _code(answer) == _SEND_ONLY)
+        if _code(answer) == _SEND_ONLY:
+            return "Resend accepts the key, which may only send: mails older than a day cannot be looked up."
         for entry in _entries(answer):
             if entry.get("name") == domain and entry.get("status") == "verified":
-                return f"Resend takes the key and sends for {domain}."
-        raise misconfigured(f"Resend takes the key; the domain {domain} of MAIL_FROM is not verified there")
+                return f"Resend accepts the key and sends for {domain}."
+        raise misconfigured(f"Resend accepts the key; the domain {domain} of MAIL_FROM is not verified there")
 
     def _sent_since(self, epoch: float) -> Iterator[dict[str, Any]]:
         """Yield the mails sent since then, newest first. Raises RetryableFailure, as `ask` does."""
@@ -164,35 +137,19 @@ class Resend:
             if not page.get("has_more"):
                 return
 
-    def _get(self, path: str) -> dict[str, Any] | None:
-        """Return the answer to a question, or None where Resend does not know."""
-        return asked(self._config.keys, lambda key: self._ask(path, key), _judged, _WHO)
-
-    def _ask(self, path: str, key: str) -> Answer:
-        headers = {"Authorization": f"Bearer {key}"}
-        return ask(self._config.url.rstrip("/") + "/" + path, headers, self._config.limits, _WHO)
-
-
-def _key(message: Message) -> str:
-    # What an operator resends carries a notice, and other bytes need another key.
-    return f"{message.token}-again" if message.repeat_notice else str(message.token)
-
-
-def _judged(answer: Answer) -> Failure:
-    code, words = _code(answer), str((answer.json() or {}).get("message") or "")
-    if code == "concurrent_idempotent_requests":
-        # The first request with this key is still running: what becomes of it is not known yet.
-        return UncertainFailure(
-            ErrorClass.UPSTREAM_UNAVAILABLE,
-            Component.PROVIDER,
-            "Resend is still working on the same message",
-            context={"status": answer.status, "code": code},
-            retry_after_seconds=_RUNNING_SECONDS,
-        )
-    permanent = _CODES.get(code)
-    if answer.status == 422 and "`to`" in words:
-        permanent = ErrorClass.RECIPIENT_REJECTED
-    return failure_of(answer, _WHO, code=code, words=words, permanent=permanent)
+    def judge(self, answer: Answer) -> Failure:
+        code, words = _code(answer), str((answer.json() or {}).get("message") or "")
+        if code == "concurrent_idempotent_requests":
+            # The first request with this key is still running: its outcome is unknown.
+            detail, context = (
+                "Resend is still working on the same message",
+                {"status": answer.status, "code": code},
+            )
+            return uncertain(ErrorClass.UPSTREAM_UNAVAILABLE, detail, context, _RUNNING_SECONDS)
+        refusal = _CODES.get(code)
+        if answer.status == 422 and "`to`" in words:
+            refusal = ErrorClass.RECIPIENT_REJECTED
+        return failure_of(answer, self.service, code=code, words=words, refusal=refusal)
 
 
 def _is_to(entry: dict[str, Any], address: str) -> bool:

@@ -1,8 +1,7 @@
-"""A message as Slack's blocks (Block Kit), within its limits and without a mention in it.
+"""A message as Slack's blocks (Block Kit), within its limits and without mentions.
 
-Of the limit of a whole message Slack says nothing but `msg_blocks_too_long`; about 13,000
-characters are reported to be refused, so `MAX_TOTAL` stays well below. What does not fit is
-counted in the last block, beside the link to everything.
+Slack does not document the limit of a whole message; about 13,000 characters are reported to be refused,
+so `MAX_TOTAL` stays well below. What does not fit is counted in the last block, beside the link.
 """
 
 from __future__ import annotations

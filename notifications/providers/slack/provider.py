@@ -1,12 +1,10 @@
-"""Slack by its Web API: `chat.postMessage`, and `conversations.history` to look things up.
+"""Slack through its Web API: `chat.postMessage` to send, `conversations.history` to look up.
 
-Slack has no idempotency key. The token travels as message metadata and in the first block's id,
-and the channel's history is read for it. Every message is one of its own: to answer in the
-thread of an earlier version, its timestamp would have to be known when the message is made, and
-replies are not part of the history that proves what was sent.
+Slack has no idempotency key. The token travels as message metadata and in the first block's id, and the
+channel's history is searched for it. Messages are not threaded: replies are not part of that history.
 
-The bot needs the scopes `chat:write` and `channels:history` (`groups:history` for private
-channels), and to be a member of the channel: without that its history proves nothing.
+The bot needs the scopes `chat:write` and `channels:history` (`groups:history` for private channels), and
+must be a member of the channel: without that its history proves nothing.
 """
 
 from __future__ import annotations
@@ -18,27 +16,25 @@ from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 import httpx
-import structlog
 
 from criticizer.http_client import Answer, Limits, Request, retry_after
-from criticizer.resilience.failures import (
-    Component,
-    ErrorClass,
-    Failure,
-    PermanentFailure,
-    RetryableFailure,
-    UncertainFailure,
-)
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
+from notifications.providers.failures import (
+    RotatingSecrets,
+    of_question,
+    permanent,
+    retryable,
+    temporary_failure,
+    uncertain,
+)
 from notifications.providers.http import exchange
 from notifications.providers.slack import blocks as slack_blocks
-
-log = structlog.get_logger(__name__)
 
 EVENT_TYPE = "criticizer_review"
 _PAGE = 100
 _MAX_PAGES = 50
-_BEFORE_SECONDS = 60.0  # how far the clocks of the two machines may differ
+_BEFORE_SECONDS = 60.0  # allowed difference between the two clocks
 _TIMESTAMP = re.compile(r"[0-9]{1,12}\.[0-9]{1,9}")
 _CODE = re.compile(r"[a-z_]{1,64}")
 
@@ -64,12 +60,12 @@ _CONTENT = frozenset(
      "metadata_must_be_sent_from_app", "too_many_attachments"}
 )  # fmt: skip
 _SLOWER = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
-_UNANSWERED = frozenset({*_RIGHTS, *_CHANNEL})  # a look-up that is refused for these proves nothing
+_UNANSWERED = frozenset({*_RIGHTS, *_CHANNEL})  # a look-up refused for these proves nothing
 
 
 @dataclass(frozen=True, slots=True)
 class SlackConfig:
-    """A bot's token. `token_next` is tried when `token` is refused, so that it rotates (001, 9.3)."""
+    """A bot's token. `token_next` is tried when `token` is refused."""
 
     token: str = field(repr=False)
     token_next: str = field(default="", repr=False)
@@ -94,8 +90,7 @@ class Slack:
 
     def __init__(self, config: SlackConfig) -> None:
         self._config = config
-        self._tokens = [config.token, *([config.token_next] if config.token_next else [])]
-        self._token_in_use = 0
+        self._tokens = RotatingSecrets("slack_token_refused", config.token, config.token_next)
 
     def send(self, message: Message) -> str:
         """Return the message's timestamp, its id within the channel.
@@ -121,9 +116,7 @@ class Slack:
         timestamp = found.get("ts")
         if isinstance(timestamp, str) and _TIMESTAMP.fullmatch(timestamp):
             return timestamp
-        raise UncertainFailure(
-            ErrorClass.UPSTREAM_INTERNAL, Component.PROVIDER, "Slack posted the message and did not name it"
-        )
+        raise uncertain(ErrorClass.UPSTREAM_INTERNAL, "Slack posted the message without returning its id")
 
     def look_up(self, question: Question) -> LookUp:
         """Read the channel's history since the attempt; ABSENT only when all of it was read.
@@ -149,12 +142,10 @@ class Slack:
         found = self._judged(answer, acts=False)
         scopes = {scope.strip() for scope in answer.headers.get("x-oauth-scopes", "").split(",")} - {""}
         if scopes and "chat:write" not in scopes:
-            raise PermanentFailure(
-                ErrorClass.PERMISSION_DENIED, Component.PROVIDER, "the token lacks the scope chat:write"
-            )
+            raise permanent(ErrorClass.PERMISSION_DENIED, "the token lacks the scope chat:write")
         words = f"Slack knows the bot as {_name(found, 'user')} of {_name(found, 'team')}."
         if scopes and scopes.isdisjoint({"channels:history", "groups:history"}):
-            words += " It lacks channels:history: what is in doubt will wait for an operator."
+            words += " It lacks channels:history: uncertain deliveries will wait for an operator."
         return words
 
     def _page(self, message: Message, window: Mapping[str, str]) -> tuple[LookUp, str]:
@@ -188,18 +179,17 @@ class Slack:
     def _exchanged(
         self, verb: str, method: str, headers: Mapping[str, str], body: bytes, *, acts: bool
     ) -> Answer:
-        """Return Slack's answer to the first token that it does not refuse."""
-        known = len(self._tokens)
-        for turn in range(known):
-            index = (self._token_in_use + turn) % known
-            authorised = {**headers, "Authorization": f"Bearer {self._tokens[index]}"}
+        """Return Slack's answer to the first token that it accepts. Raises AUTH_DENIED without one."""
+
+        def call(token: str) -> Answer:
             url = httpx.URL(f"{self._config.api_url}/{method}")
-            answer = exchange(Request(verb, url, authorised, body), self._config.limits, "Slack", acts=acts)
-            if (answer.json() or {}).get("error") not in _TOKEN:
-                self._token_in_use = index
-                return answer
-            log.warning("slack_token_refused", position=index + 1)
-        return answer
+            request = Request(verb, url, {**headers, "Authorization": f"Bearer {token}"}, body)
+            answer = exchange(request, self._config.limits, "Slack", acts=acts)
+            if (answer.json() or {}).get("error") in _TOKEN:
+                self._judged(answer, acts=acts)
+            return answer
+
+        return self._tokens.call(call)
 
     def _judged(self, answer: Answer, *, acts: bool) -> dict[str, object]:
         """Return the content of a positive answer; raise what any other means."""
@@ -209,42 +199,30 @@ class Slack:
         error = str((found or {}).get("error", ""))
         wait = retry_after(answer.headers)
         failure = _failure(answer.status, error if _CODE.fullmatch(error) else "", wait)
-        if isinstance(failure, UncertainFailure) and not acts:
-            raise RetryableFailure(
-                failure.error_class, failure.place, failure.detail, context=failure.context
-            )
-        raise failure
+        raise failure if acts else of_question(failure)
 
 
 def _failure(status: int, error: str, wait: float | None) -> Failure:
     context: dict[str, object] = {"status": status, "error": error}
     detail = f"Slack answered {error or status}"
     if status == 429 or error in _SLOWER:
-        return RetryableFailure(
-            ErrorClass.RATE_LIMITED, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
-        )
+        return retryable(ErrorClass.RATE_LIMITED, detail, context, wait)
     if error in _TOKEN:
-        return PermanentFailure(ErrorClass.AUTH_DENIED, Component.PROVIDER, detail, context=context)
+        return permanent(ErrorClass.AUTH_DENIED, detail, context)
     if error in _RIGHTS:
-        return PermanentFailure(ErrorClass.PERMISSION_DENIED, Component.PROVIDER, detail, context=context)
+        return permanent(ErrorClass.PERMISSION_DENIED, detail, context)
     if error in _CHANNEL:
-        detail = f"{detail}: {_CHANNEL[error]}"
-        return PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER, detail, context=context)
+        return permanent(ErrorClass.RECIPIENT_REJECTED, f"{detail}: {_CHANNEL[error]}", context)
     if error in _CONTENT:
-        return PermanentFailure(ErrorClass.POLICY_REJECTED, Component.PROVIDER, detail, context=context)
+        return permanent(ErrorClass.POLICY_REJECTED, detail, context)
     if not error and (300 <= status <= 407 or 409 <= status <= 499):
         detail += ": SLACK_API_URL does not lead to Slack's Web API"
-        return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail, context=context)
-    # Slack says of fatal_error and internal_error that a part may have happened before; of an
-    # error that is not known here, and of an answer that cannot be read, nobody can say more.
-    error_class = ErrorClass.UPSTREAM_INTERNAL
-    if status in {408, 504} or error == "request_timeout":
-        error_class = ErrorClass.NETWORK_TIMEOUT
-    elif status in {502, 503} or error == "service_unavailable":
-        error_class = ErrorClass.UPSTREAM_UNAVAILABLE
-    return UncertainFailure(
-        error_class, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
-    )
+        return permanent(ErrorClass.CONFIG_INVALID, detail, context)
+    # Slack documents for fatal_error and internal_error that a part may have happened. The same is assumed
+    # for unknown errors and unreadable answers.
+    status = {"request_timeout": 504, "service_unavailable": 503}.get(error, status)
+    failure = temporary_failure(status, detail, context, wait)
+    return failure or uncertain(ErrorClass.UPSTREAM_INTERNAL, detail, context, wait)
 
 
 def _carries(entry: Mapping[str, object], message: Message) -> bool:

@@ -1,7 +1,7 @@
-"""A message as a comment on a P4 Code Review: Markdown in which nobody is mentioned.
+"""A message as a comment on a P4 Code Review: Markdown without mentions.
 
-A word that starts with @ makes a person, or with @@ a group, a participant of the review, so
-none of ours may. The last line is the marker that look-up searches for; Markdown does not show it.
+A word that starts with @ or @@ makes a person or a group a participant of the review. The last line is
+the marker that look-ups search for; Markdown does not show it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Comments on a P4 Code Review (Swarm 2022.1 or later, API v11), on one's own server.
+"""Comments on a P4 Code Review (Swarm 2022.1 or later, API v11), on your own server.
 
-The API has no idempotency key. Each comment ends in a marker line, and the topic's comments
-are read for it: a server of one's own answers from its own data, so what it does not have
-was not posted. Used are the documented `POST` and `GET /api/v11/comments/<topic>/<id>`,
-`GET /api/v11/reviews` and `GET /api/version`.
+The API has no idempotency key. Each comment ends with a marker line, and the topic's comments are
+searched for it: the server answers from its own data, so a comment it does not have was not posted. Used
+are `POST` and `GET /api/v11/comments/<topic>/<id>`, `GET /api/v11/reviews` and `GET /api/version`.
 """
 
 from __future__ import annotations
@@ -17,33 +16,28 @@ from urllib.parse import urlencode
 import httpx
 
 from criticizer.http_client import Answer, Limits, Request, retry_after
-from criticizer.resilience.failures import (
-    Component,
-    ErrorClass,
-    Failure,
-    PermanentFailure,
-    RetryableFailure,
-    UncertainFailure,
-)
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
+from notifications.providers.failures import (
+    misconfigured,
+    of_question,
+    permanent,
+    retryable,
+    temporary_failure,
+    uncertain,
+)
 from notifications.providers.http import exchange
 from notifications.providers.swarm import markdown
 
 _PAGE = 100
 _MAX_PAGES = 200
-_BEFORE_SECONDS = 300  # how far the clocks of the two machines may differ
+_BEFORE_SECONDS = 300  # allowed difference between the two clocks
 _ADDRESS = re.compile(r"(review|change)-([1-9][0-9]{0,9})")
-_IN_DOUBT = {
-    408: ErrorClass.NETWORK_TIMEOUT,
-    502: ErrorClass.UPSTREAM_UNAVAILABLE,
-    503: ErrorClass.UPSTREAM_UNAVAILABLE,
-    504: ErrorClass.NETWORK_TIMEOUT,
-}
 
 
 @dataclass(frozen=True, slots=True)
 class SwarmConfig:
-    """Where P4 Code Review is, and who comments there: a user of Perforce with a login ticket."""
+    """P4 Code Review's address, and the Perforce user who comments there, with a login ticket."""
 
     url: str
     user: str
@@ -74,7 +68,7 @@ class Swarm:
         Raises RetryableFailure NETWORK_*, RATE_LIMITED; PermanentFailure AUTH_DENIED (the
         ticket has expired), RECIPIENT_REJECTED (it may not comment there), NOT_FOUND,
         POLICY_REJECTED, CONFIG_INVALID; UncertainFailure NETWORK_*, UPSTREAM_* when the server
-        may have kept it.
+        may have saved it.
         """
         body = json.dumps({"body": markdown.body(message)}, ensure_ascii=False).encode()
         answer = self._exchange("POST", f"/api/v11/comments/{_topic(message)}", body)
@@ -83,14 +77,10 @@ class Swarm:
             number = comment.get("id")
             if isinstance(number, int) and _is_marked(comment, message):
                 return str(number)
-        raise UncertainFailure(
-            ErrorClass.UPSTREAM_INTERNAL,
-            Component.PROVIDER,
-            "the server took the comment and did not show it",
-        )
+        raise uncertain(ErrorClass.UPSTREAM_INTERNAL, "the server accepted the comment but did not return it")
 
     def look_up(self, question: Question) -> LookUp:
-        """Read all comments of the topic; ABSENT only when nothing of them was left unread.
+        """Read all comments of the topic; ABSENT only when none was left unread.
 
         Raises RetryableFailure when the server did not answer, PermanentFailure AUTH_DENIED.
         """
@@ -112,9 +102,9 @@ class Swarm:
                 break
         else:
             return LookUp(Evidence.UNKNOWN, detail=f"more than {_MAX_PAGES * _PAGE} comments")
-        # The manual says that pages start after a comment, and also that a list holds the most
-        # recent ones. What reaches back before the attempt is enough in either case; so is a list
-        # that is shorter than one page, or one whose second page was full as well.
+        # The manual says both that pages start after a comment and that a list has the most recent ones.
+        # In either case it is enough to reach back before the attempt, or a list shorter than one page,
+        # or a second page that was full as well.
         if (
             len(numbers) < _PAGE
             or len(numbers) >= 2 * _PAGE
@@ -130,28 +120,21 @@ class Swarm:
         if isinstance(versions, list) and not any(
             str(known).lstrip("v").startswith("11") for known in versions
         ):
-            raise PermanentFailure(
-                ErrorClass.CONFIG_INVALID,
-                Component.CONFIGURATION,
-                "the server is older than 2022.1: no API v11",
-            )
+            raise misconfigured("the server is older than 2022.1: it has no API v11")
         _judged(self._exchange("GET", "/api/v11/reviews?max=1&fields=id"))
-        return f"P4 Code Review answers and takes the ticket of {self._config.user}."
+        return f"P4 Code Review answers and accepts the ticket of {self._config.user}."
 
     def _page(self, message: Message, after: int) -> list[dict[str, object]]:
         query = urlencode({"max": _PAGE, **({"after": after} if after else {})})
         found = _judged(self._exchange("GET", f"/api/v11/comments/{_topic(message)}?{query}"), acts=False)
         comments = _comments(found)
         if comments is None:
-            raise RetryableFailure(
-                ErrorClass.UPSTREAM_INTERNAL,
-                Component.PROVIDER,
-                "the list of comments is not in its documented form",
-            )
+            detail = "the list of comments is not in its documented form"
+            raise retryable(ErrorClass.UPSTREAM_INTERNAL, detail)
         return comments
 
     def _is_ours(self, comment: dict[str, object], message: Message) -> bool:
-        # Anybody may quote a marker. Servers that ignore case keep names as they were typed.
+        # Any user may quote a marker. Servers that ignore case return names as they were typed.
         user = comment.get("user")
         is_we = isinstance(user, str) and user.casefold() == self._config.user.casefold()
         return is_we and _is_marked(comment, message)
@@ -166,11 +149,7 @@ class Swarm:
 def _topic(message: Message) -> str:
     found = _ADDRESS.fullmatch(message.address)
     if found is None:
-        raise PermanentFailure(
-            ErrorClass.RECIPIENT_REJECTED,
-            Component.PROVIDER,
-            "the recipient is neither review-<n> nor change-<n>",
-        )
+        raise permanent(ErrorClass.RECIPIENT_REJECTED, "the recipient is neither review-<n> nor change-<n>")
     return f"{found[1]}s/{found[2]}"
 
 
@@ -194,30 +173,25 @@ def _judged(answer: Answer, *, acts: bool = True) -> dict[str, object]:
     if 200 <= answer.status <= 299 and found is not None and not found.get("error"):
         return found
     failure = _failure(answer)
-    if isinstance(failure, UncertainFailure) and not acts:
-        raise RetryableFailure(failure.error_class, failure.place, failure.detail, context=failure.context)
-    raise failure
+    raise failure if acts else of_question(failure)
 
 
 def _failure(answer: Answer) -> Failure:
     status = answer.status
     context: dict[str, object] = {"status": status}
     detail = f"P4 Code Review answered {status}"
-    if status == 429:
-        wait = retry_after(answer.headers)
-        return RetryableFailure(
-            ErrorClass.RATE_LIMITED, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
-        )
-    if status in _IN_DOUBT or status >= 500 or status < 300:
-        error_class = _IN_DOUBT.get(status, ErrorClass.UPSTREAM_INTERNAL)
-        return UncertainFailure(error_class, Component.PROVIDER, detail, context=context)
-    permanent, remedy = {
-        400: (ErrorClass.POLICY_REJECTED, "it does not take the comment"),
-        401: (ErrorClass.AUTH_DENIED, "the ticket has expired or is not SWARM_USER's: p4 login -p"),
-        403: (ErrorClass.RECIPIENT_REJECTED, "SWARM_USER may not comment there"),
-        404: (ErrorClass.NOT_FOUND, "there is no such topic, or it is of a private project"),
-    }.get(
-        status, (ErrorClass.CONFIG_INVALID, "SWARM_URL does not lead to the API; redirects are not followed")
-    )
-    place = Component.CONFIGURATION if permanent is ErrorClass.CONFIG_INVALID else Component.PROVIDER
-    return PermanentFailure(permanent, place, f"{detail}: {remedy}", context=context)
+    if failure := temporary_failure(status, detail, context, retry_after(answer.headers)):
+        return failure
+    if status < 300:
+        return uncertain(ErrorClass.UPSTREAM_INTERNAL, detail, context)
+    error_class, remedy = _REFUSALS.get(status, _NO_API)
+    return permanent(error_class, f"{detail}: {remedy}", context)
+
+
+_REFUSALS = {
+    400: (ErrorClass.POLICY_REJECTED, "it does not accept the comment"),
+    401: (ErrorClass.AUTH_DENIED, "the ticket has expired or is not SWARM_USER's: run p4 login -p"),
+    403: (ErrorClass.RECIPIENT_REJECTED, "SWARM_USER may not comment there"),
+    404: (ErrorClass.NOT_FOUND, "the topic does not exist or belongs to a private project"),
+}
+_NO_API = (ErrorClass.CONFIG_INVALID, "SWARM_URL does not lead to the API; redirects are not followed")

@@ -1,8 +1,8 @@
 """Signed webhooks as Standard Webhooks describes them.
 
-`webhook-id` is the delivery's token, the same on every attempt. A receiver treats it as an
-idempotency key by that standard, so an attempt that ended in doubt is repeated with it. Not to
-receivers that are known not to (`WEBHOOK_NOT_IDEMPOTENT`): there an operator decides.
+`webhook-id` is the delivery's token, the same on every attempt. By that standard receivers treat it as
+an idempotency key, so an uncertain attempt is repeated with it; for receivers that do not
+(`WEBHOOK_NOT_IDEMPOTENT`) an operator decides.
 """
 
 from __future__ import annotations
@@ -24,14 +24,9 @@ from urllib.parse import SplitResult, urlsplit
 import httpx
 
 from criticizer.http_client import Limits, Request, retry_after
-from criticizer.resilience.failures import (
-    Component,
-    ErrorClass,
-    PermanentFailure,
-    RetryableFailure,
-    UncertainFailure,
-)
+from criticizer.resilience.failures import ErrorClass, RetryableFailure
 from notifications.providers.base import Capabilities, Evidence, LookUp, Message, Question
+from notifications.providers.failures import permanent, retryable, temporary_failure
 from notifications.providers.http import exchange
 from notifications.providers.webhook import ssrf_policy
 from notifications.providers.webhook.ssrf_policy import AddressRefusedError, OutboundPolicy
@@ -43,21 +38,15 @@ _PERMANENT = {
     404: ErrorClass.NOT_FOUND,
     410: ErrorClass.RECIPIENT_REJECTED,
 }
-_IN_DOUBT = {
-    408: ErrorClass.NETWORK_TIMEOUT,
-    502: ErrorClass.UPSTREAM_UNAVAILABLE,
-    503: ErrorClass.UPSTREAM_UNAVAILABLE,
-    504: ErrorClass.NETWORK_TIMEOUT,
-}
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookConfig:
-    """How webhooks are signed and whom they may reach. `secrets` are newest first.
+    """Signing of webhooks and the addresses they may reach. `secrets` are newest first.
 
-    `not_idempotent` names the receivers that do not deduplicate: `host` for all its ports, or
-    `host:port`. `total_timeout_seconds` bounds one attempt as a whole.
+    `not_idempotent`: receivers that do not deduplicate, `host` for all its ports or `host:port`.
+    `total_timeout_seconds` bounds one attempt as a whole.
     """
 
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -96,7 +85,7 @@ class Webhook:
         self._now = now
 
     def capabilities_for(self, address: str) -> Capabilities:
-        """Return what holds for one receiver: without deduplication there is nothing to rely on."""
+        """Return the capabilities for one receiver: without deduplication there are none."""
         parts, host, _ = _parts(address)
         if self._config.not_idempotent.isdisjoint({host, parts.netloc}):
             return self.capabilities
@@ -136,7 +125,7 @@ class Webhook:
         return LookUp(Evidence.UNKNOWN)
 
     def probe(self) -> str:
-        """Say that there is nothing to ask: each recipient has a receiver of its own."""
+        """Return what is signed: there is no server to ask, each recipient has its own receiver."""
         signed = f"signed with {len(self._keys)} secrets" if self._keys else "not signed"
         return f"Nothing to ask: each recipient has its own receiver. Webhooks are {signed}."
 
@@ -145,7 +134,7 @@ class Webhook:
         content = f"{token}.{timestamp}.".encode() + body
         headers = {"webhook-id": token, "webhook-timestamp": timestamp}
         if self._keys:
-            # One signature a secret: receivers that know either accept, so secrets rotate.
+            # One signature per secret: receivers that know either accept, so secrets rotate.
             headers["webhook-signature"] = " ".join(
                 "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
                 for key in self._keys
@@ -158,17 +147,12 @@ class Webhook:
         except (socket.gaierror, UnicodeError):
             addresses = ()
         if not addresses:
-            raise RetryableFailure(
-                ErrorClass.NETWORK_UNREACHABLE, Component.PROVIDER, "the receiver's host name has no address"
-            )
+            raise retryable(ErrorClass.NETWORK_UNREACHABLE, "the receiver's host name has no address")
         try:
             self._config.policy.judge(host, addresses)
         except AddressRefusedError:
-            raise PermanentFailure(
-                ErrorClass.POLICY_REJECTED,
-                Component.PROVIDER,
-                "the receiver's address is not a public one; name its host or network in OUTBOUND_ALLOW",
-            ) from None
+            detail = "the receiver's address is not a public one; add its host or network to OUTBOUND_ALLOW"
+            raise permanent(ErrorClass.POLICY_REJECTED, detail) from None
         return addresses
 
     def _outcome(self, status: int, headers: httpx.Headers, message: Message) -> str:
@@ -178,24 +162,13 @@ class Webhook:
         wait = retry_after(headers, self._now)
         context = {"status": status}
         detail = f"the receiver answered {status}"
-        if status == 429 or (status == 503 and wait is not None):
-            error_class = ErrorClass.RATE_LIMITED if status == 429 else ErrorClass.UPSTREAM_UNAVAILABLE
-            raise RetryableFailure(
-                error_class, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
-            )
-        if status >= 500 or status in _IN_DOUBT:
-            raise UncertainFailure(
-                _IN_DOUBT.get(status, ErrorClass.UPSTREAM_INTERNAL),
-                Component.PROVIDER,
-                detail,
-                context=context,
-                retry_after_seconds=wait,
-            )
+        if status == 503 and wait is not None:
+            raise retryable(ErrorClass.UPSTREAM_UNAVAILABLE, detail, context, wait)
+        if failure := temporary_failure(status, detail, context, wait):
+            raise failure
         if status < 400:
             detail += "; redirects are not followed: give the final URL as the recipient"
-        raise PermanentFailure(
-            _PERMANENT.get(status, ErrorClass.RECIPIENT_REJECTED), Component.PROVIDER, detail, context=context
-        )
+        raise permanent(_PERMANENT.get(status, ErrorClass.RECIPIENT_REJECTED), detail, context)
 
 
 def _parts(address: str) -> tuple[SplitResult, str, int]:
@@ -205,7 +178,7 @@ def _parts(address: str) -> tuple[SplitResult, str, int]:
 
 
 def _body(message: Message) -> dict[str, object]:
-    """Return what is posted: the payload, and that it repeats an earlier one where it may."""
+    """Return the payload, with a notice where it may repeat an earlier one."""
     if not message.repeat_notice:
         return message.payload
     return {**message.payload, "repeat_notice": message.repeat_notice}

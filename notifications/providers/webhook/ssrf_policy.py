@@ -1,8 +1,7 @@
-"""Which addresses a recipient's webhook may reach.
+"""The policy on which addresses webhooks may reach (protection against SSRF).
 
-Recipients are given by callers of the API, so a webhook must not become a way into the
-network Criticizer runs in: a host is resolved once, every address it has is judged, and the
-connection goes to an address that was judged.
+Callers of the API choose recipients, so a webhook must not give access to the internal network: a host
+is resolved once, each of its addresses is checked, and the connection goes to a checked address.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def resolve(host: str, port: int) -> Sequence[str]:
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
     if isinstance(address, IPv6Address):
-        # An IPv4 address in IPv6 clothes is what it wraps.
+        # An IPv4 address embedded in an IPv6 one is judged as the IPv4 address.
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])
         if inner is None and address in _NAT64:
             inner = IPv4Address(int(address) & 0xFFFF_FFFF)
