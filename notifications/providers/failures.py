@@ -96,6 +96,8 @@ def connection_failure(error: OSError, server: str, host: str, tls_hint: str) ->
             return retryable(unreachable, f"TLS with {server} failed: {tls_hint}", context)
         case socket.gaierror():
             return retryable(unreachable, f"the host of {host} is unknown", context)
+        case ConnectionRefusedError():
+            return retryable(unreachable, f"no connection to {server}: its port is closed", context)
         case _:
             return retryable(unreachable, f"no connection to {server}", context)
 

@@ -1,8 +1,8 @@
-"""The archive mailbox: a Bcc of every mail, asked over IMAP whether a message was accepted.
+"""The archive mailbox: a copy of every mail, searched over IMAP to prove what was accepted.
 
-The copy travels in the SMTP transaction of the message itself, so one reply of the mail server
-covers both. A copy that is there proves acceptance. One that is not proves the opposite only
-while mail is known to arrive: a message that was sent later must be there already.
+The copy is part of the message's own SMTP transaction, so one reply of the mail server covers both. A
+copy proves acceptance. Its absence proves the opposite only while mail is known to arrive: a message
+that was sent later must be there already.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
-from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.resilience.failures import ErrorClass, Failure, RetryableFailure
+from notifications.providers.failures import connection_failure, misconfigured, retryable
 
 TOKEN_HEADER = "X-Criticizer-Token"  # noqa: S105  a header's name
 
-_MAX_ANSWER_BYTES = 4_194_304  # of one look as a whole
-_NEWEST = 500  # messages at the end of the mailbox in which a later one of ours is looked for
+_MAX_ANSWER_BYTES = 4_194_304  # of one look-up as a whole
+_NEWEST = 500  # newest messages among which a later one of ours is searched
 _HEADERS_READ = 50
-_CLOCKS_DIFFER = timedelta(days=2)  # time zones and clocks of mail servers, generously
+_CLOCKS_DIFFER = timedelta(days=2)  # time zones and clocks of mail servers
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _TEMPORARY = re.compile(rb"\[(?:UNAVAILABLE|INUSE|LIMIT|SERVERBUG)\]|temporar", re.IGNORECASE)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -38,9 +39,9 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 class ArchiveConfig:
     """The mailbox, and the address that delivers into it. `security` as in `SmtpConfig`.
 
-    `attempt_seconds` is how long one send may take: a message made later than that after an
-    attempt began was sent after it, whatever the mail server did in between. A copy that is not
-    there after `absent_after_seconds`, while later ones are, will not come.
+    `attempt_seconds`: how long one send may take; a message made longer than that after the start of an
+    attempt was sent after it. A copy that is missing after `absent_after_seconds`, while later ones are
+    there, will not come.
     """
 
     host: str
@@ -65,7 +66,7 @@ class ArchiveConfig:
         Raises ValueError, which repeats nothing of the URL.
         """
         parts = urlsplit(url)
-        port = parts.port  # ValueError of its own for a number that is none
+        port = parts.port  # raises ValueError itself
         user, password, mailbox = (
             unquote(text) for text in (parts.username or "", parts.password or "", parts.path[1:] or "INBOX")
         )
@@ -91,14 +92,14 @@ class ArchiveConfig:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one look at the mailbox saw."""
+    """The result of one look-up in the mailbox."""
 
     has_message: bool
     has_later: bool  # another message of ours that was made after the attempt
 
 
 class Archive:
-    """Asks one mailbox. Every look is a connection of its own, so it sees what arrived until then."""
+    """Searches one mailbox. Every look-up opens a connection, so it sees what has arrived until then."""
 
     def __init__(self, config: ArchiveConfig) -> None:
         self._config = config
@@ -106,9 +107,9 @@ class Archive:
     def look(self, token: UUID, *, since_epoch: float, attempted_at_epoch: float) -> Seen:
         """Search the mailbox for a token; where it is not, for any later message of ours.
 
-        `since_epoch` is when the message was made: nothing older is searched. Raises
-        RetryableFailure when the mailbox could not be asked, PermanentFailure CONFIG_INVALID when
-        the login, the mailbox or the certificate is wrong.
+        `since_epoch`: when the message was made; nothing older is searched. Raises RetryableFailure when
+        the mailbox could not be searched, PermanentFailure CONFIG_INVALID when the login, the mailbox or
+        the certificate is wrong.
         """
         earliest = datetime.fromtimestamp(min(since_epoch, attempted_at_epoch), UTC) - _CLOCKS_DIFFER
         with self._opened() as (client, count):
@@ -134,10 +135,10 @@ class Archive:
         with _asked(), _Connection(config) as client:
             if config.security == "starttls":
                 if "STARTTLS" not in client.capabilities:
-                    raise _misconfigured("the archive offers no STARTTLS; use imaps:// in IMAP_ARCHIVE_URL")
+                    raise misconfigured("the archive offers no STARTTLS; use imaps:// in IMAP_ARCHIVE_URL")
                 client.starttls(config.tls or ssl.create_default_context())
             if "LOGINDISABLED" in client.capabilities:
-                raise _misconfigured(
+                raise misconfigured(
                     "the archive takes no login without TLS; use imaps:// in IMAP_ARCHIVE_URL"
                 )
             try:
@@ -147,13 +148,11 @@ class Archive:
             except imaplib.IMAP4.error as refusal:
                 words = refusal.args[0] if refusal.args else b""
                 if _TEMPORARY.search(words if isinstance(words, bytes) else str(words).encode()):
-                    raise _unasked(
-                        ErrorClass.UPSTREAM_UNAVAILABLE, "the archive cannot check logins now", refusal
-                    ) from None
-                raise _misconfigured("the archive refused user or password of IMAP_ARCHIVE_URL") from None
+                    raise _unavailable("the archive cannot check logins now", refusal) from None
+                raise misconfigured("the archive refused user or password of IMAP_ARCHIVE_URL") from None
             answer, data = client.select(_quoted(config.mailbox), readonly=True)
             if answer != "OK":
-                raise _misconfigured(
+                raise misconfigured(
                     f"the archive has no mailbox {config.mailbox!r} for this user; make it or name another"
                 )
             yield client, int(data[0] or 0)
@@ -162,7 +161,7 @@ class Archive:
 
 
 class _Connection(imaplib.IMAP4):
-    """imaplib's client with bounds: on time for each read and as a whole, and on what is answered."""
+    """imaplib's client with bounds on the time of a read, on the whole time and on the answers' size."""
 
     def __init__(self, config: ArchiveConfig) -> None:
         self._bounds = config
@@ -207,26 +206,16 @@ class _Connection(imaplib.IMAP4):
 
 @contextmanager
 def _asked() -> Iterator[None]:
-    """Turn what goes wrong between us and the archive into failures of a question."""
+    """Turn every exception of the block into a failure of a question."""
     try:
         yield
     except Failure:
         raise
-    except TimeoutError as error:
-        raise _unasked(ErrorClass.NETWORK_TIMEOUT, "the archive did not answer in time", error) from error
-    except ssl.SSLCertVerificationError as error:
-        raise _misconfigured(f"the archive's certificate is not trusted: {error.verify_message}") from error
-    except ssl.SSLError as error:
-        detail = "TLS with the archive failed: does its port speak TLS from the start?"
-        raise _unasked(ErrorClass.NETWORK_UNREACHABLE, detail, error) from error
-    except socket.gaierror as error:
-        detail = "the host of IMAP_ARCHIVE_URL is unknown"
-        raise _unasked(ErrorClass.NETWORK_UNREACHABLE, detail, error) from error
     except OSError as error:
-        raise _unasked(ErrorClass.NETWORK_UNREACHABLE, "no connection to the archive", error) from error
+        hint = "does its port speak TLS from the start?"
+        raise connection_failure(error, "the archive", "IMAP_ARCHIVE_URL", hint) from error
     except (imaplib.IMAP4.error, ValueError) as error:
-        detail = "the archive hung up or broke the protocol"
-        raise _unasked(ErrorClass.UPSTREAM_UNAVAILABLE, detail, error) from error
+        raise _unavailable("the archive closed the connection or broke the protocol", error) from error
 
 
 def _search(client: imaplib.IMAP4, *criteria: str) -> list[int]:
@@ -259,9 +248,5 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _unasked(error_class: ErrorClass, detail: str, error: Exception) -> RetryableFailure:
-    return RetryableFailure(error_class, Component.PROVIDER, detail, context={"cause": type(error).__name__})
-
-
-def _misconfigured(detail: str) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail)
+def _unavailable(detail: str, error: Exception) -> RetryableFailure:
+    return retryable(ErrorClass.UPSTREAM_UNAVAILABLE, detail, {"cause": type(error).__name__})

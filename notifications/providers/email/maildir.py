@@ -1,7 +1,7 @@
-"""Mail into a local maildir: the default while no SMTP host is set.
+"""Mail into a local maildir: the default while no mail server is configured.
 
-The file's name is made of the message alone, so its presence is proof that the message was
-accepted and its absence is proof that it was not.
+The file's name depends on the message alone, so its presence proves that the message was accepted, and its
+absence that it was not.
 """
 
 from __future__ import annotations
@@ -11,24 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from criticizer.resilience.failures import (
-    Component,
-    ErrorClass,
-    PermanentFailure,
-    RetryableFailure,
-    UncertainFailure,
-)
+from criticizer.resilience.failures import ErrorClass
 from criticizer.storage import sync
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.email import mime
+from notifications.providers.failures import misconfigured, retryable, uncertain
 
 
 class Maildir:
-    """Delivers as maildir(5) says: written in `tmp`, then linked into `new` in one step."""
+    """Delivers as in maildir(5): written in `tmp`, then linked into `new` in one step."""
 
     name = "maildir"
-    # A reader may move a message to `cur` between two sends, so `send` alone is no proof
-    # against duplicates; asking first is.
+    # A reader may move a message to `cur` between two sends, so only a look-up before a repetition prevents
+    # duplicates.
     capabilities = Capabilities(
         look_up=frozenset({LookUpBy.KEY}),
         resends_after_absence=None,
@@ -53,8 +48,7 @@ class Maildir:
         content = mime.as_bytes(message, self._sender, linesep="\n")
         delivered = False
         try:
-            for folder in ("tmp", "new", "cur"):
-                (self._directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_folders()
             draft = self._directory / "tmp" / f"{name}.{os.getpid()}.{uuid4().hex}"
             try:
                 self._write(draft, content)
@@ -68,14 +62,14 @@ class Maildir:
         except OSError as error:
             detail = f"the maildir failed: {error.strerror}"
             if delivered:
-                raise UncertainFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.PROVIDER, detail) from error
+                raise uncertain(ErrorClass.UPSTREAM_UNAVAILABLE, detail) from error
             if isinstance(error, PermissionError | NotADirectoryError | FileExistsError):
-                raise PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail) from error
-            raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.PROVIDER, detail) from error
+                raise misconfigured(detail) from error
+            raise retryable(ErrorClass.UPSTREAM_UNAVAILABLE, detail) from error
         return name
 
     def look_up(self, question: Question) -> LookUp:
-        """Look for the file in `new` and, with whatever flags a reader gave it, in `cur`."""
+        """Look for the file in `new` and, with any flags, in `cur`."""
         name = self._name(question.message)
         try:
             if (self._directory / "new" / name).exists():
@@ -83,27 +77,25 @@ class Maildir:
             read = (self._directory / "cur").glob(f"{name}:*")
             return LookUp(Evidence.FOUND, name) if any(read) else LookUp(Evidence.ABSENT)
         except OSError as error:
-            raise RetryableFailure(
-                ErrorClass.UPSTREAM_UNAVAILABLE, Component.PROVIDER, f"the maildir failed: {error.strerror}"
-            ) from error
+            detail = f"the maildir failed: {error.strerror}"
+            raise retryable(ErrorClass.UPSTREAM_UNAVAILABLE, detail) from error
 
     def probe(self) -> str:
         """Make the folders and write a draft that is removed again."""
         try:
-            for folder in ("tmp", "new", "cur"):
-                (self._directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_folders()
             draft = self._directory / "tmp" / f"probe.{os.getpid()}.{uuid4().hex}"
             try:
                 self._write(draft, b"")
             finally:
                 draft.unlink(missing_ok=True)
         except OSError as error:
-            raise PermanentFailure(
-                ErrorClass.CONFIG_INVALID,
-                Component.CONFIGURATION,
-                f"the maildir cannot be written: {error.strerror}",
-            ) from error
+            raise misconfigured(f"the maildir cannot be written: {error.strerror}") from error
         return "The maildir can be written."
+
+    def _make_folders(self) -> None:
+        for folder in ("tmp", "new", "cur"):
+            (self._directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @staticmethod
     def _name(message: Message) -> str:

@@ -1,4 +1,4 @@
-"""One message as an Internet mail, the same bytes each time it is made."""
+"""A message as Internet mail: the same bytes each time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 from notifications.providers.base import Message
 
 _THREADS = UUID("5b0c1a0e-6f5e-5c86-9b0a-1d1f7f2f6a11")  # namespace of thread roots
-# Where the HTML takes a notice that was not known when it was made.
+# Where the HTML takes a notice that was unknown when it was frozen.
 NOTICE_MARK = "<!-- repeat notice -->"
 _NOTICE = (
     '<table role="presentation" width="100%" cellpadding="0" cellspacing="0" border="0" class="note"'
@@ -22,7 +22,7 @@ _NOTICE = (
 
 
 class _Policy(EmailPolicy):
-    """Keeps addresses whole: the library would encode a long one as if it were text (RFC 8058 forbids it)."""
+    """Keeps addresses whole: the library would encode a long one as text, which RFC 8058 forbids."""
 
     def fold_binary(self, name: str, value: str) -> bytes:
         if name == "List-Unsubscribe":
@@ -31,15 +31,14 @@ class _Policy(EmailPolicy):
 
 
 def message_id(message: Message, sender: str) -> str:
-    """Return the deterministic Message-ID: look-up and mail clients can rely on it."""
+    """Return the Message-ID, which depends on the token and the sender's domain alone."""
     return _id_of(message.token, sender)
 
 
 def as_bytes(message: Message, sender: str, *, linesep: str = "\r\n") -> bytes:
     """Return the mail with plain text and HTML; `sender` may carry a display name.
 
-    Nothing in it depends on the clock, the host or the attempt: the Date is the message's
-    own and the MIME boundary comes from the token.
+    Nothing depends on clock, host or attempt: the Date is the message's own, the boundary its token.
     """
     mail = EmailMessage(policy=_Policy(linesep=linesep))
     for name, value in headers(message, sender).items():
@@ -53,8 +52,8 @@ def as_bytes(message: Message, sender: str, *, linesep: str = "\r\n") -> bytes:
 def headers(message: Message, sender: str) -> dict[str, str]:
     """Return the mail's own headers in their order, those of MIME excepted."""
     domain = _domain(sender)
-    # Every version of a changelist answers the same root, which was never sent: mail
-    # clients then show them as one conversation, whichever of them a recipient has.
+    # Every version of a changelist answers the same root, which is never sent: mail clients then show
+    # them as one conversation, whichever versions a recipient has.
     thread = [f"<{uuid5(_THREADS, message.thread)}@{domain}>"]
     if message.answers is not None:
         thread.append(_id_of(message.answers, sender))
@@ -73,7 +72,7 @@ def headers(message: Message, sender: str) -> dict[str, str]:
     }
     if message.unsubscribe_url:
         found["List-Unsubscribe"] = f"<{message.unsubscribe_url}>"
-        # One click needs https (RFC 8058, 3.1); where it is not, the link leads to a page that asks.
+        # One click needs https (RFC 8058, 3.1); otherwise the link leads to a confirmation page.
         if message.unsubscribe_url.startswith("https://"):
             found["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
     if message.repeat_notice:
@@ -82,18 +81,18 @@ def headers(message: Message, sender: str) -> dict[str, str]:
 
 
 def text_of(message: Message) -> str:
-    """Return the plain text, headed by the notice that it may be a repetition."""
+    """Return the plain text, with the notice of a possible repetition first."""
     return f"{message.repeat_notice}\n\n{message.text}" if message.repeat_notice else message.text
 
 
 def html_of(message: Message) -> str:
-    """Return the HTML, headed by the notice that it may be a repetition."""
+    """Return the HTML, with the notice of a possible repetition first."""
     if not message.repeat_notice:
         return message.html
     notice = _NOTICE.format(html.escape(message.repeat_notice))
     if NOTICE_MARK in message.html:
         return message.html.replace(NOTICE_MARK, notice, 1)
-    # Frozen before messages had the mark: after the tag that opens the body.
+    # Messages frozen before the mark existed: after the opening body tag.
     start = message.html.find(">", max(message.html.find("<body"), 0)) + 1
     return message.html[:start] + notice + message.html[start:]
 

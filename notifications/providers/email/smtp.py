@@ -1,8 +1,8 @@
-"""Mail through an SMTP server, and whether it took over a message, asked of an archive mailbox.
+"""Mail through an SMTP server, with look-ups in an archive mailbox.
 
-SMTP has neither idempotency keys nor look-up. A copy to an archive in the same transaction makes
-up for it: one reply of the server covers both, so the copy's presence answers for the message.
-Without an archive nobody can say what became of a message after silence, and an operator decides.
+SMTP has neither idempotency keys nor look-ups. Instead a copy goes to an archive in the same transaction:
+one reply of the server covers both, so the copy proves the message. Without an archive, the outcome of a
+message without a reply stays unknown, and an operator decides.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _ARCHIVED = Capabilities(
 
 
 class Unarchived(Protocol):
-    """Remembers, across the loss of a worker, the messages whose copy the archive refused.
+    """The messages whose copy the archive refused; survives the loss of a worker.
 
-    `add` must be on disk when it returns; it raises RetryableFailure when it cannot be.
+    `add` must be on disk when it returns, and raises RetryableFailure otherwise.
     """
 
     def add(self, token: UUID, /) -> None: ...
@@ -84,7 +84,7 @@ class Smtp:
         self._now = now
         self._probed_at = float("-inf")
         self._probing = threading.Lock()
-        # Another name: an archive says nothing about mails that were sent before there was one.
+        # Another name: an archive proves nothing about mails that were sent before it was configured.
         self.name = "smtp+archive" if config.archive else "smtp"
         self.capabilities = _ARCHIVED if config.archive else _BLIND
 
@@ -103,8 +103,8 @@ class Smtp:
                 name_recipient(client, message.address)
                 is_archived = self._copies(client, message.token)
                 hand_over(client, content)
-            in_doubt = ErrorClass.NETWORK_TIMEOUT if is_archived else ErrorClass.DELIVERY_UNCERTAIN
-            finish(client, self._config.final_timeout_seconds, in_doubt)
+            silence = ErrorClass.NETWORK_TIMEOUT if is_archived else ErrorClass.DELIVERY_UNCERTAIN
+            finish(client, self._config.final_timeout_seconds, silence)
         return mime.message_id(message, self._config.sender)
 
     def _copies(self, client: smtplib.SMTP, token: UUID) -> bool:
@@ -114,14 +114,14 @@ class Smtp:
         reply = client.rcpt(self._archive_address)
         if reply[0] in {250, 251}:
             return True
-        # The recipient does not wait for the archive to be mended. But from here on the archive's
-        # silence proves nothing about this message, and that is written down before it is sent.
+        # The recipient need not wait until the archive is repaired. But now the archive's silence proves
+        # nothing about this message, and that is stored before it is sent.
         log.error("archive_copy_refused", token=str(token), reply=reply[0])
         self._unarchived.add(token)
         return False
 
     def look_up(self, question: Question) -> LookUp:
-        """Search the archive. Where no later message of ours is there, one is sent to it alone."""
+        """Search the archive. Where it has no later message of ours, send one to it alone."""
         if self._archive is None or self._config.archive is None:
             return LookUp(Evidence.UNKNOWN, detail="no archive mailbox is configured")
         message = question.message
@@ -133,7 +133,7 @@ class Smtp:
         if seen.has_message:
             return LookUp(Evidence.FOUND, mime.message_id(message, self._config.sender), "in the archive")
         if message.token in self._unarchived:
-            return LookUp(Evidence.UNKNOWN, detail="the archive had refused its copy of the message")
+            return LookUp(Evidence.UNKNOWN, detail="the archive refused its copy of the message")
         if not seen.has_later:
             self._send_probe()
             return LookUp(Evidence.UNKNOWN, detail="no later message of ours is in the archive yet")
@@ -157,15 +157,15 @@ class Smtp:
                     hand_over(client, content)
                 finish(client, self._config.final_timeout_seconds, ErrorClass.NETWORK_TIMEOUT)
         except Failure as failure:
-            # The question stays open either way; the next look sends another.
+            # The look-up is unanswered either way; the next one sends another.
             log.warning("archive_probe_not_sent", error_class=failure.error_class)
 
     def probe(self) -> str:
-        """Greet the mail server, log in, ask whether it takes mail for the archive; read the archive.
+        """Log in, ask whether the server accepts mail for the archive, and open the archive.
 
-        Nothing is delivered. Raises what `send` raises, and what the archive cannot do.
+        Nothing is delivered. Raises what `send` and `Archive.look` raise.
         """
-        login = " and takes the login" if self._config.user else ""
+        login = " and accepts the login" if self._config.user else ""
         with self._connections.open() as client, not_sent():
             expect(client.noop(), 250, "NOOP", ErrorClass.PERMISSION_DENIED)
             if self._archive is None:

@@ -1,8 +1,7 @@
-"""The dialogue with a mail server, with its phase known at every failure.
+"""An SMTP session whose failures know their phase.
 
-SMTP has a precise moment at which the server takes a message over: the end of data (RFC 5321,
-4.2.5). Any failure before the final dot is sent means "not sent"; a reply to it means what it
-says; silence after it means that nobody can say (RFC 1047).
+A mail server takes a message over at the end of data (RFC 5321, 4.2.5). A failure before the final dot
+means "not sent", a reply to it is the outcome, and silence after it leaves the outcome unknown (RFC 1047).
 """
 
 from __future__ import annotations
@@ -15,30 +14,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-import structlog
-
-from criticizer.resilience.failures import (
-    Component,
-    ErrorClass,
-    Failure,
-    PermanentFailure,
-    RetryableFailure,
-    UncertainFailure,
-)
+from criticizer.resilience.failures import ErrorClass, Failure, RetryableFailure
 from criticizer.wording import server_words
 from notifications.providers.base import ABOUT_RECIPIENT
 from notifications.providers.email.imap_archive import ArchiveConfig
-
-log = structlog.get_logger(__name__)
+from notifications.providers.failures import (
+    RotatingSecrets,
+    connection_failure,
+    misconfigured,
+    permanent,
+    retryable,
+    uncertain,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SmtpConfig:
-    """Where and how to submit mail. `security` is `none`, `starttls` or `tls`.
+    """A mail server and how to use it. `security` is `none`, `starttls` or `tls`.
 
-    `final_timeout_seconds` is the wait for the reply to the end of data, which is long
-    because giving up there costs a look-up or an operator's decision. `password_next` is
-    tried when `password` is refused, so that the password rotates without downtime (001, 9.3).
+    `final_timeout_seconds`: the wait for the reply to the end of data; long, because a timeout there costs
+    a look-up or an operator's decision. `password_next` is tried when `password` is refused.
     """
 
     host: str
@@ -59,40 +54,31 @@ class SmtpConfig:
 
 
 class Connections:
-    """Opens connections that are logged in, and remembers which password was taken last."""
+    """Opens connections that are logged in; a rotated password gets a connection of its own."""
 
     def __init__(self, config: SmtpConfig) -> None:
         self._config = config
-        self._passwords = [config.password, *([config.password_next] if config.password_next else [])]
-        self._password_in_use = 0
+        self._passwords = RotatingSecrets("smtp_password_refused", config.password, config.password_next)
 
     @contextmanager
     def open(self) -> Iterator[smtplib.SMTP]:
-        """Yield a connection that is logged in; the other password gets a connection of its own."""
-        known = len(self._passwords)
-        for turn in range(known):
-            index = (self._password_in_use + turn) % known
-            # The host name is given because smtplib would ask DNS for it.
-            client = smtplib.SMTP(local_hostname=_own_name())
-            try:
-                with not_sent():
-                    self._connect(client)
-                    self._log_in(client, self._passwords[index])
-            except PermanentFailure as refused:
-                client.close()
-                if refused.error_class is not ErrorClass.AUTH_DENIED or turn + 1 == known:
-                    raise
-                log.warning("smtp_password_refused", position=index + 1)
-                continue
-            except BaseException:
-                client.close()
-                raise
-            self._password_in_use = index
-            try:
-                yield client
-            finally:
-                client.close()
-            return
+        client = self._passwords.call(self._opened)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def _opened(self, password: str) -> smtplib.SMTP:
+        # The host name is given because smtplib would look it up in DNS.
+        client = smtplib.SMTP(local_hostname=_own_name())
+        try:
+            with not_sent():
+                self._connect(client)
+                self._log_in(client, password)
+        except BaseException:
+            client.close()
+            raise
+        return client
 
     def _connect(self, client: smtplib.SMTP) -> None:
         config = self._config
@@ -101,9 +87,9 @@ class Connections:
                 (config.host, config.port), timeout=config.connect_timeout_seconds
             )
         except UnicodeError:
-            raise _misconfigured("SMTP_HOST is not a host name") from None
+            raise misconfigured("SMTP_HOST is not a host name") from None
         client.sock = connection
-        # The final dot goes out by itself: it must not wait until the text before it is acknowledged.
+        # The final dot is sent by itself: it must not wait until the text before it is acknowledged.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if config.security == "tls":
             client.sock = self._wrap(connection)
@@ -112,12 +98,12 @@ class Connections:
         client.ehlo_or_helo_if_needed()
         if config.security == "starttls":
             if not client.has_extn("starttls"):
-                raise _misconfigured(
+                raise misconfigured(
                     "the mail server does not offer STARTTLS; set SMTP_SECURITY to tls or none"
                 )
             expect(client.docmd("STARTTLS"), 220, "STARTTLS", ErrorClass.PERMISSION_DENIED)
             client.sock = self._wrap(client.sock)
-            # What was said before encryption counts for nothing (RFC 3207, 4.2).
+            # Capabilities from before encryption are void (RFC 3207, 4.2).
             client.file = None
             client.helo_resp = client.ehlo_resp = None
             client.esmtp_features = {}
@@ -134,11 +120,11 @@ class Connections:
         try:
             client.login(self._config.user, password)
         except smtplib.SMTPNotSupportedError:
-            raise _misconfigured(
+            raise misconfigured(
                 "the mail server offers no login; unset SMTP_USER or set SMTP_SECURITY"
             ) from None
         except UnicodeError:
-            raise _misconfigured("SMTP_USER and SMTP_PASSWORD must be plain ASCII") from None
+            raise misconfigured("SMTP_USER and SMTP_PASSWORD must be plain ASCII") from None
         except smtplib.SMTPResponseException as error:
             raise refused(
                 (error.smtp_code, _bytes(error.smtp_error)), "AUTH", ErrorClass.AUTH_DENIED
@@ -154,38 +140,28 @@ def name_recipient(client: smtplib.SMTP, recipient: str) -> None:
     try:
         reply = client.rcpt(recipient)
     except UnicodeError:
-        raise PermanentFailure(
-            ErrorClass.RECIPIENT_REJECTED,
-            Component.PROVIDER,
-            "the address holds characters that mail servers do not take",
-        ) from None
+        detail = "the address has characters that mail servers do not accept"
+        raise permanent(ErrorClass.RECIPIENT_REJECTED, detail) from None
     if reply[0] != 251:  # 251: accepted, will forward
         expect(reply, 250, "RCPT", ErrorClass.RECIPIENT_REJECTED)
 
 
 def hand_over(client: smtplib.SMTP, content: bytes) -> None:
-    """Send everything but the final dot: until then nothing is sent."""
+    """Send everything but the final dot."""
     expect(client.docmd("DATA"), 354, "DATA", ErrorClass.POLICY_REJECTED)
     client.send(_transparent(content))
 
 
-def finish(client: smtplib.SMTP, timeout_seconds: float, in_doubt: ErrorClass) -> None:
-    """Send the final dot and read what became of the message.
-
-    `in_doubt` is the class of the UncertainFailure when the server stays silent.
-    """
+def finish(client: smtplib.SMTP, timeout_seconds: float, silence: ErrorClass) -> None:
+    """Send the final dot and read the outcome; `silence` is the class of the failure without a reply."""
     try:
         assert client.sock is not None
         client.sock.settimeout(timeout_seconds)
         client.send(b".\r\n")
         reply = client.getreply()
     except (OSError, smtplib.SMTPException) as error:
-        raise UncertainFailure(
-            in_doubt,
-            Component.PROVIDER,
-            "the mail server took the whole message and did not say what became of it",
-            context={"phase": "end of data", "cause": type(error).__name__},
-        ) from error
+        context = {"phase": "end of data", "cause": type(error).__name__}
+        raise uncertain(silence, "the mail server received the message and sent no reply", context) from error
     if not 200 <= reply[0] <= 299:
         raise refused(reply, "end of data", ErrorClass.POLICY_REJECTED)
     with suppress(OSError, smtplib.SMTPException):
@@ -195,13 +171,11 @@ def finish(client: smtplib.SMTP, timeout_seconds: float, in_doubt: ErrorClass) -
 
 @contextmanager
 def not_sent() -> Iterator[None]:
-    """Turn every failure of the block into "nothing was sent": the final dot is outside it."""
+    """Turn every exception of the block into a failure of a message that was not sent."""
     try:
         yield
     except Failure:
         raise
-    except TimeoutError as error:
-        raise _unsent(ErrorClass.NETWORK_TIMEOUT, "no connection within the time limit", error) from error
     except smtplib.SMTPServerDisconnected as error:
         if isinstance(error.__context__, TimeoutError):
             raise _unsent(ErrorClass.NETWORK_TIMEOUT, "the mail server stopped answering", error) from error
@@ -212,57 +186,35 @@ def not_sent() -> Iterator[None]:
         ) from error
     except smtplib.SMTPException as error:
         raise _unsent(ErrorClass.UPSTREAM_UNAVAILABLE, "the mail server broke the protocol", error) from error
-    except ssl.SSLCertVerificationError as error:
-        raise _misconfigured(
-            f"the mail server's certificate is not trusted: {error.verify_message}"
-        ) from error
-    except ssl.SSLError as error:
-        detail = (
-            "TLS with the mail server failed: SMTP_SECURITY=tls is for ports that speak TLS from the start"
-        )
-        raise _unsent(ErrorClass.NETWORK_UNREACHABLE, detail, error) from error
-    except socket.gaierror as error:
-        raise _unsent(ErrorClass.NETWORK_UNREACHABLE, "the host of SMTP_HOST is unknown", error) from error
-    except ConnectionRefusedError as error:
-        detail = "nothing listens at SMTP_HOST and SMTP_PORT"
-        raise _unsent(ErrorClass.NETWORK_UNREACHABLE, detail, error) from error
     except OSError as error:
-        raise _unsent(ErrorClass.NETWORK_UNREACHABLE, "no connection to the mail server", error) from error
+        hint = "SMTP_SECURITY=tls is for ports that speak TLS from the start"
+        raise connection_failure(error, "the mail server", "SMTP_HOST", hint) from error
 
 
-def expect(reply: tuple[int, bytes], code: int, phase: str, permanent: ErrorClass) -> None:
-    """Raise what a reply stands for unless it has `code`. `permanent` is the class of a 5yz reply."""
+def expect(reply: tuple[int, bytes], code: int, phase: str, refusal: ErrorClass) -> None:
+    """Raise what a reply stands for unless it has `code`. `refusal` is the class of a 5yz reply."""
     if reply[0] != code:
-        raise refused(reply, phase, permanent)
+        raise refused(reply, phase, refusal)
 
 
-def refused(reply: tuple[int, bytes], phase: str, permanent: ErrorClass) -> Failure:
+def refused(reply: tuple[int, bytes], phase: str, refusal: ErrorClass) -> Failure:
     """Return the failure a reply stands for."""
     code, text = reply
     context: dict[str, object] = {"phase": phase, "reply": code}
     if phase == "RCPT":
         context[ABOUT_RECIPIENT] = True
     if phase == "end of data" and not 400 <= code <= 599:
-        return UncertainFailure(
-            ErrorClass.DELIVERY_UNCERTAIN,
-            Component.PROVIDER,
-            "the mail server's reply to the message cannot be read",
-            context=context,
-        )
+        detail = "the mail server's reply to the message cannot be read"
+        return uncertain(ErrorClass.DELIVERY_UNCERTAIN, detail, context)
     detail = f"the mail server answered {code} to {phase}: {server_words(text.decode('ascii', 'replace'))}"
     if not 500 <= code <= 599:
-        return RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.PROVIDER, detail, context=context)
-    if code in {530, 534, 535, 538}:
-        permanent = ErrorClass.AUTH_DENIED
-    return PermanentFailure(permanent, Component.PROVIDER, detail, context=context)
+        return retryable(ErrorClass.UPSTREAM_UNAVAILABLE, detail, context)
+    refusal = ErrorClass.AUTH_DENIED if code in {530, 534, 535, 538} else refusal
+    return permanent(refusal, detail, context)
 
 
 def _unsent(error_class: ErrorClass, detail: str, error: Exception) -> RetryableFailure:
-    return RetryableFailure(error_class, Component.PROVIDER, detail, context={"cause": type(error).__name__})
-
-
-def _misconfigured(detail: str) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail)
+    return retryable(error_class, detail, {"cause": type(error).__name__})
 
 
 def _bytes(text: bytes | str) -> bytes:
