@@ -1,7 +1,7 @@
-"""Sends the operators' alerts (OPERATOR_ALERTS): the task of the outbox message `operator_alert`.
+"""Sends alerts to operators (OPERATOR_ALERTS): the task of the outbox message `operator_alert`.
 
-At least once, with one key: the token of a message is made from the alert's key and the recipient,
-so that a provider that deduplicates shows it once. Who has it is written down after each send.
+At least once, with one key: a message's token derives from the alert's key and the recipient, so that a
+provider that deduplicates shows it once. Recipients who have it are stored after each send.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ from notifications.recipients import normalise, split
 
 log = structlog.get_logger(__name__)
 
-LEASE_SECONDS = 180.0  # above the longest call of a provider; taken anew for each recipient
-_NAMESPACE = UUID("5b0f8f0e-6c4f-5e9e-9d38-1d2f7f0b7a11")  # fixed for ever, as that of deliveries
+LEASE_SECONDS = 180.0  # above the longest call of a provider; renewed for each recipient
+_NAMESPACE = UUID("5b0f8f0e-6c4f-5e9e-9d38-1d2f7f0b7a11")  # never change it, like that of deliveries
 
 
 class _Lost(Exception):
-    """Another worker has the message: it knows from `sent_to` who has the alert."""
+    """Another worker has the message and continues from `sent_to`."""
 
 
 def run_message(outbox_id: int, alert_id: int, token: str) -> None:
-    """Send one alert to whoever has it not yet. The django-q2 task: never raises."""
+    """Send one alert to the recipients who do not have it yet. The django-q2 task: never raises."""
     lease = UUID(token)
 
     def hold() -> None:
-        _kept(outbox.hold(outbox_id, lease, seconds=LEASE_SECONDS))
+        _require_lease(outbox.hold(outbox_id, lease, seconds=LEASE_SECONDS))
 
     try:
         seconds = send(alert_id, hold)
         if seconds is None:
-            _kept(outbox.done(outbox_id, lease))
+            _require_lease(outbox.done(outbox_id, lease))
         else:
-            _kept(outbox.put_back(outbox_id, lease, seconds=outbox.scaled(seconds), has_failed=True))
+            _require_lease(outbox.put_back(outbox_id, lease, seconds=outbox.scaled(seconds), has_failed=True))
     except _Lost:
         log.info("operator_alert_taken", alert=alert_id)
     except Exception:
-        # The lease runs out and the rest of the recipients get it then.
+        # The lease expires, and the other recipients get it then.
         log.exception("operator_alert_failed", alert=alert_id)
 
 
-def _kept(has_lease: bool) -> None:
+def _require_lease(has_lease: bool) -> None:
     if not has_lease:
         raise _Lost
 
 
 def ensure() -> None:
-    """Make the message of every alert of the last day that was not sent. Run by the maintenance."""
+    """Publish the message of every unsent alert of the last day. Run by the maintenance."""
     if not settings.OPERATOR_ALERTS:
         return
     for row in prepared.rows(
@@ -72,9 +72,9 @@ def ensure() -> None:
 
 
 def send(alert_id: int, hold: Callable[[], None] = lambda: None) -> float | None:
-    """Send an alert once to each recipient who has it not; return the seconds until a repetition, or None.
+    """Send an alert to each recipient who lacks it; return the seconds until the next try, or None.
 
-    `hold` is called before each send and raises when the alert is somebody else's.
+    `hold` is called before each send and raises when another worker has the alert.
     """
     hold()
     OperatorAlert.objects.filter(pk=alert_id).update(attempts=F("attempts") + 1)
@@ -89,10 +89,10 @@ def send(alert_id: int, hold: Callable[[], None] = lambda: None) -> float | None
         hold()
         try:
             _send_to(recipient, alert)
-        except Exception as error:  # noqa: BLE001  one recipient's trouble must not cost the others theirs
+        except Exception as error:  # noqa: BLE001  one recipient's failure must not stop the others
             failure = classify(error)
             may_help = may_help or isinstance(failure, (RetryableFailure, UncertainFailure))
-            problems.append(f"{split(recipient)[0]}: {_words(failure)}")
+            problems.append(f"{split(recipient)[0]}: {_describe(failure)}")
         else:
             alert.sent_to.append(recipient)
             OperatorAlert.objects.filter(pk=alert_id).update(sent_to=alert.sent_to)
@@ -134,5 +134,5 @@ def _send_to(recipient: str, alert: OperatorAlert) -> None:
     )
 
 
-def _words(failure: Failure) -> str:
+def _describe(failure: Failure) -> str:
     return clean(failure.detail or str(failure.error_class), 200)

@@ -1,4 +1,4 @@
-"""Application configuration of the notifications."""
+"""Configuration of the `notifications` app."""
 
 from django.apps import AppConfig
 

@@ -1,4 +1,4 @@
-"""The port to the room whose jobs the deliveries belong to (settings.DELIVERY_JOBS)."""
+"""The port to the app whose jobs the deliveries belong to (settings.DELIVERY_JOBS)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from django.utils.module_loading import import_string
 
 
 class Jobs(Protocol):
-    """What this room asks and tells about the jobs of deliveries."""
+    """Questions and notices about the jobs of deliveries."""
 
     def why_no_resend(self, job_id: int) -> str:
-        """Return why nothing more is sent for a job, one sentence, or an empty string."""
+        """Return why nothing more is sent for a job, one sentence, or ""."""
         ...
 
     def note(self, job_id: int, *, actor: str, words: str) -> None:
-        """Keep a decision in the job's history, inside the caller's transaction."""
+        """Record a decision in the job's history, inside the caller's transaction."""
         ...
 
     def resume_job(self, job_id: int, *, actor: str, reason: str) -> str:
-        """See to it that a job goes on, in no transaction; return a sentence about it."""
+        """Resume a job, outside transactions; return a sentence about it."""
         ...
 
     def resume_soon(self) -> None:
-        """Have a worker see to every job whose deliveries are decided."""
+        """Have a worker resume every job whose deliveries are decided."""
         ...
 
 

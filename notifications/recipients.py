@@ -1,9 +1,8 @@
 """Recipients are channel-qualified: `mail:ann@example.com`, `webhook:https://ci.example.com/x`,
 `slack:C0123ABCD` (a channel's id), `swarm:review-123`, `swarm:change-123`.
 
-The recipient is part of a delivery's identity (specification 004, 10.2), so equal
-recipients must be equal texts: everything is normalised before it becomes a key. The
-messages of ValueError are shown to callers of the API and say what to write instead.
+The recipient is part of a delivery's key, so equal recipients must be equal texts: everything is
+normalised first. The messages of ValueError are shown to callers of the API.
 """
 
 from __future__ import annotations
@@ -56,10 +55,7 @@ def normalise(text: str) -> str:
 
 
 def split(recipient: str) -> tuple[str, str]:
-    """Return (channel, address) of a normalised recipient.
-
-    Raises ValueError when the text carries no known channel.
-    """
+    """Return (channel, address) of a normalised recipient. Raises ValueError for any other text."""
     channel, separator, address = recipient.partition(":")
     if not separator or not address or channel not in _CHANNELS:
         raise ValueError(f"Not a normalised recipient. Known channels: {', '.join(CHANNELS)}.")
@@ -120,7 +116,7 @@ def _webhook(address: str) -> str:
 
 
 def _slack(address: str) -> str:
-    # A channel's name, always in small letters, changes hands; its id, always in capitals, does not.
+    # A channel's name, in lower case, may be given to another channel; its id, in capitals, never.
     if _SLACK_ID.fullmatch(address):
         return address
     if re.fullmatch(r"[UW][A-Z0-9]{6,20}", address):
@@ -159,14 +155,14 @@ _CHANNELS: Mapping[str, Callable[[str], str]] = {
     "swarm": _swarm,
 }
 CHANNELS = tuple(_CHANNELS)
-# Of a channel that has no provider without them.
+# The variables that configure a channel.
 _VARIABLES = {"slack": "SLACK_BOT_TOKEN", "swarm": "SWARM_URL, SWARM_USER and SWARM_TICKET"}
 
 
 def missing_provider_reason(channel: str, problem: str = "") -> str:
     """Return why nothing can be sent to a channel, and what to set.
 
-    `problem`: what is wrong with its settings, where they are there.
+    `problem`: what is wrong with its settings, where it is configured.
     """
     if problem:
         return f"the provider of {channel} recipients cannot be made: {problem}"

@@ -1,4 +1,4 @@
-"""States of deliveries, each with what moves a row there."""
+"""States of deliveries, each with the cause of the transition into it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from django.db import models
 
 
 class DeliveryStatus(models.TextChoices):
-    PENDING = "pending", "Pending"  # made with the notify stage; requeued after proof of absence
-    SENDING = "sending", "Sending"  # an attempt is started; without an outcome: may have happened
+    PENDING = "pending", "Pending"  # created by the notify stage; requeued after proof of absence
+    SENDING = "sending", "Sending"  # an attempt is started; without an outcome it may have arrived
     SENT = "sent", "Sent"  # provider accepted; notification_id and notified_at set in one write
-    RECONCILING = "reconciling", "Reconciling"  # asking the provider before anything else
-    UNCERTAIN = "uncertain", "Uncertain"  # may have been sent, nobody can say: an operator decides
+    RECONCILING = "reconciling", "Reconciling"  # looked up at the provider before anything else
+    UNCERTAIN = "uncertain", "Uncertain"  # may have been sent: an operator decides
     FAILED = "failed", "Failed"  # permanently refused
     SUPERSEDED = "superseded", "Superseded"  # unsent: a newer version, or its recipient was edited away
     CANCELLED = "cancelled", "Cancelled"  # its job was cancelled or timed out before it was sent
-    ABANDONED = "abandoned", "Abandoned"  # an operator gave it up; whether it arrived nobody knows
+    ABANDONED = "abandoned", "Abandoned"  # by an operator; whether it arrived is unknown
 
 
 UNSENT_DELIVERY = (DeliveryStatus.PENDING, DeliveryStatus.SENDING, DeliveryStatus.RECONCILING)
-UNRESOLVED_DELIVERY = (DeliveryStatus.SENDING, DeliveryStatus.RECONCILING)  # an attempt of it may be out
+UNRESOLVED_DELIVERY = (DeliveryStatus.SENDING, DeliveryStatus.RECONCILING)  # an attempt may have arrived
 WITHDRAWN_DELIVERY = (DeliveryStatus.SUPERSEDED, DeliveryStatus.CANCELLED, DeliveryStatus.ABANDONED)
-# Nobody is at it any more: the partial index `deliveries_open` leaves these out.
+# Nothing works on these: the partial index `deliveries_open` leaves them out.
 SETTLED_DELIVERY = (DeliveryStatus.SENT, DeliveryStatus.FAILED, *WITHDRAWN_DELIVERY)
-NOT_REQUIRED_DELIVERY = (DeliveryStatus.ABANDONED, DeliveryStatus.SUPERSEDED)  # its job succeeds without it
+NOT_REQUIRED_DELIVERY = (DeliveryStatus.ABANDONED, DeliveryStatus.SUPERSEDED)  # the job succeeds without it
 DELIVERY_TRANSITIONS: tuple[tuple[DeliveryStatus, DeliveryStatus], ...] = (
     (DeliveryStatus.PENDING, DeliveryStatus.SENDING),
     (DeliveryStatus.SENDING, DeliveryStatus.SENT),
@@ -34,18 +34,15 @@ DELIVERY_TRANSITIONS: tuple[tuple[DeliveryStatus, DeliveryStatus], ...] = (
     (DeliveryStatus.RECONCILING, DeliveryStatus.SENDING),  # absent, or the provider deduplicates: resent
     (DeliveryStatus.RECONCILING, DeliveryStatus.PENDING),
     (DeliveryStatus.RECONCILING, DeliveryStatus.UNCERTAIN),
-    (DeliveryStatus.SENT, DeliveryStatus.RECONCILING),  # marked without evidence: 004, 8.2 second row
+    (DeliveryStatus.SENT, DeliveryStatus.RECONCILING),  # marked without evidence
     (DeliveryStatus.UNCERTAIN, DeliveryStatus.SENT),  # operator confirms; evidence arrives late
     (DeliveryStatus.UNCERTAIN, DeliveryStatus.PENDING),  # operator resends and accepts a possible duplicate
-    (DeliveryStatus.UNCERTAIN, DeliveryStatus.ABANDONED),  # operator gives it up: the job succeeds without it
+    (DeliveryStatus.UNCERTAIN, DeliveryStatus.ABANDONED),  # operator abandons it
     (DeliveryStatus.ABANDONED, DeliveryStatus.SENT),  # evidence arrives late
     (DeliveryStatus.FAILED, DeliveryStatus.PENDING),  # replay
     (DeliveryStatus.CANCELLED, DeliveryStatus.PENDING),  # a late result was accepted
     (DeliveryStatus.PENDING, DeliveryStatus.FAILED),
-    (
-        DeliveryStatus.PENDING,
-        DeliveryStatus.RECONCILING,
-    ),  # carries a marker it should not have: asked about before any send
+    (DeliveryStatus.PENDING, DeliveryStatus.RECONCILING),  # has the mark of a send: looked up first
     (DeliveryStatus.PENDING, DeliveryStatus.SUPERSEDED),
     (DeliveryStatus.PENDING, DeliveryStatus.CANCELLED),
     (DeliveryStatus.FAILED, DeliveryStatus.SUPERSEDED),
@@ -68,14 +65,13 @@ class SendOutcome(models.TextChoices):
 
 
 EVIDENCE = (SendOutcome.ACCEPTED, SendOutcome.FOUND, SendOutcome.CONFIRMED)  # of a message that arrived
-# Of an attempt that may have reached the recipient.
 MAY_HAVE_ARRIVED = (SendOutcome.STARTED, SendOutcome.ACCEPTED, SendOutcome.AMBIGUOUS)
 
 
 class DeliveryState(models.TextChoices):
-    """What a mail service reported after it took a mail; no report changes a DeliveryStatus."""
+    """A mail service's later report about an accepted mail; it never changes a DeliveryStatus."""
 
-    DEFERRED = "deferred", "Deferred"  # the recipient's server did not take it yet
-    DELIVERED = "delivered", "Delivered"  # the recipient's server took it
+    DEFERRED = "deferred", "Deferred"  # the recipient's server has not accepted it yet
+    DELIVERED = "delivered", "Delivered"  # the recipient's server accepted it
     BOUNCED = "bounced", "Bounced"
     COMPLAINED = "complained", "Reported as spam"

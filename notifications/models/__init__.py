@@ -1,4 +1,4 @@
-"""The tables of deliveries and digests, of what recipients want, and of addresses that take no mail."""
+"""The tables of deliveries, digests, preferences and suppressed addresses."""
 
 from notifications.models.deliveries import Delivery, DeliveryAttempt
 from notifications.models.digests import Digest

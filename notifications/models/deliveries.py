@@ -1,4 +1,8 @@
-"""Deliveries: who is told what, exactly once (specification 004). `sending` writes states."""
+"""Deliveries and their attempts. `notifications.delivery.store` is the only writer of a status.
+
+`delivery.prepare` creates rows, `digests.lifecycle` assigns digests, `suppressions.reports` writes
+`delivery_state`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from notifications.states import (
 
 
 class Delivery(models.Model):
-    """The intent "this recipient is told about this version of this changelist" (004, 10.2)."""
+    """The one message to a recipient about a version of a changelist (guarantee G45)."""
 
     job = models.ForeignKey("reviews.ReviewJob", on_delete=models.CASCADE, related_name="deliveries")
     changelist_id = models.CharField(max_length=128)
@@ -39,7 +43,7 @@ class Delivery(models.Model):
     error_class = models.CharField(max_length=32, blank=True, db_default="")
     detail = models.CharField(max_length=1024, blank=True, db_default="")  # redacted
     repeat_notice = models.CharField(max_length=200, blank=True, db_default="")  # a resend that may repeat
-    # Set: told together with the recipient's other reviews. Without a constraint's own index: most have none.
+    # Set: sent together with the recipient's other reviews. Most rows have none, so the index is partial.
     digest = models.ForeignKey(
         "notifications.Digest",
         on_delete=models.SET_NULL,
@@ -48,7 +52,7 @@ class Delivery(models.Model):
         db_index=False,
         related_name="deliveries",
     )
-    # What the mail service reported later: notifications.suppressions is the only writer.
+    # The mail service's later report.
     delivery_state = models.CharField(max_length=10, choices=DeliveryState.choices, blank=True, db_default="")
     delivery_state_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
@@ -65,8 +69,8 @@ class Delivery(models.Model):
             models.UniqueConstraint(
                 fields=["changelist_id", "recipient", "review_version"], name="deliveries_one_per_intent"
             ),
-            # Send, then mark: a row cannot say "sent" without the provider's id, nor the other way round.
-            # (004, 8.3. `notification_id` alone may stand on an unsent row: "send may have happened".)
+            # Send, then mark: a sent row has the provider's id and time, an unsent row never both.
+            # `notification_id` alone on an unsent row means "may have been sent".
             models.CheckConstraint(
                 condition=(Q(status=DeliveryStatus.SENT, notified_at__isnull=False) & ~Q(notification_id=""))
                 | (~Q(status=DeliveryStatus.SENT) & (Q(notified_at__isnull=True) | Q(notification_id=""))),
@@ -80,7 +84,7 @@ class Delivery(models.Model):
                 name="deliveries_open",
             ),
             models.Index(fields=["digest"], condition=Q(digest__isnull=False), name="deliveries_of_digest"),
-            # The console's list and the figures of the dashboard; what went wrong; who was told what.
+            # The admin's list and the dashboard; failures; the deliveries of a recipient.
             models.Index(fields=["-created_at", "-id"], name="deliveries_newest"),
             models.Index(
                 fields=["status", "-created_at", "-id"],
@@ -88,7 +92,7 @@ class Delivery(models.Model):
                 name="deliveries_not_sent",
             ),
             models.Index(fields=["recipient", "-created_at", "-id"], name="deliveries_of_recipient"),
-            # What a mail service reports names the message by its id.
+            # Reports of mail services name the message by its id.
             models.Index(
                 fields=["notification_id"], condition=~Q(notification_id=""), name="deliveries_by_message"
             ),
@@ -106,7 +110,7 @@ class Delivery(models.Model):
 
     @property
     def waits_until(self) -> datetime | None:
-        """Return until when it is kept for a digest, None where it is not."""
+        """Return when the digest it waits for is due, None where it waits for none."""
         if self.status != DeliveryStatus.PENDING or self.digest is None or self.digest.closed_at is not None:
             return None
         return self.digest.due_at

@@ -8,10 +8,10 @@ from django.db.models.functions import Now
 
 
 class Digest(models.Model):
-    """What one recipient is told in one message; its reviews are the deliveries that name it.
+    """One message to a recipient about several reviews: the deliveries that reference it.
 
-    Open, it takes further reviews until `due_at` and has no message. Whoever's job comes first then
-    closes it: that delivery carries it from there on, with its attempts as the evidence of all.
+    While open it takes further reviews until `due_at` and has no message. The first job that comes then
+    closes it, and its delivery carries the digest: its attempts are the evidence for all.
     """
 
     recipient = models.CharField(max_length=512)
@@ -39,7 +39,7 @@ class Digest(models.Model):
             )
         ]
         indexes = [
-            # The recipient's digest that takes further reviews.
+            # The recipient's open digest.
             models.Index(fields=["recipient"], condition=Q(closed_at__isnull=True), name="digests_open")
         ]
 

@@ -1,4 +1,4 @@
-"""What a recipient wants to be told. `notifications.preferences` is the only writer."""
+"""Preferences of recipients. `notifications.preferences.policy` is the only writer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django.db.models.functions import Now
     obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
 )
 class RecipientPreference(models.Model):
-    """What one recipient wants. Without a row: everything, now. Audited like the allow-list."""
+    """One recipient's preferences; without a row, every review at once. Audited like the allow-list."""
 
     class Threshold(models.TextChoices):
         EVERYTHING = "", "Every review"
@@ -37,11 +37,11 @@ class RecipientPreference(models.Model):
     recipient = models.CharField(max_length=512, unique=True)  # channel-qualified, normalised
     threshold = models.CharField(max_length=8, choices=Threshold.choices, blank=True, db_default="")
     muted_until = models.DateTimeField(null=True, blank=True)
-    # Reviews that end within so many minutes are told in one mail; 0: each at once.
+    # Reviews that end within this time are sent in one mail; 0: each at once.
     digest_minutes = models.IntegerField(
         "digest", choices=DigestMinutes.choices, db_default=DigestMinutes.NONE
     )
-    actor = models.CharField(max_length=255, db_default="")  # who decided it last
+    actor = models.CharField(max_length=255, db_default="")  # of the last change
     reason = models.CharField(max_length=255, blank=True, db_default="")
     updated_at = models.DateTimeField(db_default=Now())
 

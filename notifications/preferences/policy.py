@@ -1,8 +1,7 @@
-"""What recipients want to be told: nothing below a severity, nothing until a time, several in one mail.
+"""Preferences of recipients: a severity threshold, a mute, a digest interval (guarantee G59).
 
-A recipient whom a review is not told to for one of these reasons has no delivery row and is not
-required for the job's success; the job's events say who and why. A message that has its row
-already is sent all the same: what was promised is not taken back half-way.
+A recipient who is not notified for one of these reasons gets no delivery row and is not required for the
+job's success; the job's events record it. A message that already has its row is sent all the same.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ log = structlog.get_logger(__name__)
 Threshold = RecipientPreference.Threshold
 DigestMinutes = RecipientPreference.DigestMinutes
 
-NO_END = datetime(9999, 12, 31, tzinfo=UTC)  # `muted_until` of those who are muted without an end
-URGENT = SEVERITIES[0]  # a finding of it is not kept for a digest
+NO_END = datetime(9999, 12, 31, tzinfo=UTC)  # `muted_until` of a mute without an end
+URGENT = SEVERITIES[0]  # sent at once, never in a digest
 MUTED, BELOW_THRESHOLD = "muted", "below_threshold"
 
 
@@ -34,7 +33,7 @@ MUTED, BELOW_THRESHOLD = "muted", "below_threshold"
 class Preference:
     """`threshold` is one of `Threshold`; `muted_until` is aware, and None when not muted now.
 
-    `digest_minutes`: reviews that end within so many are told in one mail; 0: each at once.
+    `digest_minutes`: reviews that end within this time are sent in one mail; 0: each at once.
     """
 
     recipient: str
@@ -49,49 +48,46 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class AppliedPreferences:
-    """By recipient: why no message is wanted, and of how many minutes the digest is that it is kept for."""
+    """Per recipient: why no message is sent, or the interval of the digest it goes into."""
 
     unwanted: dict[str, str]
     digest_minutes: dict[str, int]
 
 
 def mute(recipient: str, until: datetime | None, actor: str, reason: str = "") -> None:
-    """Tell `recipient` nothing until then; None means until somebody unmutes it.
+    """Send `recipient` nothing until then; None means until it is unmuted. `until` is aware.
 
-    `until` is aware. `actor` is who decided, `reason` why, both for the history. Repeating it
-    changes nothing more.
-
-    Raises ValueError for a text that is no recipient.
+    Raises ValueError for an invalid recipient.
     """
     _save(recipient, actor, reason, muted_until=until or NO_END)
 
 
 def unmute(recipient: str, actor: str, reason: str = "") -> None:
-    """Tell `recipient` again. Raises ValueError for a text that is no recipient."""
+    """Notify `recipient` again. Raises ValueError for an invalid recipient."""
     _save(recipient, actor, reason, muted_until=None)
 
 
 def set_threshold(recipient: str, threshold: str, actor: str) -> None:
-    """Tell `recipient` only of reviews with such a finding or a worse one.
+    """Notify `recipient` only of reviews with such a finding or a worse one.
 
-    Raises ValueError for an unknown threshold and for a text that is no recipient.
+    Raises ValueError for an unknown threshold or an invalid recipient.
     """
     _save(recipient, actor, "", threshold=Threshold(threshold).value)
 
 
 def set_digest(recipient: str, minutes: int, actor: str, reason: str = "") -> None:
-    """Tell `recipient` of all reviews that end within so many minutes in one mail; 0: of each at once.
+    """Send `recipient` one mail for all reviews that end within this time; 0: a mail for each at once.
 
-    What waits already is told as it was promised. Raises ValueError for minutes that cannot be chosen,
-    for a recipient that is not a mail address, and for a text that is no recipient.
+    Deliveries that wait already stay in their digest. Raises ValueError for minutes that cannot be chosen,
+    and for a recipient that is invalid or not a mail address.
     """
     name = normalise(recipient)
     if minutes not in DigestMinutes.values:
         raise ValueError(
-            f"A digest is of {', '.join(map(str, DigestMinutes.values[1:]))} minutes, or 0 for none."
+            f"A digest interval is {', '.join(map(str, DigestMinutes.values[1:]))} minutes, or 0 for none."
         )
     if minutes and split(name)[0] != "mail":
-        raise ValueError("Only mail has digests: leave it at 0, a message for each review at once.")
+        raise ValueError("Only mail has digests. Leave the interval at 0: a message for each review at once.")
     _save(name, actor, reason, digest_minutes=minutes)
 
 
@@ -110,19 +106,11 @@ def preferences_of(recipients: Collection[str]) -> dict[str, Preference]:
     return wanted
 
 
-def unwanted(worst: Mapping[str, str]) -> dict[str, str]:
-    """Return who does not want a message, and why: MUTED or BELOW_THRESHOLD.
-
-    `worst` gives, by recipient, the severity of the worst finding they would read of, or "".
-    """
-    return apply_preferences(worst).unwanted
-
-
 def apply_preferences(worst: Mapping[str, str]) -> AppliedPreferences:
-    """Return what becomes of a review's messages; one query.
+    """Apply the recipients' preferences to a review's messages; one query.
 
-    `worst` gives, by recipient, the severity of the worst finding they would read of, or "". One that
-    is critical is told at once and alone: nobody wants to hear of it later.
+    `worst`: recipient -> severity of the worst finding in their message, or "". A critical one is sent at
+    once and alone.
     """
     found = AppliedPreferences({}, {})
     for recipient, preference in preferences_of(worst).items():
@@ -138,7 +126,7 @@ def apply_preferences(worst: Mapping[str, str]) -> AppliedPreferences:
 def _reaches(severity: str, threshold: str) -> bool:
     if threshold == Threshold.EVERYTHING:
         return True
-    # A severity nobody knows is not a reason to keep silent.
+    # An unknown severity must not suppress a message.
     return severity != "" and (
         severity not in SEVERITIES or SEVERITIES.index(severity) <= SEVERITIES.index(threshold)
     )
@@ -147,7 +135,7 @@ def _reaches(severity: str, threshold: str) -> bool:
 def _save(recipient: str, actor: str, reason: str, **values: object) -> None:
     name = normalise(recipient)
     if not actor.strip():
-        raise ValueError("Say who decides this: it is kept.")
+        raise ValueError("An actor is required: it is saved in the history.")
     with pghistory.context(actor=actor[:255]):
         RecipientPreference.objects.update_or_create(
             recipient=name,

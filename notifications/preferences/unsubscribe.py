@@ -1,7 +1,7 @@
 """Links by which recipients stop the mail themselves (RFC 8058).
 
-A link carries the delivery's token, signed: it names nobody, so it may stand in logs, and it
-cannot be made up. It works as long as the delivery is kept.
+A link carries the delivery's signed token: it names no person, so it may appear in logs, and it cannot be
+forged. It works as long as the delivery is stored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def link(recipient: str, token: UUID) -> str:
 
 
 def recipient_of(signed: str) -> str | None:
-    """Return whose mail a link stops, or None for a link that is not ours or too old."""
+    """Return the recipient whose mail a link stops; None for a link that is not ours or too old."""
     try:
         text = _signer().unsign(signed)
         token = UUID(bytes=base64.urlsafe_b64decode(text + "=="))
@@ -42,17 +42,16 @@ def recipient_of(signed: str) -> str | None:
 
 
 def stop(recipient: str) -> None:
-    """Tell the recipient nothing until they want it again. Repeating it changes nothing."""
+    """Send the recipient nothing until they resume."""
     policy.mute(recipient, None, ACTOR)
     log.info("mail_stopped_by_recipient")
 
 
 def resume(recipient: str) -> None:
-    """Tell the recipient again."""
     policy.unmute(recipient, ACTOR)
     log.info("mail_resumed_by_recipient")
 
 
 def _signer() -> Signer:
-    # A dot ends no address in the eyes of programs that make links of plain text; a colon may.
+    # Programs that make links of plain text may end an address at a colon, but not at a dot.
     return Signer(salt="notifications.preferences.unsubscribe", sep=".")

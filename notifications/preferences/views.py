@@ -1,4 +1,4 @@
-"""The page behind the link "No more of these messages". It needs no login: the link is the right."""
+"""The page behind the link "No more of these messages"; the signed link replaces a login."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from notifications.preferences import policy
 from notifications.preferences import unsubscribe as links
 
 
-# Mail programs post without having seen a page, so without a token of Django's (RFC 8058, 3.1);
-# whoever could forge the request would need the signed link.
+# Mail programs post without a CSRF token (RFC 8058, 3.1); a forged request would need the signed link.
 @csrf_exempt
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def unsubscribe(request: HttpRequest, signed: str) -> HttpResponse:
-    """Ask on GET, for programs follow links by themselves; act on POST, with one click.
+    """Ask on GET, because programs follow links by themselves; stop the mail on POST, with one click.
 
-    POST with `resume` undoes it. 404 for a link that was not made here or whose delivery is gone.
+    POST with `resume` undoes it. 404 for a link that is not ours or whose delivery is gone.
     """
     recipient = links.recipient_of(signed)
     if recipient is None:
@@ -39,6 +38,6 @@ def unsubscribe(request: HttpRequest, signed: str) -> HttpResponse:
 
 
 def _masked(recipient: str) -> str:
-    """Show enough for the owner to recognise: messages are forwarded."""
+    """Return enough of the address for its owner to recognise: messages are forwarded."""
     name, _, domain = recipient.partition(":")[2].rpartition("@")
     return f"{name[:1]}…@{domain}"

@@ -1,16 +1,14 @@
-"""What a notification provider speaks. One small file per provider.
+"""The interface of notification providers; each provider is one module.
 
-Adapters import no models and no settings. `send` is called at most once per attempt, with
-every retry of the client library switched off, and raises `criticizer.resilience.failures` classes
-with `Component.PROVIDER`:
+Providers import no models and no settings. `send` is called at most once per attempt, without retries of
+a client library, and raises (see `providers.failures`):
 
-- RetryableFailure: it is certain that nothing was sent (DNS, refused connection, 429).
-- PermanentFailure: it is certain that nothing was sent and repeating cannot help.
-- UncertainFailure: the provider may have accepted the message. What the provider's
-  `capabilities` promise decides what is next: the same message again, a look-up, or an operator.
+- RetryableFailure: certainly nothing was sent (DNS, refused connection, 429).
+- PermanentFailure: certainly nothing was sent, and repeating cannot help.
+- UncertainFailure: the provider may have accepted the message.
 
-`capabilities` say what is true of the provider, not what to do:
-`notifications.delivery.uncertainty_policy` decides.
+`capabilities` state facts about the provider; `notifications.delivery.uncertainty_policy` decides what
+follows from them after an UncertainFailure.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from math import inf
 from typing import Protocol, runtime_checkable
 from uuid import UUID
 
-# In a failure's context: it is about this recipient alone (greylisting) and opens no circuit.
+# In a failure's context: it concerns this recipient alone (greylisting) and opens no circuit.
 ABOUT_RECIPIENT = "about_recipient"
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A frozen message. The same bytes and the same token on every attempt (004, 6.4).
+    """A frozen message: the same bytes and the same token on every attempt (guarantee G48).
 
     `address` has no channel prefix. `payload` is the machine-readable form for webhooks and
     for formatting in channels that are not mail: JSON of strings, whole numbers, booleans and
@@ -44,13 +42,13 @@ class Message:
     created_at_epoch: int  # seconds; the mail's Date, so that every attempt has the same bytes
     unsubscribe_url: str = ""  # for List-Unsubscribe and a link; empty: none
     answers: UUID | None = None  # the token of the earlier version's message, for References
-    # One sentence, set when an operator resends what may have arrived already; shown to the
-    # recipient. It is the only thing that changes a message after it was frozen.
+    # One sentence for the recipient, set when an operator resends what may have arrived. Nothing else
+    # changes in a frozen message.
     repeat_notice: str = ""
 
 
 class Evidence(StrEnum):
-    """What a look-up can say."""
+    """The answer of a look-up."""
 
     FOUND = "found"
     ABSENT = "absent"  # proof, not mere silence
@@ -61,12 +59,12 @@ class Evidence(StrEnum):
 class LookUp:
     evidence: Evidence
     notification_id: str = ""
-    detail: str = ""  # one phrase for the history: why it is UNKNOWN, what was seen
+    detail: str = ""  # for the history: why it is UNKNOWN, what was found
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Was this message accepted? `notification_id` is what the provider called it, or empty."""
+    """Was this message accepted? `notification_id` is the provider's id, or empty."""
 
     message: Message
     notification_id: str
@@ -74,22 +72,21 @@ class Question:
 
 
 class LookUpBy(StrEnum):
-    """What `look_up` can search by."""
+    """The keys that `look_up` can search by."""
 
-    ID = "id"  # the provider's own id, known only where an attempt was answered
+    ID = "id"  # the provider's own id, known only after an answered attempt
     KEY = "key"  # our token
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a provider can promise; decides between resend, look-up and hold.
+    """What a provider promises; decides between resend, look-up and hold.
 
-    `key_window_seconds`: the same bytes with the same key are one message for this long after
-    the first attempt; inf by contract for ever; 0 for a provider without a key.
-    `settle_seconds`: before the first look. `looks`: that many, `look_spacing_seconds` apart,
-    must all say ABSENT before absence is evidence. `retention_seconds`: older than this,
-    absence proves nothing. `resends_after_absence`: automatic resends on evidence of absence;
-    None is any number, for a server whose answer is authoritative.
+    `key_window_seconds`: the same bytes with the same key are one message for this long after the first
+    attempt; inf: for ever, by contract; 0: no key. `settle_seconds`: wait before the first look-up.
+    `looks`: number of look-ups, `look_spacing_seconds` apart, that must all say ABSENT before absence is
+    evidence. `retention_seconds`: absence of older messages proves nothing. `resends_after_absence`:
+    automatic resends on evidence of absence; None: any number, for an authoritative server.
     """
 
     key_window_seconds: float = 0.0
@@ -99,17 +96,17 @@ class Capabilities:
     look_spacing_seconds: float = 0.0
     retention_seconds: float = inf
     resends_after_absence: int | None = 1
-    recipients_delete: bool = False  # what they delete is gone: absence says nothing once it was accepted
-    looks_elsewhere: bool = False  # look-ups go to another server than sends: a circuit of their own
-    absence: str = ""  # what proves absence, one phrase for the table in the docs
+    recipients_delete: bool = False  # recipients may delete messages: absence after acceptance proves nothing
+    looks_elsewhere: bool = False  # look-ups use another server, with a circuit of its own
+    absence: str = ""  # proof of absence, for the table in the docs
     max_bytes: int | None = None  # of one message as sent
-    batch: int = 1  # messages a call
+    batch: int = 1  # messages per call
 
 
 class Provider(Protocol):
-    """`name` is kept with each delivery and another name's "absent" is not believed.
+    """A provider. `name` is stored with each delivery; "absent" from another name proves nothing.
 
-    So a provider that looks elsewhere, or not at all, by its configuration has another name.
+    So a provider whose look-ups depend on its configuration has a name per configuration.
     """
 
     name: str
@@ -122,31 +119,31 @@ class Provider(Protocol):
     def look_up(self, question: Question) -> LookUp:
         """Say whether a message was accepted.
 
-        Never sends and never waits for an index to settle. ABSENT only on proof, including
-        proof that what was searched is alive. Raises RetryableFailure when the question could
-        not be asked; a PermanentFailure when it never can be.
+        Never sends and never waits for an index to settle. ABSENT only on proof, including proof that
+        what was searched is up to date. Raises RetryableFailure when the provider could not be asked,
+        PermanentFailure when it never can be.
         """
         ...
 
     def probe(self) -> str:
         """Check configuration and credentials without sending anything.
 
-        Returns one plain sentence of what works. Raises `Failure` with a plain diagnosis.
+        Returns one sentence about what works. Raises `Failure`.
         """
         ...
 
 
 @runtime_checkable
 class DiffersByRecipient(Protocol):
-    """A provider whose promises depend on whom it sends to."""
+    """A provider whose capabilities depend on the recipient."""
 
     def capabilities_for(self, address: str) -> Capabilities:
-        """Return what holds for one recipient (without its channel)."""
+        """Return the capabilities for one recipient (without its channel)."""
         ...
 
 
 def capabilities_for(provider: Provider, address: str) -> Capabilities:
-    """Return what `provider` promises for the recipient `address` (without its channel)."""
+    """Return the provider's capabilities for the recipient `address` (without its channel)."""
     if isinstance(provider, DiffersByRecipient):
         return provider.capabilities_for(address)
     return provider.capabilities

@@ -1,4 +1,4 @@
-"""Which provider serves which channel. A new provider is one file and one line here."""
+"""The provider of each channel. A new provider is one module and one line here."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from notifications.providers.webhook.provider import Webhook, WebhookConfig
 
 @dataclass(frozen=True, slots=True)
 class ProvidersConfig:
-    """Everything the providers need to know. Mail goes to the first of `resend`, `postmark`,
-    `smtp` that is set, else to `maildir`.
+    """The configuration of all providers; a channel whose part is None has no provider.
 
-    A channel whose configuration is None has no provider: its deliveries say what to configure.
+    Mail goes to the first of `resend`, `postmark` and `smtp` that is set, else to `maildir`.
     """
 
     mail_from: str
@@ -45,7 +44,7 @@ class Entry:
     make: Callable[[ProvidersConfig], Provider | None]
 
 
-# Of a channel with several, the first that is configured serves it.
+# The first configured provider of a channel serves it.
 PROVIDERS = (
     Entry("mail", Resend, lambda config: Resend(config.resend) if config.resend else None),
     Entry("mail", Postmark, lambda config: Postmark(config.postmark) if config.postmark else None),

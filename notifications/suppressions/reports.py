@@ -1,6 +1,6 @@
-"""What mail services report after they took a mail: noted on the delivery, and addresses suppressed.
+"""Records mail services' later reports on deliveries, and suppresses addresses.
 
-A report never changes a delivery's status: it was sent, whatever became of it later.
+A report never changes a delivery's status: it was sent, even if it bounced later.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from notifications.states import DeliveryState
 
 log = structlog.get_logger(__name__)
 
-# What a later report may not take back: a bounce that follows the delivery stays, for instance.
+# In order: a later report never replaces a heavier one, such as a bounce.
 _WEIGHT = (DeliveryState.DEFERRED, DeliveryState.DELIVERED, DeliveryState.BOUNCED, DeliveryState.COMPLAINED)
 
 
 @dataclass(frozen=True, slots=True)
 class MailReport:
-    """One event of a mail service. `reason` is set where the address is to get no mail any more."""
+    """One event of a mail service. `reason` is set where the address must be suppressed."""
 
     provider: str
     event_id: str
@@ -43,18 +43,15 @@ class MailReport:
 
 
 class Recorded(Enum):
-    """What a report came to."""
-
     NOTED = auto()
     SUPPRESSED = auto()
     NOT_OURS = auto()
 
 
 def record(report: MailReport) -> Recorded:
-    """Note a report on its delivery and suppress the address where it says so; repeating is harmless.
+    """Record a report on its delivery, or on all of a digest, and suppress the address where it says so.
 
-    Of a digest it is noted on all its deliveries. A report of a mail that is not ours changes
-    nothing: an account may be shared with others.
+    Idempotent. A report of a mail that is not ours changes nothing: the account may be shared.
     """
     row = _delivery_of(report)
     if row is None:
@@ -84,7 +81,7 @@ def _delivery_of(report: MailReport) -> Delivery | None:
 
 
 def _suppress(row: Delivery, report: MailReport, reason: Suppression.Reason) -> bool:
-    """Add the address; False when it is there, or when this very event was dealt with before."""
+    """Suppress the address; False when it is suppressed or this event was handled before."""
     try:
         with transaction.atomic():
             Suppression.objects.create(
@@ -109,19 +106,16 @@ def refuse_suppressed(recipient: str) -> None:
         raise PermanentFailure(
             ErrorClass.RECIPIENT_REJECTED,
             Component.PROVIDER,
-            f"no mail goes to this address since {found.created_at:%Y-%m-%d}: "
-            f"{found.get_reason_display().lower()}. Lift the suppression once that is mended, then replay.",
+            f"no mail is sent to this address since {found.created_at:%Y-%m-%d}: "
+            f"{found.get_reason_display().lower()}. Lift the suppression once that is fixed, then replay.",
             context={"suppression": found.pk},
         )
 
 
 def lift(suppression_id: int, *, actor: str, reason: str) -> bool:
-    """Let mail go to the address again. False when it was lifted before.
-
-    Raises ValueError without a reason.
-    """
+    """Lift a suppression; False when it was lifted before. Raises ValueError without a reason."""
     if not reason.strip():
-        raise ValueError("Say why the suppression is lifted: it is kept with the address.")
+        raise ValueError("A reason is required. It is saved with the address.")
     lifted = Suppression.objects.filter(pk=suppression_id, lifted_at__isnull=True).update(
         lifted_at=Now(), lifted_by=actor, lift_reason=clean(reason.strip())[:500]
     )

@@ -1,4 +1,4 @@
-"""Who sent us a request: signatures as Standard Webhooks describes them, and basic authentication."""
+"""Authenticates incoming webhooks: Standard Webhooks signatures and basic authentication."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def is_signed(
         if item.startswith("v1,")
     ]
     expected = [base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)) for secret in secrets]
-    # Every pair is compared: how long it takes tells nothing.
+    # Every pair is compared: the time taken reveals nothing.
     matches = [hmac.compare_digest(mine, theirs) for mine in expected for theirs in given]
     return any(matches)
 
