@@ -1,8 +1,9 @@
-"""Health checks of the notification providers: each bounds its own time."""
+"""Health checks of the notification providers; each bounds its own time."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from criticizer.http_client import Limits
 from notifications import config
@@ -18,13 +19,11 @@ _LIMITS = Limits(_CONNECT_SECONDS, _READ_SECONDS, _CONNECT_SECONDS + _READ_SECON
 
 
 def mail(name: str) -> None:
-    """Ask the mail service or server, without sending. Raises `Failure` when it does not take part."""
+    """Check the mail service or server. Raises `Failure` when it does not work."""
     current = config.from_settings()
-    if current.resend is not None:
-        Resend(replace(current.resend, limits=_LIMITS)).probe()
-    elif current.postmark is not None:
-        Postmark(replace(current.postmark, limits=_LIMITS)).probe()
-    elif current.smtp is not None:
+    _check(Resend, current.resend)
+    _check(Postmark, current.postmark)
+    if current.smtp is not None:
         # Without the archive: its look-ups have a circuit of their own.
         smtp = replace(
             current.smtp,
@@ -36,14 +35,15 @@ def mail(name: str) -> None:
 
 
 def slack(name: str) -> None:
-    """Ask Slack who we are. Raises `Failure` when it does not take part."""
-    current = config.from_settings()
-    if current.slack is not None:
-        Slack(replace(current.slack, limits=_LIMITS)).probe()
+    """Check Slack. Raises `Failure` when it does not work."""
+    _check(Slack, config.from_settings().slack)
 
 
 def swarm(name: str) -> None:
-    """Ask P4 Code Review for its version, with the ticket. Raises `Failure` when it does not take part."""
-    current = config.from_settings()
-    if current.swarm is not None:
-        Swarm(replace(current.swarm, limits=_LIMITS)).probe()
+    """Check P4 Code Review. Raises `Failure` when it does not work."""
+    _check(Swarm, config.from_settings().swarm)
+
+
+def _check(kind: type[Any], provider_config: Any | None) -> None:
+    if provider_config is not None:
+        kind(replace(provider_config, limits=_LIMITS)).probe()

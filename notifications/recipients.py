@@ -156,7 +156,7 @@ _CHANNELS: Mapping[str, Callable[[str], str]] = {
 }
 CHANNELS = tuple(_CHANNELS)
 # The variables that configure a channel.
-_VARIABLES = {"slack": "SLACK_BOT_TOKEN", "swarm": "SWARM_URL, SWARM_USER and SWARM_TICKET"}
+VARIABLES = {"slack": "SLACK_BOT_TOKEN", "swarm": "SWARM_URL, SWARM_USER and SWARM_TICKET"}
 
 
 def missing_provider_reason(channel: str, problem: str = "") -> str:
@@ -166,5 +166,5 @@ def missing_provider_reason(channel: str, problem: str = "") -> str:
     """
     if problem:
         return f"the provider of {channel} recipients cannot be made: {problem}"
-    variables = _VARIABLES.get(channel)
+    variables = VARIABLES.get(channel)
     return f"no provider is configured for {channel} recipients" + (f": set {variables}" if variables else "")

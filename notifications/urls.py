@@ -1,30 +1,30 @@
-"""Addresses of this room: the link in messages, and the console's pages about messages."""
+"""URLs of the unsubscribe page and of the admin's pages about messages and providers."""
 
 from django.contrib import admin
 from django.urls import path
 
-from notifications.admin import views as console_views
+from notifications.admin import views as admin_views
 from notifications.preferences import views
 
 _staff = admin.site.admin_view
 
 urlpatterns = [
     path("unsubscribe/<str:signed>/", views.unsubscribe, name="unsubscribe"),
-    # Before the console's own addresses, which end with "there is no such page".
+    # Before the admin's own URLs, which end with a catch-all.
     path(
         "admin/deliveries/<int:delivery_id>/message/",
-        _staff(console_views.delivery_message),
+        _staff(admin_views.delivery_message),
         name="delivery-message",
     ),
     path(
         "admin/deliveries/<int:delivery_id>/message/html/",
-        _staff(console_views.delivery_message_html),
+        _staff(admin_views.delivery_message_html),
         name="delivery-message-html",
     ),
-    path("admin/providers/", _staff(console_views.providers), name="providers"),
+    path("admin/providers/", _staff(admin_views.providers), name="providers"),
     path(
         "admin/providers/<slug:channel>/test/",
-        _staff(console_views.provider_test),
+        _staff(admin_views.provider_test),
         name="provider-test",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Deliveries in the admin: to be read, and decided about where nobody knows whether they were made."""
+"""Admin of deliveries: read-only, with the operators' decision about uncertain ones."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ MAX_AT_ONCE = 100
 MAX_ATTEMPTS = 200
 
 
-def _told_with(rows: Sequence[Delivery]) -> dict[int, list[Delivery]]:
-    """Return, by row, the other deliveries that are, or are to be, told in one message with it."""
+def _shared_with(rows: Sequence[Delivery]) -> dict[int, list[Delivery]]:
+    """Return row id -> the other deliveries in one message with it, sent or planned."""
     digests_of = [row.digest_id for row in rows if row.digest_id is not None]
     together: dict[tuple[int | None, str], list[Delivery]] = {}
     for one in Delivery.objects.filter(digest__in=digests_of).defer("payload").order_by("pk"):
@@ -51,7 +51,7 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     list_display = (
         list_column("changelist_id", "changelist", "path"),
         list_column("review_version", "version"),
-        "state_and_why",
+        "state_with_error",
         list_column("recipient", "recipient", "path"),
         list_column("provider", "provider"),
         "attempts",
@@ -70,7 +70,7 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     state = state_column("status")
 
     @admin.display(description="state")
-    def state_and_why(self, row: Delivery) -> SafeString:
+    def state_with_error(self, row: Delivery) -> SafeString:
         word = self.state(row)
         if not row.error_class:
             return word
@@ -84,7 +84,7 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             "title": f"{row.changelist_id[:80]}, version {row.review_version}",
             "delivery": row,
             "history": lifecycle.carrier_of(row).attempt_rows.order_by("-id")[:MAX_ATTEMPTS],
-            "told_with": _told_with([row])[row.pk],
+            "shared_with": _shared_with([row])[row.pk],
             "may_decide": row.status == DeliveryStatus.UNCERTAIN and self.has_decide_permission(request),
             "may_read": request.user.has_perm("reviews.view_all_files"),
         }
@@ -92,9 +92,9 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
     def has_decide_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("notifications.decide_delivery"))
 
-    @admin.action(description="Decide about deliveries in doubt\u2026", permissions=["decide"])
+    @admin.action(description="Decide about uncertain deliveries\u2026", permissions=["decide"])
     def decide(self, request: HttpRequest, queryset: QuerySet[Delivery]) -> HttpResponseBase | None:
-        """Ask what and why; with an answer, decide about exactly what the question listed."""
+        """Show the confirmation page; on its answer, decide about exactly the deliveries it listed."""
         is_answer = "confirmed" in request.POST
         form = DecisionForm(request.POST if is_answer else None)
         chosen = (
@@ -103,15 +103,15 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
             else list(queryset.values_list("pk", flat=True)[: MAX_AT_ONCE + 1])
         )
         rows = Delivery.objects.filter(pk__in=chosen[: MAX_AT_ONCE + 1]).defer("payload").order_by("pk")
-        in_doubt = [row for row in rows if row.status == DeliveryStatus.UNCERTAIN]
+        uncertain = [row for row in rows if row.status == DeliveryStatus.UNCERTAIN]
         if len(chosen) > MAX_AT_ONCE:
-            self.message_user(request, f"Choose at most {MAX_AT_ONCE} deliveries at a time.", messages.ERROR)
+            self.message_user(request, f"Select at most {MAX_AT_ONCE} deliveries at a time.", messages.ERROR)
             return None
-        if not is_answer and not in_doubt:
-            self.message_user(request, "None of these waits for a decision.", messages.WARNING)
+        if not is_answer and not uncertain:
+            self.message_user(request, "None of these needs a decision.", messages.WARNING)
             return None
         if not form.is_valid():
-            return self._question(request, in_doubt, form, skipped=len(chosen) - len(in_doubt))
+            return self._confirmation(request, uncertain, form, skipped=len(chosen) - len(uncertain))
         done, words = operator_actions.decide(
             chosen,
             OperatorAction(form.cleaned_data["decision"]),
@@ -122,17 +122,17 @@ class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
         self.message_user(request, text, messages.SUCCESS if done == len(chosen) else messages.WARNING)
         return None
 
-    def _question(
+    def _confirmation(
         self, request: HttpRequest, rows: list[Delivery], form: DecisionForm, *, skipped: int
     ) -> TemplateResponse:
-        told_with = _told_with(rows)
+        shared_with = _shared_with(rows)
         context = {
             **self.admin_site.each_context(request),
-            "title": "Decide about deliveries in doubt",
+            "title": "Decide about uncertain deliveries",
             "opts": self.opts,
             "form": form,
             "rows": rows,
-            "shared": [(row, told_with[row.pk]) for row in rows if told_with[row.pk]],
+            "shared": [(row, shared_with[row.pk]) for row in rows if shared_with[row.pk]],
             "skipped": skipped,
             **reauthentication.asking(
                 request, "admin:notifications_delivery_changelist", request.get_full_path()

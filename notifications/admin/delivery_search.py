@@ -1,4 +1,4 @@
-"""How the console finds deliveries: orders, search keys, views. Each is served by an index."""
+"""Orders, search keys and views of the list of deliveries, each served by an index."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from notifications.states import DeliveryStatus
 
 
 def _recipient(channel: str, example: str) -> Key:
-    # A recipient is written `mail:ann@example.com`: pasted whole, it is a search already.
+    # A recipient such as `mail:ann@example.com` is a valid search as it is.
     return Key(lambda text: Q(recipient=f"{channel}:{text}"), "The recipient", example)
 
 
@@ -30,11 +30,11 @@ KEYS = {
     "provider": exact("provider", "The provider", example="smtp"),
     "error": exact("error_class", "The error class", choices=[(c.value, c.value) for c in ErrorClass]),
     "version": number("review_version", "The version of the review", example=">1"),
-    "attempts": number("attempts", "How often it was tried", example=">1"),
-    "age": age("created_at", "How long ago it was made", example="<1d"),
+    "attempts": number("attempts", "The number of attempts", example=">1"),
+    "age": age("created_at", "How long ago it was created", example="<1d"),
 }
 VIEWS = {
-    "In doubt": "q=state%3Auncertain",
+    "Uncertain": "q=state%3Auncertain",
     "Not sent yet": "q=state%3Apending%2Csending%2Creconciling",
     "Failed": "q=state%3Afailed",
 }

@@ -1,4 +1,4 @@
-"""What operators are asked about deliveries in doubt."""
+"""The form of an operator's decision about uncertain deliveries."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from notifications.delivery.operator_actions import OperatorAction
 _CHOICES = (
     (OperatorAction.CONFIRM.value, "It arrived: confirm it as delivered"),
     (OperatorAction.RESEND.value, "Send it again: it may arrive twice, and the message says so"),
-    (OperatorAction.ABANDON.value, "Give it up: the review goes on without this recipient"),
+    (OperatorAction.ABANDON.value, "Abandon it: the review continues without this recipient"),
 )
 
 
 class DecisionForm(forms.Form):
-    decision = forms.ChoiceField(choices=_CHOICES, widget=forms.RadioSelect, label="What is to be done?")
+    decision = forms.ChoiceField(choices=_CHOICES, widget=forms.RadioSelect, label="Action")
     reason = forms.CharField(
         min_length=3,
         max_length=1000,
         strip=True,
         label="Evidence or reason",
         widget=forms.Textarea(attrs={"rows": 4, "aria-describedby": "id_reason_helptext"}),
-        help_text="For a confirmation what shows that it arrived: who saw it, a line of the mail"
-        " server's log, a ticket. It is kept with the delivery and the review.",
+        help_text="For a confirmation, the evidence that it arrived: who saw it, a line of the mail"
+        " server's log, a ticket. It is saved with the delivery and the review.",
     )

@@ -1,8 +1,8 @@
-"""A message as it is sent, part by part, for the console.
+"""A preview of a message in every form it is sent in.
 
-The HTML of a message has inline styles, which the policy of the pages forbids. So it is an answer
-of its own, shown in a frame: its policy allows styles and nothing else, and `sandbox` takes its
-origin away. Should the escaping ever fail, there is nothing the markup could do or reach.
+The HTML of a message has inline styles, which the pages' content security policy forbids. So it is a
+response of its own in a sandboxed frame, whose policy allows styles only: even if escaping failed, the
+markup could do and reach nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TEMPLATE = "admin/notifications/message.html"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One form of the message, as text. `is_used` says that this recipient's channel sends it."""
+    """One form of the message, as text. `is_used`: the recipient's channel sends it."""
 
     name: str
     text: str
@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What the page shows. `html_bytes` counts the HTML: Gmail cuts it off at 102 KB."""
+    """The content of the page. `html_bytes`: Gmail truncates HTML at 102 KB."""
 
     recipient: str
     subject: str
@@ -48,7 +48,7 @@ class Preview:
 
 
 def preview_of(recipient: str, message: Message) -> Preview:
-    """Return every form of a message, those that its channel uses marked."""
+    """Return every form of a message, those that its channel uses first."""
     channel = split(recipient)[0]
     headers = mime.headers(message, settings.MAIL_FROM)
     parts = (
@@ -63,13 +63,13 @@ def preview_of(recipient: str, message: Message) -> Preview:
 
 
 def html_answer(request: HttpRequest, message: Message) -> HttpResponse:
-    """Return the message's HTML under a policy of its own, in the colours that `scheme` asks for.
+    """Return the message's HTML with its own policy, in the colours of the parameter `scheme`.
 
-    A frame cannot be told that its screen is dark, so the style sheet is: `light` and `dark` decide
-    what the question for a dark screen is answered with; without them the screen decides.
+    A frame cannot emulate a dark screen, so the media query of the style sheet is replaced: `light` never
+    matches, `dark` always; without `scheme` the screen decides.
     """
-    answered = {"light": "@media not all", "dark": "@media all"}.get(request.GET.get("scheme", ""), _DARK)
-    answer = HttpResponse(mime.html_of(message).replace(_DARK, answered))
+    media = {"light": "@media not all", "dark": "@media all"}.get(request.GET.get("scheme", ""), _DARK)
+    answer = HttpResponse(mime.html_of(message).replace(_DARK, media))
     answer["Content-Security-Policy"] = POLICY
     answer["X-Frame-Options"] = "SAMEORIGIN"
     answer["Cache-Control"] = "no-store"

@@ -1,4 +1,4 @@
-"""What the console shows of the providers: what each promises, and how each is doing."""
+"""The page of providers: capabilities, circuits and last errors of each channel."""
 
 from __future__ import annotations
 
@@ -13,21 +13,17 @@ from criticizer.admin_site.list_rendering import circuit_badge
 from criticizer.models import Circuit
 from criticizer.wording import plural_count
 from notifications import config
-from notifications.admin.capability_table import span
+from notifications.admin.capability_table import key_window, span
 from notifications.delivery.uncertainty_policy import can_only_hold
 from notifications.models import DeliveryAttempt
 from notifications.providers.base import Capabilities, LookUpBy
 from notifications.recipients import CHANNELS as CHANNELS
+from notifications.recipients import VARIABLES
 
-MAX_CIRCUITS = 20  # of one channel: every webhook host has one of its own
-# Errors are rare, so the newest one is looked for among so many newest attempts, not in the whole table.
+MAX_CIRCUITS = 20  # per channel: every webhook host has its own
+# Errors are rare: the newest one is searched among the newest attempts, not in the whole table.
 _NEWEST_ATTEMPTS = 20_000
 
-# What to set for a channel that has no provider, and what an address of it looks like.
-_SETTINGS = {
-    "slack": "SLACK_BOT_TOKEN",
-    "swarm": "SWARM_URL, SWARM_USER and SWARM_TICKET",
-}
 _EXAMPLES = {
     "mail": "ann@example.com",
     "webhook": "https://ci.example.com/hooks/review",
@@ -38,25 +34,24 @@ _EXAMPLES = {
 
 @dataclass(frozen=True, slots=True)
 class ProviderView:
-    """One channel. `facts` is None where nothing is configured for it; `to_set` then says what is missing."""
+    """One channel. `facts` is None where it is not configured; `to_set` then names the variables."""
 
     channel: str
     provider: str
     facts: Sequence[tuple[str, str]] | None
     to_set: str
     example: str
-    circuits: Sequence[tuple[Circuit, SafeString]]  # each with its state as people see it
+    circuits: Sequence[tuple[Circuit, SafeString]]  # each with its badge
     hidden_circuits: int
     last_error: DeliveryAttempt | None
 
 
 def problem() -> str:
-    """Return which channels' providers cannot be made and why; empty when all can."""
+    """Return which channels are misconfigured and why, or ""."""
     return "; ".join(f"{channel}: {reason}" for channel, reason in config.problems().items())
 
 
 def views() -> list[ProviderView]:
-    """Return what is known of every channel, configured or not."""
     providers = config.providers()
     found = []
     for channel in CHANNELS:
@@ -67,14 +62,14 @@ def views() -> list[ProviderView]:
         if provider is not None:
             names |= Q(name=f"provider:{provider.name}")
         circuits = Circuit.objects.filter(names)
-        # What is in trouble first: closed circuits come last.
+        # Closed circuits come last.
         listed = sorted(circuits.order_by("name")[:500], key=lambda c: (c.state == "closed", c.name))
         found.append(
             ProviderView(
                 channel=channel,
                 provider=provider.name if provider else "",
                 facts=facts_of(provider.capabilities) if provider else None,
-                to_set=_SETTINGS.get(channel, ""),
+                to_set=VARIABLES.get(channel, ""),
                 example=_EXAMPLES.get(channel, ""),
                 circuits=[(circuit, circuit_badge(circuit)) for circuit in listed[:MAX_CIRCUITS]],
                 hidden_circuits=max(len(listed) - MAX_CIRCUITS, 0),
@@ -85,26 +80,21 @@ def views() -> list[ProviderView]:
 
 
 def facts_of(capabilities: Capabilities) -> list[tuple[str, str]]:
-    """Return what a provider promises, in words."""
-    window = capabilities.key_window_seconds
-    key = "no" if window <= 0 else "by contract" if window == inf else f"for {span(window)}"
-    by = {
-        LookUpBy.ID: "by the provider's id",
-        LookUpBy.KEY: "by our key",
-    }
+    """Return a provider's capabilities as pairs of name and text."""
+    by = {LookUpBy.ID: "by the provider's id", LookUpBy.KEY: "by our key"}
     look_up = ", ".join(text for kind, text in by.items() if kind in capabilities.look_up) or "not possible"
-    facts = [("Repeats are one message", key), ("Look-up", look_up)]
+    facts = [("Repeats are one message", key_window(capabilities)), ("Look-up", look_up)]
     if capabilities.look_up:
         looks = plural_count(capabilities.looks, "look")
         if capabilities.settle_seconds:
             looks += f", the first after {span(capabilities.settle_seconds)}"
         if capabilities.looks > 1:
             looks += f", {span(capabilities.look_spacing_seconds)} apart"
-        facts.append(("Absence is believed after", looks))
+        facts.append(("Absence is proven after", looks))
         if capabilities.absence:
             facts.append(("Proof of absence", capabilities.absence.replace("`", "")))
         if capabilities.retention_seconds != inf:
-            facts.append(("Remembers messages for", span(capabilities.retention_seconds)))
+            facts.append(("Keeps messages for", span(capabilities.retention_seconds)))
     if can_only_hold(capabilities):
         facts.append(("An attempt without an answer", "is held for an operator"))
     if capabilities.max_bytes:

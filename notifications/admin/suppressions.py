@@ -1,4 +1,4 @@
-"""Suppressed addresses in the console: what is suppressed and why, and lifting it with a reason."""
+"""Admin of suppressed addresses, with the action that lifts a suppression."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ from notifications.suppressions import reports
 
 
 class LiftForm(AdminForm):
-    """Why mail may go to the addresses again."""
-
     reason = reason_field(
-        help_text="A ticket or a sentence: the mailbox was mended, the complaint was a mistake. It is kept."
+        help_text="A ticket or a sentence: the mailbox works again, the complaint was a mistake. It is saved."
     )
 
 
@@ -39,7 +37,7 @@ def _lift(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionRes
 LIFT = BulkAction(
     "lift",
     "Lift",
-    "Mail goes to these addresses again. What was refused meanwhile is sent when its dead letter is "
+    "These addresses get mail again. Messages refused in the meantime are sent when their dead letters are "
     "replayed.",
     "lifted",
     LiftForm,

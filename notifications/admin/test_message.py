@@ -1,7 +1,6 @@
-"""A test message: is the provider set up, and does a message get through?
+"""Sends a test message to check a provider's configuration.
 
-Nothing is recorded as a delivery, and no circuit hears of it: an operator wants to know what is
-wrong now, also while the circuit is open.
+No delivery is recorded and no circuit consulted: operators test also while the circuit is open.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SUBJECT = "Test message from Criticizer"
 
 @dataclass(frozen=True, slots=True)
 class TestStep:
-    """One thing that was tried. `advice` says what to do where it failed."""
+    """One step of the test. `advice`: what to do where it failed."""
 
     name: str
     is_ok: bool
@@ -39,7 +38,7 @@ class TestStep:
 
 
 class TestMessageForm(forms.Form):
-    """Where the test message goes: an address of the channel. Cleaned, it is a normal recipient."""
+    """The address of a test message. Cleaned, it is a normalised recipient."""
 
     address = forms.CharField(max_length=500, strip=True, label="Send a test message to")
 
@@ -58,36 +57,41 @@ class TestMessageForm(forms.Form):
 def run(recipient: str, actor: str) -> list[TestStep]:
     """Check the provider of a normalised recipient; where that works, send a test message.
 
-    Returns what happened, in order. Raises nothing that a provider or its configuration may cause.
+    Returns the steps in order. Raises nothing that a provider or its configuration may cause.
     """
     channel, _ = split(recipient)
-    steps = _tried(recipient, actor)
+    steps = _steps(recipient, actor)
     failed = next((step for step in steps if not step.is_ok), None)
     log.info("provider_tested", channel=channel, actor=actor, code=failed.code if failed else "")
     return steps
 
 
 def sample(recipient: str, actor: str, token: UUID, now: float) -> Message:
-    """Return the message: plain, short, and plainly a test."""
+    """Return the test message."""
     base_url = settings.BASE_URL.rstrip("/")
-    told = f"{actor} asked Criticizer at {base_url}/ to send this test message. Nothing needs to be done."
+    text = f"{actor} asked Criticizer at {base_url}/ to send this test message. No action is needed."
     return Message(
         token=token,
         address=split(recipient)[1],
         subject=SUBJECT,
-        text=f"{SUBJECT}\n\n{told}\n",
-        html=render_to_string("notifications/test.html", {"subject": SUBJECT, "told": told}),
-        payload={"type": "test", "timestamp": int(now), "data": {"message": told}},
+        text=f"{SUBJECT}\n\n{text}\n",
+        html=render_to_string("notifications/test.html", {"subject": SUBJECT, "text": text}),
+        payload={"type": "test", "timestamp": int(now), "data": {"message": text}},
         thread=f"test:{token}",
         created_at_epoch=int(now),
     )
 
 
-def _tried(recipient: str, actor: str) -> list[TestStep]:
+def _steps(recipient: str, actor: str) -> list[TestStep]:
     channel, _ = split(recipient)
     if reason := config.problems().get(channel):
         return [
-            TestStep("Configuration", is_ok=False, text=_sentence(reason), advice="Correct it and restart.")
+            TestStep(
+                "Configuration",
+                is_ok=False,
+                text=_sentence(reason),
+                advice="Correct the setting and restart.",
+            )
         ]
     provider = config.providers().get(channel)
     if provider is None:
@@ -96,7 +100,7 @@ def _tried(recipient: str, actor: str) -> list[TestStep]:
                 "Configuration",
                 is_ok=False,
                 text="Nothing is configured for this channel.",
-                advice="Set what this page names, and restart.",
+                advice="Set the variables named on this page and restart.",
             )
         ]
     steps: list[TestStep] = []
@@ -104,7 +108,7 @@ def _tried(recipient: str, actor: str) -> list[TestStep]:
         steps.append(TestStep("Check", is_ok=True, text=_sentence(provider.probe())))
         message_id = provider.send(sample(recipient, actor, uuid4(), time.time()))
         steps.append(TestStep("Message", is_ok=True, text=f"Accepted: {message_id}"))
-    except Exception as error:  # noqa: BLE001  what a provider does wrong is what is asked for here
+    except Exception as error:  # noqa: BLE001  any failure is a result of the test
         steps.append(_diagnosis("Message" if steps else "Check", classify(error)))
     return steps
 
@@ -113,7 +117,7 @@ def _diagnosis(name: str, failure: Failure) -> TestStep:
     kind = failure.kind
     text = _sentence(clean(failure.detail)) or kind.message
     if name == "Message" and isinstance(failure, UncertainFailure):
-        text += " It may have arrived all the same: look there before you try again."
+        text += " The message may have arrived anyway: check before you try again."
     return TestStep(name, is_ok=False, text=text, advice=kind.hint, code=kind.code)
 
 

@@ -1,4 +1,4 @@
-"""The console's pages about messages and providers. Like every door: parse, one call, render."""
+"""Admin pages of messages and providers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from notifications.digests import lifecycle
 from notifications.models import Delivery
 from notifications.providers.base import Message
 
-# A message holds code of the files it is about: whoever reads it must see the files of every review.
+# A message quotes code, so its reader must be allowed to see the files of every review.
 _reads_messages = permission_required(
     ["notifications.view_delivery", "reviews.view_all_files"], raise_exception=True
 )
@@ -56,9 +56,9 @@ def delivery_message_html(request: HttpRequest, delivery_id: int) -> HttpRespons
 
 
 def _frozen(delivery: Delivery) -> Message | None:
-    """Return the message, None where none is kept or it is not the one that was frozen.
+    """Return the stored message; None where there is none or it was changed.
 
-    Of a delivery that waits for a digest, the digest as it would be sent now.
+    For a delivery that waits for a digest, the digest as it would be sent now.
     """
     try:
         return lifecycle.preview(delivery) or snapshot.thaw(delivery)
@@ -69,14 +69,14 @@ def _frozen(delivery: Delivery) -> Message | None:
 @require_safe
 @_reads_providers
 def providers(request: HttpRequest) -> HttpResponse:
-    """Show what messages are sent with: capabilities, circuits, last errors, and a test for each."""
+    """Show each channel's provider: capabilities, circuits, last error and a test form."""
     return _providers(request)
 
 
 @require_POST
 @_tests_providers
 def provider_test(request: HttpRequest, channel: str) -> HttpResponse:
-    """Check a provider and send a test message with it, then say what happened."""
+    """Check a provider, send a test message and show the steps."""
     form = TestMessageForm(request.POST, channel=channel)
     if channel not in provider_page.CHANNELS:
         raise Http404

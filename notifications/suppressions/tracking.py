@@ -1,7 +1,7 @@
-"""Doors for what mail services report: bounces, complaints, deliveries.
+"""Webhooks for mail services' reports: bounces, complaints, deliveries.
 
-django-anymail reads the events; who sent them is checked here, because its own check of Resend's
-signature wants another library.
+django-anymail reads the events; the sender is authenticated here, because its own check of Resend's
+signature needs another library.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _STATES = {
     EventType.REJECTED: DeliveryState.BOUNCED,
     EventType.COMPLAINED: DeliveryState.COMPLAINED,
 }
-# Postmark's kinds of bounces after which it sends nothing to the address itself.
-_POSTMARK_FOR_GOOD = {"HardBounce", "BadEmailAddress", "ManuallyDeactivated"}
+# Bounces after which Postmark itself suppresses the address.
+_POSTMARK_PERMANENT = {"HardBounce", "BadEmailAddress", "ManuallyDeactivated"}
 
 Read = Callable[[HttpRequest, dict[str, Any]], AnymailTrackingEvent]
 
@@ -78,7 +78,7 @@ def postmark(request: HttpRequest) -> HttpResponse:
 
 
 def _body(request: HttpRequest) -> bytes | None:
-    """Return the body, or None where it is longer than an event ever is."""
+    """Return the body, or None where it is too long for an event."""
     body = request.read(MAX_BODY_BYTES + 1)
     return body if len(body) <= MAX_BODY_BYTES else None
 
@@ -104,17 +104,17 @@ def _recorded(
     try:
         event = read(request, content)
         state = _STATES.get(event.event_type)
-        # Opened, clicked, and kinds that do not exist yet: nothing to keep, and nothing to repeat.
+        # Opened, clicked and unknown kinds are ignored.
         if state is not None:
             event.event_id = event.event_id or hashlib.sha256(body).hexdigest()
             reports.record(report_of(event, state))
     except (AnymailConfigurationError, AttributeError, KeyError, TypeError, ValueError) as error:
-        # Signed, and of no form that we know: repeating it would not help.
+        # Authentic but of an unknown form: repeating it would not help.
         log.warning("mail_event_unreadable", provider=provider, error=type(error).__name__)
     return HttpResponse(status=204)
 
 
-# anymail's basic authentication is not used; without any it would warn about an open door.
+# anymail's basic authentication is not used; without a value it would warn.
 _UNUSED = {"webhook_secret": "unused:unused"}
 
 
@@ -133,7 +133,7 @@ def _resend_report(event: AnymailTrackingEvent, state: DeliveryState) -> MailRep
     if event.event_type == EventType.COMPLAINED:
         reason = _REASON.COMPLAINED
     elif event.event_type == EventType.BOUNCED:
-        # Documented: sent when the recipient's server refused for good. Its kinds say when not.
+        # Documented as a permanent refusal, unless its type says otherwise.
         kind = (data.get("bounce") or {}).get("type", "Permanent")
         reason = _REASON.BOUNCED if kind == "Permanent" else None
     token = next(
@@ -152,7 +152,7 @@ def _postmark_report(event: AnymailTrackingEvent, state: DeliveryState) -> MailR
     kinds = {event.esp_event.get("Type"), event.esp_event.get("SuppressionReason")}
     if event.event_type == EventType.COMPLAINED:
         reason = _REASON.COMPLAINED
-    elif event.event_type in {EventType.BOUNCED, EventType.REJECTED} and kinds & _POSTMARK_FOR_GOOD:
+    elif event.event_type in {EventType.BOUNCED, EventType.REJECTED} and kinds & _POSTMARK_PERMANENT:
         reason = _REASON.BOUNCED
     return _report("postmark", event, state, reason, (event.metadata or {}).get(METADATA))
 

@@ -1,4 +1,4 @@
-"""Addresses for programs that report to us."""
+"""URLs of the webhooks for mail services' reports."""
 
 from django.urls import path
 

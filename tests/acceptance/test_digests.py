@@ -70,7 +70,7 @@ def test_a_page_says_what_a_delivery_waits_for(world: World, jobs: list[int], cl
     row = world.delivery(jobs[0], MAIL)
     page = client.get(f"/admin/notifications/delivery/{row.pk}/change/").content.decode()
     assert "Waits for a digest, which is due" in page
-    assert "To be told with" in page
+    assert "Waits together with" in page
     message = client.get(f"/admin/deliveries/{row.pk}/message/").content.decode()
     assert "3 reviews: " in message
     come_due(world)

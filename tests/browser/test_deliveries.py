@@ -28,7 +28,7 @@ def test_an_operator_decides_about_a_delivery_in_doubt(visit: Visit) -> None:
     picture(page, "delivery")
     page.get_by_role("button", name="Decide…").click()
     picture(page, "decide")
-    page.get_by_label("Give it up").check()
+    page.get_by_label("Abandon it").check()
     page.get_by_label("Evidence or reason").fill("OPS-7: bob has left")
     page.get_by_role("button", name="Decide about 1 delivery").click()
     expect(page.locator(".messagelist")).to_contain_text("1 of 1 decided.")

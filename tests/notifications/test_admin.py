@@ -78,7 +78,7 @@ def test_the_question_comes_first_and_shows_what_it_is_about(ann: Client) -> Non
     page = post(ann, row)
     assert "mail:bob@example.com" in page
     assert "&lt;b&gt;nobody knows&lt;/b&gt;" in page
-    for words in ("It arrived", "it may arrive twice", "Give it up"):
+    for words in ("It arrived", "it may arrive twice", "Abandon it"):
         assert words in page
     row.refresh_from_db()
     assert row.status == "uncertain"
@@ -89,7 +89,7 @@ def test_the_question_comes_first_and_shows_what_it_is_about(ann: Client) -> Non
 )
 def test_a_decision_needs_a_choice_and_a_reason(ann: Client, answer: dict[str, str]) -> None:
     row = in_doubt()
-    assert "Choose what is to be done, and say why." in post(ann, row, confirmed="yes", **answer)
+    assert "Choose an action and enter a reason." in post(ann, row, confirmed="yes", **answer)
     row.refresh_from_db()
     assert row.status == "uncertain"
 
@@ -113,7 +113,7 @@ def test_a_decision_is_done_and_kept(ann: Client, decision: str, status: str) ->
 
 def test_what_is_not_in_doubt_is_left_alone(ann: Client) -> None:
     row = DeliveryFactory(status="sent")
-    assert "None of these waits for a decision." in post(ann, row)
+    assert "None of these needs a decision." in post(ann, row)
 
 
 def test_who_may_only_read_cannot_decide(client: Client) -> None:

@@ -134,7 +134,7 @@ def test_the_pages_escape_what_a_message_says(ann: Client) -> None:
 @pytest.mark.parametrize("payload", [{}, {"text": "another"}])
 def test_a_delivery_without_its_message_says_so(ann: Client, payload: dict[str, str]) -> None:
     row = DeliveryFactory(payload=payload)
-    assert "No message is kept" in text_of(ann.get(f"/admin/deliveries/{row.pk}/message/"))
+    assert "No message is stored" in text_of(ann.get(f"/admin/deliveries/{row.pk}/message/"))
     assert ann.get(f"/admin/deliveries/{row.pk}/message/html/").status_code == 404
 
 
@@ -185,7 +185,7 @@ def test_a_stranger_cannot_be_chosen(ann: Client, reviewed: ReviewJob) -> None:
 
 def test_a_review_without_a_result_says_so(ann: Client) -> None:
     job = ReviewJobFactory(recipients=["mail:bob@example.com"])
-    assert "nothing to tell yet" in text_of(ann.get(f"/admin/reviews/{job.pk}/message/"))
+    assert "There is no message yet" in text_of(ann.get(f"/admin/reviews/{job.pk}/message/"))
 
 
 # -- providers ----------------------------------------------------------------------------------
