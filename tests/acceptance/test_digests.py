@@ -106,7 +106,7 @@ def test_a_review_that_is_cancelled_before_is_left_out(world: World, jobs: list[
     assert sorted(world.status(job) for job in jobs) == ["cancelled", "succeeded", "succeeded"]
 
 
-def test_a_job_that_is_dead_lettered_while_it_waits_keeps_nobody_waiting(world: World) -> None:
+def test_a_dead_lettered_job_delays_no_digest(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     policy.set_digest(MAIL, 10, "ann")
     nowhere = "webhook:http://127.0.0.1:1/x"
@@ -129,7 +129,7 @@ def test_a_job_that_is_dead_lettered_while_it_waits_keeps_nobody_waiting(world: 
     assert len(world.mails()) == 1
 
 
-def test_a_digest_in_doubt_is_decided_once_and_all_its_reviews_go_on(world: World, client: Client) -> None:
+def test_an_uncertain_digest_is_decided_once_and_all_its_reviews_resume(world: World, client: Client) -> None:
     server: SmtpServer = world.enter(SmtpServer())
     world.settings.SMTP_HOST, world.settings.SMTP_PORT = "127.0.0.1", server.port
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False

@@ -1,4 +1,4 @@
-"""Specification 004 through whole jobs: each row of 8.2 and each rule of 10, on real stages."""
+"""Exactly-once delivery through whole jobs on real stages (guarantees G45 to G54)."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def outcomes(row: Delivery) -> list[str]:
     return list(row.attempt_rows.order_by("id").values_list("outcome", flat=True))
 
 
-# -- 8.2, first row: sent, and the database write failed ------------------------------------------
+# -- sent, and the database write failed ------------------------------------------
 
 
-def test_8_2_row_1_a_mail_sent_but_not_marked_is_looked_up_and_back_filled(world: World) -> None:
+def test_a_mail_sent_but_not_marked_is_looked_up_and_back_filled(world: World) -> None:
     with marks_are_refused(world):
         job = world.job(world.commit, MAIL)
         world.work()
@@ -74,7 +74,7 @@ def test_8_2_row_1_a_mail_sent_but_not_marked_is_looked_up_and_back_filled(world
     assert len(world.mails()) == 1
 
 
-def test_8_2_row_1_a_partially_updated_row_is_looked_up_by_its_prior_id(world: World) -> None:
+def test_a_partially_updated_row_is_looked_up_by_its_prior_id(world: World) -> None:
     with marks_are_refused(world):
         job = world.job(world.commit, MAIL)
         world.work()
@@ -85,7 +85,7 @@ def test_8_2_row_1_a_partially_updated_row_is_looked_up_by_its_prior_id(world: W
     assert len(world.mails()) == 1
 
 
-def test_8_2_row_1_a_mail_that_never_arrived_is_sent_after_the_look_up(world: World) -> None:
+def test_a_mail_that_never_arrived_is_sent_after_the_look_up(world: World) -> None:
     with marks_are_refused(world):
         job = world.job(world.commit, MAIL)
         world.work()
@@ -97,7 +97,7 @@ def test_8_2_row_1_a_mail_that_never_arrived_is_sent_after_the_look_up(world: Wo
     assert len(world.mails()) == 1
 
 
-def test_8_2_row_1_a_webhook_is_repeated_under_the_same_key(world: World) -> None:
+def test_a_webhook_is_repeated_under_the_same_key(world: World) -> None:
     with marks_are_refused(world):
         job = world.job(world.commit, world.hook)
         world.work()
@@ -109,7 +109,7 @@ def test_8_2_row_1_a_webhook_is_repeated_under_the_same_key(world: World) -> Non
     assert list(world.receiver.processed.values()) == [1]
 
 
-def test_8_2_row_1_mail_of_a_server_that_cannot_be_asked_is_held_not_failed(world: World) -> None:
+def test_mail_of_a_server_that_cannot_be_asked_is_held_not_failed(world: World) -> None:
     server = world.enter(SmtpServer())
     world.settings.SMTP_HOST, world.settings.SMTP_PORT = "127.0.0.1", server.port
     with marks_are_refused(world):
@@ -128,7 +128,7 @@ def test_8_2_row_1_mail_of_a_server_that_cannot_be_asked_is_held_not_failed(worl
     assert len(server.accepted) == 1
 
 
-# -- 8.2, second row: marked as sent, and the provider has no record --------------------------------
+# -- marked as sent, and the provider has no record --------------------------------
 
 
 def mark_without_sending(job: int, recipient: str) -> None:
@@ -150,7 +150,7 @@ def alerts(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.msg["event"] for record in records if record.levelname == "ERROR"]
 
 
-def test_8_2_row_2_a_mark_without_a_send_is_cleared_requeued_and_alerted(
+def test_a_mark_without_a_send_is_cleared_requeued_and_alerted(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop = maildir_that_cannot_be_reached(world)
@@ -174,9 +174,7 @@ def test_8_2_row_2_a_mark_without_a_send_is_cleared_requeued_and_alerted(
     assert audit.audit_sent(config.providers()).suspicious == 0
 
 
-def test_8_2_row_2_the_job_itself_does_not_believe_a_mark_without_evidence(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_job_reconciles_a_mark_without_evidence(world: World, caplog: pytest.LogCaptureFixture) -> None:
     loop = maildir_that_cannot_be_reached(world)
     job = world.job(world.commit, MAIL)
     world.work()
@@ -189,7 +187,7 @@ def test_8_2_row_2_the_job_itself_does_not_believe_a_mark_without_evidence(
     assert len(world.mails()) == 1
 
 
-def test_8_2_row_2_a_time_without_an_id_is_reconciled_before_any_send(
+def test_a_time_without_an_id_is_reconciled_before_any_send(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop = maildir_that_cannot_be_reached(world)
@@ -204,7 +202,7 @@ def test_8_2_row_2_a_time_without_an_id_is_reconciled_before_any_send(
     assert len(world.mails()) == 1
 
 
-def test_8_2_row_2_the_database_refuses_a_mark_without_an_id(world: World) -> None:
+def test_the_database_refuses_a_mark_without_an_id(world: World) -> None:
     world.receiver.always(Behaviour(status=429))
     job = world.job(world.commit, world.hook)
     world.work()
@@ -214,7 +212,7 @@ def test_8_2_row_2_the_database_refuses_a_mark_without_an_id(world: World) -> No
         row.update(status=D.SENT, notified_at=Now(), notification_id="")
 
 
-# -- 10.1: one job a key ----------------------------------------------------------------------------
+# -- one job per key ----------------------------------------------------------------------------
 
 
 def body(world: World, **fields: object) -> dict[str, object]:
@@ -226,7 +224,7 @@ def body(world: World, **fields: object) -> dict[str, object]:
     }
 
 
-def test_10_1_a_repeated_key_returns_the_original_job_before_and_after_its_end(world: World) -> None:
+def test_a_repeated_key_returns_the_original_job_before_and_after_its_end(world: World) -> None:
     first = world.api.post_json("/api/v1/reviews/", body(world))
     again = world.api.post_json("/api/v1/reviews/", body(world))
     world.settle()
@@ -240,7 +238,7 @@ def test_10_1_a_repeated_key_returns_the_original_job_before_and_after_its_end(w
     assert len(world.mails()) == len(world.receiver.requests) == 1
 
 
-def test_10_1_keys_that_race_make_one_job(world: World) -> None:
+def test_keys_that_race_make_one_job(world: World) -> None:
     def post(_: int) -> IntakeOutcome:
         try:
             return world.request(world.commit, MAIL).outcome
@@ -255,7 +253,7 @@ def test_10_1_keys_that_race_make_one_job(world: World) -> None:
     assert len(world.mails()) == 1
 
 
-def test_10_1_the_database_holds_the_key_unique(world: World) -> None:
+def test_the_database_holds_the_key_unique(world: World) -> None:
     job = world.job(world.commit, MAIL)
     with pytest.raises(IntegrityError, match="idempotency_key"), transaction.atomic():
         ReviewJob.objects.create(
@@ -266,10 +264,10 @@ def test_10_1_the_database_holds_the_key_unique(world: World) -> None:
         )
 
 
-# -- 10.2: one delivery an intent -------------------------------------------------------------------
+# -- one delivery per recipient -------------------------------------------------------------------
 
 
-def test_10_2_a_replay_of_the_whole_job_makes_no_second_delivery(world: World) -> None:
+def test_a_replay_of_the_whole_job_makes_no_second_delivery(world: World) -> None:
     end = troubles.hook(status=401)(world)
     job = world.job(world.commit, MAIL, world.hook)
     world.settle()
@@ -287,10 +285,10 @@ def test_10_2_a_replay_of_the_whole_job_makes_no_second_delivery(world: World) -
         row.save(force_insert=True)
 
 
-# -- 10.3: retries are safe -------------------------------------------------------------------------
+# -- retries are safe -------------------------------------------------------------------------
 
 
-def test_10_3_a_network_timeout_is_repeated_under_the_same_key(world: World) -> None:
+def test_a_network_timeout_is_repeated_under_the_same_key(world: World) -> None:
     end = troubles.hook_line("silent")(world)
     job = world.job(world.commit, world.hook)
     world.work()
@@ -303,7 +301,7 @@ def test_10_3_a_network_timeout_is_repeated_under_the_same_key(world: World) -> 
     assert world.receiver.requests[-1].headers["idempotency-key"] == token
 
 
-def test_10_3_an_answer_lost_after_acceptance_reaches_the_receiver_once(world: World) -> None:
+def test_an_answer_lost_after_acceptance_reaches_the_receiver_once(world: World) -> None:
     world.receiver.script(Behaviour(process=True, reset=True))
     job = world.job(world.commit, world.hook)
     world.settle()
@@ -312,13 +310,13 @@ def test_10_3_an_answer_lost_after_acceptance_reaches_the_receiver_once(world: W
     assert list(world.receiver.processed.values()) == [1]
 
 
-def test_10_3_a_retry_sends_to_those_who_were_not_told_only(world: World) -> None:
+def test_a_retry_sends_only_to_recipients_not_yet_notified(world: World) -> None:
     world.receiver.script(Behaviour(status=503, process=False))
     job = world.job(world.commit, MAIL, world.hook)
     world.work()
     told = world.delivery(job, MAIL)
     assert (told.status, told.attempts) == (D.SENT, 1)
-    assert world.status(job) == "retryable_failed"  # 6.5: not every recipient is told
+    assert world.status(job) == "retryable_failed"  # not every recipient is notified
     world.settle()
     assert world.status(job) == "succeeded"
     again = world.delivery(job, MAIL)
@@ -326,10 +324,10 @@ def test_10_3_a_retry_sends_to_those_who_were_not_told_only(world: World) -> Non
     assert len(world.mails()) == 1
 
 
-# -- 10.4: versions ---------------------------------------------------------------------------------
+# -- versions ---------------------------------------------------------------------------------
 
 
-def test_10_4_the_same_version_returns_the_prior_success_and_sends_nothing(world: World) -> None:
+def test_the_same_version_returns_the_prior_success_and_sends_nothing(world: World) -> None:
     job = world.job(world.commit, MAIL, world.hook)
     world.settle()
     for rerun in (False, True):
@@ -342,7 +340,7 @@ def test_10_4_the_same_version_returns_the_prior_success_and_sends_nothing(world
     assert len(world.mails()) == len(world.receiver.requests) == 1
 
 
-def test_10_4_a_higher_version_is_a_new_intent_and_only_as_a_rerun(world: World) -> None:
+def test_a_higher_version_is_a_new_delivery_and_only_as_a_rerun(world: World) -> None:
     first = world.job(world.commit, MAIL, world.hook)
     world.settle()
     refused = world.api.post_json("/api/v1/reviews/", body(world, idempotency_key="k-2", review_version=2))
@@ -387,9 +385,7 @@ def test_a_version_that_is_superseded_sends_nothing_further(world: World) -> Non
     ],
     ids=["full disk", "bucket away"],
 )
-def test_a_storage_that_fails_after_everybody_was_told_makes_no_dead_letter(
-    world: World, error: Exception
-) -> None:
+def test_a_storage_failure_after_the_last_send_makes_no_dead_letter(world: World, error: Exception) -> None:
     save = FileSystemStorage._save
 
     def fails_for_mail(storage: FileSystemStorage, name: str, content: Any) -> str:

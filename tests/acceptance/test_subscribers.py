@@ -1,4 +1,4 @@
-"""From a trigger to the mailboxes of those who asked to be told: each reads what they may read."""
+"""From a trigger to the mailboxes of subscribers: each reads only permitted files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mail_to(world: World, recipient: str) -> str:
     return f"{mail['Subject']}\n{body.get_content()}"
 
 
-def test_each_is_told_once_what_they_may_read_and_a_replay_tells_the_same_people(world: World) -> None:
+def test_recipients_get_what_they_may_read_once_and_a_replay_notifies_the_same(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     world.settings.DEFAULT_RECIPIENTS = [MAIL]
     account("bob", "//depot/main/open/...")
@@ -92,7 +92,7 @@ def test_each_is_told_once_what_they_may_read_and_a_replay_tells_the_same_people
     assert hidden, "the webhook was named by an administrator and reads everything"
 
 
-def test_who_wants_no_message_has_no_row_and_holds_nobody_up(world: World) -> None:
+def test_a_recipient_who_declines_has_no_row_and_delays_no_other(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     policy.mute(BOB, None, "unsubscribe link")
     policy.set_threshold(CAROL, "low", "carol")
@@ -105,7 +105,7 @@ def test_who_wants_no_message_has_no_row_and_holds_nobody_up(world: World) -> No
     assert event.reason == "not notified, by their preferences: 1 below threshold, 1 muted"
 
 
-def test_a_message_that_has_its_row_is_sent_although_muted_meanwhile(world: World) -> None:
+def test_a_mute_after_the_row_was_created_does_not_stop_the_message(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     world.receiver.always(Behaviour(status=503))
     job = world.job(world.change(), world.hook)
@@ -141,7 +141,7 @@ def test_a_server_that_is_away_is_asked_again_within_the_stages_budget(world: Wo
     assert ReviewJob.objects.get(pk=job).recipients == [CAROL]
 
 
-def test_a_job_whose_recipients_all_decline_succeeds_untold_and_says_so(world: World) -> None:
+def test_a_job_whose_recipients_all_decline_succeeds_and_says_so(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     policy.mute(MAIL, None, "unsubscribe link")
     job = world.job(world.change(), MAIL)
@@ -153,7 +153,7 @@ def test_a_job_whose_recipients_all_decline_succeeds_untold_and_says_so(world: W
     assert shown["deliveries"] == []
 
 
-def test_a_replay_that_tells_nobody_because_its_recipient_mutes_is_verified(world: World) -> None:
+def test_a_replay_to_a_muted_recipient_is_verified(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     world.depot.misbehave("describe", messages=["no_permission"])
     job = world.job(world.change(), MAIL)
@@ -167,10 +167,10 @@ def test_a_replay_that_tells_nobody_because_its_recipient_mutes_is_verified(worl
     assert "all recipients chose not to be notified" in [check.message.lower() for check in verified.checks]
 
 
-# -- required recipients (004, 6.5 and 8.1) --------------------------------------------------------
+# -- required recipients ---------------------------------------------------------------------------
 
 
-def test_6_5_a_recipient_refused_for_good_holds_nobody_up_and_the_job_is_no_success(world: World) -> None:
+def test_a_permanently_refused_recipient_delays_no_other_and_the_job_fails(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     world.receiver.always(Behaviour(status=410))
     job = world.job(world.change(), world.hook, MAIL, BOB)  # the refused one comes first
@@ -188,7 +188,7 @@ def test_6_5_a_recipient_refused_for_good_holds_nobody_up_and_the_job_is_no_succ
     assert len(world.receiver.requests) == 2
 
 
-def test_6_5_the_job_succeeds_only_when_every_required_recipient_has_notified_at(world: World) -> None:
+def test_the_job_succeeds_only_when_every_required_recipient_has_notified_at(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     world.receiver.always(Behaviour(status=503))
     job = world.job(world.change(), MAIL, world.hook)

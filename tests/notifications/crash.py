@@ -1,4 +1,4 @@
-"""What the crash tests and their children share."""
+"""Shared parts of the crash tests and their child processes."""
 
 from __future__ import annotations
 

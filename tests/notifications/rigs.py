@@ -1,4 +1,4 @@
-"""One line a provider: what the conformance suite, and whoever else tries them all, runs against.
+"""One rig per provider, for the conformance suite.
 
 A rig is a provider with what stands behind it: a file system, a real server, or the double of a
 hosted service over a real socket. A new provider adds a function and a line in `RIGS`.

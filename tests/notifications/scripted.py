@@ -51,7 +51,7 @@ def unclear(error_class: ErrorClass = ErrorClass.DELIVERY_UNCERTAIN) -> Uncertai
 
 
 def untold(job: ReviewJob) -> list[str]:
-    """Return who keeps the job from its end, as the pipeline asks (004, 6.5)."""
+    """Return the recipients that keep the job from its end, as the pipeline queries them."""
     rows = prepared.rows(
         statement("SELECT recipient FROM deliveries d WHERE $UNNOTIFIED ORDER BY id"), {"job": job.pk}
     )

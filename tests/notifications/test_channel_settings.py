@@ -1,4 +1,4 @@
-"""Settings of Slack, P4 Code Review and webhooks: refused when wrong, handed on when right."""
+"""Settings of Slack, P4 Code Review and webhooks: malformed ones are refused."""
 
 from __future__ import annotations
 

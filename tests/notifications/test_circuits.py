@@ -1,4 +1,4 @@
-"""Deliveries under circuits and limits: what waits touches no row, and one provider holds no other."""
+"""Deliveries under circuits and limits: a wait changes no row, and no provider delays another."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_a_probe_that_is_refused_leaves_its_row_as_it_was(mail: ScriptedProvider
 
 
 @pytest.mark.django_db
-def test_a_probe_in_doubt_is_repeated_with_the_same_key(hook: ScriptedProvider) -> None:
+def test_an_uncertain_half_open_attempt_is_repeated_with_the_same_key(hook: ScriptedProvider) -> None:
     job = ReviewJobFactory(changelist_id="7")
     (row,) = prepare(job, CI)
     gate.check(HOOK)
@@ -243,7 +243,7 @@ def test_a_probe_in_doubt_is_repeated_with_the_same_key(hook: ScriptedProvider) 
 
 
 @pytest.mark.django_db
-def test_a_held_message_is_told_to_an_operator_whatever_the_circuit(mail: ScriptedProvider) -> None:
+def test_a_held_delivery_reaches_an_operator_whatever_the_circuit(mail: ScriptedProvider) -> None:
     (job,) = jobs(1)
     gate.check(MAIL)
     prepared.rows("UPDATE circuits SET state = 'open', retry_at = now() - interval '1 second'")
@@ -282,7 +282,7 @@ def test_a_provider_that_asks_for_a_pause_gets_it_from_all(mail: ScriptedProvide
 
 
 @pytest.mark.django_db
-def test_a_slot_is_given_back_whatever_becomes_of_the_row(settings: Any, mail: ScriptedProvider) -> None:
+def test_a_slot_is_released_whatever_the_outcome(settings: Any, mail: ScriptedProvider) -> None:
     settings.CONCURRENCY_LIMITS = {MAIL: 1}
     made = jobs(4)
     mail.script.extend([not_sent(), refused(), ValueError("a defect")])
@@ -323,7 +323,7 @@ def test_the_mail_server_is_greeted_and_nothing_is_sent(settings: Any) -> None:
         (Switches(user="u", password="p", refuse_login="535 5.7.8 no"), E.AUTH_DENIED),
     ],
 )
-def test_a_mail_server_that_does_not_take_part_is_said_to(
+def test_a_mail_server_that_does_not_work_is_reported(
     settings: Any, switches: Switches, error_class: ErrorClass
 ) -> None:
     with SmtpServer(switches) as server:

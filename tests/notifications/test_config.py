@@ -1,4 +1,4 @@
-"""Settings become providers in one place."""
+"""Providers made from settings."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_providers_are_made_once_for_each_configuration(settings: Any) -> None:
     ("name", "value", "channel"),
     [("MAIL_FROM", "Criticizer", "mail"), ("WEBHOOK_SECRETS", ["not base64!"], "webhook")],
 )
-def test_what_cannot_work_costs_its_own_channel_only(
+def test_a_misconfigured_provider_affects_its_own_channel_only(
     settings: Any, name: str, value: object, channel: str
 ) -> None:
     setattr(settings, name, value)

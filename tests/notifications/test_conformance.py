@@ -206,7 +206,7 @@ def come_through(rig: Rig, sent: Message) -> PolicyStep:
     raise AssertionError("no end")
 
 
-def test_an_answer_that_is_lost_after_acceptance_reaches_nobody_twice(rig: Rig) -> None:
+def test_a_lost_answer_after_acceptance_reaches_no_recipient_twice(rig: Rig) -> None:
     if rig.lose_answer is None:
         pytest.skip("it is no server that could fall silent")
     sent = sample(rig)

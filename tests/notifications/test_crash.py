@@ -180,7 +180,7 @@ def test_a_digest_over_plain_smtp_is_never_repeated_by_itself(point: str, die_at
             assert all(row.notified_at is None for row in rows)
 
 
-def test_an_operator_ends_the_doubt_that_a_crash_left(job: ReviewJob, die_at: DieAt) -> None:
+def test_an_operator_decides_a_delivery_left_uncertain_by_a_crash(job: ReviewJob, die_at: DieAt) -> None:
     with SmtpServer() as server:
         (row,) = prepare(job, ANN)
         die_at("attempt_written", job, "smtp", server.port)

@@ -1,4 +1,4 @@
-"""Digests while several jobs, operators and the maintenance are at them at once."""
+"""Digests under concurrent jobs, operators and maintenance."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def meanwhile(work: Callable[[], Any], found: list[Any] | None = None) -> Iterat
 # -- a review that is taken out ------------------------------------------------------------------
 
 
-def test_a_review_that_ends_after_proof_of_absence_is_not_told(asked: ScriptedProvider) -> None:
+def test_a_review_that_ends_after_proof_of_absence_is_not_sent(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     asked.script.extend([unclear(), not_sent()])
@@ -116,7 +116,7 @@ def test_a_review_that_ends_after_proof_of_absence_is_not_told(asked: ScriptedPr
     assert asked.calls[-1].token == rows[1].token
 
 
-def test_what_an_ended_job_settles_as_absent_is_composed_without_it(asked: ScriptedProvider) -> None:
+def test_an_absent_digest_is_composed_without_the_ended_job(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     asked.script.append(unclear())
@@ -151,7 +151,7 @@ def replayed(job: ReviewJob) -> None:
         (replayed, "pending"),
     ],
 )
-def test_what_an_operator_has_resent_leaves_out_what_was_taken_out(
+def test_a_resent_digest_leaves_out_removed_reviews(
     end: Callable[[ReviewJob], object], status: str, mail: ScriptedProvider
 ) -> None:
     jobs, rows = waiting("1", "2", "3")
@@ -178,7 +178,7 @@ def test_a_digest_that_is_being_sent_is_not_opened(asked: ScriptedProvider) -> N
 
 
 @pytest.mark.parametrize("stage", [Stage.FETCH, Stage.LLM, Stage.NOTIFY])
-def test_a_review_that_is_made_anew_is_not_told_as_it_was(stage: Stage, asked: ScriptedProvider) -> None:
+def test_a_replayed_review_leaves_its_digest(stage: Stage, asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3", status="dead_lettered", finished_at=timezone.now())
     with transaction.atomic():
         StageRunFactory(job=jobs[1], stage=stage, status="succeeded")
@@ -228,7 +228,7 @@ def test_a_row_that_changed_by_other_means_does_not_move_with_the_carrier(mail: 
     assert states(rows) == ["sent", "cancelled", "sent"]
 
 
-def test_what_is_proven_absent_while_it_is_claimed_waits_for_no_circle(asked: ScriptedProvider) -> None:
+def test_absence_and_claim_of_a_digest_do_not_deadlock(asked: ScriptedProvider) -> None:
     """Both hold the digest first: neither is the victim of a deadlock."""
     jobs, rows = waiting("1", "2", "3")
     make_due()
@@ -253,7 +253,7 @@ def test_what_is_proven_absent_while_it_is_claimed_waits_for_no_circle(asked: Sc
     assert len(set(states(rows))) == 1
 
 
-def test_a_refusal_of_all_is_seen_by_nobody_before_the_circuit_has_spoken(asked: ScriptedProvider) -> None:
+def test_refused_credentials_fail_no_row_before_the_circuit_decides(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     seen: list[list[str]] = []
@@ -351,7 +351,7 @@ def stale(rows: list[Delivery]) -> None:
     )
 
 
-def test_jobs_that_take_over_at_once_look_once() -> None:
+def test_jobs_that_take_over_at_once_make_one_look_up() -> None:
     spaced = Capabilities(
         key_window_seconds=0.0,
         look_up=frozenset({LookUpBy.KEY}),
@@ -385,7 +385,7 @@ def test_jobs_that_take_over_at_once_look_once() -> None:
     assert len(asked.looked_up) == 1, "the lock was given back, and the next look is not due"
 
 
-def test_two_jobs_that_doubt_one_carrier_cost_no_attempt(
+def test_two_jobs_that_reconcile_one_carrier_use_no_attempt(
     asked: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs, rows = waiting("1", "2", "3")
@@ -406,7 +406,7 @@ def test_two_jobs_that_doubt_one_carrier_cost_no_attempt(
     assert states(rows) == ["sent"] * 3
 
 
-def test_what_another_settled_before_the_lock_was_taken_is_read_anew(asked: ScriptedProvider) -> None:
+def test_the_row_is_read_again_after_the_lock_was_taken(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     crashed(rows[0], "maildir")
@@ -418,7 +418,7 @@ def test_what_another_settled_before_the_lock_was_taken_is_read_anew(asked: Scri
 
 
 @pytest.mark.parametrize("status", [D.PENDING, D.SENDING])
-def test_the_others_of_a_carrier_that_is_gone_are_told(status: str, asked: ScriptedProvider) -> None:
+def test_the_others_of_a_deleted_carrier_are_sent(status: str, asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     crashed(rows[0], "maildir")

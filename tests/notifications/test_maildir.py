@@ -1,4 +1,4 @@
-"""The maildir: one file a message, whole or not there, found wherever a reader put it."""
+"""The maildir: one file per message, complete or absent, found in every folder."""
 
 from __future__ import annotations
 

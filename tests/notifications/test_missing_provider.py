@@ -1,4 +1,4 @@
-"""What the letter of a delivery says when nobody can send it: the channel, and what to set."""
+"""The failure of a delivery without a provider names the channel and the variables to set."""
 
 from __future__ import annotations
 

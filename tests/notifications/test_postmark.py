@@ -1,4 +1,4 @@
-"""Mail through Postmark: found by its metadata, and what each of its answers stands for."""
+"""Mail through Postmark: found by its metadata, and the meaning of each answer."""
 
 from __future__ import annotations
 

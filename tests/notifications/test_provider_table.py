@@ -1,4 +1,4 @@
-"""docs/providers.md says what the providers' code says."""
+"""docs/providers.md matches the providers' code."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_spellings_of_one_recipient_have_one_normal_form(given: str, normal: str
         ("webhook:https://exa_mple..com/", "host name"),
     ],
 )
-def test_what_is_no_recipient_is_refused_with_a_remedy(given: str, says: str) -> None:
+def test_an_invalid_recipient_is_refused_with_a_remedy(given: str, says: str) -> None:
     with pytest.raises(ValueError) as refusal:
         normalise(given)
     assert says in str(refusal.value)

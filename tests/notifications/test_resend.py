@@ -1,4 +1,4 @@
-"""Mail through Resend: one mail for one key, and what each of its answers stands for."""
+"""Mail through Resend: one mail per key, and the meaning of each answer."""
 
 from __future__ import annotations
 
@@ -85,9 +85,7 @@ def test_what_an_operator_resends_has_a_key_of_its_own(service: ResendService) -
     ],
     ids=["500", "502", "not json", "no id", "timeout", "reset"],
 )
-def test_an_accepted_mail_without_a_clear_answer_is_in_doubt_and_repeated_as_one(
-    service: ResendService, act: Act
-) -> None:
+def test_an_accepted_mail_without_a_clear_answer_is_repeated_as_one(service: ResendService, act: Act) -> None:
     service.script(act)
     with pytest.raises(UncertainFailure):
         resend(service, limits=SHORT if act.hang else PATIENT).send(message())

@@ -1,4 +1,4 @@
-"""Slack: what it is sent, what its answers mean, and what its history proves."""
+"""Slack: the message, the meaning of each answer, the proof of its history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every phase of the SMTP dialogue ends in the class that is true of it."""
+"""Every phase of an SMTP session fails with the right class."""
 
 from __future__ import annotations
 

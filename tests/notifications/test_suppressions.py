@@ -1,4 +1,4 @@
-"""Addresses that bounced or complained get no mail, and an operator can let mail through again."""
+"""Bounced or complaining addresses get no mail until an operator lifts the suppression."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_same_event_twice_is_one_suppression(job: ReviewJob, resend: Scripte
     assert Suppression.objects.count() == 1
 
 
-def test_an_event_that_was_dealt_with_does_not_suppress_again_after_the_lift(
+def test_a_handled_event_does_not_suppress_again_after_the_lift(
     job: ReviewJob, resend: ScriptedProvider
 ) -> None:
     (row,) = sent(job, resend, ANN)
@@ -182,7 +182,7 @@ def test_upper_case_makes_no_other_mailbox(job: ReviewJob, resend: ScriptedProvi
     assert resend.calls == []
 
 
-def test_what_may_have_been_sent_is_settled_whoever_is_suppressed(
+def test_an_uncertain_delivery_to_a_suppressed_address_is_reconciled(
     job: ReviewJob, asked: ScriptedProvider
 ) -> None:
     suppress()
@@ -209,7 +209,7 @@ def test_a_lift_needs_a_reason(db: None) -> None:
 
 
 @pytest.mark.parametrize("change", [{"address": "x@y"}, {"reason": "complained"}, {"event_id": "other"}])
-def test_what_was_recorded_is_not_changed(db: None, change: dict[str, str]) -> None:
+def test_recorded_facts_cannot_be_changed(db: None, change: dict[str, str]) -> None:
     found = suppress()
     with pytest.raises(DatabaseError), transaction.atomic():
         Suppression.objects.filter(pk=found.pk).update(**change)

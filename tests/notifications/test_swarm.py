@@ -1,4 +1,4 @@
-"""P4 Code Review: what is commented, what its answers mean, and what its lists prove."""
+"""P4 Code Review: the comment, the meaning of each answer, the proof of its lists."""
 
 from __future__ import annotations
 
@@ -139,17 +139,17 @@ def test_a_part_of_the_comments_proves_nothing() -> None:
         assert swarm(server).look_up(question()).evidence is Evidence.UNKNOWN
 
 
-def test_a_marker_that_somebody_else_wrote_is_not_ours(server: SwarmServer) -> None:
+def test_a_marker_of_another_user_is_ignored(server: SwarmServer) -> None:
     server.say(TOPIC, markdown.marker(to_review()), user="mallory")
     assert swarm(server).look_up(question()).evidence is Evidence.ABSENT
 
 
-def test_a_marker_inside_a_sentence_is_none(server: SwarmServer) -> None:
+def test_a_marker_inside_a_sentence_is_ignored(server: SwarmServer) -> None:
     server.say(TOPIC, f"quoting {markdown.marker(to_review())}", user=USER)
     assert swarm(server).look_up(question()).evidence is Evidence.ABSENT
 
 
-def test_a_server_that_ignores_case_knows_us_all_the_same(server: SwarmServer) -> None:
+def test_user_names_are_compared_without_case(server: SwarmServer) -> None:
     swarm(server, user=USER).send(to_review())
     assert swarm(server, user=USER.upper()).look_up(question()).evidence is Evidence.FOUND
 
@@ -201,7 +201,7 @@ def test_any_number_of_findings_stays_within_the_limit_and_says_what_is_missing(
     assert (f"{findings - shown} of {findings} findings are left out here." in comment) is (shown < findings)
 
 
-def test_untrusted_text_mentions_nobody_and_makes_no_markup() -> None:
+def test_untrusted_text_makes_no_mention_and_no_markup() -> None:
     hostile = "@ann @@team @!team [x](https://evil.example) <b> **x** `x`"
     changes = {"title": hostile, "message": hostile, "suggestion": hostile, "file": hostile}
     comment = markdown.body(replace(reviewed(1, **changes), repeat_notice=hostile))

@@ -1,4 +1,4 @@
-"""The doors for mail services: who may report, and what each of their events comes to.
+"""Webhooks of mail services: authentication, and the effect of each event.
 
 Origin of the events: documented (Resend's and Postmark's pages on webhooks), shortened.
 """
@@ -224,7 +224,7 @@ def test_the_older_password_is_taken_while_it_is_configured(job: ReviewJob) -> N
     assert state_of(row)[1] == ["bounced"]
 
 
-def test_a_door_without_a_secret_is_not_there(settings: Any) -> None:
+def test_a_webhook_without_a_secret_is_not_found(settings: Any) -> None:
     settings.RESEND_WEBHOOK_SECRETS = []
     settings.POSTMARK_WEBHOOK_AUTH = []
     assert post_resend({}).status_code == 404

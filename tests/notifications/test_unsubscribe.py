@@ -108,7 +108,7 @@ def test_other_methods_are_refused(stranger: Client, address: str) -> None:
     assert stranger.delete(address).status_code == 405
 
 
-def test_a_link_is_the_same_each_time_and_names_nobody(delivery: Any, settings: Any) -> None:
+def test_a_link_is_stable_and_names_no_person(delivery: Any, settings: Any) -> None:
     settings.BASE_URL = "https://reviews.test/"
     link = unsubscribe.link(ANN, delivery.token)
     assert link == unsubscribe.link(ANN, delivery.token)

@@ -284,7 +284,7 @@ def test_the_next_address_is_tried_when_one_cannot_be_connected_to() -> None:
         assert len(receiver.requests) == 1
 
 
-def test_after_doubt_no_other_address_is_tried() -> None:
+def test_no_other_address_is_tried_after_an_uncertain_attempt() -> None:
     policy = OutboundPolicy.parse(["127.0.0.0/8"])
     with WebhookReceiver() as receiver:
         receiver.script(Behaviour(reset=True))

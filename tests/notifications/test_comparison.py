@@ -1,4 +1,4 @@
-"""What changed since the version before: recognised although lines move and models reword."""
+"""Comparison with the previous version: matches although lines move and models reword."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_another_finding_is_new(changes: dict[str, object]) -> None:
     assert newness([remark(**changes)], [remark()]) == [True]
 
 
-def test_short_code_such_as_a_brace_tells_nothing_apart() -> None:
+def test_short_code_such_as_a_brace_matches_nothing() -> None:
     assert newness([remark(title="One", code="}", line=90)], [remark(title="Other", code="}")]) == [True]
 
 
@@ -73,7 +73,7 @@ def test_numbers_in_a_title_do_not_make_it_another_one() -> None:
     assert newness([now], [before]) == [False]
 
 
-def test_each_finding_has_one_partner_and_the_surest_sign_wins() -> None:
+def test_each_finding_has_one_partner_and_the_strongest_criterion_wins() -> None:
     near = remark(title="Something else", code="unrelated(code, here)", line=13)
     same = remark(line=300)
     assert newness([near, same], [remark()]) == [True, False]
@@ -93,7 +93,7 @@ def test_each_finding_has_one_partner_and_the_surest_sign_wins() -> None:
         ("skipped", "check:secrets", FindingStatus.NOT_READ),
     ],
 )
-def test_nothing_is_fixed_unless_who_found_it_has_read_its_file_again(
+def test_a_finding_is_fixed_only_if_its_reviewer_read_the_file_again(
     status: str, source: str, fate: FindingStatus
 ) -> None:
     assert fates(remark(source=source), ReportFile(FILE, status)) == [fate]
@@ -103,7 +103,7 @@ def test_a_finding_goes_with_its_file() -> None:
     assert fates(remark(), ReportFile("//depot/main/other.py", "reviewed")) == [FindingStatus.GONE]
 
 
-def test_fixed_ones_are_listed_first_and_the_gravest_of_them_before_the_others() -> None:
+def test_fixed_findings_are_listed_first_worst_first() -> None:
     before = [
         remark(title="a", severity="low"),
         remark(title="b", severity="critical"),

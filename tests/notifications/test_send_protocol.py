@@ -1,5 +1,4 @@
-"""Each row of the failure matrix (8.2), the ordering contract (8.3) and the rules of 6.3, 6.4,
-6.5 and 10 that speak of deliveries, each by its own name."""
+"""The send protocol: send, then mark; lost marks; false marks; one delivery per recipient (G45 to G54)."""
 
 from __future__ import annotations
 
@@ -48,10 +47,10 @@ def lose_the_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "mark_sent", fails)
 
 
-# -- 8.2, first row: sent, and the database does not say so -------------------------------------
+# -- sent, but not marked ----------------------------------------------------------------------
 
 
-def test_8_2_row_1_sent_but_not_marked_is_looked_up_and_back_filled_without_resending(
+def test_sent_but_not_marked_is_looked_up_and_back_filled_without_resending(
     job: ReviewJob, asked: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (row,) = prepare(job, ANN)
@@ -71,7 +70,7 @@ def test_8_2_row_1_sent_but_not_marked_is_looked_up_and_back_filled_without_rese
     assert asked.looked_up == [(row.token, "")]
 
 
-def test_8_2_row_1_a_prior_notification_id_is_what_the_provider_is_asked_about(
+def test_a_prior_notification_id_is_what_the_provider_is_asked_about(
     job: ReviewJob, asked: ScriptedProvider
 ) -> None:
     (row,) = prepare(job, ANN)
@@ -82,9 +81,7 @@ def test_8_2_row_1_a_prior_notification_id_is_what_the_provider_is_asked_about(
     assert asked.calls == []
 
 
-def test_8_2_row_1_what_the_provider_does_not_have_is_sent_again(
-    job: ReviewJob, asked: ScriptedProvider
-) -> None:
+def test_a_message_absent_at_the_provider_is_sent_again(job: ReviewJob, asked: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     crashed(row, asked.name)
     assert deliver(job, {"mail": asked}).sent == 1
@@ -92,7 +89,7 @@ def test_8_2_row_1_what_the_provider_does_not_have_is_sent_again(
     assert outcomes(row) == [SendOutcome.AMBIGUOUS, SendOutcome.ABSENT, SendOutcome.ACCEPTED]
 
 
-def test_8_2_row_1_where_the_provider_deduplicates_the_same_key_is_repeated(
+def test_sent_but_not_marked_is_repeated_with_the_same_key_where_the_provider_deduplicates(
     job: ReviewJob, hook: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare(job, CI)
@@ -105,7 +102,7 @@ def test_8_2_row_1_where_the_provider_deduplicates_the_same_key_is_repeated(
     assert list(hook.arrived.values()) == [1]
 
 
-def test_8_2_row_1_where_nobody_can_say_it_is_held_and_not_marked_failed(
+def test_sent_but_not_marked_is_held_where_the_provider_has_no_look_up(
     job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (row,) = prepare(job, ANN)
@@ -120,7 +117,7 @@ def test_8_2_row_1_where_nobody_can_say_it_is_held_and_not_marked_failed(
     assert len(mail.calls) == 1
 
 
-# -- 8.2, second row: the database says sent, and the provider has nothing -----------------------
+# -- marked, but not sent ----------------------------------------------------------------------
 
 
 def marked_too_early(row: Delivery) -> None:
@@ -129,7 +126,7 @@ def marked_too_early(row: Delivery) -> None:
     Delivery.objects.filter(pk=row.pk).update(status=D.SENT, notified_at=Now(), notification_id="made-up")
 
 
-def test_8_2_row_2_marked_but_not_sent_is_cleared_requeued_alerted_and_then_sent(
+def test_marked_but_not_sent_is_cleared_requeued_alerted_and_then_sent(
     job: ReviewJob, asked: ScriptedProvider
 ) -> None:
     (row,) = prepare(job, ANN)
@@ -147,7 +144,9 @@ def test_8_2_row_2_marked_but_not_sent_is_cleared_requeued_alerted_and_then_sent
     assert audit.audit_sent({"mail": asked}).suspicious == 0
 
 
-def test_8_2_row_2_what_the_provider_has_after_all_is_kept(job: ReviewJob, asked: ScriptedProvider) -> None:
+def test_a_false_mark_is_back_filled_where_the_provider_has_the_message(
+    job: ReviewJob, asked: ScriptedProvider
+) -> None:
     (row,) = prepare(job, ANN)
     asked.arrived[row.token] = 1
     marked_too_early(row)
@@ -158,7 +157,7 @@ def test_8_2_row_2_what_the_provider_has_after_all_is_kept(job: ReviewJob, asked
     assert asked.calls == []
 
 
-def test_8_2_row_2_is_repeated_with_the_same_key_where_the_provider_deduplicates(
+def test_a_false_mark_is_repeated_with_the_same_key_where_the_provider_deduplicates(
     job: ReviewJob, hook: ScriptedProvider
 ) -> None:
     (row,) = prepare(job, CI)
@@ -170,7 +169,9 @@ def test_8_2_row_2_is_repeated_with_the_same_key_where_the_provider_deduplicates
     assert list(hook.arrived.values()) == [1]
 
 
-def test_8_2_row_2_is_held_where_nobody_can_say(job: ReviewJob, mail: ScriptedProvider) -> None:
+def test_a_false_mark_is_held_where_the_provider_has_no_look_up(
+    job: ReviewJob, mail: ScriptedProvider
+) -> None:
     (row,) = prepare(job, ANN)
     marked_too_early(row)
     assert audit.audit_sent({"mail": mail}).held == 1
@@ -179,7 +180,7 @@ def test_8_2_row_2_is_held_where_nobody_can_say(job: ReviewJob, mail: ScriptedPr
     assert mail.calls == []
 
 
-def test_8_2_row_2_an_audit_that_cannot_ask_leaves_the_row_in_reconciliation(
+def test_an_audit_without_an_answer_leaves_the_row_reconciling(
     job: ReviewJob, asked: ScriptedProvider
 ) -> None:
     (row,) = prepare(job, ANN)
@@ -192,9 +193,7 @@ def test_8_2_row_2_an_audit_that_cannot_ask_leaves_the_row_in_reconciliation(
     assert deliver(job, {"mail": asked}).sent == 1
 
 
-def test_8_2_row_2_a_mail_that_its_recipient_deleted_is_not_sent_anew(
-    job: ReviewJob, asked: ScriptedProvider
-) -> None:
+def test_a_mail_deleted_by_its_recipient_is_not_sent_again(job: ReviewJob, asked: ScriptedProvider) -> None:
     prepare(job, ANN)
     deliver(job, {"mail": asked})
     asked.arrived.clear()
@@ -202,9 +201,7 @@ def test_8_2_row_2_a_mail_that_its_recipient_deleted_is_not_sent_anew(
     assert asked.looked_up == []
 
 
-def test_8_2_row_2_the_audit_can_be_limited_to_what_changed_lately(
-    job: ReviewJob, asked: ScriptedProvider
-) -> None:
+def test_the_audit_can_be_limited_to_recent_changes(job: ReviewJob, asked: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     marked_too_early(row)
     Delivery.objects.filter(pk=row.pk).update(updated_at=Now() - timedelta(days=3))
@@ -212,12 +209,10 @@ def test_8_2_row_2_the_audit_can_be_limited_to_what_changed_lately(
     assert audit.audit_sent({"mail": asked}, within=timedelta(days=7)).suspicious == 1
 
 
-# -- 8.3: send, then mark ----------------------------------------------------------------------
+# -- send, then mark ---------------------------------------------------------------------------
 
 
-def test_8_3_marking_before_sending_is_refused_by_the_database(
-    job: ReviewJob, mail: ScriptedProvider
-) -> None:
+def test_marking_before_sending_is_refused_by_the_database(job: ReviewJob, mail: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     claimed = store.claim(store.read(row.pk), "smtp")
     assert claimed is not None
@@ -241,7 +236,7 @@ def _marks_seen_while_sending(
     return seen
 
 
-def test_8_3_the_row_is_not_marked_while_the_provider_works(job: ReviewJob, mail: ScriptedProvider) -> None:
+def test_the_row_is_not_marked_while_the_provider_works(job: ReviewJob, mail: ScriptedProvider) -> None:
     prepare(job, ANN)
     assert _marks_seen_while_sending(sending, job, mail) == [(D.SENDING, False)]
 
@@ -259,7 +254,7 @@ def _mutated(monkeypatch: pytest.MonkeyPatch, early_mark: str) -> types.ModuleTy
     return mutant
 
 
-def test_8_3_code_with_the_order_reversed_is_detected_by_the_same_look(
+def test_code_with_the_order_reversed_is_detected_by_the_same_look(
     job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check above is not blind: with an id that is made up it sees the mark."""
@@ -268,7 +263,7 @@ def test_8_3_code_with_the_order_reversed_is_detected_by_the_same_look(
     assert _marks_seen_while_sending(mutant, job, mail) == [(D.SENT, True)]
 
 
-def test_8_3_code_with_the_order_reversed_cannot_mark_at_all(
+def test_code_with_the_order_reversed_cannot_mark_at_all(
     job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the provider has answered there is no id, and the CHECK refuses a mark without one."""
@@ -284,7 +279,7 @@ def test_8_3_code_with_the_order_reversed_cannot_mark_at_all(
     assert (row.status, row.notified_at) == (D.PENDING, None)
 
 
-def test_8_3_a_time_of_notification_without_evidence_is_reconciled_before_any_send(
+def test_a_time_of_notification_without_evidence_is_reconciled_before_any_send(
     job: ReviewJob, asked: ScriptedProvider
 ) -> None:
     (row,) = prepare(job, ANN)
@@ -297,7 +292,7 @@ def test_8_3_a_time_of_notification_without_evidence_is_reconciled_before_any_se
     assert outcomes(row) == [SendOutcome.AMBIGUOUS, SendOutcome.FOUND]
 
 
-def test_8_3_a_time_of_notification_without_evidence_and_absent_is_sent(
+def test_a_time_of_notification_without_evidence_and_absent_is_sent(
     job: ReviewJob, asked: ScriptedProvider
 ) -> None:
     (row,) = prepare(job, ANN)
@@ -306,10 +301,10 @@ def test_8_3_a_time_of_notification_without_evidence_and_absent_is_sent(
     assert outcomes(row) == [SendOutcome.AMBIGUOUS, SendOutcome.ABSENT, SendOutcome.ACCEPTED]
 
 
-# -- 8.1 ---------------------------------------------------------------------------------------
+# -- attempts ----------------------------------------------------------------------------------
 
 
-def test_8_1_every_attempt_is_recorded_under_the_tuple(
+def test_every_attempt_is_recorded_under_the_tuple(
     job: ReviewJob, mail: ScriptedProvider, hook: ScriptedProvider
 ) -> None:
     mail.script += [not_sent(), refused()]
@@ -329,7 +324,7 @@ def test_8_1_every_attempt_is_recorded_under_the_tuple(
     assert not DeliveryAttempt.objects.filter(finished_at__isnull=True).exists()
 
 
-def test_8_1_transient_failures_are_retryable_and_keep_the_row_due(
+def test_transient_failures_are_retryable_and_keep_the_row_due(
     job: ReviewJob, mail: ScriptedProvider
 ) -> None:
     mail.script.append(not_sent())
@@ -341,7 +336,7 @@ def test_8_1_transient_failures_are_retryable_and_keep_the_row_due(
 
 
 @pytest.mark.parametrize("error_class", [ErrorClass.RECIPIENT_REJECTED, ErrorClass.POLICY_REJECTED])
-def test_8_1_permanent_failures_mark_the_row_failed_for_an_operator(
+def test_permanent_failures_mark_the_row_failed_for_an_operator(
     job: ReviewJob, mail: ScriptedProvider, error_class: ErrorClass
 ) -> None:
     mail.script.append(refused(error_class))
@@ -353,17 +348,17 @@ def test_8_1_permanent_failures_mark_the_row_failed_for_an_operator(
     assert (row.status, row.error_class) == (D.FAILED, error_class)
 
 
-# -- 6.3 to 6.5 --------------------------------------------------------------------------------
+# -- state before a send ---------------------------------------------------------------------------
 
 
-def test_6_3_a_row_that_was_notified_is_skipped(job: ReviewJob, mail: ScriptedProvider) -> None:
+def test_a_row_that_was_notified_is_skipped(job: ReviewJob, mail: ScriptedProvider) -> None:
     DeliveryFactory(job=job, recipient=ANN, status=D.SENT)
     prepare(job, ANN)
     assert deliver(job, {"mail": mail}) == sending.Outcome(already_sent=1)
     assert mail.calls == []
 
 
-def test_6_4_id_time_and_state_are_one_write(job: ReviewJob, mail: ScriptedProvider) -> None:
+def test_id_time_and_state_are_one_write(job: ReviewJob, mail: ScriptedProvider) -> None:
     prepare(job, ANN)
     written: list[str] = []
 
@@ -380,7 +375,7 @@ def test_6_4_id_time_and_state_are_one_write(job: ReviewJob, mail: ScriptedProvi
     assert '"notified_at" = STATEMENT_TIMESTAMP()' in written[0]  # the database's now()
 
 
-def test_6_4_the_row_is_read_anew_before_each_send(job: ReviewJob, mail: ScriptedProvider) -> None:
+def test_the_row_is_read_again_before_each_send(job: ReviewJob, mail: ScriptedProvider) -> None:
     _, second = prepare(job, ANN, BOB)
 
     def another_worker_tells_bob(message: Message) -> None:
@@ -394,13 +389,13 @@ def test_6_4_the_row_is_read_anew_before_each_send(job: ReviewJob, mail: Scripte
     assert [call.address for call in mail.calls] == ["ann@example.com"]
 
 
-def test_6_4_neither_time_nor_id_is_safe_to_send(job: ReviewJob, mail: ScriptedProvider) -> None:
+def test_neither_time_nor_id_is_safe_to_send(job: ReviewJob, mail: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     assert (row.notified_at, row.notification_id) == (None, "")
     assert deliver(job, {"mail": mail}).sent == 1
 
 
-def test_6_4_an_id_without_a_time_may_have_been_sent(job: ReviewJob, mail: ScriptedProvider) -> None:
+def test_an_id_without_a_time_may_have_been_sent(job: ReviewJob, mail: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     Delivery.objects.filter(pk=row.pk).update(notification_id="an-id")
     with pytest.raises(UncertainFailure):  # plain SMTP cannot be asked
@@ -408,9 +403,7 @@ def test_6_4_an_id_without_a_time_may_have_been_sent(job: ReviewJob, mail: Scrip
     assert mail.calls == []
 
 
-def test_6_5_a_job_is_complete_when_every_recipient_was_notified(
-    job: ReviewJob, mail: ScriptedProvider
-) -> None:
+def test_a_job_is_complete_when_every_recipient_was_notified(job: ReviewJob, mail: ScriptedProvider) -> None:
     mail.script += [None, not_sent()]
     prepare(job, ANN, BOB)
     with pytest.raises(RetryableFailure):
@@ -420,17 +413,17 @@ def test_6_5_a_job_is_complete_when_every_recipient_was_notified(
     assert untold(job) == []
 
 
-# -- 10 ----------------------------------------------------------------------------------------
+# -- one delivery, one key -----------------------------------------------------------------------------------
 
 
-def test_10_2_the_database_allows_one_row_an_intent(job: ReviewJob) -> None:
+def test_the_database_allows_one_row_per_recipient_and_version(job: ReviewJob) -> None:
     prepare(job, ANN)
     with pytest.raises(IntegrityError, match="deliveries_one_per_intent"), transaction.atomic():
         DeliveryFactory(job=job, recipient=ANN)
 
 
 @pytest.mark.parametrize("point", ["attempt_written", "accepted"])
-def test_10_3_a_retry_after_a_crash_reaches_the_recipient_once(
+def test_a_retry_after_a_crash_reaches_the_recipient_once(
     job: ReviewJob, asked: ScriptedProvider, hook: ScriptedProvider, point: str
 ) -> None:
     for row, provider in zip(prepare(job, ANN, CI), (asked, hook), strict=True):
@@ -441,7 +434,7 @@ def test_10_3_a_retry_after_a_crash_reaches_the_recipient_once(
     assert list(asked.arrived.values()) == list(hook.arrived.values()) == [1]
 
 
-def test_10_3_state_is_checked_before_every_send(job: ReviewJob, mail: ScriptedProvider) -> None:
+def test_state_is_checked_before_every_send(job: ReviewJob, mail: ScriptedProvider) -> None:
     prepare(job, ANN)
     deliver(job, {"mail": mail})
     reads: list[str] = []
@@ -457,7 +450,7 @@ def test_10_3_state_is_checked_before_every_send(job: ReviewJob, mail: ScriptedP
     assert len(mail.calls) == 1
 
 
-def test_10_3_the_key_is_derived_from_the_tuple_and_the_same_on_every_attempt(
+def test_the_key_is_derived_from_the_tuple_and_the_same_on_every_attempt(
     job: ReviewJob, mail: ScriptedProvider
 ) -> None:
     mail.script += [not_sent(), not_sent()]
@@ -469,14 +462,14 @@ def test_10_3_the_key_is_derived_from_the_tuple_and_the_same_on_every_attempt(
     assert {call.token for call in mail.calls} == {snapshot.token_for("12345", ANN, 1)}
 
 
-def test_10_4_the_same_version_is_not_sent_again(job: ReviewJob, mail: ScriptedProvider) -> None:
+def test_the_same_version_is_not_sent_again(job: ReviewJob, mail: ScriptedProvider) -> None:
     prepare(job, ANN)
     deliver(job, {"mail": mail})
     prepare(job, ANN, text="the same version, reviewed anew")
     assert deliver(job, {"mail": mail}) == sending.Outcome(already_sent=1)
 
 
-def test_10_4_a_new_version_is_a_new_intent(job: ReviewJob, mail: ScriptedProvider) -> None:
+def test_a_new_version_is_a_new_delivery(job: ReviewJob, mail: ScriptedProvider) -> None:
     prepare(job, ANN)
     deliver(job, {"mail": mail})
     # One active version a changelist: the first one ends.
@@ -488,7 +481,7 @@ def test_10_4_a_new_version_is_a_new_intent(job: ReviewJob, mail: ScriptedProvid
     assert len({call.token for call in mail.calls}) == 2
 
 
-def test_rows_of_an_ended_job_are_decided_without_sending(
+def test_rows_of_an_ended_job_are_reconciled_without_sending(
     job: ReviewJob, mail: ScriptedProvider, hook: ScriptedProvider, asked: ScriptedProvider
 ) -> None:
     found, absent, unknown = prepare(job, ANN, BOB, CI)

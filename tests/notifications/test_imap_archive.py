@@ -1,4 +1,4 @@
-"""The archive mailbox over real IMAP, and SMTP that is asked through it."""
+"""The archive mailbox over real IMAP, and SMTP look-ups through it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_each_kind_of_security_reaches_the_mailbox(
         ({"security": "starttls"}, PermanentFailure, "certificate is not trusted"),
     ],
 )
-def test_what_is_wrong_with_the_archive_is_said_plainly(
+def test_each_fault_of_the_archive_has_a_plain_message(
     imap: Dovecot, changes: dict[str, object], kind: type[Failure], words: str
 ) -> None:
     with pytest.raises(kind) as failed:
@@ -166,7 +166,7 @@ def test_a_broken_archive_is_a_question_that_could_not_be_asked(lines: list[byte
         Archive(_imposter_config(port)).probe()
 
 
-def test_a_silent_archive_is_given_up_in_time() -> None:
+def test_a_silent_archive_times_out() -> None:
     with imposter(b"* OK hi\r\n", then_hang=True) as port, pytest.raises(RetryableFailure) as failed:
         Archive(_imposter_config(port, read_timeout_seconds=0.2)).probe()
     assert failed.value.error_class is E.NETWORK_TIMEOUT
@@ -228,7 +228,7 @@ def test_a_message_in_the_archive_is_found_with_its_message_id(imap: Dovecot) ->
     assert (answer.evidence, answer.notification_id) == (Evidence.FOUND, notification_id)
 
 
-def test_silence_after_the_message_is_in_doubt_and_the_archive_ends_the_doubt(imap: Dovecot) -> None:
+def test_silence_after_the_message_is_settled_by_the_archive(imap: Dovecot) -> None:
     with pair(imap, Switches(then="drop")) as (smtp, server):
         with pytest.raises(UncertainFailure) as failed:
             smtp.send(message())
@@ -237,7 +237,7 @@ def test_silence_after_the_message_is_in_doubt_and_the_archive_ends_the_doubt(im
         assert len(server.accepted) == 1
 
 
-def test_absence_is_believed_only_when_a_later_message_is_there(imap: Dovecot) -> None:
+def test_absence_needs_a_later_message_in_the_archive(imap: Dovecot) -> None:
     with pair(imap, Switches(then="drop", accept=False)) as (smtp, server):
         attempted = time.time() - 10
         with pytest.raises(UncertainFailure):
@@ -252,7 +252,7 @@ def test_absence_is_believed_only_when_a_later_message_is_there(imap: Dovecot) -
         assert server.archived == 1
 
 
-def test_a_later_message_to_somebody_else_serves_as_the_proof(imap: Dovecot) -> None:
+def test_a_later_message_to_another_recipient_is_the_proof(imap: Dovecot) -> None:
     with pair(imap) as (smtp, server):
         attempted = time.time() - 10
         smtp.send(message("bob@example.com", token=2, created_at_epoch=int(time.time())))
@@ -260,7 +260,7 @@ def test_a_later_message_to_somebody_else_serves_as_the_proof(imap: Dovecot) -> 
         assert server.archived == 1
 
 
-def test_absence_is_not_believed_early(imap: Dovecot) -> None:
+def test_absence_is_not_proven_early(imap: Dovecot) -> None:
     with pair(imap, absent_after_seconds=870.0) as (smtp, _):
         smtp.send(message("bob@example.com", token=2, created_at_epoch=int(time.time())))
         early = smtp.look_up(question(time.time() - 600))
@@ -269,7 +269,7 @@ def test_absence_is_not_believed_early(imap: Dovecot) -> None:
         assert smtp.look_up(question(time.time() - 900)).evidence is Evidence.ABSENT
 
 
-def test_a_refused_copy_does_not_hold_up_the_recipient_and_leaves_the_archive_without_a_say(
+def test_a_refused_copy_delays_no_recipient_and_voids_the_archives_proof(
     imap: Dovecot,
 ) -> None:
     with pair(imap, Switches(archive="552 5.2.2 mailbox full", then="drop")) as (smtp, server):

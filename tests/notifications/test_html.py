@@ -1,4 +1,4 @@
-"""The HTML mail: read by Outlook, in the dark, by ear, and with every colour readable."""
+"""The HTML mail: Outlook, dark mode, screen readers, contrast."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_in_the_dark_nothing_keeps_a_light_ground() -> None:
             assert contrast(colours(box, dark=True)[1], "#000000") < 3, (box.tag, box.attributes)
 
 
-def test_mail_programs_are_told_that_it_has_dark_colours() -> None:
+def test_the_html_declares_its_dark_colours() -> None:
     metas = {box.attributes.get("name"): box.attributes.get("content") for box in TREE.tags("meta")}
     assert metas["color-scheme"] == metas["supported-color-schemes"] == "light dark"
     assert "color-scheme: light dark" in STYLE
@@ -218,7 +218,7 @@ def test_nothing_is_loaded_and_nothing_runs() -> None:
     assert not [name for box in TREE.all for name in box.attributes if name.startswith("on")]
 
 
-def test_who_hears_it_finds_the_language_a_title_and_headings_in_order() -> None:
+def test_screen_readers_find_language_title_and_headings_in_order() -> None:
     assert TREE.tags("html")[0].attributes["lang"] == "en"
     assert TREE.tags("title")[0].text.strip()
     article = next(box for box in TREE.all if box.attributes.get("role") == "article")
@@ -235,7 +235,7 @@ def test_links_say_where_they_lead() -> None:
     assert not words & {"", "here", "link", "more"}
 
 
-def test_severities_and_changes_are_told_in_words_not_by_colour_alone() -> None:
+def test_severities_and_changes_are_text_not_colour_alone() -> None:
     text = " ".join(box.text for box in TREE.all)
     for word in ("Critical (1)", "1 critical", "New", "Still there", "+", "-"):
         assert word in text

@@ -1,4 +1,4 @@
-"""What recipients read: honest, bounded, escaped, and the same on every attempt."""
+"""Messages: complete counts, bounded, escaped, the same bytes each time."""
 
 from __future__ import annotations
 
@@ -146,14 +146,14 @@ def test_the_payload_counts_what_changed() -> None:
     assert data["severities"] == {"high": 2}
 
 
-def test_without_an_earlier_version_nothing_is_said_of_one() -> None:
+def test_a_first_version_mentions_no_earlier_one() -> None:
     made = rendered(report())
     assert "since version" not in (made.text + made.html).lower()
     data: Any = made.payload["data"]
     assert data["since"] is None
 
 
-def test_findings_are_grouped_the_gravest_first() -> None:
+def test_findings_are_grouped_worst_first() -> None:
     severities = ("low", "critical", "medium", "strange", "high")
     made = rendered(report(findings=tuple(finding(severity=severity) for severity in severities)))
     for body in (made.text.upper(), made.html.upper()):

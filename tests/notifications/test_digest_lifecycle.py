@@ -1,4 +1,4 @@
-"""Several reviews in one message: who waits for whom, and that every row stays truthful."""
+"""Several reviews in one message: joining, closing, sending, failing, deciding."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def lost_letters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 # -- waiting and closing ---------------------------------------------------------------------------
 
 
-def test_reviews_wait_for_one_digest_and_are_told_in_one_message(asked: ScriptedProvider) -> None:
+def test_reviews_wait_for_one_digest_and_are_sent_in_one_message(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     first, *others = tell(jobs, {"mail": asked})
     assert isinstance(first, DependencyUnavailable)
@@ -96,7 +96,7 @@ def test_reviews_wait_for_one_digest_and_are_told_in_one_message(asked: Scripted
     assert audit.audit_sent({"mail": asked}).suspicious == 0
 
 
-def test_whoever_comes_first_when_it_is_due_tells_for_all(asked: ScriptedProvider) -> None:
+def test_the_first_job_after_the_due_time_sends_the_digest(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     assert deliver(jobs[2], {"mail": asked}).sent == 1
@@ -104,7 +104,7 @@ def test_whoever_comes_first_when_it_is_due_tells_for_all(asked: ScriptedProvide
     assert [outcomes(row) for row in rows] == [[], [], ["accepted"]]
 
 
-def test_one_review_alone_is_told_by_its_own_message(asked: ScriptedProvider) -> None:
+def test_a_digest_of_one_review_is_its_own_message(asked: ScriptedProvider) -> None:
     (job,), (row,) = waiting("1")
     make_due()
     assert deliver(job, {"mail": asked}).sent == 1
@@ -152,7 +152,7 @@ def test_a_deadline_makes_the_whole_digest_due_earlier() -> None:
     assert Digest.objects.get().due_at == lifecycle.latest(deadline)
 
 
-def test_a_review_that_must_be_on_its_way_by_now_is_told_at_once(asked: ScriptedProvider) -> None:
+def test_a_review_past_its_latest_time_is_sent_at_once(asked: ScriptedProvider) -> None:
     job = ReviewJobFactory(changelist_id="1")
     prepare(job, ANN, digest_minutes=60, not_after=lifecycle.latest(timezone.now() + timedelta(seconds=30)))
     assert deliver(job, {"mail": asked}).sent == 1
@@ -237,7 +237,7 @@ def test_a_recipient_without_a_digest_costs_no_statement_more(asked: ScriptedPro
 
 
 @pytest.mark.parametrize("end", [operator_actions.supersede_unsent, operator_actions.cancel_unsent])
-def test_a_review_that_ends_before_is_not_told_and_the_others_are(
+def test_a_review_that_ended_is_left_out_of_its_digest(
     end: Callable[[int], int], asked: ScriptedProvider
 ) -> None:
     jobs, rows = waiting("1", "2", "3")
@@ -251,7 +251,7 @@ def test_a_review_that_ends_before_is_not_told_and_the_others_are(
     assert "of 1" not in message.text
 
 
-def test_a_review_that_ends_while_it_is_sent_is_told_like_any_other(asked: ScriptedProvider) -> None:
+def test_a_review_that_ends_while_its_digest_is_sent_stays_in_it(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     asked.before_send = lambda message: (operator_actions.supersede_unsent(jobs[1].pk), None)[1]
@@ -259,7 +259,7 @@ def test_a_review_that_ends_while_it_is_sent_is_told_like_any_other(asked: Scrip
     assert states(rows) == ALL_SENT
 
 
-def test_a_newer_version_takes_the_place_of_the_older_one(asked: ScriptedProvider) -> None:
+def test_a_newer_version_replaces_the_older_one_in_a_digest(asked: ScriptedProvider) -> None:
     # The older job is dead-lettered, say: nothing has ended its row.
     _, (old_row,) = waiting("1", status="dead_lettered", finished_at=timezone.now())
     jobs, rows = waiting("1", "2", review_version=2)
@@ -272,7 +272,7 @@ def test_a_newer_version_takes_the_place_of_the_older_one(asked: ScriptedProvide
     assert old_row.digest_id is None
 
 
-def test_a_review_that_was_replaced_is_not_told_although_its_row_waits(asked: ScriptedProvider) -> None:
+def test_a_superseded_review_with_a_pending_row_is_left_out(asked: ScriptedProvider) -> None:
     _, (old,) = waiting("1", status="dead_lettered", finished_at=timezone.now())
     jobs, rows = waiting("2", "3")
     ReviewJobFactory(changelist_id="1", review_version=2)  # still at its review: no row yet
@@ -292,7 +292,7 @@ def test_a_damaged_message_is_left_to_its_own_job(asked: ScriptedProvider) -> No
     assert states(rows) == ["sent", "failed", "sent"]
 
 
-def test_a_job_that_stands_still_keeps_nobody_waiting(asked: ScriptedProvider) -> None:
+def test_a_stalled_job_delays_no_digest(asked: ScriptedProvider) -> None:
     """Dead-lettered while it waits, for another recipient's sake: the next one tells for both."""
     jobs, rows = waiting("1", "2")
     make_due()
@@ -300,7 +300,7 @@ def test_a_job_that_stands_still_keeps_nobody_waiting(asked: ScriptedProvider) -
     assert states(rows) == ["sent", "sent"]
 
 
-def test_a_late_result_that_is_accepted_is_told_alone_and_at_once(asked: ScriptedProvider) -> None:
+def test_an_accepted_late_result_is_sent_alone_and_at_once(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2")
     operator_actions.cancel_unsent(jobs[0].pk)
     operator_actions.revive_cancelled(jobs[0].pk)
@@ -311,7 +311,7 @@ def test_a_late_result_that_is_accepted_is_told_alone_and_at_once(asked: Scripte
 # -- failures --------------------------------------------------------------------------------------
 
 
-def test_what_was_certainly_not_sent_is_composed_anew(asked: ScriptedProvider) -> None:
+def test_a_digest_that_was_not_sent_is_composed_again(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     asked.script.append(not_sent())
@@ -344,7 +344,7 @@ def test_a_message_that_may_have_arrived_keeps_its_bytes(asked: ScriptedProvider
     assert outcomes(rows[0]) == ["ambiguous", "absent", "accepted"]
 
 
-def test_the_others_take_over_from_a_carrier_that_nobody_touches(asked: ScriptedProvider) -> None:
+def test_other_jobs_take_over_from_a_stale_carrier(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     crashed(rows[0], "maildir")
@@ -355,7 +355,7 @@ def test_the_others_take_over_from_a_carrier_that_nobody_touches(asked: Scripted
     assert outcomes(rows[0]) == ["ambiguous", "absent", "accepted"]
 
 
-def test_a_refused_digest_fails_all_and_a_replay_tells_each_alone(asked: ScriptedProvider) -> None:
+def test_a_refused_digest_fails_all_and_a_replay_sends_each_alone(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     asked.script.append(refused())
@@ -369,7 +369,7 @@ def test_a_refused_digest_fails_all_and_a_replay_tells_each_alone(asked: Scripte
     assert audit.audit_sent({"mail": asked}).suspicious == 0
 
 
-def test_what_is_resent_leaves_out_a_carrier_that_is_given_up(mail: ScriptedProvider) -> None:
+def test_a_resent_digest_leaves_out_a_withdrawn_carrier(mail: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     mail.script.append(unclear())
@@ -384,7 +384,7 @@ def test_what_is_resent_leaves_out_a_carrier_that_is_given_up(mail: ScriptedProv
     assert again.repeat_notice
 
 
-def test_the_audit_settles_what_an_ended_job_left_in_doubt(asked: ScriptedProvider) -> None:
+def test_the_audit_settles_uncertain_rows_of_an_ended_job(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     asked.script.append((unclear(), True))
@@ -411,7 +411,7 @@ def held(mail: ScriptedProvider) -> tuple[list[Any], list[Delivery]]:
 @pytest.mark.parametrize(
     ("decision", "ends"), [("confirm", "sent"), ("resend", "pending"), ("abandon", "abandoned")]
 )
-def test_a_decision_about_one_is_a_decision_about_the_message(
+def test_a_decision_about_one_delivery_counts_for_the_whole_digest(
     decision: str, ends: str, mail: ScriptedProvider, lost_letters: list[int]
 ) -> None:
     jobs, rows = held(mail)
@@ -446,7 +446,7 @@ def test_a_set_of_decisions_counts_a_message_once(mail: ScriptedProvider, lost_l
     assert sorted(lost_letters) == sorted(row.job_id for row in rows)
 
 
-def test_one_review_that_was_replaced_does_not_keep_the_others_from_being_resent(
+def test_a_superseded_review_does_not_stop_the_resend_of_the_others(
     mail: ScriptedProvider, lost_letters: list[int]
 ) -> None:
     jobs, rows = held(mail)
@@ -490,7 +490,7 @@ def marked_without_evidence(asked: ScriptedProvider, *, arrived: bool) -> tuple[
     return jobs, rows
 
 
-def test_8_2_row_2_a_digest_marked_without_evidence_is_looked_up(asked: ScriptedProvider) -> None:
+def test_a_digest_marked_without_evidence_is_looked_up(asked: ScriptedProvider) -> None:
     _, rows = marked_without_evidence(asked, arrived=True)
     result = audit.audit_sent({"mail": asked})
     assert (result.suspicious, result.back_filled, result.requeued) == (1, 1, set())
@@ -498,7 +498,7 @@ def test_8_2_row_2_a_digest_marked_without_evidence_is_looked_up(asked: Scripted
     assert outcomes(rows[0]) == ["ambiguous", "found"]
 
 
-def test_8_2_row_2_a_digest_that_is_not_there_is_cleared_and_sent(
+def test_a_digest_that_is_not_there_is_cleared_and_sent(
     asked: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs, rows = marked_without_evidence(asked, arrived=False)
@@ -528,7 +528,7 @@ def test_a_sample_asks_for_the_digest(asked: ScriptedProvider) -> None:
 
 
 @pytest.mark.parametrize("by", ["token", "notification_id"])
-def test_a_bounce_of_the_digest_is_noted_on_all_of_it(by: str, asked: ScriptedProvider) -> None:
+def test_a_bounce_of_the_digest_is_recorded_on_all_its_deliveries(by: str, asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
     deliver(jobs[0], {"mail": asked})
@@ -576,7 +576,7 @@ def test_an_operator_sets_digests_with_a_reason(client: Client) -> None:
     assert "digest_minutes: 0 \N{RIGHTWARDS ARROW} 15" in history
 
 
-def test_an_urgent_review_is_not_kept() -> None:
+def test_a_critical_review_does_not_wait_for_a_digest() -> None:
     policy.set_digest(ANN, 15, "ann")
     assert policy.apply_preferences({ANN: "critical"}).digest_minutes == {}
     assert policy.apply_preferences({ANN: "high", BOB: ""}).digest_minutes == {ANN: 15}
@@ -584,7 +584,7 @@ def test_an_urgent_review_is_not_kept() -> None:
     assert policy.apply_preferences({ANN: "high"}) == policy.AppliedPreferences({ANN: policy.MUTED}, {})
 
 
-def test_what_waits_is_told_as_promised_whatever_is_wanted_meanwhile(asked: ScriptedProvider) -> None:
+def test_a_changed_preference_does_not_affect_waiting_deliveries(asked: ScriptedProvider) -> None:
     policy.set_digest(ANN, 10, "ann")
     jobs, rows = waiting("1", "2")
     policy.set_digest(ANN, 0, "ann")
@@ -600,7 +600,7 @@ def test_what_waits_is_told_as_promised_whatever_is_wanted_meanwhile(asked: Scri
     assert str(rows[0].token) in link
 
 
-def test_a_shorter_wish_makes_what_waits_due_earlier() -> None:
+def test_a_shorter_interval_makes_the_open_digest_due_earlier() -> None:
     waiting("1", minutes=60)
     waiting("2", minutes=5)
     left = Digest.objects.get().due_at - timezone.now()

@@ -1,4 +1,4 @@
-"""Prepare and deliver: each row to its end, in order, and never two senders."""
+"""Prepare and deliver: every row to its end, in order, never by two workers."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_tokens_differ_in_each_part_of_the_tuple_and_never_change() -> None:
 # -- deliver -----------------------------------------------------------------------------------
 
 
-def test_every_recipient_is_told_once_and_the_rows_say_so(
+def test_every_recipient_is_notified_once_and_the_rows_record_it(
     job: ReviewJob, mail: ScriptedProvider, hook: ScriptedProvider
 ) -> None:
     prepare(job, ANN, CI)
@@ -135,7 +135,7 @@ def test_the_sent_message_is_the_frozen_one(job: ReviewJob, mail: ScriptedProvid
     assert mail.calls == [replace(message(), token=snapshot.token_for("12345", ANN, 1))]
 
 
-def test_what_was_not_sent_is_repeated_with_the_same_bytes_and_token(
+def test_an_unsent_message_is_repeated_with_the_same_bytes_and_token(
     job: ReviewJob, mail: ScriptedProvider
 ) -> None:
     mail.script.append(not_sent())
@@ -177,7 +177,7 @@ def test_the_longest_retry_after_decides(job: ReviewJob, mail: ScriptedProvider)
         ([refused(E.AUTH_DENIED), None, None], PermanentFailure),
     ],
 )
-def test_what_can_be_repeated_goes_before_what_needs_an_operator(
+def test_retryable_failures_are_raised_before_uncertain_ones(
     job: ReviewJob, mail: ScriptedProvider, script: list[object], raised: type[Exception]
 ) -> None:
     mail.script += script
@@ -224,7 +224,7 @@ def test_a_provider_that_deduplicates_is_asked_again_with_the_same_message(
     assert outcomes(row) == [SendOutcome.AMBIGUOUS, SendOutcome.ACCEPTED]
 
 
-def test_a_refusal_after_doubt_does_not_turn_doubt_into_failed(
+def test_a_refusal_after_an_uncertain_attempt_keeps_the_row_uncertain(
     job: ReviewJob, hook: ScriptedProvider
 ) -> None:
     hook.script += [(unclear(E.NETWORK_TIMEOUT), True), refused()]
@@ -236,7 +236,9 @@ def test_a_refusal_after_doubt_does_not_turn_doubt_into_failed(
     assert statuses(job) == [D.UNCERTAIN]  # "failed" would be a lie: it arrived
 
 
-def test_doubt_stays_through_a_repetition_that_was_not_sent(job: ReviewJob, hook: ScriptedProvider) -> None:
+def test_a_repetition_that_was_not_sent_keeps_the_row_reconciling(
+    job: ReviewJob, hook: ScriptedProvider
+) -> None:
     hook.script += [(unclear(E.NETWORK_TIMEOUT), True), not_sent()]
     prepare(job, CI)
     for _ in range(2):
@@ -299,7 +301,7 @@ def test_a_message_that_changed_in_the_database_is_not_sent(job: ReviewJob, mail
     assert mail.calls == []
 
 
-def test_a_defect_in_a_provider_is_raised_after_the_others_were_told(
+def test_a_defect_in_a_provider_is_raised_after_the_others_were_notified(
     job: ReviewJob, mail: ScriptedProvider, asked: ScriptedProvider
 ) -> None:
     asked.script.append(ZeroDivisionError())
@@ -346,7 +348,7 @@ def test_a_job_that_is_superseded_between_two_sends_stops_there(
     ("end", "status"),
     [(operator_actions.supersede_unsent, D.SUPERSEDED), (operator_actions.cancel_unsent, D.CANCELLED)],
 )
-def test_ending_a_job_gives_up_only_what_was_not_begun(
+def test_ending_a_job_withdraws_only_pending_rows(
     job: ReviewJob,
     mail: ScriptedProvider,
     end,
@@ -385,7 +387,7 @@ def test_a_worker_that_comes_too_late_sends_nothing(
     assert len(mail.calls) == 1
 
 
-def test_a_worker_thought_dead_still_reports_what_it_knows(job: ReviewJob, mail: ScriptedProvider) -> None:
+def test_a_late_worker_still_records_its_acceptance(job: ReviewJob, mail: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     claimed = store.claim(store.read(row.pk), "smtp")
     assert claimed is not None
@@ -411,9 +413,7 @@ def test_a_late_acceptance_is_found_before_a_requeued_row_is_sent_again(
     assert asked.calls == []
 
 
-def test_a_late_failure_does_not_undo_what_the_next_attempt_did(
-    job: ReviewJob, hook: ScriptedProvider
-) -> None:
+def test_a_late_failure_does_not_undo_the_next_attempt(job: ReviewJob, hook: ScriptedProvider) -> None:
     (row,) = prepare(job, CI)
     claimed = store.claim(store.read(row.pk), hook.name)
     assert claimed is not None
@@ -449,7 +449,7 @@ def test_no_transaction_is_open_while_a_provider_works_and_the_attempt_is_on_dis
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_database_that_is_away_for_a_moment_costs_no_certainty(
+def test_a_short_database_outage_loses_no_outcome(
     mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL restarts between the acceptance and the mark."""
@@ -513,7 +513,7 @@ def uncertain(job: ReviewJob, mail: ScriptedProvider) -> Delivery:
     return row
 
 
-def test_an_operator_confirms_and_the_row_says_who_and_why(
+def test_a_confirmation_records_actor_and_reason(
     uncertain: Delivery, job: ReviewJob, mail: ScriptedProvider
 ) -> None:
     assert operator_actions.confirm_delivered(uncertain.pk, "ann", "seen in the mailbox")
@@ -537,7 +537,7 @@ def test_an_operator_resends_once(uncertain: Delivery, job: ReviewJob, mail: Scr
     assert second == replace(first, repeat_notice=REPEAT_NOTICE)  # the same token, and it says so
 
 
-def test_an_operator_abandons_and_the_job_needs_it_no_more(
+def test_a_job_does_not_need_an_abandoned_delivery(
     uncertain: Delivery, job: ReviewJob, mail: ScriptedProvider
 ) -> None:
     assert untold(job) == [ANN]
@@ -548,9 +548,7 @@ def test_an_operator_abandons_and_the_job_needs_it_no_more(
     assert len(mail.calls) == 1
 
 
-def test_a_worker_that_knows_better_is_believed_after_it_was_abandoned(
-    job: ReviewJob, mail: ScriptedProvider
-) -> None:
+def test_late_acceptance_marks_an_abandoned_delivery_as_sent(job: ReviewJob, mail: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     claimed = store.claim(store.read(row.pk), "smtp")
     assert claimed is not None
@@ -580,7 +578,7 @@ def test_decisions_need_a_reason_and_an_uncertain_row(job: ReviewJob, decide) ->
 # -- one writer --------------------------------------------------------------------------------
 
 
-def test_only_the_ledger_writes_states() -> None:
+def test_only_the_store_writes_states() -> None:
     from pathlib import Path
 
     app = Path(send.__file__).parents[1]

@@ -1,4 +1,4 @@
-"""Both rows of the failure matrix (004, 8.2) against a real SMTP server and a real IMAP archive."""
+"""Lost marks and false marks against a real SMTP server and a real IMAP archive (G50, G53)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reviews.models import ReviewJob
 from tests.fakes.dovecot import Dovecot
 from tests.fakes.smtp import SmtpServer, Switches
 from tests.notifications.scripted import ANN, deliver, outcomes, prepare
-from tests.notifications.test_archive import pair
+from tests.notifications.test_imap_archive import pair
 from tests.notifications.together import make_due, states, waiting
 
 D = DeliveryStatus
@@ -45,7 +45,7 @@ def old(row: Delivery) -> None:
     row.attempt_rows.update(started_at=F("started_at") - timedelta(hours=1))
 
 
-def test_8_2_row_1_sent_but_not_marked_is_found_in_the_archive_and_back_filled_without_resending(
+def test_sent_but_not_marked_is_found_in_the_archive_and_back_filled_without_resending(
     job: ReviewJob, mail: tuple[Smtp, SmtpServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smtp, server = mail
@@ -72,7 +72,7 @@ def test_8_2_row_1_sent_but_not_marked_is_found_in_the_archive_and_back_filled_w
 
 
 @pytest.mark.django_db
-def test_8_2_row_1_a_digest_sent_but_not_marked_is_found_in_the_archive(
+def test_a_digest_sent_but_not_marked_is_found_in_the_archive(
     mail: tuple[Smtp, SmtpServer], monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     smtp, server = mail
@@ -97,9 +97,7 @@ def test_8_2_row_1_a_digest_sent_but_not_marked_is_found_in_the_archive(
     assert outcomes(rows[0]) == [SendOutcome.AMBIGUOUS, SendOutcome.FOUND]
 
 
-def test_8_2_row_1_silence_of_the_server_is_looked_up_too(
-    job: ReviewJob, mail: tuple[Smtp, SmtpServer]
-) -> None:
+def test_silence_of_the_server_is_looked_up_too(job: ReviewJob, mail: tuple[Smtp, SmtpServer]) -> None:
     smtp, server = mail
     (row,) = prepare(job, ANN)
     server.switches = Switches(then="drop")
@@ -112,9 +110,7 @@ def test_8_2_row_1_silence_of_the_server_is_looked_up_too(
     assert len(server.accepted) == 1
 
 
-def test_8_2_row_1_what_never_reached_the_server_is_sent_on_proof_of_absence(
-    job: ReviewJob, mail: tuple[Smtp, SmtpServer]
-) -> None:
+def test_a_message_absent_in_the_archive_is_sent_again(job: ReviewJob, mail: tuple[Smtp, SmtpServer]) -> None:
     smtp, server = mail
     (row,) = prepare(job, ANN)
     server.switches = Switches(then="drop", accept=False)
@@ -134,7 +130,7 @@ def test_8_2_row_1_what_never_reached_the_server_is_sent_on_proof_of_absence(
     assert server.archived == 2
 
 
-def test_8_2_row_1_an_archive_that_refused_the_copy_leaves_the_decision_to_an_operator(
+def test_an_archive_that_refused_the_copy_leaves_the_decision_to_an_operator(
     job: ReviewJob, imap: Dovecot
 ) -> None:
     with SmtpServer(
@@ -167,7 +163,7 @@ def marked_too_early(row: Delivery) -> None:
     Delivery.objects.filter(pk=row.pk).update(status=D.SENT, notified_at=Now(), notification_id="made-up")
 
 
-def test_8_2_row_2_marked_but_not_sent_is_absent_in_the_archive_cleared_alerted_and_then_sent(
+def test_marked_but_not_sent_is_absent_in_the_archive_cleared_alerted_and_then_sent(
     job: ReviewJob, mail: tuple[Smtp, SmtpServer]
 ) -> None:
     smtp, server = mail
@@ -189,7 +185,7 @@ def test_8_2_row_2_marked_but_not_sent_is_absent_in_the_archive_cleared_alerted_
     assert audit.audit_sent({"mail": smtp}).suspicious == 0
 
 
-def test_8_2_row_2_what_the_archive_has_after_all_is_kept(
+def test_a_false_mark_is_back_filled_where_the_archive_has_the_message(
     job: ReviewJob, mail: tuple[Smtp, SmtpServer]
 ) -> None:
     smtp, server = mail

@@ -1,4 +1,4 @@
-"""What is done about a delivery in doubt, as one table: from capabilities and facts alone."""
+"""The policy for uncertain deliveries as one table of capabilities and history."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_step_follows_from_capabilities_and_facts(
     assert bool(choice.reason) == (step in {PolicyStep.WAIT, PolicyStep.HOLD})
 
 
-def test_waits_are_scaled_and_what_the_provider_keeps_is_not() -> None:
+def test_waits_are_scaled_but_provider_windows_are_not() -> None:
     assert next_step(ARCHIVE, at(1031.0), time_scale=0.01) == Decision(
         PolicyStep.WAIT, pytest.approx(0.8), "The next look-up proves nothing before then."
     )
@@ -130,7 +130,7 @@ def test_waits_are_scaled_and_what_the_provider_keeps_is_not() -> None:
 )
 @pytest.mark.parametrize("has_provider_id", [True, False])
 @pytest.mark.parametrize("evidence", [ABSENT, UNKNOWN])
-def test_every_doubt_comes_to_an_end(
+def test_every_uncertain_delivery_comes_to_an_end(
     capabilities: Capabilities, has_provider_id: bool, evidence: Evidence
 ) -> None:
     """Whatever the provider answers: waiting as told and looking as told ends."""
@@ -149,7 +149,7 @@ def test_every_doubt_comes_to_an_end(
         assert choice.step is not PolicyStep.RESEND  # silence is no proof
 
 
-def test_found_is_no_doubt() -> None:
+def test_a_found_message_is_not_uncertain() -> None:
     with pytest.raises(ValueError, match="found"):
         next_step(SLACK, looked(1046, (Evidence.FOUND, 1045)))
 
@@ -157,7 +157,7 @@ def test_found_is_no_doubt() -> None:
 @pytest.mark.parametrize(
     ("capabilities", "hopeless"), [(SMTP, True), (BY_ID, True), (WEBHOOK, False), (ARCHIVE, False)]
 )
-def test_only_what_can_be_neither_repeated_nor_asked_is_held_at_once(
+def test_only_providers_without_key_and_look_up_hold_at_once(
     capabilities: Capabilities, hopeless: bool
 ) -> None:
     assert uncertainty_policy.can_only_hold(capabilities) is hopeless

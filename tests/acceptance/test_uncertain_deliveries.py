@@ -1,4 +1,4 @@
-"""Deliveries in doubt through whole jobs: the operator's word, and what the audit finds afterwards."""
+"""Uncertain deliveries through whole jobs: operators' decisions, and the audit afterwards."""
 
 from __future__ import annotations
 
@@ -69,9 +69,7 @@ def held(world: World, server: SmtpServer, *recipients: str) -> tuple[int, Deliv
     return job, row
 
 
-def test_a_confirmation_lets_the_review_go_on_by_itself(
-    world: World, server: SmtpServer, decide: Decide
-) -> None:
+def test_a_confirmation_resumes_the_review(world: World, server: SmtpServer, decide: Decide) -> None:
     job, row = held(world, server, MAIL)
     page = decide("confirm", row)
     assert "1 of 1 decided. Its review goes on." in page
@@ -99,7 +97,7 @@ def test_a_resend_arrives_says_that_it_may_be_a_repetition_and_ends_the_review(
     assert REPEAT_NOTICE.split(":")[0] in second.mail.get_body(("plain",)).get_content()  # type: ignore[union-attr]
 
 
-def test_an_abandoned_recipient_is_not_waited_for_and_the_others_are_told(
+def test_an_abandoned_recipient_does_not_hold_up_the_others(
     world: World, server: SmtpServer, decide: Decide
 ) -> None:
     job = world.job(world.commit, MAIL, BOB)
@@ -117,9 +115,7 @@ def test_an_abandoned_recipient_is_not_waited_for_and_the_others_are_told(
     assert [mail.recipient for mail in server.accepted] == ["ann@example.com"] + ["bob@example.com"] * 2
 
 
-def test_nothing_is_resent_for_a_review_that_a_newer_version_replaced(
-    world: World, server: SmtpServer, decide: Decide
-) -> None:
+def test_a_superseded_review_is_not_resent(world: World, server: SmtpServer, decide: Decide) -> None:
     _, row = held(world, server, MAIL)
     world.job(world.commit, MAIL, key="k-2", version=2, rerun=True)
     page = decide("resend", row)
@@ -131,7 +127,7 @@ def test_nothing_is_resent_for_a_review_that_a_newer_version_replaced(
     assert row.status == D.ABANDONED
 
 
-def test_a_decision_whose_web_process_died_is_taken_up_by_the_audit(
+def test_the_audit_resumes_a_decision_whose_web_process_died(
     world: World, server: SmtpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, row = held(world, server, MAIL)
@@ -194,7 +190,7 @@ def test_a_check_that_failed_at_the_decision_is_made_again_later(world: World, u
     assert [actions.count(one) for one in ("triaged", "remediated", "not_validated")] == [1, 1, 1]
 
 
-def test_a_letter_that_an_operator_took_up_since_is_left_alone(world: World, unchecked: int) -> None:
+def test_a_dead_letter_that_an_operator_took_up_since_is_left_alone(world: World, unchecked: int) -> None:
     letter = world.letter(unchecked)
     assert workflow.triage(letter.pk, actor="bob", category="data", note="asking the recipient first").ok
     later(hours=2)
@@ -203,9 +199,7 @@ def test_a_letter_that_an_operator_took_up_since_is_left_alone(world: World, unc
     assert (letter.status, letter.triaged_by) == ("triaged", "bob")
 
 
-def test_what_no_reason_overrules_is_not_checked_again(
-    world: World, server: SmtpServer, decide: Decide
-) -> None:
+def test_a_hard_check_is_not_repeated(world: World, server: SmtpServer, decide: Decide) -> None:
     job, row = held(world, server, MAIL)
     world.job(world.commit, MAIL, key="k-2", version=2, rerun=True)
     assert "newer version exists" in decide("abandon", row)
@@ -226,7 +220,7 @@ def mark_without_sending(row: Delivery) -> None:
 def test_a_mark_without_evidence_of_a_review_that_succeeded_is_found_and_sent(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """004, 8.2 second row, long after the fact: the review stays succeeded, its recipient is told."""
+    """Long after the fact: the review stays succeeded, and its recipient is notified."""
     job = world.job(world.commit, MAIL)
     world.settle()
     row = world.delivery(job, MAIL)
@@ -263,7 +257,7 @@ def test_a_mark_without_evidence_of_a_replaced_review_is_not_sent_late(world: Wo
 
 
 @pytest.mark.parametrize("arrived", [True, False])
-def test_what_a_killed_worker_of_a_cancelled_review_left_is_settled(world: World, arrived: bool) -> None:
+def test_an_attempt_lost_by_a_cancelled_review_is_settled(world: World, arrived: bool) -> None:
     world.receiver.always(Behaviour(status=503, process=False))
     job = world.job(world.commit, MAIL, world.hook)
     world.work()  # the mail is sent, the webhook is not
@@ -284,7 +278,7 @@ def test_what_a_killed_worker_of_a_cancelled_review_left_is_settled(world: World
     assert row.status == (D.SENT if arrived else D.UNCERTAIN)
 
 
-def test_a_delivery_in_doubt_of_a_dead_lettered_review_waits_for_its_replay(world: World) -> None:
+def test_an_uncertain_delivery_of_a_dead_lettered_review_waits_for_its_replay(world: World) -> None:
     world.receiver.always(Behaviour(status=500, process=False))
     job = world.job(world.commit, world.hook)
     world.settle()
@@ -301,7 +295,7 @@ def test_a_delivery_in_doubt_of_a_dead_lettered_review_waits_for_its_replay(worl
     assert list(world.receiver.processed.values()) == [1]
 
 
-def test_a_late_answer_of_the_provider_settles_what_waited_for_an_operator(world: World) -> None:
+def test_late_evidence_settles_a_delivery_that_waited_for_an_operator(world: World) -> None:
     job = world.job(world.commit, MAIL)
     world.settle()
     row = world.delivery(job, MAIL)
@@ -329,7 +323,7 @@ def test_the_clock_is_one_message_and_a_run_makes_it_due_again(world: World) -> 
     assert prepared.value("SELECT count(*) FROM outbox_messages") == 0
 
 
-def test_a_letter_of_another_failure_is_not_replayed_by_a_decision(
+def test_a_dead_letter_of_another_failure_is_not_replayed_by_a_decision(
     world: World, server: SmtpServer, decide: Decide
 ) -> None:
     job, row = held(world, server, MAIL)

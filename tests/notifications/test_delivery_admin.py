@@ -1,4 +1,4 @@
-"""Deliveries in the admin: everything to read, and to decide about what is in doubt."""
+"""Admin of deliveries: read-only pages, and the decision about uncertain ones."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def post(client: Client, row: Delivery, **answer: str) -> str:
     return client.post(LIST, form, follow=True).content.decode()
 
 
-def test_a_delivery_in_doubt_offers_the_decision_and_others_do_not(ann: Client) -> None:
+def test_only_an_uncertain_delivery_offers_the_decision(ann: Client) -> None:
     assert "Decide…" in ann.get(f"{LIST}{in_doubt().pk}/change/").content.decode()
     assert "Decide…" not in ann.get(f"{LIST}{DeliveryFactory(status='sent').pk}/change/").content.decode()
 
 
-def test_the_question_comes_first_and_shows_what_it_is_about(ann: Client) -> None:
+def test_the_confirmation_page_shows_the_chosen_deliveries(ann: Client) -> None:
     row = in_doubt(recipient="mail:bob@example.com", detail="<b>nobody knows</b>")
     page = post(ann, row)
     assert "mail:bob@example.com" in page
@@ -97,7 +97,7 @@ def test_a_decision_needs_a_choice_and_a_reason(ann: Client, answer: dict[str, s
 @pytest.mark.parametrize(
     ("decision", "status"), [("confirm", "sent"), ("resend", "pending"), ("abandon", "abandoned")]
 )
-def test_a_decision_is_done_and_kept(ann: Client, decision: str, status: str) -> None:
+def test_a_decision_is_applied_and_recorded(ann: Client, decision: str, status: str) -> None:
     row = in_doubt()
     page = post(ann, row, confirmed="yes", decision=decision, reason="OPS-1: looked into it")
     assert "1 of 1 decided." in page
@@ -111,12 +111,12 @@ def test_a_decision_is_done_and_kept(ann: Client, decision: str, status: str) ->
     assert "0 of 1 decided." in again
 
 
-def test_what_is_not_in_doubt_is_left_alone(ann: Client) -> None:
+def test_a_delivery_that_is_not_uncertain_is_left_alone(ann: Client) -> None:
     row = DeliveryFactory(status="sent")
     assert "None of these needs a decision." in post(ann, row)
 
 
-def test_who_may_only_read_cannot_decide(client: Client) -> None:
+def test_a_reader_without_permission_cannot_decide(client: Client) -> None:
     reader = UserFactory(is_staff=True)
     reader.user_permissions.add(Permission.objects.get(codename="view_delivery"))
     client.force_login(reader)

@@ -1,4 +1,4 @@
-"""The sample of what was sent: an alert where the provider does not have it, and nothing else."""
+"""The sample of sent deliveries: an absent message raises an alert and changes nothing else."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def sample(provider: ScriptedProvider, size: int = 50) -> Counter[Evidence]:
     return audit.audit_sample({"mail": provider}, size)
 
 
-def test_what_is_there_is_counted_and_leaves_no_trace(job: ReviewJob, service: ScriptedProvider) -> None:
+def test_found_messages_are_counted_and_not_recorded(job: ReviewJob, service: ScriptedProvider) -> None:
     rows = sent(job, service, ANN, BOB)
     assert sample(service) == {Evidence.FOUND: 2}
     assert [outcomes(row) for row in rows] == [[SendOutcome.ACCEPTED], [SendOutcome.ACCEPTED]]
 
 
-def test_what_is_not_there_raises_an_alert_and_is_not_sent_anew(
+def test_an_absent_message_raises_an_alert_and_is_not_sent_again(
     job: ReviewJob, service: ScriptedProvider
 ) -> None:
     (row,) = sent(job, service, ANN)
@@ -59,7 +59,7 @@ def test_what_is_not_there_raises_an_alert_and_is_not_sent_anew(
 
 
 @pytest.mark.parametrize("ago", [30.0, 8 * 86_400.0])
-def test_nothing_is_asked_while_absence_would_mean_nothing(
+def test_no_look_up_while_absence_would_prove_nothing(
     job: ReviewJob, service: ScriptedProvider, ago: float
 ) -> None:
     sent(job, service, ANN, ago=ago)
@@ -74,9 +74,7 @@ def test_nothing_is_asked_while_absence_would_mean_nothing(
         Capabilities(look_up=frozenset({LookUpBy.KEY}), recipients_delete=True),
     ],
 )
-def test_providers_whose_absence_means_nothing_are_not_asked(
-    job: ReviewJob, capabilities: Capabilities
-) -> None:
+def test_providers_without_proof_of_absence_are_not_asked(job: ReviewJob, capabilities: Capabilities) -> None:
     provider = ScriptedProvider("service", capabilities=capabilities)
     sent(job, provider, ANN)
     assert sample(provider) == {}
@@ -89,7 +87,7 @@ def test_a_provider_that_is_away_is_asked_once(job: ReviewJob, service: Scripted
     assert len(service.looked_up) == 1
 
 
-def test_an_answer_that_tells_nothing_is_no_alert(job: ReviewJob, service: ScriptedProvider) -> None:
+def test_an_unknown_answer_is_no_alert(job: ReviewJob, service: ScriptedProvider) -> None:
     (row,) = sent(job, service, ANN)
     service.answers.append(LookUp(Evidence.UNKNOWN))
     assert sample(service) == {Evidence.UNKNOWN: 1}

@@ -1,4 +1,4 @@
-"""Deliveries in doubt: looks are rows, waiting for the next one costs nothing, resends are bounded."""
+"""Uncertain deliveries: look-ups are rows, waits use no attempt, resends are bounded."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_each_look_is_a_row_with_its_time_and_absence_needs_all_of_them(
     assert sum(archive.arrived.values()) == 1
 
 
-def test_a_wait_holds_no_other_recipient_up(job: ReviewJob, archive: ScriptedProvider) -> None:
+def test_a_wait_delays_no_other_recipient(job: ReviewJob, archive: ScriptedProvider) -> None:
     first, second = prepare(job, ANN, BOB)
     crashed(first, archive.name)
     waits(job, archive)
@@ -155,7 +155,9 @@ def test_nothing_is_failed_before_it_is_reconciled(job: ReviewJob, archive: Scri
     assert status(first) == D.FAILED  # after proof that the attempt in doubt had not arrived
 
 
-def test_a_second_doubt_after_the_one_resend_is_held(job: ReviewJob, archive: ScriptedProvider) -> None:
+def test_a_second_uncertain_attempt_after_the_one_resend_is_held(
+    job: ReviewJob, archive: ScriptedProvider
+) -> None:
     (row,) = prepare(job, ANN)
     crashed(row, archive.name)
     for _ in range(2):
@@ -176,7 +178,7 @@ def test_a_second_doubt_after_the_one_resend_is_held(job: ReviewJob, archive: Sc
     assert outcomes(row).count(SendOutcome.ABSENT) == 4
 
 
-def test_an_operators_resend_begins_anew(job: ReviewJob, archive: ScriptedProvider) -> None:
+def test_an_operators_resend_starts_the_policy_over(job: ReviewJob, archive: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     crashed(row, archive.name)
     for _ in range(2):
@@ -200,9 +202,7 @@ def test_an_operators_resend_begins_anew(job: ReviewJob, archive: ScriptedProvid
     assert sum(archive.arrived.values()) == 1
 
 
-def test_a_provider_that_cannot_tell_is_asked_a_few_times_and_then_an_operator(
-    job: ReviewJob, archive: ScriptedProvider
-) -> None:
+def test_unanswered_look_ups_end_with_an_operator(job: ReviewJob, archive: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     crashed(row, archive.name)
     archive.answers.extend([UNKNOWN] * 10)
@@ -249,9 +249,7 @@ def test_a_look_up_that_fails_costs_an_attempt_and_answers_nothing(
     assert (status(row), outcomes(row)) == (D.RECONCILING, [SendOutcome.AMBIGUOUS])
 
 
-def test_what_waits_for_an_operator_is_found_when_its_evidence_comes_late(
-    job: ReviewJob, archive: ScriptedProvider
-) -> None:
+def test_late_evidence_settles_a_held_delivery(job: ReviewJob, archive: ScriptedProvider) -> None:
     (row,) = prepare(job, ANN)
     crashed(row, archive.name)
     archive.answers.extend([UNKNOWN] * (UNANSWERED_LOOKS + 1))
@@ -271,7 +269,7 @@ def test_what_waits_for_an_operator_is_found_when_its_evidence_comes_late(
 
 
 @pytest.mark.parametrize("name", ["resend", "maildir"])
-def test_another_providers_absence_is_not_believed(
+def test_absence_at_another_provider_is_ignored(
     job: ReviewJob, name: str, make: Callable[[str], ScriptedProvider]
 ) -> None:
     (row,) = prepare(job, ANN)

@@ -15,7 +15,7 @@ from notifications.rendering import MAX_SUBJECT, ReportFile, render
 from notifications.rendering.wrapping import width
 from tests.notifications.samples import SENDER, finding
 from tests.notifications.samples import message as bare
-from tests.notifications.test_messages import GMAIL_CUTS_AT
+from tests.notifications.test_rendering import GMAIL_CUTS_AT
 from tests.notifications.together import review
 
 TOKEN = UUID(int=9, version=5)
@@ -63,7 +63,7 @@ def test_the_same_messages_make_the_same_bytes_whatever_storage_did_to_their_jso
     assert mime.as_bytes(compose(messages, TOKEN), SENDER) == mime.as_bytes(compose(turned, TOKEN), SENDER)
 
 
-def test_banner_author_commit_and_what_is_new_are_told() -> None:
+def test_banner_author_commit_and_new_findings_are_shown() -> None:
     name = "git:app@" + "0123456789abcdef" * 2 + "01234567"
     noted = about(name, "low", banner="The model was not available.", author="bob")
     news = about("2", findings=(finding(is_new=True), finding(is_new=False, line=90)))
@@ -88,7 +88,7 @@ def test_one_link_stops_the_mail_and_the_headers_name_it() -> None:
     assert headers["X-Criticizer-Token"] == str(TOKEN)
 
 
-def test_what_is_left_out_is_counted() -> None:
+def test_left_out_findings_are_counted() -> None:
     made = compose([about("1", *["high"] * 7, "low"), about("2")], TOKEN)
     for text in (made.text, made.html):
         assert text.count("Finding ") == MAX_LISTED
@@ -118,7 +118,7 @@ def test_fifty_long_reviews_stay_below_what_gmail_shows_and_each_is_named() -> N
             assert f"https://reviews.test/reviews/{number:03d}xxx" in text
 
 
-def test_what_people_write_stays_text() -> None:
+def test_untrusted_text_is_escaped() -> None:
     evil = "<script>alert(1)</script>\r\nBcc: eve@example.com"
     made = compose([about("1", title=evil, author=evil, banner=evil), about("2", "high")], TOKEN)
     assert "<script" not in made.html
@@ -140,20 +140,20 @@ def test_plain_text_fits_a_terminal() -> None:
     assert [line for line in made.text.splitlines() if width(line) > 80] == []
 
 
-def test_a_message_without_the_usual_json_is_told_all_the_same() -> None:
+def test_a_message_without_a_review_payload_is_included() -> None:
     made = compose([bare(), replace(bare(token=2), thread="changelist:77")], TOKEN)
     assert "12345" in made.text
     assert "77" in made.text
 
 
-def test_one_message_or_two_addresses_are_no_digest() -> None:
+def test_one_message_or_two_addresses_are_refused() -> None:
     with pytest.raises(ValueError, match="one address"):
         compose([about("1")], TOKEN)
     with pytest.raises(ValueError, match="one address"):
         compose([about("1"), replace(about("2"), address="bob@example.com")], TOKEN)
 
 
-def test_a_notice_of_a_repetition_stands_above_it() -> None:
+def test_a_repeat_notice_comes_first() -> None:
     made = replace(compose([about("1"), about("2")], TOKEN), repeat_notice="This may repeat.")
     assert mime.text_of(made).startswith("This may repeat.")
     assert mime.html_of(made).index("This may repeat.") < mime.html_of(made).index("<h1")

@@ -1,4 +1,4 @@
-"""The console's pages about messages and providers."""
+"""The admin's pages about messages and providers."""
 
 from __future__ import annotations
 
