@@ -39,7 +39,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name_plural': 'deliveries',
                 'db_table': 'deliveries',
-                'permissions': [('decide_delivery', 'Can decide about deliveries in doubt'), ('test_provider', 'Can send test messages')],
+                'permissions': [('decide_delivery', 'Can decide about uncertain deliveries'), ('test_provider', 'Can send test messages')],
             },
         ),
         migrations.CreateModel(

@@ -62,7 +62,7 @@ class Delivery(models.Model):
         db_table = "deliveries"
         verbose_name_plural = "deliveries"
         permissions = [
-            ("decide_delivery", "Can decide about deliveries in doubt"),
+            ("decide_delivery", "Can decide about uncertain deliveries"),
             ("test_provider", "Can send test messages"),
         ]
         constraints = [

@@ -51,7 +51,7 @@ def decide(client: Client) -> Decide:
     def post(decision: str, *rows: Delivery, reason: str = "OPS-7: asked the recipient") -> str:
         chosen = {"action": "decide", "_selected_action": [row.pk for row in rows]}
         asked = client.post(LIST, chosen).content.decode()
-        assert "may have been made" in asked
+        assert "may have arrived" in asked
         answer = {**chosen, "confirmed": "yes", "decision": decision, "reason": reason}
         return client.post(LIST, answer, follow=True).content.decode()
 

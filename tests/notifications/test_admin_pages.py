@@ -284,7 +284,7 @@ def test_what_fails_the_check_is_explained_and_nothing_is_sent(ann: Client, mail
         ),
         (
             UncertainFailure(ErrorClass.DELIVERY_UNCERTAIN, Component.PROVIDER, "no reply"),
-            "It may have arrived",
+            "The message may have arrived",
         ),
         (RuntimeError("secret detail"), "Unhandled RuntimeError."),
     ],
