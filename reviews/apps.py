@@ -12,13 +12,12 @@ class ReviewsConfig(AppConfig):
         from criticizer.observability.metrics import COUNTED_TABLES, GAUGES
         from criticizer.resilience.health_checks import CHECKS, PENDING
         from reviews import health_checks, metrics
-        from reviews.replay.retrying import dependencies_to_retry
         from reviews.roles import after_migrate
 
         GAUGES.extend(metrics.GAUGES)
         COUNTED_TABLES.extend(metrics.COUNTED_TABLES)
 
         CHECKS.update({"p4": health_checks.perforce, "llm": health_checks.model})
-        PENDING.append(dependencies_to_retry)
+        PENDING.append(health_checks.dependencies_to_retry)
 
         post_migrate.connect(after_migrate, sender=self, dispatch_uid="reviews.roles")

@@ -1,7 +1,7 @@
-"""What a supervisor asks: is the process alive, is the service ready, what do the numbers say.
+"""Health endpoints `/livez` and `/readyz`, `/metrics`, and 503 answers while the database is away.
 
-`/livez` and `/readyz` are answered by `HealthMiddleware`, before hosts, sessions and routes, so
-that a probe gets the truth whatever else is wrong. `/metrics` is an ordinary view.
+`HealthMiddleware` answers the first two before hosts, sessions and routes are checked, so that they
+work whatever else is wrong. `/metrics` is an ordinary view.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def workers_alive() -> dict[str, int]:
 
 
 def is_migrated() -> bool:
-    """Say whether every migration is applied. "Yes" is remembered: the code of a process is fixed."""
+    """Say whether every migration is applied. True is remembered: the code of a process is fixed."""
     global _migrated
     if not _migrated:
         executor = MigrationExecutor(connection)
@@ -81,7 +81,7 @@ def is_migrated() -> bool:
 
 
 def not_ready_reason() -> str | None:
-    """Return why the service cannot do its work, or None when it can."""
+    """Return why the service is not ready, or None."""
     try:
         with transaction.atomic():
             bound_queries()
@@ -96,10 +96,10 @@ def not_ready_reason() -> str | None:
         return "database_unavailable"
 
 
-def _troubles(*, with_hosts: bool) -> dict[str, object]:
-    """Return the circuits that are not closed and the maintenance's functions that hang, as far as any.
+def _degradations(*, with_hosts: bool) -> dict[str, object]:
+    """Return circuits that are not closed and maintenance functions that hang, where there are any.
 
-    Strangers are not told our servers' and receivers' names.
+    `with_hosts` includes the names of servers and receivers, which only this machine may see.
     """
     try:
         with transaction.atomic():
@@ -121,7 +121,7 @@ def _troubles(*, with_hosts: bool) -> dict[str, object]:
 
 
 def is_database_down(error: BaseException | None) -> bool:
-    """Say whether `error` is trouble with the connection or a conflict: worth trying again."""
+    """Say whether `error` is a lost connection or a conflict, so that a retry may succeed."""
     if not isinstance(error, (OperationalError, InterfaceError, InternalError)):
         return False
     return classify(error).retryable
@@ -143,7 +143,7 @@ def unavailable(error: BaseException) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def unavailable_response(request: HttpRequest, error: BaseException) -> HttpResponse:
-    """Return the 503 that answers a database error: JSON to the API, a page to everybody else."""
+    """Return the 503 that answers a database error: JSON for the API, a page for others."""
     body, headers = unavailable(error)
     log.warning(
         "database_unavailable", path=request.path[:200], code=body["code"], error=type(error).__name__
@@ -165,9 +165,9 @@ got_request_exception.connect(_note_database_down, dispatch_uid="criticizer.obse
 
 
 class HealthMiddleware:
-    """Answer the probes; turn a lost database into 503 with Retry-After on every other URL.
+    """Answers `/livez` and `/readyz`; turns a lost database into 503 with Retry-After elsewhere.
 
-    Placed first: a probe needs neither a known Host header nor a session nor a working database.
+    Placed first: these two need neither a known Host header nor a session nor a working database.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -182,7 +182,7 @@ class HealthMiddleware:
         return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Answer a view's database error; anything else is left to Django."""
+        """Answer a view's database error; Django answers other errors."""
         return unavailable_response(request, exception) if is_database_down(exception) else None
 
 
@@ -192,9 +192,9 @@ def _probe(request: HttpRequest) -> HttpResponse:
     is_readiness = request.path_info == "/readyz"
     reason = not_ready_reason() if is_readiness else None
     body: dict[str, Any] = {"status": "ok"} if reason is None else {"status": "degraded", "reason": reason}
-    # Told, and no reason for 503: restarting us does not bring a dependency back.
+    # Reported without a 503: restarting us does not bring a dependency back.
     if is_readiness:
-        body |= _troubles(with_hosts=_is_loopback(request))
+        body |= _degradations(with_hosts=_is_loopback(request))
     response = JsonResponse(body, status=200 if reason is None else 503)
     response.headers["Cache-Control"] = "no-store"
     if reason is not None:
@@ -218,9 +218,9 @@ _PROXY_HEADERS = (
 
 @csrf_exempt
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer Prometheus text to direct clients of this machine and to keys of operators.
+    """Return Prometheus text to direct clients of this machine and to API keys of operators.
 
-    Others get what the API answers to those without a key (401) and without the role (403).
+    Others get the API's answers 401 (no key) and 403 (another role).
     """
     if request.method not in {"GET", "HEAD"}:
         return HttpResponse(status=405, headers={"Allow": "GET, HEAD"})
@@ -242,7 +242,7 @@ def _is_loopback(request: HttpRequest) -> bool:
 
 
 def _refusal(request: HttpRequest) -> APIException | None:
-    """Ask the API's own authentication, named in settings: keys live in a room above this one."""
+    """Authenticate as the API does; its classes are named in settings, as they belong to another app."""
     classes: Any = api_settings.DEFAULT_AUTHENTICATION_CLASSES
     for authentication in classes:
         try:

@@ -132,18 +132,6 @@ class Stopped:
     is_refused: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """Result of reporting a failure.
-
-    `was_open`: the circuit had opened since the call began; `retry_in_seconds` is then the rest of
-    the cool-down.
-    """
-
-    was_open: bool
-    retry_in_seconds: float = 0.0
-
-
 def create(name: str) -> None:
     """Write the row of a dependency that is called for the first time."""
     Circuit.objects.bulk_create([Circuit(name=name)], ignore_conflicts=True)
@@ -165,20 +153,23 @@ def count_success(name: str, generation: int, rate_generation: int) -> None:
     _count(name, generation, failures=0, rate_generation=rate_generation)
 
 
-def count_failure(name: str, generation: int, error_class: str, *, is_auth: bool = False) -> Counted:
-    """Count a failed call, and open the circuit when it was one too many."""
+def count_failure(name: str, generation: int, error_class: str, *, is_auth: bool = False) -> float | None:
+    """Count a failed call, and open the circuit when it was one too many.
+
+    Returns the seconds left of the cool-down when the circuit had opened since the call began.
+    """
     with transaction.atomic():
         if not is_auth:
             # The bucket's row first, as for answered calls: two orders would deadlock.
             _count(name, generation, failures=1)
         found = lock(name)
         if found is None or found[0].state == CircuitState.FORCED_CLOSED:
-            return Counted(was_open=False)
+            return None
         circuit, now = found
         if circuit.state != CircuitState.CLOSED or circuit.generation != generation:
             cools_down = circuit.retry_at is not None and circuit.state != CircuitState.HALF_OPEN
             left = (circuit.retry_at - now).total_seconds() if cools_down and circuit.retry_at else 0.0
-            return Counted(was_open=True, retry_in_seconds=max(left, 0.0))
+            return max(left, 0.0)
         if is_auth:
             counts = Counts(refusals=circuit.auth_failures + 1)
             reason = f"our credentials were refused {counts.refusals} times in a row"
@@ -189,14 +180,14 @@ def count_failure(name: str, generation: int, error_class: str, *, is_auth: bool
         if state == CircuitState.CLOSED:
             if is_auth:
                 update(circuit, auth_failures=counts.refusals)
-            return Counted(was_open=False)
+            return None
         change_state(
             circuit, now, state, CircuitChange.OPENED,
             reason=f"{reason}, the last with {error_class}", retry_seconds=outbox.scaled(COOL_DOWN_SECONDS),
             error_class=error_class, needs_call=is_auth, probe_detail="",
         )  # fmt: skip
     log.warning("circuit_opened", dependency=name, error_class=error_class)
-    return Counted(was_open=False)
+    return None
 
 
 def lease_trial(name: str, *, grace_seconds: float) -> Trial | None:

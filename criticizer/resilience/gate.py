@@ -215,10 +215,10 @@ class Permit:
         if self.trial is not None:
             circuit_breaker.trial_failed(self.name, self.trial, str(error.error_class))
             return _after_cool_down(self.name, outbox.scaled(circuit_breaker.COOL_DOWN_SECONDS))
-        counted = circuit_breaker.count_failure(
+        retry_in = circuit_breaker.count_failure(
             self.name, self.generation, str(error.error_class), is_auth=outcome is _Outcome.AUTH
         )
-        return _after_cool_down(self.name, counted.retry_in_seconds) if counted.was_open else None
+        return _after_cool_down(self.name, retry_in) if retry_in is not None else None
 
     def _slow_down(self, error: Failure) -> DependencyUnavailable | None:
         self._release_trial()

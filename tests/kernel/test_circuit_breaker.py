@@ -197,7 +197,7 @@ def test_the_first_failures_cost_attempts_and_the_opening_one_too() -> None:
 
 
 @pytest.mark.django_db
-def test_an_open_circuit_admits_nobody_and_says_until_when() -> None:
+def test_an_open_circuit_refuses_permits_and_says_until_when() -> None:
     opened()
     for look in (gate.check, gate.acquire_permit):
         with pytest.raises(DependencyUnavailable) as caught:
@@ -314,7 +314,7 @@ def test_after_the_cool_down_one_call_is_let_through() -> None:
 
 
 @pytest.mark.django_db
-def test_two_probes_in_a_row_close_it() -> None:
+def test_two_answered_trial_calls_in_a_row_close_the_circuit() -> None:
     half_opened().report(None)
     assert state() == CircuitState.HALF_OPEN
     call(None)
@@ -323,7 +323,7 @@ def test_two_probes_in_a_row_close_it() -> None:
 
 
 @pytest.mark.django_db
-def test_a_failed_probe_opens_it_again_and_costs_nothing() -> None:
+def test_a_failed_trial_call_reopens_the_circuit_and_costs_no_attempt() -> None:
     permit = half_opened()
     waiting = permit.report(timeout())
     assert waiting is not None
@@ -334,7 +334,7 @@ def test_a_failed_probe_opens_it_again_and_costs_nothing() -> None:
 
 
 @pytest.mark.django_db
-def test_the_second_probe_failing_opens_it_too() -> None:
+def test_a_failed_second_trial_call_reopens_the_circuit() -> None:
     half_opened().report(None)
     assert call(refused()) is not None
     assert state() == CircuitState.OPEN
@@ -349,7 +349,7 @@ def test_it_starts_with_a_clean_window_after_closing() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_many_at_once_one_gets_the_probe() -> None:
+def test_of_concurrent_callers_one_gets_the_trial_call() -> None:
     opened()
     cool_down_ends()
 
@@ -377,7 +377,7 @@ def test_all_processes_share_its_state() -> None:
 
 
 @pytest.mark.django_db
-def test_a_probe_whose_worker_died_is_made_by_another() -> None:
+def test_another_worker_makes_the_trial_call_after_its_lease_expired() -> None:
     half_opened()  # and never reported
     with pytest.raises(DependencyUnavailable):
         gate.acquire_permit(LLM)
@@ -386,7 +386,7 @@ def test_a_probe_whose_worker_died_is_made_by_another() -> None:
 
 
 @pytest.mark.django_db
-def test_a_probe_slower_than_its_lease_counts_all_the_same() -> None:
+def test_a_trial_call_slower_than_its_lease_still_counts() -> None:
     slow = half_opened()
     prepared.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
     second = gate.acquire_permit(LLM)
@@ -397,7 +397,7 @@ def test_a_probe_slower_than_its_lease_counts_all_the_same() -> None:
 
 
 @pytest.mark.django_db
-def test_a_probe_that_says_nothing_is_given_back() -> None:
+def test_a_trial_call_without_an_outcome_is_released() -> None:
     permit = half_opened()
     assert permit.report(KeyError("a defect")) is None
     assert state() == CircuitState.HALF_OPEN
@@ -426,7 +426,7 @@ def test_a_late_answer_of_an_older_state_does_not_close_it() -> None:
 
 
 @pytest.mark.django_db
-def test_a_late_probe_of_an_older_half_open_state_changes_nothing() -> None:
+def test_a_late_trial_call_of_an_older_half_open_state_changes_nothing() -> None:
     old = half_opened()
     prepared.rows("UPDATE circuits SET probe_expires_at = now() - interval '1 second'")
     gate.acquire_permit(LLM).report(timeout())
@@ -451,7 +451,7 @@ def test_closing_wakes_what_waits_one_after_another_in_order() -> None:
 
 
 @pytest.mark.django_db
-def test_the_first_probe_wakes_one_to_be_the_second() -> None:
+def test_the_first_answered_trial_call_wakes_one_message() -> None:
     ids = parked(5)
     half_opened().report(None)
     assert list(OutboxMessage.objects.filter(waiting_for="").values_list("pk", flat=True)) == ids[:1]
@@ -474,7 +474,7 @@ def harmless(settings: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_where_there_is_a_harmless_probe_calls_wait_for_it(harmless: None) -> None:
+def test_calls_wait_for_the_health_check_where_there_is_one(harmless: None) -> None:
     opened()
     cool_down_ends()
     for look in (gate.check, gate.acquire_permit):
@@ -484,7 +484,7 @@ def test_where_there_is_a_harmless_probe_calls_wait_for_it(harmless: None) -> No
 
 
 @pytest.mark.django_db
-def test_an_answered_harmless_probe_lets_the_next_call_be_the_probe(harmless: None) -> None:
+def test_an_answered_health_check_lets_the_next_call_be_the_trial_call(harmless: None) -> None:
     ids = parked(5)
     opened()
     cool_down_ends()
@@ -498,7 +498,7 @@ def test_an_answered_harmless_probe_lets_the_next_call_be_the_probe(harmless: No
 
 
 @pytest.mark.django_db
-def test_a_failed_harmless_probe_keeps_it_open_for_another_cool_down(harmless: None) -> None:
+def test_a_failed_health_check_keeps_the_circuit_open_for_another_cool_down(harmless: None) -> None:
     opened()
     cool_down_ends()
     turn = health_checks.begin(LLM)
@@ -512,7 +512,7 @@ def test_a_failed_harmless_probe_keeps_it_open_for_another_cool_down(harmless: N
 
 
 @pytest.mark.django_db
-def test_when_nobody_makes_the_harmless_probe_a_call_is_the_probe(harmless: None) -> None:
+def test_without_a_health_check_in_time_a_call_is_the_trial_call(harmless: None) -> None:
     opened()
     prepared.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")
     assert gate.acquire_permit(LLM).trial is not None
@@ -622,7 +622,7 @@ def outage(transactional_db: None, tmp_path: Any) -> Any:
     switch(False)
 
 
-def test_without_the_database_nobody_is_admitted_but_a_report_raises_nothing(outage: Any) -> None:
+def test_without_the_database_permits_are_refused_but_reports_raise_nothing(outage: Any) -> None:
     from django.db import OperationalError
 
     permit = gate.acquire_permit(LLM)

@@ -1,4 +1,4 @@
-"""Every foreign error has one class, and one answer to whether it is repeated (000, 8.1; 002, 3.1)."""
+"""Every foreign error has one class, and is retried or not."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def caused(error: DatabaseError | InterfaceError, sqlstate: str | None) -> BaseE
         (caused(IntegrityError(), "23505"), ErrorClass.WRITE_CONFLICT),
         (psycopg.errors.SerializationFailure(), ErrorClass.WRITE_CONFLICT),
         (psycopg.OperationalError("connection refused"), ErrorClass.DATABASE_UNAVAILABLE),
-        # Statements that the schema refuses are defects: repeating them cannot help (002, 3.1).
+        # Statements that the schema refuses are defects: repeating them cannot help.
         (caused(IntegrityError(), "23503"), ErrorClass.INTERNAL_BUG),
         (caused(IntegrityError(), "23514"), ErrorClass.INTERNAL_BUG),
         (caused(InternalError(), "25P02"), ErrorClass.INTERNAL_BUG),

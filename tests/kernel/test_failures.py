@@ -1,4 +1,4 @@
-"""The one taxonomy: specification 000, 8.1."""
+"""The taxonomy of failures."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_workers_are_counted_per_queue(workers: None) -> None:
 
 
 @pytest.mark.django_db
-def test_a_queue_nobody_ever_served_counts_zero() -> None:
+def test_a_queue_that_was_never_served_counts_zero() -> None:
     assert health.workers_alive() == {"llm": 0, "stages": 0}
 
 
@@ -144,7 +144,7 @@ def test_readiness_names_what_hangs_in_the_maintenance_and_stays_ready(client: C
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
-def test_a_probe_is_only_read(client: Client, workers: None, path: str) -> None:
+def test_health_endpoints_accept_only_reads(client: Client, workers: None, path: str) -> None:
     response = client.post(path)
     assert (response.status_code, response["Allow"]) == (405, "GET, HEAD")
     assert client.head(path).status_code == 200

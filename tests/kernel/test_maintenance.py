@@ -125,7 +125,7 @@ def test_a_function_that_fails_is_named_and_stops_none_behind_it(settings: Any) 
     assert failed == [f"{__name__}.fails", f"{__name__}.breaks_its_connection"]
 
 
-def test_the_heart_beats_while_a_sweep_waits(settings: Any, keeper: Watchdog) -> None:
+def test_the_heartbeat_continues_while_maintenance_waits(settings: Any, keeper: Watchdog) -> None:
     maintenance(settings, waits)
     due(keeper, keeper._beat, keeper._sweep)
     keeper._tick()
@@ -244,7 +244,7 @@ def test_a_function_that_was_cut_short_is_left_out_for_as_long_again(settings: A
     join()
 
 
-def test_a_thread_that_hangs_in_python_keeps_the_lock_from_nobody(settings: Any, keeper: Watchdog) -> None:
+def test_a_thread_that_hangs_in_python_loses_the_lock(settings: Any, keeper: Watchdog) -> None:
     maintenance(settings, waits, works)
     look(keeper)
     assert inside.acquire(timeout=20)

@@ -38,7 +38,7 @@ def seconds_until_due() -> float:
     return found
 
 
-def test_a_held_message_is_taken_by_nobody_else_and_says_since_when_it_is_worked_on() -> None:
+def test_a_held_message_is_claimed_by_no_other_worker_and_has_its_start_time() -> None:
     message = leased()
     assert outbox.hold(message.id, message.lease_token, seconds=180)
     began = row()["started_at"]
@@ -57,7 +57,7 @@ def test_leases_are_as_short_as_the_drills_time(settings: Any) -> None:
     assert seconds_until_due() == 18
 
 
-def test_what_is_put_back_is_due_later_and_leased_by_nobody() -> None:
+def test_a_message_that_is_put_back_is_due_later_and_unleased() -> None:
     message = leased()
     assert outbox.hold(message.id, message.lease_token)
     assert outbox.put_back(message.id, message.lease_token, seconds=20, waiting_for="p4:main")
@@ -71,7 +71,7 @@ def test_what_is_put_back_is_due_later_and_leased_by_nobody() -> None:
     assert row()["retry_count"] == 1
 
 
-def test_who_takes_up_what_waited_for_a_dependency_waits_for_it_no_more() -> None:
+def test_holding_a_waiting_message_clears_its_dependency() -> None:
     message = leased()
     OutboxMessage.objects.update(waiting_for="p4:main")
     assert outbox.hold(message.id, message.lease_token)
@@ -94,7 +94,7 @@ def test_what_is_done_is_gone() -> None:
     ],
     ids=["hold", "done", "put_back"],
 )
-def test_who_lost_the_lease_changes_nothing(deed: Callable[..., bool]) -> None:
+def test_without_the_lease_nothing_changes(deed: Callable[..., bool]) -> None:
     message = leased()
     before = row()
     assert not deed(message.id, uuid4())

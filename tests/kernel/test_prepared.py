@@ -38,7 +38,7 @@ def test_a_statement_that_fails_is_counted_and_raises_what_django_raises() -> No
     assert any("no_such_table" in query["sql"] for query in seen.captured_queries)
 
 
-def test_a_statement_is_prepared_whether_somebody_looks_or_not() -> None:
+def test_a_statement_is_prepared_whether_queries_are_logged_or_not() -> None:
     seven()
     assert prepared.value(PREPARED) == 1
     prepared.value("DEALLOCATE ALL")
@@ -48,7 +48,7 @@ def test_a_statement_is_prepared_whether_somebody_looks_or_not() -> None:
     assert prepared.value(PREPARED) == 1
 
 
-def test_nothing_is_kept_when_nobody_looks() -> None:
+def test_no_query_log_is_kept_unless_it_is_enabled() -> None:
     connection.queries_log.clear()
     seven()
     assert list(connection.queries_log) == []

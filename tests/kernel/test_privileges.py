@@ -130,7 +130,7 @@ def test_the_applications_role_reseals_a_file_of_the_archive_and_deletes_no_row_
     assert psql.execute("SELECT name FROM letter_archives").fetchall() == [("b",)]
 
 
-def test_naming_triggers_to_be_ignored_opens_no_door_even_to_the_owner(audited: None) -> None:
+def test_naming_triggers_to_ignore_has_no_effect_even_for_the_owner(audited: None) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT string_agg(DISTINCT tgname, ',') FROM pg_trigger WHERE NOT tgisinternal")
         cursor.execute("SELECT set_config('pgtrigger.ignore', %s, false)", [f"{{{cursor.fetchone()[0]}}}"])
@@ -214,4 +214,4 @@ def test_rows_stay_although_the_owner_installed_pgtriggers_exceptions_again(audi
     import pgtrigger
 
     pgtrigger.install()
-    test_naming_triggers_to_be_ignored_opens_no_door_even_to_the_owner(None)
+    test_naming_triggers_to_ignore_has_no_effect_even_for_the_owner(None)

@@ -143,7 +143,7 @@ def test_a_refusal_is_neither_a_failure_nor_an_answer_of_the_circuit() -> None:
 
 
 @pytest.mark.django_db
-def test_a_refused_probe_is_given_back_and_costs_nothing() -> None:
+def test_a_rate_limited_trial_call_is_released_and_costs_no_attempt() -> None:
     assert half_opened().report(slow_down(7)) is not None
     row = Circuit.objects.get(pk=LLM)
     assert (row.state, row.probe_token) == (CircuitState.HALF_OPEN, None)
@@ -349,7 +349,7 @@ def test_a_token_is_not_lost_when_no_slot_is_free(settings: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_a_probe_that_another_has_costs_neither_slot_nor_token(settings: Any) -> None:
+def test_waiting_for_a_leased_trial_call_takes_neither_slot_nor_token(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 5}
     gate.check(LLM)
     overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)

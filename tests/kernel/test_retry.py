@@ -1,4 +1,4 @@
-"""Backoff to the letter of specification 000, 8.2."""
+"""Backoff: exponential with full jitter, a maximum and a ceiling."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_retry_after_raises_the_delay_up_to_the_ceiling(
     assert BACKOFF.delay(1, retry_after, uniform=lambda low, high: drawn) == expected
 
 
-def test_each_attempt_draws_anew() -> None:
+def test_each_attempt_draws_another_delay() -> None:
     drawn = iter([0.1, 0.7])
     assert [BACKOFF.delay(1, uniform=lambda low, high: next(drawn)) for _ in range(2)] == [0.1, 0.7]
 

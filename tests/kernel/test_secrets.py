@@ -1,4 +1,4 @@
-"""Secrets come from the environment or files, are shown nowhere, and rotate (001, 9.3)."""
+"""Secrets come from the environment or files, are shown nowhere, and rotate."""
 
 from __future__ import annotations
 

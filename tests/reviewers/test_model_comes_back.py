@@ -1,7 +1,6 @@
-"""A circuit that nobody needs closes by itself: a real server that dies and returns, real rows, no review.
+"""An idle circuit closes by itself: a real server that dies and returns, real rows, no review.
 
-Here the cool-down and the quiet time are ended by hand; `criticizer.resilience.health_checks` is what the
-caretakers of the clusters call.
+The tests end the cool-down and the quiet time by hand.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ def test_a_server_that_goes_away_again_opens_it_again(settings: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_work_that_waits_makes_the_probe_itself(settings: Any) -> None:
+def test_waiting_work_makes_the_trial_call_itself(settings: Any) -> None:
     with FakeLlm() as server:
         half_opened(settings, server)
         message = waits_for_the_model()
@@ -145,7 +144,7 @@ def test_work_that_waits_makes_the_probe_itself(settings: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_a_real_call_in_flight_is_the_probe_however_long_it_takes(settings: Any) -> None:
+def test_no_health_check_runs_beside_a_trial_call_however_long_it_takes(settings: Any) -> None:
     with FakeLlm() as server:
         half_opened(settings, server)
         permit = gate.acquire_permit(LLM)
@@ -191,7 +190,7 @@ def defective(name: str) -> None:
 
 
 @pytest.mark.django_db
-def test_a_defect_of_the_probe_leaves_it_half_open_and_free(settings: Any) -> None:
+def test_a_defective_health_check_leaves_the_circuit_half_open_and_free(settings: Any) -> None:
     with FakeLlm() as server:
         half_opened(settings, server)
         CHECKS["llm"] = defective
@@ -282,7 +281,7 @@ def a_probe_failed(settings: Any, server: FakeLlm, failure: Callable[[], Failure
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("stand", [opened_by_refusals, a_probe_failed])
-def test_what_the_question_does_not_find_out_its_answers_do_not_end(
+def test_health_checks_do_not_close_a_circuit_that_needs_a_real_call(
     settings: Any, stand: Callable[[Any, FakeLlm], None]
 ) -> None:
     with FakeLlm() as server:
@@ -329,7 +328,7 @@ def test_pages_tell_refused_credentials_from_silence(settings: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_refused_credentials_are_not_forgotten_when_the_next_probe_finds_nobody(settings: Any) -> None:
+def test_refused_credentials_are_remembered_when_the_next_trial_call_finds_no_server(settings: Any) -> None:
     with FakeLlm() as server:
         opened_by_refusals(settings, server)
         gate.acquire_permit(LLM).report(broken(ErrorClass.NETWORK_UNREACHABLE))
@@ -341,7 +340,7 @@ def test_refused_credentials_are_not_forgotten_when_the_next_probe_finds_nobody(
 
 
 @pytest.mark.django_db
-def test_a_refused_probe_is_no_matter_of_the_question_either(settings: Any) -> None:
+def test_a_refused_trial_call_needs_a_real_call_too(settings: Any) -> None:
     opened(settings)
     prepared.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")  # nobody asks harmlessly
     gate.acquire_permit(LLM).report(refused())
@@ -349,7 +348,7 @@ def test_a_refused_probe_is_no_matter_of_the_question_either(settings: Any) -> N
 
 
 @pytest.mark.django_db
-def test_a_server_that_goes_away_between_question_and_probe_comes_back_by_itself(settings: Any) -> None:
+def test_a_server_lost_between_health_check_and_trial_call_needs_no_real_call(settings: Any) -> None:
     with FakeLlm() as server:
         a_probe_failed(settings, server, lambda: broken(ErrorClass.NETWORK_UNREACHABLE))
         for _ in range(circuit_breaker.TRIALS_TO_CLOSE):
@@ -359,7 +358,7 @@ def test_a_server_that_goes_away_between_question_and_probe_comes_back_by_itself
 
 
 @pytest.mark.django_db
-def test_a_probe_that_fails_after_a_counted_answer_needs_a_call(settings: Any) -> None:
+def test_a_trial_call_that_fails_after_an_answered_health_check_needs_a_real_call(settings: Any) -> None:
     gate.check(LLM)
     overrides.force(LLM, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
     overrides.release(LLM, actor="ann", reason="INC-7 is over")
