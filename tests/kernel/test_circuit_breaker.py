@@ -70,7 +70,7 @@ def opened(name: str = LLM) -> None:
 
 
 def half_opened(name: str = LLM) -> gate.Permit:
-    """Return the permit of the probe."""
+    """Return the permit of the trial call."""
     opened(name)
     cool_down_ends(name)
     return gate.acquire_permit(name)
@@ -299,7 +299,7 @@ def test_refusals_reported_at_the_same_moment_cost_three_attempts() -> None:
     assert changes() == [CircuitChange.OPENED]
 
 
-# -- probes -----------------------------------------------------------------------------------
+# -- trial calls ------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -446,7 +446,7 @@ def test_closing_wakes_what_waits_one_after_another_in_order() -> None:
     assert woken == ids
     first, last = OutboxMessage.objects.get(pk=ids[0]), OutboxMessage.objects.get(pk=ids[-1])
     assert not OutboxMessage.objects.exclude(waiting_for="").exists()
-    # One has been woken by the first probe already; the others follow 1/20 s apart.
+    # One has been woken by the first trial call already; the others follow 1/20 s apart.
     assert 0.1 < (last.available_at - first.available_at).total_seconds() < 60
 
 
@@ -465,16 +465,16 @@ def test_what_waits_for_another_dependency_sleeps_on() -> None:
     assert OutboxMessage.objects.filter(waiting_for="p4:main:1666").count() == 2
 
 
-# -- harmless probes --------------------------------------------------------------------------
+# -- health checks ----------------------------------------------------------------------------
 
 
 @pytest.fixture
-def harmless(settings: Any) -> None:
+def health_check(settings: Any) -> None:
     CHECKS["llm"] = lambda _: timeout()
 
 
 @pytest.mark.django_db
-def test_calls_wait_for_the_health_check_where_there_is_one(harmless: None) -> None:
+def test_calls_wait_for_the_health_check_where_there_is_one(health_check: None) -> None:
     opened()
     cool_down_ends()
     for look in (gate.check, gate.acquire_permit):
@@ -484,7 +484,7 @@ def test_calls_wait_for_the_health_check_where_there_is_one(harmless: None) -> N
 
 
 @pytest.mark.django_db
-def test_an_answered_health_check_lets_the_next_call_be_the_trial_call(harmless: None) -> None:
+def test_an_answered_health_check_lets_the_next_call_be_the_trial_call(health_check: None) -> None:
     ids = parked(5)
     opened()
     cool_down_ends()
@@ -498,7 +498,7 @@ def test_an_answered_health_check_lets_the_next_call_be_the_trial_call(harmless:
 
 
 @pytest.mark.django_db
-def test_a_failed_health_check_keeps_the_circuit_open_for_another_cool_down(harmless: None) -> None:
+def test_a_failed_health_check_keeps_the_circuit_open_for_another_cool_down(health_check: None) -> None:
     opened()
     cool_down_ends()
     turn = health_checks.begin(LLM)
@@ -512,7 +512,7 @@ def test_a_failed_health_check_keeps_the_circuit_open_for_another_cool_down(harm
 
 
 @pytest.mark.django_db
-def test_without_a_health_check_in_time_a_call_is_the_trial_call(harmless: None) -> None:
+def test_without_a_health_check_in_time_a_call_is_the_trial_call(health_check: None) -> None:
     opened()
     prepared.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")
     assert gate.acquire_permit(LLM).trial is not None
@@ -530,7 +530,7 @@ def test_forced_open_stops_all_calls_until_it_is_released() -> None:
     assert caught.value.seconds <= gate.LONGEST_WAIT_SECONDS + gate.SPREAD_SECONDS
     parked(3)
     assert overrides.release(LLM, actor="ann", reason="INC-7 is over")
-    assert gate.acquire_permit(LLM).trial is not None  # nobody knows: it is tried first
+    assert gate.acquire_permit(LLM).trial is not None  # the dependency is tried first
     assert OutboxMessage.objects.filter(waiting_for="").count() == 2
 
 

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL where nobody else buries orphans: `up` as process 1 of a container."""
+"""The embedded PostgreSQL under process 1 of a container, which must reap orphans: `up`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes and metrics: the truth whatever else is wrong."""
+"""Health endpoints and metrics work whatever else is wrong."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The caretaker's sweep: beside the heartbeat, one at a time, and no function of it stops another.
+"""Maintenance runs beside the heartbeat, one at a time; no function stops another.
 
-One that hangs loses its statement, then the lock of all, and is left out for a while.
+One that hangs loses its statement, then the lock, and is skipped for a while.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def test_a_sweep_whose_lock_was_lost_goes_no_further(settings: Any) -> None:
 
 
 def look(keeper: Watchdog) -> list[str]:
-    """Have the caretaker look once more; return what it said, without what the sweep says meanwhile."""
+    """Let the watchdog sweep once more; return its log events without those of the run."""
     with connect() as own, capture_logs() as logs:
         keeper._sweep(own)
     its_own = {"sweep_still_runs", "maintenance_hangs", "maintenance_abandoned"}
@@ -214,7 +214,7 @@ def test_a_statement_that_hangs_fails_and_the_round_goes_on(settings: Any, keepe
     settings.MAINTENANCE_SECONDS = 0
     assert look(keeper) == ["sweep_still_runs", "maintenance_hangs"]
     join()
-    assert calls == ["sleeps", "works"]  # under the same lock, which nobody had to give up
+    assert calls == ["sleeps", "works"]  # under the same lock
     assert prepared.value(HELD) == 0
 
 

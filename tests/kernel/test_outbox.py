@@ -1,4 +1,4 @@
-"""A leased message: held, put back and done by who has the lease, and by nobody else."""
+"""A leased message: only the worker with the lease holds it, puts it back and deletes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements of `sql` are in the log that Django keeps of its own while somebody counts them."""
+"""Prepared statements appear in Django's query log while it is enabled."""
 
 from __future__ import annotations
 

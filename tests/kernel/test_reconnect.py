@@ -141,7 +141,7 @@ def test_nothing_is_repeated_inside_a_transaction(outage: Outage) -> None:
 def test_leases_that_ran_out_while_the_database_was_away_are_not_taken_over_at_once(
     outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody could renew them, so they say nothing about their workers."""
+    """No worker could renew its lease, so that it says nothing about the worker."""
     leased = OutboxMessageFactory(queue="stages", aggregate_id=StageRunFactory().pk)
     (claimed,) = outbox.claim("stages", 10)
     prepared.rows("UPDATE outbox_messages SET available_at = now() - interval '1 s'")

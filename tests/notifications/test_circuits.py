@@ -197,7 +197,7 @@ def test_an_outage_costs_the_attempts_that_opened_the_circuit_and_no_more(mail: 
     assert delivered(made, mail) == ["NETWORK_UNREACHABLE"] * 10 + ["wait"] * 15
     assert len(mail.calls) == 10
     cool_down_ends()
-    assert delivered(made, mail) == ["done"] * 25  # the twin: the first two are the probes
+    assert delivered(made, mail) == ["done"] * 25  # the twin: the first two are the trial calls
     assert Circuit.objects.get(pk=MAIL).state == CircuitState.CLOSED
     assert max(mail.arrived.values()) == 1
 
@@ -214,7 +214,7 @@ def test_refused_credentials_fail_a_handful_and_hold_the_rest(mail: ScriptedProv
 
 
 @pytest.mark.django_db
-def test_a_probe_that_is_refused_leaves_its_row_as_it_was(mail: ScriptedProvider) -> None:
+def test_a_refused_trial_call_leaves_its_row_as_it_was(mail: ScriptedProvider) -> None:
     made = jobs(4)
     mail.script.extend([refused(E.AUTH_DENIED)] * 4)
     delivered(made[:3], mail)
@@ -306,7 +306,7 @@ def test_a_row_that_another_worker_took_gives_the_permit_back(
     assert deliver(job, {"mail": mail}).sent == 2
 
 
-# -- the harmless probe -----------------------------------------------------------------------
+# -- the health check ------------------------------------------------------------------------
 
 
 def test_the_mail_server_is_greeted_and_nothing_is_sent(settings: Any) -> None:
@@ -335,7 +335,7 @@ def test_a_mail_server_that_does_not_work_is_reported(
 
 
 @pytest.mark.django_db
-def test_an_open_mail_circuit_is_probed_until_the_server_answers(
+def test_an_open_mail_circuit_is_checked_until_the_server_answers(
     settings: Any, mail: ScriptedProvider
 ) -> None:
     CHECKS[MAIL] = harmless.mail
@@ -346,7 +346,7 @@ def test_an_open_mail_circuit_is_probed_until_the_server_answers(
     with SmtpServer() as server:
         settings.SMTP_PORT = server.port
     cool_down_ends()
-    assert health_checks.run_due() == 1  # nobody listens any more
+    assert health_checks.run_due() == 1  # no server listens any more
     assert Circuit.objects.get(pk=MAIL).probe_detail.startswith("NETWORK_UNREACHABLE")
     assert health_checks.run_due() == 0  # another cool-down first
     assert delivered(made[-2:], mail) == ["wait"] * 2

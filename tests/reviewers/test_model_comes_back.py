@@ -154,7 +154,7 @@ def test_no_health_check_runs_beside_a_trial_call_however_long_it_takes(settings
         permit.report(None)
         assert (row().state, health_checks.run_due()) == (CircuitState.HALF_OPEN, 0)
         time_passes()
-        assert health_checks.run_due() == 1  # nobody else calls: the question is the second
+        assert health_checks.run_due() == 1  # no other call: the health check is the second
     assert row().state == CircuitState.CLOSED
 
 
@@ -222,7 +222,7 @@ def test_a_late_failure_does_not_wait_for_the_quiet_time(settings: Any) -> None:
     late = gate.acquire_permit(LLM)
     with FakeLlm() as server:
         half_opened(settings, server)
-        gate.acquire_permit(LLM)  # the probe is out: the next harmless question is minutes away
+        gate.acquire_permit(LLM)  # the trial call is out: the next health check is minutes away
         nobody_listens(settings)
         with pytest.raises(Failure) as failed:
             ask_model(LLM)
@@ -251,7 +251,7 @@ def test_the_thread_of_a_cluster_closes_an_idle_half_open_circuit(
     assert changes() == [OPENED, HALF, CLOSED]
 
 
-# -- where harmless answers say nothing --------------------------------------------------------
+# -- where only a real call closes it ----------------------------------------------------------
 
 
 def refused() -> Failure:
@@ -271,7 +271,7 @@ def opened_by_refusals(settings: Any, server: FakeLlm) -> None:
     assert health_checks.run_due() == 1
 
 
-def a_probe_failed(settings: Any, server: FakeLlm, failure: Callable[[], Failure] = broken) -> None:
+def a_trial_call_failed(settings: Any, server: FakeLlm, failure: Callable[[], Failure] = broken) -> None:
     """A real call fails while the list of models is answered."""
     half_opened(settings, server)
     gate.acquire_permit(LLM).report(failure())
@@ -280,7 +280,7 @@ def a_probe_failed(settings: Any, server: FakeLlm, failure: Callable[[], Failure
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("stand", [opened_by_refusals, a_probe_failed])
+@pytest.mark.parametrize("stand", [opened_by_refusals, a_trial_call_failed])
 def test_health_checks_do_not_close_a_circuit_that_needs_a_real_call(
     settings: Any, stand: Callable[[Any, FakeLlm], None]
 ) -> None:
@@ -291,7 +291,7 @@ def test_health_checks_do_not_close_a_circuit_that_needs_a_real_call(
         assert row().state == CircuitState.HALF_OPEN
         assert row().needs_call
         assert {name for name, found in circuit_breaker.open_circuits().items() if found.needs_call} == {LLM}
-        # A replay is the probe: nobody is stuck. After it the question may be the second one.
+        # A replay is the trial call. After it the health check may be the second one.
         gate.acquire_permit(LLM).report(None)
         assert row().state == CircuitState.HALF_OPEN
         assert not circuit_breaker.open_circuits()[LLM].needs_call
@@ -307,8 +307,8 @@ def test_pages_tell_refused_credentials_from_silence(settings: Any) -> None:
         gate.acquire_permit(LLM).report(refused())
     assert row().error_class == "AUTH_DENIED"
     assert stopped_dependencies() == [
-        "The language model refuses our credentials, and an operator must renew them; reviews wait and go on"
-        " by themselves."
+        "The language model refuses our credentials, and an operator must renew them; reviews wait and"
+        " continue automatically."
     ]
     with FakeLlm() as server:
         settings.LLM_BASE_URL = server.base_url
@@ -342,7 +342,7 @@ def test_refused_credentials_are_remembered_when_the_next_trial_call_finds_no_se
 @pytest.mark.django_db
 def test_a_refused_trial_call_needs_a_real_call_too(settings: Any) -> None:
     opened(settings)
-    prepared.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")  # nobody asks harmlessly
+    prepared.rows("UPDATE circuits SET retry_at = now() - interval '61 seconds'")  # no health check was made
     gate.acquire_permit(LLM).report(refused())
     assert (row().reason, row().needs_call) == ("a trial call failed with AUTH_DENIED", True)
 
@@ -350,7 +350,7 @@ def test_a_refused_trial_call_needs_a_real_call_too(settings: Any) -> None:
 @pytest.mark.django_db
 def test_a_server_lost_between_health_check_and_trial_call_needs_no_real_call(settings: Any) -> None:
     with FakeLlm() as server:
-        a_probe_failed(settings, server, lambda: broken(ErrorClass.NETWORK_UNREACHABLE))
+        a_trial_call_failed(settings, server, lambda: broken(ErrorClass.NETWORK_UNREACHABLE))
         for _ in range(circuit_breaker.TRIALS_TO_CLOSE):
             time_passes()
             assert health_checks.run_due() == 1
@@ -402,10 +402,10 @@ def test_what_cannot_be_asked_is_not_looked_for(settings: Any) -> None:
 def test_pages_and_letters_say_whose_call_closes_it(settings: Any) -> None:
     settings.LLM_REQUIRED = True
     with FakeLlm() as server:
-        a_probe_failed(settings, server)
+        a_trial_call_failed(settings, server)
     assert stopped_dependencies() == [
         "The language model is being tried again with the next review or replay that needs it; reviews"
-        " wait and go on by themselves."
+        " wait and continue automatically."
     ]
     assert JobRecovery()._circuits([LLM])[LLM].message == (
         f"the circuit of {LLM} is half-open: only a real call closes it, and a replay is one: it tries it,"
