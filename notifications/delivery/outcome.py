@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from typing import Literal
 
 from criticizer.resilience.failures import (
     DependencyUnavailable,
@@ -13,6 +14,8 @@ from criticizer.resilience.failures import (
     RetryableFailure,
     UncertainFailure,
 )
+
+RowResult = Literal["sent", "already_sent", "withdrawn", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,28 +28,16 @@ class Outcome:
     stopped: bool = False
 
 
-class NextStep(Enum):
-    """How one delivery ended."""
-
-    SENT = auto()
-    ALREADY_SENT = auto()
-    WITHDRAWN = auto()
-    STOPPED = auto()
-
-
 @dataclass(slots=True)
 class Tally:
-    steps: dict[NextStep, int] = field(default_factory=lambda: dict.fromkeys(NextStep, 0))
+    ended: Counter[RowResult] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
     waits: list[DependencyUnavailable] = field(default_factory=list)
     defects: list[Exception] = field(default_factory=list)
 
     def outcome(self) -> Outcome:
         return Outcome(
-            sent=self.steps[NextStep.SENT],
-            already_sent=self.steps[NextStep.ALREADY_SENT],
-            withdrawn=self.steps[NextStep.WITHDRAWN],
-            stopped=self.steps[NextStep.STOPPED] > 0,
+            self.ended["sent"], self.ended["already_sent"], self.ended["withdrawn"], self.ended["stopped"] > 0
         )
 
     def raise_worst(self) -> None:

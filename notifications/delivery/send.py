@@ -30,7 +30,7 @@ from criticizer.resilience.failures import (
 from notifications import config
 from notifications.config import dependency_of
 from notifications.delivery import reconcile, snapshot, store, uncertainty_policy
-from notifications.delivery.outcome import NextStep, Outcome, Tally
+from notifications.delivery.outcome import Outcome, RowResult, Tally
 from notifications.delivery.reconcile import Finding
 from notifications.digests import lifecycle
 from notifications.models import Delivery
@@ -61,10 +61,10 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
         Delivery.objects.filter(job_id=job_id).order_by("id").values_list("id", flat=True)
     ):
         if not may_continue():
-            tally.steps[NextStep.STOPPED] += 1
+            tally.ended["stopped"] += 1
             break
         try:
-            tally.steps[_deliver_row(delivery_id, providers, may_continue)] += 1
+            tally.ended[_deliver_row(delivery_id, providers, may_continue)] += 1
         except Failure as failure:
             tally.failures.append(failure)
         except DependencyUnavailable as waiting:
@@ -75,7 +75,7 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
             # One recipient's defect must not stop the others; it is raised after them.
             log.error("delivery_defect", delivery=delivery_id, job=job_id, error=type(error).__name__)
             tally.defects.append(error)
-        if tally.steps[NextStep.STOPPED]:
+        if tally.ended["stopped"]:
             break
     outcome = tally.outcome()
     log.info(
@@ -93,14 +93,14 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
 
 def _deliver_row(
     delivery_id: int, providers: Mapping[str, Provider], may_continue: Callable[[], bool]
-) -> NextStep:
+) -> RowResult:
     row = store.read(delivery_id)
     if row.digest_id is not None:
         row = lifecycle.row_for_job(row)
     if row.status == DeliveryStatus.SENT:
-        return NextStep.ALREADY_SENT
+        return "already_sent"
     if row.status in WITHDRAWN_DELIVERY:
-        return NextStep.WITHDRAWN
+        return "withdrawn"
     if row.status == DeliveryStatus.FAILED:
         error_class = ErrorClass(row.error_class or ErrorClass.RECIPIENT_REJECTED)
         raise PermanentFailure(error_class, Component.PROVIDER, row.detail, context=_context(row))
@@ -112,7 +112,7 @@ def _deliver_row(
     if store.may_have_happened(row):
         finding = reconcile.settle_row(row, provider)
         if finding is Finding.SENT:
-            return NextStep.SENT
+            return "sent"
         row = store.read(row.pk)
         if finding is Finding.HELD:
             raise _uncertain(row)
@@ -120,7 +120,7 @@ def _deliver_row(
     message = _message(row, provider)
     assert provider is not None
     if not may_continue():
-        return NextStep.STOPPED
+        return "stopped"
     # Before the claim: a provider that must not be called now costs the row nothing.
     permit = gate.acquire_permit(dependency_of(row.recipient, provider))
     try:
@@ -185,7 +185,7 @@ def _send(
     permit: gate.Permit,
     *,
     may_repeat: bool,
-) -> NextStep:
+) -> RowResult:
     """Send once, then record the outcome: first on the row, then for the circuit.
 
     `may_repeat`: an earlier attempt may have arrived.
@@ -231,7 +231,7 @@ def _send(
         _mark(row, claimed, notification_id)
     finally:
         permit.report(None)  # the provider answered, whatever the database did
-    return NextStep.SENT
+    return "sent"
 
 
 def _refused(row: Delivery, claimed: store.Claim, permit: gate.Permit, failure: PermanentFailure) -> None:

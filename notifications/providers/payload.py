@@ -6,12 +6,16 @@ is trusted: texts are bounded again, and none of them is markup.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from notifications.providers.base import Message
 from notifications.rendering.report import MAX_PATH, MAX_TEXT, ReportFinding, line, short_name
+
+_URL = re.compile(r"[!-~]{1,2000}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,30 @@ class ReviewPayload:
     @property
     def counts(self) -> str:
         return ", ".join(f"{count} {name}" for name, count in self.severities.items()) or "no findings"
+
+
+def shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def linkable(url: str) -> str:
+    """Return the URL where a link may be made of it, else ""."""
+    is_link = urlsplit(url).scheme in {"http", "https"} and _URL.fullmatch(url)
+    return url if is_link else ""
+
+
+def laid_out(
+    review: ReviewPayload, layout: Callable[[ReportFinding], str], budget: int, most: int, gap: int = 0
+) -> list[str]:
+    """Return the texts of the first findings: `most` at most, `budget` characters with gaps in between."""
+    texts: list[str] = []
+    for finding, _ in review.findings[:most]:
+        text = layout(finding)
+        budget -= len(text) + gap
+        if budget < 0:
+            break
+        texts.append(text)
+    return texts
 
 
 def review_payload(message: Message) -> ReviewPayload | None:

@@ -44,57 +44,48 @@ _STATES = {
 # Bounces after which Postmark itself suppresses the address.
 _POSTMARK_PERMANENT = {"HardBounce", "BadEmailAddress", "ManuallyDeactivated"}
 
-Read = Callable[[HttpRequest, dict[str, Any]], AnymailTrackingEvent]
-
 
 @csrf_exempt
 @require_POST
 def resend(request: HttpRequest) -> HttpResponse:
     """Take an event of Resend, signed with RESEND_WEBHOOK_SECRETS."""
     secrets = [decode_secret(secret) for secret in settings.RESEND_WEBHOOK_SECRETS]
-    if not secrets:
-        raise Http404
-    body = _body(request)
-    if body is None:
-        return HttpResponse(status=413)
     headers = {name.lower(): value for name, value in request.headers.items()}
-    if not signatures.is_signed(secrets, headers, body, time.time(), prefix="svix"):
-        return _refused("resend")
-    return _recorded("resend", body, request, _read_resend, _resend_report)
+
+    def is_authentic(body: bytes) -> bool:
+        return signatures.is_signed(secrets, headers, body, time.time(), prefix="svix")
+
+    return _received("resend", request, bool(secrets), is_authentic, _resend_event, _resend_report)
 
 
 @csrf_exempt
 @require_POST
 def postmark(request: HttpRequest) -> HttpResponse:
     """Take an event of Postmark, which authenticates with a password of POSTMARK_WEBHOOK_AUTH."""
-    if not settings.POSTMARK_WEBHOOK_AUTH:
-        raise Http404
-    body = _body(request)
-    if body is None:
-        return HttpResponse(status=413)
-    if not signatures.has_password(settings.POSTMARK_WEBHOOK_AUTH, request.headers.get("Authorization", "")):
-        return _refused("postmark")
-    return _recorded("postmark", body, request, _read_postmark, _postmark_report)
+    accepted = settings.POSTMARK_WEBHOOK_AUTH
+
+    def is_authentic(_body: bytes) -> bool:
+        return signatures.has_password(accepted, request.headers.get("Authorization", ""))
+
+    return _received("postmark", request, bool(accepted), is_authentic, _postmark_event, _postmark_report)
 
 
-def _body(request: HttpRequest) -> bytes | None:
-    """Return the body, or None where it is too long for an event."""
-    body = request.read(MAX_BODY_BYTES + 1)
-    return body if len(body) <= MAX_BODY_BYTES else None
-
-
-def _refused(provider: str) -> HttpResponse:
-    log.warning("mail_event_refused", provider=provider)
-    return HttpResponse(status=401)
-
-
-def _recorded(
+def _received(
     provider: str,
-    body: bytes,
     request: HttpRequest,
-    read: Read,
+    is_configured: bool,
+    is_authentic: Callable[[bytes], bool],
+    event_of: Callable[[HttpRequest, dict[str, Any]], AnymailTrackingEvent],
     report_of: Callable[[AnymailTrackingEvent, DeliveryState], MailReport],
 ) -> HttpResponse:
+    if not is_configured:
+        raise Http404
+    body = request.read(MAX_BODY_BYTES + 1)
+    if len(body) > MAX_BODY_BYTES:
+        return HttpResponse(status=413)
+    if not is_authentic(body):
+        log.warning("mail_event_refused", provider=provider)
+        return HttpResponse(status=401)
     try:
         content = json.loads(body)
     except ValueError:
@@ -102,7 +93,7 @@ def _recorded(
     if not isinstance(content, dict):
         return HttpResponse(status=400)
     try:
-        event = read(request, content)
+        event = event_of(request, content)
         state = _STATES.get(event.event_type)
         # Opened, clicked and unknown kinds are ignored.
         if state is not None:
@@ -118,12 +109,11 @@ def _recorded(
 _UNUSED = {"webhook_secret": "unused:unused"}
 
 
-def _read_resend(request: HttpRequest, content: dict[str, Any]) -> AnymailTrackingEvent:
-    view = ResendTrackingWebhookView(**_UNUSED)
-    return view.esp_to_anymail_event(content, request)
+def _resend_event(request: HttpRequest, content: dict[str, Any]) -> AnymailTrackingEvent:
+    return ResendTrackingWebhookView(**_UNUSED).esp_to_anymail_event(content, request)
 
 
-def _read_postmark(request: HttpRequest, content: dict[str, Any]) -> AnymailTrackingEvent:
+def _postmark_event(request: HttpRequest, content: dict[str, Any]) -> AnymailTrackingEvent:
     return PostmarkTrackingWebhookView(**_UNUSED).esp_to_anymail_event(content)
 
 

@@ -63,7 +63,7 @@ class Postmark(HostedMail):
         settle_seconds=90,
         looks=3,
         look_spacing_seconds=405,
-        # Postmark keeps mails for 45 days unless it is told otherwise.
+        # Postmark keeps mails for 45 days unless configured otherwise.
         retention_seconds=44 * 86_400,
         absence="three searches by metadata within 15 minutes find nothing",
         max_bytes=10_000_000,

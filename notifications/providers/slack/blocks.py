@@ -6,12 +6,10 @@ so `MAX_TOTAL` stays well below. What does not fit is counted in the last block,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from urllib.parse import urlsplit
 
 from notifications.providers.base import Message
-from notifications.providers.payload import ReviewPayload, review_payload
+from notifications.providers.payload import ReviewPayload, laid_out, linkable, review_payload, shortened
 from notifications.rendering.report import ReportFinding
 
 MAX_BLOCKS = 50
@@ -24,7 +22,6 @@ _FACTS, _UNREAD = 1500, 1000
 # Kept free while findings are laid out: header and notice before them, coverage and closing words after.
 _RESERVED_BLOCKS = 4
 _RESERVED = MAX_HEADER + _SHORT + _UNREAD + _SHORT
-_URL = re.compile(r"[!-~]{1,2000}")
 _BLOCK_ID = "criticizer-"
 
 Block = dict[str, object]
@@ -44,7 +41,7 @@ def body(message: Message) -> dict[str, object]:
             "text": {
                 "type": "plain_text",
                 "emoji": False,
-                "text": _cut(message.subject or "Review", MAX_HEADER),
+                "text": shortened(message.subject or "Review", MAX_HEADER),
             },
         }
     ]
@@ -80,20 +77,14 @@ def _review(review: ReviewPayload) -> list[Block]:
     texts = ["\n".join(filter(None, head))]
     if facts := list(filter(None, [review.banner, *review.status_lines])):
         texts.append(_listed(facts, _FACTS))
-    room = MAX_TOTAL - _RESERVED - sum(map(len, texts))
-    shown = 0
-    for finding, _ in review.findings:
-        text = _finding(finding)
-        if len(texts) + _RESERVED_BLOCKS >= MAX_BLOCKS or len(text) > room:
-            break
-        texts.append(text)
-        room -= len(text)
-        shown += 1
-    blocks = list(map(_section, texts))
+    budget = MAX_TOTAL - _RESERVED - sum(map(len, texts))
+    findings = laid_out(review, _finding, budget, MAX_BLOCKS - _RESERVED_BLOCKS - len(texts))
+    blocks = list(map(_section, texts + findings))
     if review.unread:
         blocks.append(_context(_listed(review.unread, _UNREAD, "Not read completely:")))
-    if shown < review.findings_total:
-        words = f"{review.findings_total - shown} of {review.findings_total} findings are left out here"
+    left_out = review.findings_total - len(findings)
+    if left_out > 0:
+        words = f"{left_out} of {review.findings_total} findings are left out here"
         blocks.append(_context(f"{words}: {link}" if link else f"{words}."))
     return blocks
 
@@ -111,11 +102,11 @@ def _finding(finding: ReportFinding) -> str:
 def _listed(lines: Sequence[str], limit: int, title: str = "") -> str:
     """Return the lines that fit, and how many do not."""
     shown = [title] if title else []
-    room = limit - len(title) - 30
+    budget = limit - len(title) - 30
     for number, line in enumerate(lines):
         safe = escaped(line, _SHORT)
-        room -= len(safe) + 1
-        if room < 0:
+        budget -= len(safe) + 1
+        if budget < 0:
             return "\n".join([*shown, f"… and {len(lines) - number} more"])
         shown.append(safe)
     return "\n".join(shown)
@@ -124,12 +115,12 @@ def _listed(lines: Sequence[str], limit: int, title: str = "") -> str:
 def _plain(message: Message) -> Iterator[Block]:
     """Yield the plain text in sections of whole lines, with what was left out counted."""
     lines = message.text.splitlines()
-    room = MAX_TOTAL - _RESERVED
+    budget = MAX_TOTAL - _RESERVED
     section = ""
     while lines:
         line = escaped(lines[0], MAX_SECTION - 1) + "\n"
-        room -= len(line)
-        if room < 0:
+        budget -= len(line)
+        if budget < 0:
             break
         if len(section) + len(line) > MAX_SECTION:
             yield _section(section)
@@ -148,7 +139,7 @@ def _summary(message: Message) -> str:
 
 
 def _link(url: str, words: str) -> str:
-    if urlsplit(url).scheme not in {"http", "https"} or not _URL.fullmatch(url):
+    if not linkable(url):
         return ""
     safe = url.replace("&", "&amp;").replace("<", "%3C").replace(">", "%3E").replace("|", "%7C")
     return f"<{safe}|{words}>"
@@ -165,7 +156,3 @@ def _context(text: str) -> Block:
 
 def _unticked(text: str) -> str:
     return text.replace("`", "'")
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"

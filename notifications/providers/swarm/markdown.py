@@ -7,10 +7,9 @@ the marker that look-ups search for; Markdown does not show it.
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 from notifications.providers.base import Message
-from notifications.providers.payload import ReviewPayload, review_payload
+from notifications.providers.payload import ReviewPayload, laid_out, linkable, review_payload, shortened
 from notifications.rendering.report import ReportFinding
 
 MAX_CHARACTERS = 12_000
@@ -20,7 +19,6 @@ _RESERVED = 3000  # for what stands after the findings
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>~#|!])")
 _MENTION = re.compile(r"@(?=[^\s])")
 _NO_MENTION = "@\N{ZERO WIDTH SPACE}"
-_URL = re.compile(r"[!-~]{1,2000}")
 
 
 def marker(message: Message) -> str:
@@ -32,28 +30,21 @@ def body(message: Message) -> str:
     """Return the comment: the same for the same message, at most MAX_CHARACTERS long."""
     notice = [f"**{_plain(message.repeat_notice, _SHORT)}**"] if message.repeat_notice else []
     found = review_payload(message)
-    told = [_text(message)] if found is None else _review(found)
-    return "\n\n".join([*notice, *told, marker(message)])
+    parts = [_text(message)] if found is None else _review(found)
+    return "\n\n".join([*notice, *parts, marker(message)])
 
 
 def _review(review: ReviewPayload) -> list[str]:
     parts = [f"**{_plain(review.headline, _SHORT)}**"]
-    if urlsplit(review.url).scheme in {"http", "https"} and _URL.fullmatch(review.url):
+    if linkable(review.url):
         parts.append(f"<{review.url.replace('<', '%3C').replace('>', '%3E')}>")
     parts += [_plain(fact, 512) for fact in (review.banner, *review.status_lines) if fact]
-    room = MAX_CHARACTERS - _RESERVED - sum(map(len, parts))
-    shown = 0
-    for finding, _ in review.findings:
-        text = _finding(finding)
-        room -= len(text) + 2
-        if room < 0:
-            break
-        parts.append(text)
-        shown += 1
-    if shown < review.findings_total:
-        parts.append(
-            f"{review.findings_total - shown} of {review.findings_total} findings are left out here."
-        )
+    budget = MAX_CHARACTERS - _RESERVED - sum(map(len, parts))
+    findings = laid_out(review, _finding, budget, len(review.findings), gap=2)
+    parts += findings
+    left_out = review.findings_total - len(findings)
+    if left_out > 0:
+        parts.append(f"{left_out} of {review.findings_total} findings are left out here.")
     if review.unread:
         lines = [f"- {_plain(file, 100)}" for file in review.unread[:_MAX_UNREAD]]
         if len(review.unread) > _MAX_UNREAD:
@@ -75,22 +66,18 @@ def _finding(finding: ReportFinding) -> str:
 def _text(message: Message) -> str:
     """Return the plain text as a code block, lines beyond the limit counted."""
     lines = _code(message.text, len(message.text) * 2).splitlines()
-    room = MAX_CHARACTERS - _RESERVED
+    budget = MAX_CHARACTERS - _RESERVED
     for number, line in enumerate(lines):
-        room -= len(line) + 1
-        if room < 0:
+        budget -= len(line) + 1
+        if budget < 0:
             left_out = f"\n\n{len(lines) - number} lines are left out here."
             return "```\n" + "\n".join(lines[:number]) + "\n```" + left_out
     return "```\n" + "\n".join(lines) + "\n```"
 
 
 def _plain(text: str, limit: int) -> str:
-    return _MENTION.sub(_NO_MENTION, _MARKDOWN.sub(r"\\\1", _cut(text, limit)))
+    return _MENTION.sub(_NO_MENTION, _MARKDOWN.sub(r"\\\1", shortened(text, limit)))
 
 
 def _code(text: str, limit: int) -> str:
-    return _MENTION.sub(_NO_MENTION, _cut(text, limit).replace("`", "'"))
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return _MENTION.sub(_NO_MENTION, shortened(text, limit).replace("`", "'"))

@@ -121,7 +121,7 @@ class Webhook:
         raise refusal
 
     def look_up(self, question: Question) -> LookUp:
-        """Answer UNKNOWN: receivers offer no way to ask; repeating is safe instead."""
+        """Answer UNKNOWN: receivers offer no look-up; repeating is safe instead."""
         return LookUp(Evidence.UNKNOWN)
 
     def probe(self) -> str:
