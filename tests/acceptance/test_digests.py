@@ -37,7 +37,7 @@ def come_due(world: World) -> None:
 def test_three_reviews_within_the_time_are_one_mail_and_three_successes(
     world: World, jobs: list[int]
 ) -> None:
-    # Who wants no digest has been told of each; nobody's attempt is used up by waiting.
+    # A recipient without a digest has a mail for each; waiting uses no attempt.
     assert [mail["To"] for mail in world.mails()] == ["bob@example.com"] * 3
     for job in jobs:
         assert world.status(job) == "in_progress"
@@ -118,7 +118,7 @@ def test_a_dead_lettered_job_delays_no_digest(world: World) -> None:
     assert (world.status(first), world.status(second)) == ("dead_lettered", "in_progress")
     assert world.letter(first).error_class == "NETWORK_UNREACHABLE"
     come_due(world)
-    # Its review is told with the other one, so that its replay tells nobody of it again.
+    # Its review is in the digest, so its replay sends nothing again.
     assert world.status(second) == "succeeded"
     assert world.delivery(first, MAIL).status == world.delivery(second, MAIL).status == D.SENT
     assert [mail["To"] for mail in world.mails()] == ["ann@example.com"]

@@ -62,7 +62,7 @@ def test_recipients_get_what_they_may_read_once_and_a_replay_notifies_the_same(w
     world.receiver.always(Behaviour(status=410))
     job = triggered(world, number)
     world.settle()
-    # The webhook is gone for good, and nobody else waited for it.
+    # The webhook failed permanently and delayed no other recipient.
     assert world.status(job) == "dead_lettered"
     assert {row.recipient: row.status for row in Delivery.objects.all()} == {
         BOB: D.SENT,
@@ -73,7 +73,7 @@ def test_recipients_get_what_they_may_read_once_and_a_replay_notifies_the_same(w
     assert "open/a.c" in bob
     assert "closed" not in bob
     assert "1 finding in files outside your viewing scope is not shown." in " ".join(bob.split())
-    assert "open/a.c" not in carol  # Perforce named her, nobody here said what she may read
+    assert "open/a.c" not in carol  # Perforce named her; no scope here says what she may read
     assert "nothing in it that you may read" in carol
 
     Subscription.objects.all().delete()

@@ -140,7 +140,7 @@ def test_the_audit_resumes_a_decision_whose_web_process_died(
 
 
 def later(hours: float) -> None:
-    """Let so much time pass since the steps of all letters; nobody is at them any more."""
+    """Let so much time pass since the steps of all dead letters that no process works on them."""
     DeadLetter.objects.update(triaged_at=timezone.now() - timedelta(hours=hours))
     DeadLetter.objects.exclude(validated_at=None).update(validated_at=timezone.now() - timedelta(hours=hours))
 
@@ -287,7 +287,7 @@ def test_an_uncertain_delivery_of_a_dead_lettered_review_waits_for_its_replay(wo
     Delivery.objects.update(updated_at=F("updated_at") - timedelta(hours=1))
     delivery_audit.run()
     row.refresh_from_db()
-    assert row.status == D.RECONCILING  # the same key is good for ever: nobody needs to decide
+    assert row.status == D.RECONCILING  # the same key is good for ever: no decision is needed
     world.receiver.always(Behaviour())
     world.replay(job)
     world.settle()

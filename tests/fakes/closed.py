@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 def held() -> socket.socket:
-    """Return a socket that holds a port and does not listen, so that nobody else is given the port."""
+    """Return a socket that holds a port and does not listen, so that no other process gets the port."""
     holder = socket.socket()
     holder.bind(("127.0.0.1", 0))
     return holder

@@ -83,7 +83,7 @@ class SlackServer:
         self._scripted.extend(acts)
 
     def say(self, channel: str = CHANNEL, text: str = "chatter", **changes: Any) -> None:
-        """Have somebody else write into a channel."""
+        """Write into a channel as another user."""
         self.messages.append({"channel": channel, "ts": self._timestamp(), "text": text, **changes})
 
     def _timestamp(self) -> str:

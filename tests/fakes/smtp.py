@@ -30,7 +30,7 @@ class Switches:
     """A reply text replaces the normal one of its phase.
 
     After the final dot: `accept` decides whether the message counts as accepted, and `then`
-    is `reply`, `hang` (silence until the client gives up) or `drop` (hang up).
+    is `reply`, `hang` (silence until the client closes) or `drop` (hang up).
     """
 
     greeting: str = ""
@@ -93,7 +93,7 @@ class SmtpServer:
     """One server in a thread of its own. `accepted` grows as messages are taken over.
 
     What is taken over for the address `archive` goes to `deliver`, and counts as a recipient's
-    mail only when somebody else was named as well.
+    mail only when another recipient was named as well.
 
     Not aiosmtpd's Controller: that one connects to itself first, which a server whose
     greeting is a refusal does not survive.

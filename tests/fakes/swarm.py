@@ -83,7 +83,7 @@ class SwarmServer:
         self._scripted.extend(acts)
 
     def say(self, topic: str, body: str, user: str = "ann", at: float | None = None) -> dict[str, Any]:
-        """Have somebody comment."""
+        """Comment as another user."""
         comment = {
             "id": len(self.comments) + 51,
             "topic": topic,

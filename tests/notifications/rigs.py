@@ -77,7 +77,7 @@ def _smtp(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig
 def _archived(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
     imap: Dovecot = request.getfixturevalue("imap")
     server = stack.enter_context(SmtpServer(archive=ARCHIVE, deliver=imap.deliver))
-    # What it waits for is told by its attempts' times: those of the suite are long past.
+    # Its waits count from the attempts' times: those of the suite are long past.
     archive = ArchiveConfig.parse(imap.url, ARCHIVE)
     rig = _of_smtp(stack, Smtp(SmtpConfig("127.0.0.1", server.port, SENDER, archive=archive)), server)
     later = b"X-Criticizer-Token: probe\r\nDate: Sat, 21 Nov 2026 07:00:00 +0000\r\n\r\nx\r\n"

@@ -84,7 +84,7 @@ class ScriptedProvider:
         self.script: deque[object] = deque()
         self.before_send: Callable[[Message], None] = lambda message: None
         self.look_up_failure: Exception | None = None
-        self.answers: deque[LookUp] = deque()  # of look-ups, before the truth is told
+        self.answers: deque[LookUp] = deque()  # of look-ups, before the true one
 
     def send(self, message: Message) -> str:
         self.before_send(message)

@@ -84,7 +84,7 @@ def test_each_finding_has_one_partner_and_the_strongest_criterion_wins() -> None
     ("status", "source", "fate"),
     [
         ("reviewed", "llm", FindingStatus.FIXED),
-        ("checked", "llm", FindingStatus.NOT_READ),  # the model did not read it: nobody can say
+        ("checked", "llm", FindingStatus.NOT_READ),  # the model did not read it
         ("partial", "llm", FindingStatus.NOT_READ),
         ("skipped", "llm", FindingStatus.NOT_READ),
         ("reviewed", "check:secrets", FindingStatus.FIXED),

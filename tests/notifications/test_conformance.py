@@ -184,7 +184,7 @@ def test_where_nothing_listens_it_is_certain_that_nothing_was_sent(rig: Rig) -> 
 
 
 def come_through(rig: Rig, sent: Message) -> PolicyStep:
-    """Do for a message in doubt what the capabilities say, as the product does; return how it ended."""
+    """Do for an uncertain message what the capabilities say, as the product does; return the result."""
     began = time.time() - AGO
     now, looks, resends = time.time(), [], 0  # type: tuple[float, list[Look], int]
     for _ in range(20):

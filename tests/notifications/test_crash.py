@@ -2,7 +2,7 @@
 
 Real processes, a real database, a real file system and real sockets. With the maildir and
 the webhook every recipient sees each token once, whatever the point. Plain SMTP cannot
-promise that, so what is in doubt is held and never sent again by itself.
+promise that, so an uncertain delivery is held and never sent again by itself.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def test_a_digest_is_in_the_maildir_once_and_all_its_rows_say_so(
     make_due()
     die_at(point, jobs[0], "maildir", tmp_path)
     providers = {"mail": provider_for("maildir", str(tmp_path))}
-    # The jobs of the others come first: they wait for whoever died, and do not send beside it.
+    # The jobs of the others come first: they wait for the dead worker, and do not send beside it.
     tell([*jobs[1:], jobs[0]], providers)
     tell(jobs, providers)
     (name,) = [path.name for path in (tmp_path / "new").iterdir()]

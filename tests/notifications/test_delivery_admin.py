@@ -57,7 +57,7 @@ def test_the_list_can_be_searched(ann: Client) -> None:
 LIST = "/admin/notifications/delivery/"
 
 
-def in_doubt(**changes: object) -> Delivery:
+def uncertain(**changes: object) -> Delivery:
     row: Delivery = DeliveryFactory(status="uncertain", error_class="DELIVERY_UNCERTAIN", **changes)
     DeliveryAttemptFactory(delivery=row, outcome="ambiguous")
     return row
@@ -69,15 +69,15 @@ def post(client: Client, row: Delivery, **answer: str) -> str:
 
 
 def test_only_an_uncertain_delivery_offers_the_decision(ann: Client) -> None:
-    assert "Decide…" in ann.get(f"{LIST}{in_doubt().pk}/change/").content.decode()
+    assert "Decide…" in ann.get(f"{LIST}{uncertain().pk}/change/").content.decode()
     assert "Decide…" not in ann.get(f"{LIST}{DeliveryFactory(status='sent').pk}/change/").content.decode()
 
 
 def test_the_confirmation_page_shows_the_chosen_deliveries(ann: Client) -> None:
-    row = in_doubt(recipient="mail:bob@example.com", detail="<b>nobody knows</b>")
+    row = uncertain(recipient="mail:bob@example.com", detail="<b>no answer</b>")
     page = post(ann, row)
     assert "mail:bob@example.com" in page
-    assert "&lt;b&gt;nobody knows&lt;/b&gt;" in page
+    assert "&lt;b&gt;no answer&lt;/b&gt;" in page
     for words in ("It arrived", "it may arrive twice", "Abandon it"):
         assert words in page
     row.refresh_from_db()
@@ -88,7 +88,7 @@ def test_the_confirmation_page_shows_the_chosen_deliveries(ann: Client) -> None:
     "answer", [{}, {"decision": "confirm"}, {"reason": "OPS-1"}, {"decision": "nonsense"}]
 )
 def test_a_decision_needs_a_choice_and_a_reason(ann: Client, answer: dict[str, str]) -> None:
-    row = in_doubt()
+    row = uncertain()
     assert "Choose an action and enter a reason." in post(ann, row, confirmed="yes", **answer)
     row.refresh_from_db()
     assert row.status == "uncertain"
@@ -98,7 +98,7 @@ def test_a_decision_needs_a_choice_and_a_reason(ann: Client, answer: dict[str, s
     ("decision", "status"), [("confirm", "sent"), ("resend", "pending"), ("abandon", "abandoned")]
 )
 def test_a_decision_is_applied_and_recorded(ann: Client, decision: str, status: str) -> None:
-    row = in_doubt()
+    row = uncertain()
     page = post(ann, row, confirmed="yes", decision=decision, reason="OPS-1: looked into it")
     assert "1 of 1 decided." in page
     row.refresh_from_db()
@@ -120,7 +120,7 @@ def test_a_reader_without_permission_cannot_decide(client: Client) -> None:
     reader = UserFactory(is_staff=True)
     reader.user_permissions.add(Permission.objects.get(codename="view_delivery"))
     client.force_login(reader)
-    row = in_doubt()
+    row = uncertain()
     assert "Decide…" not in client.get(f"{LIST}{row.pk}/change/").content.decode()
     post(client, row, confirmed="yes", decision="confirm", reason="OPS-1: it is mine")
     row.refresh_from_db()
@@ -128,7 +128,7 @@ def test_a_reader_without_permission_cannot_decide(client: Client) -> None:
 
 
 def test_the_password_is_asked_again_when_it_was_given_long_ago(ann: Client) -> None:
-    row = in_doubt()
+    row = uncertain()
     session = ann.session
     session["password_at"] -= 3600
     session.save()

@@ -59,7 +59,7 @@ ALL_SENT = ["sent", "sent", "sent"]
 
 @pytest.fixture
 def lost_letters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let jobs go on without the rooms above; return whose jobs did."""
+    """Resume jobs without the apps above; return their ids."""
     went: list[int] = []
     monkeypatch.setattr(
         "reviews.replay.delivery_resolution.resume_job", lambda job_id, **_: went.append(job_id) or ""
@@ -336,7 +336,7 @@ def test_a_message_that_may_have_arrived_keeps_its_bytes(asked: ScriptedProvider
     asked.script.append(unclear())
     tell(jobs[:1], {"mail": asked})
     assert states(rows) == ["reconciling"] * 3
-    operator_actions.supersede_unsent(jobs[2].pk)  # too late: what may be told is not given up
+    operator_actions.supersede_unsent(jobs[2].pk)  # too late: a message that may be sent is not withdrawn
     assert isinstance(tell(jobs[1:2], {"mail": asked})[0], DependencyUnavailable)
     assert deliver(jobs[0], {"mail": asked}).sent == 1
     assert asked.calls[0] == asked.calls[1]

@@ -69,7 +69,7 @@ def elsewhere(work: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def meanwhile(work: Callable[[], Any], found: list[Any] | None = None) -> Iterator[list[Any]]:
+def in_another_thread(work: Callable[[], Any], found: list[Any] | None = None) -> Iterator[list[Any]]:
     """Begin something on another connection that has to wait for a lock of this one."""
     is_within, found = found is not None, [] if found is None else found
 
@@ -190,10 +190,10 @@ def test_a_replayed_review_leaves_its_digest(stage: Stage, asked: ScriptedProvid
         assert states(rows) == ["sent"] * 3
         return
     assert states(rows) == ["sent", "pending", "sent"]
-    anew = message_about(jobs[1], ANN, "critical")
-    prepare.create_deliveries(jobs[1].pk, "2", jobs[1].review_version, {ANN: anew})
+    newer = message_about(jobs[1], ANN, "critical")
+    prepare.create_deliveries(jobs[1].pk, "2", jobs[1].review_version, {ANN: newer})
     deliver(jobs[1], {"mail": asked})
-    assert asked.calls[-1] == anew
+    assert asked.calls[-1] == newer
     assert states(rows) == ["sent"] * 3
 
 
@@ -212,7 +212,7 @@ def released(mail: ScriptedProvider) -> tuple[list[Any], list[Delivery]]:
 
 def test_a_review_that_ends_while_its_digest_is_claimed_is_left_out(mail: ScriptedProvider) -> None:
     jobs, rows = released(mail)
-    with meanwhile(lambda: deliver(jobs[0], {"mail": mail})) as found:
+    with in_another_thread(lambda: deliver(jobs[0], {"mail": mail})) as found:
         operator_actions.cancel_unsent(jobs[1].pk)
     assert found == [send.Outcome(sent=1)]
     assert states(rows) == ["sent", "cancelled", "sent"]
@@ -220,9 +220,9 @@ def test_a_review_that_ends_while_its_digest_is_claimed_is_left_out(mail: Script
 
 
 def test_a_row_that_changed_by_other_means_does_not_move_with_the_carrier(mail: ScriptedProvider) -> None:
-    """Whatever holds no digest: the others are told, nobody's job fails."""
+    """A row without a digest: the others are sent, and no job fails."""
     jobs, rows = released(mail)
-    with meanwhile(lambda: deliver(jobs[0], {"mail": mail})) as found:
+    with in_another_thread(lambda: deliver(jobs[0], {"mail": mail})) as found:
         Delivery.objects.filter(pk=rows[1].pk).update(status=D.CANCELLED, digest=None)
     assert found == [send.Outcome(sent=1)]
     assert states(rows) == ["sent", "cancelled", "sent"]
@@ -239,7 +239,7 @@ def test_absence_and_claim_of_a_digest_do_not_deadlock(asked: ScriptedProvider) 
     found: list[Any] = []
 
     def reopen(*arguments: Any) -> None:
-        with meanwhile(lambda: store.claim(row, "maildir"), found):
+        with in_another_thread(lambda: store.claim(row, "maildir"), found):
             pass
         real(*arguments)
 
@@ -314,7 +314,7 @@ def test_after_a_failure_no_other_job_tries_at_once(asked: ScriptedProvider) -> 
     assert all(isinstance(other, DependencyUnavailable) and other.seconds > 50 for other in others)
     assert len(asked.calls) == 1
     assert [row.attempts for row in rows if states(rows)] == [1, 1, 1]
-    # What comes meanwhile is told by itself, or in another one.
+    # A review that comes in between is sent alone or in another digest.
     _, (later,) = waiting("4")
     assert later.digest_id != rows[0].digest_id
 
@@ -329,7 +329,7 @@ def test_each_try_of_a_digest_waits_longer(asked: ScriptedProvider, monkeypatch:
         make_due()
         asked.script.append(not_sent())
         tell([job], {"mail": asked})
-    assert tries == [1, 2, 3], "of the digest, whoever's job made it"
+    assert tries == [1, 2, 3], "of the digest, whichever job made it"
 
 
 def replace_delay(delay: Callable[[int, float | None], float]) -> Any:

@@ -117,7 +117,7 @@ def test_each_fault_of_the_archive_has_a_plain_message(
 
 @contextmanager
 def imposter(*lines: bytes, then_hang: bool = False) -> Iterator[int]:
-    """Yield the port of a server that says `lines` whatever it is told. Origin: constructed."""
+    """Yield the port of a server that sends `lines` whatever it receives. Origin: constructed."""
     listener = socket.create_server(("127.0.0.1", 0))
     stopping = threading.Event()
 
@@ -246,7 +246,7 @@ def test_absence_needs_a_later_message_in_the_archive(imap: Dovecot) -> None:
         first = smtp.look_up(question(attempted))
         assert first.evidence is Evidence.UNKNOWN
         assert "no later message" in first.detail
-        # The look itself sent a mail to the archive, and to nobody else.
+        # The look itself sent a mail to the archive, and to no recipient.
         assert (server.archived, server.accepted) == (1, [])
         assert smtp.look_up(question(attempted)).evidence is Evidence.ABSENT
         assert server.archived == 1
@@ -275,7 +275,7 @@ def test_a_refused_copy_delays_no_recipient_and_voids_the_archives_proof(
     with pair(imap, Switches(archive="552 5.2.2 mailbox full", then="drop")) as (smtp, server):
         with pytest.raises(UncertainFailure) as failed:
             smtp.send(message())
-        assert failed.value.error_class is E.DELIVERY_UNCERTAIN  # nobody can be asked
+        assert failed.value.error_class is E.DELIVERY_UNCERTAIN  # no archive can be searched
         assert len(server.accepted) == 1
         # Mended: a later message arrives. The first one is still not known to be absent.
         server.switches = Switches()

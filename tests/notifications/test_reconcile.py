@@ -152,7 +152,7 @@ def test_nothing_is_failed_before_it_is_reconciled(job: ReviewJob, archive: Scri
     archive.script.append(refused())
     with pytest.raises(PermanentFailure):
         deliver(job, {"mail": archive})
-    assert status(first) == D.FAILED  # after proof that the attempt in doubt had not arrived
+    assert status(first) == D.FAILED  # after proof that the uncertain attempt had not arrived
 
 
 def test_a_second_uncertain_attempt_after_the_one_resend_is_held(
@@ -164,7 +164,7 @@ def test_a_second_uncertain_attempt_after_the_one_resend_is_held(
         waits(job, archive)
         pass_time(720)
     archive.script.append(unclear())
-    with pytest.raises(RetryableFailure):  # the resend, in doubt as well
+    with pytest.raises(RetryableFailure):  # the resend, uncertain as well
         deliver(job, {"mail": archive})
     for _ in range(2):
         waits(job, archive)

@@ -53,8 +53,8 @@ def test_preparing_twice_makes_one_row_a_recipient(job: ReviewJob) -> None:
 
 def test_a_row_that_was_never_sent_takes_the_newer_message(job: ReviewJob) -> None:
     prepare(job, ANN)
-    (row,) = prepare(job, ANN, text="reviewed anew")
-    assert row.payload["text"] == "reviewed anew"
+    (row,) = prepare(job, ANN, text="reviewed again")
+    assert row.payload["text"] == "reviewed again"
 
 
 def test_a_row_that_was_certainly_not_sent_takes_the_newer_message(
@@ -64,8 +64,8 @@ def test_a_row_that_was_certainly_not_sent_takes_the_newer_message(
     prepare(job, ANN)
     with pytest.raises(RetryableFailure):
         deliver(job, {"mail": mail})
-    (row,) = prepare(job, ANN, text="reviewed anew")
-    assert row.payload["text"] == "reviewed anew"
+    (row,) = prepare(job, ANN, text="reviewed again")
+    assert row.payload["text"] == "reviewed again"
 
 
 @pytest.mark.parametrize("state", ["crashed", "unclear", "sent"])
@@ -81,7 +81,7 @@ def test_a_row_that_may_have_been_sent_keeps_the_bytes_that_were_sent(
             deliver(job, {"mail": mail})
     else:
         deliver(job, {"mail": mail})
-    (row,) = prepare(job, ANN, text="reviewed anew")
+    (row,) = prepare(job, ANN, text="reviewed again")
     assert row.payload["text"] == "as sent"
 
 
@@ -391,7 +391,7 @@ def test_a_late_worker_still_records_its_acceptance(job: ReviewJob, mail: Script
     (row,) = prepare(job, ANN)
     claimed = store.claim(store.read(row.pk), "smtp")
     assert claimed is not None
-    with pytest.raises(UncertainFailure):  # meanwhile another worker takes its attempt for lost
+    with pytest.raises(UncertainFailure):  # another worker has taken its attempt for lost
         deliver(job, {"mail": mail})
     assert store.mark_sent(claimed, "id-of-the-first")
     row.refresh_from_db()

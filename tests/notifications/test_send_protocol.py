@@ -465,7 +465,7 @@ def test_the_key_is_derived_from_the_tuple_and_the_same_on_every_attempt(
 def test_the_same_version_is_not_sent_again(job: ReviewJob, mail: ScriptedProvider) -> None:
     prepare(job, ANN)
     deliver(job, {"mail": mail})
-    prepare(job, ANN, text="the same version, reviewed anew")
+    prepare(job, ANN, text="the same version, reviewed again")
     assert deliver(job, {"mail": mail}) == sending.Outcome(already_sent=1)
 
 

@@ -114,7 +114,7 @@ def test_a_report_is_matched_by_our_token_when_its_id_is_not_known_yet(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"notification_id": "of somebody else"},
+        {"notification_id": "of another account"},
         {"notification_id": "", "token": None},
         {"provider": "postmark"},
         {"address": "mallory@example.com"},

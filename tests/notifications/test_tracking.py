@@ -239,8 +239,8 @@ def test_a_body_that_is_too_long_is_not_read_to_its_end(monkeypatch: pytest.Monk
 
 
 def test_only_posts_are_taken() -> None:
-    for door in ("resend", "postmark"):
-        assert Client().get(f"/webhooks/{door}/").status_code == 405
+    for name in ("resend", "postmark"):
+        assert Client().get(f"/webhooks/{name}/").status_code == 405
 
 
 def test_no_secret_is_needed_of_the_browser_and_no_cookie_given() -> None:

@@ -50,7 +50,7 @@ def looked(now: float, *looks: tuple[Evidence, float], **changes: object) -> Del
 
 
 TABLE: list[tuple[str, Capabilities, DeliveryHistory, PolicyStep, float]] = [
-    # No key and nobody to ask: an operator, at once and for ever.
+    # No key and no look-up: an operator, at once and for ever.
     ("smtp", SMTP, at(1030), PolicyStep.HOLD, 0),
     ("smtp, an id that cannot be asked about", SMTP, at(1030, has_provider_id=True), PolicyStep.HOLD, 0),
     ("asked by id only, and there is none", BY_ID, at(1030), PolicyStep.HOLD, 0),

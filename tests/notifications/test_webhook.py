@@ -341,7 +341,7 @@ def test_an_ipv6_receiver_is_reached_by_its_literal() -> None:
     with listener:
         address = f"http://[::1]:{listener.getsockname()[1]}/"
         provider = webhook(policy=OutboundPolicy.parse(["::1"]), read_timeout_seconds=0.2)
-        with pytest.raises(UncertainFailure):  # connected, and nobody answers
+        with pytest.raises(UncertainFailure):  # connected, without an answer
             provider.send(message(address))
 
 
