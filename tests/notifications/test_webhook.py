@@ -183,65 +183,65 @@ def test_an_answer_of_any_length_is_not_read() -> None:
 # -- where a webhook may go --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "127.0.0.1",
-        "10.1.2.3",
-        "172.16.0.1",
-        "192.168.1.1",
-        "169.254.169.254",
-        "100.64.0.1",
-        "0.0.0.0",
-        "224.0.0.1",
-        "255.255.255.255",
-        "240.0.0.1",
-        "::1",
-        "::",
-        "fe80::1",
-        "fd00::1",
-        "fec0::1",
-        "ff02::1",
-        "::ffff:127.0.0.1",
-        "::ffff:10.0.0.1",
-        "64:ff9b::a00:1",
-        "2002:7f00:1::",
-        "2001:db8::1",
-        "fe80::1%eth0",
-    ],
-)
-def test_addresses_inside_are_refused(address: str) -> None:
-    with pytest.raises(AddressRefusedError):
-        OutboundPolicy().judge("ci.example.com", [address])
+INSIDE = [
+    "127.0.0.1",
+    "10.1.2.3",
+    "172.16.0.1",
+    "192.168.1.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "0.0.0.0",
+    "224.0.0.1",
+    "255.255.255.255",
+    "240.0.0.1",
+    "::1",
+    "::",
+    "fe80::1",
+    "fd00::1",
+    "fec0::1",
+    "ff02::1",
+    "::ffff:127.0.0.1",
+    "::ffff:10.0.0.1",
+    "64:ff9b::a00:1",
+    "2002:7f00:1::",
+    "2001:db8::1",
+    "fe80::1%eth0",
+]
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"])
-def test_public_addresses_are_allowed(address: str) -> None:
-    OutboundPolicy().judge("ci.example.com", [address])
-
-
-@pytest.mark.parametrize(
-    ("allow", "host", "address", "allowed"),
-    [
-        ("10.0.0.0/8", "ci", "10.2.3.4", True),
-        ("10.0.0.0/8", "ci", "192.168.0.1", False),
-        ("10.0.0.7", "ci", "10.0.0.7", True),
-        ("10.0.0.7", "ci", "10.0.0.8", False),
-        ("CI.internal", "ci.internal", "10.0.0.8", True),
-        ("ci.internal", "evil.ci.internal", "10.0.0.8", False),
-        ("fd00::/8", "ci", "fd12::1", True),
-        ("[::1]", "ci", "::1", True),
-    ],
-)
-def test_what_outbound_allow_names_is_allowed_and_nothing_else(
-    allow: str, host: str, address: str, allowed: bool
-) -> None:
-    policy = OutboundPolicy.parse([allow])
-    if allowed:
+def is_allowed(policy: OutboundPolicy, host: str, address: str) -> bool:
+    try:
         policy.judge(host, [address])
-    else:
-        with pytest.raises(AddressRefusedError):
-            policy.judge(host, [address])
+    except AddressRefusedError:
+        return False
+    return True
+
+
+def test_internal_addresses_are_refused_and_public_ones_allowed() -> None:
+    policy, host = OutboundPolicy(), "ci.example.com"
+    assert [address for address in INSIDE if is_allowed(policy, host, address)] == []
+    public = ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"]
+    assert [address for address in public if not is_allowed(policy, host, address)] == []
+
+
+ALLOWED = [
+    ("10.0.0.0/8", "ci", "10.2.3.4", True),
+    ("10.0.0.0/8", "ci", "192.168.0.1", False),
+    ("10.0.0.7", "ci", "10.0.0.7", True),
+    ("10.0.0.7", "ci", "10.0.0.8", False),
+    ("CI.internal", "ci.internal", "10.0.0.8", True),
+    ("ci.internal", "evil.ci.internal", "10.0.0.8", False),
+    ("fd00::/8", "ci", "fd12::1", True),
+    ("[::1]", "ci", "::1", True),
+]
+
+
+def test_only_what_outbound_allow_names_is_allowed() -> None:
+    found = [
+        (allow, host, address, is_allowed(OutboundPolicy.parse([allow]), host, address))
+        for allow, host, address, _ in ALLOWED
+    ]
+    assert found == ALLOWED
 
 
 def test_one_inside_address_among_public_ones_refuses_the_host() -> None:
