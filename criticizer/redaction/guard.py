@@ -23,22 +23,17 @@ _TOKEN: Final = _ALNUM + "_-"
 _BASE64: Final = _ALNUM + "+/="
 _HOST_END: Final = " \t\r\n\"'`<>\\"
 
-# Prefix, characters of the body, how many of them are certainly a token.
-_PREFIXES: Final[tuple[tuple[str, str, int], ...]] = (
-    *(
-        (prefix, _ALNUM, 30)
-        for prefix in ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "npm_", "lin_api_", "dop_v1_")
-    ),
-    *((prefix, _ALNUM, 16) for prefix in ("AKIA", "ASIA")),
-    *(
-        (prefix, _TOKEN, 20)
-        for prefix in ("github_pat_", "glpat-", "sk-ant-", "sk-proj-", "sk-svcacct-", "GOCSPX-")
-    ),
-    *((prefix, _TOKEN, 30) for prefix in ("AIza", "pypi-Ag", "hvs.", "ya29.", "dckr_pat_", "glsa_")),
-    *((prefix, _TOKEN, 20) for prefix in ("xoxb-", "xoxp-", "xoxa-", "xoxs-", "xapp-")),
-    *((prefix, _ALNUM, 16) for prefix in ("sk_live_", "rk_live_", "shpat_", "sq0csp-", "whsec_")),
+# Prefixes, characters of the body, how many of them are certainly a token.
+_PREFIX_ROWS: Final[tuple[tuple[str, str, int], ...]] = (
+    ("ghp_ gho_ ghu_ ghs_ ghr_ npm_ lin_api_ dop_v1_", _ALNUM, 30),
+    ("AKIA ASIA sk_live_ rk_live_ shpat_ sq0csp- whsec_", _ALNUM, 16),
+    ("github_pat_ glpat- sk-ant- sk-proj- sk-svcacct- GOCSPX- xoxb- xoxp- xoxa- xoxs- xapp-", _TOKEN, 20),
+    ("AIza pypi-Ag hvs. ya29. dckr_pat_ glsa_", _TOKEN, 30),
     ("AGE-SECRET-KEY-1", _ALNUM, 40),
     ("eyJhbGciOi", _TOKEN + ".", 40),
+)
+_PREFIXES: Final = tuple(
+    (prefix, allowed, least) for words, allowed, least in _PREFIX_ROWS for prefix in words.split()
 )
 _required: policy.Policy | None = None
 

@@ -159,14 +159,15 @@ def _safe(value: object, depth: int, limit: int) -> object:
     return clean(str(value), limit)
 
 
+def _safe_item(key: str, value: object, depth: int, limit: int) -> object:
+    is_plain = value is None or isinstance(value, (bool, int, float))
+    return _NAMED if value and not is_plain and _names_secret(key) else _safe(value, depth, limit)
+
+
 def _safe_mapping(value: Mapping[Any, Any], depth: int, limit: int) -> dict[str, object]:
     out: dict[str, object] = {}
     for key, item in list(value.items())[:_MAX_ITEMS]:
-        name = clean(str(key), 200)
-        plain = item is None or isinstance(item, (bool, int, float))
-        out[name] = (
-            _NAMED if not plain and item and _names_secret(str(key)) else _safe(item, depth - 1, limit)
-        )
+        out[clean(str(key), 200)] = _safe_item(str(key), item, depth - 1, limit)
     return out
 
 
@@ -238,10 +239,5 @@ class SecretsFilter(logging.Filter):
             record.stack_info = clean(record.stack_info)
         for key, value in list(vars(record).items()):
             if key not in _STANDARD:
-                plain = value is None or isinstance(value, (bool, int, float))
-                setattr(
-                    record,
-                    key,
-                    _NAMED if not plain and value and _names_secret(key) else _safe(value, 3, 4_000),
-                )
+                setattr(record, key, _safe_item(key, value, 3, 4_000))
         return True

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import re2
 
-from criticizer.redaction.rules.literals import Span, usable
+from criticizer.redaction.rules.literals import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_code, judge, looks_random
 
 WINDOW: Final = 2048
@@ -61,14 +61,9 @@ def _line_end(text: bytes, at: int) -> int:
     return end if end >= 0 else min(at + WINDOW, len(text))
 
 
-def _span(match: Any) -> tuple[int, int] | None:
-    index = match.lastindex if match is not None else None
-    return match.span(index) if index else None
-
-
 def _literal(text: bytes, match: Any, kind: str = "cli-password") -> list[Span]:
     """Take the captured argument when it is a literal."""
-    span = _span(match)
+    span = group_span(match)
     if span is None:
         return []
     value = text[slice(*span)]
@@ -102,7 +97,7 @@ def echoed(text: bytes, start: int, end: int) -> list[Span]:
     if match is not None:
         first, last = (low + at for at in match.span(match.lastindex))
         spans = [(first, last, "cli-password")]
-    elif (span := _span(_HERE_STRING.match(text, end, _line_end(text, end)))) is not None:
+    elif (span := group_span(_HERE_STRING.match(text, end, _line_end(text, end)))) is not None:
         spans = [(*span, "cli-password")]
     if text[start:end].lower() == b"chpasswd":
         spans = [(a + text[a:b].find(b":") + 1, b, kind) for a, b, kind in spans if b":" in text[a:b]]
@@ -115,7 +110,7 @@ def _is_password(value: bytes) -> bool:
 
 def login(text: bytes, start: int, end: int) -> list[Span]:
     """login("user", "password") and the like."""
-    span = _span(_LOGIN.match(text, end, _line_end(text, end)))
+    span = group_span(_LOGIN.match(text, end, _line_end(text, end)))
     if span is None or not judge(text[slice(*span)], 3, quoted=True):
         return []
     return [(*span, "smtp-credential" if text[start:end].lower() == b"login(" else "password")]
@@ -123,7 +118,7 @@ def login(text: bytes, start: int, end: int) -> list[Span]:
 
 def third(text: bytes, start: int, end: int) -> list[Span]:
     """getConnection(url, "user", "password") and other calls whose third argument is one."""
-    span = _span(_THIRD.match(text, end, _line_end(text, end)))
+    span = group_span(_THIRD.match(text, end, _line_end(text, end)))
     good = span is not None and judge(text[slice(*span)], 3, quoted=True)
     return [(*span, "password")] if span is not None and good else []
 
@@ -157,37 +152,22 @@ _FLAGS: Final[dict[bytes, Any]] = {
     b"zip -": re2.compile(rb"(?:[^|;\n]*?[ \t]-)?P[ \t]*" + _WORD),
     b"7z ": _flags(rb"-p", b""),
     b"7za ": _flags(rb"-p", b""),
-    b"ldapsearch": _flags(rb"-w"),
-    b"ldapadd": _flags(rb"-w"),
-    b"ldapmodify": _flags(rb"-w"),
-    b"ldapdelete": _flags(rb"-w"),
-    b"ldapwhoami": _flags(rb"-w"),
-    b"useradd": _flags(rb"-p|--password"),
-    b"usermod": _flags(rb"-p|--password"),
+    **dict.fromkeys((b"ldapsearch", b"ldapadd", b"ldapmodify", b"ldapdelete", b"ldapwhoami"), _flags(rb"-w")),
+    **dict.fromkeys((b"useradd", b"usermod"), _flags(rb"-p|--password")),
 }
+_WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
+    (user_flag, b"curl|wget"),
+    (mysql, b"mysql|mysqldump|mysqladmin|mariadb"),
+    (login_flag, b"docker login|podman login|helm registry login|az login"),
+    (echoed, b"sudo -s|--password-stdin|chpasswd"),
+    (login, b"login(|basicauth(|basic_auth(|auth=(|auth = (|credentials(|credential("),
+    (login, b"authenticate(|authentication(|.auth("),
+    (third, b"plainauth(|getconnection(|mysqli_connect(|mysql_connect(|create_user(|create_superuser("),
+    (secure_string, b"securestring"),
+)
 HANDLERS: Final[dict[bytes, Handler]] = {
     **{command: partial(_flag, pattern) for command, pattern in _FLAGS.items()},
-    **dict.fromkeys((b"curl", b"wget"), user_flag),
-    **dict.fromkeys((b"mysql", b"mysqldump", b"mysqladmin", b"mariadb"), mysql),
-    **dict.fromkeys((b"docker login", b"podman login", b"helm registry login", b"az login"), login_flag),
-    **dict.fromkeys((b"sudo -s", b"--password-stdin", b"chpasswd"), echoed),
-    **dict.fromkeys(
-        (b"login(", b"basicauth(", b"basic_auth(", b"auth=(", b"auth = (", b"credentials(", b"credential("),
-        login,
-    ),
-    **dict.fromkeys((b"authenticate(", b"authentication(", b".auth("), login),
-    **dict.fromkeys(
-        (
-            b"plainauth(",
-            b"getconnection(",
-            b"mysqli_connect(",
-            b"mysql_connect(",
-            b"create_user(",
-            b"create_superuser(",
-        ),
-        third,
-    ),
-    b"securestring": secure_string,
+    **{word: handler for handler, words in _WORDS for word in words.split(b"|")},
 }
 # These read their whole window: what else of their kind stands in it is dealt with.
 READ_ALL: Final = frozenset((user_flag, mysql, login_flag, secure_string, *(HANDLERS[c] for c in _FLAGS)))

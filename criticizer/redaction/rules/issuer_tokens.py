@@ -227,52 +227,17 @@ def _compile() -> tuple[TokenRule, ...]:
         pattern = re2.compile(body.encode())
         back = int(flags.partition("<")[2] or 0) if "<" in flags else 0
         rules += [
-            TokenRule(
-                kind,
-                mark.encode(),
-                pattern,
-                back,
-                "i" in flags,
-                "d" in flags,
-                "n" in flags,
-                "h" in flags,
-                "r" in flags,
-                "c" in flags,
-                "j" in flags,
-            )
+            TokenRule(kind, mark.encode(), pattern, back, *(flag in flags for flag in "idnhrcj"))
             for mark in dict.fromkeys(marks.split())
         ]
     return tuple(rules)
 
 
 TOKEN_RULES: Final = _compile()
-_OTHER_KINDS: Final = [
-    "airtable-token",
-    "password",
-    "secret",
-    "api-key",
-    "authorization",
-    "cookie",
-    "uri-password",
-    "connection-string",
-    "smtp-credential",
-    "cli-password",
-    "private-key",
-    "key-material",
-    "certificate",
-    "perforce-ticket",
-    "twilio-key",
-    "mailgun-key",
-    "mailchimp-key",
-    "nuget-key",
-    "discord-token",
-    "vault-token",
-    "high-entropy",
-    "own-secret",
-    "email",
-    "internal-host",
-    "internal-ip",
-    "key-bytes",
-    "encoded-secret",
-]
-KINDS: Final = frozenset(rule.kind for rule in TOKEN_RULES) | frozenset(_OTHER_KINDS)
+_OTHER_KINDS: Final = """
+airtable-token password secret api-key authorization cookie uri-password connection-string
+smtp-credential cli-password private-key key-material certificate perforce-ticket twilio-key
+mailgun-key mailchimp-key nuget-key discord-token vault-token high-entropy own-secret email
+internal-host internal-ip key-bytes encoded-secret
+"""
+KINDS: Final = frozenset(rule.kind for rule in TOKEN_RULES) | frozenset(_OTHER_KINDS.split())

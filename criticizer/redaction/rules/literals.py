@@ -77,7 +77,7 @@ class Literals:
         if not (b'"' in near or b"'" in near or b"`" in near or b"&" in near):
             return False
         match = _QUOTED.match(self.text, at, stop)
-        span = _group(match) if match is not None else None
+        span = group_span(match) if match is not None else None
         if span is None:
             return False
         start, end = span
@@ -122,7 +122,7 @@ class Literals:
         """Take the literal inside a call: a default, or what is wrapped."""
         for pattern in (_DEFAULT, _WRAPPED):
             match = pattern.match(self.text, at, stop)
-            span = _group(match) if match is not None else None
+            span = group_span(match) if match is not None else None
             if span is None:
                 continue
             value, start, end = self._joined(*span, stop)
@@ -239,7 +239,7 @@ class Literals:
         return start + len(value) - len(value.lstrip()), end
 
 
-def _group(match: Any) -> tuple[int, int] | None:
+def group_span(match: Any) -> tuple[int, int] | None:
     """Return the span of the one group that took part."""
     index = match.lastindex
     return match.span(index) if index else None

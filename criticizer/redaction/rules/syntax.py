@@ -13,7 +13,7 @@ import re2
 
 from criticizer.redaction.input.document import character_start
 from criticizer.redaction.rules import commands
-from criticizer.redaction.rules.literals import Span, usable
+from criticizer.redaction.rules.literals import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import (
     is_code,
     is_dummy,
@@ -62,11 +62,6 @@ _QUERY = re2.compile(rb"(?:[A-Za-z0-9_-]*(?:sig|signature|code|key|auth|ticket|h
 _FINE_PRINT = re2.compile(rb"[ \t]*=[ \t]*[\"']?([A-Za-z0-9+/=_%-]{16,})")
 
 
-def _span(match: Any) -> tuple[int, int] | None:
-    index = match.lastindex if match is not None else None
-    return match.span(index) if index else None
-
-
 def window_end(text: bytes, at: int, window: int = WINDOW) -> int:
     """Return where the line ends, or the window."""
     end = text.find(b"\n", at, at + window)
@@ -75,7 +70,7 @@ def window_end(text: bytes, at: int, window: int = WINDOW) -> int:
 
 def _literal(text: bytes, match: Any, kind: str) -> list[Span]:
     """Take the captured value when it is a literal."""
-    span = _span(match)
+    span = group_span(match)
     if span is None:
         return []
     value = text[slice(*span)]
@@ -301,50 +296,34 @@ READ_ALL: Final = frozenset((cookie, perforce, *commands.READ_ALL))
 # What these look for may stand on the lines below.
 CONTINUED: Final = frozenset((header, *commands.HANDLERS.values()))
 Handler = Callable[[bytes, int, int], list[Span]]
+
+
+def _signature(text: bytes, start: int, end: int) -> list[Span]:
+    return query(text, start - 1, end)
+
+
+_WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
+    (uri, b"://"),
+    (header, b"authorization|http_authorization"),
+    (bearer, b"bearer "),
+    (cookie, b"cookie"),
+    (smtp_auth, b"auth plain|auth login|auth cram-md5"),
+    (mail_map, b":587|:465|:25|:2525"),
+    (oracle, b"jdbc:oracle:"),
+    (set_password, b"set password"),
+    (argument, b"requirepass|masterauth|bindpw|rootpw"),
+    (_numbered, b"password 0 |password 7 |secret 0 "),
+    (_device, b"enable secret|enable password"),
+    (schemeless, b"@"),
+    (netrc, b"machine "),
+    (pgpass, b":5432:|:3306:"),
+    (identified_by, b"identified"),
+    (perforce, b"p4passwd|p4 |p4tickets|p4 login|ticket"),
+    (query, b"?sig=|&sig=|?code=|&code=|&signature=|?signature="),
+    (_signature, b"x-amz-signature=|x-goog-signature="),
+    (connection, b"accountkey|sharedaccesskey|sharedaccesssignature"),
+)
 HANDLERS: Final[dict[bytes, Handler]] = {
     **commands.HANDLERS,
-    b"://": uri,
-    b"authorization": header,
-    b"http_authorization": header,
-    b"bearer ": bearer,
-    b"cookie": cookie,
-    b"auth plain": smtp_auth,
-    b"auth login": smtp_auth,
-    b"auth cram-md5": smtp_auth,
-    b":587": mail_map,
-    b":465": mail_map,
-    b":25": mail_map,
-    b":2525": mail_map,
-    b"jdbc:oracle:": oracle,
-    b"set password": set_password,
-    b"requirepass": argument,
-    b"masterauth": argument,
-    b"password 0 ": _numbered,
-    b"password 7 ": _numbered,
-    b"secret 0 ": _numbered,
-    b"bindpw": argument,
-    b"rootpw": argument,
-    b"enable secret": _device,
-    b"enable password": _device,
-    b"@": schemeless,
-    b"machine ": netrc,
-    b":5432:": pgpass,
-    b":3306:": pgpass,
-    b"identified": identified_by,
-    b"p4passwd": perforce,
-    b"p4 ": perforce,
-    b"p4tickets": perforce,
-    b"p4 login": perforce,
-    b"ticket": perforce,
-    b"?sig=": query,
-    b"&sig=": query,
-    b"?code=": query,
-    b"&code=": query,
-    b"&signature=": query,
-    b"?signature=": query,
-    b"x-amz-signature=": lambda text, start, end: query(text, start - 1, end),
-    b"x-goog-signature=": lambda text, start, end: query(text, start - 1, end),
-    b"accountkey": connection,
-    b"sharedaccesskey": connection,
-    b"sharedaccesssignature": connection,
+    **{word: handler for handler, words in _WORDS for word in words.split(b"|")},
 }
