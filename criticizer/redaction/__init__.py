@@ -1,13 +1,13 @@
-"""Take secrets out of text before it leaves the machine or is kept (specification 001, 9.3 and 9.5).
+"""Removal of secrets from text before it leaves the machine or is stored (guarantees G90 to G95).
 
 `redact` and `Redactor` are the only makers of `RedactedText`, `guard` is the only way from it
 to a string that may be sent, and `clean*` serve logs, stacks and error contexts.
 
-    text in ─► views (diff sides, decoded lines, lines put together) ─► rules ─► spans ─► placeholders
+    text in ─► views (diff sides, decoded lines, joined lines) ─► rules ─► spans ─► placeholders
             ─► second pass finds nothing ─► RedactedText (sealed) ─► guard ─► str to send
 
-Line count never changes, placeholders read `<REDACTED:kind:n>`, and whatever is doubtful
-raises `RedactionBlocked`, which never carries text.
+The number of lines never changes, placeholders read `<REDACTED:kind:n>`, and any doubt raises
+`RedactionBlocked`, which never carries text.
 """
 
 from criticizer.redaction.engine import Redactor, SecretSpan, find_secrets, redact

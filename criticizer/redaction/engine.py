@@ -1,4 +1,4 @@
-"""From text to RedactedText: scan, merge, number, replace, and look again until nothing is found."""
+"""The redactor: scan, merge, number, replace, and scan again until nothing is found."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from criticizer.redaction.rules.issuer_tokens import KINDS, RULESET
 from criticizer.redaction.scan import Find, scan
 
 _MAX_PASSES: Final = 5
-# Processor time of one request: far above what honest text takes at its slowest.
+# Processor time of one request: far above what ordinary text needs.
 _SECONDS: Final = 10.0
 _SECONDS_PER_BYTE: Final = 2e-6
 _MAX_PROPAGATED: Final = 20_000
@@ -31,7 +31,7 @@ _LITERAL: Final = b"<REDACTED-LITERAL>"
 _BREAKS: Final = re2.compile(rb"[\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]")
 # A full table of states costs minutes to build for long values that repeat within themselves.
 _NFA: Final = ahocorasick_rs.Implementation.ContiguousNFA
-# What is least specific loses the name when two rules overlap.
+# When two rules overlap, the less specific one loses the name.
 _VAGUE: Final = {
     "high-entropy": 4,
     "key-material": 1,
@@ -41,14 +41,14 @@ _VAGUE: Final = {
     "cookie": 2,
     "encoded-secret": 2,
 }
-# A value without any of these may be a word of the text.
+# A value without any of these may be an ordinary word.
 _TELLING: Final = frozenset(b"0123456789!#$%^&*@~")
 _POLICY_KINDS: Final = frozenset({"email", "internal-host", "internal-ip"})
 
 
 @dataclass(frozen=True, slots=True)
 class SecretSpan:
-    """Where a secret stands: kind, character offsets, line (from 1). Never the value."""
+    """Place of a secret: kind, character offsets, line (from 1). Never the value."""
 
     kind: str
     start: int
@@ -58,7 +58,7 @@ class SecretSpan:
 
 @dataclass(slots=True)
 class _Part:
-    """One text on its way: its bytes now, and how often each kind was taken out."""
+    """One text in work: its bytes now, and how often each kind was removed."""
 
     data: bytes
     lines: int
@@ -68,7 +68,7 @@ class _Part:
 class Redactor:
     """Redacts the parts of one review request with shared numbers and propagation.
 
-    `policy` as `redact`; `own_secrets` are known values besides the registered ones. Make a
+    `policy` as in `redact`; `own_secrets` are known values besides the registered ones. Make a
     new one per request and drop it afterwards: it remembers values. Raises RedactionBlocked.
     """
 
@@ -83,13 +83,13 @@ class Redactor:
         self._joined: tuple[OwnSecrets, OwnSecrets] | None = None
 
     def redact(self, text: str) -> RedactedText:
-        """Return one part redacted; values found in earlier parts are taken out of it too."""
+        """Return one part redacted; values found in earlier parts are removed from it too."""
         return self.redact_all([text])[0]
 
     def redact_all(self, parts: Sequence[str]) -> list[RedactedText]:
-        """Return all parts redacted; a value found in one is taken out of every other.
+        """Return all parts redacted; a value found in one is removed from every other.
 
-        Raises RedactionBlocked when any part cannot be vouched for: none is returned then.
+        Raises RedactionBlocked when a single part is in doubt: none is returned then.
         """
         try:
             work = [self._part(text) for text in parts]
@@ -114,14 +114,14 @@ class Redactor:
         if b"<redacted:" in data.lower():
             data = _without_forgeries(data)
             for kind, number in PLACEHOLDER.findall(data):
-                # Placeholders that are there already keep their numbers; ours go on behind them,
-                # so none that was written into the input passes as the name of a value we took.
+                # Placeholders in the input keep their numbers and ours continue after them, so that
+                # none of the input passes as the name of a value we removed.
                 name = kind.decode()
                 self._last[name] = max(self._last[name], int(number))
         return _Part(data, lines)
 
     def _pass(self, parts: list[_Part]) -> bool:
-        """Scan all parts once, then propagate; return whether anything was taken out."""
+        """Scan all parts once, then propagate; return whether anything was removed."""
         own = self._own()
         changed = False
         for part in parts:
@@ -131,14 +131,12 @@ class Redactor:
         return changed
 
     def _own(self) -> OwnSecrets:
-        """Return the registered secrets and this request's own, joined once per set."""
         base = registered()
         if self._joined is None or self._joined[0] is not base:
             self._joined = (base, base.with_values(self._own_values))
         return self._joined[1]
 
     def _replace(self, part: _Part, finds: list[Find]) -> bool:
-        """Put placeholders where the finds are; return whether any was put."""
         data = part.data
         out: list[bytes] = []
         at = 0
@@ -166,7 +164,7 @@ class Redactor:
         return number
 
     def _remember(self, value: bytes, kind: str, number: int) -> None:
-        """Note a value that is taken out wherever else it stands."""
+        """Note a value that is removed wherever else it stands."""
         if len(value) < 8 or kind in _POLICY_KINDS or value in self._values or b"<REDACTED:" in value:
             return
         if not _TELLING.intersection(value):
@@ -211,7 +209,7 @@ def _inside(taken: list[tuple[int, int]], start: int, end: int) -> bool:
 
 
 def _without_forgeries(data: bytes) -> bytes:
-    """Rewrite whatever looks like a placeholder and is not exactly one."""
+    """Rewrite text that looks like a placeholder and is not exactly one."""
     out: list[bytes] = []
     at = 0
     for match in _FORGED.finditer(data):
@@ -227,7 +225,7 @@ def _without_forgeries(data: bytes) -> bytes:
 def _per_line(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
     """Cut a span at line breaks: one placeholder per line, and no line is lost.
 
-    Pieces that are blank, or hold nothing but placeholders, are left out.
+    Pieces that are blank or hold only placeholders are left out.
     """
     breaks = [match.span() for match in _BREAKS.finditer(data, start, end)]
     edges = [start, *(edge for span in breaks for edge in span), end]
@@ -253,7 +251,7 @@ def merge(finds: list[Find]) -> list[Find]:
 
 
 def redact(text: str, policy: Mapping[str, object] = {}) -> RedactedText:
-    """Return `text` with every secret replaced by `<REDACTED:kind:n>` (specification 001, 9.5).
+    """Return `text` with every secret replaced by `<REDACTED:kind:n>`.
 
     `text` is plain text or a unified diff of at most 8 MiB. `policy` may hold `emails` (bool),
     `internal_domains` and `internal_nets` (lists of strings). The number of lines never
@@ -264,7 +262,7 @@ def redact(text: str, policy: Mapping[str, object] = {}) -> RedactedText:
 
 
 def find_secrets(text: str) -> list[SecretSpan]:
-    """Return where secrets stand in a text or unified diff, in order; kinds only, never values.
+    """Return the places of secrets in a text or unified diff, in order; never the values.
 
     Raises RedactionBlocked as `redact`.
     """

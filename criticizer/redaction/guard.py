@@ -1,9 +1,8 @@
-"""The last door before a model: everything is checked again by other code (specification 001, 9.5 item 5).
+"""The last check before text goes to a model: a second engine searches for secrets again.
 
-The second engine shares nothing with the first but the list of own secrets: no regular
-expressions, no prefilter, plain searches for what must never pass. Prefixes, key blocks,
-addresses, bearer headers and passwords beside their name: a hole in the first engine for any
-of these does not let a request out.
+It shares nothing with the first but the list of own secrets: no regular expressions, no
+prefilter, plain searches for prefixes, key blocks, addresses, bearer headers and passwords
+beside their name. A hole in the first engine for any of these does not let a request out.
 """
 
 from __future__ import annotations
@@ -79,7 +78,6 @@ def guard(text: RedactedText) -> str:
 
 
 def _run(text: str, at: int, allowed: str, limit: int) -> str:
-    """Return the characters from `at` on that are allowed, at most `limit`."""
     piece = text[at : at + limit]
     return piece[: len(piece) - len(piece.lstrip(allowed))]
 
@@ -98,7 +96,7 @@ def _finds_prefix(text: str) -> bool:
 
 
 def _in_word(text: str, at: int) -> bool:
-    """Return whether the prefix stands inside a word, or inside base64 behind a plus."""
+    """Return whether the prefix is part of a word, or of base64 after a plus."""
     before = text[at - 1]
     return before in _ALNUM + "_" or (before == "+" and at > 1 and text[at - 2] in _ALNUM)
 
@@ -137,7 +135,6 @@ def _is_literal(password: str) -> bool:
 
 
 def _finds_bearer(text: str) -> bool:
-    """Look for a generated token behind `bearer`."""
     lowered = text.lower()
     at = lowered.find("bearer ")
     while at >= 0 and len(lowered) == len(text):
@@ -149,7 +146,7 @@ def _finds_bearer(text: str) -> bool:
 
 
 def _finds_password(text: str) -> bool:
-    """Look for password = "literal" where nobody can take the literal for anything else."""
+    """Look for password = "literal" where the literal can be nothing else."""
     for word in ("password", "passwd", "PASSWORD", "Password"):
         at = text.find(word)
         while at >= 0:
@@ -163,7 +160,7 @@ def _finds_password(text: str) -> bool:
 
 
 def _is_chosen(cut: tuple[str, str, str]) -> bool:
-    """Return whether a closed literal is a password as people choose them, and no example of one."""
+    """Return whether a closed literal is a password as people choose them, not an example."""
     literal, quote, _ = cut
     if not quote or not 10 <= len(literal) <= 64 or any(c in literal for c in " {}$<>()[]%|\\.,;:/"):
         return False
@@ -175,7 +172,6 @@ def _is_chosen(cut: tuple[str, str, str]) -> bool:
 
 
 def _is_mixed(value: str) -> bool:
-    """Return whether lower case, upper case and digits occur."""
     return all(any(test(c) for c in value) for test in (str.islower, str.isupper, str.isdigit))
 
 

@@ -1,7 +1,7 @@
 """The deployment's own secrets: known values, removed by exact match in every usual spelling.
 
 `SECRET_KEY`, the model's and the mail server's keys, the Perforce ticket. Registered once at
-start by the composition root; every redaction, clean-up and the guard use them.
+start; every redaction, the clean-up of logs and the guard use them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OwnSecrets:
     generation: int = 0  # tells one set of this process from another
 
     def with_values(self, values: Iterable[str]) -> OwnSecrets:
-        """Return a set that knows these values as well; ones under 4 characters are ignored."""
+        """Return a set with these values added; ones under 4 characters are ignored."""
         known = dict.fromkeys((*self.values, *(v for v in values if len(v.strip()) >= MIN_LENGTH)))
         if tuple(known) == self.values:
             return self
@@ -76,7 +76,7 @@ def _spellings(value: str) -> set[bytes]:
 
 
 def _base64_cores(data: bytes) -> set[bytes]:
-    """Return what of `data` shows in base64 whatever stands around it: one core per alignment."""
+    """Return the parts of `data` in base64 that do not depend on what is around: one per alignment."""
     cores = set()
     for shift in range(3):
         encoded = base64.b64encode(b"\0" * shift + data)

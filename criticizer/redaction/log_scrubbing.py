@@ -1,4 +1,4 @@
-"""Clean what is kept about a run: logs, stacks, error contexts (specification 000, 8.4; 001, 9.3)."""
+"""Removal of secrets from what is recorded about a run: logs, stacks, error contexts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def clean(text: str, limit: int = 20_000) -> str:
 
 @lru_cache(maxsize=4_096)
 def _is_plain(text: str, generation: int) -> bool:
-    """Return whether redaction leaves a short text alone: event names and ids come again and again.
+    """Return whether redaction leaves a short text alone: event names and ids recur.
 
     An answer holds for one `generation` of own secrets.
     """
@@ -99,7 +99,7 @@ def clean_stack(error: BaseException, limit: int = 20_000) -> str:
     """Return the error chain with its frames as `file:line function`, at most `limit` characters.
 
     Paths are relative to the project; no source lines and no locals; messages are redacted.
-    Never raises (specification 000, 8.4 items 1 and 2).
+    Never raises.
     """
     try:
         out: list[str] = []
@@ -175,7 +175,7 @@ def clean_context(context: Mapping[str, object], limit_bytes: int = 8_000) -> di
     """Return the context JSON-safe, redacted and at most `limit_bytes` long as JSON. Never raises.
 
     Values under names such as `password` are withheld whole. Where it does not fit, the last
-    entries go and `truncated` says so (specification 000, 8.4 item 3).
+    entries are dropped and `truncated` is added.
     """
     try:
         for length in (2_000, 400):

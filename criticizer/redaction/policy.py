@@ -1,4 +1,4 @@
-"""What a deployment wants de-identified besides secrets (specification 001, 9.5 item 2)."""
+"""What a deployment removes besides secrets: mail addresses, internal hosts and networks."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _stands_alone(data: bytes, start: int, end: int) -> bool:
     after = data[end] if end < len(data) else 0
     if before in _WORD or after in _WORD or after == ord("-"):
         return False
-    # corp.internal.example.com is somebody else's; a full stop at the end of a sentence is not.
+    # corp.internal.example.com belongs to another domain; a full stop ends a sentence.
     return not (after == ord(".") and end + 1 < len(data) and data[end + 1] in _WORD)
 
 
@@ -95,7 +95,7 @@ def parse(policy: Mapping[str, object]) -> Policy:
     """Check a policy mapping with the keys `emails`, `internal_domains`, `internal_nets`, `public_pem`.
 
     Raises RedactionBlocked(`bad_policy`) for an unknown key, a wrong type, a domain or a
-    network that does not parse: a policy that is not understood is not applied in part.
+    network that does not parse: a policy is never applied in part.
     """
     if not isinstance(policy, Mapping):
         raise RedactionBlocked("bad_policy")

@@ -23,7 +23,7 @@ _KIND: Final = re2.compile(r"<REDACTED:([a-z][a-z0-9-]{0,30}):[1-9][0-9]{0,5}>")
 
 
 class RedactionBlocked(Exception):
-    """Redaction cannot vouch for the text, so nothing may be sent (specification 001, 9.5 item 5).
+    """Redaction is in doubt about the text, so nothing may be sent.
 
     `reason_code` is a stable identifier such as `undecodable`; the text itself is never carried.
     """
@@ -112,7 +112,6 @@ class RedactedText:
         return self._part("\n".join(self.text.split("\n")[first - 1 : last]))
 
     def truncated(self, limit: int) -> RedactedText:
-        """Return the first `limit` characters."""
         return self._part(self.text[: max(limit, 0)])
 
     def _part(self, text: str) -> RedactedText:
@@ -175,7 +174,6 @@ class RedactedText:
 
 
 def _common(parts: list[RedactedText]) -> tuple[str, str]:
-    """Return the rule set and policy that all parts share."""
     found: set[tuple[str, str]] = set()
     for part in parts:
         if type(part) is not RedactedText:

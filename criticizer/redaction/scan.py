@@ -44,7 +44,7 @@ _TOKEN_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
 
 
 class Find(NamedTuple):
-    """A span of the raw bytes to take out. `group` numbers the lines of one PEM block alike."""
+    """A span of the raw bytes to remove. `group` numbers the lines of one PEM block alike."""
 
     start: int
     end: int
@@ -56,7 +56,7 @@ _LOOKS_AT_CLOCK: Final = 4_096  # how much work is done between two looks at the
 
 
 class Work:
-    """Counts candidates, so that a hostile text is refused instead of worked on without end.
+    """Counts candidates, so that a hostile text is refused instead of processed without end.
 
     `deadline` is the latest processor time of this thread: a busy machine blocks nothing.
     """
@@ -69,7 +69,7 @@ class Work:
         self._look_at = self.left
 
     def spend(self, amount: int) -> None:
-        """Take `amount` off what may be done. Raises RedactionBlocked (`budget`, `too_slow`)."""
+        """Subtract `amount` from the budget. Raises RedactionBlocked (`budget`, `too_slow`)."""
         self.left -= amount
         if self.left < 0:
             raise RedactionBlocked("budget")
@@ -83,7 +83,7 @@ class Work:
 
 
 def scan(document: Document, policy: Policy, own: OwnSecrets, deadline: float = math.inf) -> list[Find]:
-    """Return everything to take out of the document, unsorted, overlaps included.
+    """Return everything to remove from the document, unsorted, overlaps included.
 
     Raises RedactionBlocked: `budget` when the text holds more candidates than bytes allow,
     `too_slow` when the thread's processor time goes past `deadline`.
@@ -117,7 +117,7 @@ def _blocks(text: bytes, blocks: Iterator[pem.Block]) -> Iterator[Find]:
 
 
 def _lines(document: Document | None, text: bytes, work: Work) -> list[Find]:
-    """Run the rules that need no more than a line (and the lines below, when there is a document)."""
+    """Run the rules that need one line only (and the lines below, when there is a document)."""
     lowered = text.lower()
     places: list[tuple[int, int]] = []  # where a line begins, and where it may go on below
     spans = _tokens(text, work)
@@ -133,7 +133,7 @@ def _lines(document: Document | None, text: bytes, work: Work) -> list[Find]:
 def _words(
     document: Document | None, text: bytes, lowered: bytes, work: Work, places: list[tuple[int, int]]
 ) -> list[Span]:
-    """Find values by the names beside them, and note which may stand below."""
+    """Find values by the names beside them, and note which may be on a line below."""
     assignments = Assignments(text, work.spend)
     values = assignments.values
     done = 0
@@ -149,7 +149,7 @@ def _words(
 
 
 def _contexts(text: bytes, lowered: bytes, work: Work, places: list[tuple[int, int]]) -> list[Span]:
-    """Find values by the syntax round them, and note which may stand below."""
+    """Find values by the syntax around them, and note which may be on a line below."""
     spans: list[Span] = []
     reach: dict[Any, int] = {}
     for index, start, end in _hits(_CONTEXT_AUTOMATON, lowered, work, overlapping=True):
@@ -175,7 +175,6 @@ def _hits(automaton: Any, data: bytes, work: Work, *, overlapping: bool) -> list
 
 
 def _tokens(text: bytes, work: Work) -> list[Span]:
-    """Find tokens that carry their issuer's mark."""
     found: list[Span] = []
     began = done = rest = 0
     size = len(text)
@@ -254,7 +253,7 @@ def _is_jose(token: bytes) -> bool:
 def _joined(
     document: Document, found: list[Find], places: list[tuple[int, int]], work: Work
 ) -> Iterator[Find]:
-    """Run the line rules over lines that go on below: at `places`, and behind values in strings."""
+    """Run the line rules over lines that continue below: at `places`, and after values in strings."""
     text = document.text
     places += ((find.start, find.end) for find in found if concatenation.goes_on(text, find.end))
     done: dict[int, int] = {}
@@ -274,7 +273,7 @@ def _joined(
 def _shadow(
     document: Document, shadow: Shadow, policy: Policy, own: OwnSecrets, work: Work
 ) -> Iterator[Find]:
-    """Run the line rules over an undisguised line and map what they find back."""
+    """Run the line rules over a normalized line and map what they find back."""
     text = shadow.text
     found = _lines(None, text, work)
     found += (Find(*span) for span in policy.spans(text))
@@ -287,7 +286,6 @@ def _shadow(
 
 
 def _whole(raw: bytes, at: int) -> int:
-    """Move an offset behind the character it falls into."""
     while at < len(raw) and 0x80 <= raw[at] < 0xC0:
         at += 1
     return at

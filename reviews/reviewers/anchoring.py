@@ -1,7 +1,7 @@
-"""Findings put onto lines by the text they quote, and merged.
+"""Anchoring of findings to lines by the text they quote, and merging of duplicates.
 
-A finding reaches people only on a file that was sent, at a line whose text it quoted, and as
-plain text. What cannot be anchored is shown without a line, never guessed.
+A finding is shown only on a file that was sent, at a line whose text it quoted, and as plain
+text. A finding that cannot be anchored is shown without a line, never at a guessed one.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def anchor(
     """Turn a validated answer into findings on the chunk's lines (reject or demote, in order).
 
     `shown_paths` maps the chunk's file indexes to the paths the model saw; `paths` are the real
-    ones. A quote is looked up on its side of its file: exact, then without regard to white
-    space, then as a unique part of at least 12 characters. Among several places the stated hunk
-    decides. Without a place the finding keeps its file, loses its line, and counts at most medium.
+    ones. A quote is looked up on its side of its file: exactly, then ignoring white space, then as
+    a unique part of at least 12 characters. Among several places the stated hunk decides. Without
+    a place the finding keeps its file, loses its line, and counts at most medium.
     """
     dropped: Counter[str] = Counter()
     kept: list[Finding] = []
@@ -136,7 +136,7 @@ def excerpt(lines: Iterable[ShownLine], first: int, last: int) -> tuple[tuple[in
 
 
 def _without_prefix(quote: str, side: Side) -> str:
-    """Remove the number and mark that models copy although they are told not to."""
+    """Remove the number and mark that models copy against their instructions."""
     return re.sub(r"^\s*\d{1,7} [ +]" if side is Side.NEW else r"^-", "", quote)
 
 
@@ -162,7 +162,7 @@ def _last(quote_end: object, first: ShownLine, lines: Iterable[ShownLine]) -> Sh
 
 
 def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Order findings, severest first, and drop those that say the same of the same place."""
+    """Order findings, severest first, and drop duplicates about the same place."""
     ordered = sorted(
         findings,
         key=lambda f: (SEVERITY_ORDER[f.severity], -(f.confidence or 0), f.file, f.line or 0, f.title),

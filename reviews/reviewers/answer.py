@@ -1,7 +1,7 @@
-"""The model's answer: its schema, and a validated, cleaned form of what came back.
+"""The model's answer: its JSON schema, and validation and cleaning of what came back.
 
-Everything a model writes is untrusted: it may be malformed, invented, or dictated by the change
-under review. `anchoring` puts what passes here onto lines.
+All text of a model is untrusted: it may be malformed, invented, or dictated by the change
+under review. `anchoring` puts valid findings onto lines.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def strict_schema(max_findings: int) -> dict[str, Any]:
 
 
 class UnusableAnswer(Exception):
-    """An answer that is not what was asked for. The message is ours: it quotes nothing.
+    """An answer that breaks the schema. The message is ours: it quotes nothing.
 
     It names the field by its place, such as `findings/0/severity`, and the rule of the schema.
     """
@@ -106,15 +106,15 @@ class UnusableAnswer(Exception):
 def parse_answer(text: str, max_findings: int) -> dict[str, Any]:
     """Return the validated answer with every string cleaned.
 
-    Text that is merely too long and findings beyond the cap are cut here: another call would
-    cost more than they are worth. Raises UnusableAnswer for anything else the schema refuses.
+    Text that is merely too long and findings beyond the cap are cut here, because another call
+    would cost more than they are worth. Raises UnusableAnswer for anything else the schema refuses.
     """
     answer = _json_object(text)
-    # Nothing rests on it: which files were read is counted, and a model that leaves it out is believed.
+    # Optional: which files were read is only counted.
     answer.setdefault("files_read", [])
     _shorten(answer, max_findings)
     errors = islice(_validator(max_findings).iter_errors(answer), _MOST)
-    # What is missing first: a field that should not be there is often it, misspelt.
+    # Missing fields first: an unknown field is often a misspelt one.
     error = min(errors, key=lambda found: found.validator != "required", default=None)
     if error is not None:
         raise UnusableAnswer(_in_words(error))
@@ -122,13 +122,13 @@ def parse_answer(text: str, max_findings: int) -> dict[str, Any]:
         for name in _TEXTS:
             if isinstance(finding.get(name), str):
                 finding[name] = clean(finding[name])
-    # Nothing reads them but the comparison with what was sent.
+    # They are only compared with what was sent.
     answer["files_read"] = [path for path in answer["files_read"][:1000] if path == clean(path)]
     return answer
 
 
 def _in_words(error: ValidationError) -> str:
-    """Say which field breaks which rule, in the schema's own words."""
+    """Return which field breaks which rule, in the schema's own words."""
     where = "/".join(str(part) for part in error.absolute_path)
     where = re.sub(r"[^A-Za-z0-9_/]", "", where)[:80] or "the answer"
     rule: Any = error.validator_value
@@ -139,7 +139,7 @@ def _in_words(error: ValidationError) -> str:
     if error.validator == "additionalProperties":
         return f"{where} holds a field that the schema does not have"
     if error.validator == "enum":
-        return f"{where} is none of {', '.join(str(value) for value in rule if value is not None)}"
+        return f"{where} is not one of: {', '.join(str(value) for value in rule if value is not None)}"
     if error.validator == "type":
         return f"{where} is not of type {rule if isinstance(rule, str) else ' or '.join(rule)}"
     return f"{where} breaks the rule {error.validator} ({rule}) of the schema"
@@ -169,10 +169,10 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def outline_of(text: str) -> str:
-    """Return what form an answer has, for operators: its fields, no prose and no code of a change.
+    """Return the form of an answer, for operators: its fields, no prose and no code of a change.
 
-    Fields and short words stay, longer text becomes its length. What is no JSON object is
-    told by its first characters. Bounded, and cleaned of secrets.
+    Fields and short words stay, longer text becomes its length. Text that is not a JSON object is
+    represented by its first characters. Bounded, and cleaned of secrets.
     """
     try:
         shape = json.dumps(_shape(_json_object(text)), ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""What a reviewer speaks: a change in, findings and coverage out.
+"""Types of reviewers: a change in, findings and coverage out.
 
 Adapters import no models and no settings. Reviewers that talk to a model accept only
-`RedactedText` (specification 001, 9.5).
+`RedactedText` (guarantee G90).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CoverageStatus(StrEnum):
     REVIEWED = "reviewed"  # checks and model read all of it
     CHECKED = "checked"  # only the deterministic checks read it
     PARTIAL = "partial"  # the model read some chunks; reason says what is missing
-    SKIPPED = "skipped"  # nobody read the content; reason says why
+    SKIPPED = "skipped"  # the content was not read; reason says why
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What became of one file of the change. `reason` is one short sentence or empty."""
+    """Coverage of one file of the change. `reason` is one short sentence or empty."""
 
     file: str
     status: CoverageStatus
@@ -70,7 +70,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the model calls of one review cost."""
+    """Cost of the model calls of one review."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -90,7 +90,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """The outcome of the llm stage. `banner` says plainly what did not run, or is empty."""
+    """Outcome of the llm stage. `banner` says plainly what did not run, or is empty."""
 
     findings: tuple[Finding, ...] = ()
     coverage: tuple[Coverage, ...] = ()

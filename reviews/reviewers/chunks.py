@@ -1,8 +1,8 @@
-"""Redacted hunks, packed into requests that fit a model's window.
+"""Packing of redacted hunks into requests that fit a model's window.
 
-Everything here works on text that is redacted already: cutting first could cut a secret in two
-and hide it from the rules. The order is deterministic: riskier files first (code, then tests,
-then documentation), files of one directory together, hunks as they stand in the file.
+All text is redacted already: cutting first could cut a secret in two and hide it from the
+rules. The order is deterministic: riskier files first (code, then tests, then documentation),
+files of one directory together, hunks in the order of the file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def tokens(text: RedactedText | str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ShownLine:
-    """A line as the model sees it: what a quote is looked up in. `number` counts on `side`."""
+    """A line as the model sees it, in which quotes are looked up. `number` counts on `side`."""
 
     side: Side
     number: int
@@ -93,9 +93,9 @@ def pack(
     """Yield chunks of at most `budget_tokens` each.
 
     The sequences have one entry per file of the change; `redacted[i]` is `rendered[i].text`
-    after redaction, None where there is nothing to show; `file_tokens[i]` is what naming the
-    file costs each chunk that holds a part of it. Lazy: a caller that stops early pays nothing
-    for the rest.
+    after redaction, None where there is nothing to show; `file_tokens[i]` is the cost of naming
+    the file in each chunk with a part of it. Lazy: a caller that stops early does not pay for
+    the rest.
     """
     waiting: list[ShownHunk] = []
     used = 0
@@ -129,7 +129,7 @@ def _shown_hunks(
 
 
 class _Lines:
-    """Lines of a redacted text, cut out of slices: cutting each out of the whole is quadratic."""
+    """Lines of a redacted text, cut from slices: cutting each from the whole is quadratic."""
 
     def __init__(self, text: RedactedText) -> None:
         self._text = text
@@ -147,7 +147,7 @@ class _Lines:
 
 @dataclass(slots=True)
 class _Page:
-    """A hunk's text while it is written: a format of our own literals, and what fills it."""
+    """A hunk's text while it is written: a format of our own literals, and its values."""
 
     room: int  # characters
     layout: list[str]
@@ -155,7 +155,7 @@ class _Page:
     is_clipped: bool = False
 
     def add(self, prefix: str, line: RedactedText) -> RedactedText | None:
-        """Write a line behind a literal of ours; None when it does not fit any more."""
+        """Write a line after a literal of ours; None when it does not fit any more."""
         shown = line.truncated(MAX_LINE_CHARS) if len(line) > MAX_LINE_CHARS else line
         mark = " [... line clipped]" if len(line) > MAX_LINE_CHARS else ""
         cost = len(prefix) + len(shown) + len(mark) + 1
@@ -214,7 +214,7 @@ def _near_changes(hunk: Hunk) -> list[bool]:
 
 
 def _old_positions(hunk: Hunk) -> list[int]:
-    """Return where the removed lines lie, each run with a line of context for orientation."""
+    """Return the positions of removed lines, each run with a line of context."""
     old_side = [k for k, line in enumerate(hunk.lines) if line.kind != "+"]
     wanted: set[int] = set()
     for at, k in enumerate(old_side):

@@ -1,8 +1,8 @@
-"""What people read about the parts of a change that no model reviewed (specification 002, 6.1).
+"""Texts about the parts of a change that no model reviewed.
 
-A reason stands behind one file in the coverage; a banner stands above the whole review. Each is
-exact, says what to do where something can be done, and shows nothing of the inside but the id
-of a call, which support can be asked about.
+A reason stands beside one file in the coverage; a banner stands above the whole review. Each
+is exact, tells what to do where something can be done, and shows nothing internal but the id
+of a call, which support can look up.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NOT_REVIEWED: Mapping[ErrorClass, str] = {
 STOPPED = "not reviewed: the review was stopped before this part"
 UNAVAILABLE = "not reviewed: the language model could not be used; a rerun gets the full review"
 
-# Up to this share of parts the coverage alone says what is missing (specification 002, scenario 11).
+# Up to this share of parts the coverage alone says what is missing.
 BANNER_ABOVE = 0.20
-ALERT_ABOVE = 0.10  # scenario 1
+ALERT_ABOVE = 0.10
 
 _ENDED = {"timed_out": "Timed out", "cancelled": "Cancelled", "superseded": "Superseded"}
 
@@ -42,7 +42,7 @@ def incomplete_banner(failed: int, parts: int) -> str:
 
 
 def stopped_banner(status: str, reviewed: int, parts: int) -> str:
-    """Return the banner of a review whose job ended, with `status`, while it was under way."""
+    """Return the banner of a review whose job ended, with `status`, while it was running."""
     return (
         f"{_ENDED.get(status, 'Stopped')} after reviewing {reviewed} of {parts} parts."
         " Results shown are from the completed portion."

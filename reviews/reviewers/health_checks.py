@@ -19,10 +19,10 @@ _REFUSED = frozenset({401, 403})
 
 
 def probe(config: LlmConfig, provider: str) -> None:
-    """List the models of the server: return when it answers, whatever it says of the list.
+    """Request the list of models: return when the server answers, whatever the list holds.
 
-    Takes 5 seconds at most. Raises `Failure` of Place.REVIEWER when it does not answer, answers
-    with a 5xx, or refuses every key.
+    Takes 5 seconds at most per key. Raises `Failure` of Component.REVIEWER when the server does not
+    answer, answers with a 5xx, or refuses every key.
     """
     credentials = (AnthropicClient if provider == "anthropic" else OpenAIClient).credentials
     status = 0

@@ -1,4 +1,4 @@
-"""What a language model client speaks: redacted text in, the answer's text and its cost out."""
+"""Interface of a language model client: redacted text in, the answer's text and cost out."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from criticizer.redaction import RedactedText
 
 @dataclass(frozen=True, slots=True)
 class LlmConfig:
-    """How one model server is reached: the `LLM_*` environment, already validated.
+    """Configuration of one model server: the `LLM_*` environment, already validated.
 
-    The second key is tried when the first is refused, so keys rotate without downtime
-    (specification 001, 9.3). Without a key no credential is sent (local servers).
+    The second key is tried when the first is refused, so keys rotate without downtime. Without a
+    key no credential is sent (local servers).
     """
 
     base_url: str
@@ -34,7 +34,7 @@ class LlmConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """The raw answer of one call. `text` is untrusted; `finish_reason` is the provider's word."""
+    """The raw answer of one call. `text` is untrusted; `finish_reason` is the provider's term."""
 
     text: str = field(repr=False)
     input_tokens: int = 0
@@ -65,6 +65,6 @@ class ModelClient(Protocol):
 
 
 def token_count(usage: object, name: str) -> int:
-    """Return a count from a provider's usage object, 0 where it is missing or nonsense."""
+    """Return a count from a provider's usage object, 0 where it is missing or invalid."""
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -1,10 +1,10 @@
-"""The model's part of one review: which parts are asked about, when no more are, what came back.
+"""The model's part of one review: requests, their limits, and their results.
 
-    part ─► slot ─► may it continue? ─► admitted? ─► call ─► usable? ── no ─► one repair turn
-                                                               └─ yes ─► progress, findings
+    part ─► slot ─► may it continue? ─► permit? ─► call ─► usable? ── no ─► one repair turn
+                                                             └─ yes ─► progress, findings
 
-What one answer says about its own part only (unusable, too long, refused) leaves that part out.
-Everything else ends the attempt: no further call starts, the calls in flight are paid for and end.
+A failure that concerns one part only (unusable, too long, refused) leaves that part out.
+Any other ends the attempt: no further call starts, and the calls in flight are finished.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from reviews.reviewers.prompt import (
     without_leaks,
 )
 
-# These say nothing about the other parts: the review goes on without this one.
+# These concern one part only: the review goes on without it.
 _OF_THE_PART = frozenset({ErrorClass.SCHEMA_INVALID, ErrorClass.TOKEN_LIMIT, ErrorClass.POLICY_REJECTED})
-# These may be the part's own fault. When the budget is gone, that is taken for granted.
+# These may be the part's own fault, which is assumed at the last attempt.
 _OF_THE_PART_AT_LAST = frozenset({ErrorClass.NETWORK_TIMEOUT, ErrorClass.UPSTREAM_INTERNAL})
 ASK_EVERY_SECONDS = 1.0
 
@@ -71,13 +71,13 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReviewContext:
-    """What a review asks of the world around it. The defaults ask for nothing.
+    """The surroundings of a review, as callbacks and limits. The defaults do nothing.
 
     `slots` bounds the calls of one event loop. `calling` is entered around each call: it raises
     `DependencyUnavailable` instead of letting the call start, and may turn a call's failure into it.
-    `may_continue` is asked before a call, once a second at most: after a no, none starts.
-    `on_progress` is told of each finished part while others are not finished. With
-    `is_last_attempt` a part whose call times out is left out instead of ending the attempt.
+    `may_continue` is called before a model call, once a second at most: after False, none starts.
+    `on_progress` is called after each finished part but the last. With `is_last_attempt` a part
+    whose call times out is left out instead of ending the attempt.
     """
 
     slots: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
@@ -92,7 +92,7 @@ class ReviewContext:
 
 @dataclass(slots=True)
 class PartResult:
-    """What became of one part. `reason` says why it was not reviewed, `failure` what failed."""
+    """Result of one part. `reason` says why it was not reviewed; `failure` is set if it failed."""
 
     findings: tuple[Finding, ...] = ()
     usage: Usage = field(default_factory=Usage)
@@ -107,7 +107,7 @@ class _NoFurtherCall(Exception):
 
 
 class ModelReview:
-    """Asks about the parts of one prepared change. `progress` is read first and added to."""
+    """Reviews the parts of one prepared change. `progress` is read first and added to."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class ModelReview:
         self.answers: list[str] = []
 
     async def all_parts(self) -> list[PartResult]:
-        """Ask about every part, a few at a time. Raises what ends the attempt."""
+        """Review every part, a few at a time. Raises what ends the attempt."""
         parts = iter(range(len(self._prepared.chunks)))
         results: dict[int, PartResult] = {}
 
@@ -152,7 +152,7 @@ class ModelReview:
                 for _ in range(min(self._limits.max_parallel_calls, len(self._prepared.chunks))):
                     group.create_task(work())
         except ExceptionGroup as group_error:
-            # A bug reads better as itself than as a group.
+            # A bug is easier to read as itself than as a group.
             raise group_error.exceptions[0] from None
         if self.is_stopped:
             return self.known_parts(STOPPED, results)
@@ -161,7 +161,7 @@ class ModelReview:
         return [results[part] for part in range(len(self._prepared.chunks))]
 
     def known_parts(self, reason: str, results: Mapping[int, PartResult] | None = None) -> list[PartResult]:
-        """Return `results`, completed from the progress, with `reason` for parts that nobody finished."""
+        """Return `results`, completed from the progress, with `reason` for unfinished parts."""
         complete = dict(results or {})
         for part in range(len(self._prepared.chunks)):
             if part not in complete:
@@ -208,7 +208,7 @@ class ModelReview:
         return self._around.is_last_attempt and error.error_class in _OF_THE_PART_AT_LAST
 
     async def _ask(self, part: int, call_id: str, calls: list[ModelAnswer | None]) -> dict[str, object]:
-        """Call, and call once more with the reason when the answer cannot be used."""
+        """Call, and call once more with the reason when the answer is unusable."""
         user = request_text(self._prepared.text, self._prepared.chunks, part, self._around.boundary)
         cap = self._limits.max_findings_per_chunk
         first = await self._call(user, call_id, calls)
@@ -235,7 +235,7 @@ class ModelReview:
             ) from None
 
     def _honest(self, answer: dict[str, object], user: RedactedText, call_id: str) -> dict[str, object]:
-        """Leave out the findings that repeat the frame of their request."""
+        """Drop the findings that repeat the marks of their request."""
         kept, leaked = without_leaks(answer, marks_of(user.text))
         if leaked:
             log.warning("answer_repeats_request", call=call_id, findings=leaked)
@@ -243,7 +243,7 @@ class ModelReview:
 
     async def _call(self, user: RedactedText, call_id: str, calls: list[ModelAnswer | None]) -> ModelAnswer:
         async with self._around.slots:
-            # The wait for a slot can be long: what was right before it need not be now.
+            # The wait for a slot can be long: the state may have changed.
             await self._look_around()
             async with self._around.calling():
                 calls.append(None)  # counts also when it fails
@@ -256,7 +256,7 @@ class ModelReview:
     async def _look_around(self) -> None:
         """Let the next call start, or raise _NoFurtherCall."""
         if not self._is_over() and self._around.now() - self._asked_at >= ASK_EVERY_SECONDS:
-            self._asked_at = self._around.now()  # before the answer: others need not ask as well
+            self._asked_at = self._around.now()  # before the answer, so that others skip it
             if not await self._around.may_continue():
                 self.is_stopped = True
         if self._is_over():
@@ -299,10 +299,10 @@ def _retryable(results: Iterable[PartResult]) -> list[Failure]:
 
 
 def _worst(endings: Sequence[Failure | DependencyUnavailable]) -> Failure | DependencyUnavailable:
-    """Return what the attempt ends with.
+    """Return the error that ends the attempt.
 
-    A refused credential must not hide behind a timeout of another call, and a failure that costs
-    an attempt not behind a wait, which costs none: the budget would never end.
+    A refused credential must not hide behind a timeout of another call, nor a failure that costs
+    an attempt behind a wait, which costs none: the budget would never end.
     """
     failures = [error for error in endings if isinstance(error, Failure)]
     if failures:

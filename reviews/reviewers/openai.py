@@ -1,9 +1,9 @@
 """Client of any server that speaks OpenAI's chat/completions protocol.
 
 Verified against a double that speaks the documented protocol over a real socket. Servers
-differ in what they accept, so three optional parameters are given up one by one when a server
+differ in what they accept, so three optional parameters are dropped one by one when a server
 refuses them by name: the JSON schema (then `json_object`, then none), the temperature, and the
-name of the output limit. What a server refused once is not offered to it again.
+name of the output limit. A refused parameter is not sent to that server again.
 """
 
 from __future__ import annotations

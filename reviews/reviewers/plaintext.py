@@ -1,9 +1,8 @@
-"""A model's text as plain text, fit for mail, pages and consoles.
+"""A model's text as plain text for mail, pages and terminals.
 
-Nothing is deleted that a reader could miss: a remark about `a<b && c>d` or a `<script>` tag
-must arrive as it was written, and everything that shows such text escapes it. What would act
-where text is shown as it is, or as Markdown, is broken instead: links, images and addresses
-that mail programs make links of. Only characters that nobody sees are taken out.
+Nothing visible is deleted: a remark about `a<b && c>d` or a `<script>` tag must arrive as it
+was written, and everything that shows such text escapes it. Links, images and addresses that
+mail programs turn into links are broken instead. Only invisible characters are removed.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 
 
 def plain(text: str) -> str:
-    """Return a model's text as plain text: every word of it, without a link or an unseen character.
+    """Return a model's text as plain text: every visible character of it, but no link.
 
     `https://evil.example/x` becomes `https[:]//evil[.]example/x`, a Markdown link `[words] (address)`,
-    the definition of one `[label] : address`. Tags, comments and comparisons stay, with what they do
-    where HTML acts: who shows the text escapes it.
+    the definition of one `[label] : address`. Tags, comments and comparisons stay: the renderers
+    escape them.
     """
     text = remove_invisible(_LINE_ENDS.sub("\n", text))
     text = _without_links(text)

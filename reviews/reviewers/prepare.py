@@ -1,7 +1,7 @@
-"""Everything about a review that needs the processor and not the network.
+"""Preparation of a review, the work for the processor: diff, check, redact, pack.
 
-Diff, check, redact, pack. Redaction sees the whole change in one call, so that a value found
-in one file is taken out of all, and it comes before any cutting (specification 001, 9.5).
+Redaction sees the whole change in one call, so that a value found in one file is removed from
+all, and it comes before any cutting.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class ReviewLimits:
 class Prepared:
     """A change ready for the model. Holds redacted text only, apart from `paths`.
 
-    `notes[i]` says why file `i` has nothing to show to the model, or is empty; `hunks[i]` counts
-    its hunks. `redactions` counts what was taken out, by kind.
+    `notes[i]` is why file `i` has nothing to show to the model, or empty; `hunks[i]` counts its
+    hunks. `redactions` counts what was removed, by kind.
     """
 
     paths: tuple[str, ...]
@@ -65,14 +65,14 @@ class Prepared:
     redactions: Mapping[str, int] = field(default_factory=dict)
 
     def coverage_by_checks(self) -> tuple[Coverage, ...]:
-        """Say what the checks alone have read."""
+        """Return what the checks alone have read."""
         return tuple(
             Coverage(path, CoverageStatus.SKIPPED if is_skipped else CoverageStatus.CHECKED, note)
             for path, note, is_skipped in zip(self.paths, self.notes, self.skipped, strict=True)
         )
 
     def coverage(self, reasons: Sequence[str]) -> tuple[Coverage, ...]:
-        """Say what the model has read, given why each chunk was not reviewed ('' if it was)."""
+        """Return what the model has read; `reasons` say why a chunk was not reviewed ('' if it was)."""
         read: Counter[int] = Counter()
         clipped: set[int] = set()
         missing: dict[int, str] = {}
@@ -105,10 +105,10 @@ class Prepared:
 
 
 def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLimits()) -> Prepared:
-    """Diff, check, redact and pack a change. Pure processor work, fit for a thread.
+    """Diff, check, redact and pack a change. Processor work only, fit for a thread.
 
-    Raises PermanentFailure REDACTION_BLOCKED when the text cannot be cleaned with certainty,
-    CONFIG_INVALID when `max_input_tokens` leaves no room for a hunk.
+    Raises PermanentFailure REDACTION_BLOCKED when redaction is in doubt, CONFIG_INVALID when
+    `max_input_tokens` does not leave space for a hunk.
     """
     diffs = [diff_file(file) for file in change.files]
     rendered = [render(diff) if _has_hunks_to_show(diff) else None for diff in diffs]
@@ -124,7 +124,7 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
         raise PermanentFailure(
             ErrorClass.CONFIG_INVALID,
             Component.CONFIGURATION,
-            f"LLM_MAX_INPUT_TOKENS={limits.max_input_tokens} leaves no room beside the instructions",
+            f"LLM_MAX_INPUT_TOKENS={limits.max_input_tokens} leaves no space for a hunk: raise it",
         )
     chunks = tuple(islice(pack(diffs, rendered, texts, costs, budget), limits.max_calls))
     findings = tuple(
@@ -143,7 +143,7 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
 
 
 def _has_hunks_to_show(diff: FileDiff) -> bool:
-    # Of a deleted file the name tells what happened; its lines would only cost.
+    # Of a deleted file the name is enough.
     return bool(diff.hunks) and diff.action is not Action.DELETE
 
 
@@ -156,7 +156,7 @@ def _redacted(
     list[RedactedText | None],
     Mapping[str, int],
 ]:
-    """Redact description, paths and diffs in one call and hand them back by kind."""
+    """Redact description, paths and diffs in one call and return them by kind."""
     with_old = [i for i, file in enumerate(change.files) if file.old_path is not None]
     with_diff = [i for i, diff in enumerate(rendered) if diff is not None]
     raw = [
@@ -193,14 +193,14 @@ def _redacted(
 
 
 def _with_detail(note: str, file: FileChange) -> str:
-    """Add what the source said about a skipped file. Not for the manifest: it is no literal of ours."""
+    """Add the source's detail about a skipped file. Not for the manifest, which is our text only."""
     if file.skipped is None or not file.skip_detail:
         return note
     return f"{note}: {clean(file.skip_detail)}"[:_MAX_REASON_CHARS]
 
 
 def _note(file: FileChange, diff: FileDiff) -> tuple[str, bool]:
-    """Return why a file has nothing for the model, and whether nobody read its content."""
+    """Return why a file has nothing for the model, and whether its content was not read at all."""
     if file.skipped is not None:
         return _SKIPPED[file.skipped], True
     if diff.too_large:
@@ -217,7 +217,7 @@ def _with_excerpt(
     rendered: Sequence[RenderedDiff | None],
     texts: Sequence[RedactedText | None],
 ) -> Finding:
-    """Give a check's finding the redacted lines around it, where the diff shows them."""
+    """Return a check's finding with the redacted lines around it, where the diff shows them."""
     index = next((i for i, file in enumerate(change.files) if file.path == finding.file), None)
     if index is None or finding.line is None:
         return finding

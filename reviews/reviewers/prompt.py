@@ -1,8 +1,9 @@
-"""What the model is told: trusted rules in the system part, the change as delimited data.
+"""The prompt: trusted rules in the system part, the change as delimited data.
 
 The user part is built with `RedactedText.template` alone, so nothing untrusted can enter it
-unredacted. Its sections are fenced by a boundary drawn anew for each call, which the change
-cannot know; `PROMPT_VERSION` changes with every word here.
+unredacted. Its sections are fenced by a random boundary of each call, which the change cannot
+know. An honest answer never repeats the boundary or the canary: a finding that does was steered
+by text of the change, or copies the request. `PROMPT_VERSION` changes with the text here.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ PROMPT_VERSION = hashlib.sha256(system_prompt(10).encode()).hexdigest()[:12]
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """One file of the change as the model is told of it. `note` is a literal of ours."""
+    """One file of the change as the model sees it. `note` is a literal of ours."""
 
     path: RedactedText
     action: Action
@@ -87,7 +88,7 @@ class ManifestEntry:
 
 @dataclass(frozen=True, slots=True)
 class ChangeText:
-    """What every part of a change's review repeats."""
+    """The text that every part of a change's review repeats."""
 
     description: RedactedText
     manifest: tuple[ManifestEntry, ...]
@@ -98,14 +99,14 @@ def draw_boundary() -> str:
 
 
 def overhead_tokens(change: ChangeText, max_findings: int) -> int:
-    """Bound what a request costs besides its files and hunks."""
+    """Return an upper bound of what a request costs besides its files and hunks."""
     description = tokens(change.description.truncated(MAX_DESCRIPTION_CHARS))
     manifest = int(MAX_MANIFEST_CHARS / CHARS_PER_TOKEN)
     return tokens(system_prompt(max_findings)) + description + manifest + _FIXED_TOKENS
 
 
 def file_tokens(entry: ManifestEntry) -> int:
-    """Return what naming a file costs a request that holds hunks of it: it is named twice."""
+    """Return the cost of naming a file in a request with hunks of it: it is named twice."""
     return 2 * tokens(_entry_line(entry)) + 10
 
 
@@ -210,7 +211,7 @@ def _other_parts(chunks: Sequence[Chunk], part: int) -> str:
 
 
 def canary_of(boundary: str) -> str:
-    """Return the canary of a request. Nobody who does not know the boundary can tell it."""
+    """Return the canary of a request, which cannot be derived without its boundary."""
     return "canary-" + hashlib.sha256(f"canary of {boundary}".encode()).hexdigest()[:16]
 
 

@@ -1,7 +1,7 @@
-"""Model servers' error answers as classified failures (specification 000, 8.1 and 8.2).
+"""Classification of model servers' error answers.
 
-Pure: the transport hands in what arrived. An error body may quote our request or our key, so
-none of its free text goes into a failure, only the status and a code reduced to word characters.
+An error body may quote our request or our key, so none of its free text goes into a failure,
+only the status and a code reduced to word characters.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""One review from a fetched change to findings and coverage (specification 000, 8.1; 001, 9.5).
+"""One review from a fetched change to findings and coverage.
 
 `prepare` does the work of the processor (diffs, redaction, checks, packing) and may run in a
-thread. `review_prepared` only waits for the network. Both together are `review_change`.
+thread. `review_prepared` only waits for the network.
 
     change ─► diff ─► checks ─────────────────────────────► findings ─► merge ─► Review
                  └─► redact ─► pack ─► model, per part ─► anchor ──┘
 
-A part whose answer cannot be used, even after one repair turn, is named in the coverage and
-the review goes on. Retryable failures and waits end the attempt; the answers already paid for
+A part whose answer is unusable, even after one repair turn, is named in the coverage and the
+review goes on. Retryable failures and waits end the attempt; the answers already paid for
 are in `progress`, and the next attempt starts from them.
 """
 
@@ -35,8 +35,8 @@ class ReviewOutcome:
 
     `prompts[i]` was answered by `answers[i]`; a repair turn is a pair of its own. Answers
     taken over from an earlier attempt are not repeated. `dropped` counts rejected findings.
-    Of `parts` requests to the model `reviewed` were answered usefully and `failed[class]` not;
-    the rest was never asked: the review was `stopped`, or went on without its model.
+    Of `parts` parts, `reviewed` have a useful answer and `failed[class]` failed; the rest was
+    never sent: the review was `stopped`, or went on without its model.
     """
 
     review: Review
@@ -77,16 +77,16 @@ async def review_prepared(
     progress: MutableMapping[str, str] | None = None,
     around: ReviewContext | None = None,
 ) -> ReviewOutcome:
-    """Ask the model about every part and put the review together.
+    """Have the model review every part and put the review together.
 
     `progress` maps a part's digest to its finished answer as JSON; it is read first and added
     to as answers arrive, also when this raises. No findings is a valid outcome. When
-    `around.may_continue` says no, the outcome is `stopped`: what was finished until then.
+    `around.may_continue` returns False, the outcome is `stopped`: what was finished until then.
 
-    Raises RetryableFailure as the client does and Waiting as `around.calling` does, once the
-    calls in flight have ended; PermanentFailure AUTH_DENIED, PERMISSION_DENIED, NOT_FOUND or
-    CONFIG_INVALID at the first such answer; SCHEMA_INVALID or POLICY_REJECTED when no part
-    could be reviewed for that reason; REDACTION_BLOCKED when the guard refuses a request.
+    Raises RetryableFailure as the client does and DependencyUnavailable as `around.calling` does,
+    once the calls in flight have ended; PermanentFailure AUTH_DENIED, PERMISSION_DENIED, NOT_FOUND
+    or CONFIG_INVALID at the first such answer; SCHEMA_INVALID or POLICY_REJECTED when no part could
+    be reviewed for that reason; REDACTION_BLOCKED when the guard refuses a request.
     """
     asking = ModelReview(
         prepared, client, limits, progress if progress is not None else {}, around or ReviewContext()
@@ -108,7 +108,7 @@ def review_without_model(
     progress: MutableMapping[str, str],
     why: str,
 ) -> ReviewOutcome:
-    """Return what checks and earlier answers say; `why` is one sentence about the model's absence."""
+    """Return the results of checks and earlier answers; `why` is a sentence about the model."""
     asking = ModelReview(prepared, client, limits, progress, ReviewContext())
     results = asking.known_parts(UNAVAILABLE)
     reviewed = sum(not result.reason for result in results)

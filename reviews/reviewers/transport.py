@@ -86,11 +86,11 @@ class Transport:
     async def post(
         self, path: str, text: RedactedText, build: Callable[[str], Mapping[str, object]], call_id: str
     ) -> Answer:
-        """Send the body that `build` makes around the text; return any answer below 300, 400 or 422.
+        """Send the body that `build` makes from the text; return any answer below 300, 400 or 422.
 
-        A refused key (401, 403) is followed by the other key, which stays in use when it is
-        accepted. Raises TypeError when `text` is not `RedactedText`, `RedactionBlocked` from
-        the guard, `Failure` for everything the server or the network does wrong.
+        After a refused key (401, 403) the other key is tried, and stays in use when it is accepted.
+        Raises TypeError when `text` is not `RedactedText`, `RedactionBlocked` from the guard,
+        `Failure` for every error of the server or the network.
         """
         if not isinstance(text, RedactedText):
             raise TypeError(f"a model is sent RedactedText only, not {type(text).__name__}")
@@ -211,6 +211,6 @@ class HttpModelClient:
 
 
 def server_of(config: LlmConfig) -> str:
-    """Return `host:port` of the model server, and of a proxy before it: for operators, no credentials."""
+    """Return `host:port` of the model server and of a proxy, without credentials."""
     server = host_and_port(config.base_url)
     return f"{server} (through the proxy {host_and_port(config.proxy_url)})" if config.proxy_url else server

@@ -1,7 +1,7 @@
-"""Which depot paths may be fetched (specification 001, 9.1).
+"""The allow-list: which depot paths may be fetched.
 
-Lines work like those of a Perforce view: later lines win, a leading `-` excludes, and what
-no line matches is denied. The matcher compares strings only; it does not rely on Perforce
+Lines work like those of a Perforce view: later lines win, a leading `-` excludes, and a path
+that no line matches is denied. The matcher compares strings only; it does not rely on Perforce
 to refuse relative or doubled segments.
 """
 
@@ -19,7 +19,7 @@ _STAND_IN = "_"
 
 @dataclass(frozen=True, slots=True)
 class AllowListDecision:
-    """What the allow-list says of one path. `line` is the line that decided, None for the default."""
+    """Decision about one path. `line` is the line that decided, None for the default."""
 
     allowed: bool
     reason: str
@@ -30,8 +30,8 @@ class AllowListDecision:
 class AllowListLine:
     """A parsed line. `levels` are the path's segments, each split at its `*`.
 
-    `tree` says that the line ended in `...`; `open_end` that the dots followed a name rather
-    than a slash, so that the last level itself may be the file.
+    `tree`: the line ended in `...`. `open_end`: the dots followed a name rather than a slash, so
+    that the last level itself may be the file.
     """
 
     text: str
@@ -49,13 +49,13 @@ class AllowListLine:
         return enough and all(map(level_matches, self.levels, segments))
 
     def touches(self, segments: Sequence[str]) -> bool:
-        """Say whether this line could match something below these directories."""
+        """Return whether this line could match something below these directories."""
         if len(segments) >= len(self.levels) and not self.tree:
             return False
         return all(map(level_matches, self.levels, segments))
 
     def covers(self, segments: Sequence[str]) -> bool:
-        """Say whether this line matches everything below these directories."""
+        """Return whether this line matches everything below these directories."""
         return (
             self.tree and len(segments) >= len(self.levels) and all(map(level_matches, self.levels, segments))
         )
@@ -109,9 +109,9 @@ class AllowList:
         return self._default
 
     def may_touch(self, prefix: str) -> bool:
-        """Say whether anything below a depot directory could be allowed: `//name/` or `//name/dir`.
+        """Return whether anything below a depot directory could be allowed: `//name/` or `//name/dir`.
 
-        For the check before any command runs. True means "ask per path", never "allowed".
+        For the check before any command runs. True means "check each path", never "allowed".
         """
         if self.ceiling is not None and not self.ceiling.may_touch(prefix):
             return False
@@ -127,7 +127,7 @@ class AllowList:
         return self._default.allowed
 
     def with_case(self, case_sensitive: bool) -> AllowList:
-        """Return the same list for a server that compares names this way."""
+        """Return the same list for a server with or without case-sensitive names."""
         if case_sensitive == self.case_sensitive:
             return self
         if self._other_case is None:

@@ -1,4 +1,4 @@
-"""What a source of changes speaks: dataclasses in, dataclasses out.
+"""Interface of a source of changes, and the dataclasses it speaks.
 
 Adapters import no models and no settings; their configuration is passed in. They raise
 `criticizer.resilience.failures` classes with `Component.SOURCE` and nothing else.
@@ -44,8 +44,8 @@ class ListedFile:
     """One file of a change as the source lists it, before any content is read.
 
     Paths are depot paths in the source's encoded form (`%40` for `@`). `old_revision` and
-    `new_revision` are opaque to everybody but the source that made them; None means that
-    side does not exist.
+    `new_revision` are opaque outside the source that made them; None means that side does not
+    exist.
     """
 
     path: str
@@ -127,7 +127,7 @@ class Source(Protocol):
 
     @property
     def case_sensitive(self) -> bool:
-        """Say whether `//Depot/a` and `//depot/a` differ; may ask the server, raising as `describe`."""
+        """Whether `//Depot/a` and `//depot/a` differ; may query the server, raising as `describe`."""
         ...
 
     def describe(self, changelist_id: str) -> ListedChange:
@@ -141,11 +141,11 @@ class Source(Protocol):
     def read(self, files: Sequence[ListedFile], *, max_bytes: int) -> list[FileChange]:
         """Read both sides of files that have passed the allow-list, `max_bytes` per side.
 
-        A file that cannot be read carries its `SkipReason`; only trouble with the server
-        raises. The result has one entry per given file, in order.
+        A file that cannot be read carries its `SkipReason`; only a failing server raises. The result
+        has one entry per given file, in order.
         """
         ...
 
     def probe(self) -> None:
-        """Ask the server a cheap harmless question; raise as `describe` does when it is ill."""
+        """Check the server with a cheap query; raise as `describe` when it fails."""
         ...

@@ -1,4 +1,4 @@
-"""A fetched change as bytes and back: the raw artifact between the stages fetch and llm."""
+"""JSON form of a fetched change: the raw artifact between the stages fetch and llm."""
 
 from __future__ import annotations
 

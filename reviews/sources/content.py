@@ -1,4 +1,4 @@
-"""From the bytes of a file's two sides to text, or to the reason why there is none."""
+"""Decoding of a file's two sides to text, or the reason why they are not shown."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Decoded:
 
 
 def decode(data: bytes, fallback: str = FALLBACK_ENCODING) -> Decoded | SkipReason:
-    """Decode a file: byte order mark, then strict UTF-8, then the fallback; which one is recorded.
+    """Decode a file: byte order mark, then strict UTF-8, then the fallback.
 
-    Returns BINARY for what is no text and UNREADABLE for text in no encoding we know.
+    Returns BINARY for data that is not text and UNREADABLE for text in an unknown encoding.
     """
     encoding = next((name for mark, name in _MARKS if data.startswith(mark)), None)
     if encoding is None and b"\0" in data[:_SNIFFED_BYTES]:
@@ -102,8 +102,8 @@ def file_change(
 ) -> FileChange:
     """Return the entry of a file from both sides' bytes; None is a side that does not exist.
 
-    `transform` is applied to decoded text (keyword collapsing). `note` is kept as the
-    entry's detail when the content is reviewed after all.
+    `transform` is applied to decoded text (keyword collapsing). `note` becomes the entry's detail
+    when the content is reviewed after all.
     """
     size_bytes = len(new) if new is not None else len(old or b"")
     sides: dict[str, Decoded | None] = {"old": None, "new": None}
@@ -170,7 +170,7 @@ def _not_worth_reading(
 
 
 def _generated(path: str, text: str) -> str:
-    """Return why a text looks made by a program, or nothing."""
+    """Return why a text looks generated, or ''."""
     if _GENERATED_NAME.search(path):
         return "its name is one of a generated file"
     # str.splitlines would also split at form feeds and Unicode separators; the head is enough.

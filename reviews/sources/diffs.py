@@ -1,8 +1,8 @@
-"""Line diffs of fetched files, computed here and nowhere else.
+r"""Line diffs of fetched files, computed here and nowhere else.
 
-Pure functions over `FileChange`: no models, no settings, no clock. Line numbers are exact on
-both sides, because findings are anchored to them. Lines end at `\\n` only: a form feed or a
-Unicode line separator inside a line must not shift the numbers.
+Pure functions over `FileChange`. Line numbers are exact on both sides, because findings are
+anchored to them. Lines end at `\n` only: a form feed or a Unicode line separator inside a line
+must not shift the numbers.
 
 The matcher is difflib behind two guards. Common head and tail are trimmed, and large regions
 are first split at lines that occur once on both sides: difflib alone is quadratic on a file
@@ -60,7 +60,7 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
-    """What changed in one file. No hunks when `skipped`, `too_large`, or the content is equal."""
+    """Changes of one file. No hunks when `skipped`, `too_large`, or the content is equal."""
 
     path: str
     action: Action
@@ -76,9 +76,9 @@ class FileDiff:
 
 @dataclass(frozen=True, slots=True)
 class RenderedDiff:
-    """Unified diff text of one file, and where each hunk's lines lie in it.
+    r"""Unified diff text of one file, and the place of each hunk's lines in it.
 
-    `places[i][k]` is the zero-based index, among the text's `\\n`-separated lines, of line `k`
+    `places[i][k]` is the zero-based index, among the text's `\n`-separated lines, of line `k`
     of hunk `i`; `headers[i]` that of its `@@` line. Redaction keeps the line count, so the
     same indexes hold for the redacted text.
     """
@@ -291,7 +291,7 @@ def _hunks(
 
 
 def _opens_section(row: DiffLine) -> bool:
-    """Whether a line looks like the head of a definition: it starts in the first column."""
+    """Return whether a line looks like the head of a definition: it starts in the first column."""
     # Never cut to length: half of a secret is none to the rules that take secrets out.
     is_head = bool(row.text) and (row.text[0].isalpha() or row.text[0] in "_$")
     return is_head and row.kind != "-" and len(row.text) <= _MAX_SECTION_CHARS

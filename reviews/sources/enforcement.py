@@ -1,4 +1,4 @@
-"""What becomes of a change that touches paths outside the allow-list (specification 001, 9.1).
+"""Refusal of changes that touch paths outside the allow-list.
 
 Violations fail closed: each denied path is reported, and the change is refused as a whole.
 """
@@ -34,7 +34,7 @@ class SecurityViolation:
 
 
 def denied(paths: Iterable[str], allow_list: AllowList, *, literal_names: bool) -> list[tuple[str, str]]:
-    """Return the paths that are not allowed, each with why."""
+    """Return the paths that are not allowed, each with the reason."""
     decided = ((path, allow_list.decide(path, literal_names=literal_names)) for path in paths)
     return [(path, decision.reason) for path, decision in decided if not decision.allowed]
 
@@ -45,7 +45,7 @@ def refuse(
     stage: CheckedAt,
     on_violation: Callable[[SecurityViolation], None],
 ) -> NoReturn:
-    """Report denied paths, each with why, and raise PermanentFailure PATH_DENIED.
+    """Report denied paths with their reasons, and raise PermanentFailure PATH_DENIED.
 
     At most `MAX_REPORTED_VIOLATIONS` are reported.
     """

@@ -1,7 +1,7 @@
-"""The one way to a change's content: allow-list, listing, allow-list per file, content.
+"""Fetching of a change: allow-list, listing, allow-list per file, content.
 
-Implements specification 001, 9.1: violations fail closed. If one path of a change is
-outside the allow-list, no content of that change is read at all.
+Violations fail closed: if one path of a change is outside the allow-list, no content of that
+change is read at all.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class ChangeFetcher:
     def fetch(self, changelist_id: str) -> Change:
         """Return a change with the content of every file that can be reviewed.
 
-        Every listed file is in the result; those without content say why. Raises
+        Every listed file is in the result; those without content carry the reason. Raises
         PermanentFailure PATH_DENIED after reporting each denied path (at most
         `MAX_REPORTED_VIOLATIONS`), RetryableFailure WRITE_CONFLICT when a shelf is replaced
-        again and again while it is read, and whatever the source raises.
+        again and again while it is read, and the source's own failures.
         """
         changelist_id, allow_list = self._begin(changelist_id)
         listed = self._describe(changelist_id, allow_list)
@@ -73,7 +73,7 @@ class ChangeFetcher:
             change = self._read(listed, allow_list)
             if listed.status is not ChangeStatus.SHELVED:
                 return change
-            # A shelf has no history: it may have been replaced under the same number meanwhile.
+            # A shelf has no history: it may have been replaced under the same number.
             again = self._describe(changelist_id, allow_list)
             if again.version_key == listed.version_key:
                 return change
@@ -100,7 +100,7 @@ class ChangeFetcher:
         if prefix is not None and not self._allow_list.may_touch(prefix):
             outside = [(prefix, "nothing below it is in the allow-list")]
             refuse(changelist_id, outside, "query", self._on_violation)
-        # The list is written by people, the server decides whether case distinguishes names.
+        # Whether case distinguishes names depends on the server.
         return changelist_id, self._allow_list.with_case(self._source.case_sensitive)
 
     def _describe(self, changelist_id: str, allow_list: AllowList) -> ListedChange:
@@ -174,11 +174,11 @@ class ChangeFetcher:
         found: Sequence[FileChange],
         allow_list: AllowList,
     ) -> None:
-        """Check what a source gave back: the paths that were asked for, and all of them allowed."""
+        """Check that a source read exactly the paths it was given, all of them allowed."""
         self._check(changelist_id, _paths_of(found), allow_list, "file")
         if [(file.path, file.old_path) for file in asked] != [(file.path, file.old_path) for file in found]:
             raise PermanentFailure(
-                ErrorClass.INTERNAL_BUG, Component.INTERNAL, "a source read other files than it was asked for"
+                ErrorClass.INTERNAL_BUG, Component.INTERNAL, "a source read other files than the given ones"
             )
 
     def _check(
@@ -199,7 +199,7 @@ def _paths_of(files: Iterable[ListedFile] | Iterable[FileChange]) -> Iterator[st
 
 
 def _storable(file: FileChange) -> FileChange:
-    """Return an entry whose paths any store can hold; revisions have been read by now."""
+    """Return an entry whose paths any storage can hold; revisions have been read by now."""
     return replace(
         file, path=storable(file.path), old_path=storable(file.old_path) if file.old_path else None
     )

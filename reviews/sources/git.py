@@ -1,7 +1,7 @@
-"""Reads commits of local git repositories: plumbing commands only, each with its own settings.
+"""The git source: reads commits of local repositories with plumbing commands.
 
 A repository is data: nothing in it may run a program here. Hooks, external diffs, text
-conversion, file-system monitors, replacement objects and transports are all out of reach.
+conversion, file-system monitors, replacement objects and transports are all disabled.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _MAX_LISTING_BYTES = 64_000_000
 _MAX_MESSAGE_BYTES = 1_000_000
 # Beyond this many new files git compares no contents for renames: the cost is quadratic.
 _RENAME_LIMIT = 1000
-# What git says, in the words of LC_ALL=C, when the machine or its file system gave way,
+# Messages of git (LC_ALL=C) when the machine or its file system failed,
 _STRAINED = re.compile(
     r"Resource temporarily unavailable|Cannot allocate memory|[Oo]ut of memory|Too many open files"
     r"|Stale (?:NFS )?file handle|Input/output error|Connection timed out"
 )
 _FORBIDDEN = re.compile(r"Permission denied|Operation not permitted")
-# and when what it needs of the commit is not there or not whole any more.
+# and when objects of the commit are missing or damaged.
 _LOST = re.compile(
     r"corrupt|inflate|object file .* is empty|bad (?:object|tree object|file)|missing (?:blob|tree|commit)"
     r"|unable to read|could not read|invalid object|hash mismatch|file .* is far too short"
@@ -58,14 +58,14 @@ _SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """What `cat-file --batch-check` says of an object that exists."""
+    """Answer of `cat-file --batch-check` about an object that exists."""
 
     kind: str
     size_bytes: int
 
 
 class GitSource:
-    """One local repository (`Source`): bare, ordinary or a worktree, whoever owns it.
+    """One local repository (`Source`): bare, ordinary or a worktree, of any owner.
 
     Changelists are `git:<name>@<40 hex>`, depot paths `//<name>/<encoded path>`. A merge is
     reviewed against its first parent, a root commit against nothing.
@@ -88,7 +88,7 @@ class GitSource:
         self._timeout_seconds = timeout_seconds
 
     def probe(self) -> None:
-        """Ask git whether this is a repository that it can read."""
+        """Check that git can read the repository."""
         result = self._git("rev-parse", "--is-bare-repository", max_stdout_bytes=1000)
         if result.exit_code != 0:
             raise self._broken(result)
@@ -325,8 +325,8 @@ class GitSource:
             "PATH": SEARCH_PATH,
             "LC_ALL": "C",  # error messages in the words that are looked for
             "HOME": "/nonexistent",
-            # Naming the directory ourselves means no search upwards and no doubt about its
-            # owner: the configuration chose this repository, whoever it belongs to.
+            # An explicit directory means no search upwards and no check of its owner: the
+            # configuration chose this repository.
             "GIT_DIR": str(self._directory),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_SYSTEM": "/dev/null",
@@ -350,7 +350,7 @@ class GitSource:
         return environment
 
     def _broken(self, result: CommandResult) -> Failure:
-        """Return the failure that git's words stand for."""
+        """Return the failure for git's error message."""
         first_line = next((line for line in result.stderr.splitlines() if line.strip()), "")
         facts: dict[str, object] = {
             "repository": self._depot,
@@ -418,7 +418,7 @@ def _is_submodule_side(file: ListedFile, side: str) -> bool:
 
 
 def _obstacle(file: ListedFile, objects: dict[str, _Object], max_bytes: int) -> tuple[SkipReason, str] | None:
-    """Return why a file's content is not asked for, or None."""
+    """Return why a file's content is not read, or None."""
     for sha in _sides(file):
         found = objects.get(sha)
         if found is None or found.kind != "blob":

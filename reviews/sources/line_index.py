@@ -1,8 +1,8 @@
-"""Many lines of the allow-list's language against many paths, in one pass over the paths.
+"""Matching of many allow-list lines against many paths, in one pass over the paths.
 
 Lines with the same beginning share it, so a path is compared level by level with all of them at
-once. Names that hold a `*` are found by how they begin or end, whichever says more; only those
-with a `*` at both ends are tried one by one.
+once. Names with a `*` are found by the longer of their fixed ends; only those with a `*` at both
+ends are tried one by one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Patterns:
 
 @dataclass(slots=True)
 class _Node:
-    """The directory that some beginning of a line names."""
+    """A directory that some lines begin with."""
 
     names: dict[str, _Node] = field(default_factory=dict)
     patterns: _Patterns = field(default_factory=_Patterns)

@@ -1,7 +1,7 @@
 """Depot paths as Perforce stores them: four characters are encoded, the rest is literal.
 
-`p4` prints encoded paths and takes them back unchanged. Encoding one again, or decoding it
-before use, makes it another path, so nothing here decodes.
+`p4` prints encoded paths and accepts them unchanged. Encoding one again, or decoding it before
+use, makes it another path, so nothing here decodes.
 """
 
 from __future__ import annotations

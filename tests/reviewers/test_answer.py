@@ -109,16 +109,16 @@ def test_what_is_no_answer_is_refused_with_a_reason(text: str, problem: str) -> 
 @pytest.mark.parametrize(
     ("fields", "rule"),
     [
-        ({"severity": "urgent"}, "findings/0/severity is none of critical, high, medium, low"),
+        ({"severity": "urgent"}, "findings/0/severity is not one of: critical, high, medium, low"),
         (
             {"category": "style"},
-            "findings/0/category is none of bug, security, concurrency, resource, api, data-loss,"
+            "findings/0/category is not one of: bug, security, concurrency, resource, api, data-loss,"
             " performance, test, rule",
         ),
         ({"confidence": 101}, "findings/0/confidence breaks the rule maximum (100) of the schema"),
         ({"confidence": "high"}, "findings/0/confidence is not of type integer"),
         ({"quote": None}, "findings/0/quote is not of type string"),
-        ({"side": "left"}, "findings/0/side is none of new, old"),
+        ({"side": "left"}, "findings/0/side is not one of: new, old"),
         ({"line": 4}, "findings/0 holds a field that the schema does not have"),
     ],
 )

@@ -1,6 +1,6 @@
-"""Literals that a program joins to one: "abc" + "def", "abc" "def", 'abc' . 'def'.
+"""String literals that a program joins: "abc" + "def", "abc" "def", 'abc' . 'def'.
 
-All of it reads one line; `joined` makes one line of a concatenation over several.
+All of it reads one line; `logical_lines` makes one line of a concatenation over several.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _LINES_BELOW: Final = 400  # bytes in which the next string has to open
 
 
 def may_follow(text: bytes, end: int) -> bool:
-    """Return whether something may be joined to the literal that is closed at `end`: a quick look."""
+    """Return whether something may be joined to the literal closed at `end`: a quick check."""
     first, second = text[end : end + 1], text[end + 1 : end + 2]
     return second not in _ENDS if first == b"\\" else first in _QUOTES and second in _FOLLOWS
 
 
 def goes_on(text: bytes, end: int) -> bool:
-    """Return whether the line ends behind the literal of a value and a string opens soon below."""
+    """Return whether the line ends after a value's literal and a string opens soon below."""
     close = _closing(text, end)
     if not may_follow(text, close):
         return False
@@ -66,7 +66,7 @@ def blocks(text: bytes, spans: Iterable[tuple[int, int, str]]) -> Iterator[Block
 
 
 def _closing(text: bytes, end: int) -> int:
-    """Return where a literal is closed whose value ends at `end`: blanks may stand between."""
+    """Return where a literal whose value ends at `end` is closed: blanks may come between."""
     blanks = text[end : end + 8]
     return end + len(blanks) - len(blanks.lstrip(b" ")) if blanks[:1] == b" " else end
 
@@ -101,7 +101,6 @@ def pieces(text: bytes, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _trimmed(text: bytes, start: int, end: int) -> int:
-    """Return the end of a value without the escaped line feeds there."""
     while end - start >= 2 and text[end - 2 : end] in (b"\\n", b"\\r", b"\\t"):
         end -= 2
     return end

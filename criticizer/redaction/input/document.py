@@ -1,4 +1,4 @@
-"""How the rules look at a text: diff prefixes masked, sides apart.
+"""A text as the rules see it: diff prefixes masked, sides apart.
 
 Everything works on UTF-8 bytes. `Document.text` has the length of the raw bytes, so offsets
 are shared.
@@ -60,7 +60,7 @@ class Document:
         return self.lines
 
     def sides(self, offset: int) -> tuple[SourceLine, ...]:
-        """Return the line of `offset` once for each side it stands on; in a diff, none outside hunks."""
+        """Return the line of `offset` once per side it is on; in a diff, none outside hunks."""
         start = self.raw.rfind(b"\n", 0, offset) + 1
         end = self.raw.find(b"\n", offset)
         end = end if end >= 0 else len(self.raw)
@@ -94,7 +94,6 @@ class Document:
             at = end + 1
 
     def _hunk(self, offset: int) -> Hunk | None:
-        """Return the hunk in whose body an offset lies."""
         index = bisect.bisect_left(self.hunks, offset, key=lambda hunk: hunk.start) - 1
         return self.hunks[index] if index >= 0 and offset <= self.hunks[index].end else None
 
@@ -145,11 +144,11 @@ def read(raw: bytes) -> Document:
 
 
 def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
-    """Blank the prefix columns of all hunk lines; return that and where the hunks are.
+    """Return the text with the prefix columns of all hunk lines blanked, and the hunks.
 
     A hunk's body ends at the first line that has no prefix, or at a file header: the two
-    lines "--- a", "+++ b" with a hunk head right below them, which no body can hold. Counts
-    in heads are not relied on: what arrives may be cut.
+    lines "--- a", "+++ b" with a hunk head right below them, which a body cannot hold. Counts
+    in heads are not relied on: the text may be cut.
     """
     hunks: list[Hunk] = []
     out: list[bytes] = []
@@ -215,7 +214,7 @@ def _cut_lines(document: Document) -> list[SourceLine]:
 
 
 def _find_binary(document: Document) -> None:
-    """Note where base85 data stands: random by nature, and no secret."""
+    """Note the places of base85 data: random by nature, and not secret."""
     at = document.raw.find(b"GIT binary patch")
     while at >= 0:
         end = document.raw.find(b"\ndiff --git", at)

@@ -1,7 +1,7 @@
-"""Lines that are one line to their reader: a value below its name, strings put together, a command continued.
+"""Lines that a reader takes as one: a value below its name, joined strings, a continued command.
 
 `lines` makes one line of them for each side of a diff, without the signs between them, so that
-the rules for one line can read it; `Joined.back` tells where a span of it stands in the text.
+the rules for one line can read it; `Joined.back` maps a span of it to the text.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BLOCK, _CALL, _ELEMENT, _DONE = "block", "call", "element", "done"
 
 
 class Joined:
-    """Pieces of a text as one line. `pieces` are (begins at in `text`, ends, begins at in the text)."""
+    """Pieces of a text as one line. `pieces` are (start in `text`, end, start in the source)."""
 
     __slots__ = ("pieces", "text")
 
@@ -58,20 +58,20 @@ class Joined:
         self.pieces.append((at, at + end - start, start))
 
     def shorten(self, count: int) -> None:
-        """Take the last bytes away: a sign that only says that the line goes on."""
+        """Remove the last bytes: a sign that only says that the line goes on."""
         at, end, start = self.pieces[-1]
         self.pieces[-1] = (at, max(end - count, at), start)
         self.text = self.text[: self.pieces[-1][1]]
 
     def back(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield where a span stands in the text the pieces are from, each on one line."""
+        """Yield the places of a span in the source text, each on one line."""
         for first, last, origin in self.pieces:
             if start < last and first < end:
                 yield origin + max(start - first, 0), origin + min(end, last) - first
 
 
 class _Step(NamedTuple):
-    """How a line is put to what is there: bytes dropped there, glue, bytes dropped here, what it is in."""
+    """A way to append a line: bytes dropped before, glue, bytes dropped after, new state."""
 
     drop: int = 0
     glue: bytes = b" "
@@ -80,10 +80,10 @@ class _Step(NamedTuple):
 
 
 def lines(document: Document, begin: int, offset: int, done: dict[int, int]) -> Iterator[Joined]:
-    """Yield, per side, the line of `offset` from `begin` on with the lines that go on with it.
+    """Yield, per side, the line of `offset` from `begin` on with the lines that continue it.
 
-    Nothing is yielded where the line does not go on. `done` says how far the text is dealt
-    with on each side, and is moved on: no line is put to another twice.
+    Nothing is yielded where the line ends. `done` holds how far each side of the text has been
+    read, and is advanced: no line is joined twice.
     """
     for here in document.sides(offset):
         if offset < done.get(here.side, 0) or here.end - max(begin, here.start) > _WINDOW:
@@ -94,7 +94,7 @@ def lines(document: Document, begin: int, offset: int, done: dict[int, int]) -> 
 
 
 def _join(document: Document, begin: int, here: SourceLine) -> tuple[Joined, int]:
-    """Return a line with those that go on with it, and where the last of them ends."""
+    """Return a line with its continuation, and where that ends."""
     text, end = document.text, here.end
     depth = _indentation(text, here)
     joined = Joined()
@@ -121,14 +121,14 @@ def _join(document: Document, begin: int, here: SourceLine) -> tuple[Joined, int
 
 
 def _is_skipped(last: bytes, new: bytes, state: str) -> bool:
-    """Return whether a line stands between two that belong together: blank, a remark, another entry."""
+    """Return whether a line between two joined ones is skipped: blank, comment, other entry."""
     if state in (_BLOCK, _DONE):
         return False
     return not new or _REMARK.match(new) is not None or (last.endswith(b"{") and new[:1] != b"}")
 
 
 def _step(last: bytes, new: bytes, state: str, deeper: int) -> _Step | None:
-    """Return how the line `new` goes on with what ends with `last`, None where it does not."""
+    """Return how `new` continues what ends with `last`, or None."""
     if state == _DONE or not new:
         return None
     if state == _BLOCK:
@@ -151,7 +151,7 @@ def _step(last: bytes, new: bytes, state: str, deeper: int) -> _Step | None:
 
 
 def _below(last: bytes, new: bytes, deeper: int, *, quoted: bool) -> _Step | None:
-    """Return how a value goes on with the name that ends the line above."""
+    """Return how a value continues the name that ends the line above."""
     match = _OPENS.search(last)
     sign, opener = match.groups()
     drop = len(opener)
@@ -181,7 +181,6 @@ def _below(last: bytes, new: bytes, deeper: int, *, quoted: bool) -> _Step | Non
 
 
 def _pair(new: bytes) -> _Step | None:
-    """Return how `value: x` goes on with a name."""
     match = _VALUE_KEY.match(new)
     return _Step(0, b" ", match.end() - 1, _DONE) if match is not None else None
 
@@ -191,7 +190,6 @@ def _is_triple(new: bytes) -> bool:
 
 
 def _cut(line: bytes) -> bytes:
-    """Return a line without a remark and blanks at its end."""
     line = line.rstrip()
     if b"#" in line or b"//" in line or b"--" in line:
         remark = _COMMENT.search(line)

@@ -1,4 +1,4 @@
-"""Lines without their disguise: zero-width, look-alike, escaped and encoded characters undone.
+"""Lines without disguise: invisible, look-alike, escaped and encoded characters undone.
 
 A `Shadow` has its own offsets and a map back to the raw bytes.
 """
@@ -17,7 +17,7 @@ from criticizer.redaction.input.document import Document
 
 _WIDE = r"\x{ff01}-\x{ff5e}\x{1d400}-\x{1d7ff}\x{24b6}-\x{24e9}"
 _FOREIGN = r"\x{0370}-\x{04ff}\x{0500}-\x{052f}\x{2c00}-\x{2c5f}"
-# One question decides whether a text is looked at character by character at all.
+# Decides whether a text is read character by character at all.
 _DISGUISED = re2.compile(
     rf"[{INVISIBLE}{_WIDE}]|[A-Za-z_][{_FOREIGN}]|[{_FOREIGN}][A-Za-z_]|\x1b\["
     rf"|&(?:quot|apos|amp|lt|gt|#[0-9]{{1,7}}|#[xX][0-9a-fA-F]{{1,6}});|%(?:3[aAdDfF]|2[26bBfF7]|40)|\\u00[2-7][0-9a-fA-F]".encode()
@@ -42,7 +42,7 @@ class Shadow:
 
 
 def shadows(document: Document) -> Iterator[Shadow]:
-    """Yield the undisguised form of every line that wears zero-width, look-alike or escaped characters."""
+    """Yield the plain form of every line with invisible, look-alike or escaped characters."""
     seen = -1
     for match in _DISGUISED.finditer(document.text):
         at = match.start()
@@ -66,7 +66,7 @@ def shadows(document: Document) -> Iterator[Shadow]:
 
 
 def _undress(line: bytes, base: int) -> Shadow | None:
-    """Drop what cannot be seen, fold look-alikes to ASCII."""
+    """Drop invisible characters and fold look-alikes to ASCII."""
     ansi = {match.start(): match.end() for match in _ANSI.finditer(line)} if b"\x1b" in line else {}
     if not ansi and line.isascii():
         return None
@@ -126,5 +126,5 @@ def _decode(line: bytes, base: int) -> Shadow | None:
 
 def _entity(text: bytes) -> bytes:
     plain = html.unescape(text.decode()).encode("utf-8", "replace")
-    # A decoded line feed would make a line that is not there.
+    # A decoded line feed would add a line.
     return plain.replace(b"\n", b" ").replace(b"\0", b" ")

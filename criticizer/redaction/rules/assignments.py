@@ -46,9 +46,9 @@ _HIDDEN_HEAD = re2.compile(
 
 
 class Assignments:
-    """Reads the neighbourhood of words in one text; `values` collects the spans.
+    """Reads the surroundings of words in one text; `values` collects the spans.
 
-    `spend` is told how many bytes were looked at (in eighths) and may refuse to go on.
+    `spend` gets how many bytes were read (in eighths) and may stop the work.
     """
 
     __slots__ = ("ends_line", "opens", "text", "values")
@@ -60,7 +60,7 @@ class Assignments:
         self.ends_line = self.opens = False
 
     def word(self, start: int, end: int, word: bytes) -> int:
-        """Look at one word; return how far the text is dealt with."""
+        """Read around one word; return how far the text has been read."""
         self.ends_line = self.opens = self.values.goes_on = False
         if self._look(start, end, word):
             return self.values.spans[-1][1]
@@ -77,7 +77,7 @@ class Assignments:
             stop = character_start(text, min(end + WINDOW, len(text)))
         tail_end = self._name_end(end, stop)
         if text[tail_end : tail_end + 1] >= b"\x80" and text[tail_end : tail_end + 3] != _WIDE_COLON:
-            return False  # another word of a language without blanks
+            return False  # part of another word, in a language without blanks
         head = _HEAD.match(text, tail_end, stop)
         if head is None:
             return False
@@ -103,7 +103,7 @@ class Assignments:
         return found
 
     def _opens_value(self, at: int, stop: int) -> bool:
-        """Return whether nothing but what opens a value stands behind a name: a quick look."""
+        """Return whether only the opening of a value follows a name: a quick check."""
         rest = self.text[at:stop] if stop - at <= _OPENER_BYTES else b"?"
         return not rest or rest[0] in _OPENERS or rest.rstrip()[-1:] in (b"(", b"\\")
 
@@ -175,7 +175,7 @@ class Assignments:
         return self.values.quoted(at, stop, strength, careful=strength < key_names.PASSWORD, word=True)
 
     def _right_hand_side(self, begin: int, at: int, stop: int, strength: int, *, spoken: bool) -> bool:
-        """What follows = or : is a literal, a call with a literal inside, bytes, or a bare word."""
+        """Take the value after = or :, a literal, a call with one, bytes, or a bare word."""
         text = self.text
         if text[at : at + 1] == b"(" and strength >= key_names.SECRET:  # password = ("x")
             at += 1

@@ -1,6 +1,6 @@
 """Passwords in command lines and in calls that take one by position.
 
-Handlers as in `contexts`: text and the offsets of the word found; they return spans.
+Handlers as in `syntax`: text and the offsets of the word found; they return spans.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ def _line_end(text: bytes, at: int) -> int:
 
 
 def _literal(text: bytes, match: Any, kind: str = "cli-password") -> list[Span]:
-    """Take the captured argument when it is a literal."""
     span = group_span(match)
     if span is None:
         return []
@@ -169,5 +168,5 @@ HANDLERS: Final[dict[bytes, Handler]] = {
     **{command: partial(_flag, pattern) for command, pattern in _FLAGS.items()},
     **{word: handler for handler, words in _WORDS for word in words.split(b"|")},
 }
-# These read their whole window: what else of their kind stands in it is dealt with.
+# These read their whole window, with everything of their kind in it.
 READ_ALL: Final = frozenset((user_flag, mysql, login_flag, secure_string, *(HANDLERS[c] for c in _FLAGS)))

@@ -1,4 +1,4 @@
-"""Tokens that show by being random, with no name and no issuer's mark (specification 001, 9.5 item 2)."""
+"""Tokens recognised by their randomness, without a name or an issuer's mark."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _EXEMPT = re2.compile(
     rb"|signature_?(?:hash)?[\"'\s:=]*"
     rb"|(?:content|tree|commit|blob|file)?-?hash[\"'\s:=]*|[\w-]*regex[\"'\s:=]*)$"
 )
-# What may stand round a literal, on its left and on its right.
+# Characters around a literal, on its left and on its right.
 _OPENS: Final = (b"", *(bytes([c]) for c in b"\"'`= \n\t>,([{"))
 _CLOSES: Final = (b"", *(bytes([c]) for c in b"\"'` \n\r\t<,)]};\\&"))
 _URL_BEFORE = re2.compile(rb"(?:://|^//|[^\s\"'`]/)[^\s\"'`?]*$")
 _ALPHABET: Final = (b"ABCDEFGHIJKLM", b"abcdefghijklm", b"0123456789abcdefgh", b"23456789AB")
 _DIGEST = re2.compile(rb"(?:sha(?:1|224|256|384|512)|nonce)-")
-# What files begin with, in base64: PNG, JPEG, GIF, PDF, RIFF, WOFF, zip, gzip, SVG, ICO.
+# Beginnings of files in base64: PNG, JPEG, GIF, PDF, RIFF, WOFF, zip, gzip, SVG, ICO.
 _FILES: Final = tuple(
     b"iVBORw0KGgo /9j/4 R0lGOD JVBERi0 UklGR d09GR d09GMg UEsDB H4sI PHN2Zy AAABAA T1RUTw".split()
 )
@@ -91,12 +91,12 @@ def _kind(text: bytes, start: int, end: int, token: bytes) -> str | None:
     if segment is None or not _drawn(segment) or _EXEMPT.search(before):
         return _inside(core, before)
     if before.endswith(b"...") and text[end : end + 3] == b"...":
-        return None  # an excerpt somebody shortened on both sides
+        return None  # an excerpt, shortened on both sides
     return "high-entropy"
 
 
 def _one_case(text: bytes, start: int, end: int, token: bytes) -> bool:
-    """Return whether a long token of digits and letters of one case is a literal of its own, and random."""
+    """Return whether a long one-case token of digits and letters is a random literal of its own."""
     if not 30 <= len(token) <= 128 or not token.isalnum() or any(run in token for run in _ALPHABET):
         return False
     if text[start - 1 : start] not in _OPENS or text[end : end + 1] not in _CLOSES:
@@ -109,7 +109,7 @@ def _one_case(text: bytes, start: int, end: int, token: bytes) -> bool:
 
 
 def _drawn(token: bytes) -> bool:
-    """Return whether a token is random without what separators add: identifiers have those too."""
+    """Return whether a token is random apart from its separators: identifiers have those too."""
     plain = token.translate(None, b"_-+/")
     rate = transitions(plain)
     groups = digit_groups(plain)

@@ -1,9 +1,9 @@
 # ruff: noqa: E501 - a table is read by its rows
-"""Tokens that show by their own form: a prefix or a mark that one issuer uses.
+"""Tokens recognised by their form: a prefix or a mark that one issuer uses.
 
 One row is (kind, marks, body, flags). A mark is found by the prefilter, case-sensitively; the
-body is matched from where the mark begins, by RE2. Lower bounds are loose on purpose, so that
-a token cut short by truncation is still found. Formats are those that the issuers document.
+body is matched from the mark's start, by RE2. Lower bounds are loose on purpose, so that a
+token cut short by truncation is still found. Formats are those that the issuers document.
 """
 
 from __future__ import annotations

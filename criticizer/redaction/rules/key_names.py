@@ -1,7 +1,7 @@
-"""What a name promises about the value beside it.
+"""Strength of a name: how likely the value beside it is a secret.
 
-A name is cut round a word that was found in it: `db_PASSWORD_old` is head `db_`, word
-`password`, tail `_old`. The answer is a strength as `values` uses it, 0 for no promise.
+A name is cut around a word that was found in it: `db_PASSWORD_old` is head `db_`, word
+`password`, tail `_old`. The strength is that of `value_heuristics`, 0 for none.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _words(tail: str) -> list[str]:
 
 @lru_cache(maxsize=8_192)
 def strength(word: bytes, found: bytes, head: bytes, tail: bytes) -> int:
-    """Return how much the name `head` + `found` + `tail` promises; `word` is `found` in lower case."""
+    """Return the strength of `head` + `found` + `tail`; `word` is `found` in lower case."""
     base, own_word = WORDS[word]
     before = head[-1:]
     glued = before.isalpha() and not (found[:1].isupper() and before.islower())

@@ -1,6 +1,6 @@
-"""Values at an offset, once a name has promised one: a literal, a bare word, an element, a cell.
+"""Values beside a name that suggests one: a literal, a bare word, an element, a table cell.
 
-Every reader takes where the value begins and where its line (or the window) ends, judges what
+Every reader gets where the value begins and where its line (or the window) ends, judges what
 it finds there and adds a span. A literal that strings are joined to is judged as a whole.
 """
 
@@ -58,7 +58,7 @@ _TOKEN_BYTES: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 class Literals:
     """Reads values in one text and collects their spans.
 
-    `spend` is told how many bytes were looked at (in eighths) and may refuse to go on.
+    `spend` gets how many bytes were read (in eighths) and may stop the work.
     `is_own_key` is set from outside: the name is nothing but a key's.
     """
 
@@ -77,7 +77,7 @@ class Literals:
         if not (b'"' in near or b"'" in near or b"`" in near or b"&" in near):
             return False
         match = _QUOTED.match(self.text, at, stop)
-        span = group_span(match) if match is not None else None
+        span = group_span(match)
         if span is None:
             return False
         start, end = span
@@ -100,7 +100,7 @@ class Literals:
         return self._judge(value, strength, quoted=True)
 
     def _joined(self, start: int, end: int, stop: int) -> tuple[bytes, int, int]:
-        """Return a literal with what is joined to it on its line, and its first span that is not empty."""
+        """Return a literal with what is joined to it on its line, and its first non-empty span."""
         text = self.text
         value = text[start:end]
         if text[end : end + 1] == b"\\" and text[end + 1 : stop].rstrip(b"\r") == b"":
@@ -122,7 +122,7 @@ class Literals:
         """Take the literal inside a call: a default, or what is wrapped."""
         for pattern in (_DEFAULT, _WRAPPED):
             match = pattern.match(self.text, at, stop)
-            span = group_span(match) if match is not None else None
+            span = group_span(match)
             if span is None:
                 continue
             value, start, end = self._joined(*span, stop)
@@ -138,7 +138,7 @@ class Literals:
         return match is not None and self.add(match.start(1), match.end(1), "key-bytes")
 
     def bare(self, begin: int, at: int, stop: int, strength: int, *, spoken: bool = False) -> bool:
-        """Take an unquoted word behind the name that begins at `begin`. `spoken` is prose: password is x."""
+        """Take an unquoted word after the name that begins at `begin`. `spoken`: password is x."""
         cut = self.text[at:stop].translate(_TO_STOP).find(b" ")
         end = at + cut if cut >= 0 else stop
         value = self.text[at:end]
@@ -162,7 +162,7 @@ class Literals:
         return good and self.add(at, at + len(value), _KIND[strength])
 
     def spoken(self, at: int, stop: int) -> bool:
-        """Take a password that is named without a sign of assignment: the last word, or before a comma."""
+        """Take a password named without an equals sign: the last word, or one before a comma."""
         text = self.text
         cut = text[at:stop].translate(_TO_STOP).find(b" ")
         end = at + cut if cut >= 0 else stop
@@ -231,7 +231,7 @@ class Literals:
         )
 
     def _trimmed(self, start: int, end: int) -> tuple[int, int]:
-        """Leave blanks and an escaped line feed at the edges of a literal where they are."""
+        """Exclude blanks and escaped line feeds at the ends of a literal."""
         value = self.text[start:end]
         end -= len(value) - len(value.rstrip())
         while self.text[start:end].endswith((b"\\n", b"\\r", b"\\t")):
@@ -240,8 +240,8 @@ class Literals:
 
 
 def group_span(match: Any) -> tuple[int, int] | None:
-    """Return the span of the one group that took part."""
-    index = match.lastindex
+    """Return the span of the one group that took part, None without a match."""
+    index = match.lastindex if match is not None else None
     return match.span(index) if index else None
 
 
@@ -250,6 +250,6 @@ def _is_uuid(value: bytes) -> bool:
 
 
 def usable(value: bytes) -> bool:
-    """Return whether a value found by syntax alone is a literal and no template or dummy."""
+    """Return whether a value found by syntax alone is a literal, not a template or dummy."""
     value = value[:256]
     return len(value) >= 3 and not is_dummy(value) and not is_template(value)

@@ -124,7 +124,7 @@ def _open(text: bytes, view: list[SourceLine], index: int, begin: Any) -> tuple[
 
 
 def _backwards(text: bytes, view: list[SourceLine], index: int, end: Any) -> Block:
-    """Read a block whose BEGIN is not there, from its END back."""
+    """Read a block whose BEGIN is missing, from its END back."""
     kind = _kind(end.group(1)) or ""
     spans = _inline(text, view[index].start, end.start())
     at = index - 1
@@ -160,7 +160,6 @@ def _body(text: bytes, start: int, stop: int, *, short: bool) -> tuple[int, int]
 
 
 def _inline(text: bytes, start: int, stop: int) -> list[tuple[int, int]]:
-    """Return the body between two markers of one line, as one span."""
     found = [match.span() for match in _INLINE.finditer(text, start, stop)]
     if not found:
         return []
@@ -182,7 +181,7 @@ _INLINE_REST = re2.compile(rb"((?:\\+[nr]|[A-Za-z0-9+/=])*)")
 
 
 def orphans(document: Document) -> Iterator[Block]:
-    """Yield runs of three and more lines of nothing but key-like base64."""
+    """Yield runs of at least three lines of nothing but key-like base64."""
     sides: Iterable[int] = (OLD, NEW) if document.is_diff else (BOTH,)
     for side in sides:
         run: list[tuple[int, int]] = []

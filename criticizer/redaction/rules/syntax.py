@@ -1,4 +1,4 @@
-"""Secrets that show by the syntax round them: addresses, headers, commands, clauses.
+"""Secrets recognised by the syntax around them: addresses, headers, commands, clauses.
 
 Each handler gets the text and the offsets of the word that the prefilter found, reads a
 bounded window and returns spans (start, end, kind).
@@ -69,7 +69,6 @@ def window_end(text: bytes, at: int, window: int = WINDOW) -> int:
 
 
 def _literal(text: bytes, match: Any, kind: str) -> list[Span]:
-    """Take the captured value when it is a literal."""
     span = group_span(match)
     if span is None:
         return []
@@ -162,7 +161,7 @@ _SIGNED = re2.compile(rb"Signature=([0-9a-fA-F]{16,})")
 
 
 def bearer(text: bytes, start: int, end: int) -> list[Span]:
-    """`bearer TOKEN` wherever it is written."""
+    """`bearer TOKEN` in any place."""
     match = _BEARER.match(text, end, window_end(text, end))
     if match is None:
         return []
@@ -286,14 +285,14 @@ def connection(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def is_continued(text: bytes, end: int) -> bool:
-    """Return whether a line goes on below: it ends in a backslash, or only signs stand behind the word."""
+    """Return whether a line goes on below: it ends in a backslash or right after an operator."""
     rest = text[end : window_end(text, end)].rstrip()
     return rest.endswith(b"\\") or not rest.strip(b"\"': =,([")
 
 
-# These read their whole window: what else of their kind stands in it is dealt with.
+# These read their whole window, with everything of their kind in it.
 READ_ALL: Final = frozenset((cookie, perforce, *commands.READ_ALL))
-# What these look for may stand on the lines below.
+# The value of these may be on the lines below.
 CONTINUED: Final = frozenset((header, *commands.HANDLERS.values()))
 Handler = Callable[[bytes, int, int], list[Span]]
 

@@ -1,7 +1,7 @@
-"""Is a value a secret? Judged on the value alone, never on the path it stands in.
+"""Whether a value is a secret, judged on the value alone, never on the path it stands in.
 
-`strength` says how much the name beside it promises: 3 a password, 2 a secret, token or API
-key, 1 something merely called key, 0 no name at all.
+`strength` is how strongly the name beside it suggests a secret: 3 a password, 2 a secret,
+token or API key, 1 something merely called key, 0 no name at all.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _TERNARY = re2.compile(rb"[!\w.]+\?[\w.]+:[\w.]+")  # minified code
 _UNSPEAKABLE = re2.compile(rb"(?i)[bcdfghjklmnpqrstvwxz]{5}")
 _UNSPOKEN = re2.compile(rb"(?i)[bcdfghjklmnpqrstvwxz]{6}")
 _SPECIAL: Final = b"!#$%^&*~@+?="
-# What a pattern cannot match without: looking for it is many times cheaper than asking the pattern.
+# Bytes that a pattern cannot match without: looking for them is many times cheaper.
 _VARIABLE_HEADS: Final = b"$%!&@*:?"
 _TEMPLATE_MARKS: Final = b"${%<#"
 
@@ -94,7 +94,6 @@ def is_dummy(value: bytes) -> bool:
 
 
 def _holds(value: bytes, marks: bytes) -> bool:
-    """Return whether any of the bytes of `marks` occurs."""
     return len(value.translate(None, marks)) != len(value)
 
 
@@ -160,7 +159,7 @@ def is_generated(value: bytes) -> bool:
 
 
 def is_numbered_word(value: bytes) -> bool:
-    """Return whether it is a word of six letters and more with a number at its end: dragonfly88."""
+    """Return whether it is a word of at least six letters with a number at its end: dragonfly88."""
     word = value.rstrip(_DIGITS)
     return 6 <= len(word) < len(value) <= len(word) + 4 and word.isalpha() and not _named(value)
 
@@ -178,7 +177,7 @@ def is_code(value: bytes) -> bool:
 
 
 def _is_reference(value: bytes) -> bool:
-    """Return whether it names something: a file, an address, a version, a constant, a regular expression."""
+    """Return whether it names a file, address, version, constant or regular expression."""
     if b"(?" in value:
         return True
     if (b":" in value or value[:2] == b"//" or value[:1] == b"w") and _URL.fullmatch(value):
@@ -194,7 +193,7 @@ def _is_reference(value: bytes) -> bool:
 
 
 def judge(value: bytes, strength: int, *, quoted: bool, sure: bool = False) -> bool:
-    """Return whether `value`, beside a name of this strength, is to be taken out.
+    """Return whether `value`, beside a name of this strength, is removed.
 
     `sure` means that the syntax leaves little doubt (a flag's argument, an SQL clause).
     """

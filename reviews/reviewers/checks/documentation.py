@@ -1,4 +1,4 @@
-"""Documentation that still names a file which this change deletes or renames."""
+"""Check for documentation that still names a file which this change deletes or renames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text meant for somebody other than the reader: instructions to a reviewer, invisible characters."""
+"""Checks for text aimed at a reviewing model, and for invisible characters."""
 
 from __future__ import annotations
 

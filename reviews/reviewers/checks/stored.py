@@ -1,4 +1,4 @@
-"""How files are stored: type, executable bit, line ends, size, names that differ in case only."""
+"""Checks of how files are stored: type, executable bit, line ends, size, letter case of names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _is_executable(file_type: str | None) -> bool:
 def stored_types(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
     """Report text files stored as binary: they can be neither compared nor merged."""
     for file in change.files:
-        # Without the old type of an edited file nobody can say that this change set it.
+        # Without the old type of an edited file it is unknown whether this change set it.
         is_set_here = file.action is Action.ADD or (file.old_file_type and not _is_binary(file.old_file_type))
         if file.action is Action.DELETE or not is_set_here or not _is_binary(file.file_type):
             continue

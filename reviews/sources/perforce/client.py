@@ -1,4 +1,4 @@
-"""Runs `p4` for the Perforce source: its environment, its two output forms, its failures."""
+"""The `p4` command line: its environment, its two output forms, its failures."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ _VERSION = re.compile(r"^Rev\. P4/[^/]+/(\d{4})\.(\d+)", re.MULTILINE)
 class PerforceConfig:
     """One Perforce server and the account that reads it.
 
-    `home` is a private directory that is made when missing (0700): p4 keeps its files there.
-    Tickets come from `tickets_file`; no password is ever passed. `replica` says that
-    `port` may lag behind the server that runs the triggers, so that an unknown changelist is
-    worth asking for again. `allow_rsh` admits the `rsh:` transport, which runs a command: for
-    tests with a private server only.
+    `home` is a private directory for p4's own files, made when missing (0700). Tickets come from
+    `tickets_file`; no password is ever passed. With `replica`, `port` may lag behind the server
+    that runs the triggers, so that an unknown changelist is retried. `allow_rsh` admits the `rsh:`
+    transport, which runs a command: for tests with a private server only.
     """
 
     executable: str | Path
@@ -52,7 +51,7 @@ class PerforceConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What `info` says about a server, asked once per process."""
+    """Answer of `info`, requested once per process."""
 
     unicode: bool
     case_sensitive: bool
@@ -63,7 +62,7 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """One side of a file. `data` is None when `verdict` says why there is none."""
+    """One side of a file. `data` is None when there is a `verdict` instead."""
 
     data: bytes | None
     too_large: bool = False
@@ -73,7 +72,7 @@ class Printed:
 def validate_port(value: str, *, allow_rsh: bool = False) -> str:
     """Return a P4PORT that names a network address.
 
-    Raises ValueError for anything else; `rsh:` above all, because it runs a command.
+    Raises ValueError for anything else, above all for `rsh:`, which runs a command.
     """
     if value.startswith("rsh:") and allow_rsh:
         return value
@@ -101,14 +100,14 @@ class P4Client:
         self._facts: ServerFacts | None = None
 
     def facts(self) -> ServerFacts:
-        """Return what the server says about itself; the first call runs `p4 -V` and `p4 info`."""
+        """Return the server's properties; the first call runs `p4 -V` and `p4 info`."""
         if self._facts is None:
             self._check_version()
             self._facts = self._ask_facts()
         return self._facts
 
     def probe(self) -> None:
-        """Ask the server for its address; raise when it does not answer."""
+        """Request the server's address; raise when it does not answer."""
         answer = self.tagged("info", "-s", timeout_seconds=self.config.info_timeout_seconds, unicode=False)
         if not answer.results:
             raise unusable_answer("info", answer)
@@ -150,7 +149,7 @@ class P4Client:
         """Return the bytes of one file revision, exactly as `p4 print -q` gives them.
 
         `path` is a depot path that has passed the allow-list, `revision` is `#n` or `@=n`.
-        Raises for trouble with the server; trouble with the file is in the result.
+        Raises for errors of the server; errors of the file are in the result.
         """
         result = self._run(
             ["-zprog=criticizer", "print", "-q", f"{path}{revision}"],
@@ -260,7 +259,7 @@ class P4Client:
         )
 
     def _raise_for(self, subcommand: str, result: CommandResult, answer: records.Answer) -> None:
-        """Raise when a command failed. Its exit code alone says too little: warnings give 0, errors may."""
+        """Raise when a command failed: warnings exit with 0, and errors may, too."""
         worst = next((message for message in answer.messages if message.severity >= 3), None)
         if worst is not None:
             verdict = verdict_of(worst)
@@ -281,14 +280,14 @@ class P4Client:
 
     def _failure(self, verdict: Verdict, text: str, *, subcommand: str) -> Failure:
         if verdict.outcome is Outcome.PAUSE:
-            # Whoever repairs the server or the account may change what `info` says.
+            # A repair of the server or the account may change the answer of `info`.
             self._facts = None
         if "security_alert" in verdict.context:
             log.critical("security_event", kind=verdict.context["security_alert"], source="perforce")
         return verdict.failure(text, subcommand=subcommand)
 
     def _timed_out(self, subcommand: str, timeout_seconds: float) -> RetryableFailure:
-        """Tell a slow command from a silent server, so that only the latter counts as an outage."""
+        """Return the failure of a timeout, which counts as an outage only if the server is silent."""
         alive = False
         if subcommand not in ("info", "version"):
             try:
@@ -309,14 +308,14 @@ class P4Client:
 
 
 def meaning_of(answer: records.Answer) -> Meaning:
-    """Return what the first harmless message of an answer says."""
+    """Return the meaning of the first harmless message of an answer."""
     return next((verdict_of(message).meaning for message in answer.messages), Meaning.NONE)
 
 
 def unusable_answer(
     subcommand: str, answer: records.Answer, *, exit_code: int | None = None
 ) -> PermanentFailure:
-    """Return the failure for an answer that has not the documented form."""
+    """Return the failure for an answer in an undocumented form."""
     return PermanentFailure(
         ErrorClass.SCHEMA_INVALID,
         Component.SOURCE,

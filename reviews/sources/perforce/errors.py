@@ -1,6 +1,6 @@
-"""What Perforce's messages mean for us: one table, matched on the stable part of each text.
+"""Meaning of Perforce's messages: one table, matched on the stable part of each text.
 
-Servers may be localised or of another version, so what no text matches is judged by its
+Servers may be localised or of another version, so a text that matches no row is judged by its
 generic code.
 """
 
@@ -17,14 +17,14 @@ from reviews.sources.perforce.records import Message
 
 class Outcome(StrEnum):
     TRANSIENT = "transient"  # the same command may succeed later
-    PAUSE = "pause"  # nothing on this server will succeed before somebody acts
+    PAUSE = "pause"  # no command on this server succeeds until an operator acts
     SPLIT = "split"  # the same command never succeeds; a smaller one may
     PERMANENT = "permanent"  # this file or this command will never succeed
     EMPTY = "empty"  # a normal answer with a meaning
 
 
 class Meaning(StrEnum):
-    """What an empty answer says."""
+    """Meaning of an empty answer."""
 
     NONE = ""
     UNKNOWN_CHANGE = "unknown_change"
@@ -36,7 +36,7 @@ class Meaning(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do about a message. `detail` is a sentence for operators, `context` small facts."""
+    """Reaction to a message. `detail` is a sentence for operators, `context` small facts."""
 
     outcome: Outcome
     error_class: ErrorClass
@@ -46,7 +46,7 @@ class Verdict:
     context: dict[str, object] = field(default_factory=dict)
 
     def failure(self, server_text: str = "", **context: object) -> Failure:
-        """Return this verdict as a failure of the taxonomy; a pause says so in its context."""
+        """Return this verdict as a failure; a pause is marked in its context."""
         facts: dict[str, object] = {**self.context, **context, "outcome": str(self.outcome)}
         if server_text:
             facts["server_message"] = printable(storable(server_text.strip().replace("\n", " / ")), 300)
@@ -175,8 +175,8 @@ _PATH_AND_REVISION = re.compile(r"//[^#@]*[#@]=?\d+")
 def _without_paths(line: str) -> str:
     """Return a message's line without depot paths.
 
-    Anybody who may add a file chooses its name: one called `Connect to server failed` must
-    not read as an outage.
+    Whoever may add a file chooses its name: one called `Connect to server failed` must not read
+    as an outage.
     """
     line = line.strip()
     if line.startswith("//"):

@@ -1,4 +1,4 @@
-"""What is new on a Perforce server, for the poll: numbers first, then which files and which content.
+"""New changes on a Perforce server, for the poll: numbers first, then files and content keys.
 
 Metadata only, without a client workspace; `PerforceSource` reads the content later.
 """
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Which files a change has, as depot paths, and the key of their content."""
+    """The files of a change, as depot paths, and the key of their content."""
 
     paths: tuple[str, ...]
     version_key: str
@@ -35,7 +35,7 @@ def content_key(rows: Iterable[Mapping[str, str]]) -> str:
 
 
 class P4Listing:
-    """Asks one server what it has. Every method raises as `Source.describe` does."""
+    """Lists the changes of one server. Every method raises as `Source.describe` does."""
 
     literal_names = False
 
@@ -63,7 +63,7 @@ class P4Listing:
     def submitted_from(self, first: int, paths: Sequence[str], limit: int) -> tuple[list[int], bool]:
         """Return the submitted changes from number `first` upward, ascending, and whether that is all.
 
-        At most `limit`. What is not returned has higher numbers than what is.
+        At most `limit`. Changes that are left out have higher numbers.
         """
         found: set[int] = set()
         last: int | None = None  # beyond it, a path that has more than it may say is not complete
@@ -94,7 +94,7 @@ class P4Listing:
         for record in answer.results:
             number = number_in(record, "change")
             rows = [row for row in indexed(record) if "depotFile" in row]
-            # A number that was submitted meanwhile lists its files as such, not as a shelf.
+            # A change that has been submitted since lists its files as such, not as a shelf.
             if number is None or not rows or (record.get("status") == "submitted") == shelved:
                 continue
             found[number] = Content(tuple(row["depotFile"] for row in rows), content_key(rows))

@@ -1,4 +1,4 @@
-"""Finds where the moved files of a changelist came from."""
+"""Sources of the moved files of a changelist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REVISION = re.compile(r"#([1-9][0-9]*)")
 
 @dataclass(frozen=True, slots=True)
 class MoveSource:
-    """The file a moved file was, at the revision it had: `revision` is `#n`."""
+    """The earlier path of a moved file, and its revision there: `#n`."""
 
     path: str
     revision: str
@@ -36,7 +36,7 @@ def find_sources(
     """Return the source of each `move/add` row that has a findable one, by its depot path.
 
     Submitted: the integration records of `filelog -m1`, in one batch. Shelved: `fstat`,
-    which newer servers answer. What is left is paired with the changelist's `move/delete`
+    which newer servers answer. The rest is paired with the changelist's `move/delete`
     rows by equal digest, then by equal file name where both are unambiguous.
     """
     # A path with a fault is no argument for a command; the allow-list will deny it.

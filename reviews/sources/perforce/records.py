@@ -1,7 +1,7 @@
-"""The stream of JSON records that `p4 -ztag -Mj` prints, one per line.
+"""Parser of the stream of JSON records that `p4 -ztag -Mj` prints, one per line.
 
-Four kinds share one stream and are told apart by their keys: messages, informational text,
-content and results. All values of a result are strings.
+Four kinds share one stream and differ in their keys: messages, informational text, content
+and results. All values of a result are strings.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Message:
 class Answer:
     """Everything one command printed.
 
-    `bad_lines` counts lines that are no record; `cut_off` says that the last line had no
-    end, which is how a killed process looks.
+    `bad_lines` counts lines that are not a record. `cut_off`: the last line had no end, as after
+    a kill.
     """
 
     results: list[dict[str, str]] = field(default_factory=list)
@@ -81,7 +81,7 @@ def _sort_in(answer: Answer, record: Mapping[str, object]) -> None:
 
 
 def _number(value: object) -> int:
-    """Return a severity or generic code; one tool has met them as strings."""
+    """Return a severity or generic code, which some servers send as a string."""
     try:
         return int(str(value))
     except ValueError:

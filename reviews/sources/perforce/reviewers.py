@@ -1,7 +1,7 @@
-"""Who asked Perforce itself to be told of changes: the `Reviews:` field of their user specification.
+"""Perforce users who subscribed to changes by the `Reviews:` field of their user specification.
 
 `p4 reviews` names the people, `p4 user -o` gives their address. Both work with ordinary rights
-and change nothing. What a person wrote never becomes an option: names are checked first.
+and change nothing. Names are checked first, so that none can become an option.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[^\s@#*%/\"'-][^\s@#*%/\"']{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A Perforce user whose `Reviews:` match the change. `address` is as the server has it, or empty."""
+    """A Perforce user whose `Reviews:` match the change. `address` is as stored, or empty."""
 
     user: str
     address: str
@@ -32,14 +32,14 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class Subscribers:
-    """`left_out` counts people beyond MAX_PEOPLE and names that cannot be asked about."""
+    """`left_out` counts people beyond MAX_PEOPLE and invalid names."""
 
     people: tuple[Subscriber, ...] = ()
     left_out: int = 0
 
 
 class P4Reviewers:
-    """Asks one server who reads a change."""
+    """Looks up the subscribers of a change on one server."""
 
     def __init__(self, client: P4Client) -> None:
         self._client = client
@@ -47,8 +47,8 @@ class P4Reviewers:
     def of(self, change: Change) -> Subscribers:
         """Return the people whose `Reviews:` match a file of the change, each once, by name.
 
-        Raises as `Source.describe` does. An address that cannot be asked for is that of
-        `p4 reviews`, which is a copy of it.
+        Raises as `Source.describe` does. An address that cannot be looked up is that of `p4 reviews`,
+        which is a copy of it.
         """
         found = {row["user"]: row.get("email", "") for row in self._rows(change) if row.get("user")}
         names = sorted(name for name in found if _NAME.fullmatch(name))

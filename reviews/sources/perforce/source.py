@@ -1,4 +1,4 @@
-"""Reads Perforce changelists: metadata as tagged records, content by `print`, both sides.
+"""The Perforce source: metadata as tagged records, content by `print`, both sides.
 
 No command here needs a client workspace, changes anything on the server, or carries text
 of a user: arguments are numbers and depot paths that Perforce itself listed.
@@ -66,11 +66,11 @@ class PerforceSource:
 
     @property
     def case_sensitive(self) -> bool:
-        """Say whether the server distinguishes names by case; the first call asks it."""
+        """Whether the server distinguishes names by case; the first call queries it."""
         return self._client.facts().case_sensitive
 
     def probe(self) -> None:
-        """Ask `info -s`, which needs no rights."""
+        """Run `info -s`, which needs no rights."""
         self._client.probe()
 
     def describe(self, changelist_id: str) -> ListedChange:
@@ -151,7 +151,7 @@ class PerforceSource:
         return files
 
     def _auxiliary(self, subcommand: str, *arguments: str, batch: Sequence[str]) -> Answer:
-        """Ask for what makes a listing nicer; a refusal of the command only costs the renames."""
+        """Run a command that only improves a listing: when it is refused, renames are missing."""
         try:
             return self._client.tagged(subcommand, *arguments, batch=batch)
         except PermanentFailure as failure:
@@ -201,7 +201,7 @@ class PerforceSource:
 
 
 def _refusal(file: ListedFile, printed: Printed, side: str, max_bytes: int) -> FileChange | None:
-    """Return the entry of a file one side of which cannot be read, or None when it was read."""
+    """Return the entry of a file with a side that cannot be read, or None when it was read."""
     if printed.too_large:
         return skipped(file, SkipReason.TOO_LARGE, f"the {side} side is over {max_bytes} bytes")
     if printed.verdict is None:

@@ -56,9 +56,9 @@ class FileType:
         return "X" in self.modifiers
 
     def collapse_keywords(self, text: str) -> str:
-        """Return text with expanded RCS keywords taken back to `$Name$`, for types that expand them.
+        """Return text with expanded RCS keywords collapsed to `$Name$`, for types that expand them.
 
-        Done here because the flag of `p4 print` that does it changed its name between servers.
+        Done here because the flag of `p4 print` for it differs between servers.
         """
         if "ko" in self.modifiers:
             return _OLD_KEYWORDS.sub(r"$\1$", text)
