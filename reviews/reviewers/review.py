@@ -13,20 +13,17 @@ are in `progress`, and the next attempt starts from them.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
-from criticizer.redaction import Redactor
 from criticizer.resilience.failures import ErrorClass
 from reviews.reviewers.anchoring import merged
 from reviews.reviewers.base import Review, Usage
 from reviews.reviewers.coverage_texts import NO_MODEL_BANNER, UNAVAILABLE, degraded_banner, incomplete_banner
 from reviews.reviewers.model import ModelClient
 from reviews.reviewers.model_review import ModelReview, PartResult, ReviewContext
-from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
-from reviews.sources.base import Change
+from reviews.reviewers.prepare import Prepared, ReviewLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +44,6 @@ class ReviewOutcome:
     reviewed: int = 0
     failed: Mapping[str, int] = field(default_factory=dict)
     stopped: bool = False
-
-
-async def review_change(
-    change: Change,
-    redactor: Redactor,
-    client: ModelClient | None,
-    limits: ReviewLimits = ReviewLimits(),  # noqa: B008 - frozen
-    progress: MutableMapping[str, str] | None = None,
-) -> ReviewOutcome:
-    """Review a change: `prepare` in a thread, then `review_prepared`, or the checks alone."""
-    prepared = await asyncio.to_thread(prepare, change, redactor, limits)
-    if client is None:
-        return checks_only(prepared)
-    return await review_prepared(prepared, client, limits, progress)
 
 
 def checks_only(prepared: Prepared) -> ReviewOutcome:

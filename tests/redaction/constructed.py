@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - tables are read by their rows
-"""Constructed rows: made-up secrets in many frames, and text that must stay as it is.
+"""Constructed rows: made-up secrets in many frames, and text that must not change.
 
-Nothing here was issued by anybody: every value is drawn from a fixed seed when the tests run.
+No value was ever issued: each is drawn from a fixed seed when the tests run.
 `{A20}` stands for twenty letters and digits, `H` hexadecimal, `X` the same in upper case, `U`
 upper case and digits, `L` lower case and digits, `W` with _ and -, `B` base64, `D` digits, `l`
 lower-case letters, `G1` a UUID.

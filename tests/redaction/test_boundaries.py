@@ -1,4 +1,4 @@
-"""Edges: of a part, of a line, of a hunk, of what was cut (specification 001, 9.5 item 4)."""
+"""Secrets at the edges of a part, a line, a hunk and a truncated text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_key_block_cut_anywhere_leaves_no_whole_line(first: int, prefix: str) ->
         body = [line for line in lines if line in BODY]
         has_marker = len(body) < len(lines)
         if not has_marker and len(body) < 3:
-            continue  # one or two lines of base64 are no key that anybody can tell
+            continue  # one or two lines of base64 cannot be recognised as a key
         text = diff(*(prefix + line for line in lines)) if prefix else "\n".join(lines)
         result = redact(text).text
         assert [line for line in body if line in result] == []

@@ -52,7 +52,7 @@ def test_later_part_of_one_request_knows_earlier_values_and_another_request_does
     assert redact(f"again {P}").text == f"again {P}"
 
 
-def test_weak_word_is_not_taken_out_of_all_the_text() -> None:
+def test_weak_word_is_not_removed_everywhere() -> None:
     assert redact('password = "dragonfly"\na dragonfly flew').text.endswith("a dragonfly flew")
 
 
@@ -76,7 +76,7 @@ def test_own_secret_over_several_lines_is_taken_out_line_by_line(own_value: str)
     assert redact("a\nfirst line of it\nb\nsecond line of it").text.count("own-secret") == 2
 
 
-def test_short_own_secret_is_taken_out_only_as_a_word(own_value: str) -> None:
+def test_short_own_secret_is_removed_only_as_a_word(own_value: str) -> None:
     register_own_secrets(["mail1"])
     assert redact("login mail1, gmail12").text == "login <REDACTED:own-secret:1>, gmail12"
 

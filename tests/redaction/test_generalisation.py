@@ -1,7 +1,7 @@
-"""Recall and precision over constructed rows, whole and in diffs: floors that a change may not break.
+"""Recall and precision over constructed rows, whole and in diffs: floors for every change.
 
-The rows of `constructed` are not those the rules were tuned on row by row: every seed draws
-others, and a class is held to its floor under seeds that nobody looked at.
+The rows of `constructed` are not those the rules were tuned on: every seed draws others, and a
+class is held to its floor under seeds that were not looked at.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_recall_keeps_its_floor(group: str, floor: float, seed: int, prefix: str
 
 @pytest.mark.parametrize("prefix", ["", "+"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_ordinary_text_stays_as_it_is(seed: int, prefix: str) -> None:
+def test_ordinary_text_is_unchanged(seed: int, prefix: str) -> None:
     rows = list(constructed.ordinary(seed))
     changed = []
     for row in rows:
@@ -76,7 +76,7 @@ def test_hashes_uuids_lock_files_and_embedded_files_never_change(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_the_engine_leaves_never_troubles_the_guard(seed: int) -> None:
+def test_guard_accepts_the_output_of_the_engine(seed: int) -> None:
     for row in [*constructed.marked(seed), *constructed.keyed(seed), *constructed.passwords()]:
         result = redact(row.text)
         assert guard(result) == result.text

@@ -1,4 +1,4 @@
-"""The guard lets nothing pass that it does not vouch for (specification 001, 9.5 item 5)."""
+"""The guard returns only text that it has checked (guarantee G91)."""
 
 from __future__ import annotations
 

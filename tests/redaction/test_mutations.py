@@ -1,7 +1,7 @@
-"""The engine and the guard broken on purpose, piece by piece: nothing gets out (specification 001, 9.5).
+"""The engine and the guard, broken on purpose piece by piece: nothing gets out (guarantee G92).
 
-A bypass is a request whose text, as the guard hands it out, still holds the secret. Each mutant
-is tried against each leak; blocked or clean are the only ends.
+A bypass is a request whose text, as returned by the guard, still holds the secret. Each mutant
+is tried against each leak; it must end blocked or clean.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class _Fake:
 
 @pytest.mark.parametrize("leak", LEAKS)
 @pytest.mark.parametrize("wrap", [str, str.encode, list, _Fake])
-def test_what_is_no_redacted_text_is_stopped(leak: str, wrap: Callable[[str], object]) -> None:
+def test_anything_but_redacted_text_is_stopped(leak: str, wrap: Callable[[str], object]) -> None:
     assert refused(wrap(LEAKS[leak][0])) == "not_redacted"
 
 

@@ -1,4 +1,4 @@
-"""PEM blocks, whole and in pieces (specification 001, 9.5 items 2 and 4)."""
+"""PEM blocks, whole and in pieces."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_key_is_followed_into_the_next_hunk_and_not_into_the_next_file() -> None
     assert "plainword" * 4 in redact(other).text
 
 
-def test_old_and_new_key_interleaved_are_told_apart() -> None:
+def test_interleaved_old_and_new_key_are_separated() -> None:
     new = pem_lines(seed=9)
     pairs = [line for a, b in zip(BODY, new, strict=True) for line in (f"-{a}", f"+{b}")]
     text = diff(f" {begin()}", *pairs, f" {end()}")
@@ -111,7 +111,7 @@ def test_text_about_keys_is_left_alone() -> None:
         assert redact(text).text == text
 
 
-def test_binary_patch_is_no_key() -> None:
+def test_binary_patch_is_not_taken_for_a_key() -> None:
     patch = "GIT binary patch\nliteral 120\n" + "".join(f"z{line}\n" for line in pem_lines(5))
     text = "diff --git a/x.png b/x.png\nindex 1..2 100644\n" + patch
     assert redact(text).text == text

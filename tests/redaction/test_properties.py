@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - tables are read by their rows
-"""What holds for every text: stable, deterministic, the same lines, still a diff."""
+"""Properties of every text: stable, deterministic, the same lines, still a diff."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""The tests that specification 001, 9.5 item 4, requires: where each of them is, and that it is there.
+"""The tests that redaction must have, by subject, and that each of them exists.
 
-| what must be tested | tests |
+| subject | tests |
 |---|---|
 | positive and negative, per class | `POSITIVE`, `NEGATIVE` |
 | boundaries: several lines, truncated, chunk and hunk edges | `BOUNDARY` |
 | leaks that were found | `REGRESSION` |
-| the guard, broken on purpose (item 5) | `GUARD` |
+| the guard, broken on purpose | `GUARD` |
 | holds for every text | `PROPERTY` |
 | hostile text | `HOSTILE` |
-| the other places the same engine cleans (9.3; specification 000, 8.4) | `ELSEWHERE` |
+| logs, stacks and contexts, which the same engine cleans | `ELSEWHERE` |
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ test_rules.test_secret_is_taken_out
 test_rules.test_secret_is_taken_out_of_both_sides_of_a_diff
 test_rules.test_every_issuer_mark_has_a_token_that_is_taken_out
 test_rules.test_token_of_its_issuers_form_is_taken_out_whatever_its_letters_are
-test_several_lines.test_value_below_its_name_is_taken_out
-test_several_lines.test_every_piece_of_a_concatenation_is_taken_out_under_one_number
+test_logical_lines.test_value_below_its_name_is_taken_out
+test_logical_lines.test_every_piece_of_a_concatenation_is_taken_out_under_one_number
 test_generalisation.test_recall_keeps_its_floor
 test_pem.test_body_goes_in_every_shape
 test_engine.test_own_secret_is_taken_out_in_every_spelling
@@ -38,9 +38,9 @@ test_engine.test_policy_takes_out_people_hosts_and_networks
 """
 NEGATIVE = """
 test_rules.test_ordinary_text_is_left_alone
-test_rules.test_every_issuer_mark_alone_or_masked_is_left_alone
-test_several_lines.test_ordinary_lines_one_below_the_other_stay_as_they_are
-test_generalisation.test_ordinary_text_stays_as_it_is
+test_rules.test_issuer_mark_alone_or_masked_is_unchanged
+test_logical_lines.test_ordinary_lines_one_below_the_other_stay_as_they_are
+test_generalisation.test_ordinary_text_is_unchanged
 test_generalisation.test_hashes_uuids_lock_files_and_embedded_files_never_change
 test_pem.test_text_about_keys_is_left_alone
 test_engine.test_policy_leaves_what_it_does_not_name
@@ -49,25 +49,25 @@ BOUNDARY = """
 test_rules.test_token_cut_short_by_truncation_is_still_taken_out
 test_rules.test_value_longer_than_the_window_is_taken_out_to_its_end
 test_pem.test_key_is_followed_into_the_next_hunk_and_not_into_the_next_file
-test_pem.test_old_and_new_key_interleaved_are_told_apart
+test_pem.test_interleaved_old_and_new_key_are_separated
 test_engine.test_concatenated_literal_is_followed
-test_several_lines.test_old_and_new_value_below_a_name_in_the_context_are_taken_out
-test_several_lines.test_value_is_not_looked_for_behind_the_border_of_a_hunk
+test_logical_lines.test_old_and_new_value_below_a_name_in_the_context_are_taken_out
+test_logical_lines.test_value_is_not_looked_for_behind_the_border_of_a_hunk
 test_engine.test_value_found_in_one_part_is_taken_out_of_all_parts
 test_boundaries.test_secret_at_every_edge_of_a_part_is_taken_out
 test_boundaries.test_key_block_cut_anywhere_leaves_no_whole_line
 """
 REGRESSION = """
-test_regressions.test_leak_that_was_found_stays_closed
-test_regressions.test_text_that_was_changed_in_vain_stays_as_it_is
-test_regressions.test_text_that_took_minutes_takes_a_moment
+test_regressions.test_known_leak_stays_closed
+test_regressions.test_known_false_alarm_is_unchanged
+test_regressions.test_text_that_once_took_minutes_is_fast
 """
 GUARD = """
 test_guard.test_second_engine_stops_what_a_hole_in_the_first_lets_through
 test_mutations.test_skipped_stage_lets_nothing_out
 test_mutations.test_raising_stage_lets_nothing_out
 test_mutations.test_removed_rule_lets_nothing_out
-test_mutations.test_what_is_no_redacted_text_is_stopped
+test_mutations.test_anything_but_redacted_text_is_stopped
 test_mutations.test_trick_with_the_seal_is_stopped
 test_mutations.test_any_other_version_of_the_rules_is_stopped
 test_mutations.test_any_other_policy_than_the_required_one_is_stopped
@@ -86,10 +86,10 @@ test_hostile.test_work_grows_no_faster_than_the_text
 test_hostile.test_lines_are_put_together_in_work_that_grows_with_the_text
 """
 ELSEWHERE = """
-test_logs.test_stack_has_chain_frames_and_functions_and_no_secret
-test_logs.test_context_is_json_bounded_and_without_secrets
-test_logs.test_standard_logging_is_cleaned_with_arguments_extras_and_errors
-test_logs.test_mail_and_answers_of_a_model_are_cleaned
+test_log_scrubbing.test_stack_has_chain_frames_and_functions_and_no_secret
+test_log_scrubbing.test_context_is_json_bounded_and_without_secrets
+test_log_scrubbing.test_standard_logging_is_cleaned_with_arguments_extras_and_errors
+test_log_scrubbing.test_mail_and_answers_of_a_model_are_cleaned
 """
 REQUIRED = [*POSITIVE.split(), *NEGATIVE.split(), *BOUNDARY.split(), *REGRESSION.split(), *GUARD.split(),
             *PROPERTY.split(), *HOSTILE.split(), *ELSEWHERE.split()]  # fmt: skip
@@ -130,8 +130,8 @@ def test_one_module_makes_redacted_text_and_one_function_of_the_engine_asks_for_
     root = PACKAGE.parents[1]
     places = [
         path.relative_to(root).as_posix()
-        for room in ("criticizer", "reviews", "notifications", "deadletters")
-        for path in (root / room).rglob("*.py")
+        for app in ("criticizer", "reviews", "notifications", "deadletters")
+        for path in (root / app).rglob("*.py")
         if "RedactedText(" in (text := path.read_text(encoding="utf-8")) and "class RedactedText" not in text
     ]
     assert places == []

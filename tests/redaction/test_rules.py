@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - tables are read by their rows
-"""What is taken out and what is left, class by class (specification 001, 9.5 items 2 and 4)."""
+"""Secrets that are removed and text that is unchanged, class by class."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_every_issuer_mark_has_a_token_that_is_taken_out(rule: TokenRule) -> Non
 
 
 @pytest.mark.parametrize("rule", TOKEN_RULES, ids=samples.names())
-def test_every_issuer_mark_alone_or_masked_is_left_alone(rule: TokenRule) -> None:
+def test_issuer_mark_alone_or_masked_is_unchanged(rule: TokenRule) -> None:
     mark = rule.mark.decode()
     texts = [
         f"tokens begin with {mark} and go on",
@@ -237,7 +237,7 @@ def test_token_of_its_issuers_form_is_taken_out_whatever_its_letters_are(prefix:
         assert guard(result) == result.text
 
 
-def test_words_behind_an_issuers_mark_stay() -> None:
+def test_words_after_an_issuers_mark_are_unchanged() -> None:
     for text in (
         "npm_config_registry_of_a_long_name_2",
         "npm_lifecycleEventName",
@@ -246,7 +246,7 @@ def test_words_behind_an_issuers_mark_stay() -> None:
         assert redact(text).text == text
 
 
-def test_only_the_value_goes_and_the_structure_stays() -> None:
+def test_only_the_value_is_removed() -> None:
     text = f'  "db_password": "{P}",  # and postgres://app:{T20}@db:5432/x'
     expected = (
         '  "db_password": "<REDACTED:password:1>",  # and postgres://app:<REDACTED:uri-password:1>@db:5432/x'

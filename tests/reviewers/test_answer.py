@@ -101,7 +101,7 @@ def test_an_object_is_found_in_what_surrounds_it(text: str) -> None:
         ),
     ],
 )
-def test_what_is_no_answer_is_refused_with_a_reason(text: str, problem: str) -> None:
+def test_invalid_answer_is_refused_with_a_reason(text: str, problem: str) -> None:
     with pytest.raises(UnusableAnswer, match=problem):
         parsed(text)
 
@@ -134,7 +134,7 @@ def test_an_answer_without_the_files_read_is_taken() -> None:
     assert parsed({"findings": []}) == {"findings": [], "files_read": []}
 
 
-def test_text_that_is_too_long_is_cut_and_not_asked_for_again() -> None:
+def test_overlong_text_is_cut_without_another_call() -> None:
     finding = parsed(answer_of(raw_finding(title="t" * 200, problem="p" * 5000)))["findings"][0]
     assert (len(finding["title"]), len(finding["problem"])) == (80, 600)
     assert finding["title"].endswith("…")
@@ -152,7 +152,7 @@ def test_a_secret_in_the_answer_is_removed() -> None:
     assert token not in json.dumps(answer)
 
 
-def test_a_finding_without_fields_is_told_which() -> None:
+def test_missing_fields_of_a_finding_are_named() -> None:
     finding = raw_finding()
     del finding["title"], finding["severity"]
     with pytest.raises(UnusableAnswer, match=r"^findings/0 lacks severity, title$"):
@@ -180,7 +180,7 @@ def test_an_outline_shows_the_form_and_neither_prose_nor_code() -> None:
         ('{"findings": [1, 2, 3, 4]}', '{"findings": [1, 2, "… 2 more"]}'),
     ],
 )
-def test_an_outline_of_what_is_no_answer(text: str, outline: str) -> None:
+def test_outline_of_an_invalid_answer(text: str, outline: str) -> None:
     assert outline_of(text) == outline
 
 

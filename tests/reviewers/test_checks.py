@@ -167,7 +167,7 @@ def test_a_debugger_call_is_found(path: str, line: str) -> None:
         ("a.go", "spew.Dump(x)"),
     ],
 )
-def test_what_is_no_debugger_call_is_left_alone(path: str, line: str) -> None:
+def test_code_without_a_debugger_call_is_not_reported(path: str, line: str) -> None:
     assert found(debugger_leftovers, edited(D + path, "x\n", f"x\n{line}\n")) == []
 
 
@@ -181,7 +181,7 @@ def test_a_leftover_of_a_merge_tool_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["origin.c", "local.c", "reject.c", "BASE.md", "remote_10.c"])
-def test_an_ordinary_name_is_no_leftover(name: str) -> None:
+def test_ordinary_file_name_is_not_a_leftover(name: str) -> None:
     assert found(merge_leftovers, added(D + name, "x\n")) == []
 
 
@@ -324,7 +324,7 @@ def test_a_renamed_file_is_named_with_its_new_path() -> None:
         ("src/main.py", "# see src/tool.py"),
     ],
 )
-def test_what_is_no_stale_reference_is_left_alone(name: str, line: str) -> None:
+def test_valid_reference_is_not_reported(name: str, line: str) -> None:
     document = edited(D + name, "a\n", f"a\n{line}\n")
     assert found(stale_references, document, deleted(D + "src/tool.py")) == []
 
@@ -335,7 +335,7 @@ def test_a_reference_that_fits_a_file_which_still_exists_is_left_alone() -> None
     assert found(stale_references, document, moved) == []
 
 
-# --- text for somebody else
+# --- text for a reviewing model
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_text_that_instructs_a_reviewer_is_a_finding(text: str) -> None:
         "bot: respond_to(message)",
     ],
 )
-def test_ordinary_prose_is_no_instruction(text: str) -> None:
+def test_ordinary_prose_is_not_an_instruction(text: str) -> None:
     found_here = found(reviewer_instructions, added(D + "a.py", text + "\n"))
     assert [f.line for f in found_here] == []
 

@@ -1,7 +1,7 @@
-"""From a model's answer to each place where people read it: shown whole, never run.
+"""Hostile text of a model is shown whole and never acts, in every place where people read it.
 
-The words come through the real validation and anchoring, the stored row, and the real page
-and messages.
+The text passes the real validation and anchoring, the stored row, and the real page and
+messages.
 """
 
 from __future__ import annotations

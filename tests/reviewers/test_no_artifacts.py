@@ -1,4 +1,4 @@
-"""What goes to a model is handed in redacted: its code cannot open a stored artifact (001, 9.4 item 4)."""
+"""Reviewers get redacted text and cannot open a stored artifact (guarantee G104)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,11 @@ def calls_of(path: Path) -> set[str]:
 def test_only_the_redacting_step_loads_an_artifact() -> None:
     loading = {
         path.relative_to(ROOT).as_posix(): calls_of(path)
-        for room in ("criticizer", "reviews", "notifications", "deadletters")
-        for path in (ROOT / room).rglob("*.py")
+        for app in ("criticizer", "reviews", "notifications", "deadletters")
+        for path in (ROOT / app).rglob("*.py")
     }
     assert {name: calls for name, calls in loading.items() if calls and name not in INTERNAL} == {
-        "reviews/replay/allowlist_recheck.py": {
-            "fetched"
-        },  # for those below, and for the paths of what is told
+        "reviews/replay/allowlist_recheck.py": {"fetched"},  # for those below, and for the paths in messages
         "reviews/stages/llm.py": {"_prepare"},
         "reviews/replay/preflight.py": {"probe"},  # looks at its paths
         "reviews/replay/adapter.py": {"_files_of"},  # counts the files whose coverage must be there

@@ -99,7 +99,7 @@ def test_text_changed_after_redaction_is_blocked_by_the_guard(llm: FakeLlm) -> N
     assert llm.requests == []
 
 
-def test_the_guard_is_asked_for_every_send(llm: FakeLlm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_runs_before_every_send(llm: FakeLlm, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[RedactedText] = []
 
     def counting(text: RedactedText) -> str:
@@ -200,7 +200,7 @@ def test_a_silent_server_is_a_timeout_and_a_later_call_works(llm: FakeLlm) -> No
     assert ask(llm).text
 
 
-def test_nobody_listening_is_unreachable() -> None:
+def test_closed_port_is_unreachable() -> None:
     with closed_port() as port:
         raised = _failure_at(f"http://ann:a-password@127.0.0.1:{port}/v1?key=secret")
     assert raised.error_class is ErrorClass.NETWORK_UNREACHABLE

@@ -69,7 +69,7 @@ def test_boundaries_differ_from_call_to_call() -> None:
     assert len({draw_boundary() for _ in range(50)}) == 50
 
 
-def test_a_name_with_a_line_feed_stays_one_entry() -> None:
+def test_name_with_a_line_feed_is_one_entry() -> None:
     of = prepared(change(edited(D + "a\nF9 //depot/forged.py | edit", "x\n", "y\n")))
     manifest = request(of).text.split("BEGIN fence files of the change\n")[1].split("\nEND fence")[0]
     assert manifest.count("\n") == 0

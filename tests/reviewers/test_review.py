@@ -12,10 +12,10 @@ from criticizer.resilience.failures import Component, ErrorClass, Failure, Perma
 from reviews.reviewers import model_review as asking_module
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
 from reviews.reviewers.coverage_texts import NO_MODEL_BANNER
-from reviews.reviewers.model import LlmConfig
+from reviews.reviewers.model import LlmConfig, ModelClient
 from reviews.reviewers.openai import OpenAIClient
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.review import ReviewOutcome, review_change, review_prepared
+from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared
 from reviews.sources.base import Action, Change, FileChange, SkipReason
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
 from tests.reviewers.build import added, change, deleted, edited, fake_pem, fake_token, renamed
@@ -30,6 +30,20 @@ BAD = Reply(answer={"findings": [{"severity": "urgent"}], "files_read": []})
 def llm() -> Iterator[FakeLlm]:
     with FakeLlm() as server:
         yield server
+
+
+async def review_change(
+    change: Change,
+    redactor: Redactor,
+    client: ModelClient | None,
+    limits: ReviewLimits = ReviewLimits(),  # noqa: B008 - frozen
+    progress: MutableMapping[str, str] | None = None,
+) -> ReviewOutcome:
+    """Review a change: `prepare` in a thread, then `review_prepared`, or the checks alone."""
+    prepared = await asyncio.to_thread(prepare, change, redactor, limits)
+    if client is None:
+        return checks_only(prepared)
+    return await review_prepared(prepared, client, limits, progress)
 
 
 def review(
@@ -167,7 +181,7 @@ def test_an_unusable_answer_is_repaired_in_one_turn(llm: FakeLlm) -> None:
     assert len(outcome.prompts) == len(outcome.answers) == 2
 
 
-def test_an_answer_cut_off_at_its_limit_is_asked_for_again_shorter(llm: FakeLlm) -> None:
+def test_answer_cut_off_at_its_limit_is_requested_again_shorter(llm: FakeLlm) -> None:
     llm.script(Reply(answer='{"findings": [{"file', finish_reason="length"), Reply(answer=FINDING))
     assert len(review(llm, ONE).review.findings) == 1
     assert "report fewer findings" in llm.requests[1].body["messages"][1]["content"]

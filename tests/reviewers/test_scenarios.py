@@ -1,6 +1,6 @@
-"""The model's troubles of specification 002, section 4: a part of a change where it says claim.
+"""Failures of the model server and what becomes of the affected parts of a review.
 
-Each trouble has a twin in which it passes. The server speaks over a real socket.
+Each failure has a twin in which the server recovers. The server speaks over a real socket.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ def test_scenario_20_parts_of_an_earlier_attempt_are_shown_although_nothing_is_a
     assert (outcome.stopped, outcome.reviewed) == (True, 2)
 
 
-def test_it_is_asked_once_a_second_at_most_whether_to_continue() -> None:
+def test_continuation_is_checked_once_a_second_at_most() -> None:
     asked: list[float] = []
     clock = [0.0]
 

@@ -1,4 +1,4 @@
-"""What every source promises, checked against each of them in the same words."""
+"""Conformance of every source to the `Source` interface."""
 
 from __future__ import annotations
 
@@ -202,5 +202,5 @@ def test_an_unknown_change_is_not_found(world: World) -> None:
     assert (caught.value.error_class, caught.value.place) == (ErrorClass.NOT_FOUND, Component.SOURCE)
 
 
-def test_a_healthy_source_passes_its_probe(world: World) -> None:
+def test_healthy_source_passes_its_health_check(world: World) -> None:
     world.source(world.change(added("a", "1\n"))).probe()

@@ -42,7 +42,7 @@ def test_text_is_decoded_and_its_encoding_recorded(data: bytes, text: str, encod
         (b"\xff\xfea", SkipReason.UNREADABLE),
     ],
 )
-def test_what_is_no_text_says_so(data: bytes, reason: SkipReason) -> None:
+def test_content_that_is_not_text_gives_the_reason(data: bytes, reason: SkipReason) -> None:
     assert decode(data) is reason
 
 

@@ -178,7 +178,7 @@ def test_an_id_of_no_known_form_runs_no_command(depot: FakeDepot, given: str) ->
     assert depot.calls() == []
 
 
-# Git through the same door
+# Git through the same fetcher
 
 
 @pytest.fixture

@@ -208,7 +208,7 @@ def test_a_repository_of_another_user_works(repo: GitRepo) -> None:
 
 
 @pytest.mark.parametrize("what", ["missing", "tree", "blob", "tag"])
-def test_what_is_no_commit_is_not_found(repo: GitRepo, what: str) -> None:
+def test_unknown_commit_is_not_found(repo: GitRepo, what: str) -> None:
     repo.commit_files({"a": "1\n"})
     repo.git("tag", "-a", "-m", "Tag.", "v1")
     sha = {

@@ -1,4 +1,4 @@
-"""Many lines against many paths: the same answers as one by one, in one pass."""
+"""Matching many lines in one pass gives the same result as one by one."""
 
 from __future__ import annotations
 

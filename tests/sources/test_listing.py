@@ -1,4 +1,4 @@
-"""What is new in a source: numbers of changes, keys of shelves, commits of a branch."""
+"""Listing of new changes: numbers, keys of shelves, commits of a branch."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_path_the_server_refuses_does_not_hide_the_others(depot: FakeDepot) ->
         listing(depot).submitted_from(1, ["//nodepot/..."], 10)
 
 
-def test_a_server_that_is_away_is_no_empty_list(depot: FakeDepot) -> None:
+def test_unreachable_server_raises_instead_of_an_empty_list(depot: FakeDepot) -> None:
     number = submit(depot, "a")
     asked = listing(depot)
     assert asked.server_id == "fake"
@@ -100,7 +100,7 @@ def test_one_command_describes_many(depot: FakeDepot) -> None:
     assert listing(depot).contents([], shelved=False) == {}
 
 
-def test_what_was_submitted_is_no_shelf(depot: FakeDepot) -> None:
+def test_submitted_change_is_not_listed_as_a_shelf(depot: FakeDepot) -> None:
     shelf = depot.shelve(added("//depot/main/a", "a\n"))
     depot.submit_shelf(shelf)
     asked = listing(depot)

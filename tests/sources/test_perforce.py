@@ -325,7 +325,7 @@ def test_a_server_that_is_away_at_the_rename_question_is_retried(depot: FakeDepo
     assert isinstance(describe_failure(depot, change), RetryableFailure)
 
 
-def test_a_path_with_wildcards_is_no_argument(depot: FakeDepot) -> None:
+def test_path_with_wildcards_is_never_an_argument(depot: FakeDepot) -> None:
     change = depot.submit(moved("//depot/a", "//depot/...", "x\n"))
     source(depot).describe(change)
     assert depot.calls("filelog") == []
@@ -478,7 +478,7 @@ def test_a_print_that_fails_is_classified_and_the_next_one_works(
 
 def test_parts_of_a_file_never_pass_for_the_whole(depot: FakeDepot) -> None:
     change = depot.submit(added(A, "some text\n"))
-    depot.misbehave("print", stdout="some", stderr="a message nobody knows\n", exit=1)
+    depot.misbehave("print", stdout="some", stderr="an unknown message\n", exit=1)
     assert read(depot, change)[A].skipped is SkipReason.UNREADABLE
 
 
@@ -495,7 +495,7 @@ def test_a_pause_tells_the_circuit_and_a_changed_identity_tells_security(depot: 
     ("server_down", "error_class"),
     [(False, ErrorClass.NETWORK_TIMEOUT), (True, ErrorClass.NETWORK_UNREACHABLE)],
 )
-def test_after_a_timeout_a_probe_tells_a_slow_command_from_a_silent_server(
+def test_timeout_distinguishes_a_slow_command_from_a_silent_server(
     depot: FakeDepot, server_down: bool, error_class: ErrorClass
 ) -> None:
     change = depot.submit(added(A, "1\n"))
@@ -526,7 +526,7 @@ def test_a_file_larger_than_the_server_said_is_stopped(depot: FakeDepot) -> None
 
 
 @pytest.mark.parametrize("exit_code", [0, 1])
-def test_a_probe_raises_what_ails_the_server(tmp_path: Path, exit_code: int) -> None:
+def test_health_check_raises_the_servers_failure(tmp_path: Path, exit_code: int) -> None:
     depot = FakeDepot(tmp_path, exit_on_failure=exit_code)
     depot.misbehave("info", messages=["maintenance"])
     p4 = source(depot)

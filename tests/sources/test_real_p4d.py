@@ -1,8 +1,8 @@
-"""The same promises against a real server, where one is installed.
+"""Conformance of the Perforce source with a real server, where one is installed.
 
 Starts a private server on a pipe (`rsh:`), so nothing listens and nothing outlives the test.
-These are also the checks that the fact sheet leaves open: what `describe` says of shelves,
-renames and types, and how a real `p4` ends.
+These tests also check what `describe` says of shelves, renames and types, and how a real `p4`
+ends.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def test_each_kind_of_id_leads_to_its_source(tmp_path: Path) -> None:
     assert depot.calls() == []
 
 
-def test_one_server_is_asked_about_itself_once_per_process(tmp_path: Path) -> None:
+def test_server_info_is_requested_once_per_process(tmp_path: Path) -> None:
     depot = FakeDepot(tmp_path)
     config = SourcesConfig(perforce=depot.config())
     assert source_for("12", config).case_sensitive

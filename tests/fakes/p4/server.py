@@ -1,4 +1,4 @@
-"""A pretended Perforce depot for tests, served by a stand-in `p4` that runs as a real process.
+r"""A fake Perforce depot for tests, served by a stand-in `p4` that runs as a real process.
 
     depot = FakeDepot(tmp_path)
     change = depot.submit(edited("//depot/main/a.c", "old\n", "new\n"))
@@ -6,8 +6,8 @@
     ...
     assert depot.calls("print") == []
 
-Everything the depot holds is constructed after the documented record forms; the messages in
-`messages.json` each say whether they were captured, documented or constructed.
+The depot's content follows the documented record forms; the messages in `messages.json` each
+say whether they were captured, documented or constructed.
 """
 
 from __future__ import annotations

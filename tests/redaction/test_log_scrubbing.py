@@ -1,4 +1,4 @@
-"""What is kept about a run carries no secret (specification 000, 8.4; 001, 9.3 item 3)."""
+"""Logs, stacks and contexts of a run carry no secret (guarantee G30)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_stack_has_chain_frames_and_functions_and_no_secret() -> None:
     stack = clean_stack(caught())
     assert "RuntimeError: cannot reach https://bob:<REDACTED:uri-password:1>@example.com" in stack
     assert "caused by KeyError" in stack
-    assert "tests/redaction/test_logs.py:" in stack
+    assert "tests/redaction/test_log_scrubbing.py:" in stack
     assert " failing" in stack
     for gone in (P, TOKEN, draw(16), "/work", "local"):
         assert gone not in stack

@@ -108,7 +108,7 @@ def test_texts_alone_are_classified(text: str, outcome: str, error_class: str) -
         ("Perforce client error:\n\tsomething new\n", Outcome.TRANSIENT, ErrorClass.NETWORK_UNREACHABLE, {}),
     ],
 )
-def test_connection_failures_are_told_apart_by_their_cause(
+def test_connection_failures_are_classified_by_cause(
     text: str, outcome: Outcome, error_class: ErrorClass, context: dict[str, object]
 ) -> None:
     verdict = verdict_of_stderr(text)

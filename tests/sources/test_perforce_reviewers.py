@@ -1,4 +1,4 @@
-"""The people whose `Reviews:` match a change, asked of the stand-in `p4` (documented records)."""
+"""Subscribers of a change by their `Reviews:`, from the stand-in `p4` (documented records)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_readers_of_a_shelf_are_found_by_its_paths(depot: FakeDepot) -> None:
     assert call.stdin == [A, B]
 
 
-def test_a_change_that_nobody_reads_asks_about_nobody(depot: FakeDepot) -> None:
+def test_change_without_subscribers_looks_up_no_user(depot: FakeDepot) -> None:
     depot.scenario["users"].clear()
     assert asked(depot, depot.submit(added(A, "1\n"))) == Subscribers()
     assert depot.calls("user") == []
@@ -75,13 +75,13 @@ def test_there_is_a_limit_and_it_says_how_many_it_left_out(
     assert ([person.user for person in found.people], found.left_out) == (["ann", "u1"], 2)
 
 
-def test_a_user_that_cannot_be_asked_about_has_the_address_that_reviews_told(depot: FakeDepot) -> None:
+def test_user_that_cannot_be_looked_up_has_the_address_of_p4_reviews(depot: FakeDepot) -> None:
     number = depot.submit(added(A, "1\n"))
     depot.misbehave("user", messages=["no_permission"])
     assert asked(depot, number).people == (Subscriber("ann", "ann@example.com"),)
 
 
-def test_the_form_of_a_user_who_does_not_exist_is_no_address(depot: FakeDepot) -> None:
+def test_form_of_a_missing_user_gives_no_address(depot: FakeDepot) -> None:
     number = depot.submit(added(A, "1\n"))
     invented = '{"Email":"ann@client-host","FullName":"ann","User":"ann"}\n'
     depot.misbehave("user", stdout=invented)

@@ -1,4 +1,4 @@
-"""What holds for all reviewers, read from their source."""
+"""Network access of the reviewers, read from their source."""
 
 from __future__ import annotations
 

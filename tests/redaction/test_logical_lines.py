@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - tables are read by their rows
-"""Values below their names, and values put together: whole, in diffs, and on both sides of one."""
+"""Values on a line below their names, and joined values: whole and on both sides of a diff."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_ordinary_lines_one_below_the_other_stay_as_they_are(text: str) -> None:
     assert redact(added(text)).text == added(text)
 
 
-def test_pieces_that_are_no_password_alone_are_one_together() -> None:
+def test_pieces_that_form_a_password_together_are_removed() -> None:
     text = 'password = ("abc"\n            "d9!fQz"\n            "x7")'
     assert redact(text).text == (
         'password = ("<REDACTED:password:1>"\n'
@@ -193,6 +193,6 @@ def test_value_is_not_looked_for_on_the_other_side() -> None:
 
 
 @pytest.mark.parametrize("quote", ["'", '"'])
-def test_argument_behind_a_flags_value_is_none_of_its_pieces(quote: str) -> None:
+def test_argument_after_a_flags_value_is_not_joined_to_it(quote: str) -> None:
     text = f"tool --password {quote}{A}{quote} {quote}other9!{quote}"
     assert redact(text).text == f"tool --password {quote}<REDACTED:password:1>{quote} {quote}other9!{quote}"

@@ -46,13 +46,13 @@ def _model(settings: Any) -> Iterator[None]:
         yield
 
 
-def nobody_listens(settings: Any) -> None:
+def close_the_port(settings: Any) -> None:
     settings.LLM_BASE_URL = settings.NOWHERE
 
 
 def opened(settings: Any) -> None:
     """Let ten calls to a server that is not there open the circuit."""
-    nobody_listens(settings)
+    close_the_port(settings)
     for _ in range(10):
         with pytest.raises(Failure), gate.guarded(LLM):
             ask_model(LLM)
@@ -223,7 +223,7 @@ def test_a_late_failure_does_not_wait_for_the_quiet_time(settings: Any) -> None:
     with FakeLlm() as server:
         half_opened(settings, server)
         gate.acquire_permit(LLM)  # the trial call is out: the next health check is minutes away
-        nobody_listens(settings)
+        close_the_port(settings)
         with pytest.raises(Failure) as failed:
             ask_model(LLM)
     waiting = late.report(failed.value)

@@ -22,7 +22,7 @@ CAPTURED = b"""\
 """
 
 
-def test_the_four_kinds_of_records_are_told_apart() -> None:
+def test_four_kinds_of_records_are_distinguished() -> None:
     answer = parse(CAPTURED)
     assert [result["depotFile"] for result in answer.results] == ["//depot/a.txt", "//depot/a.txt"]
     assert answer.results[0]["isMapped"] == ""
@@ -39,7 +39,7 @@ def test_a_severity_may_come_as_a_number_or_as_text(severity: object) -> None:
     assert parse(line).messages == [Message("x", 3, 36)]
 
 
-def test_a_severity_that_is_no_number_does_not_pass_for_success() -> None:
+def test_severity_that_is_not_a_number_is_not_success() -> None:
     assert parse(b'{"data":"x","severity":"bad"}\n').messages[0].severity >= 3
 
 
@@ -52,7 +52,7 @@ def test_a_cut_line_is_noticed_wherever_it_is_cut(length: int) -> None:
 
 
 @pytest.mark.parametrize("line", [b"not json\n", b"[1]\n", b'"x"\n', b"null\n", b"[" * 100_000 + b"\n"])
-def test_a_line_that_is_no_record_is_counted(line: bytes) -> None:
+def test_line_that_is_not_a_record_is_counted(line: bytes) -> None:
     answer = parse(line + b'{"change":"5"}\n')
     assert answer.bad_lines == 1
     assert answer.results == [{"change": "5"}]
