@@ -12,6 +12,7 @@ import pytest
 from criticizer.invisible_characters import find_misleading, name_invisible, remove_invisible
 from criticizer.redaction import redact
 from notifications.rendering.report import Report, clean
+from reviews.reviewers.checks import MAX_FINDINGS_PER_CHECK
 from reviews.reviewers.checks.hidden import invisible_characters
 from reviews.reviewers.plaintext import plain
 from reviews.templatetags.review_tags import visible
@@ -56,8 +57,10 @@ def test_a_models_text_loses_each() -> None:
 
 def test_the_check_reports_each_inside_a_word() -> None:
     assert [name(c) for c in INVISIBLE if find_misleading(f"pass{c}word") != c] == []
-    text = "".join(f"pass{c}word = 1\n" for c in INVISIBLE[:50])
-    assert len(found(invisible_characters, added(D + "a.py", text))) == 50
+    for at in range(0, 100, MAX_FINDINGS_PER_CHECK):
+        some = INVISIBLE[at : at + MAX_FINDINGS_PER_CHECK]
+        text = "".join(f"pass{c}word = 1\n" for c in some)
+        assert len(found(invisible_characters, added(D + "a.py", text))) == len(some)
 
 
 def test_redaction_sees_a_secret_through_each() -> None:
