@@ -1,7 +1,7 @@
-"""Look after stored artifacts: rotate their keys, and verify what the rows promise (001, 9.4).
+"""Verify stored artifacts against their rows, and rotate their keys.
 
-The verification runs in small rounds with the other maintenance. Each fault is a security
-event and an error in the log once, not once a round.
+The verification runs in small rounds with the other maintenance. Each fault is a security event and an
+error in the log once, not once a round.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _walked_at: float | None = None
 
 @dataclass(slots=True)
 class Verified:
-    """What a verification saw: artifacts opened, and faults found for the first time, by kind."""
+    """The result of a verification: artifacts opened, and new faults by kind."""
 
     opened: int = 0
     files: int = 0
@@ -60,9 +60,9 @@ class Verified:
 
 @dataclass(slots=True)
 class Rotated:
-    """What a rotation did. `left` says how many artifacts are still sealed with an older key.
+    """The result of a rotation. `left`: how many artifacts are still sealed with an older key.
 
-    `reasons` counts, in words, why artifacts failed; `is_cut`: their storage is away, the rest were left.
+    `reasons` counts the failures by reason; `is_cut`: the storage did not answer, so the rest were left.
     """
 
     resealed: int = 0
@@ -81,7 +81,7 @@ class Rotated:
 
 
 def verify_round() -> None:
-    """Verify a little (settings.MAINTENANCE): due artifacts each time, the files every 15 minutes."""
+    """Verify due artifacts, and the files every 15 minutes (settings.MAINTENANCE)."""
     global _walked_at
     try:
         verify(ROUND)
@@ -94,11 +94,11 @@ def verify_round() -> None:
 
 
 def verify(limit: int, *, all_now: bool = False) -> Verified:
-    """Open at most `limit` artifacts, those looked at longest ago first, and look for overdue ones.
+    """Open at most `limit` artifacts, those checked longest ago first, and look for overdue ones.
 
-    `all_now` opens also those that were looked at within `CHECK_EVERY_HOURS`.
+    `all_now` also opens those checked within `CHECK_EVERY_HOURS`.
 
-    Raises RetryableFailure, at the end, when their storage did not answer about some: these stay due.
+    Raises RetryableFailure, at the end, when the storage did not answer for some: these stay due.
     """
     seen, unanswered = Verified(), list[RetryableFailure]()
     present = Artifact.objects.filter(deleted_at=None)
@@ -125,7 +125,7 @@ def verify(limit: int, *, all_now: bool = False) -> Verified:
 
 
 def _fault_of(artifact: Artifact) -> str:
-    """Open it; return what is wrong, or "". Raises RetryableFailure when nobody can say now."""
+    """Open an artifact; return its fault, or "". Raises RetryableFailure without an answer."""
     try:
         store.content_of(artifact)
     except PermanentFailure as failure:
@@ -134,8 +134,8 @@ def _fault_of(artifact: Artifact) -> str:
 
 
 def _note(artifact: Artifact, fault: str) -> int:
-    """Keep what was found; report it when it is new. Returns how many faults were reported."""
-    # Deleted or resealed while we looked: no fault, and the next round looks again.
+    """Save the result of a check; report a new fault. Returns how many faults were reported."""
+    # An artifact deleted or resealed since it was read has no fault; the next round checks it again.
     current = Artifact.objects.filter(pk=artifact.pk, name=artifact.name, deleted_at=None)
     updated = current.exclude(fault=fault).update(fault=fault, checked_at=Now()) if fault else 0
     if not updated:
@@ -146,9 +146,9 @@ def _note(artifact: Artifact, fault: str) -> int:
 
 
 def find_orphans(max_files: int = MAX_WALKED) -> Verified:
-    """Look for files that no row names. Past the time of their namespace they are deleted.
+    """Report files without a row, and delete those older than the TTL of their storage.
 
-    Raises what `artifacts.store` raises, when the storage cannot be looked through.
+    Raises what `artifacts.store` raises when the storage cannot be listed.
     """
     seen = Verified()
     for is_raw, days in (
@@ -235,8 +235,8 @@ def _report(reason: str, name: str, is_raw: bool, ids: dict[str, int]) -> None:
 def rotate_keys(limit: int | None = None, batch: int = 100) -> Rotated:
     """Seal artifacts with the newest of ARTIFACT_KEYS, at most `limit` of them.
 
-    May be stopped and started at any moment: each artifact is whole under one key or the
-    other, and what is done is not done again. Stops by itself when their storage does not answer.
+    It may be stopped and started at any moment: each artifact is whole under one key or the other, and
+    finished ones are not repeated. It stops by itself when the storage does not answer.
     """
     vault = Vault(settings.ARTIFACT_KEYS)
     done, unanswered = Rotated(), 0

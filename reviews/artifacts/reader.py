@@ -1,4 +1,4 @@
-"""People read artifacts: with their permission, and never without a trace (001, 9.4 item 3)."""
+"""Reading of artifacts by people: permission and viewing scope are checked, every read is audited."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class ReadRefused(Exception):
 
 
 class ReadFailed(Exception):
-    """The artifact cannot be read; the text says why. The attempt is audited."""
+    """The artifact cannot be read; the text has the reason. The attempt is audited."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactText:
-    """What is shown of an artifact, at most `MAX_SHOWN` characters. `hidden` counts the rest."""
+    """The text of an artifact, at most `MAX_SHOWN` characters. `hidden` counts the rest."""
 
     text: str
     hidden: int
 
 
 def may_read(artifact: Artifact, user: Any) -> bool:
-    """Say whether `user` may read it: people of the console only, raw with a permission of its own."""
+    """Return whether `user` may read it: staff only, and raw ones with a permission of their own."""
     needed = READ_RAW if artifact.is_raw else READ
     return bool(user.is_active and user.is_staff and user.has_perm(needed))
 
 
 def read(artifact: Artifact, user: Any, address: str) -> ArtifactText:
-    """Return an artifact's text for `user`, who asks from `address`.
+    """Return an artifact's text for `user` at the client address `address`.
 
     The audit row is written before anything is returned. Raises ReadRefused and ReadFailed.
     """
@@ -80,15 +80,15 @@ def _known_files(artifact: Artifact) -> set[str]:
 
 
 def _is_inside(scope: Scope, paths: Collection[str]) -> bool:
-    """Say whether all of the files may be seen: an artifact is read whole or not at all.
+    """Return whether all files are in the scope: an artifact is read whole or not at all.
 
-    While the files of a review are not known, only those who see every file read it.
+    While the files of a review are not known, only people who see every file may read it.
     """
     return scope.everything or (bool(paths) and all(map(scope.allows, paths)))
 
 
 def _paths_in(data: bytes) -> set[str]:
-    """Return every path that a fetched change names, also those that files came from."""
+    """Return every path in a fetched change, with the old paths of its files."""
     return {
         path for file in change_codec.from_json(data).files for path in (file.path, file.old_path) if path
     }

@@ -1,7 +1,7 @@
-"""Encrypted artifacts of a job, raw and redacted in separate storages (specification 001, 9.4).
+"""Encrypted artifacts of a job, raw and redacted in separate storages.
 
-A file is written before the row that names it is committed, under a name no other attempt
-uses: a crash leaves at most a file without a row.
+A file is written before the row that names it is committed, under a name that no other attempt uses: a
+crash leaves at most a file without a row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from reviews.states import JobStatus
 
 log = structlog.get_logger(__name__)
 
-# So many files without an answer in one round: their storage is away, and each costs a timeout.
+# After so many files without an answer a round stops: each costs a timeout.
 AWAY_AFTER = 3
 
 
@@ -68,7 +68,7 @@ class Stored:
 
 
 def storage(*, is_raw: bool) -> Storage:
-    """Return the namespace: raw and redacted artifacts never share one."""
+    """Return the storage: raw and redacted artifacts never share one."""
     return storages["artifacts_raw" if is_raw else "artifacts_redacted"]
 
 
@@ -125,7 +125,7 @@ def _read(artifact: Artifact) -> bytes:
     try:
         return _bytes_of(artifact.name, is_raw=artifact.is_raw)
     except FileNotFoundError:
-        # The keys may just have been rotated: the content then lies under a new name.
+        # After a rotation of the keys the content has a new name.
         name = Artifact.objects.values_list("name", flat=True).get(pk=artifact.pk)
         if name == artifact.name:
             raise
@@ -139,7 +139,7 @@ def _bytes_of(name: str, *, is_raw: bool) -> bytes:
 
 @contextmanager
 def classified() -> Iterator[None]:
-    """Turn what a storage raises, a missing file apart, into a `Failure`."""
+    """Turn what a storage raises, except for a missing file, into a `Failure`."""
     try:
         yield
     except FileNotFoundError:
@@ -149,12 +149,11 @@ def classified() -> Iterator[None]:
 
 
 def reseal(artifact: Artifact, vault: Vault) -> bool:
-    """Seal one artifact with the newest key; False when it has gone or changed meanwhile.
+    """Seal one artifact with the newest key; return False when its row was deleted or changed.
 
-    The new file is written whole under a new name before the row points to it, and the old
-    one goes last: a crash leaves a file without a row, never a row without its content.
-    Raises VaultError, FileNotFoundError when the file is gone although the row is not, and what
-    `store` raises.
+    The new file is written whole under a new name before the row points to it, and the old one is
+    deleted last: a crash leaves a file without a row, never a row without its content.
+    Raises VaultError, FileNotFoundError when the row has no file, and what `store` raises.
     """
     sealed = vault.reseal(_read(artifact))
     namespace = storage(is_raw=artifact.is_raw)
@@ -170,10 +169,10 @@ def reseal(artifact: Artifact, vault: Vault) -> bool:
 
 
 def delete_expired(limit: int = 200) -> int:
-    """Delete the files of artifacts whose time is up (001, 9.4); return how many.
+    """Delete the files of expired artifacts (guarantee G101); return how many.
 
-    The row stays, with `deleted_at`: replay says that the artifact is gone instead of failing.
-    A crash between file and row repeats the deletion, which then finds no file.
+    The row stays, with `deleted_at`, so that a replay can report that the artifact has expired. A crash
+    between file and row repeats the deletion, which then finds no file.
     """
     due = Artifact.objects.filter(deleted_at=None, expires_at__lte=Now()).select_related("job")
     deleted = unanswered = 0
@@ -182,7 +181,7 @@ def delete_expired(limit: int = 200) -> int:
             with classified():
                 storage(is_raw=artifact.is_raw).delete(artifact.name)
         except Failure as failure:
-            # One file that cannot go must not keep the others; the verification reports it as overdue.
+            # One file that cannot be deleted does not stop the others; the verification reports it.
             log.error("artifact_not_deleted", artifact=artifact.pk, error_class=str(failure.error_class))
             unanswered += isinstance(failure, RetryableFailure)
             if unanswered == AWAY_AFTER:

@@ -1,1 +1,1 @@
-"""Ways in for changes: requests, source events, polling, API keys."""
+"""Intake of changes: requests, source events, polling, API keys."""

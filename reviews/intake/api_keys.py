@@ -1,4 +1,4 @@
-"""API keys: made once, stored as a digest, revoked at once."""
+"""API keys: created, stored as digests, revoked."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def digest(key: str) -> str:
 
 
 def create(name: str, role: str, prefixes: Sequence[str] = ()) -> str:
-    """Make a key called `name` with `role` and return it: the only time it is seen.
+    """Create a key called `name` with `role` and return it. It is not stored and cannot be shown again.
 
-    With `prefixes` (depot trees such as `//depot/main/...`) it sees files below them only.
-    Raises ValueError with a sentence for the user: bad name, unknown role, name taken, no tree.
+    With `prefixes` (depot trees such as `//depot/main/...`) it sees only files below them.
+    Raises ValueError with a sentence for the user: bad name, unknown role, name taken, bad prefix.
     """
     if not name.strip() or len(name) > _NAME_LIMIT or not name.isprintable():
         raise ValueError(f"The name must be 1 to {_NAME_LIMIT} printable characters.")
@@ -48,14 +48,14 @@ def create(name: str, role: str, prefixes: Sequence[str] = ()) -> str:
 
 
 def check_tree(prefix: str) -> None:
-    """Raise ValueError, saying what to write, unless `prefix` is a depot tree `//depot/directory/...`."""
+    """Raise ValueError, with what to write instead, unless `prefix` is a depot tree."""
     validate_line(prefix)
     if prefix != prefix.strip() or prefix.startswith("-") or not prefix.endswith("/...") or "*" in prefix:
         raise ValueError("A viewing scope is a whole depot tree: write //depot/directory/... instead.")
 
 
 def revoke(name: str) -> bool:
-    """Refuse the key called `name` from now on. False when it was revoked before.
+    """Revoke the key called `name`. Returns False when it was revoked before.
 
     Raises ApiKey.DoesNotExist.
     """

@@ -26,8 +26,7 @@ from criticizer.queue.periodic import PeriodicTask
 from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import DependencyUnavailable, Failure
-from reviews.intake import review_requests, source_events
-from reviews.intake import streams as watching
+from reviews.intake import review_requests, source_events, streams
 from reviews.intake.source_events import Event, Outcome
 from reviews.intake.streams import Position, Stream, StreamStep
 from reviews.models import SourcePosition
@@ -36,8 +35,8 @@ from reviews.pipeline.executor import HEARTBEAT
 log = structlog.get_logger(__name__)
 
 CLOCK = PeriodicTask("source_poll", "poll_sources")
-RUN_SECONDS = 300.0  # then the next run goes on; django-q2 ends a task after twice that
-_AGAIN_SECONDS = 1.0  # after a run that did not see the end
+RUN_SECONDS = 300.0  # then the next run continues; django-q2 ends a task after twice that
+_AGAIN_SECONDS = 1.0  # until the next run after a partial one
 
 
 @dataclass(slots=True)
@@ -58,7 +57,7 @@ class _Overtaken(Exception):
 
 def is_enabled() -> bool:
     """Say whether there are streams to poll and SOURCE_POLL_SECONDS is not 0."""
-    return settings.SOURCE_POLL_SECONDS > 0 and bool(watching.streams())
+    return settings.SOURCE_POLL_SECONDS > 0 and bool(streams.streams())
 
 
 # -- the schedule ------------------------------------------------------------------------------
@@ -70,7 +69,7 @@ def ensure() -> None:
 
 
 def run_now() -> None:
-    """Let the next run begin now. Part of the caller's transaction."""
+    """Make the next run due now. Part of the caller's transaction."""
     CLOCK.run_now()
 
 
@@ -84,7 +83,7 @@ def run_message(outbox_id: int, token: UUID) -> None:
             reports = run()
         _end(outbox_id, token, reports)
     except Exception:
-        # The lease runs out and the next run goes on from what is recorded.
+        # The lease expires and the next run continues from the recorded positions.
         log.exception("poll_failed")
 
 
@@ -109,7 +108,7 @@ def run(*, dry: bool = False) -> list[PollReport] | None:
     with advisory_locks.held(Lock.SOURCE_POLL) as is_mine:
         if is_mine:
             until = time.monotonic() + RUN_SECONDS
-            return [_poll(stream, until, dry=dry) for stream in watching.streams()]
+            return [_poll(stream, until, dry=dry) for stream in streams.streams()]
     log.info("poll_runs_elsewhere")
     return None
 
@@ -144,7 +143,7 @@ def _take_steps(stream: Stream, until: float, report: PollReport, *, dry: bool) 
         else:
             position = _recorded(stream.name, position, step, report)
         report.looked_at += step.looked_at
-        if report.looked_at >= watching.PER_RUN or time.monotonic() > until:
+        if report.looked_at >= streams.PER_RUN or time.monotonic() > until:
             report.is_partial = not dry
             return
 

@@ -1,8 +1,7 @@
-"""Intake: a request becomes a job, or the answer why not (specification 004, 6.1, 6.2, 10).
+"""Intake: a request becomes a job or finds the existing one (guarantees G1 to G4).
 
-The common case is one statement and one commit: the job, its three stages and the first
-outbox row, or nothing. A rerun of a changelist takes a second, locked path, because it must
-also end the version before it.
+The common case is one statement and one commit: the job, its three stages and the first outbox row, or
+nothing. A rerun of a changelist takes a second, locked path, because it also ends the version before it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _DEADLOCKS = 10  # each takes PostgreSQL a second to notice
 class ReviewRequest:
     """A validated request. Recipients are channel-qualified and normalised.
 
-    With `finds_recipients` they are for a change that nothing covers (`reviews.recipients.resolve`).
+    With `finds_recipients` they are for a change without subscribers (`reviews.recipients.resolve`).
     """
 
     idempotency_key: str
@@ -50,7 +49,7 @@ class ReviewRequest:
 
     @property
     def sha256(self) -> str:
-        """Digest of the body without its key: tells a repeated key with another body."""
+        """Digest of the body without its key, to detect a repeated key with another body."""
         body = [self.changelist_id, self.review_version, sorted(self.recipients), self.rerun]
         return hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
@@ -66,8 +65,8 @@ class IntakeOutcome(StrEnum):
 class IntakeResult:
     """`job_id` is the created or the original job; None on a conflict.
 
-    `not_added`: recipients of the request that the original job does not name; nobody tells them. None
-    while it has to find its own.
+    `not_added`: recipients of the request that the original job does not notify. Empty while that job
+    still has to find its recipients.
     """
 
     outcome: IntakeOutcome
@@ -113,16 +112,15 @@ def request_review(request: ReviewRequest, *, delay_seconds: float = 0.0) -> Int
 
     Its fetch is due after `delay_seconds`.
 
-    - the same `idempotency_key`: the original job, whatever the body (004, 6.1, 10.1);
-    - the same `(changelist_id, review_version)`: the existing job, a no-op (6.2, 10.4);
-    - a higher version: only with `rerun`; older versions still at work are superseded;
+    - the same `idempotency_key`: the original job, whatever the body;
+    - the same `(changelist_id, review_version)`: the existing job, unchanged;
+    - a higher version: only with `rerun`; older active versions are superseded;
     - a lower version, or a higher one without `rerun`: a conflict.
     """
     created = _insert(request, rerun=False, delay_seconds=delay_seconds)
     if created is not None:
         return created
-    # A new statement is a new snapshot: the winner of a race that our insert lost is visible to
-    # this one although it was not to the insert.
+    # A new statement has a new snapshot: it sees the winner of a race that our insert lost.
     existing = _existing(request)
     if existing is not None:
         return existing
@@ -172,7 +170,7 @@ def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) 
 
 
 def _existing(request: ReviewRequest) -> IntakeResult | None:
-    """Answer from what is there; None when only a rerun can follow."""
+    """Return the answer from existing jobs; None when the request is a rerun."""
     found = prepared.rows(_EXISTING, {"key": request.idempotency_key, "changelist": request.changelist_id})
     versions = [row for row in found if not row["same_key"]]
     newest = max((row["review_version"] for row in versions), default=None)
@@ -190,8 +188,8 @@ def _existing(request: ReviewRequest) -> IntakeResult | None:
 def _original(
     outcome: IntakeOutcome, request: ReviewRequest, row: dict[str, Any], newest: int | None
 ) -> IntakeResult:
-    """Answer with the job that is there, and with what of the request it does not have."""
-    # Of a job whose recipients are to be found nobody can say yet whom it does not tell.
+    """Return the existing job, with the part of the request that it does not fulfil."""
+    # The recipients of a job that has yet to find them are unknown, so none is reported as missing.
     named = request.recipients if row["recipients_are"] == "to_find" else json.loads(row["recipients"])
     wanted = (request.changelist_id, request.review_version)
     return IntakeResult(
@@ -205,7 +203,7 @@ def _original(
 
 
 def lock_changelist(changelist_id: str) -> None:
-    """Let one request at a time decide about a changelist's versions, until the transaction ends."""
+    """Lock the versions of a changelist for one request, until the transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"changelist {changelist_id}"]
@@ -213,7 +211,7 @@ def lock_changelist(changelist_id: str) -> None:
 
 
 def _rerun(request: ReviewRequest, delay_seconds: float, tries: int = 3) -> IntakeResult:
-    """Create a higher version and end the older ones that are still at work, one request at a time."""
+    """Create a higher version and end the older active ones, one request at a time."""
     with transaction.atomic():
         lock_changelist(request.changelist_id)
         existing = _existing(request)
@@ -229,7 +227,7 @@ def _rerun(request: ReviewRequest, delay_seconds: float, tries: int = 3) -> Inta
         created = _insert(request, rerun=True, delay_seconds=delay_seconds)
         if created is not None:
             return created
-        # Another request took the key, or a replay woke an older version: neither waits for our lock.
+        # Another request took the key, or a replay restarted an older version: neither takes our lock.
         transaction.set_rollback(True)
     existing = _existing(request)
     if existing is not None:

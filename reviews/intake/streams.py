@@ -1,7 +1,7 @@
-"""What the sources have that the poll has not looked at yet: one stream of steps per source.
+"""Streams of changes that the poll reads: submits and shelves of Perforce, commits of a branch.
 
-A stream reads; `polling` writes. Each step names events and the position after them, so that
-both are recorded in one commit and a run that ends anywhere goes on from there.
+A stream reads; `polling` writes. Each step has events and the position after them, so that both are
+recorded in one commit and a run that ends anywhere continues from there.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ T = TypeVar("T")
 
 PER_RUN = 500  # changes of one stream in one run
 PER_STEP = 50  # changes in one commit, and numbers in one describe
-# A submit that began earlier may end later: numbers so far below the newest are looked at again.
+# A submit that began earlier may end later, so this many numbers below the newest are read again.
 LOOK_BACK = 100
 SHELVES = 200  # the newest ones
-TOLD_SHELVES = 200  # and those told of lately, whose number may be old
+TOLD_SHELVES = 200  # and those with a recent trigger, whose number may be old
 SHELF_DAYS = 7
 _SERVER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as the API takes it from a trigger
-_NO_SERVER_ID = "main"  # what the trigger script says then
+_NO_SERVER_ID = "main"  # the trigger script's name for it
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a stream was looked at. `state` is JSON."""
+    """How far a stream was read. `state` is JSON."""
 
     place: str = ""
     state: Mapping[str, Any] = field(default_factory=dict)
@@ -51,9 +51,9 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class StreamStep:
-    """Some events, oldest first, and where the stream stands after them.
+    """Some events, oldest first, and the position after them.
 
-    `after` takes those events of which there is something to remember. `looked_at` counts changes.
+    `after` takes the events that were recorded. `looked_at` counts changes.
     """
 
     events: tuple[Event, ...]
@@ -69,11 +69,11 @@ class Stream(Protocol):
 
     @property
     def dependency(self) -> str | None:
-        """Return the dependency whose circuit must let each step through."""
+        """Return the dependency whose circuit guards each step."""
         ...
 
     def steps(self, before: Position | None) -> Iterator[StreamStep]:
-        """Yield what is new since `before`; None means that nobody has looked yet.
+        """Yield the changes since `before`; None on the first look.
 
         Raises the failures of `Source.describe`.
         """
@@ -81,7 +81,7 @@ class Stream(Protocol):
 
 
 def streams() -> list[Stream]:
-    """Return what is polled, as configured now. No command runs yet."""
+    """Return the configured streams. Runs no command."""
     found: list[Stream] = []
     configured = config.sources()
     if configured.perforce is not None:
@@ -94,7 +94,7 @@ def streams() -> list[Stream]:
 
 
 class _Server:
-    """The Perforce server as both its streams see it, asked when a step needs it."""
+    """The Perforce server of both its streams, queried when a step needs it."""
 
     @property
     def dependency(self) -> str | None:
@@ -111,7 +111,7 @@ class _Server:
         return config.allow_list().with_case(self.listing.case_sensitive)
 
     def event(self, kind: SourceEvent.Kind, number: int, version_key: str) -> Event:
-        """Return the event a trigger would have told."""
+        """Return the event that a trigger would have posted."""
         return Event(
             kind,
             validate_changelist_id(str(number)),
@@ -153,7 +153,7 @@ class SubmittedChanges(_Server):
     def steps(self, before: Position | None) -> Iterator[StreamStep]:
         """Yield the submits above the position, and again those just below it.
 
-        A new installation begins at the newest, or at the newest a trigger told of.
+        A new installation begins at the newest submit, or at the newest one with a trigger.
         """
         paths = _depot_lines()
         if not paths:
@@ -182,18 +182,18 @@ class SubmittedChanges(_Server):
 
 
 class ShelvedChanges(_Server):
-    """The newest shelves and those told of lately, compared by the keys of their content."""
+    """The newest shelves and those with a recent trigger, compared by the keys of their content."""
 
     name = "perforce shelved"
 
     def steps(self, before: Position | None) -> Iterator[StreamStep]:
-        """Yield the shelves whose content is not the one that was remembered."""
+        """Yield the shelves whose content has changed."""
         newest = self.listing.shelved(SHELVES)
         lowest = newest[-1] if len(newest) == SHELVES else 0
         told = set(source_events.recent_shelves(SHELF_DAYS, TOLD_SHELVES))
         listed = sorted({*newest, *told})
         if before is None:
-            # Shelves older than the poll are remembered, not reviewed: all of them, before anything is news.
+            # Shelves older than the poll are saved, not reviewed: all of them, before any is news.
             yield self._begin(listed, {*told, *newest[: settings.SOURCE_POLL_BACKFILL]}, lowest)
             return
         known: Mapping[str, str] = before.state["keys"]
@@ -204,7 +204,7 @@ class ShelvedChanges(_Server):
                 for event in self.events(Kind.SHELVE, chunk)
                 if known.get(event.changelist_id) != event.version_key
             ]
-            # Not an old one that came into view because newer ones have gone.
+            # Not an old one that is listed because newer ones were deleted.
             news = [
                 event
                 for event in changed
@@ -226,7 +226,7 @@ class ShelvedChanges(_Server):
 
 
 def _with_keys(kept: dict[str, str], lowest: int, events: Sequence[Event]) -> Position:
-    """Remember the content of shelves; later steps of the run go on with it."""
+    """Save the content keys of shelves; later steps of the run continue with them."""
     kept |= {event.changelist_id: event.version_key for event in events}
     return Position("", {"keys": dict(kept), "lowest": lowest})
 
@@ -262,7 +262,7 @@ class Commits:
         else:
             commits = source.commits(head, after=before.place)
             if commits is None:
-                # History was rewritten and the old one is gone: nothing says what is new.
+                # History was rewritten and the old commit is gone: what is new is unknown.
                 log.warning("poll_position_lost", stream=self.name)
                 yield StreamStep((), _at(Position(head)))
                 return
@@ -304,15 +304,15 @@ class Commits:
 
 
 def _is_inside(paths: Iterable[str], allow_list: AllowList, *, literal_names: bool) -> bool:
-    """Say whether a trigger for the allow-list's paths would have told of a change.
+    """Return whether a trigger for the allow-list's paths would have posted the change.
 
-    A change that has files outside as well becomes a job, which the fetch then denies.
+    A change with files outside as well becomes a job, which the fetch then denies.
     """
     return any(allow_list.decide(path, literal_names=literal_names).allowed for path in paths)
 
 
 def _is_too_large(failure: PermanentFailure) -> bool:
-    """Say whether a smaller question may be answered: over our limit or the account's."""
+    """Return whether the listing was over our limit or the account's, so that a smaller one may work."""
     return (
         failure.error_class is ErrorClass.POLICY_REJECTED or failure.context.get("outcome") == Outcome.SPLIT
     )

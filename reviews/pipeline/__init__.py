@@ -3,10 +3,10 @@
 Each transition is one guarded statement whose row count is checked; a worker that lost its
 lease matches no row and changes nothing (fencing by `lease_token`).
 
-    claims ─► work (executor, driver) ─► records        an attempt, from start to end
-    endings                                             cancel, supersede, time out; late results
-    control                                             replay
-    sweeping                                            everything due again, from the rows alone
+    claim ─► executor, async_executor ─► complete       an attempt, from start to end
+    terminate                                           cancel, supersede, time out; late results
+    replay                                              of a dead letter
+    sweep                                               finds all due work from the rows alone
 """
 
 from reviews.pipeline.base import AGGREGATE, MESSAGE, Due, LostLease, StageClaim, queue_of

@@ -1,8 +1,8 @@
-"""Runs many stages of one queue at once with asyncio: one worker, hundreds of calls in flight.
+"""Run many stages of one queue at once with asyncio: one worker, hundreds of calls in flight.
 
-One process per waiting model call costs about a hundred times the memory. django-q2 hands a
-worker one task, the driver; it claims due rows, refills as stages finish, and returns when
-nothing is left, when its slice is over, or when its cluster is draining.
+One process per waiting model call costs about a hundred times the memory. django-q2 gives a worker one
+task, the driver; it claims due rows, refills as stages finish, and returns when nothing is left, when
+its slice is over, or when its cluster is draining.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from reviews.pipeline.executor import (
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-SLICE_SECONDS = 600.0  # then the task returns once, so that django-q2 can recycle the worker
-POLL_SECONDS = 0.1  # between looks for new work while something is in flight
-# How long a thread keeps the interpreter when others want it. Each database call of a stage ends
-# with waiting for it; Python's 5 ms is longer than the call.
+SLICE_SECONDS = 600.0  # then the task returns, so that django-q2 can recycle the worker
+POLL_SECONDS = 0.1  # between queries for new work while stages are running
+# How long a thread keeps the interpreter when others want it. Each database call of a stage waits for
+# it in the end; Python's default of 5 ms is longer than the call.
 _SWITCH_SECONDS = 0.002
-DRAIN_SECONDS = 20.0  # calls in flight at a clean shutdown may finish for so long
+DRAIN_SECONDS = 20.0  # for calls in flight to finish at a clean shutdown
 _DATABASE_THREADS = 4
-# Stages begun at once. All of them at once would go through each step together: the first call to
-# the model would wait until the last change is prepared, and the answers would come in one heap.
+# Stages begun at once. If all began at once, the first call to the model would wait until the last
+# change is prepared, and all answers would come together.
 _BATCH = 16
 _DRAINING = "SELECT draining FROM worker_clusters WHERE id = %(id)s"
 
@@ -63,20 +63,20 @@ def _pool() -> ThreadPoolExecutor:
     """Return this process's threads for database work and text work, each with its own connection."""
     pid = os.getpid()
     if pid not in _pools:
-        _pools.clear()  # a parent's threads did not survive the fork
+        _pools.clear()  # a parent's threads do not survive the fork
         _pools[pid] = ThreadPoolExecutor(_DATABASE_THREADS, thread_name_prefix="driver")
     return _pools[pid]
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Run blocking work (PostgreSQL, files, redaction) beside the event loop."""
+    """Run blocking work (PostgreSQL, files, redaction) in a thread of the pool."""
     return await asyncio.get_running_loop().run_in_executor(_pool(), _without_dead_connection, work)
 
 
 def _without_dead_connection(work: Callable[[], T]) -> T:
-    """Run `work`; let the next one of this thread connect anew if it lost the database.
+    """Run `work`; close the connection of this thread if it was lost, so that the next call reconnects.
 
-    django-q2 looks after the connection of the main thread only.
+    django-q2 does this for the main thread only.
     """
     try:
         return work()
@@ -91,19 +91,19 @@ def drive(queue: str) -> None:
     try:
         asyncio.run(Driver(queue, settings.LLM_MAX_CONCURRENCY).run())
     except Exception:
-        # Whatever was in flight loses its lease and is repeated within its budget.
+        # Running stages lose their leases and are repeated within their budgets.
         log.exception("driver_failed", queue=queue)
 
 
 class Driver:
-    """One slice of driving. `capacity` stages are in flight at most."""
+    """One slice of running stages, at most `capacity` at once."""
 
     def __init__(self, queue: str, capacity: int) -> None:
         self.queue = queue
         self.capacity = capacity
         self._running: set[asyncio.Task[None]] = set()
         self._is_idle = asyncio.Event()
-        self._works: set[asyncio.Task[Written]] = set()  # the part of each that may be given up
+        self._works: set[asyncio.Task[Written]] = set()  # the part of each stage that may be cancelled
         self._is_giving_back = False
         self._suspects: deque[Due] = deque()
         self._until = time.monotonic() + SLICE_SECONDS
@@ -118,7 +118,7 @@ class Driver:
             if not self._running:
                 break
             if not may_be_more:
-                # By the clock: a look for every stage that ends would cost more than the stages.
+                # By the clock: a query for every stage that ends would cost more than the stages.
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._is_idle.wait(), POLL_SECONDS)
             if self._drain_until is not None and time.monotonic() > self._drain_until:
@@ -128,7 +128,7 @@ class Driver:
             await in_thread(lambda: outbox.release(tokens))
 
     def _give_back_works(self) -> None:
-        """Cancel the calls in flight, once. Claims and records are short and always end."""
+        """Cancel the running calls, once. Claims and records are short and always finish."""
         if not self._is_giving_back:
             self._is_giving_back = True
             for work in self._works:
@@ -142,7 +142,7 @@ class Driver:
             self._drain_until = time.monotonic() + outbox.scaled(DRAIN_SECONDS)
 
     async def _refill(self) -> bool:
-        """Begin a batch of what is due; say whether there may be more."""
+        """Begin a batch of due stages; return whether there may be more."""
         limit = min(_BATCH, self.capacity - len(self._running))
         if limit < 1:
             return False
@@ -153,8 +153,8 @@ class Driver:
         lost = await in_thread(lambda: with_reconnect(lambda: _lost_their_worker(ids)))
         for message in claimed:
             due = Due(message.id, message.aggregate_id, message.lease_token)
-            # A stage that lost its worker twice may be what kills workers. It runs alone, so that
-            # it cannot use up the budgets of its neighbours.
+            # A stage that lost its worker twice may be killing workers. It runs alone, so that it cannot
+            # use up the budgets of others.
             if message.aggregate_id in lost:
                 self._suspects.append(due)
             else:
@@ -173,11 +173,11 @@ class Driver:
             self._is_idle.set()
 
     async def _run_one(self, due: Due) -> None:
-        # Held to the end: a result, or a failure, may have to wait for a lost database.
+        # The lease is renewed to the end: recording may have to wait for a lost database.
         with HEARTBEAT.holding(due.token):
-            await self._to_its_end(due)
+            await self._run_and_settle(due)
 
-    async def _to_its_end(self, due: Due) -> None:
+    async def _run_and_settle(self, due: Due) -> None:
         try:
             await self._claim_work_record(due)
         except LostLease:
@@ -225,7 +225,7 @@ async def _called(function: StageFunction, claim: StageClaim) -> Written:
 
 
 def _is_draining() -> bool:
-    """Say whether this cluster is to take nothing new. A lost database is no reason to stop."""
+    """Return whether this cluster may begin nothing new. A lost database does not stop it."""
     try:
         return bool(prepared.value(_DRAINING, {"id": watchdog.CLUSTER_ID}))
     except (DatabaseError, InterfaceError):

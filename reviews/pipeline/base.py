@@ -41,7 +41,7 @@ def statement(text: str) -> str:
 
 
 class LostLease(Exception):
-    """Another worker owns the stage, or its job has ended: the result is dropped."""
+    """Another worker has the stage, or its job has ended: the result is dropped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Claims: an attempt begins, is given back, or is refused and settled."""
+"""Begin an attempt, give it back, or settle one that is refused."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ SELECT run.id AS stage_run_id, run.job_id, run.stage, run.attempts AS attempt, r
 def claim(due: Due, worker: str) -> StageClaim | None:
     """Begin an attempt: count it, lease the stage, write the attempt as started.
 
-    Returns None when the work is not ours to do: leased by another, ended, already done, past
-    its deadline (then the job is timed out), waiting for a dependency that is still away, or out
-    of budget (then the job is dead-lettered as `WORKER_LOST`).
+    Returns None when the work is leased by another, ended, already done, past its deadline (then the job
+    is timed out), waiting for a dependency that is unavailable, or out of budget (then the job is
+    dead-lettered as `WORKER_LOST`).
     """
     found = _begin(due, worker)
-    if found is None and _is_awaited_no_more(due):
+    if found is None and _may_continue(due):
         found = _begin(due, worker)
     if found is None:
         _refused(due)
@@ -81,10 +81,10 @@ def _begin(due: Due, worker: str) -> dict[str, Any] | None:
     )
 
 
-def _is_awaited_no_more(due: Due) -> bool:
-    """Say whether a message that waited for a dependency may go on; postpone it when not.
+def _may_continue(due: Due) -> bool:
+    """Return whether a message that waited for a dependency may continue; postpone it when not.
 
-    Without an attempt: a long outage must not fill the history.
+    No attempt is written: a long outage must not fill the history.
     """
     leased = {"outbox": due.outbox_id, "token": due.token, "stage_run": due.stage_run_id}
     dependency = prepared.value(_AWAITED, leased)
@@ -102,7 +102,7 @@ def _is_awaited_no_more(due: Due) -> bool:
     return True
 
 
-# Not of a job that is past its deadline: it is to be ended, not to wait on.
+# Not for a job past its deadline: it is ended instead.
 _AWAITED = """
 SELECT o.waiting_for FROM outbox_messages o, stage_runs s JOIN jobs j ON j.id = s.job_id
  WHERE o.id = %(outbox)s AND o.lease_token = %(token)s AND s.id = %(stage_run)s AND j.deadline_at > now()"""
@@ -118,7 +118,7 @@ UPDATE stage_runs SET next_attempt_at = message.available_at FROM message
 
 
 def _refused(due: Due) -> None:
-    """Settle a message that could not be claimed, so that it does not come back for ever."""
+    """Settle a message that could not be claimed, so that it is not delivered for ever."""
     with transaction.atomic():
         held = prepared.row(
             statement("""
@@ -162,7 +162,7 @@ def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
         "every attempt ended with its worker; look for out-of-memory kills",
         context={"attempts": held["attempts"]},
     )
-    # The job is dead-lettered and the letter exists, or neither.
+    # The job is dead-lettered and the dead letter exists, or neither.
     ingest.open_letter(
         dead_letter.draft(int(str(held["job_id"])), Stage(str(held["stage"])), failure, stack="")
     )
@@ -180,7 +180,7 @@ def keep_progress(claim: StageClaim, progress: Mapping[str, object]) -> None:
 
 
 def give_back(claim: StageClaim) -> None:
-    """Undo the claim at a clean shutdown: the attempt does not count."""
+    """Undo the claim at a clean shutdown: the attempt does not count (guarantee G15)."""
     prepared.rows(
         """
         WITH run AS (
@@ -231,7 +231,7 @@ def wait(claim: StageClaim, waiting: DependencyUnavailable) -> None:
             "outbox": claim.outbox_id,
             "delay": waiting.seconds,
             "dependency": waiting.dependency,
-            "detail": clean(_waiting_in_words(waiting), 1000),
+            "detail": clean(_waiting_reason(waiting), 1000),
             "channel": outbox.channel(queue_of(claim.stage)),
         },
     )
@@ -239,16 +239,15 @@ def wait(claim: StageClaim, waiting: DependencyUnavailable) -> None:
         raise LostLease
 
 
-def _waiting_in_words(waiting: DependencyUnavailable) -> str:
-    """Say why a stage waits; without a dependency it waits for a moment, which the reason names."""
+def _waiting_reason(waiting: DependencyUnavailable) -> str:
+    """Return why a stage waits; without a dependency the reason is complete."""
     return f"waiting for {waiting.dependency}: {waiting.reason}" if waiting.dependency else waiting.reason
 
 
 def still_ours(claim: StageClaim) -> bool:
-    """Say whether the lease holds, the job is wanted and its deadline ahead.
+    """Return whether the lease holds, the job is active and its deadline has not passed.
 
-    Asked before every send and between the calls of a review. A job found past its deadline is
-    timed out at once.
+    Checked before every send and between the calls of a review. A job past its deadline is timed out.
     """
     found = prepared.row(
         statement("""

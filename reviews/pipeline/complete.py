@@ -1,4 +1,4 @@
-"""Records: an attempt ends with its result, with a retry, or with a dead letter."""
+"""Record the end of an attempt: its result, a retry, or a dead letter."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ UPDATE jobs SET status = 'succeeded', finished_at = now(), status_reason = ''
 RETURNING EXISTS (SELECT 1 FROM dead_letters l
                    WHERE l.job_id = %(job)s AND l.status = 'replaying') AS replayed""")
 
-# The plain end of a job in one statement: nothing unsent, no letter to resolve. The job is locked
-# before the stage, in the order in which a cancellation locks them. No row means: look closer.
+# The plain end of a job in one statement: nothing unsent, no dead letter to resolve. The job is locked
+# before the stage, in the order of a cancellation. Without a row, the longer way is taken.
 _FINISH = statement("""
 WITH held AS (
   SELECT id FROM jobs WHERE id = %(job)s AND status = 'in_progress' FOR NO KEY UPDATE),
@@ -116,7 +116,7 @@ def record(claim: StageClaim, write: Callable[[], None] | None = None, *, inline
 
 
 def _finish(claim: StageClaim) -> bool:
-    """End stage and job together, if that is all there is to do."""
+    """End stage and job together, if nothing else is to be done."""
     parameters = {
         "job": claim.job_id,
         "stage_run": claim.stage_run_id,
@@ -187,8 +187,7 @@ def fail(claim: StageClaim, failure: Failure, stack: str) -> float | None:
     """End an attempt with a failure: due again after the backoff, or dead-lettered.
 
     `stack` is already redacted. Returns the seconds until the next attempt, or None when the
-    job is dead-lettered (specification 000, 8.1 to 8.4). Raises LostLease, having changed
-    nothing.
+    job is dead-lettered (guarantees G14, G29). Raises LostLease, having changed nothing.
     """
     kind = failure.kind
     parameters = {
@@ -210,6 +209,6 @@ def fail(claim: StageClaim, failure: Failure, stack: str) -> float | None:
     with transaction.atomic():
         if prepared.row(_BURY, parameters) is None:
             raise LostLease
-        # The job is dead-lettered and the letter exists, or neither.
+        # The job is dead-lettered and the dead letter exists, or neither.
         ingest.open_letter(dead_letter.draft(claim.job_id, claim.stage, failure, stack))
     return None

@@ -1,4 +1,4 @@
-"""What a replay of a job needs from outside, by the names that circuits have."""
+"""Names of the dependencies that a job's stages need, as circuits have them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ MAX_NAMES = 20  # of one job: it may have hundreds of recipients
 
 
 def dependencies_of(failed: Sequence[Failed], *, restarted: Collection[int] = ()) -> dict[int, list[str]]:
-    """Return, by job, the dependencies of its failed stage, without repetition.
-
-    Of the jobs in `restarted` those of all stages: they begin with the fetch.
-    """
+    """Return, by job, the dependencies of its failed stage, or of all stages if it is in `restarted`."""
     names: dict[int, list[str]] = {one.job_id: [] for one in failed}
     fetching = [one.job_id for one in failed if one.stage == Stage.FETCH or one.job_id in restarted]
     reviewing = [one.job_id for one in failed if one.stage == Stage.LLM or one.job_id in restarted]
@@ -54,16 +51,13 @@ def dependencies_of(failed: Sequence[Failed], *, restarted: Collection[int] = ()
 
 
 def source_of(job_id: int, stage: str, changelist_id: str, delivery_id: object = None) -> str:
-    """Return the one dependency that a stage's failure is about, as far as it is known; "" when not.
+    """Return the dependency of a stage's failure; "" when unknown.
 
-    `delivery_id`: of the delivery that failed, where one did.
+    `delivery_id`: the delivery that failed, if one did.
     """
     if stage == Stage.FETCH:
-        return (
-            changelist_id.partition("@")[0]
-            if changelist_id.startswith("git:")
-            else config.perforce_dependency()
-        )
+        is_git = changelist_id.startswith("git:")
+        return changelist_id.partition("@")[0] if is_git else config.perforce_dependency()
     if stage == Stage.LLM:
         return config.model_dependency()
     if isinstance(delivery_id, int):
@@ -73,7 +67,7 @@ def source_of(job_id: int, stage: str, changelist_id: str, delivery_id: object =
 
 
 def why_not_configured(name: str) -> str:
-    """Return what to set, where a channel's dependency has no provider to be reached by; "" when it has."""
+    """Return what to set when the channel of a dependency has no provider; "" when it has."""
     kind, _, rest = name.partition(":")
     channel = {mail.MAILDIR: "mail"}.get(rest, rest.partition(":")[0])
     if kind != "provider" or channel not in CHANNELS or channel in notification_config.providers():

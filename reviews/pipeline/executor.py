@@ -1,4 +1,4 @@
-"""Runs one stage: claim, work, record. Three paragraphs, no transaction open during the second.
+"""Run one stage: claim, work, record. No transaction is open during the work (guarantee G12).
 
 A stage is a function `run(claim) -> Written | None`, plain or `async`. It returns a function
 that stores its result inside the recording commit, or None. It raises a
@@ -34,7 +34,7 @@ T = TypeVar("T")
 Written = Callable[[], None] | None
 StageFunction = Callable[[StageClaim], Written] | Callable[[StageClaim], Awaitable[Written]]
 
-# A row that is locked is being recorded this moment: waiting for it could only deadlock.
+# A locked row is being recorded: waiting for it could only deadlock.
 _RENEW = """
 WITH held AS (
   UPDATE outbox_messages SET available_at = now() + make_interval(secs => %(lease)s)
@@ -48,7 +48,7 @@ SELECT lease_token FROM held"""
 
 
 def renew(tokens: set[UUID]) -> set[UUID]:
-    """Extend the leases of running stages, and of other work; return the tokens that still hold one."""
+    """Extend the leases of running work; return the tokens that still hold one."""
     found = prepared.rows(_RENEW, {"tokens": list(tokens), "lease": outbox.scaled(outbox.LEASE_SECONDS)})
     return {row["lease_token"] for row in found}
 
@@ -59,8 +59,7 @@ HEARTBEAT = LeaseRenewer(renew)
 def with_reconnect(work: Callable[[], T]) -> T:
     """Run a claim or a record across a lost database connection. Both are fenced, so repeatable.
 
-    Waits as the connection profile says (specification 002, 3.1): minutes in all. Beyond that the
-    lease decides who goes on.
+    Retries follow the profile CONNECTION, for minutes in all. After that the lease decides.
     """
     return reconnect.with_retries(work, waits=map(outbox.scaled, CONNECTION.waits()))
 
@@ -84,8 +83,8 @@ def stage_function(stage: str) -> StageFunction:
 def run_stage(outbox_id: int, stage_run_id: int, token: UUID) -> None:
     """Run a leased stage, and the stages after it that share its queue. The django-q2 task.
 
-    Never raises: django-q2 would redeliver at its own pace. A duplicate is normal: it logs
-    `claim_refused` and returns.
+    Never raises: django-q2 would redeliver by its own schedule. A duplicate logs `claim_refused` and
+    returns.
     """
     due: Due | None = Due(outbox_id, stage_run_id, token)
     while due is not None:
@@ -93,7 +92,7 @@ def run_stage(outbox_id: int, stage_run_id: int, token: UUID) -> None:
 
 
 def _run_one(due: Due) -> Due | None:
-    # Held to the end: a result, or a failure, may have to wait for a lost database.
+    # The lease is renewed to the end: recording may have to wait for a lost database.
     with HEARTBEAT.holding(due.token):
         return _claim_work_record(due)
 
@@ -114,7 +113,7 @@ def _claim_work_record(due: Due) -> Due | None:
     except Failed as failed:
         settle_failure(failed)
     except Exception:
-        # Nothing is recorded: the lease runs out and the stage is repeated within its budget.
+        # Nothing is recorded: the lease expires and the stage is repeated within its budget.
         log.exception("stage_not_recorded", stage_run=due.stage_run_id)
     return None
 
@@ -168,9 +167,9 @@ def _record(claim: StageClaim, write: Written) -> Due | None:
 
 
 def record(claim: StageClaim, write: Written, *, inline: bool = False) -> Due | None:
-    """Record a result, across a lost connection if need be; store it also when its job has ended.
+    """Record a result, across a lost connection; store it also when its job has ended.
 
-    Raises LostLease when the job is not ours any more.
+    Raises LostLease when another worker has the stage or the job has ended.
     """
     try:
         return with_reconnect(lambda: pipeline.record(claim, write, inline=inline))
@@ -184,7 +183,7 @@ async def _awaited(outcome: Awaitable[Written]) -> Written:
 
 
 def settle_waiting(stopped: Stopped) -> None:
-    """Give an attempt back until its dependency may be called again."""
+    """Give an attempt back until its dependency may be called again (guarantee G15)."""
     claim, waiting = stopped.claim, stopped.waiting
     try:
         with_reconnect(lambda: pipeline.wait(claim, waiting))
@@ -204,7 +203,7 @@ def settle_waiting(stopped: Stopped) -> None:
 
 
 def settle_failure(failed: Failed) -> None:
-    """Record a failed attempt, across a lost connection if need be."""
+    """Record a failed attempt, across a lost connection."""
     claim = failed.claim
     try:
         delay = with_reconnect(lambda: pipeline.fail(claim, failed.failure, failed.stack))

@@ -1,4 +1,4 @@
-"""The sweep: everything due is found again from the rows alone."""
+"""The sweep finds all due work again from the rows alone (guarantee G16)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SELECT queue, count(*) AS made, pg_notify('criticizer_' || queue, '') FROM made 
 
 
 def sweep() -> int:
-    """Find everything due again from the rows alone; return how many messages were missing."""
+    """Make the missing outbox messages of active jobs; return how many."""
     found = prepared.rows(
         _SWEEP,
         {

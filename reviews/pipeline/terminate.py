@@ -1,7 +1,7 @@
-"""Ends from outside the workers: cancelled, superseded, timed out (specification 003, section 4).
+"""End jobs from outside the workers: cancelled, superseded, timed out (guarantees G18 to G20).
 
-A worker may be at it when its job ends. Its lease is gone at once, so it can neither finish the
-job nor send; `ended_token` remembers it, so that what it has done is stored all the same
+A worker may be running a stage when its job ends. It loses its lease at once, so it can neither finish
+the job nor send. `ended_token` keeps the lease's token, so that the worker's result is still stored
 (`record_after_end`), as a late result when the deadline was the reason.
 """
 
@@ -74,9 +74,9 @@ def _end(jobs: Collection[int], status: str, actor: str, reason: str) -> list[in
 
 
 def cancel(job_id: int, actor: str, reason: str) -> bool:
-    """Cancel a job that is still at work; its finished stages stay readable.
+    """Cancel an active job; its finished stages stay readable, and no attempt is used.
 
-    No failure and no use of budget. Returns False when the job had ended already.
+    Returns False when the job had ended already.
     """
     with transaction.atomic():
         ended = _end([job_id], "cancelled", actor, f"cancelled by {actor}: {reason}")
@@ -88,7 +88,7 @@ def cancel(job_id: int, actor: str, reason: str) -> bool:
 
 
 def supersede(job_ids: list[int], by_version: int) -> None:
-    """End older versions of a changelist: nothing further is sent for them. Inside a transaction."""
+    """End older versions of a changelist; nothing more is sent for them. Inside a transaction."""
     assert connection.in_atomic_block
     for job in _end(job_ids, "superseded", SYSTEM, f"version {by_version} was requested"):
         operator_actions.supersede_unsent(job)
@@ -96,9 +96,9 @@ def supersede(job_ids: list[int], by_version: int) -> None:
 
 
 def expire(job_ids: Collection[int]) -> int:
-    """End those of the jobs that are past their deadline (003, 4.2); return how many.
+    """End those of the jobs that are past their deadline; return how many.
 
-    They are timed out; a job that is being replayed is a dead letter again.
+    They are timed out; a job that is being replayed becomes a dead letter again.
     """
     with transaction.atomic():
         overdue = prepared.rows(
@@ -163,10 +163,10 @@ SELECT job_id FROM run""")
 
 
 def record_after_end(claim: StageClaim, write: Callable[[], None] | None) -> bool:
-    """Store what a worker did for a job that ended meanwhile; change no state (003, 4.3).
+    """Store a worker's result for a job that ended in between; change no state (guarantee G19).
 
-    Once per worker that was at it. Returns False when the lease was lost to another worker, when
-    the job was taken up again, or when there is nothing to store.
+    Once per worker. Returns False when the lease was lost to another worker, when the job is active
+    again, or when there is no result.
     """
     if write is None:
         return False
@@ -183,7 +183,7 @@ def why_not_acceptable(job_id: int) -> str:
     """Return why the late result of a job cannot be accepted, or an empty string."""
     job = ReviewJob.objects.filter(pk=job_id).first()
     if job is None:
-        return "there is no such review"
+        return "the review does not exist"
     if job.status != JobStatus.TIMED_OUT:
         return "only a review that timed out has a late result"
     versions = ReviewJob.objects.filter(changelist_id=job.changelist_id).exclude(pk=job_id)
@@ -213,12 +213,12 @@ UPDATE stage_runs s
 
 
 def accept_late(job_id: int, actor: str, reason: str) -> str:
-    """Have the result of a timed-out review delivered after all, once; its stage notify runs anew.
+    """Deliver the late result of a timed-out review, once: its stage notify runs again.
 
     Returns why it cannot be, or an empty string. Raises ValueError without a reason.
     """
     if not reason.strip():
-        raise ValueError("Say why the late result is to be delivered.")
+        raise ValueError("A reason is required to deliver a late result.")
     try:
         with transaction.atomic():
             if problem := why_not_acceptable(job_id):
@@ -233,10 +233,10 @@ def accept_late(job_id: int, actor: str, reason: str) -> str:
                 },
             )
             if notify is None:
-                return "the review changed meanwhile: look again"
+                return "the review has changed since: reload it"
             operator_actions.revive_cancelled(job_id)
             outbox.publish(AGGREGATE, notify, MESSAGE, queue_of(Stage.NOTIFY))
     except IntegrityError:
-        return "another version of the changelist is being worked on"
+        return "another version of the changelist is active"
     log.info("late_result_accepted", job=job_id, actor=actor)
     return ""

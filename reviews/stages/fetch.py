@@ -1,4 +1,4 @@
-"""Stage fetch: read the change under the allow-list, keep it, encrypted, and find whom it is told to."""
+"""Stage fetch: read the change under the allow-list, store it encrypted, find its recipients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reviews.artifacts import store
 from reviews.models import Artifact, ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.pipeline.executor import Written
-from reviews.recipients import resolve as found_recipients
+from reviews.recipients import resolve
 from reviews.sources import change_codec
 from reviews.sources.base import Change, Source
 from reviews.sources.fetcher import ChangeFetcher
@@ -18,14 +18,14 @@ from reviews.sources.registry import source_for
 
 
 def run(claim: StageClaim) -> Written:
-    """Fetch the changelist of `claim` and return what stores it.
+    """Fetch the changelist of `claim` and return the function that stores it.
 
-    Raises the failures of `ChangeFetcher.fetch` and of `found_recipients.find`, and Waiting while
+    Raises the failures of `ChangeFetcher.fetch` and `resolve.find`, and DependencyUnavailable while
     Perforce must not be called.
     """
     source = source_for(claim.changelist_id, config.sources())
     change = _fetch(claim.changelist_id, source)
-    found = found_recipients.find(claim, change, source)
+    found = resolve.find(claim, change, source)
     stored = store.store(claim, Artifact.Kind.CHANGE, change_codec.to_json(change))
     title = next((line.strip() for line in change.description.splitlines() if line.strip()), "")
 
@@ -36,7 +36,7 @@ def run(claim: StageClaim) -> Written:
             title=clean(title, 200)[:255],
             version_key=change.version_key,
         )
-        found_recipients.freeze(claim, found)
+        resolve.freeze(claim, found)
 
     return write
 
@@ -45,6 +45,6 @@ def _fetch(changelist_id: str, source: Source | None = None) -> Change:
     source = source or source_for(changelist_id, config.sources())
     fetcher = ChangeFetcher(source, config.allow_list(), config.record_violation)
     if not isinstance(source, PerforceSource):
-        return fetcher.fetch(changelist_id)  # git is local: nothing to protect
+        return fetcher.fetch(changelist_id)  # git is local and has no circuit
     with gate.guarded(config.perforce_dependency()):
         return fetcher.fetch(changelist_id)

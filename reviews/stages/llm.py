@@ -1,4 +1,4 @@
-"""Stage llm: redact, check, ask the model, keep findings and coverage."""
+"""Stage llm: redact, run the checks, ask the model, store findings and coverage."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ UPDATE jobs SET banner = %(banner)s, model_name = %(model)s, usage = %(usage)s W
 
 
 async def run(claim: StageClaim) -> Written:
-    """Review the fetched change of `claim` and return what stores the review.
+    """Review the fetched change of `claim` and return the function that stores the review.
 
-    A job that ends meanwhile gets what is finished until then. With LLM_REQUIRED=false an open
+    A job that ends during the review gets the part that is finished. With LLM_REQUIRED=false an open
     circuit, and the last failure of the model, become a banner.
 
-    Raises the failures of `review_prepared`, and Waiting while the model must not be called;
-    either way the answers already paid for are kept. Raises PermanentFailure CONFIG_INVALID
-    when a model is required and none is configured; and, with a security event, REDACTION_BLOCKED
-    when redaction or its guard does not vouch for what would be sent, and PATH_DENIED when the
-    allow-list does not allow the change any more: nothing is sent from then on.
+    Raises the failures of `review_prepared`, and DependencyUnavailable while the model must not be
+    called; finished answers are kept for the next attempt. Raises PermanentFailure CONFIG_INVALID when a
+    model is required and none is configured; REDACTION_BLOCKED, with a security event, when redaction or
+    its guard finds doubt; PATH_DENIED, with a security event, when the allow-list no longer allows the
+    change. Nothing is sent from then on.
     """
     try:
         return await _run(claim)
@@ -85,7 +85,7 @@ async def _run(claim: StageClaim) -> Written:
         outcome = await _review(claim, model, ready, keeper)
         return await in_thread(lambda: _stored(claim, outcome))
     except BaseException:
-        # Also when the worker is to stop: the next attempt starts from what was answered.
+        # Also at a shutdown: the next attempt starts from the answers.
         await keeper.keep_rest()
         raise
     finally:
@@ -94,7 +94,7 @@ async def _run(claim: StageClaim) -> Written:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A review that can begin; `away` says that its model must not be called.
+    """A review that can begin; `away`: its model must not be called.
 
     `allow_list` is no newer than the one that allowed it.
     """
@@ -106,7 +106,7 @@ class _Ready:
 
 
 def _ready(claim: StageClaim, name: str) -> _Ready:
-    """Prepare the review, which is expensive, unless it would have to wait anyway."""
+    """Prepare the review, which is expensive, unless it would have to wait."""
     away: DependencyUnavailable | None = None
     try:
         with_reconnect(lambda: gate.check(name))
@@ -155,7 +155,7 @@ async def _review(claim: StageClaim, model: Model, ready: _Ready, keeper: Progre
 
 
 def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:
-    """Say whether the review goes on. Raises when the allow-list has changed and does not allow it."""
+    """Return whether the review continues. Raises when the allow-list no longer allows it."""
     try:
         if not pipeline.still_ours(claim):
             return False
@@ -164,15 +164,15 @@ def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:
         )
         return True
     except (DatabaseError, InterfaceError):
-        return True  # what is recorded in the end is fenced; until then nobody can say
+        return True  # unknown now; recording is fenced
 
 
 def _why_without(claim: StageClaim, name: str, error: Failure | DependencyUnavailable) -> str:
-    """Return why the review goes on without its model, or an empty string when it must not."""
+    """Return why the review continues without its model, or "" when it must not."""
     if settings.LLM_REQUIRED:
         return ""
     if isinstance(error, DependencyUnavailable):
-        # A pause ends soon; an open circuit may stay open for hours, also one that is being probed.
+        # A rate limit ends soon; a circuit may stay open, or half open, for hours.
         away = Circuit.objects.filter(name=name, state__in=_AWAY_STATES)
         return _AWAY if with_reconnect(away.exists) else ""
     is_final = not error.retryable or claim.attempt >= claim.max_attempts
@@ -180,7 +180,7 @@ def _why_without(claim: StageClaim, name: str, error: Failure | DependencyUnavai
 
 
 def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
-    """Write the redacted artifacts; return what inserts the rows."""
+    """Write the redacted artifacts; return the function that inserts the rows."""
     review = outcome.review
     kept = []
     for kind, texts in ((Artifact.Kind.PROMPT, outcome.prompts), (Artifact.Kind.ANSWER, outcome.answers)):
@@ -189,7 +189,7 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
     findings = [
         FindingRow(
             job_id=claim.job_id,
-            file=clean(finding.file, 1024),  # a file's name can hold a secret like any other text
+            file=clean(finding.file, 1024),  # a file's name can hold a secret, like any text
             line=finding.line,
             end_line=finding.end_line,
             side=finding.side,
@@ -247,13 +247,13 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
 def _banner(claim: StageClaim, outcome: ReviewOutcome) -> str:
     if not outcome.stopped:
         return outcome.review.banner
-    # Only the transaction that stores it knows for certain how the job has ended.
+    # Only the transaction that stores it knows how the job has ended.
     status = ReviewJob.objects.values_list("status", flat=True).get(pk=claim.job_id)
     return stopped_banner(status, outcome.reviewed, outcome.parts)
 
 
 def _raise_alert(claim: StageClaim, outcome: ReviewOutcome) -> None:
-    """Write the event of too many failing parts, in the transaction that stores the review."""
+    """Write the event of too many failed parts, in the transaction that stores the review."""
     failed = sum(outcome.failed.values())
     asked = outcome.reviewed + failed
     if not asked or failed / asked <= ALERT_ABOVE:

@@ -1,7 +1,6 @@
-"""How stage llm reaches its model: one client per event loop, every call admitted and reported.
+"""The model client of stage llm: one per event loop, with circuit, rate limit and saved progress.
 
-Between the adapters, which know neither settings nor tables, and what all workers share: the
-circuit and the pace of the model server, and the progress of the stage.
+Adapters know neither settings nor tables; this module connects them to what all workers share.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from reviews.reviewers.anthropic import AnthropicClient
 from reviews.reviewers.model import LlmConfig, ModelClient
 from reviews.reviewers.openai import OpenAIClient
 
-SHORT_SECONDS = 2.0  # a wait up to here is slept in place: giving the attempt back costs more
-PATIENCE_SECONDS = 10.0  # of such waits before one call; then the attempt is given back all the same
+SHORT_SECONDS = 2.0  # shorter waits are slept: giving the attempt back costs more
+PATIENCE_SECONDS = 10.0  # of such waits before one call; then the attempt is given back
 _SHORTEST_SECONDS = 0.01
-KEEP_SECONDS = 3.0  # what a killed worker may have paid for in vain
+KEEP_SECONDS = 3.0  # a killed worker loses at most the answers of this time
 
 log = structlog.get_logger(__name__)
 
@@ -45,9 +44,9 @@ class Model:
 
     @contextlib.asynccontextmanager
     async def calling(self) -> AsyncIterator[None]:
-        """Admit one call and report what came of it.
+        """Admit one call and report its outcome.
 
-        Raises Waiting when it must not start now, or when its failure is to cost no attempt.
+        Raises DependencyUnavailable when it must not start now, or when its failure uses no attempt.
         """
         permit = await _admitted(self.name)
         try:
@@ -62,7 +61,7 @@ class Model:
 
 
 async def _admitted(name: str) -> gate.Permit:
-    """Return a permit, after short waits if need be. Raises Waiting for a longer one."""
+    """Return a permit, after short waits. Raises DependencyUnavailable for a longer one."""
     patience = outbox.scaled(PATIENCE_SECONDS)
     while True:
         try:
@@ -76,7 +75,7 @@ async def _admitted(name: str) -> gate.Permit:
 
 
 def is_short(waiting: DependencyUnavailable) -> bool:
-    """Say whether a wait is slept in place."""
+    """Return whether a wait is slept instead of giving the attempt back."""
     return waiting.seconds <= outbox.scaled(SHORT_SECONDS)
 
 
@@ -85,7 +84,7 @@ async def _admit(name: str) -> gate.Permit:
     try:
         return await asyncio.shield(asked)
     except asyncio.CancelledError:
-        # A probe or a slot that nobody gives back would be missing to all for a while.
+        # A half-open call or a slot that is not released would be missing to all workers for a while.
         with contextlib.suppress(DependencyUnavailable):
             permit = await asked
             await in_thread(permit.release)
@@ -123,9 +122,9 @@ async def _open(llm: LlmConfig) -> AsyncGenerator[ModelClient, None]:
 
 
 class ProgressKeeper:
-    """Keeps the finished parts of a running review, so that a killed worker's successor need not pay again.
+    """Saves the finished parts of a running review, so that they survive a killed worker (guarantee G22).
 
-    Seconds after the first part that is not kept yet, all that are finished are written at once.
+    KEEP_SECONDS after the first unsaved part, all finished ones are written at once.
     """
 
     def __init__(self, claim: StageClaim, progress: MutableMapping[str, str]) -> None:
@@ -136,22 +135,22 @@ class ProgressKeeper:
         self._is_writing = False
 
     def note(self) -> None:
-        """Take notice that a part is finished."""
+        """Note that a part is finished."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep_going())
 
     async def close(self) -> None:
-        """End the writing in the background."""
+        """End the background writes."""
         task, self._task = self._task, None
         if task is None:
             return
         if not self._is_writing:
             task.cancel()
-        # A write that is under way ends first: a newer one must not be overtaken by it.
+        # A running write ends first: it must not overwrite a newer one.
         await asyncio.wait([task])
 
     async def keep_rest(self) -> None:
-        """Write what is finished, across a lost connection if need be. For an attempt that ends early."""
+        """Write the finished parts, across a lost connection. For an attempt that ends early."""
         await self.close()
         if self._has_more():
             await asyncio.shield(in_thread(lambda: with_reconnect(self._write)))

@@ -1,4 +1,4 @@
-"""Stage notify: tell each recipient exactly once (specification 004)."""
+"""Stage notify: notify each recipient exactly once."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ log = structlog.get_logger(__name__)
 
 
 def run(claim: StageClaim) -> Written:
-    """Freeze one message per recipient, then send what is not sent yet.
+    """Freeze one message per recipient, then send those not sent yet.
 
-    Each recipient reads of the files they may read; who is muted, or has set a threshold that the
-    review does not reach, has no message and is not required for the job's success. What is kept for
-    a digest makes the stage wait until it is due, after everybody else was told.
+    A message has only the files that its recipient may read. Recipients who are muted, or whose threshold
+    the review does not reach, get none and are not required for the job's success. A message for a digest
+    makes the stage wait until the digest is due, after all others are sent.
 
-    Raises LostLease as soon as the job is no longer ours to tell about, the failures of
-    `sending.deliver`, and PermanentFailure PATH_DENIED, with a security event, while somebody is
-    still to be told and the allow-list does not allow the change any more: findings quote it.
+    Raises LostLease as soon as the lease is lost, the failures of `send.deliver`, and PermanentFailure
+    PATH_DENIED, with a security event, when a recipient is still to be notified and the allow-list no
+    longer allows the change: findings quote it.
     """
     job = ReviewJob.objects.get(pk=claim.job_id)
     if job.recipients:
-        if _is_to_tell(job):
+        if _has_unnotified(job):
             allowlist_recheck.refuse_outside(
                 job.changelist_id, allowlist_recheck.paths_told(job.pk), "notify"
             )
@@ -62,38 +62,38 @@ def run(claim: StageClaim) -> Written:
             not_after=lifecycle.latest(job.deadline_at),
         )
         providers = config.providers()
-        # A row that says sent without evidence would end the job untold (004, 8.2 second row).
+        # A row marked as sent without evidence would end the job without a notification (guarantee G53).
         audit.audit_sent(providers, job_id=job.pk)
         send.deliver(job.pk, providers, may_continue=partial(pipeline.still_ours, claim))
         if not pipeline.still_ours(claim):
             raise LostLease
-        return _told(claim, declined)
+        return _recorded(claim, declined)
     return None
 
 
-def _is_to_tell(job: ReviewJob) -> bool:
-    told = job.deliveries.filter(status=DeliveryStatus.SENT).values_list("recipient", flat=True)
-    return not set(job.recipients) <= set(told)
+def _has_unnotified(job: ReviewJob) -> bool:
+    notified = job.deliveries.filter(status=DeliveryStatus.SENT).values_list("recipient", flat=True)
+    return not set(job.recipients) <= set(notified)
 
 
 def _wishes(job: ReviewJob, reports: Mapping[str, Report]) -> AppliedPreferences:
-    """Return who does not want this message and why, and who wants it in a digest.
+    """Return which recipients decline this message and why, and which want it in a digest.
 
-    A message that has its row is sent as it was promised.
+    A message that has a delivery row already is sent as it was prepared.
     """
-    promised = set(job.deliveries.filter(recipient__in=reports).values_list("recipient", flat=True))
+    prepared = set(job.deliveries.filter(recipient__in=reports).values_list("recipient", flat=True))
     return policy.apply_preferences(
         {
             recipient: visibility.worst_severity(report)
             for recipient, report in reports.items()
-            if recipient not in promised
+            if recipient not in prepared
         }
     )
 
 
-def _told(claim: StageClaim, declined: Mapping[str, str]) -> Written:
-    """Return what records who was told and who did not want to be."""
-    kept = _mail_kept(claim)
+def _recorded(claim: StageClaim, declined: Mapping[str, str]) -> Written:
+    """Return the function that records who was notified and who declined."""
+    kept = _stored_mail(claim)
     if not declined:
         return kept
 
@@ -113,14 +113,14 @@ def _told(claim: StageClaim, declined: Mapping[str, str]) -> Written:
     return write
 
 
-def _mail_kept(claim: StageClaim) -> Written:
-    """Keep the metadata of what was sent, encrypted (001, 9.4); return what inserts its row."""
+def _stored_mail(claim: StageClaim) -> Written:
+    """Store the metadata of sent messages, encrypted; return the function that inserts its row."""
     sent = (
         Delivery.objects.filter(job_id=claim.job_id)
         .order_by("id")
         .values(
             "recipient", "token", "subject", "payload_sha256", "status", "notification_id", "notified_at",
-            # Of what was told in a digest, the message that was sent.
+            # For a message in a digest, the digest.
             "digest__token", "digest__subject", "digest__payload_sha256",
         )
     )  # fmt: skip
@@ -129,7 +129,7 @@ def _mail_kept(claim: StageClaim) -> Written:
         data = json.dumps(kept, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1).encode()
         return store.store(claim, Artifact.Kind.MAIL, data).save
     except (Failure, OSError) as error:
-        # Everybody has been told: a full disk must not end the job as a failure.
+        # All recipients have been notified: a full disk must not fail the job.
         error_class = str(classify(error).error_class)
         log.error("mail_metadata_not_kept", job=claim.job_id, error_class=error_class)
         return None
