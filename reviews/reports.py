@@ -83,16 +83,7 @@ def _messages_before(job: ReviewJob, recipients: Mapping[str, Report]) -> dict[s
 
 def _finding(row: FindingRow) -> ReportFinding:
     return ReportFinding(
-        file=row.file,
-        severity=row.severity,
-        title=row.title,
-        message=row.message,
-        category=row.category,
-        line=row.line,
-        end_line=row.end_line,
-        side=row.side,
-        suggestion=row.suggestion,
-        source=row.source,
+        **{name: getattr(row, name) for name in FindingRow.PUBLISHED},
         excerpt=tuple(ExcerptLine(text, kind, line) for line, kind, text in row.excerpt),
         anchor=f"finding-{row.pk}",  # templates/reviews/_finding.html
     )

@@ -13,6 +13,11 @@ from reviews.reviewers.base import CoverageStatus, FindingSeverity, Side
 class FindingRow(models.Model):
     """A finding of a job. Written once, with the llm stage's commit."""
 
+    # The fields that answers of the API and messages to recipients show.
+    PUBLISHED = (
+        "file", "line", "end_line", "side", "severity", "category", "title", "message", "suggestion", "source"
+    )  # fmt: skip
+
     job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="findings")
     file = models.CharField(max_length=1024)
     line = models.IntegerField(null=True, blank=True)

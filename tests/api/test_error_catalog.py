@@ -1,4 +1,4 @@
-"""Every error answer of the API has the one body, whatever went wrong and wherever (002, 6.3)."""
+"""Every error answer of the API has the same body, wherever the error comes from."""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ import pytest
 from django.conf import settings
 
 from notifications.models import Digest
+from reviews.api import schemas
 from reviews.intake import api_keys
+from reviews.models import FindingRow
 from reviews.states import JobStatus, Stage, StageStatus
 from tests.api.conftest import ApiClient, review
 from tests.factories import (
@@ -180,6 +182,10 @@ def test_letter_without_a_payload_row_has_empty_values(operator: ApiClient) -> N
     letter.payload.delete()
     found = operator.get(f"{LETTERS}{letter.pk}/").json()
     assert (found["last_stack"], found["sanitized_context"]) == ("", {})
+
+
+def test_answers_and_reports_show_the_same_fields_of_a_finding() -> None:
+    assert tuple(schemas.FindingSerializer().fields) == FindingRow.PUBLISHED
 
 
 def test_created_job_is_answered_as_it_is_read_afterwards(trigger: ApiClient) -> None:

@@ -1,4 +1,4 @@
-"""Stored artifacts are looked after: keys rotate, and what the rows promise is verified (001, 9.4)."""
+"""Stored artifacts: rotation of keys, and verification against the rows."""
 
 from __future__ import annotations
 

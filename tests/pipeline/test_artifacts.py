@@ -1,4 +1,4 @@
-"""Artifacts expire: the file goes, the row says so (specification 001, 9.4)."""
+"""Artifacts expire: the file is deleted and the row stays (guarantee G101)."""
 
 from __future__ import annotations
 

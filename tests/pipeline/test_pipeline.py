@@ -1,4 +1,4 @@
-"""Claim, work, record: budgets, fencing, finalisation (specification 000, 8; 004, 6.5)."""
+"""Claim, work, record: budgets, fencing, the end of a job (guarantees G10 to G17, G24)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intake: specification 004, 6.1, 6.2 and 10."""
+"""Intake of review requests (guarantees G1 to G4)."""
 
 from __future__ import annotations
 

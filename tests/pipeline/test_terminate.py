@@ -1,4 +1,4 @@
-"""Jobs that end from outside: deadline, cancel, supersede; results that arrive afterwards (003, 4)."""
+"""Jobs ended from outside: deadline, cancel, supersede; results that arrive afterwards."""
 
 from __future__ import annotations
 

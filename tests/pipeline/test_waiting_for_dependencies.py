@@ -1,4 +1,4 @@
-"""Waiting for a dependency costs no attempt (architecture: open circuits; specification 003, 2.2)."""
+"""Waiting for a dependency uses no attempt (guarantee G15)."""
 
 from __future__ import annotations
 
