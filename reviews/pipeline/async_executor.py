@@ -23,19 +23,15 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 
 from criticizer.db import prepared, reconnect
 from criticizer.queue import outbox
-from criticizer.resilience.failures import DependencyUnavailable
 from criticizer.workers import watchdog
 from reviews import pipeline
-from reviews.pipeline import Due, LostLease, StageClaim
+from reviews.pipeline import Due, StageClaim
 from reviews.pipeline.executor import (
     HEARTBEAT,
-    Failed,
     StageFunction,
-    Stopped,
     Written,
     record,
-    settle_failure,
-    settle_waiting,
+    settle,
     stage_function,
     with_reconnect,
     worker_name,
@@ -175,24 +171,16 @@ class Driver:
     async def _run_one(self, due: Due) -> None:
         # The lease is renewed to the end: recording may have to wait for a lost database.
         with HEARTBEAT.holding(due.token):
-            await self._run_and_settle(due)
+            claim = None
+            try:
+                claim = await in_thread(lambda: with_reconnect(lambda: pipeline.claim(due, worker_name())))
+                if claim is not None:
+                    await self._work_and_record(claim)
+            except Exception as error:  # noqa: BLE001  every failure of a stage is settled
+                failed, failure = claim, error
+                await in_thread(lambda: settle(due, failed, failure))
 
-    async def _run_and_settle(self, due: Due) -> None:
-        try:
-            await self._claim_work_record(due)
-        except LostLease:
-            log.warning("lease_lost", stage_run=due.stage_run_id)
-        except Failed as failed:
-            error = failed
-            await in_thread(lambda: settle_failure(error))
-        except Exception:
-            log.exception("stage_not_recorded", stage_run=due.stage_run_id)
-
-    async def _claim_work_record(self, due: Due) -> None:
-        claim = await in_thread(lambda: with_reconnect(lambda: pipeline.claim(due, worker_name())))
-        if claim is None:
-            return
-
+    async def _work_and_record(self, claim: StageClaim) -> None:
         try:
             write = await self._work(claim)
 
@@ -201,13 +189,6 @@ class Driver:
             # Only the work was cancelled, not this task.
             await in_thread(lambda: with_reconnect(lambda: pipeline.give_back(claim)))
             log.info("attempt_given_back", job=claim.job_id, stage=claim.stage.value)
-        except LostLease:
-            raise
-        except DependencyUnavailable as waiting:
-            stopped = Stopped(claim, waiting)
-            await in_thread(lambda: settle_waiting(stopped))
-        except Exception as error:
-            raise Failed.of(claim, error) from error
 
     async def _work(self, claim: StageClaim) -> Written:
         if self._is_giving_back:

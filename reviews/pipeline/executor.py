@@ -98,6 +98,7 @@ def _run_one(due: Due) -> Due | None:
 
 
 def _claim_work_record(due: Due) -> Due | None:
+    claim = None
     try:
         claim = with_reconnect(lambda: pipeline.claim(due, worker_name()))
         if claim is None:
@@ -105,65 +106,15 @@ def _claim_work_record(due: Due) -> Due | None:
 
         write = _work(claim)
 
-        return _record(claim, write)
-    except LostLease:
-        log.warning("lease_lost", stage_run=due.stage_run_id)
-    except Stopped as stopped:
-        settle_waiting(stopped)
-    except Failed as failed:
-        settle_failure(failed)
-    except Exception:
-        # Nothing is recorded: the lease expires and the stage is repeated within its budget.
-        log.exception("stage_not_recorded", stage_run=due.stage_run_id)
+        return record(claim, write, inline=True)
+    except Exception as error:  # noqa: BLE001  every failure of a stage ends here
+        settle(due, claim, error)
     return None
 
 
-class Failed(Exception):
-    """Carries a stage's failure from its work to its record."""
-
-    def __init__(self, claim: StageClaim, failure: Failure, stack: str) -> None:
-        super().__init__(str(failure.error_class))
-        self.claim = claim
-        self.failure = failure
-        self.stack = stack
-
-    @classmethod
-    def of(cls, claim: StageClaim, error: Exception) -> Failed:
-        return cls(claim, classify(error), clean_stack(error))
-
-
-class Stopped(Exception):
-    """Carries a stage that must wait from its work to its record."""
-
-    def __init__(self, claim: StageClaim, waiting: DependencyUnavailable) -> None:
-        super().__init__(waiting.dependency)
-        self.claim = claim
-        self.waiting = waiting
-
-
 def _work(claim: StageClaim) -> Written:
-    function = stage_function(claim.stage)
-    try:
-        outcome = function(claim)
-        if isinstance(outcome, Awaitable):
-            return asyncio.run(_awaited(outcome))
-    except LostLease:
-        raise
-    except DependencyUnavailable as waiting:
-        raise Stopped(claim, waiting) from waiting
-    except Exception as error:
-        raise Failed.of(claim, error) from error
-    return outcome
-
-
-def _record(claim: StageClaim, write: Written) -> Due | None:
-    try:
-        return record(claim, write, inline=True)
-    except LostLease:
-        raise
-    except Exception as error:
-        # A result that the database refuses is a failure like any other, not a lost worker.
-        raise Failed.of(claim, error) from error
+    outcome = stage_function(claim.stage)(claim)
+    return asyncio.run(_awaited(outcome)) if isinstance(outcome, Awaitable) else outcome
 
 
 def record(claim: StageClaim, write: Written, *, inline: bool = False) -> Due | None:
@@ -182,17 +133,34 @@ async def _awaited(outcome: Awaitable[Written]) -> Written:
     return await outcome
 
 
-def settle_waiting(stopped: Stopped) -> None:
-    """Give an attempt back until its dependency may be called again (guarantee G15)."""
-    claim, waiting = stopped.claim, stopped.waiting
+def settle(due: Due, claim: StageClaim | None, error: Exception) -> None:
+    """Record why an attempt ended without a result, across a lost connection. Never raises.
+
+    A result that the database refuses is a failure of the stage too, not a lost worker. Where nothing
+    can be recorded, the lease expires and the stage is repeated within its budget.
+    """
+    if isinstance(error, LostLease):
+        log.warning("lease_lost", stage_run=due.stage_run_id)
+        return
+    if claim is None:
+        log.error("stage_not_recorded", stage_run=due.stage_run_id, exc_info=error)
+        return
+    is_waiting = isinstance(error, DependencyUnavailable)
     try:
-        with_reconnect(lambda: pipeline.wait(claim, waiting))
+        if isinstance(error, DependencyUnavailable):
+            _settle_waiting(claim, error)
+        else:
+            _settle_failure(claim, classify(error), clean_stack(error))
     except LostLease:
-        log.warning("lease_lost", stage_run=claim.stage_run_id)
-        return
+        log.warning("lease_lost", stage_run=due.stage_run_id)
     except Exception:
-        log.exception("waiting_not_recorded", stage_run=claim.stage_run_id)
-        return
+        event = "waiting_not_recorded" if is_waiting else "failure_not_recorded"
+        log.exception(event, stage_run=due.stage_run_id)
+
+
+def _settle_waiting(claim: StageClaim, waiting: DependencyUnavailable) -> None:
+    """Give an attempt back until its dependency may be called again (guarantee G15)."""
+    with_reconnect(lambda: pipeline.wait(claim, waiting))
     log.info(
         "stage_waits",
         job=claim.job_id,
@@ -202,25 +170,16 @@ def settle_waiting(stopped: Stopped) -> None:
     )
 
 
-def settle_failure(failed: Failed) -> None:
-    """Record a failed attempt, across a lost connection."""
-    claim = failed.claim
-    try:
-        delay = with_reconnect(lambda: pipeline.fail(claim, failed.failure, failed.stack))
-    except LostLease:
-        log.warning("lease_lost", stage_run=claim.stage_run_id)
-        return
-    except Exception:
-        log.exception("failure_not_recorded", stage_run=claim.stage_run_id)
-        return
-    if failed.failure.error_class is ErrorClass.INTERNAL_BUG:
-        log.error("internal_bug", job=claim.job_id, stage=claim.stage.value, stack=failed.stack)
+def _settle_failure(claim: StageClaim, failure: Failure, stack: str) -> None:
+    delay = with_reconnect(lambda: pipeline.fail(claim, failure, stack))
+    if failure.error_class is ErrorClass.INTERNAL_BUG:
+        log.error("internal_bug", job=claim.job_id, stage=claim.stage.value, stack=stack)
     log.warning(
         "stage_failed" if delay is not None else "job_dead_lettered",
         job=claim.job_id,
         stage=claim.stage.value,
         attempt=claim.attempt,
-        error_class=str(failed.failure.error_class),
-        code=failed.failure.kind.code,
+        error_class=str(failure.error_class),
+        code=failure.kind.code,
         retry_in_seconds=delay,
     )
