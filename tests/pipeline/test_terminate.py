@@ -213,7 +213,7 @@ def test_a_late_result_is_not_accepted_over_a_newer_version(post: Post, work: Wo
 
 
 def test_accepting_a_late_result_needs_a_reason(post: Post) -> None:
-    with pytest.raises(ValueError, match="Say why"):
+    with pytest.raises(ValueError, match="A reason is required"):
         pipeline.accept_late(post().job_id, "olga", "  ")
 
 
