@@ -56,7 +56,7 @@ class _Overtaken(Exception):
 
 
 def is_enabled() -> bool:
-    """Say whether there are streams to poll and SOURCE_POLL_SECONDS is not 0."""
+    """Return whether there are streams to poll and SOURCE_POLL_SECONDS is not 0."""
     return settings.SOURCE_POLL_SECONDS > 0 and bool(streams.streams())
 
 

@@ -112,12 +112,12 @@ def find(event: Event) -> Entry | None:
 
 
 def is_missing(event: Event) -> bool:
-    """Say whether no trigger reported this and no job covers it. Changes nothing."""
+    """Return whether no trigger reported this and no job covers it. Changes nothing."""
     return is_news(event) and _covering_job(event) is None and not _was_left_to_poll(event)
 
 
 def is_news(event: Event) -> bool:
-    """Say whether this submit, or the submit that ended this shelf, is not recorded."""
+    """Return whether this submit, or the submit that ended this shelf, is not recorded."""
     kind = Kind.CHANGE if event.kind is Kind.SHELVE else event.kind
     return bool(unannounced(kind, [event.changelist_id]))
 
@@ -198,7 +198,7 @@ def _known_shelf(event: Event) -> Entry | None:
 
 
 def _has_not_begun_to_read(job_id: int | None) -> bool:
-    """Say whether the job's next fetch begins after this transaction: what it reads is the newest.
+    """Return whether the job's next fetch begins after this transaction: what it reads is the newest.
 
     The stage is locked. Either the worker's claim came first, and is seen; or the claim waits
     for our commit, and everything the event reports is on the server before the worker asks.
@@ -224,7 +224,7 @@ def _covering_job(event: Event) -> ReviewJob | None:
 
 
 def _was_left_to_poll(event: Event) -> bool:
-    """Say whether the newest trigger of this shelf was left to the poll to compare."""
+    """Return whether the newest trigger of this shelf was left to the poll to compare."""
     if event.kind is not Kind.SHELVE:
         return False
     shelves = SourceEvent.objects.filter(changelist_id=event.changelist_id, event=Kind.SHELVE)
@@ -250,8 +250,8 @@ def _request(event: Event, origin: SourceEvent.Origin) -> Entry:
         )
         result = review_requests.request_review(request, delay_seconds=_delay_seconds(event))
         if result.outcome is IntakeOutcome.CREATED:
-            told = origin is Origin.TRIGGER or _was_left_to_poll(event)
-            made = Outcome.CREATED if told else Outcome.FOUND_BY_POLL
+            has_trigger = origin is Origin.TRIGGER or _was_left_to_poll(event)
+            made = Outcome.CREATED if has_trigger else Outcome.FOUND_BY_POLL
             return _write(event, origin, made, result.job_id)
         if result.outcome is IntakeOutcome.DUPLICATE_KEY:
             return _write(event, origin, Outcome.SEEN_BEFORE, result.job_id)

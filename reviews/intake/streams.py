@@ -35,7 +35,7 @@ PER_STEP = 50  # changes in one commit, and numbers in one describe
 # A submit that began earlier may end later, so this many numbers below the newest are read again.
 LOOK_BACK = 100
 SHELVES = 200  # the newest ones
-TOLD_SHELVES = 200  # and those with a recent trigger, whose number may be old
+TRIGGERED_SHELVES = 200  # and those with a recent trigger, whose number may be old
 SHELF_DAYS = 7
 _SERVER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as the API takes it from a trigger
 _NO_SERVER_ID = "main"  # the trigger script's name for it
@@ -176,9 +176,9 @@ class SubmittedChanges(_Server):
         newest = self.listing.newest_submitted(paths, max(1, backfill))
         if backfill:
             return newest[-1] - 1 if newest else 0
-        told = source_events.newest_submit()
+        reported = source_events.newest_submit()
         at_most = newest[0] if newest else 0
-        return at_most if told is None else min(told, at_most)
+        return at_most if reported is None else min(reported, at_most)
 
 
 class ShelvedChanges(_Server):
@@ -190,11 +190,11 @@ class ShelvedChanges(_Server):
         """Yield the shelves whose content has changed."""
         newest = self.listing.shelved(SHELVES)
         lowest = newest[-1] if len(newest) == SHELVES else 0
-        told = set(source_events.recent_shelves(SHELF_DAYS, TOLD_SHELVES))
-        listed = sorted({*newest, *told})
+        triggered = set(source_events.recent_shelves(SHELF_DAYS, TRIGGERED_SHELVES))
+        listed = sorted({*newest, *triggered})
         if before is None:
             # Shelves older than the poll are saved, not reviewed: all of them, before any is news.
-            yield self._begin(listed, {*told, *newest[: settings.SOURCE_POLL_BACKFILL]}, lowest)
+            yield self._begin(listed, {*triggered, *newest[: settings.SOURCE_POLL_BACKFILL]}, lowest)
             return
         known: Mapping[str, str] = before.state["keys"]
         kept = {number: key for number, key in known.items() if int(number) in {*listed}}
@@ -208,7 +208,7 @@ class ShelvedChanges(_Server):
             news = [
                 event
                 for event in changed
-                if int(event.changelist_id) in told
+                if int(event.changelist_id) in triggered
                 or event.changelist_id in known
                 or int(event.changelist_id) >= int(before.state["lowest"])
             ]

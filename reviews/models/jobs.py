@@ -62,7 +62,7 @@ class ReviewJob(models.Model):
     """One requested review of one version of a changelist."""
 
     idempotency_key = models.CharField(max_length=255, unique=True)
-    request_sha256 = models.CharField(max_length=64)  # tells a repeated key with another body
+    request_sha256 = models.CharField(max_length=64)  # detects a repeated key with another body
     changelist_id = models.CharField(max_length=128)
     review_version = models.IntegerField(db_default=1)
     recipients = models.JSONField(db_default=[])  # channel-qualified, normalised

@@ -182,10 +182,10 @@ def _why_without(claim: StageClaim, name: str, error: Failure | DependencyUnavai
 def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
     """Write the redacted artifacts; return the function that inserts the rows."""
     review = outcome.review
-    kept = []
+    artifacts = []
     for kind, texts in ((Artifact.Kind.PROMPT, outcome.prompts), (Artifact.Kind.ANSWER, outcome.answers)):
         if texts:
-            kept.append(store.store(claim, kind, "\n\f\n".join(texts).encode()))
+            artifacts.append(store.store(claim, kind, "\n\f\n".join(texts).encode()))
     findings = [
         FindingRow(
             job_id=claim.job_id,
@@ -226,8 +226,8 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
     )
 
     def write() -> None:
-        for stored in kept:
-            stored.save()
+        for artifact in artifacts:
+            artifact.save()
         sql.rows(
             _SUMMARISE,
             {

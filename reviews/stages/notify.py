@@ -93,13 +93,13 @@ def _wishes(job: ReviewJob, reports: Mapping[str, Report]) -> AppliedPreferences
 
 def _recorded(claim: StageClaim, declined: Mapping[str, str]) -> Written:
     """Return the function that records who was notified and who declined."""
-    kept = _stored_mail(claim)
+    save_mail = _stored_mail(claim)
     if not declined:
-        return kept
+        return save_mail
 
     def write() -> None:
-        if kept is not None:
-            kept()
+        if save_mail is not None:
+            save_mail()
         counts = {why: list(declined.values()).count(why) for why in sorted(set(declined.values()))}
         JobEvent.objects.create(
             job_id=claim.job_id,
@@ -124,9 +124,9 @@ def _stored_mail(claim: StageClaim) -> Written:
             "digest__token", "digest__subject", "digest__payload_sha256",
         )
     )  # fmt: skip
-    kept = [{name: value for name, value in row.items() if value is not None} for row in sent]
+    metadata = [{name: value for name, value in row.items() if value is not None} for row in sent]
     try:
-        data = json.dumps(kept, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1).encode()
+        data = json.dumps(metadata, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1).encode()
         return store.store(claim, Artifact.Kind.MAIL, data).save
     except (Failure, OSError) as error:
         # All recipients have been notified: a full disk must not fail the job.
