@@ -1,6 +1,8 @@
-"""Dead letters are read here; the workflow is the console's."""
+"""Reading dead letters through the API; the workflow is in the admin."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,17 @@ def test_the_latest_failure_comes_first(operator: ApiClient) -> None:
     body = operator.get(URL).json()
     assert [letter["id"] for letter in body["results"]] == made[::-1]
     assert body["count"] == 3
+
+
+def test_list_needs_the_same_number_of_queries_for_one_letter_and_for_many(
+    operator: ApiClient, django_assert_num_queries: Any
+) -> None:
+    operator.get(URL)
+    for letters in (1, 5):
+        for _ in range(letters):
+            DeadLetterEventFactory(letter=DeadLetterFactory())
+        with django_assert_num_queries(5):  # the key, the count, the page, the dead letters, their events
+            operator.get(URL)
 
 
 def test_an_unknown_letter_is_not_found(operator: ApiClient) -> None:
