@@ -10,7 +10,7 @@ from criticizer.db import prepared
 from deadletters.types import Failed
 from reviews import config
 from reviews.pipeline.dependencies import dependencies_of
-from reviews.reviewers.health_checks import probe
+from reviews.reviewers.health_checks import check_health
 from reviews.sources.perforce.client import P4Client
 
 _P4_SECONDS = 5.0
@@ -30,14 +30,14 @@ def perforce(name: str) -> None:
     """
     server = config.sources().perforce
     if server is not None and name == config.perforce_dependency():
-        P4Client(replace(server, info_timeout_seconds=_P4_SECONDS)).probe()
+        P4Client(replace(server, info_timeout_seconds=_P4_SECONDS)).check_health()
 
 
 def model(name: str) -> None:
     """List the models of the model server. Raises `Failure` when it does not answer."""
     llm = config.model()
     if llm is not None and name == config.model_dependency():
-        probe(llm, settings.LLM_PROVIDER)
+        check_health(llm, settings.LLM_PROVIDER)
 
 
 def dependencies_to_retry() -> frozenset[str]:

@@ -14,7 +14,7 @@ from criticizer.resilience.failures import ErrorClass, Failure
 from criticizer.security.encryption import key_id
 from reviews import config
 from reviews.models import ApiKey, Artifact
-from reviews.reviewers.health_checks import probe
+from reviews.reviewers.health_checks import check_health
 
 MAX_AGE_DAYS = 90
 
@@ -102,7 +102,7 @@ def _answers() -> dict[str, str]:
         if not key:
             continue
         try:
-            probe(replace(llm, api_key=key, api_key_next=""), settings.LLM_PROVIDER)
+            check_health(replace(llm, api_key=key, api_key_next=""), settings.LLM_PROVIDER)
             answers[name] = "accepted now"
         except Failure as failure:
             refused = failure.error_class is ErrorClass.AUTH_DENIED

@@ -18,7 +18,7 @@ _ALIVE = frozenset({501, 505})
 _REFUSED = frozenset({401, 403})
 
 
-def probe(config: LlmConfig, provider: str) -> None:
+def check_health(config: LlmConfig, provider: str) -> None:
     """Request the list of models: return when the server answers, whatever the list holds.
 
     Takes 5 seconds at most per key. Raises `Failure` of Component.REVIEWER when the server does not

@@ -146,6 +146,6 @@ class Source(Protocol):
         """
         ...
 
-    def probe(self) -> None:
+    def check_health(self) -> None:
         """Check the server with a cheap query; raise as `describe` when it fails."""
         ...

@@ -87,7 +87,7 @@ class GitSource:
         self._executable = resolve_executable(executable)
         self._timeout_seconds = timeout_seconds
 
-    def probe(self) -> None:
+    def check_health(self) -> None:
         """Check that git can read the repository."""
         result = self._git("rev-parse", "--is-bare-repository", max_stdout_bytes=1000)
         if result.exit_code != 0:

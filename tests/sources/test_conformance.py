@@ -203,4 +203,4 @@ def test_an_unknown_change_is_not_found(world: World) -> None:
 
 
 def test_healthy_source_passes_its_health_check(world: World) -> None:
-    world.source(world.change(added("a", "1\n"))).probe()
+    world.source(world.change(added("a", "1\n"))).check_health()

@@ -296,7 +296,7 @@ class ListedSource:
         plain = [FileChange(file.path, file.action, new_text="x" * (file.size_bytes or 10)) for file in files]
         return [self.answers.get(file.path, entry) for file, entry in zip(files, plain, strict=True)]
 
-    def probe(self) -> None:
+    def check_health(self) -> None:
         pass
 
 

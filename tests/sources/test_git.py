@@ -232,9 +232,9 @@ def test_a_damaged_repository_is_a_configuration_failure_until_it_is_repaired(re
     config.write_text("[core\n")
     assert refusal(repo, f"git:app@{sha}").error_class is ErrorClass.CONFIG_INVALID
     with pytest.raises(PermanentFailure):
-        source(repo).probe()
+        source(repo).check_health()
     config.write_text(good)
-    source(repo).probe()
+    source(repo).check_health()
     assert len(describe(repo, sha).files) == 1
 
 

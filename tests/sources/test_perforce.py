@@ -500,7 +500,7 @@ def test_timeout_distinguishes_a_slow_command_from_a_silent_server(
 ) -> None:
     change = depot.submit(added(A, "1\n"))
     p4 = source(depot, describe_timeout_seconds=0.5)
-    p4.probe()
+    p4.check_health()
     assert p4.case_sensitive
     depot.misbehave("describe", hang=True)
     if server_down:
@@ -531,8 +531,8 @@ def test_health_check_raises_the_servers_failure(tmp_path: Path, exit_code: int)
     depot.misbehave("info", messages=["maintenance"])
     p4 = source(depot)
     with pytest.raises(RetryableFailure):
-        p4.probe()
-    p4.probe()
+        p4.check_health()
+    p4.check_health()
 
 
 def test_nothing_of_the_depot_is_logged(depot: FakeDepot) -> None:

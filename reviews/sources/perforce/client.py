@@ -106,7 +106,7 @@ class P4Client:
             self._facts = self._ask_facts()
         return self._facts
 
-    def probe(self) -> None:
+    def check_health(self) -> None:
         """Request the server's address; raise when it does not answer."""
         answer = self.tagged("info", "-s", timeout_seconds=self.config.info_timeout_seconds, unicode=False)
         if not answer.results:
@@ -291,7 +291,7 @@ class P4Client:
         alive = False
         if subcommand not in ("info", "version"):
             try:
-                self.probe()
+                self.check_health()
                 alive = True
             except Failure as failure:
                 log.info("probe_failed", source="perforce", error_class=str(failure.error_class))

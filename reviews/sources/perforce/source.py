@@ -69,9 +69,9 @@ class PerforceSource:
         """Whether the server distinguishes names by case; the first call queries it."""
         return self._client.facts().case_sensitive
 
-    def probe(self) -> None:
+    def check_health(self) -> None:
         """Run `info -s`, which needs no rights."""
-        self._client.probe()
+        self._client.check_health()
 
     def describe(self, changelist_id: str) -> ListedChange:
         """List a submitted changelist or the shelf of a pending one (see `Source.describe`).
