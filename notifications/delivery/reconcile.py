@@ -160,6 +160,7 @@ def report_missing_evidence(row: Delivery, reason: str) -> None:
 
 
 def require_moved(row: Delivery, moved: bool) -> None:
+    """Raise what a job does whose delivery another worker moved."""
     if moved:
         return
     if row.digest_id is not None:
@@ -168,4 +169,5 @@ def require_moved(row: Delivery, moved: bool) -> None:
         ErrorClass.WRITE_CONFLICT,
         Component.DATABASE,
         "another worker moved the delivery at the same time",
+        context={"delivery": row.pk, "attempts": row.attempts},
     )

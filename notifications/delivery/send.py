@@ -134,16 +134,9 @@ def _deliver_row(
 
 def _claimed(row: Delivery, provider: Provider) -> store.Claim:
     claimed = store.claim(row, provider.name)
-    if claimed is not None:
-        return claimed
-    if row.digest_id is not None:
-        raise lifecycle.digest_in_progress()  # all jobs of a digest come at once: not a failure
-    raise RetryableFailure(
-        ErrorClass.WRITE_CONFLICT,
-        Component.DATABASE,
-        "another worker took the delivery",
-        context=_context(row),
-    )
+    reconcile.require_moved(row, claimed is not None)
+    assert claimed is not None
+    return claimed
 
 
 def _message(row: Delivery, provider: Provider | None) -> Message:

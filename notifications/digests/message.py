@@ -39,6 +39,8 @@ _CARD_BYTES = 1_500  # of markup around a review, its counts included
 _ROW_BYTES = 330  # of markup around a finding
 _INDENT = "  "
 
+Card = tuple[ReviewPayload, int]  # a review shown in full, with how many findings it lists
+
 
 @dataclass(frozen=True, slots=True)
 class Digest:
@@ -78,15 +80,15 @@ def compose(messages: Sequence[Message], token: UUID) -> Message:
     reviews = [_review(message) for message in messages]
     digest = Digest(tuple(sorted(reviews, key=_badness)))
     full, brief = _divided(digest)
-    listed = _listed(full)
+    cards = list(zip(full, _listed(full), strict=True))
     unsubscribe_url = messages[0].unsubscribe_url
     created_at_epoch = max(message.created_at_epoch for message in messages)
     return Message(
         token=token,
         address=messages[0].address,
         subject=_subject(digest),
-        text=_text(digest, full, brief, listed, unsubscribe_url),
-        html=_html(digest, full, brief, listed, unsubscribe_url),
+        text=_text(digest, cards, brief, unsubscribe_url),
+        html=_html(digest, cards, brief, unsubscribe_url),
         payload=_payload(digest, created_at_epoch),
         thread=f"digest:{token}",
         created_at_epoch=created_at_epoch,
@@ -173,15 +175,9 @@ def _subject(digest: Digest) -> str:
     return line(digest.title, MAX_SUBJECT)
 
 
-def _text(
-    digest: Digest,
-    full: list[ReviewPayload],
-    brief: list[ReviewPayload],
-    listed: list[int],
-    unsubscribe_url: str,
-) -> str:
+def _text(digest: Digest, cards: list[Card], brief: list[ReviewPayload], unsubscribe_url: str) -> str:
     parts = [f"{wrapped(digest.title)}\n{wrapped(sentence(digest.headline))}"]
-    for review, count in zip(full, listed, strict=True):
+    for review, count in cards:
         parts += _section(review, count)
     if brief:
         lines = [
@@ -212,13 +208,7 @@ def _item(finding: ReportFinding, link: str) -> str:
     return "\n".join(filter(None, [named, _INDENT + finding.place, link and _INDENT + link]))
 
 
-def _html(
-    digest: Digest,
-    full: list[ReviewPayload],
-    brief: list[ReviewPayload],
-    listed: list[int],
-    unsubscribe_url: str,
-) -> str:
+def _html(digest: Digest, cards: list[Card], brief: list[ReviewPayload], unsubscribe_url: str) -> str:
     return render_to_string(
         "notifications/digest.html",
         {
@@ -233,7 +223,7 @@ def _html(
                     "findings": review.findings[:count],
                     "left_out": _left_out(review, count),
                 }
-                for review, count in zip(full, listed, strict=True)
+                for review, count in cards
             ],
             "brief": brief,
             "unsubscribe_url": unsubscribe_url if is_web_link(unsubscribe_url) else "",
