@@ -1,4 +1,4 @@
-"""Which provider sends mail: the one place of the rule behind MAIL_PROVIDER."""
+"""The mail provider in use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ MAILDIR = "maildir"
 
 
 def provider() -> str:
-    """Return "smtp", "maildir", "resend" or "postmark", as the settings have it now.
+    """Return "smtp", "maildir", "resend" or "postmark", from the settings.
 
-    Without MAIL_PROVIDER it is SMTP where SMTP_HOST is set, else the maildir. That what a provider
-    needs is set too is seen to at start (`settings`).
+    Without MAIL_PROVIDER it is SMTP where SMTP_HOST is set, otherwise the maildir.
     """
     named: str = settings.MAIL_PROVIDER
     return named or ("smtp" if settings.SMTP_HOST else MAILDIR)

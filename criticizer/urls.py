@@ -1,4 +1,4 @@
-"""Every door on one page."""
+"""Root URL configuration."""
 
 from django.contrib import admin
 from django.urls import include, path
@@ -19,6 +19,6 @@ urlpatterns = [
     path("metrics", health.metrics, name="metrics"),
 ]
 
-# What fails before a view is found: the API answers in its own form there too.
+# Errors before a view is found; the API answers these in its own form as well.
 handler400 = "reviews.api.errors.bad_request"
 handler500 = "reviews.api.errors.server_error"

@@ -1,50 +1,40 @@
-"""Checks of what lies outside the settings: the places of sources and the programs that are named.
+"""Checks outside the settings: repositories, programs and files that variables name.
 
-Only `check` and `up` import this module, and by that register it: a repository that is away for a
-moment must stop neither `migrate` nor a worker that starts again (its stage retries or fails, as
-for every source).
+Only `check` and `up` import this module and so register its checks. A repository that is away for
+a moment must stop neither `migrate` nor a worker that starts again: its stage retries or fails.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
-from django.core import checks
-from django.core.checks import CheckMessage, Error, register
 
-from criticizer.checks.settings import TAG
+from criticizer.checks import Messages, check, message
 
 
-@register(TAG)
-def git_repositories(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Look for the repositories of the source git (criticizer.E005, E006)."""
+@check()
+def git_repositories() -> Messages:
+    """Check that the repositories of the source git exist (criticizer.E005, E006)."""
     if "git" not in settings.CHANGE_SOURCES:
-        return []
+        return
     if not settings.GIT_REPOSITORIES:
-        return [
-            Error(
-                "GIT_REPOSITORIES: is not set while git is in CHANGE_SOURCES.",
-                hint="Set GIT_REPOSITORIES to name=/absolute/path,name2=/path2.",
-                id="criticizer.E005",
-            )
-        ]
-    return [
-        Error(
-            f"GIT_REPOSITORIES: {str(path)!r}, named {name!r}, {problem}.",
-            hint="Set the absolute path of a repository that Criticizer may read, bare or not.",
-            id="criticizer.E006",
+        yield message(
+            "E005",
+            "GIT_REPOSITORIES: is not set while git is in CHANGE_SOURCES.",
+            "Set GIT_REPOSITORIES to name=/absolute/path,name2=/path2.",
         )
-        for name, path in settings.GIT_REPOSITORIES.items()
-        if (problem := _fault(path))
-    ]
+    for name, path in settings.GIT_REPOSITORIES.items():
+        if problem := _problem_of_repository(path):
+            yield message(
+                "E006",
+                f"GIT_REPOSITORIES: {str(path)!r}, named {name!r}, {problem}.",
+                "Set the absolute path of a repository that Criticizer may read, bare or not.",
+            )
 
 
-def _fault(path: Path) -> str:
-    """Return what is wrong with the path of a repository, or the empty text."""
+def _problem_of_repository(path: Path) -> str:
     try:
         if not path.is_dir():
             return "is not a directory" if path.exists() else "does not exist"
@@ -55,43 +45,32 @@ def _fault(path: Path) -> str:
     return ""
 
 
-@register(TAG)
-def named_programs(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Look for a source's program where its variable says that it is (criticizer.E007)."""
-    named = {"perforce": "P4_EXECUTABLE", "git": "GIT_EXECUTABLE"}
-    return [
-        Error(
-            f"{variable}: {value!r} is not a program that may be run.",
-            hint=f"Set {variable} to the program's path, or leave it unset to search along PATH.",
-            id="criticizer.E007",
-        )
-        for source, variable in named.items()
-        if source in settings.CHANGE_SOURCES
-        and (value := getattr(settings, variable))
-        and shutil.which(value) is None
-    ]
+@check()
+def named_programs() -> Messages:
+    """Check that the programs named by variables can be run (criticizer.E007)."""
+    for source, variable in {"perforce": "P4_EXECUTABLE", "git": "GIT_EXECUTABLE"}.items():
+        value = getattr(settings, variable)
+        if source in settings.CHANGE_SOURCES and value and shutil.which(value) is None:
+            yield message(
+                "E007",
+                f"{variable}: {value!r} is not a program that can be run.",
+                f"Set {variable} to the program's path, or leave it unset to search along PATH.",
+            )
 
 
-@register(TAG)
-def perforce_files(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Look for the ticket and trust files of Perforce, which its commands write (criticizer.W007)."""
-    made_by = {"P4TICKETS": "p4 login", "P4TRUST": "p4 trust"}
+@check()
+def perforce_files() -> Messages:
+    """Check that the ticket and trust files of Perforce can be read (criticizer.W007)."""
     if "perforce" not in settings.CHANGE_SOURCES:
-        return []
-    return [
-        checks.Warning(
-            f"{name}: the file {getattr(settings, name)!r} is not there or may not be read.",
-            hint=f"Make it with {made_by[name]} as the user that runs Criticizer, or correct {name}.",
-            id="criticizer.W007",
-        )
-        for name in made_by
-        if getattr(settings, name) and not _is_readable(Path(getattr(settings, name)))
-    ]
-
-
-def _is_readable(path: Path) -> bool:
-    try:
-        with path.open("rb"):
-            return True
-    except OSError:
-        return False
+        return
+    for name, command in {"P4TICKETS": "p4 login", "P4TRUST": "p4 trust"}.items():
+        path = getattr(settings, name)
+        try:
+            if path:
+                Path(path).open("rb").close()
+        except OSError:
+            yield message(
+                "W007",
+                f"{name}: the file {path!r} does not exist or cannot be read.",
+                f"Create it with {command} as the user that runs Criticizer, or correct {name}.",
+            )

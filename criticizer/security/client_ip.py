@@ -1,7 +1,7 @@
-"""Where a request came from, also behind a proxy.
+"""Client address of a request, also behind a proxy.
 
-`X-Forwarded-For` is anybody's word until it comes from a proxy named in `TRUSTED_PROXIES`; then
-the last address that is not such a proxy is the client's.
+`X-Forwarded-For` is only trusted from `TRUSTED_PROXIES`: the last address in it that is not such
+a proxy is the client's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _HOPS = 20
 
 
 def client_ip(request: HttpRequest) -> str:
-    """Return the client's address, or "" when it is none."""
+    """Return the client's IP address; "" when it is not valid."""
     address = _clean(str(request.META.get("REMOTE_ADDR", "")))
     if not _is_proxy(address):
         return address
@@ -31,7 +31,7 @@ def client_ip(request: HttpRequest) -> str:
 
 
 def rate_limit_subnet(address: str) -> str:
-    """Return what one subscriber holds: the address itself, or the /64 of an IPv6 address."""
+    """Return the network of one subscriber: an IPv4 address itself, the /64 of an IPv6 address."""
     try:
         found = ip_address(address)
     except ValueError:

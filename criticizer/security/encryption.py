@@ -1,4 +1,4 @@
-"""Encryption at rest with rotating keys (specification 001, 9.4)."""
+"""Encryption at rest with rotating keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Vault:
     """Seals bytes with the newest of `keys` and opens them with any (Fernet: AES-CBC + HMAC)."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        """Raises ValueError when there is no key or one is no Fernet key; it does not repeat it."""
+        """Raises ValueError, without the key, when there is no key or one is not a Fernet key."""
         self._fernet = MultiFernet([Fernet(key) for key in keys])
         self.newest = key_id(keys[0])
 
@@ -40,5 +40,5 @@ class Vault:
 
 
 def key_id(key: str) -> str:
-    """Return the public name of a key: 12 digits of its SHA-256, which tell nothing about 256 random bits."""
+    """Return the public id of a key: 12 digits of its SHA-256, which reveal nothing of 256 random bits."""
     return hashlib.sha256(key.strip().encode()).hexdigest()[:12]

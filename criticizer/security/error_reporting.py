@@ -1,4 +1,4 @@
-"""Keep the deployment's own secrets out of tracebacks: on pages, in mail to admins, on stderr (001, 9.3)."""
+"""Masks configured secrets in tracebacks: on error pages, in mail to admins, on stderr."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MASK = "[own secret withheld]"
 
 
 def mask(text: str) -> str:
-    """Return `text` with every registered secret replaced, in whatever usual spelling."""
+    """Return `text` with every registered secret replaced, in every usual encoding."""
     data = text.encode("utf-8", "surrogatepass")
     pieces, at = [], 0
     for start, end, _ in sorted(registered().spans(data)):
@@ -27,7 +27,7 @@ def mask(text: str) -> str:
 
 
 class MaskingReporter(ExceptionReporter):
-    """Django's report of an error, whose locals and settings may hold anything, without our secrets."""
+    """Django's error report, whose locals and settings may hold secrets, with these masked."""
 
     def get_traceback_html(self) -> SafeString:
         return SafeString(mask(super().get_traceback_html()))

@@ -1,6 +1,6 @@
-"""Headers that every answer carries, and a bound on what a request may bring.
+"""Middleware: security headers of every response and the size limit of request bodies.
 
-The outermost middleware, so that probes, static files and error pages are covered as well.
+It is the outermost one, so that health checks, static files and error pages are covered as well.
 """
 
 from __future__ import annotations
@@ -10,19 +10,14 @@ from collections.abc import Callable
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
-# Browsers are told that no page here needs any of these.
+# No page needs any of these.
 PERMISSIONS_POLICY = ", ".join(
     f"{feature}=()"
     for feature in (
         *("accelerometer", "autoplay", "camera", "display-capture", "encrypted-media", "fullscreen"),
-        *("geolocation", "xr-spatial-tracking", "gyroscope", "magnetometer", "microphone", "midi", "payment"),
-        *(
-            "picture-in-picture",
-            "publickey-credentials-get",
-            "screen-wake-lock",
-            "usb",
-            "xr-spatial-tracking",
-        ),
+        *("geolocation", "gyroscope", "magnetometer", "microphone", "midi", "payment"),
+        *("picture-in-picture", "publickey-credentials-get", "screen-wake-lock", "usb"),
+        "xr-spatial-tracking",
     )
 )
 
@@ -34,7 +29,7 @@ def policy() -> str:
 
 
 class HardeningMiddleware:
-    """Refuse bodies over the bound unread; complete the headers of every answer."""
+    """Refuse too large bodies unread and add the missing security headers to every response."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -53,11 +48,11 @@ class HardeningMiddleware:
 
 
 def _too_large(request: HttpRequest) -> HttpResponse | None:
-    """Answer 413 to a body over the bound. The API bounds its own, with an answer of its own form."""
+    """Return 413 for a body over the limit. The API has its own limit and its own form of error."""
     if request.path_info.startswith("/api/"):
         return None
     declared = str(request.META.get("CONTENT_LENGTH") or "0")
-    # Files are not counted by Django's own bound, and no page takes one.
+    # Django's own limit does not count files, and no page accepts one.
     if declared.isdecimal() and len(declared) < 12 and int(declared) <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
         return None
     return HttpResponse("The request is too large.\n", status=413, content_type="text/plain; charset=utf-8",

@@ -1,4 +1,4 @@
-"""The values of all configured credentials, for the redactor alone (specification 001, 9.3)."""
+"""The values of all configured credentials, for the redactor alone."""
 
 from __future__ import annotations
 
@@ -9,49 +9,28 @@ from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
 
+from criticizer.environment.variables import VARIABLES
+
 _MAX_TICKETS_BYTES = 65_536
 _TICKET = re.compile(r":([0-9A-F]{16,64})\s*$", re.MULTILINE)
 
 
 def own_secrets() -> list[str]:
     """Return every secret this process is configured with, the Perforce tickets included."""
-    return [
-        settings.SECRET_KEY,
-        *settings.SECRET_KEY_FALLBACKS,
-        settings.SMTP_PASSWORD,
-        settings.SMTP_PASSWORD_NEXT,
-        *settings.ARTIFACT_KEYS,
-        *settings.LLM_API_KEYS,
-        *settings.WEBHOOK_SECRETS,
-        *_mail_secrets(),
-        settings.SLACK_BOT_TOKEN,
-        settings.SLACK_BOT_TOKEN_NEXT,
-        settings.SWARM_TICKET,
-        *_storage_secrets(),
-        *_database_passwords(),
-        *_tickets(),
-    ]
-
-
-def _mail_secrets() -> Iterator[str]:
-    yield from (settings.RESEND_API_KEY, settings.RESEND_API_KEY_NEXT, *settings.RESEND_WEBHOOK_SECRETS)
-    yield from (settings.POSTMARK_SERVER_TOKEN, settings.POSTMARK_SERVER_TOKEN_NEXT)
-    for pair in settings.POSTMARK_WEBHOOK_AUTH:
-        yield pair.partition(":")[2]
-    if settings.IMAP_ARCHIVE_URL:
-        yield unquote(urlsplit(settings.IMAP_ARCHIVE_URL).password or "")
-
-
-def _storage_secrets() -> Iterator[str]:
-    for storage in settings.STORAGES.values():
-        if secret := storage.get("OPTIONS", {}).get("secret_key"):
-            yield secret
+    named = (name for name, variable in VARIABLES.items() if variable.is_secret and not name.endswith("_URL"))
+    found = [*settings.LLM_API_KEYS, *_database_passwords(), *_tickets()]
+    for value in (getattr(settings, name, "") for name in named):
+        found += [value] if isinstance(value, str) else value
+    found += [pair.partition(":")[2] for pair in settings.POSTMARK_WEBHOOK_AUTH]
+    found += [storage.get("OPTIONS", {}).get("secret_key") or "" for storage in settings.STORAGES.values()]
+    found.append(unquote(urlsplit(settings.IMAP_ARCHIVE_URL).password or ""))
+    return list(filter(None, found))
 
 
 def _database_passwords() -> Iterator[str]:
     for database in (*settings.DATABASES.values(), settings.DATABASE_OWNER):
         password = str(database.get("PASSWORD") or "")
-        # A password that is the user's name is no secret, and the name stands in ordinary texts.
+        # A password equal to the user's name is not secret, and the name occurs in ordinary texts.
         if password and password not in {database.get("USER"), database.get("NAME")}:
             yield password
 
@@ -62,4 +41,4 @@ def _tickets() -> Iterator[str]:
             with Path(settings.P4TICKETS).open(encoding="utf-8", errors="replace") as file:
                 yield from _TICKET.findall(file.read(_MAX_TICKETS_BYTES))
         except OSError:
-            return  # the source says what is wrong with it when it is used
+            return  # the source reports it when it is used

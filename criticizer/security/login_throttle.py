@@ -1,10 +1,10 @@
 """Login throttling per account, per address and per pair of both, counted in PostgreSQL.
 
 A refused login looks like a wrong password and takes as long. No lock lasts longer than
-`LOCK_SECONDS`, and attempts during a lock do not extend it. An account that strangers attack
-stays open to the addresses it logged in from in the last weeks, so nobody can lock its owner out.
+`LOCK_SECONDS`, and attempts during a lock do not extend it. An account under attack stays open to
+the addresses it logged in from in the last `KNOWN_DAYS`, so attackers cannot lock its owner out.
 
-The table holds keyed digests and at most `MAX_ROWS` rows; `manage.py unlock_login` forgets an
+The table holds keyed digests and at most `MAX_ROWS` rows; `manage.py unlock_login` deletes an
 account's failures.
 """
 
@@ -58,7 +58,7 @@ INSERT INTO login_tries AS t (subject, failures, window_ends_at, succeeded_at)
 VALUES (%(subject)s, 0, now(), now())
 ON CONFLICT (subject) DO UPDATE SET failures = 0, locked_until = NULL, window_ends_at = now(),
   succeeded_at = now()"""
-# What is over and knows no success goes first; then the oldest, so that a flood ends somewhere.
+# Expired rows without a success go first, then the oldest, so that a flood cannot fill the table.
 _PRUNE = """
 DELETE FROM login_tries WHERE subject IN (
   SELECT subject FROM login_tries
@@ -71,7 +71,7 @@ OR subject IN (
 
 
 class ThrottledBackend(ModelBackend):
-    """Django's own back end behind the throttle: every login and every asked-again password."""
+    """Django's own backend behind the throttle, for logins and for confirmed passwords."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **_: Any
@@ -82,7 +82,7 @@ class ThrottledBackend(ModelBackend):
         name = str(username)[:_NAME_LIMIT]
         address = client_ip(request)
         if is_locked(name, address):
-            # As much work as a wrong password costs: the time must not tell.
+            # The work of a wrong password: the response time must not reveal the lock.
             get_user_model()().set_password(password)
             raise PermissionDenied
         user = super().authenticate(request, username, password)
@@ -94,19 +94,19 @@ class ThrottledBackend(ModelBackend):
 
 
 def is_locked(username: str, address: str) -> bool:
-    """Say whether a login is refused whatever its password."""
+    """Return whether a login is refused with any password."""
     pair, account, place = _subjects(username, address)
     found = {row["subject"]: row for row in prepared.rows(_LOCKED, {"subjects": [pair, account, place],
                                                                "days": KNOWN_DAYS})}  # fmt: skip
     if pair in found and found[pair]["is_locked"]:
         return True
     if pair in found and found[pair]["is_known"]:
-        return False  # its owner, most likely: only failures from right here count
+        return False  # most likely the owner: only failures from this address count
     return any(found[subject]["is_locked"] for subject in (account, place) if subject in found)
 
 
 def note_failure(username: str, address: str) -> None:
-    """Count a failed login; lock and leave a security event when a limit is reached."""
+    """Count a failed login; lock and record a security event when a limit is reached."""
     limits = (PAIR_LIMIT, ACCOUNT_LIMIT, ADDRESS_LIMIT)
     with transaction.atomic():
         for subject, limit, what in zip(
@@ -114,7 +114,7 @@ def note_failure(username: str, address: str) -> None:
         ):
             found = prepared.row(_COUNT, {"subject": subject, "limit": limit, "window": WINDOW_SECONDS,
                                      "lock": LOCK_SECONDS})  # fmt: skip
-            # Exactly once a lock: the attempts during it are not counted.
+            # Once per lock: attempts during it are not counted.
             if found and found["is_locked"] and found["failures"] == limit:
                 _lock_event(what, username, address, limit)
         prepared.rows(_PRUNE, {"days": KNOWN_DAYS, "rows": MAX_ROWS})
@@ -122,15 +122,15 @@ def note_failure(username: str, address: str) -> None:
 
 
 def note_success(username: str, address: str) -> None:
-    """Forget the failures of this account from this address, and remember that it knows the place."""
+    """Reset the failures of this account from this address and record the address as known."""
     pair, _, _ = _subjects(username, address)
     prepared.rows(_SUCCESS, {"subject": pair})
 
 
 def unlock(username: str) -> int:
-    """Forget the failures of an account, from wherever they came; return how many rows that were.
+    """Delete the failures of an account from every address; return the number of rows changed.
 
-    Pairs are digests and cannot be searched, so every lock that involves no known success ends.
+    Pairs are digests and cannot be searched by account, so all locks end.
     """
     _, account, _ = _subjects(username, "")
     gone, _ = LoginTry.objects.filter(subject=account).delete()
@@ -149,7 +149,7 @@ def _lock_event(what: str, username: str, address: str, failures: int) -> None:
 
 
 def _printable(username: str) -> str:
-    # People type their password into the wrong field: only names that exist are kept.
+    # People type their password into the wrong field: only names of accounts are recorded.
     exists = get_user_model().objects.filter(username=username).exists()
     return username if exists else "(unknown account)"
 

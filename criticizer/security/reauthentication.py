@@ -1,8 +1,7 @@
-"""The password is asked for again before dangerous actions, when it was given long ago.
+"""Re-authentication: dangerous actions need a password that was entered recently.
 
-Which views are dangerous is one table, `settings.REAUTH_VIEWS`: the view's name, and whether
-the page itself asks ("any"), sending it does ("post": pages that many people read), or sending the
-answer to its question does ("answer": lists whose actions ask first, see
+`settings.REAUTH_VIEWS` lists the dangerous views and when they need it: "any" request, "post"
+(pages that many people read), or "answer", the submitted confirmation page of a bulk action (see
 `criticizer.admin_site.bulk_actions`).
 """
 
@@ -36,7 +35,7 @@ MAX_AGE_SECONDS = 15 * 60
 _KEY = "password_at"
 _TURNED_AWAY = "turned_away_from"
 _SAFE = {"GET", "HEAD", "OPTIONS"}
-# What only the answer to a list's question carries: the rows of the question, or that it was one.
+# Fields that only a submitted confirmation page has.
 _ANSWERS = ("selection", "confirmed")
 
 
@@ -49,15 +48,15 @@ class PasswordForm(forms.Form):
 
 
 def is_recent(request: HttpRequest) -> bool:
-    """Say whether this session's user gave the password in the last 15 minutes."""
+    """Return whether the password was entered in this session in the last 15 minutes."""
     given = request.session.get(_KEY)
     return isinstance(given, (int, float)) and 0 <= time.time() - given <= MAX_AGE_SECONDS
 
 
 def asking(request: HttpRequest, view: str, back: str) -> dict[str, Any]:
-    """Return what a page has to know that shows a notice rather than a form which `view` would turn away.
+    """Return the context of a page that shows a notice instead of a form which `view` would refuse.
 
-    `needs_password`, and `reauth_address`: the way through the password to the page `back`.
+    `needs_password`, and `reauth_address`: the password page that leads back to `back`.
     """
     return {
         "needs_password": view in settings.REAUTH_VIEWS and not is_recent(request),
@@ -70,12 +69,12 @@ def _way_through(target: str) -> str:
 
 
 def note_password(request: HttpRequest) -> None:
-    """Remember in the session that the password was given now."""
+    """Record in the session that the password was entered now."""
     request.session[_KEY] = time.time()
 
 
 def _after_login(sender: object, request: HttpRequest | None = None, **_: object) -> None:
-    # Every way to log in passes here, the admin's own form and the tests' client included.
+    # Every login sends this signal, the admin's own form and the test client included.
     if request is not None and hasattr(request, "session"):
         note_password(request)
 
@@ -84,7 +83,7 @@ user_logged_in.connect(_after_login, dispatch_uid="criticizer.security.reauthent
 
 
 class ReauthMiddleware:
-    """Send people whose password is too old to ask for it, before a dangerous view runs."""
+    """Redirect to the password page before a dangerous view when the password is too old."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -119,7 +118,7 @@ def _is_dangerous(request: HttpRequest, when: str) -> bool:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def confirm_password(request: HttpRequest) -> HttpResponse:
-    """Ask for the password and go on to where the person was going; nothing was done meanwhile."""
+    """Ask for the password, then redirect to the page that was requested; the action is not performed."""
     target = _target(request)
     form = PasswordForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
@@ -129,10 +128,10 @@ def confirm_password(request: HttpRequest) -> HttpResponse:
             request.session.cycle_key()
             note_password(request)
             if request.session.pop(_TURNED_AWAY, "") == target:
-                text = "Your password was asked for first, and nothing was done. Do it again."
+                text = "Password confirmed. Your action was not performed; please submit it again."
                 messages.warning(request, text)
             return HttpResponseRedirect(target)
-        form.add_error("password", "That is not the password of this account.")
+        form.add_error("password", "This is not the password of this account.")
         SecurityEvent.objects.create(
             kind=SecurityEvent.Kind.PASSWORD_REFUSED,
             actor=name[:255],

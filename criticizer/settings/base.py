@@ -109,7 +109,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
 ]
 AUTHENTICATION_BACKENDS = ["criticizer.security.login_throttle.ThrottledBackend"]
-# Views that ask for the password again, and when: criticizer.security.reauthentication.
+# Views that need a recent password, and when: criticizer.security.reauthentication.
 REAUTH_VIEWS = {
     **{
         f"admin:{table}_{view}": "any"

@@ -82,7 +82,7 @@ def test_revoking_a_revoked_key_is_reported() -> None:
     call_command("revoke_api_key", name="ci", stdout=io.StringIO())
     out = io.StringIO()
     call_command("revoke_api_key", name="ci", stdout=out)
-    assert "was revoked before" in out.getvalue()
+    assert "was already revoked" in out.getvalue()
 
 
 def test_revoking_an_unknown_key_is_an_error() -> None:

@@ -161,7 +161,7 @@ def test_configured_webhooks_without_a_secret_are_a_warning(settings: Any) -> No
     settings.WEBHOOK_SECRETS = []
     (found,) = checks.configured_recipients(None)
     assert ids([found]) == ["W005"]
-    assert "DEFAULT_RECIPIENTS names webhooks, which go out unsigned" in found.msg
+    assert "DEFAULT_RECIPIENTS names webhooks, which are sent unsigned" in found.msg
     settings.WEBHOOK_SECRETS = ["whsec_bm90LWEtcmVhbC1zZWNyZXQ="]
     assert checks.configured_recipients(None) == []
 

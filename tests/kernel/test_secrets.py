@@ -1,4 +1,4 @@
-"""Secrets come from the environment or files, are shown nowhere, and rotate."""
+"""Secrets come from the environment or files, are never shown, and rotate."""
 
 from __future__ import annotations
 

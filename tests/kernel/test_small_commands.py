@@ -26,7 +26,7 @@ def test_a_head_that_cannot_be_one_is_a_wrong_question_and_no_tampering(head: st
 
 
 def test_a_link_that_is_not_in_the_chain_is_tampering() -> None:
-    with pytest.raises(CommandError, match="audit rows are not what was written") as failed:
+    with pytest.raises(CommandError, match="audit rows have changed since they were sealed") as failed:
         call_command(
             "verify_audit", "--head", "security_events:" + "a" * 64, stdout=StringIO(), stderr=StringIO()
         )

@@ -57,7 +57,7 @@ def test_a_free_port_is_no_problem_also_while_old_connections_linger(taken: int)
     [
         ("127.0.0.1", 0, "is not a port"),
         ("127.0.0.1", 70_000, "is not a port"),
-        ("192.0.2.1", 8000, "'192.0.2.1' is no address of this machine"),
+        ("192.0.2.1", 8000, "'192.0.2.1' is not an address of this machine"),
     ],
 )
 def test_what_can_be_no_place_to_listen_is_said(host: str, port: int, words: str) -> None:

@@ -91,7 +91,7 @@ def test_after_a_rotation_the_old_key_is_not_needed(settings: Any) -> None:
     assert store.content_of(made[0]) == b"content"  # both open during the overlap
     out = StringIO()
     call_command("rotate_artifact_keys", stdout=out)
-    assert "2 resealed, 0 changed meanwhile, 0 failed, 0 left under older keys." in out.getvalue()
+    assert "2 resealed, 0 changed by others, 0 failed, 0 left under older keys." in out.getvalue()
     settings.ARTIFACT_KEYS = [NEW]
     for artifact, text in zip(made, (b"content", b"prompt"), strict=True):
         artifact.refresh_from_db()
@@ -181,7 +181,7 @@ def test_rotation_stops_when_the_storage_is_unavailable(
         with pytest.raises(CommandError, match=r"the storage of artifacts failed \(3\)\. Stopped, as"):
             call_command("rotate_artifact_keys", stdout=out)
     assert len(asked) == store.AWAY_AFTER
-    assert "0 resealed, 0 changed meanwhile, 3 failed, 5 left under older keys." in out.getvalue()
+    assert "0 resealed, 0 changed by others, 3 failed, 5 left under older keys." in out.getvalue()
     assert artifact_care.rotate_keys().resealed == 5
 
 

@@ -231,7 +231,7 @@ def test_the_right_password_goes_on_where_one_was_going(sam: Client) -> None:
 def test_the_wrong_password_stays_and_leaves_an_event(sam: Client) -> None:
     grow_old(sam)
     answer = sam.post("/reauth/", {"password": "wrong", "next": "/admin/reviews/apikey/add/"})
-    assert "That is not the password" in answer.content.decode()
+    assert "This is not the password" in answer.content.decode()
     assert "wrong" not in answer.content.decode().replace("wrong account", "")
     assert SecurityEvent.objects.get(kind="password_refused").actor == "sam"
     assert sam.get("/admin/reviews/apikey/add/").status_code == 302

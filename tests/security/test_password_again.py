@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 
 LETTERS, GROUPS = "/admin/deadletters/deadletter/", "/admin/deadletters/deadlettergroup/"
 NOTICE = "Your password is asked for first."
-NOTHING_DONE = "Your password was asked for first, and nothing was done. Do it again."
+NOTHING_DONE = "Password confirmed. Your action was not performed; please submit it again."
 
 
 def confirm(client: Client, way: str) -> Any:

@@ -1,4 +1,4 @@
-"""`manage.py check`: Django's own, with what `up` looks at before it starts."""
+"""`manage.py check`: Django's own, with the checks that `up` runs before it starts."""
 
 from django.core.management.commands.check import Command
 

@@ -18,13 +18,13 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connections
 from django.utils.module_loading import import_string
 
-from criticizer.checks.settings import TAG
+from criticizer.checks import TAG
 from criticizer.models import WorkerCluster
 from criticizer.workers import watchdog
 from criticizer.workers.parent_death import die_with_parent
 
 log = structlog.get_logger(__name__)
-MONITOR_SECONDS = 2.0  # what a healthy monitor needs to end is far less
+MONITOR_SECONDS = 2.0  # far more than a healthy monitor needs to end
 
 
 class Command(BaseCommand):
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         if os.getpgrp() != os.getpid():
             os.setpgrp()
         os.environ["CRITICIZER_CLUSTER_GROUP"] = str(os.getpgrp())
-        # A broken connection shows at the claim, which is repeated; asking first costs a round trip a task.
+        # The claim finds a broken connection and is repeated; a check first costs a round trip per task.
         connections["default"].settings_dict["CONN_HEALTH_CHECKS"] = False
         os.register_at_fork(after_in_child=die_with_parent)
 
@@ -83,10 +83,10 @@ class Command(BaseCommand):
 
 
 def wait_for_workers(sentinel: BaseProcess) -> None:
-    """Wait until the sentinel has ended, or has nothing left to wait for but its monitor.
+    """Wait until the sentinel has ended or waits only for its monitor.
 
-    A monitor whose predecessor was killed may wait for a lock that nobody holds any more, and
-    the sentinel for the monitor. It saves nothing here: no reason to wait for either.
+    A monitor whose predecessor was killed may wait forever for a lock that the dead process held,
+    and the sentinel for the monitor. The monitor saves nothing here, so neither is waited for.
     """
     alone_since = 0.0
     while sentinel.is_alive():
@@ -98,7 +98,7 @@ def wait_for_workers(sentinel: BaseProcess) -> None:
 
 
 def roles(sentinel_pid: int | None) -> list[str]:
-    """Return what the sentinel's living children are, by the titles django-q2 gives them."""
+    """Return the roles of the sentinel's living children, from the titles that django-q2 gives them."""
     found = []
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(sentinel_pid).children():
@@ -109,9 +109,10 @@ def roles(sentinel_pid: int | None) -> list[str]:
 
 
 def mark_draining(queue: str) -> None:
-    """Tell the driver of this cluster to take nothing new. A lost database is no reason to wait.
+    """Mark this cluster as draining, so that its driver claims nothing new.
 
-    The row may not be there yet: a cluster can be stopped before its first heartbeat.
+    The row may not exist yet: a cluster can be stopped before its first heartbeat. A lost database
+    does not delay the stop.
     """
     try:
         WorkerCluster.objects.update_or_create(

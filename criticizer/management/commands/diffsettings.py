@@ -1,4 +1,4 @@
-"""`manage.py diffsettings`: Django's own, without the values of secrets (specification 001, 9.3)."""
+"""`manage.py diffsettings`: Django's own, with secrets masked."""
 
 from __future__ import annotations
 

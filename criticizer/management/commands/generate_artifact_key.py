@@ -9,7 +9,7 @@ from criticizer.security.encryption import key_id
 
 
 class Command(BaseCommand):
-    help = "Make a key for ARTIFACT_KEYS and print it. It is kept nowhere."
+    help = "Generate a key for ARTIFACT_KEYS and print it. It is not saved."
     requires_system_checks: list[str] = []
 
     def handle(self, **options: object) -> None:

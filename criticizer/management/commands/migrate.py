@@ -1,7 +1,7 @@
-"""`manage.py migrate`: Django's own, as the owner of the tables, who is not the application's role.
+"""`manage.py migrate`: Django's own, connected as the owner of the tables.
 
-Web and workers connect as a role that owns nothing: it cannot take an audit table's triggers
-off, whatever statement it is made to run (specification 001, 9.1 item 5).
+Web and workers connect as another role. It owns nothing, so no injected statement can drop the
+triggers of an audit table.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ from criticizer.security import login_throttle
 
 
 class Command(BaseCommand):
-    help = "Forget failed logins, so that the account can log in at once."
+    help = "Delete failed logins, so that the account can log in at once."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("username")
 
     def handle(self, *, username: str, **options: object) -> None:
         rows = login_throttle.unlock(username)
-        self.stdout.write(f"{rows} locks and counts forgotten.")
+        self.stdout.write(f"{rows} locks and failure counts deleted.")

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Command(BaseCommand):
-    help = "Run everything on this machine until Ctrl-C."
+    help = "Run database, web and workers on this machine until Ctrl-C."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1")
@@ -44,7 +44,7 @@ class Command(BaseCommand):
         with server.held() as is_ours:
             if not is_ours:
                 raise CommandError(
-                    f"Criticizer already runs on {settings.DATA_DIR}: set DATA_DIR for a second one."
+                    f"Criticizer already runs on {settings.DATA_DIR}: set another DATA_DIR for a second one."
                 )
             if problem:
                 raise CommandError(problem)
@@ -86,7 +86,7 @@ class Command(BaseCommand):
                     self._restart(server)
                 time.sleep(0.3)
         finally:
-            self.stdout.write("Stopping: work in hand is finished first.")
+            self.stdout.write("Stopping: running work is finished first.")
             supervisor.stop()
 
     def _restart(self, server: EmbeddedServer) -> None:
@@ -98,7 +98,7 @@ class Command(BaseCommand):
             time.sleep(5)
 
     def _first_login(self) -> None:
-        """Make the first administrator, once, and print the password this once."""
+        """Create the first administrator and print its password, once."""
         users = get_user_model()
         if users.objects.exists():
             return
@@ -108,7 +108,7 @@ class Command(BaseCommand):
 
 
 def database_problem(database: BaseDatabaseWrapper) -> str:
-    """Return why the configured database cannot be used and what to do; empty when it can."""
+    """Return why the database cannot be reached and what to do; "" when it can."""
     try:
         database.ensure_connection()
     except OperationalError as error:
@@ -118,13 +118,13 @@ def database_problem(database: BaseDatabaseWrapper) -> str:
 
 
 def port_problem(host: str, port: int) -> str:
-    """Return why nothing can listen at an address and what to do about it; empty when it can."""
+    """Return why the web server cannot listen there and what to do; "" when it can."""
     if not 0 < port < 65536:
         return f"{port} is not a port: choose one from 1 to 65535 with PORT= (make up) or --port."
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as trial:
-            # As the web server does it: a connection that lingers is not in the way, a listener is.
+            # As the web server does it: only a listener is in the way, not a lingering connection.
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             trial.bind(address)
     except OSError as error:
@@ -134,7 +134,7 @@ def port_problem(host: str, port: int) -> str:
                 "or choose another port with PORT= (make up) or --port."
             )
         if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            return f"{host!r} is no address of this machine: choose one with HOST= (make up) or --host."
+            return f"{host!r} is not an address of this machine: choose one with HOST= (make up) or --host."
         return (
             f"port {port} of {host} cannot be used ({error.strerror}): "
             "choose another with PORT= (make up) or --port."

@@ -11,10 +11,10 @@ from reviews.models import ApiKey
 
 
 class Command(BaseCommand):
-    help = "Make an API key and print it. It is stored hashed and cannot be shown again."
+    help = "Create an API key and print it. It is stored hashed and cannot be shown again."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--name", required=True, help="Who uses the key; unique")
+        parser.add_argument("--name", required=True, help="the unique name of the program that uses the key")
         parser.add_argument("--role", required=True, choices=ApiKey.Role.values)
         parser.add_argument(
             "--prefix",
@@ -30,5 +30,5 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         self.stdout.write(key)
         self.stderr.write(
-            f"API key {options['name']!r} with role {options['role']}. Keep it: it is not shown again."
+            f"API key {options['name']!r} with role {options['role']}. Save it now: it is not shown again."
         )

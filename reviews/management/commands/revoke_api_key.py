@@ -1,4 +1,4 @@
-"""`revoke_api_key --name ci`: the key is refused from its next request on."""
+"""`revoke_api_key --name ci`: revoke an API key; its next request is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Command(BaseCommand):
         try:
             revoked = api_keys.revoke(name)
         except ApiKey.DoesNotExist:
-            raise CommandError(f"There is no API key called {name!r}.") from None
+            raise CommandError(f"There is no API key named {name!r}.") from None
         self.stdout.write(
-            f"API key {name!r} is revoked." if revoked else f"API key {name!r} was revoked before."
+            f"API key {name!r} is revoked." if revoked else f"API key {name!r} was already revoked."
         )

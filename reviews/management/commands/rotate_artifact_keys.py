@@ -1,4 +1,4 @@
-"""`manage.py rotate_artifact_keys`: seal stored artifacts with the newest of ARTIFACT_KEYS."""
+"""`manage.py rotate_artifact_keys`: encrypt stored artifacts with the newest of ARTIFACT_KEYS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reviews.artifacts import integrity as artifact_care
 
 
 class Command(BaseCommand):
-    help = "Seal artifacts with the newest of ARTIFACT_KEYS. May be stopped and started again at any time."
+    help = "Encrypt artifacts with the newest of ARTIFACT_KEYS. Can be stopped and started again at any time."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--limit", type=int, help="stop after this many artifacts")
@@ -21,14 +21,14 @@ class Command(BaseCommand):
             raise CommandError("--limit and --batch must be at least 1.")
         done = artifact_care.rotate_keys(limit, batch)
         self.stdout.write(
-            f"{done.resealed} resealed, {done.skipped} changed meanwhile, {done.failed} failed, "
+            f"{done.resealed} resealed, {done.skipped} changed by others, {done.failed} failed, "
             f"{done.left} left under older keys."
         )
         if done.failed:
             reasons = "; ".join(f"{reason} ({number})" for reason, number in done.reasons.most_common())
-            rest = " Stopped, as their storage is away: run it again." if done.is_cut else ""
+            rest = " Stopped because the storage is not available: run it again." if done.is_cut else ""
             raise CommandError(
                 f"Not resealed: {reasons}.{rest} Which ones: artifact_not_resealed in the log."
             )
         if done.left == 0:
-            self.stdout.write("The older keys may be taken out of ARTIFACT_KEYS.")
+            self.stdout.write("The older keys can be removed from ARTIFACT_KEYS.")

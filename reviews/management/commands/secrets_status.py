@@ -1,4 +1,4 @@
-"""`manage.py secrets_status`: where each secret comes from, how old it is, which one is in use."""
+"""`manage.py secrets_status`: show the source, age and use of each secret."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from reviews import pipeline
 
 
 class Command(BaseCommand):
-    help = "Queue again whatever is due and has no message. Safe at any time; workers do it every 30 s."
+    help = "Queue all due work that has no message. Safe at any time; workers do it every 30 s."
 
     def handle(self, **options: object) -> None:
         made = pipeline.sweep()

@@ -1,4 +1,4 @@
-"""`manage.py verify_artifacts`: look for artifacts that are overdue, lost, orphaned or unreadable, now."""
+"""`manage.py verify_artifacts`: find overdue, lost, orphaned and unreadable artifacts now."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from reviews.models import Artifact
 
 
 class Command(BaseCommand):
-    help = "Verify stored artifacts. Workers do it all day, a little every 30 s."
+    help = "Verify stored artifacts now. Workers verify a few every 30 s."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--limit", type=int, default=10_000, help="artifacts opened at most")
+        parser.add_argument("--limit", type=int, default=10_000, help="the most artifacts to open")
 
     def handle(self, *, limit: int, **options: Any) -> None:
         seen = artifact_care.verify(limit, all_now=True)
         walked = artifact_care.find_orphans()
-        self.stdout.write(f"{seen.opened} artifacts opened, {walked.files} files looked at.")
+        self.stdout.write(f"{seen.opened} artifacts opened, {walked.files} files checked.")
         known = Artifact.objects.filter(deleted_at=None).exclude(fault="").count()
         if seen.faults or walked.faults or known:
             raise CommandError(

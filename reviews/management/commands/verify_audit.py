@@ -1,4 +1,4 @@
-"""`manage.py verify_audit`: say whether audit rows are still what they were when they were sealed."""
+"""`manage.py verify_audit`: verify that audit rows have not changed since they were sealed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LINK = re.compile(r"[0-9a-f]{64}")
 
 class Command(BaseCommand):
     help = (
-        "Compare audit rows with their seals. Exits 1 when a row was changed, added or taken away, "
-        "2 when --head names none that could be."
+        "Compare audit rows with their seals. Exits 1 when a row was changed, added or removed, "
+        "2 when a --head is malformed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -24,7 +24,7 @@ class Command(BaseCommand):
             action="append",
             default=[],
             metavar="TABLE:LINK",
-            help="a link that the log's audit_sealed line showed: it must still be in the chain",
+            help="a link from an audit_sealed line of the log, which must still be in the chain",
         )
 
     def handle(self, *, head: list[str], **options: Any) -> None:
@@ -45,7 +45,7 @@ class Command(BaseCommand):
             )
             if audit.unkeyed:
                 self.stdout.write(
-                    f"  {audit.unkeyed} seals are of a SECRET_KEY that is no longer configured."
+                    f"  {audit.unkeyed} seals were made with a SECRET_KEY that is no longer configured."
                 )
             faults += audit.faults
         for table, _, link in (wanted.partition(":") for wanted in head):
@@ -54,5 +54,5 @@ class Command(BaseCommand):
         for fault in faults:
             self.stderr.write(fault)
         if faults:
-            raise CommandError(f"{len(faults)} faults: audit rows are not what was written.")
-        self.stdout.write("Every sealed row is as it was written.")
+            raise CommandError(f"{len(faults)} faults: audit rows have changed since they were sealed.")
+        self.stdout.write("Every sealed row is unchanged.")
