@@ -16,6 +16,7 @@ from django.conf import settings
 from criticizer.environment.variables import VARIABLES
 
 BASE_DIR = Path(settings.BASE_DIR)
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 @pytest.fixture
@@ -44,12 +45,16 @@ def debian() -> Iterator[Path]:
         if name and (BASE_DIR / name).is_file():
             (root / "src" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(BASE_DIR / name, root / "src" / name)
-    for path in ("/etc/pip.conf", "/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt"):
+    # Not in its own place, which the package ca-certificates writes.
+    copies = {
+        "/etc/pip.conf": "pip.conf",
+        "/etc/resolv.conf": "resolv.conf",
+        str(CERTIFICATES): "machine.crt",
+    }
+    for path, name in copies.items():
         if Path(path).exists():
-            target = root / path.lstrip("/")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.unlink(missing_ok=True)
-            shutil.copy(path, target)
+            (root / "etc" / name).unlink(missing_ok=True)
+            shutil.copy(path, root / "etc" / name)
     yield root
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -57,6 +62,7 @@ def debian() -> Iterator[Path]:
 @pytest.mark.long
 def test_install_makes_the_command_the_account_and_the_data_directory(debian: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    environment |= {"PIP_CERT": "/etc/machine.crt"} if CERTIFICATES.exists() else {}
     environment["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
     def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
