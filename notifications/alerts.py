@@ -1,4 +1,4 @@
-"""Sends alerts to operators (OPERATOR_ALERTS): the task of the outbox message `operator_alert`.
+"""Sends alerts to operators (OPERATOR_ALERTS), by the outbox message `operator_alert`.
 
 At least once, with one key: a message's token derives from the alert's key and the recipient, so that a
 provider that deduplicates shows it once. Recipients who have it are stored after each send.
@@ -72,7 +72,7 @@ def ensure() -> None:
 
 
 def send(alert_id: int, hold: Callable[[], None] = lambda: None) -> float | None:
-    """Send an alert to each recipient who lacks it; return the seconds until the next try, or None.
+    """Send an alert to recipients without it; return the seconds until the next try, or None.
 
     `hold` is called before each send and raises when another worker has the alert.
     """

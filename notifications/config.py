@@ -122,7 +122,7 @@ def build(current: ProvidersConfig) -> tuple[Mapping[str, Provider], Mapping[str
 
 
 def dependency_of(recipient: str, provider: Provider, *, looking: bool = False) -> str:
-    """Return the name of the circuit and rate limit for a normalised recipient served by `provider`.
+    """Return the dependency (circuit, rate limit) of a normalised recipient of `provider`.
 
     `provider:webhook:<host[:port]>`, so that one dead receiver does not stop the others; mail is
     `provider:mail`, or `provider:maildir`. `looking`: for a look-up, which may need another server than

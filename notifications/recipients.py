@@ -1,5 +1,7 @@
-"""Recipients are channel-qualified: `mail:ann@example.com`, `webhook:https://ci.example.com/x`,
-`slack:C0123ABCD` (a channel's id), `swarm:review-123`, `swarm:change-123`.
+"""Recipients: channel-qualified addresses in one normal form.
+
+`mail:ann@example.com`, `webhook:https://ci.example.com/x`, `slack:C0123ABCD` (a channel's id),
+`swarm:review-123`, `swarm:change-123`.
 
 The recipient is part of a delivery's key, so equal recipients must be equal texts: everything is
 normalised first. The messages of ValueError are shown to callers of the API.

@@ -34,7 +34,7 @@ _EXAMPLES = {
 
 @dataclass(frozen=True, slots=True)
 class ProviderView:
-    """One channel. `facts` is None where it is not configured; `to_set` then names the variables."""
+    """One channel. `facts` is None where it is not configured; `to_set` then says what to set."""
 
     channel: str
     provider: str

@@ -1,4 +1,4 @@
-"""Checks of deliveries outside a job's own stage: ended jobs, uncertain rows, rows marked as sent.
+"""Checks outside a job's own stage: ended jobs, uncertain rows, rows marked as sent.
 
 Nothing here sends. The jobs of what has to be sent again are returned to the caller.
 """
@@ -39,7 +39,7 @@ SELECT DISTINCT d.id FROM places, LATERAL (
 
 
 def settle(job_id: int, providers: Mapping[str, Provider], *, may_go_on: bool = False) -> int:
-    """Reconcile the open rows of a job that has ended, without sending; return how many are left.
+    """Reconcile the open rows of an ended job, without sending; return how many are left.
 
     An absent one goes back to PENDING, for the caller to supersede or cancel. With `may_go_on` the job
     may be replayed: rows that its provider would deduplicate are left for that. Only for jobs whose

@@ -1,4 +1,4 @@
-"""Decisions about deliveries from outside their stage: by operators, and when a job ends or is replayed.
+"""Decisions about deliveries by operators, and when a job ends or is replayed.
 
 Only PENDING rows end with their job; a row with an attempt ends as that attempt did. Jobs belong to
 another app, reached by the port `settings.DELIVERY_JOBS`.
@@ -30,7 +30,7 @@ REPEAT_NOTICE = "This may repeat an earlier message: whether that one reached yo
 
 
 class OperatorAction(StrEnum):
-    """What an operator can decide about an uncertain delivery."""
+    """An operator's decision about an uncertain delivery."""
 
     CONFIRM = "confirm"  # it arrived: there is evidence
     RESEND = "resend"  # send it again, marked as a possible repetition
@@ -39,7 +39,7 @@ class OperatorAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """`message`: what was done, or why nothing was. `is_shared`: one message about several reviews."""
+    """`message`: the action or why it failed. `is_shared`: one message about several reviews."""
 
     ok: bool
     message: str

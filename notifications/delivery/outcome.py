@@ -20,7 +20,7 @@ RowResult = Literal["sent", "already_sent", "withdrawn", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What `deliver` did. `stopped`: `may_continue` ended it before all rows were done."""
+    """Result of `deliver`. `stopped`: `may_continue` ended it before all rows were done."""
 
     sent: int = 0
     already_sent: int = 0

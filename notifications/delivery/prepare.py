@@ -27,7 +27,7 @@ def create_deliveries(
     digest_minutes: Mapping[str, int] | None = None,
     not_after: datetime | None = None,
 ) -> None:
-    """Create one row per recipient, keyed (changelist_id, recipient, review_version) (guarantee G45).
+    """Create one row per changelist, recipient and review version (guarantee G45).
 
     Existing rows stay: a sent one stays sent, one that may have been sent keeps its bytes, and any other
     takes the new message. Every row ends up belonging to `job_id`. `digest_minutes`: the digest interval

@@ -1,4 +1,4 @@
-"""Finds out whether a delivery was made after an attempt without an outcome (guarantees G50 to G52).
+"""Settles deliveries whose attempt has no outcome (guarantees G50 to G52).
 
 Sends nothing. `uncertainty_policy` decides the next step; this module carries it out and stores each
 look-up as an attempt row.
@@ -37,7 +37,7 @@ _LOOKS = {SendOutcome.ABSENT: Evidence.ABSENT, SendOutcome.UNKNOWN: Evidence.UNK
 
 
 class Finding(Enum):
-    """What became known about a delivery that may have been made."""
+    """Result of reconciling a delivery."""
 
     SENT = auto()  # back-filled
     ABSENT = auto()  # proof that nothing was sent: sending is safe
@@ -128,7 +128,7 @@ def history_of(row: Delivery) -> DeliveryHistory:
 
 
 def is_elsewhere(row: Delivery, provider: Provider) -> bool:
-    """Say whether another provider was asked to send the row: this one's "absent" proves nothing."""
+    """Say whether another provider has sent the row: this one's "absent" proves nothing."""
     return row.provider not in {"", provider.name, *CHANNELS}
 
 

@@ -162,7 +162,7 @@ def _message(row: Delivery, provider: Provider | None) -> Message:
 
 
 def _fail(row: Delivery, failure: PermanentFailure) -> None:
-    """Move a row that is not being sent to FAILED; raise DependencyUnavailable when a digest took it."""
+    """Fail a row that is not being sent; raise DependencyUnavailable when a digest took it."""
     is_moved = row.status == DeliveryStatus.PENDING and store.move(
         row, DeliveryStatus.FAILED, failure=failure
     )
@@ -279,7 +279,7 @@ def _record(claimed: store.Claim, outcome: SendOutcome, to: DeliveryStatus, fail
 
 
 def _uncertain(row: Delivery, failure: Failure | None = None) -> UncertainFailure:
-    """Return the failure of every held delivery: one class, so that their dead letters are one group."""
+    """Return the one failure of held deliveries: their dead letters are one group."""
     return UncertainFailure(
         ErrorClass.DELIVERY_UNCERTAIN,
         Component.PROVIDER,

@@ -1,4 +1,4 @@
-"""Snapshots of messages in deliveries and digests: the same bytes on every attempt (guarantee G48)."""
+"""Snapshots of messages: the same bytes on every attempt (guarantee G48)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def token_for(changelist_id: str, recipient: str, review_version: int) -> UUID:
 
 
 def token_of_all(tokens: Iterable[UUID]) -> UUID:
-    """Return the idempotency token of one message about several deliveries, from theirs in order."""
+    """Return the idempotency token of one message about several deliveries, from theirs."""
     return uuid5(_NAMESPACE, json.dumps([str(token) for token in tokens]))
 
 

@@ -1,4 +1,4 @@
-"""Guarded writes of deliveries and attempts: each is one short commit whose row count is checked.
+"""Guarded writes of deliveries and attempts: short commits whose row count is checked.
 
 The only writer of `Delivery.status` and of attempts. The number of attempts is a row's fence: a worker
 records the outcome of attempt n only while the row is at attempt n.
@@ -203,7 +203,7 @@ def record_lookup(row: Delivery, evidence: Evidence, detail: str) -> None:
 
 
 def clear_markers(row: Delivery) -> None:
-    """Remove the provider's id and time from a RECONCILING row that was proven absent (guarantee G53)."""
+    """Remove id and time of a send from a RECONCILING row proven absent (guarantee G53)."""
     with transaction.atomic():
         _move(
             row.pk,
@@ -245,7 +245,7 @@ def move(
 
 
 def release(row: Delivery, repeat_notice: str, detail: str) -> bool:
-    """Make an UNCERTAIN row due again by an operator's decision, its message marked as a repetition."""
+    """Make an UNCERTAIN row due again, its message marked as a possible repetition."""
     changes = {**_NOT_SENT, **_NO_FAILURE, "repeat_notice": repeat_notice}
     with transaction.atomic():
         moved = _move_row(row, (DeliveryStatus.UNCERTAIN,), DeliveryStatus.PENDING, changes)
@@ -311,7 +311,7 @@ def _move(
 
 
 def _attempts(row: Delivery) -> QuerySet[DeliveryAttempt]:
-    """Return the attempts that are evidence for a row: its own, or those of its digest's carrier."""
+    """Return the attempts for a row: its own, or those of its digest's carrier."""
     return DeliveryAttempt.objects.filter(delivery_id=lifecycle.carrier_id(row)).order_by("id")
 
 

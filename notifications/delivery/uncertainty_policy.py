@@ -33,7 +33,7 @@ class LookupResult:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryHistory:
-    """What the rows record of an uncertain delivery; times in seconds on the database's clock.
+    """An uncertain delivery's history; times in seconds on the database's clock.
 
     `first_attempt_at`, `last_attempt_at`: start of the first and last attempt that may have been
     accepted, since an operator last decided. `uncertain_since`: when the last one's outcome was found

@@ -1,4 +1,4 @@
-"""The life of a digest: several reviews sent to one recipient in one message (guarantees G55, G56).
+"""The life of a digest: several reviews in one message (guarantees G55, G56).
 
     join         a new delivery waits with the recipient's others until the first of them is due
     row_for_job  the first job that comes when the digest is due closes and carries it
@@ -59,7 +59,7 @@ _CLOCK: Func = Func(function="clock_timestamp", output_field=DateTimeField())
 
 
 def join(job_id: int, minutes: Mapping[str, int], not_after: datetime | None) -> None:
-    """Add a job's new deliveries to their recipients' digests, in the transaction that created them.
+    """Add a job's new deliveries to digests, in the transaction that created them.
 
     `minutes`: the interval each recipient wants; `not_after`: when the job's messages must be sent. A
     delivery that would be due already stays out and is sent at once.
@@ -148,7 +148,7 @@ def row_for_job(row: Delivery) -> Delivery:
 
 
 def _adopt(digest: Digest, row: Delivery) -> bool:
-    """Make an uncertain row the carrier of its closed digest, whose carrier was deleted with its job."""
+    """Make an uncertain row the carrier of its closed digest, whose carrier is deleted."""
     gone = Digest.objects.filter(pk=digest.pk, closed_at__isnull=False, carrier__isnull=True)
     return gone.update(carrier=row.pk) == 1
 
@@ -162,7 +162,7 @@ def digest_in_progress() -> DependencyUnavailable:
 
 @contextmanager
 def exclusive_lookup(row: Delivery) -> Iterator[None]:
-    """Let one job at a time reconcile a digest's message; raise DependencyUnavailable for the others.
+    """Let one job at a time reconcile a digest; raise DependencyUnavailable for the others.
 
     The jobs of all its reviews come at once, and simultaneous look-ups prove no more than one.
     """
@@ -176,7 +176,7 @@ def exclusive_lookup(row: Delivery) -> Iterator[None]:
 
 
 def _as_it_is(delivery_id: int) -> tuple[Delivery, datetime, int | None]:
-    """Return a delivery with its digest, the time, and the id of the first pending one of the digest."""
+    """Return a delivery with its digest, the time, and the digest's first pending id."""
     waiting = Delivery.objects.filter(digest=OuterRef("digest"), status=DeliveryStatus.PENDING)
     row = (
         Delivery.objects.select_related("digest__carrier")
@@ -187,7 +187,7 @@ def _as_it_is(delivery_id: int) -> tuple[Delivery, datetime, int | None]:
 
 
 def carrier_id(row: Delivery) -> int:
-    """Return the id of the row with the attempts for `row` as read: its own or its digest's carrier."""
+    """Return the id of the row with the attempts for `row`: its own or the carrier's."""
     return row.pk if row.digest is None else row.digest.carrier_id or row.pk
 
 
@@ -224,7 +224,7 @@ class Closing(Enum):
 
 
 def close(row: Delivery) -> Closing:
-    """Fix the reviews of a due digest and freeze its message, carried by `row`; inside its claim.
+    """Fix the reviews of a due digest and freeze its message; inside the claim of `row`.
 
     Left out are superseded versions, reviews that ended otherwise, and deliveries whose own message is
     damaged: their jobs send them alone or report the damage.
@@ -333,6 +333,6 @@ def reopen_after_removal(digest_ids: Collection[int]) -> None:
 
 
 def leave(row: Delivery) -> bool:
-    """Take a pending delivery out of its digest, to be sent alone; False when it is not pending there."""
+    """Take a pending delivery out of its digest; False when it is not pending there."""
     left = Delivery.objects.filter(pk=row.pk, status=DeliveryStatus.PENDING, digest=row.digest_id)
     return left.update(digest=None, updated_at=Now()) == 1

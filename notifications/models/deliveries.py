@@ -1,4 +1,4 @@
-"""Deliveries and their attempts. `notifications.delivery.store` is the only writer of a status.
+"""Deliveries and their attempts. `delivery.store` is the only writer of a status.
 
 `delivery.prepare` creates rows, `digests.lifecycle` assigns digests, `suppressions.reports` writes
 `delivery_state`.

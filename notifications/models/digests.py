@@ -1,4 +1,4 @@
-"""Digests: one message about several reviews. `notifications.digests.lifecycle` is the only writer."""
+"""Digests: one message about several reviews. `digests.lifecycle` is the only writer."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
     obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
 )
 class RecipientPreference(models.Model):
-    """One recipient's preferences; without a row, every review at once. Audited like the allow-list."""
+    """One recipient's preferences; without a row, every review is sent at once. Audited."""
 
     class Threshold(models.TextChoices):
         EVERYTHING = "", "Every review"

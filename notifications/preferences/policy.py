@@ -1,4 +1,4 @@
-"""Preferences of recipients: a severity threshold, a mute, a digest interval (guarantee G59).
+"""Preferences of recipients: severity threshold, mute, digest interval (guarantee G59).
 
 A recipient who is not notified for one of these reasons gets no delivery row and is not required for the
 job's success; the job's events record it. A message that already has its row is sent all the same.
@@ -76,7 +76,7 @@ def set_threshold(recipient: str, threshold: str, actor: str) -> None:
 
 
 def set_digest(recipient: str, minutes: int, actor: str, reason: str = "") -> None:
-    """Send `recipient` one mail for all reviews that end within this time; 0: a mail for each at once.
+    """Send `recipient` one mail for the reviews that end within this time; 0: no digest.
 
     Deliveries that wait already stay in their digest. Raises ValueError for minutes that cannot be chosen,
     and for a recipient that is invalid or not a mail address.

@@ -24,7 +24,7 @@ ACTOR = "the link in a message"
 
 
 def link(recipient: str, token: UUID) -> str:
-    """Return the address that stops the mail to `recipient`; empty where the channel is not mail."""
+    """Return the address that stops the mail to `recipient`; "" for other channels."""
     if split(recipient)[0] != "mail":
         return ""
     signed = _signer().sign(base64.urlsafe_b64encode(token.bytes).rstrip(b"=").decode())

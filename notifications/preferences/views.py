@@ -17,7 +17,7 @@ from notifications.preferences import unsubscribe as links
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def unsubscribe(request: HttpRequest, signed: str) -> HttpResponse:
-    """Ask on GET, because programs follow links by themselves; stop the mail on POST, with one click.
+    """Ask on GET, because programs follow links; stop the mail on POST, with one click.
 
     POST with `resume` undoes it. 404 for a link that is not ours or whose delivery is gone.
     """

@@ -80,7 +80,7 @@ class LookUpBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a provider promises; decides between resend, look-up and hold.
+    """The promises of a provider; they decide between resend, look-up and hold.
 
     `key_window_seconds`: the same bytes with the same key are one message for this long after the first
     attempt; inf: for ever, by contract; 0: no key. `settle_seconds`: wait before the first look-up.
@@ -104,7 +104,7 @@ class Capabilities:
 
 
 class Provider(Protocol):
-    """A provider. `name` is stored with each delivery; "absent" from another name proves nothing.
+    """`name` is stored with each delivery; "absent" from another name proves nothing.
 
     So a provider whose look-ups depend on its configuration has a name per configuration.
     """

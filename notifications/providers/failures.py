@@ -1,4 +1,4 @@
-"""Failures of providers: constructors, what a status or a broken connection means, secrets that rotate."""
+"""Failures of providers from statuses and broken connections; rotating secrets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STATUSES = {
 def retryable(
     error_class: ErrorClass, detail: str, context: Context | None = None, wait: float | None = None
 ) -> RetryableFailure:
-    """Return the failure of a message that was certainly not sent, or of a question without an answer."""
+    """Return the failure of a message certainly not sent, or of an unanswered question."""
     return RetryableFailure(
         error_class, Component.PROVIDER, detail, context=context, retry_after_seconds=wait
     )
@@ -74,7 +74,7 @@ def temporary_failure(
 
 
 def of_question(failure: Failure) -> Failure:
-    """Return the failure for a request that changes nothing: one without an answer is asked again."""
+    """Return the failure of a request that changes nothing: it can always be repeated."""
     if isinstance(failure, UncertainFailure):
         return retryable(failure.error_class, failure.detail, failure.context)
     return failure
@@ -103,7 +103,7 @@ def connection_failure(error: OSError, server: str, host: str, tls_hint: str) ->
 
 
 class RotatingSecrets:
-    """Secrets of which the next one is tried when one is refused, so that they rotate without downtime."""
+    """Secrets that rotate without downtime: when one is refused, the next one is tried."""
 
     def __init__(self, event: str, *secrets: str) -> None:
         """`event` is the log event of a refused secret."""
@@ -112,7 +112,7 @@ class RotatingSecrets:
         self._in_use = 0
 
     def call(self, call: Callable[[str], T]) -> T:
-        """Call with the secret that was accepted last, then with the others; raise the last AUTH_DENIED."""
+        """Call with the last accepted secret, then the others; raise the last AUTH_DENIED."""
         count = len(self._secrets)
         for turn in range(count):
             index = (self._in_use + turn) % count

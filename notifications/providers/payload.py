@@ -1,4 +1,4 @@
-"""Reads a review's payload, for messages that are laid out from it: chat, code review, digests.
+"""Reads a review's payload, for the layout of chat, code-review and digest messages.
 
 The payload is the webhook's body (`notifications.rendering.payload`). It is stored JSON, so nothing in it
 is trusted: texts are bounded again, and none of them is markup.
@@ -67,7 +67,7 @@ def linkable(url: str) -> str:
 def laid_out(
     review: ReviewPayload, layout: Callable[[ReportFinding], str], budget: int, most: int, gap: int = 0
 ) -> list[str]:
-    """Return the texts of the first findings: `most` at most, `budget` characters with gaps in between."""
+    """Return the texts of the first findings: at most `most`, and `budget` characters."""
     texts: list[str] = []
     for finding, _ in review.findings[:most]:
         text = layout(finding)
@@ -79,7 +79,7 @@ def laid_out(
 
 
 def review_payload(message: Message) -> ReviewPayload | None:
-    """Return the review a message is about; None where it is about something else (see its `text`)."""
+    """Return the review a message is about; None where it is about something else."""
     data = message.payload.get("data")
     if not isinstance(data, dict) or not isinstance(data.get("findings"), list):
         return None

@@ -55,7 +55,7 @@ def compared(report: Report, version: int, earlier: Iterable[ReportFinding]) -> 
 def _matched(
     findings: Sequence[ReportFinding], earlier: list[ReportFinding]
 ) -> tuple[set[int], list[ReportFinding]]:
-    """Return the indexes of findings that have an earlier partner, and the earlier ones without one.
+    """Return the indexes of findings with an earlier partner, and earlier ones without one.
 
     The strongest criteria come first and each finding has one partner, so that a weak match cannot
     take the partner of a strong one.

@@ -36,7 +36,7 @@ class FindingStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExcerptLine:
-    """One line of code around a finding. `kind` is `+`, `-` or a space; `line` counts on its side."""
+    """One line of code. `kind` is `+`, `-` or a space; `line` counts on its side."""
 
     text: str
     kind: str = " "
@@ -75,7 +75,7 @@ class ReportFinding:
 
     @property
     def place(self) -> str:
-        """Return the location, and which side of the change its lines count on where that is the old one."""
+        """Return the location, with a note where its lines count on the old side."""
         is_old = self.side == "old" and self.line is not None
         return f"{self.location} (before the change)" if is_old else self.location
 

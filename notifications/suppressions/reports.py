@@ -49,7 +49,7 @@ class Recorded(Enum):
 
 
 def record(report: MailReport) -> Recorded:
-    """Record a report on its delivery, or on all of a digest, and suppress the address where it says so.
+    """Record a report on its delivery, or all of a digest; suppress the address if it says so.
 
     Idempotent. A report of a mail that is not ours changes nothing: the account may be shared.
     """
@@ -97,7 +97,7 @@ def _suppress(row: Delivery, report: MailReport, reason: Suppression.Reason) -> 
 
 
 def refuse_suppressed(recipient: str) -> None:
-    """Raise PermanentFailure RECIPIENT_REJECTED for a mail recipient whose address is suppressed."""
+    """Raise PermanentFailure RECIPIENT_REJECTED for a suppressed mail recipient."""
     channel, address = split(recipient)
     if channel != "mail":
         return

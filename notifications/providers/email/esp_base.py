@@ -120,7 +120,7 @@ class HostedMail:
         return ask(url, self._authorization(key), self._config.limits, self.service)
 
     def _probe(self, path: str, *, accepts: Callable[[Answer], bool] = lambda answer: False) -> Answer:
-        """Return the answer to a question; raise the failure of one that is neither 200 nor accepted."""
+        """Return the answer to a question; raise a failure unless it is 200 or accepted."""
 
         def call(key: str) -> Answer:
             answer = self._ask(path, key)
@@ -186,7 +186,7 @@ class _Response:
 
 
 def ask(url: str, headers: Mapping[str, str], limits: Limits, who: str) -> Answer:
-    """Ask a question by GET. Raises RetryableFailure when it was not answered, 429 and 5xx included."""
+    """Ask a question by GET. Raises RetryableFailure without an answer, also for 429 and 5xx."""
     request = Request("GET", httpx.URL(url), {"Accept": "application/json", **headers})
     answer = exchange(request, limits, who, acts=False)
     if answer.status == 429 or answer.status >= 500 or answer.status == 408:

@@ -99,7 +99,7 @@ class Seen:
 
 
 class Archive:
-    """Searches one mailbox. Every look-up opens a connection, so it sees what has arrived until then."""
+    """Searches one mailbox. Every look-up opens a connection, so it sees the newest mail."""
 
     def __init__(self, config: ArchiveConfig) -> None:
         self._config = config
@@ -161,7 +161,7 @@ class Archive:
 
 
 class _Connection(imaplib.IMAP4):
-    """imaplib's client with bounds on the time of a read, on the whole time and on the answers' size."""
+    """imaplib's client with bounds on time and on the size of answers."""
 
     def __init__(self, config: ArchiveConfig) -> None:
         self._bounds = config
@@ -226,7 +226,7 @@ def _search(client: imaplib.IMAP4, *criteria: str) -> list[int]:
 
 
 def _dates(client: imaplib.IMAP4, uids: list[int]) -> Iterator[float]:
-    """Yield the Date of each message, in seconds since the epoch; what cannot be read is left out."""
+    """Yield the readable dates of messages, in seconds since the epoch."""
     if not uids:
         return
     answer, data = client.uid("FETCH", ",".join(map(str, uids)), "(BODY.PEEK[HEADER.FIELDS (DATE)])")

@@ -22,7 +22,7 @@ _NOTICE = (
 
 
 class _Policy(EmailPolicy):
-    """Keeps addresses whole: the library would encode a long one as text, which RFC 8058 forbids."""
+    """Keeps long addresses whole: the library would encode them, which RFC 8058 forbids."""
 
     def fold_binary(self, name: str, value: str) -> bytes:
         if name == "List-Unsubscribe":

@@ -1,4 +1,4 @@
-"""Mail through Postmark: no idempotency key, but each mail has our token as searchable metadata."""
+"""Mail through Postmark: no idempotency key, but our token as searchable metadata."""
 
 from __future__ import annotations
 

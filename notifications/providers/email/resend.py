@@ -63,7 +63,7 @@ class _Backend(HttpxBackendMixin, EmailBackend):  # type: ignore[misc]
 
 
 class Resend(HostedMail):
-    """Sends one message to one recipient by one request, again with the same key within the window."""
+    """Sends one message to one recipient by one request, with an idempotency key."""
 
     service = "Resend"
     backend = _Backend

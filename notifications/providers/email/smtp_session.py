@@ -153,7 +153,7 @@ def hand_over(client: smtplib.SMTP, content: bytes) -> None:
 
 
 def finish(client: smtplib.SMTP, timeout_seconds: float, silence: ErrorClass) -> None:
-    """Send the final dot and read the outcome; `silence` is the class of the failure without a reply."""
+    """Send the final dot and read the reply; `silence` is the failure's class without one."""
     try:
         assert client.sock is not None
         client.sock.settimeout(timeout_seconds)

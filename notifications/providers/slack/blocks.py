@@ -28,7 +28,7 @@ Block = dict[str, object]
 
 
 def block_id(message: Message) -> str:
-    """Return the id of the message's first block: it carries the token where metadata is not shown."""
+    """Return the id of the first block: it carries the token where metadata is not shown."""
     return f"{_BLOCK_ID}{message.token}"
 
 
@@ -53,7 +53,7 @@ def body(message: Message) -> dict[str, object]:
 
 
 def escaped(text: str, limit: int) -> str:
-    """Return text in which Slack finds no markup that links or mentions, `limit` characters at most.
+    """Return text without links and mentions for Slack, of at most `limit` characters.
 
     Slack names exactly these three characters. What `*` and `_` do to letters is harmless.
     """
