@@ -30,7 +30,7 @@ from reviews.intake import review_requests, source_events, streams
 from reviews.intake.source_events import Event, Outcome
 from reviews.intake.streams import Position, Stream, StreamStep
 from reviews.models import SourcePosition
-from reviews.pipeline.executor import HEARTBEAT
+from reviews.pipeline.executor import LEASE_RENEWER
 
 log = structlog.get_logger(__name__)
 
@@ -79,7 +79,7 @@ def run_message(outbox_id: int, token: UUID) -> None:
         if not CLOCK.begin(outbox_id, token):
             log.info("poll_refused", outbox=outbox_id)
             return
-        with HEARTBEAT.holding(token):
+        with LEASE_RENEWER.holding(token):
             reports = run()
         _end(outbox_id, token, reports)
     except Exception:

@@ -27,7 +27,7 @@ from criticizer.workers import watchdog
 from reviews import pipeline
 from reviews.pipeline import Due, StageClaim
 from reviews.pipeline.executor import (
-    HEARTBEAT,
+    LEASE_RENEWER,
     StageFunction,
     Written,
     record,
@@ -170,7 +170,7 @@ class Driver:
 
     async def _run_one(self, due: Due) -> None:
         # The lease is renewed to the end: recording may have to wait for a lost database.
-        with HEARTBEAT.holding(due.token):
+        with LEASE_RENEWER.holding(due.token):
             claim = None
             try:
                 claim = await in_thread(lambda: with_reconnect(lambda: pipeline.claim(due, worker_name())))

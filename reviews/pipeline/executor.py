@@ -53,7 +53,7 @@ def renew(tokens: set[UUID]) -> set[UUID]:
     return {row["lease_token"] for row in found}
 
 
-HEARTBEAT = LeaseRenewer(renew)
+LEASE_RENEWER = LeaseRenewer(renew)
 
 
 def with_reconnect(work: Callable[[], T]) -> T:
@@ -88,13 +88,9 @@ def run_stage(outbox_id: int, stage_run_id: int, token: UUID) -> None:
     """
     due: Due | None = Due(outbox_id, stage_run_id, token)
     while due is not None:
-        due = _run_one(due)
-
-
-def _run_one(due: Due) -> Due | None:
-    # The lease is renewed to the end: recording may have to wait for a lost database.
-    with HEARTBEAT.holding(due.token):
-        return _claim_work_record(due)
+        # The lease is renewed to the end: recording may have to wait for a lost database.
+        with LEASE_RENEWER.holding(due.token):
+            due = _claim_work_record(due)
 
 
 def _claim_work_record(due: Due) -> Due | None:

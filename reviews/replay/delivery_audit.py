@@ -32,7 +32,7 @@ from notifications.delivery import audit, operator_actions, send
 from notifications.providers.base import Evidence, Provider
 from notifications.states import SETTLED_DELIVERY, UNRESOLVED_DELIVERY
 from reviews.pipeline.base import ACTIVE
-from reviews.pipeline.executor import HEARTBEAT
+from reviews.pipeline.executor import LEASE_RENEWER
 from reviews.replay import delivery_resolution
 from reviews.states import JobStatus
 
@@ -77,7 +77,7 @@ def run_message(outbox_id: int, token: UUID) -> None:
             return
         # The whole table about once a day: it grows for ever, and what is wrong is mostly new.
         is_whole = random.random() < settings.DELIVERY_AUDIT_SECONDS / 86_400  # noqa: S311
-        with HEARTBEAT.holding(token):
+        with LEASE_RENEWER.holding(token):
             run(is_whole=is_whole)
         CLOCK.end(outbox_id, token, seconds=settings.DELIVERY_AUDIT_SECONDS)
     except Exception:

@@ -25,7 +25,7 @@ from tests.fakes.webhook import WebhookReceiver
 from tests.sources.gitrepo import GitRepo
 
 # No lease runs out within a test, and a heartbeat's own connection would outlive the database.
-HEARTBEAT = LeaseRenewer(lambda held: held)
+LEASE_RENEWER = LeaseRenewer(lambda held: held)
 
 
 class MiddleOfTheJitter(Backoff):
@@ -80,7 +80,7 @@ def world(
 ) -> Iterator[World]:
     stages.reset()
     monkeypatch.setattr(complete, "BACKOFF", MiddleOfTheJitter())
-    monkeypatch.setattr(executor, "HEARTBEAT", HEARTBEAT)
+    monkeypatch.setattr(executor, "LEASE_RENEWER", LEASE_RENEWER)
     ApiKeyThrottle.reset()
     REFUSALS.reset()
     commit = f"git:demo@{repository.git('rev-parse', 'HEAD')}"

@@ -44,7 +44,7 @@ def llm(claim: StageClaim) -> Written:
 @pytest.fixture(autouse=True)
 def _model(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # No lease runs out within a test, and a heartbeat's own connection would outlive the database.
-    monkeypatch.setattr(executor, "HEARTBEAT", LeaseRenewer(lambda held: held))
+    monkeypatch.setattr(executor, "LEASE_RENEWER", LeaseRenewer(lambda held: held))
     settings.STAGES = {**scripted.STAGES, "llm": (f"{__name__}.llm", "stages")}
     CHECKS.clear()
     gate.forget()

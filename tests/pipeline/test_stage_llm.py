@@ -114,7 +114,7 @@ def bench(
 ) -> Iterator[Bench]:
     pool = ThreadPoolExecutor(1)  # whose connection ends with the test
     monkeypatch.setattr(async_executor, "_pools", {os.getpid(): pool})
-    monkeypatch.setattr(executor, "HEARTBEAT", LeaseRenewer(lambda held: held))
+    monkeypatch.setattr(executor, "LEASE_RENEWER", LeaseRenewer(lambda held: held))
     monkeypatch.setattr(model_review, "ASK_EVERY_SECONDS", 0.0)
     gate.forget()
     with FakeLlm() as llm:
