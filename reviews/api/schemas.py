@@ -137,16 +137,15 @@ class JobSerializer(serializers.Serializer[Any]):
     )  # fmt: skip
 
 
-_COUNT = "The number of rows, counted up to 10,000."
-_NEXT, _PREVIOUS = "URL of the next page; null on the last.", "URL of the page before; null on the first."
+class _PageSerializer(serializers.Serializer[Any]):
+    count = serializers.IntegerField(help_text="The number of rows, counted up to 10,000.")
+    next = serializers.URLField(allow_null=True, help_text="URL of the next page; null on the last.")
+    previous = serializers.URLField(allow_null=True, help_text="URL of the page before; null on the first.")
 
 
-class JobPageSerializer(serializers.Serializer[Any]):
+class JobPageSerializer(_PageSerializer):
     """One page of jobs, newest first."""
 
-    count = serializers.IntegerField(help_text=_COUNT)
-    next = serializers.URLField(allow_null=True, help_text=_NEXT)
-    previous = serializers.URLField(allow_null=True, help_text=_PREVIOUS)
     results = JobSerializer(many=True, help_text="At most 50.")
 
 
@@ -207,12 +206,9 @@ class DeadLetterSerializer(serializers.Serializer[Any]):
     links = LetterLinksSerializer(help_text="URLs of the dead letter and its review.")
 
 
-class DeadLetterPageSerializer(serializers.Serializer[Any]):
+class DeadLetterPageSerializer(_PageSerializer):
     """One page of dead letters, latest failure first."""
 
-    count = serializers.IntegerField(help_text=_COUNT)
-    next = serializers.URLField(allow_null=True, help_text=_NEXT)
-    previous = serializers.URLField(allow_null=True, help_text=_PREVIOUS)
     results = DeadLetterSerializer(many=True, help_text="At most 50.")
 
 
