@@ -141,7 +141,7 @@ def test_a_change_needs_a_reason_of_its_own(ann: Client) -> None:
     entry = AllowListEntry.objects.get()
     address = f"{LIST}{entry.pk}/change/"
     text = ann.post(address, {**LINE, "position": 9}, follow=True).content.decode()
-    assert "Say why it is changed now" in text
+    assert "Enter a new reason: this one belongs to the previous change." in text
     assert AllowListEntry.objects.get().position == 1
     ann.post(address, {**LINE, "position": 9, "reason": "TICKET-9"})
     assert AllowListEntry.objects.get().position == 9

@@ -41,7 +41,7 @@ def test_an_operator_subscribes_somebody_with_a_reason_and_it_is_kept(oli: Clien
     assert (row.recipient, row.owner, row.reason) == (ANN, None, "OPS-1")
     change = f"{LIST}{row.pk}/change/"
     unexplained = oli.post(change, {**FORM, "author": "carol"})
-    assert "Say why it is changed now" in said(unexplained)
+    assert "Enter a new reason: this one belongs to the previous change." in said(unexplained)
     oli.post(change, {**FORM, "author": "carol", "reason": "OPS-2"})
     delete = f"{LIST}{row.pk}/delete/"
     oli.post(delete, {"post": "yes"})

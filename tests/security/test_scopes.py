@@ -217,7 +217,7 @@ def test_edits_are_kept_with_who_what_why_and_from_where() -> None:
     scope = ViewerScope.objects.get()
     change = f"/admin/reviews/viewerscope/{scope.pk}/change/"
     without_reason = client.post(change, {**form, "prefix": "//depot/libs/..."})
-    assert "Say why it is changed now" in without_reason.content.decode()
+    assert "Enter a new reason: this one belongs to the previous change." in without_reason.content.decode()
     client.post(change, {**form, "prefix": "//depot/libs/...", "reason": "TICKET-2"})
     delete = f"/admin/reviews/viewerscope/{scope.pk}/delete/"
     client.post(delete, {"post": "yes"})
