@@ -70,7 +70,7 @@ def test_an_operator_subscribes_somebody_with_a_reason_and_it_is_kept(oli: Clien
         ("pattern", "//depot/ma...", "write"),
         ("pattern", "-//depot/main/...", "without the leading -"),
         ("reason", "", "required"),
-        ("reason", "x", "Say why"),
+        ("reason", "x", "Enter a reason"),
     ],
 )
 def test_what_is_not_valid_is_refused_with_its_reason(
