@@ -86,7 +86,7 @@ def test_revoking_a_revoked_key_is_reported() -> None:
 
 
 def test_revoking_an_unknown_key_is_an_error() -> None:
-    with pytest.raises(CommandError, match="no API key called 'ghost'"):
+    with pytest.raises(CommandError, match="no API key named 'ghost'"):
         call_command("revoke_api_key", name="ghost")
 
 

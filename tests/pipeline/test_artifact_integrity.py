@@ -178,7 +178,7 @@ def test_rotation_stops_when_the_storage_is_unavailable(
     out = StringIO()
     with monkeypatch.context() as patch:
         asked = fails(patch, "_open", AWAY, times=99)
-        with pytest.raises(CommandError, match=r"the storage of artifacts failed \(3\)\. Stopped, as"):
+        with pytest.raises(CommandError, match=r"the storage of artifacts failed \(3\)\. Stopped because"):
             call_command("rotate_artifact_keys", stdout=out)
     assert len(asked) == store.AWAY_AFTER
     assert "0 resealed, 0 changed by others, 3 failed, 5 left under older keys." in out.getvalue()
