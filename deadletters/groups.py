@@ -25,7 +25,7 @@ from deadletters import alerts
 from deadletters.fingerprint import Fingerprint
 from deadletters.models import MIN_WORDS, DeadLetterGroup, DeadLetterGroupEvent
 from deadletters.states import GroupAction, GroupStatus
-from deadletters.types import SYSTEM, Result
+from deadletters.types import SYSTEM, Result, source_of
 
 log = structlog.get_logger(__name__)
 
@@ -246,5 +246,9 @@ def _update(group: DeadLetterGroup, **changes: object) -> None:
 
 def _event(group_id: int, action: GroupAction, actor: str, reason: str) -> None:
     DeadLetterGroupEvent.objects.create(
-        group_id=group_id, action=action, actor=actor[:255], reason=clean(reason, 2000)
+        group_id=group_id,
+        action=action,
+        actor=actor[:255],
+        source=source_of(actor),
+        reason=clean(reason, 2000),
     )

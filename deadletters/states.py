@@ -105,6 +105,14 @@ class LetterAction(models.TextChoices):
     RESTORED = "restored", "Restored from the archive"
 
 
+class EventSource(models.TextChoices):
+    """What wrote a line of a timeline. Code decides by this, never by a line's text or actor's name."""
+
+    OPERATOR = "operator", "Operator"  # a person, or a batch that a person started
+    SYSTEM = "system", "Criticizer"
+    DELIVERY_RESOLUTION = "delivery_resolution", "Delivery resolution"  # follows a decided delivery
+
+
 # What changes nothing of the letter: it was somebody else who brought it where it is.
 NO_STEP = (LetterAction.REFUSED, LetterAction.EDIT_REFUSED, LetterAction.EDIT_WITHDRAWN)
 

@@ -17,7 +17,7 @@ from django.utils import timezone
 from criticizer.redaction import clean, clean_context
 from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterEvent
 from deadletters.states import CLOSED_LETTER, NO_STEP, LetterAction, LetterStatus
-from deadletters.types import Result, Tally
+from deadletters.types import Result, Tally, source_of
 
 AT_ONCE = 500  # letters a transaction locks
 WARNED_AHEAD = timedelta(days=1)  # of the end of a letter that nobody works on
@@ -206,11 +206,14 @@ def note_many(
     context: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the same line into the timelines of many letters."""
-    text, facts = clean(reason, 2000), clean_context(context or {})
-    DeadLetterEvent.objects.bulk_create(
-        DeadLetterEvent(letter_id=letter_id, action=action, actor=actor[:255], reason=text, context=facts)
-        for letter_id in letter_ids
-    )
+    line = {
+        "action": action,
+        "actor": actor[:255],
+        "source": source_of(actor),
+        "reason": clean(reason, 2000),
+        "context": clean_context(context or {}),
+    }
+    DeadLetterEvent.objects.bulk_create(DeadLetterEvent(letter_id=pk, **line) for pk in letter_ids)
 
 
 def refusal(letter: DeadLetter, allowed: Collection[LetterStatus], row_version: int | None) -> Result | None:

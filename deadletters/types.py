@@ -6,12 +6,32 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-SYSTEM = "criticizer"
+from deadletters.states import EventSource
+
+
+class Actor(str):
+    """Name of whoever takes a step, with what it is; a plain name is an operator's."""
+
+    __slots__ = ("source",)
+    source: EventSource
+
+    def __new__(cls, name: str, source: EventSource) -> Self:
+        actor = super().__new__(cls, name)
+        actor.source = source
+        return actor
+
+
+SYSTEM = Actor("criticizer", EventSource.SYSTEM)
+
+
+def source_of(actor: str) -> EventSource:
+    """Return what acts under a name."""
+    return actor.source if isinstance(actor, Actor) else EventSource.OPERATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,25 +42,50 @@ class Result:
     message: str
 
 
+class CheckKind(StrEnum):
+    """What a check looks at: code branches on it. The value is stored, and shown with the subject."""
+
+    JOB = "job"
+    VERSION = "version"
+    ARTIFACT = "artifact"
+    ARTIFACT_OPENS = "artifact opens"
+    ARTIFACT_OR_SOURCE = "artifact or source"
+    SOURCE = "source"
+    ALLOW_LIST = "allow-list"
+    DELIVERIES = "deliveries"
+    CIRCUIT = "circuit"
+    ANSWER = "answers"
+    STAGE = "stage"
+    CHANGE = "change"
+    FINDINGS = "findings"
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question and its answer. `message` is one sentence for people, already redacted.
+    """Result of one check. `message` is one redacted sentence for people; no code reads it.
 
-    `is_hard`: no reason overrules it; the replay could not work. `is_waiting`: not an answer yet.
-    `is_waited_for`: it ends by itself, and a replay waits for that at no cost of attempts.
-    `is_left`: not asked here, the replay asks it; `ok` then says nothing.
+    `subject` is the dependency it is about, if any. `is_hard`: no reason overrules it, the replay could
+    not work. `is_waiting`: there is no answer yet. `is_waited_for`: it ends by itself, and a replay waits
+    for that without using an attempt. `is_left`: the replay checks it; `ok` then says nothing.
     """
 
-    name: str
+    kind: CheckKind
     ok: bool
     message: str
+    subject: str = ""
     is_hard: bool = False
     is_waiting: bool = False
     is_waited_for: bool = False
     is_left: bool = False
 
+    @property
+    def name(self) -> str:
+        """Return what people call it: "circuit llm:openai"."""
+        return f"{self.kind} {self.subject}".rstrip()
+
     def stored(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return its JSON; checks stored before there were kinds have the name without a kind."""
+        return {**asdict(self), "name": self.name}
 
 
 @dataclass(frozen=True, slots=True)

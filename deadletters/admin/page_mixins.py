@@ -13,8 +13,8 @@ from django.urls import reverse
 
 from criticizer.admin_site.bulk_actions import ConfirmedActionsMixin
 from deadletters.models import DeadLetterEvent, DeadLetterGroupEvent
-from deadletters.states import NO_STEP
-from deadletters.types import SYSTEM, Result
+from deadletters.states import NO_STEP, EventSource
+from deadletters.types import Result
 
 _LOOKED_AT_ONCE = 1000
 
@@ -79,7 +79,11 @@ class TimelineAdmin(ConfirmedActionsMixin):
     def changed_since(self, ids: Sequence[int], stamp: int) -> Mapping[int, str]:
         """What happens by itself is no change: what counts is what somebody decided."""
         key = self.timeline_of
-        later = self.timeline.objects.filter(pk__gt=stamp).exclude(actor=SYSTEM).exclude(action__in=NO_STEP)
+        later = (
+            self.timeline.objects.filter(pk__gt=stamp)
+            .exclude(source=EventSource.SYSTEM)
+            .exclude(action__in=NO_STEP)
+        )
         newest = later.order_by(key, "-id").distinct(key)
         found: dict[int, str] = {}
         for start in range(0, len(ids), _LOOKED_AT_ONCE):

@@ -8,13 +8,17 @@ from django.utils import timezone
 
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from deadletters.states import BEFORE_REPLAY, OPEN_LETTER, ItemStatus, LetterStatus
-from deadletters.types import Check, Failed, recovery
+from deadletters.types import Check, CheckKind, Failed, recovery
 
 _AT_ONCE = 1_000
 _FORGOTTEN_AT_ONCE = 5_000
 MATTERING = frozenset({"category", "is_restart", "override_reason"})  # settings that a dry run was made with
-_VERDICTS = {"job": "not_dead_lettered", "version": "newer_version", "artifact": "artifact_expired",
-             "deliveries": "delivery_uncertain"}  # fmt: skip
+_VERDICTS = {
+    CheckKind.JOB: "not_dead_lettered",
+    CheckKind.VERSION: "newer_version",
+    CheckKind.ARTIFACT: "artifact_expired",
+    CheckKind.DELIVERIES: "delivery_uncertain",
+}
 
 
 def dry_run(batch_id: int) -> dict[str, Any]:
@@ -69,8 +73,8 @@ def _verdict(batch: ReplayBatch, letter: DeadLetter | None, checks: list[Check])
     failed = [check for check in checks if not check.ok]
     for check in failed:
         if check.is_hard:
-            return _VERDICTS.get(check.name, "not_replayable"), check.message
-    if circuit := next((check for check in failed if check.name.startswith("circuit")), None):
+            return _VERDICTS.get(check.kind, "not_replayable"), check.message
+    if circuit := next((check for check in failed if check.kind is CheckKind.CIRCUIT), None):
         return "circuit_open", circuit.message  # the batch would stop at it, whatever it overrules
     if failed and not batch.override_reason:
         return "needs_override", failed[0].message

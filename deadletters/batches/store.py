@@ -14,7 +14,7 @@ from criticizer.redaction import clean
 from deadletters import alerts, transitions, workflow
 from deadletters.models import DeadLetter, ReplayBatch, ReplayBatchEvent, ReplayItem
 from deadletters.states import BatchStatus, ItemStatus, LetterAction, LetterStatus
-from deadletters.types import SYSTEM, Result
+from deadletters.types import SYSTEM, Result, source_of
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +83,9 @@ def refusal(batch: ReplayBatch, allowed: set[BatchStatus], row_version: int | No
 
 
 def note(batch: ReplayBatch, action: str, actor: str, reason: str) -> None:
-    ReplayBatchEvent.objects.create(batch=batch, action=action, actor=actor[:255], reason=clean(reason, 2000))
+    ReplayBatchEvent.objects.create(
+        batch=batch, action=action, actor=actor[:255], source=source_of(actor), reason=clean(reason, 2000)
+    )
 
 
 def stop(batch: ReplayBatch, reason: str) -> None:

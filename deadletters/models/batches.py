@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 from criticizer.db.triggers import append_only
 from deadletters.models.letters import DeadLetter
-from deadletters.models.shared import fsm, has_text, row_version_trigger, status_in
+from deadletters.models.shared import fsm, has_text, row_version_trigger, source_field, status_in
 from deadletters.states import (
     BATCH_TRANSITIONS,
     ITEM_TRANSITIONS,
@@ -165,6 +165,7 @@ class ReplayBatchEvent(models.Model):
     batch = models.ForeignKey(ReplayBatch, on_delete=models.DO_NOTHING, related_name="events")
     action = models.CharField(max_length=16)  # the status it went to, or the change: "pace", "drafted"
     actor = models.CharField(max_length=255)
+    source = source_field()
     reason = models.TextField(blank=True)
     created_at = models.DateTimeField(db_default=Now())
 

@@ -8,7 +8,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from criticizer.db.triggers import append_only
-from deadletters.models.shared import fsm, row_version_trigger
+from deadletters.models.shared import fsm, row_version_trigger, source_field
 from deadletters.states import (
     GROUP_TRANSITIONS,
     GroupAction,
@@ -91,6 +91,7 @@ class DeadLetterGroupEvent(models.Model):
     group = models.ForeignKey(DeadLetterGroup, on_delete=models.DO_NOTHING, related_name="events")
     action = models.CharField(max_length=16, choices=GroupAction.choices)
     actor = models.CharField(max_length=255)
+    source = source_field()
     reason = models.TextField(blank=True)
     created_at = models.DateTimeField(db_default=Now())
 

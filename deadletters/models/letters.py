@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 
 from criticizer.db.triggers import append_only
 from deadletters.models.groups import DeadLetterGroup
-from deadletters.models.shared import fsm, has_text, row_version_trigger, status_in
+from deadletters.models.shared import fsm, has_text, row_version_trigger, source_field, status_in
 from deadletters.models.triggers import doors
 from deadletters.states import (
     CLOSED_LETTER,
@@ -307,6 +307,7 @@ class DeadLetterEvent(models.Model):
     )
     action = models.CharField(max_length=16, choices=LetterAction.choices)
     actor = models.CharField(max_length=255)
+    source = source_field()
     reason = models.TextField(blank=True)
     context = models.JSONField(db_default={})
     created_at = models.DateTimeField(db_default=Now())

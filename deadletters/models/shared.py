@@ -10,6 +10,8 @@ from django.db.models import Q
 from django.db.models.functions import Length, Trim
 from django.db.models.lookups import GreaterThanOrEqual
 
+from deadletters.states import EventSource
+
 MIN_WORDS = 3  # characters of a reason, a note or a resolution, by CHECK
 
 
@@ -20,6 +22,11 @@ def has_text(field: str) -> GreaterThanOrEqual:
 
 def status_in(*statuses: models.TextChoices) -> Q:
     return Q(status__in=[status.value for status in statuses])
+
+
+def source_field() -> models.CharField[str, str]:
+    """Return the column of a timeline that says what wrote a line."""
+    return models.CharField(max_length=20, choices=EventSource.choices, db_default=EventSource.OPERATOR)
 
 
 def fsm(transitions: tuple[tuple[Any, Any], ...], condition: pgtrigger.Q | None = None) -> pgtrigger.FSM:

@@ -41,6 +41,12 @@ _RESTORE_PAYLOADS = """
 INSERT INTO dead_letter_payloads
 SELECT * FROM jsonb_populate_recordset(NULL::dead_letter_payloads, %(rows)s::jsonb)"""
 _THERE = "it is there already"
+_REFUSED_BY = {
+    "dead_letters_one_open_per_stage": "its job has another open letter of this stage",
+    "dead_letters_one_successor": "another letter is the next generation of the one before it",
+    "dead_letters_pkey": _THERE,
+    "dead_letter_payloads_pkey": _THERE,
+}
 
 
 class ArchiveDamaged(Exception):
@@ -214,12 +220,8 @@ def _count_back(found: LetterArchive, ids: Sequence[int]) -> None:
 
 
 def _why_not(error: IntegrityError) -> str:
-    text = str(error)
-    if "one_open_per_stage" in text:
-        return "its job has another open letter of this stage"
-    if "one_successor" in text:
-        return "another letter is the next generation of the one before it"
-    return _THERE if "pkey" in text else "its job or its group is gone"
+    diagnosis = getattr(error.__cause__, "diag", None)
+    return _REFUSED_BY.get(getattr(diagnosis, "constraint_name", ""), "its job or its group is gone")
 
 
 def reseal(limit: int = 5) -> int:

@@ -13,14 +13,14 @@ from criticizer.wording import plural_count
 from deadletters import groups, transitions
 from deadletters.models import DeadLetter, DeadLetterGroup
 from deadletters.states import OPEN_LETTER, GroupStatus, LetterAction, LetterStatus
-from deadletters.types import Failed, Result, Tally, recovery
+from deadletters.types import CheckKind, Failed, Result, Tally, recovery
 from deadletters.workflow.base import add, refuse
 
 log = structlog.get_logger(__name__)
 
 _OPEN_ALREADY = "another letter of its job and stage is open"
 # What the survey says of the job itself; circuits, artifacts and deliveries are a replay's business.
-_OF_JOB = ("job", "version")
+_OF_JOB = (CheckKind.JOB, CheckKind.VERSION)
 # Of each letter: on which one it lives on, which of its job and stage is open, which failed later.
 _OTHERS = f"""
 SELECT l.id, e.successor, o.id AS open, f.id AS later, f.stage AS later_stage
@@ -138,7 +138,7 @@ def _why_not(part: Sequence[int]) -> dict[int, str]:
     reasons = {}
     for others in prepared.rows(_OTHERS, {"ids": list(found)}):
         job_id = found[others["id"]]["job_id"]
-        failed = (check.message for check in checks[job_id] if check.name in _OF_JOB and not check.ok)
+        failed = (check.message for check in checks[job_id] if check.kind in _OF_JOB and not check.ok)
         if reason := _by_others(others) or next(failed, ""):
             reasons[others["id"]] = reason
     present = DeadLetter.objects.filter(pk__in=part).exclude(status=LetterStatus.DISCARDED)

@@ -12,7 +12,7 @@ from criticizer.redaction import clean
 from deadletters import transitions
 from deadletters.models import DeadLetter
 from deadletters.states import LetterAction, LetterStatus
-from deadletters.types import SYSTEM, Check, Failed, Recovery, Result, recovery
+from deadletters.types import SYSTEM, Check, CheckKind, Failed, Recovery, Result, recovery
 from deadletters.workflow.base import MAX_TEXT, refuse
 
 log = structlog.get_logger(__name__)
@@ -75,8 +75,8 @@ def replay_from(
         return Result(False, "the job is no longer dead-lettered, or another version is being worked on")
     log.info("dead_letter_replayed", letter=letter_id, actor=actor, restart=restart)
     place = "the first stage" if restart else f"stage {letter.stage}"
-    awaited = [check.name for check in failed if check.is_waited_for]
-    waits = "".join(f"; it waits for {name} to close" for name in awaited if name.startswith("circuit"))
+    circuits = [check for check in failed if check.is_waited_for and check.kind is CheckKind.CIRCUIT]
+    waits = "".join(f"; it waits for {circuit.name} to close" for circuit in circuits)
     return Result(True, f"replayed from {place}{waits}")
 
 

@@ -13,14 +13,14 @@ from criticizer.redaction import clean
 from deadletters import transitions
 from deadletters.models import MIN_WORDS, DeadLetter
 from deadletters.states import LetterAction, LetterStatus
-from deadletters.types import Check, Failed, Recovery, Tally, Validation, recovery
+from deadletters.types import Check, CheckKind, Failed, Recovery, Tally, Validation, recovery
 from deadletters.workflow.base import MAX_TEXT, refuse
 
 log = structlog.get_logger(__name__)
 
 _VALIDATABLE = (LetterStatus.REMEDIATED, LetterStatus.VALIDATED)
 _LEFT = Check(
-    "allow-list",
+    CheckKind.ALLOW_LIST,
     True,
     "not looked at by the validation of a set: every stage of the replay does before it sends anything",
     is_left=True,

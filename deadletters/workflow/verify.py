@@ -13,7 +13,7 @@ from django.utils import timezone
 from deadletters import alerts, transitions
 from deadletters.models import DeadLetter
 from deadletters.states import LetterAction, LetterStatus
-from deadletters.types import Check, Failed, Tally, Validation, recovery
+from deadletters.types import Check, CheckKind, Failed, Tally, Validation, recovery
 from deadletters.workflow.base import refuse
 
 log = structlog.get_logger(__name__)
@@ -75,7 +75,7 @@ def _verified(letter: DeadLetter, actor: str, checks: tuple[Check, ...]) -> Vali
 def _is_dead(letter: DeadLetter) -> bool:
     """Say whether the letter's job is dead-lettered again, so that another round could replay it."""
     checks = recovery().survey([Failed(letter.job_id, letter.stage)], restart=None)[letter.job_id]
-    return all(check.ok for check in checks if check.name == "job")
+    return all(check.ok for check in checks if check.kind is CheckKind.JOB)
 
 
 def verify_many(letter_ids: Collection[int], *, actor: str) -> Tally:

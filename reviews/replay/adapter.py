@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from criticizer.db import prepared
 from criticizer.resilience import health_checks
 from criticizer.resilience.failures import Failure
 from criticizer.resilience.states import CircuitState
 from criticizer.wording import plural_count
-from deadletters.types import Change, Check, DataField, Failed
+from deadletters.types import Change, Check, CheckKind, DataField, Failed
 from notifications.states import EVIDENCE, UNRESOLVED_DELIVERY, UNSENT_DELIVERY
 from reviews import config, pipeline
 from reviews.models import Artifact, ReviewJob
@@ -100,17 +100,18 @@ class JobRecovery:
         for job in found:
             source = self._source(job, circuits) if job["id"] in restarted else None
             artifact = _of_artifact(job, stages[job["id"]], source, is_decided=restart is not None)
-            others = [_of_deliveries(job), *(_advised(circuits[name]) for name in needed[job["id"]])]
+            others = [_of_deliveries(job), *(circuits[name].advised for name in needed[job["id"]])]
             # A circuit that it depends on says more.
             rest = [artifact, *others] if artifact.ok or artifact.is_hard else [*others, artifact]
             checks[job["id"]] = [*_of_job(job), *rest]
-        gone = Check("job", False, "the job does not exist any more", is_hard=True)
+        gone = Check(CheckKind.JOB, False, "the job does not exist any more", is_hard=True)
         return {job_id: checks.get(job_id, [gone]) for job_id in stages}
 
     def circuits(self, failed: Sequence[Failed], *, restart: bool | None) -> list[Check]:
         """Return whether the circuits that a replay needs let calls pass."""
         needed = dependencies_of(failed, restarted=_restarted(failed, restart))
-        return list(self._circuits({name for names in needed.values() for name in names}).values())
+        found = self._circuits({name for names in needed.values() for name in names})
+        return [circuit.check for circuit in found.values()]
 
     def answers(self, failed: Sequence[Failed], *, restart: bool | None) -> dict[int, list[Check]]:
         """Return, by job, what harmless questions to its dependencies say; each is asked once."""
@@ -129,11 +130,11 @@ class JobRecovery:
         """Return whether the effects of the stage are there, and of the whole job where it succeeded."""
         facts = prepared.row(_EFFECTS, {"job": failed.job_id})
         if facts is None:
-            return [Check("job", False, "the job does not exist any more")]
+            return [Check(CheckKind.JOB, False, "the job does not exist any more")]
         stages = list(Stage)
         is_done = facts["status"] == "succeeded"
         if is_done:
-            checks = [Check("job", True, "the job succeeded")]
+            checks = [Check(CheckKind.JOB, True, "the job succeeded")]
         else:
             checks = [_of_stage(facts, failed.stage)]
             stages = stages[: stages.index(Stage(failed.stage)) + 1]
@@ -158,27 +159,28 @@ class JobRecovery:
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _circuits(self, names: Collection[str]) -> dict[str, Check]:
+    def _circuits(self, names: Collection[str]) -> dict[str, _Circuit]:
         found = {row["name"]: row for row in prepared.rows(_CIRCUITS, {"names": sorted(names)})}
-        return {name: self._circuit(name, found.get(name)) for name in sorted(names)}
+        circuits = {}
+        for name in sorted(names):
+            state = CircuitState(found[name]["state"] if name in found else CircuitState.CLOSED)
+            needs_call = name in found and found[name]["needs_call"]
+            circuits[name] = _Circuit(state, self._circuit(name, state, needs_call=needs_call))
+        return circuits
 
-    def _circuit(self, name: str, row: Mapping[str, Any] | None) -> Check:
+    def _circuit(self, name: str, state: CircuitState, *, needs_call: bool) -> Check:
         """Return whether a replay now reaches its dependency; an answer to `answers` speaks for it."""
-        title = f"circuit {name}"
-        state = CircuitState(row["state"] if row else CircuitState.CLOSED)
         words = f"the circuit of {name} is {state.label.lower()}"
         if state in {CircuitState.CLOSED, CircuitState.FORCED_CLOSED}:
-            return Check(title, True, words)
+            return Check(CheckKind.CIRCUIT, True, words, name)
         if state == CircuitState.HALF_OPEN:
-            needs_call = row is not None and row["needs_call"]
             who = "only a real call closes it, and a replay is one: it" if needs_call else "the next call"
-            return Check(title, True, f"{words}: {who} tries it, at no cost of attempts")
+            return Check(CheckKind.CIRCUIT, True, f"{words}: {who} tries it, at no cost of attempts", name)
         asked = self._asked.get(name)
         if state == CircuitState.OPEN and asked and asked.ok and health_checks.check_of(name) is not None:
-            return Check(
-                title, True, f"{words}, but {name} answers: a replay waits its turn at no cost of attempts"
-            )
-        return Check(title, False, words, is_waited_for=state == CircuitState.OPEN)
+            words += f", but {name} answers: a replay waits its turn at no cost of attempts"
+            return Check(CheckKind.CIRCUIT, True, words, name)
+        return Check(CheckKind.CIRCUIT, False, words, name, is_waited_for=state == CircuitState.OPEN)
 
     def _answers(self, name: str) -> Check:
         """Ask a dependency harmlessly, where there is a way to, once."""
@@ -186,13 +188,32 @@ class JobRecovery:
             self._asked[name] = _ask(name)
         return self._asked[name]
 
-    def _source(self, job: Mapping[str, Any], circuits: Mapping[str, Check]) -> Check:
+    def _source(self, job: Mapping[str, Any], circuits: Mapping[str, _Circuit]) -> Check:
         """Return whether a change can be fetched, as far as its source's circuit and answers tell."""
         if job["changelist_id"].startswith("git:"):
-            return Check("source", True, "its repository is local")
+            return Check(CheckKind.SOURCE, True, "its repository is local")
         name = config.perforce_dependency()
         asked = self._asked.get(name)
-        return circuits[name] if asked is None or not circuits[name].ok else asked
+        circuit = circuits[name].check
+        return circuit if asked is None or not circuit.ok else asked
+
+
+class _Circuit(NamedTuple):
+    state: CircuitState
+    check: Check
+
+    @property
+    def advised(self) -> Check:
+        """Return the check of a circuit that stops a replay with what can be done about it."""
+        if self.check.ok:
+            return self.check
+        advice = (
+            "validate again when it is half-open or closed, or overrule it for a letter alone:"
+            " its replay then waits its turn, and a batch would stop"
+        )
+        if self.state is CircuitState.FORCED_OPEN:
+            advice = "an operator stopped all calls; release it in the console, under Circuits"
+        return replace(self.check, message=f"{self.check.message}: {advice}")
 
 
 def _restarted(failed: Sequence[Failed], restart: bool | None) -> set[int]:
@@ -208,18 +229,21 @@ def _of_job(job: dict[str, Any]) -> list[Check]:
     is_dead = job["status"] == "dead_lettered"
     checks = [
         Check(
-            "job",
+            CheckKind.JOB,
             is_dead,
             "the job is dead-lettered" if is_dead else f"the job is {job['status']}, not dead-lettered",
             is_hard=True,
         )
     ]
     if job["newer"] is not None:
-        return [*checks, Check("version", False, f"newer version exists: {job['newer']}", is_hard=True)]
+        return [
+            *checks,
+            Check(CheckKind.VERSION, False, f"newer version exists: {job['newer']}", is_hard=True),
+        ]
     if job["newer_active"]:
         words = "another version of this changelist is being worked on"
-        return [*checks, Check("version", False, words, is_hard=True)]
-    return [*checks, Check("version", True, "no newer version exists")]
+        return [*checks, Check(CheckKind.VERSION, False, words, is_hard=True)]
+    return [*checks, Check(CheckKind.VERSION, True, "no newer version exists")]
 
 
 def _of_artifact(job: dict[str, Any], stage: str, source: Check | None, *, is_decided: bool) -> Check:
@@ -228,84 +252,71 @@ def _of_artifact(job: dict[str, Any], stage: str, source: Check | None, *, is_de
         if stage != Stage.LLM:
             is_read = stage == Stage.FETCH
             words = "the change is read from its source" if is_read else "the fetched change is not needed"
-            return Check("artifact", True, words)
+            return Check(CheckKind.ARTIFACT, True, words)
         if job["artifact"]:
-            return Check("artifact", True, "the fetched change is still there")
+            return Check(CheckKind.ARTIFACT, True, "the fetched change is still there")
         words = "the change artifact has expired; restart from the first stage instead"
-        return Check("artifact", False, words, is_hard=True)
+        return Check(CheckKind.ARTIFACT, False, words, is_hard=True)
     if job["artifact"] or stage == Stage.FETCH:
-        return Check("artifact", True, "the change is fetched again")
+        return Check(CheckKind.ARTIFACT, True, "the change is fetched again")
     if not source.ok:
         words = f"the change artifact has expired, and cannot be fetched again now: {source.message}"
-        return Check("artifact", False, words, is_waited_for=source.is_waited_for)
+        return Check(CheckKind.ARTIFACT, False, words, is_waited_for=source.is_waited_for)
     words = "the change artifact has expired and will be fetched again"
     if not is_decided:
         words = (
             "the change artifact has expired: only a restart from the first stage can work,"
             " which fetches it again"
         )
-    return Check("artifact", True, f"{words}: {source.message}")
+    return Check(CheckKind.ARTIFACT, True, f"{words}: {source.message}")
 
 
 def _of_deliveries(job: dict[str, Any]) -> Check:
     if job["uncertain"]:
         words = f"{plural_count(job['uncertain'], 'delivery')} may have been made: decide about that first"
-        return Check("deliveries", False, words, is_hard=True)
+        return Check(CheckKind.DELIVERIES, False, words, is_hard=True)
     made = f"{plural_count(job['sent'], 'delivery')} made already, not repeated; " if job["sent"] else ""
     if job["in_doubt"]:
         asked = plural_count(job["in_doubt"], "delivery")
         made += f"{asked} asked about at the provider before anything is sent; "
-    return Check("deliveries", True, f"{made}safe to replay: every delivery has its own key")
-
-
-def _advised(check: Check) -> Check:
-    """Add to a circuit that stops a replay what can be done about it."""
-    if check.ok:
-        return check
-    advice = (
-        "validate again when it is half-open or closed, or overrule it for a letter alone:"
-        " its replay then waits its turn, and a batch would stop"
-    )
-    if check.message.endswith(CircuitState.FORCED_OPEN.label.lower()):
-        advice = "an operator stopped all calls; release it in the console, under Circuits"
-    return replace(check, message=f"{check.message}: {advice}")
+    return Check(CheckKind.DELIVERIES, True, f"{made}safe to replay: every delivery has its own key")
 
 
 def _ask(name: str) -> Check:
-    title = f"answers {name}"
     if missing := why_not_configured(name):
-        return Check(title, False, missing)
+        return Check(CheckKind.ANSWER, False, missing, name)
     health_check = health_checks.check_of(name)
     if health_check is None:
-        return Check(title, True, f"{name} has no harmless question: the first call will tell")
+        words = f"{name} has no harmless question: the first call will tell"
+        return Check(CheckKind.ANSWER, True, words, name)
     try:
         health_check(name)
     except Failure as failure:
-        return Check(title, False, f"{name}: {preflight.words_of(failure)}")
-    return Check(title, True, f"{name} answers, and takes our credentials")
+        return Check(CheckKind.ANSWER, False, f"{name}: {preflight.words_of(failure)}", name)
+    return Check(CheckKind.ANSWER, True, f"{name} answers, and takes our credentials", name)
 
 
 def _of_stage(facts: dict[str, Any], stage: str) -> Check:
     passed = facts[stage] == "succeeded"
     at_work = facts["status"] in {status.value for status in ACTIVE_JOB}
     words = f"stage {stage} succeeded" if passed else f"stage {stage} is {facts[stage]}"
-    return Check("stage", passed, words, is_waiting=at_work)
+    return Check(CheckKind.STAGE, passed, words, is_waiting=at_work)
 
 
 def _fetched(facts: dict[str, Any]) -> Check:
     words = "the fetched change was stored" if facts["artifact"] else "no fetched change was stored"
-    return Check("change", facts["artifact"], words)
+    return Check(CheckKind.CHANGE, facts["artifact"], words)
 
 
 def _reviewed(facts: dict[str, Any]) -> Check:
     if facts["files"] == 0:
-        return Check("findings", True, "the review is stored; the change has no files")
+        return Check(CheckKind.FINDINGS, True, "the review is stored; the change has no files")
     stored = facts["findings"] + facts["coverage"] > 0
     words = (
         f"{plural_count(facts['findings'], 'finding')} and the coverage of"
         f" {plural_count(facts['coverage'], 'file')} are stored"
     )
-    return Check("findings", stored, words if stored else "neither findings nor coverage are stored")
+    return Check(CheckKind.FINDINGS, stored, words if stored else "neither findings nor coverage are stored")
 
 
 def _files_of(job_id: int) -> int | None:
@@ -321,15 +332,15 @@ def _told(facts: dict[str, Any]) -> Check:
     given_up = f", {facts['abandoned']} given up" if facts["abandoned"] else ""
     if facts["recipients"] and not facts["deliveries"]:
         if not facts["wanting"]:
-            return Check("deliveries", True, resolve.DECLINED)
-        return Check("deliveries", False, "nobody was told, and there are recipients")
+            return Check(CheckKind.DELIVERIES, True, resolve.DECLINED)
+        return Check(CheckKind.DELIVERIES, False, "nobody was told, and there are recipients")
     words = (
         f"{facts['proven']} of {plural_count(wanted, 'delivery')} with their provider's evidence{given_up}"
     )
     if facts["unsettled"]:
         words += f", {facts['unsettled']} not settled yet"
     is_waiting = wanted - facts["proven"] == facts["unsettled"] > 0
-    return Check("deliveries", facts["proven"] == wanted, words, is_waiting=is_waiting)
+    return Check(CheckKind.DELIVERIES, facts["proven"] == wanted, words, is_waiting=is_waiting)
 
 
 _EFFECT_OF: dict[str, Callable[[dict[str, Any]], Check]] = {

@@ -13,7 +13,8 @@ from criticizer.redaction import clean
 from criticizer.resilience.failures import ErrorClass
 from deadletters import workflow
 from deadletters.models import DeadLetter, DeadLetterEvent
-from deadletters.states import BEFORE_REPLAY, LetterAction
+from deadletters.states import BEFORE_REPLAY, EventSource, LetterAction
+from deadletters.types import Actor
 from notifications.states import DeliveryStatus
 from reviews.models import JobEvent, ReviewJob
 from reviews.states import JobStatus, Stage
@@ -22,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 AUDIT_CLOCK = PeriodicTask("delivery_audit", "audit_deliveries")
 _AT_ONCE = 100
-_WORDS = "deliveries decided: "  # what the steps taken here begin their notes with
+_SOURCE = EventSource.DELIVERY_RESOLUTION
 # Whoever decided may still be walking the letter through its steps: that takes seconds.
 _GRACE = timedelta(minutes=5)
 _ASK_AGAIN = timedelta(hours=1)  # after checks that failed
@@ -94,7 +95,7 @@ def _stranded() -> QuerySet[DeadLetter]:
         .exclude(job__deliveries__status=DeliveryStatus.UNCERTAIN)
         .annotate(decided_at=Subquery(decisions.order_by("-id").values("created_at")[:1]))
         .filter(decided_at__gt=F("last_failure_at"))
-        .exclude(Exists(touched.exclude(Q(action__in=_NO_STEPS) | Q(reason__startswith=_WORDS))))
+        .exclude(Exists(touched.exclude(Q(action__in=_NO_STEPS) | Q(source=_SOURCE))))
         .exclude(triaged_at__gt=now - _GRACE)
         .exclude(validation_ok=False, validated_at__gt=now - _ASK_AGAIN)
         .exclude(validation__contains=[{"ok": False, "is_hard": True}])
@@ -118,17 +119,17 @@ def resume_job(job_id: int, *, actor: str, reason: str) -> str:
         return ""
     if letter.error_class != ErrorClass.DELIVERY_UNCERTAIN:
         return f"Its review waits for dead letter {letter.pk} ({letter.error_class})."
-    problem = _walk(letter, actor, f"{_WORDS}{reason}")
+    problem = _walk(letter, Actor(actor, _SOURCE), f"deliveries decided: {reason}")
     log.info("deliveries_decided", job=job_id, letter=letter.pk, actor=actor, problem=problem)
     return f"Its review stays where it is: {problem}" if problem else "Its review goes on."
 
 
-def _walk(letter: DeadLetter, actor: str, words: str) -> str:
+def _walk(letter: DeadLetter, actor: Actor, words: str) -> str:
     """Triage, remediate, validate and replay; return what stands in the way, or an empty string.
 
     A letter that came as far as its remedy here goes on from there.
     """
-    if not letter.evidence_note.startswith(_WORDS):
+    if not _is_remediated_here(letter):
         category = workflow.suggested_category(ErrorClass.DELIVERY_UNCERTAIN)
         done = workflow.triage(letter.pk, actor=actor, category=category, note=words)
         if not done.ok:
@@ -141,3 +142,10 @@ def _walk(letter: DeadLetter, actor: str, words: str) -> str:
         return "; ".join(check.message for check in validation.checks if not check.ok)
     replayed = workflow.replay(letter.pk, actor=actor, reason=words)
     return "" if replayed.ok else replayed.message
+
+
+def _is_remediated_here(letter: DeadLetter) -> bool:
+    if letter.remediated_at is None:
+        return False
+    remedies = letter.events.filter(action=LetterAction.REMEDIATED)
+    return remedies.order_by("-id").values_list("source", flat=True).first() == _SOURCE

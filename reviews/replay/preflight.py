@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from criticizer.redaction import clean
 from criticizer.resilience.failures import DependencyUnavailable, ErrorClass, Failure
-from deadletters.types import Check, Failed
+from deadletters.types import Check, CheckKind, Failed
 from reviews import config
 from reviews.models import ReviewJob
 from reviews.replay import allowlist_recheck
@@ -35,10 +35,12 @@ def probe(failed: Failed, *, restart: bool | None) -> list[Check]:
         trouble = f"{words_of(failure).removesuffix('; restart from fetch')}: restart from the first stage"
         if restart is None:
             listed = _listed(changelist_id)
-            return [replace(listed, name="artifact or source", message=f"{trouble}; {listed.message}")]
-        return [Check("artifact opens", False, trouble, is_hard=True)]
+            return [
+                replace(listed, kind=CheckKind.ARTIFACT_OR_SOURCE, message=f"{trouble}; {listed.message}")
+            ]
+        return [Check(CheckKind.ARTIFACT_OPENS, False, trouble, is_hard=True)]
     return [
-        Check("artifact opens", True, "the change artifact opens"),
+        Check(CheckKind.ARTIFACT_OPENS, True, "the change artifact opens"),
         _still_allowed(changelist_id, [file.path for file in change.files]),
     ]
 
@@ -51,8 +53,10 @@ def _listed(changelist_id: str) -> Check:
         files = ChangeFetcher(source, config.allow_list(), denied.append).look(changelist_id)
     except Failure as failure:
         is_denied = failure.error_class is ErrorClass.PATH_DENIED
-        return Check("allow-list", False, words_of(failure), is_hard=is_denied)
-    return Check("allow-list", True, f"all {files} paths of the change are allowed, and listed by its source")
+        return Check(CheckKind.ALLOW_LIST, False, words_of(failure), is_hard=is_denied)
+    return Check(
+        CheckKind.ALLOW_LIST, True, f"all {files} paths of the change are allowed, and listed by its source"
+    )
 
 
 def _still_allowed(changelist_id: str, paths: Sequence[str]) -> Check:
@@ -60,16 +64,16 @@ def _still_allowed(changelist_id: str, paths: Sequence[str]) -> Check:
     try:
         outside = allowlist_recheck.outside(changelist_id, paths, config.allow_list())
     except Failure as failure:
-        return Check("allow-list", False, words_of(failure))
+        return Check(CheckKind.ALLOW_LIST, False, words_of(failure))
     except DependencyUnavailable as waiting:
-        return Check("allow-list", False, waiting.reason)
+        return Check(CheckKind.ALLOW_LIST, False, waiting.reason)
     if not outside:
-        return Check("allow-list", True, f"all {len(paths)} paths of the change are allowed")
+        return Check(CheckKind.ALLOW_LIST, True, f"all {len(paths)} paths of the change are allowed")
     words = (
         f"the allow-list does not allow {len(outside)} of the {len(paths)} paths of the change any more:"
         " nothing of it may be sent"
     )
-    return Check("allow-list", False, words, is_hard=True)
+    return Check(CheckKind.ALLOW_LIST, False, words, is_hard=True)
 
 
 def words_of(failure: Failure) -> str:

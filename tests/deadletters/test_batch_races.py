@@ -11,7 +11,7 @@ from deadletters import batches
 from deadletters.batches import prepare
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from deadletters.states import BatchStatus, ItemStatus, LetterStatus
-from deadletters.types import Check, Failed
+from deadletters.types import Check, CheckKind, Failed
 from reviews.replay.adapter import JobRecovery
 from tests.deadletters.conftest import Fail, Look, Work
 
@@ -98,7 +98,11 @@ def test_an_effect_that_cannot_be_there_yet_is_no_failure_of_its_item(
     batches.submit(batch.pk, actor="ann")
 
     def not_yet(self: JobRecovery, failed: Failed) -> list[Check]:
-        return [Check("deliveries", False, "0 of 1 delivery is proven, 1 not settled yet", is_waiting=True)]
+        return [
+            Check(
+                CheckKind.DELIVERIES, False, "0 of 1 delivery is proven, 1 not settled yet", is_waiting=True
+            )
+        ]
 
     monkeypatch.setattr(JobRecovery, "verify", not_yet)
     for _ in range(6):

@@ -16,7 +16,7 @@ from deadletters.batches import collect
 from deadletters.batches import worker as batch_runs
 from deadletters.models import DeadLetter, OperatorAlert, ReplayBatch, ReplayItem
 from deadletters.states import BatchStatus, ItemStatus, LetterStatus
-from deadletters.types import Check
+from deadletters.types import Check, CheckKind
 from reviews.models import ReviewJob
 from reviews.replay.adapter import JobRecovery
 from reviews.states import JobStatus
@@ -303,7 +303,7 @@ def test_failures_of_another_batch_do_not_stop_this_one(fail: Fail, look: Look, 
 def test_a_second_replay_without_its_effect_stops_the_batch(
     fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checks = [Check("findings", False, "no findings are stored")]
+    checks = [Check(CheckKind.FINDINGS, False, "no findings are stored")]
     monkeypatch.setattr(JobRecovery, "verify", lambda self, failed: checks)
     batch = _drafted([fail(str(number)) for number in range(4)], max_in_flight=1)
     batches.submit(batch.pk, actor="ann")

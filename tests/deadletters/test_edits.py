@@ -56,9 +56,14 @@ def letter() -> DeadLetter:
     return make_letter(last_stack="Traceback", sanitized_context={"attempts": 1})
 
 
-def ask(letter: DeadLetter, recipients: list[str] | None = None, actor: str = "ann") -> Any:
+def ask(
+    letter: DeadLetter,
+    recipients: list[str] | None = None,
+    actor: str = "ann",
+    reason: str = "OPS-1: bob has left",
+) -> Any:
     values = {"recipients": recipients if recipients is not None else [ANN, CAROL]}
-    return edit_requests.request(letter.pk, actor=actor, values=values, reason="OPS-1: bob has left")
+    return edit_requests.request(letter.pk, actor=actor, values=values, reason=reason)
 
 
 def asked(letter: DeadLetter, recipients: list[str] | None = None) -> LetterEdit:
