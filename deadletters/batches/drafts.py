@@ -12,8 +12,9 @@ from deadletters import transitions
 from deadletters.batches.preflight import MATTERING, forget
 from deadletters.batches.store import is_large, locked, note, refusal
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
+from deadletters.ports import recovery
 from deadletters.states import BatchStatus, Category, ItemStatus
-from deadletters.types import Result, recovery
+from deadletters.types import Result
 
 MAX_ITEMS = 50_000
 MAX_RATE_PER_MINUTE = 6_000

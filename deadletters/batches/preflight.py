@@ -7,8 +7,9 @@ from typing import Any
 from django.utils import timezone
 
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
+from deadletters.ports import recovery
 from deadletters.states import BEFORE_REPLAY, OPEN_LETTER, ItemStatus, LetterStatus
-from deadletters.types import Check, CheckKind, Failed, recovery
+from deadletters.types import Check, CheckKind, Failed
 
 _AT_ONCE = 1_000
 _FORGOTTEN_AT_ONCE = 5_000

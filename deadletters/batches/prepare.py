@@ -13,8 +13,9 @@ from deadletters import transitions, workflow
 from deadletters.batches.drafts import choose_canaries
 from deadletters.batches.store import OVERRULED, locked, validated_now
 from deadletters.models import DeadLetter, DeadLetterEvent, ReplayBatch, ReplayItem
+from deadletters.ports import Recovery
 from deadletters.states import BEFORE_REPLAY, BatchStatus, ItemStatus, LetterAction, LetterStatus
-from deadletters.types import SYSTEM, Failed, Recovery
+from deadletters.types import SYSTEM, Failed
 
 PREPARED_SECONDS = 30.0  # of the batch's rate are walked through the steps ahead
 MOST_PREPARED = 300

@@ -26,8 +26,9 @@ from deadletters.batches.collect import settle
 from deadletters.batches.prepare import prepare
 from deadletters.batches.store import locked, set_status, stop
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
+from deadletters.ports import Recovery, recovery
 from deadletters.states import BatchStatus, ItemStatus, LetterAction, LetterStatus
-from deadletters.types import SYSTEM, Failed, Recovery, recovery
+from deadletters.types import SYSTEM, Failed
 
 log = structlog.get_logger(__name__)
 

@@ -31,6 +31,7 @@ from criticizer.db import prepared
 from criticizer.redaction import clean
 from deadletters import alerts, transitions, workflow
 from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterEvent, DeadLetterPayload, LetterEdit
+from deadletters.ports import recovery
 from deadletters.states import (
     BEFORE_REPLAY,
     BatchStatus,
@@ -40,7 +41,7 @@ from deadletters.states import (
     LetterAction,
     LetterStatus,
 )
-from deadletters.types import SYSTEM, Change, DataField, FieldKind, Result, WrongData, recovery
+from deadletters.types import SYSTEM, Change, DataField, FieldKind, Result, WrongData
 
 log = structlog.get_logger(__name__)
 

@@ -24,7 +24,8 @@ A letter's job and how it goes back to work, this room does not know: it asks th
 """
 
 from deadletters.categories import checklist, suggested_category
-from deadletters.types import SYSTEM, Check, LetterDraft, Recovery, Result, Tally, Validation, recovery
+from deadletters.ports import Recovery, recovery
+from deadletters.types import SYSTEM, Check, LetterDraft, Result, Tally, Validation
 from deadletters.workflow.close import discard, discard_many, resolve, resolve_many
 from deadletters.workflow.remediate import remediate, remediate_many
 from deadletters.workflow.reopen import reopen, reopen_many, why_not_reopened

@@ -12,8 +12,9 @@ from criticizer.db import prepared
 from criticizer.wording import plural_count
 from deadletters import groups, transitions
 from deadletters.models import DeadLetter, DeadLetterGroup
+from deadletters.ports import recovery
 from deadletters.states import OPEN_LETTER, GroupStatus, LetterAction, LetterStatus
-from deadletters.types import CheckKind, Failed, Result, Tally, recovery
+from deadletters.types import CheckKind, Failed, Result, Tally
 from deadletters.workflow.base import add, refuse
 
 log = structlog.get_logger(__name__)

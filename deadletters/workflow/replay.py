@@ -11,8 +11,9 @@ from django.utils import timezone
 from criticizer.redaction import clean
 from deadletters import transitions
 from deadletters.models import DeadLetter
+from deadletters.ports import Recovery, recovery
 from deadletters.states import LetterAction, LetterStatus
-from deadletters.types import SYSTEM, Check, CheckKind, Failed, Recovery, Result, recovery
+from deadletters.types import SYSTEM, Check, CheckKind, Failed, Result
 from deadletters.workflow.base import MAX_TEXT, refuse
 
 log = structlog.get_logger(__name__)

@@ -12,8 +12,9 @@ from django.utils import timezone
 from criticizer.redaction import clean
 from deadletters import transitions
 from deadletters.models import MIN_WORDS, DeadLetter
+from deadletters.ports import Recovery, recovery
 from deadletters.states import LetterAction, LetterStatus
-from deadletters.types import Check, CheckKind, Failed, Recovery, Tally, Validation, recovery
+from deadletters.types import Check, CheckKind, Failed, Tally, Validation
 from deadletters.workflow.base import MAX_TEXT, refuse
 
 log = structlog.get_logger(__name__)

@@ -12,8 +12,9 @@ from django.utils import timezone
 
 from deadletters import alerts, transitions
 from deadletters.models import DeadLetter
+from deadletters.ports import recovery
 from deadletters.states import LetterAction, LetterStatus
-from deadletters.types import Check, CheckKind, Failed, Tally, Validation, recovery
+from deadletters.types import Check, CheckKind, Failed, Tally, Validation
 from deadletters.workflow.base import refuse
 
 log = structlog.get_logger(__name__)

@@ -12,8 +12,9 @@ from criticizer.models import SecurityEvent
 from criticizer.resilience import circuit_breaker, overrides
 from criticizer.resilience.states import CircuitState
 from deadletters import workflow
+from deadletters.ports import recovery
 from deadletters.states import LetterStatus
-from deadletters.types import Failed, recovery
+from deadletters.types import Failed
 from reviews import config
 from reviews.models import AllowListEntry, Artifact
 from reviews.pipeline import LostLease, StageClaim

@@ -16,7 +16,8 @@ from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitState
 from deadletters import batches, workflow
 from deadletters.models import DeadLetter
-from deadletters.types import Check, Failed, recovery
+from deadletters.ports import recovery
+from deadletters.types import Check, Failed
 from notifications.recipients import missing_provider_reason
 from reviews import config
 from reviews.health_checks import model as ask_model
