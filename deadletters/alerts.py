@@ -1,13 +1,14 @@
-"""What operators are told by mail and webhook (OPERATOR_ALERTS): one row, one message, once a key.
+"""Alerts to operators by mail and webhook (OPERATOR_ALERTS): one row and one message a key.
 
-The row is written in the commit of what it tells of. This room sends nothing: a worker of the
-room that can finds the outbox message (`settings.TASKS["operator_alert"]`).
+The row is written in the transaction of what it reports. Another app's worker sends it: the handler of the
+outbox message is `settings.TASKS["operator_alert"]`.
 """
 
 from __future__ import annotations
 
 import structlog
 from django.conf import settings
+from django.urls import reverse
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
@@ -26,24 +27,24 @@ ON CONFLICT (dedup_key) DO NOTHING RETURNING id"""
 
 
 def tell(kind: str, *, key: str, title: str, text: str = "", path: str = "") -> bool:
-    """Tell the operators something once for `key`; say whether it is news. Part of the caller's transaction.
+    """Alert the operators once for `key`; return whether it is new. Part of the caller's transaction.
 
-    Receivers deduplicate by the same key: build it from a fingerprint and a day, say. `path` is
-    that of the page which shows more.
+    Receivers deduplicate by the same key: build it from a fingerprint and a day, for example. `path` is
+    that of the page with the details.
     """
-    alert = prepared.value(
-        _TELL,
-        {
-            "key": key[:255],
-            "kind": kind,
-            "title": clean(title, 200),
-            "text": clean(text, 4000),
-            "path": path[:255],
-        },
-    )
+    title, text = clean(title, 200), clean(text, 4000)
+    row = {"key": key[:255], "kind": kind, "title": title, "text": text, "path": path[:255]}
+    alert = prepared.value(_TELL, row)
     if alert is None:
         return False
     log.error("operator_alert", alert=alert, kind=kind)
     if settings.OPERATOR_ALERTS:
         outbox.publish(AGGREGATE, alert, MESSAGE, QUEUE)
     return True
+
+
+def page(model: str, pk: int | None = None) -> str:
+    """Return the path of a row's page in the admin, or of the list of a model."""
+    if pk is None:
+        return reverse(f"admin:deadletters_{model}_changelist")
+    return reverse(f"admin:deadletters_{model}_change", args=[pk])

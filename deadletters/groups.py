@@ -1,22 +1,23 @@
-"""The only writer of failure groups: occurrences count by themselves, the rest is an operator's word.
+"""Failure groups: occurrence counts are automatic; everything else is set by operators.
 
-    open ── acknowledge ──► acknowledged          resolved ── the failure comes back ──► open
-    open, acknowledged ── resolve_group ──► resolved
-    any ── ignore ──► ignored                     ignored ── only `reopen` ──► open
+    open -- acknowledge --> acknowledged          resolved -- the failure comes back --> open
+    open, acknowledged -- resolve_group --> resolved
+    any -- ignore --> ignored                     ignored -- only `reopen` --> open
 
-Every function that an operator calls takes `actor`, returns a `Result` and writes a line of the
-group's timeline. `row_version`, where given, is the version that the operator looked at.
+Only this module writes groups, but for `open_count`, which triggers keep. Every function that an operator
+calls takes `actor`, returns a `Result` and adds a line to the group's timeline. `row_version`, where given,
+is the version that the operator looked at. (guarantee G66)
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 import structlog
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
-from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.db import prepared
@@ -25,15 +26,23 @@ from deadletters import alerts
 from deadletters.fingerprint import Fingerprint
 from deadletters.models import MIN_WORDS, DeadLetterGroup, DeadLetterGroupEvent
 from deadletters.states import GroupAction, GroupStatus
-from deadletters.types import SYSTEM, Result, source_of
+from deadletters.types import SYSTEM, Result, link_problem, source_of
 
 log = structlog.get_logger(__name__)
 
-# Groups that operators want to hear of: who is snoozed asks for nothing until then.
+# Groups that need attention: open or acknowledged, and not snoozed.
 ATTENTION = Q(status__in=[GroupStatus.OPEN.value, GroupStatus.ACKNOWLEDGED.value]) & (
     Q(snooze_until=None) | Q(snooze_until__lte=Now())
 )
 NOT_SNOOZED = "it is not snoozed"
+_ANY = tuple(GroupStatus)
+NO_REASON = Result(False, "a reason is required: a ticket or a sentence")
+_STATUS_AFTER = {
+    GroupAction.ACKNOWLEDGED: GroupStatus.ACKNOWLEDGED,
+    GroupAction.RESOLVED: GroupStatus.RESOLVED,
+    GroupAction.IGNORED: GroupStatus.IGNORED,
+    GroupAction.REOPENED: GroupStatus.OPEN,
+}
 
 _SEEN = """
 INSERT INTO dead_letter_groups AS g
@@ -52,8 +61,8 @@ ON CONFLICT (group_id, day) DO UPDATE SET count = d.count + 1"""
 def occurred(fingerprint: Fingerprint, *, stage: str, error_class: str, source: str, at: datetime) -> int:
     """Count one failure, in the transaction of its letter; return the group's id.
 
-    A resolved group whose failure comes back is open again, and the operators are told once a day;
-    an ignored one stays ignored.
+    A resolved group whose failure comes back opens, and the operators are alerted once a day; an ignored
+    one stays ignored.
     """
     seen = prepared.row(
         _SEEN,
@@ -78,89 +87,76 @@ def occurred(fingerprint: Fingerprint, *, stage: str, error_class: str, source: 
             key=f"reopened:{group_id}:{at:%Y-%m-%d}",
             title=f"{error_class} in {stage} came back after its group was resolved",
             text=f"Group {group_id}: {fingerprint.message}",
-            path=reverse("admin:deadletters_deadlettergroup_change", args=[group_id]),
+            path=alerts.page("deadlettergroup", group_id),
         )
     return group_id
 
 
 def asks_for_attention(group_id: int) -> bool:
-    """Say whether operators want to hear of a group: it is open, and neither ignored nor snoozed."""
+    """Say whether a group is open or acknowledged, and not snoozed."""
     return DeadLetterGroup.objects.filter(ATTENTION, pk=group_id).exists()
 
 
 def acknowledge(group_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
-    """Say that somebody looks after an open group; without an owner, `actor` becomes it."""
+    """Mark an open group as looked after; without an owner, `actor` becomes it."""
     with transaction.atomic():
         group = _locked(group_id)
-        if refusal := _refusal(group, row_version, {GroupStatus.OPEN}, "acknowledged"):
-            return refusal
-        _update(group, status=GroupStatus.ACKNOWLEDGED, owner=group.owner or actor[:255])
-        _event(group.pk, GroupAction.ACKNOWLEDGED, actor, reason)
-    return Result(True, "acknowledged")
+        allowed, changes = (GroupStatus.OPEN,), {"owner": group.owner or actor[:255]}
+        return _set(group, row_version, allowed, GroupAction.ACKNOWLEDGED, actor, reason, **changes)
 
 
 def resolve_group(group_id: int, *, actor: str, reason: str, row_version: int | None = None) -> Result:
-    """Say that a group's failure is over. Refused while letters of it are open."""
-    if refusal := _unreasoned(reason):
-        return refusal
+    """Mark a group's failure as over. Refused while letters of it are open."""
+    if len(reason.strip()) < MIN_WORDS:
+        return NO_REASON
     with transaction.atomic():
         group = _locked(group_id)
-        allowed = {GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED, GroupStatus.IGNORED}
-        if refusal := _refusal(group, row_version, allowed, "resolved"):
-            return refusal
+        allowed = (GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED, GroupStatus.IGNORED)
+        if refused := _refusal(group, row_version, allowed, GroupStatus.RESOLVED):
+            return refused
         if group.open_count:
             return Result(False, open_words(group.open_count))
-        _update(group, status=GroupStatus.RESOLVED, snooze_until=None)
-        _event(group.pk, GroupAction.RESOLVED, actor, reason)
+        _set(group, None, allowed, GroupAction.RESOLVED, actor, reason, snooze_until=None)
     return Result(True, "resolved; it opens again when the failure comes back")
 
 
 def ignore(group_id: int, *, actor: str, reason: str, row_version: int | None = None) -> Result:
-    """Ask never to hear of a group again. Its letters stay and count; it never reopens by itself."""
-    if refusal := _unreasoned(reason):
-        return refusal
+    """Silence a group for good. Its letters stay and count; it never reopens by itself."""
+    if len(reason.strip()) < MIN_WORDS:
+        return NO_REASON
     with transaction.atomic():
-        group = _locked(group_id)
-        allowed = {GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED, GroupStatus.RESOLVED}
-        if refusal := _refusal(group, row_version, allowed, "ignored"):
-            return refusal
-        _update(group, status=GroupStatus.IGNORED)
-        _event(group.pk, GroupAction.IGNORED, actor, reason)
-    return Result(True, "ignored")
+        allowed = (GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED, GroupStatus.RESOLVED)
+        return _set(_locked(group_id), row_version, allowed, GroupAction.IGNORED, actor, reason)
 
 
 def reopen(group_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
     """Take back an acknowledgement, a resolution or an ignore."""
     with transaction.atomic():
         group = _locked(group_id)
-        allowed = {GroupStatus.ACKNOWLEDGED, GroupStatus.RESOLVED, GroupStatus.IGNORED}
-        if refusal := _refusal(group, row_version, allowed, "open"):
-            return refusal
-        _update(group, status=GroupStatus.OPEN, snooze_until=None)
-        _event(group.pk, GroupAction.REOPENED, actor, reason)
-    return Result(True, "open again")
+        allowed = (GroupStatus.ACKNOWLEDGED, GroupStatus.RESOLVED, GroupStatus.IGNORED)
+        return _set(group, row_version, allowed, GroupAction.REOPENED, actor, reason, snooze_until=None)
 
 
 def snooze(
     group_id: int, *, actor: str, until: datetime | None, reason: str = "", row_version: int | None = None
 ) -> Result:
-    """Let a group ask for no attention until then; None ends a snooze, where there is one."""
+    """Silence a group until a time; None ends a snooze."""
     if until is not None and until <= timezone.now():
-        return Result(False, "that moment is past")
+        return Result(False, "the time is in the past")
     with transaction.atomic():
         group = _locked(group_id)
-        if refusal := _refusal(group, row_version):
-            return refusal
+        if refused := _refusal(group, row_version):
+            return refused
         if until is None and not is_snoozed(group):
             return Result(False, NOT_SNOOZED)
-        _update(group, snooze_until=until)
-        when = f"until {until:%Y-%m-%d %H:%M} UTC" if until else "no longer"
-        _event(group.pk, GroupAction.SNOOZED, actor, f"{when}: {reason}" if reason else when)
-    return Result(True, f"snoozed {when}")
+        end = f"until {until:%Y-%m-%d %H:%M} UTC" if until else "no longer"
+        line = f"{end}: {reason}" if reason else end
+        _set(group, None, _ANY, GroupAction.SNOOZED, actor, line, snooze_until=until)
+    return Result(True, f"snoozed {end}")
 
 
 def is_snoozed(group: DeadLetterGroup) -> bool:
-    """Say whether a group asks for no attention now."""
+    """Say whether a group is snoozed now."""
     return group.snooze_until is not None and group.snooze_until > timezone.now()
 
 
@@ -170,14 +166,12 @@ def open_words(count: int) -> str:
 
 
 def assign(group_id: int, *, actor: str, owner: str, row_version: int | None = None) -> Result:
-    """Make `owner` look after a group; an empty name takes the owner away."""
+    """Set the owner of a group; an empty name removes it."""
+    name = owner.strip()
     with transaction.atomic():
-        group = _locked(group_id)
-        if refusal := _refusal(group, row_version):
-            return refusal
-        _update(group, owner=clean(owner.strip(), 255))
-        _event(group.pk, GroupAction.ASSIGNED, actor, owner.strip() or "nobody")
-    return Result(True, f"assigned to {owner.strip()}" if owner.strip() else "assigned to nobody")
+        group, changes = _locked(group_id), {"owner": clean(name, 255)}
+        result = _set(group, row_version, _ANY, GroupAction.ASSIGNED, actor, name or "nobody", **changes)
+    return Result(True, f"assigned to {name or 'nobody'}") if result.ok else result
 
 
 def annotate(
@@ -190,58 +184,67 @@ def annotate(
 ) -> Result:
     """Replace a group's note and the link to its runbook (http or https); None leaves what is there."""
     url = runbook_url.strip()[:500] if runbook_url is not None else None
-    if url and not url.startswith(("https://", "http://")):
-        return Result(False, "a runbook is linked by an address that begins with https:// or http://")
+    if problem := link_problem(url or "", "the runbook's link"):
+        return Result(False, problem)
     with transaction.atomic():
         group = _locked(group_id)
-        if refusal := _refusal(group, row_version):
-            return refusal
-        said = clean(note.strip(), 4000) if note is not None else group.note
+        if refused := _refusal(group, row_version):
+            return refused
+        text = clean(note.strip(), 4000) if note is not None else group.note
         url = url if url is not None else group.runbook_url
         # The runbook first: a long note is cut.
         runbook = f"runbook: {group.runbook_url or 'none'} \u2192 {url or 'none'}"
-        words = [
+        changed = [
             *([runbook] if url != group.runbook_url else []),
-            *([f"note: {said or 'none'}"] if said != group.note else []),
+            *([f"note: {text or 'none'}"] if text != group.note else []),
         ]
-        if not words:
-            return Result(False, "it says that already")
-        _update(group, note=said, runbook_url=url)
-        _event(group.pk, GroupAction.ANNOTATED, actor, "; ".join(words))
+        if not changed:
+            return Result(False, "nothing has changed")
+        line = "; ".join(changed)
+        _set(group, None, _ANY, GroupAction.ANNOTATED, actor, line, note=text, runbook_url=url)
     return Result(True, "noted")
-
-
-# -- inside -----------------------------------------------------------------------------------
 
 
 def _locked(group_id: int) -> DeadLetterGroup:
     return DeadLetterGroup.objects.select_for_update(no_key=True).get(pk=group_id)
 
 
+def _set(
+    group: DeadLetterGroup,
+    row_version: int | None,
+    allowed: Collection[GroupStatus],
+    action: GroupAction,
+    actor: str,
+    reason: str,
+    **changes: object,
+) -> Result:
+    """Change a locked group unless that is refused, and add a line to its timeline."""
+    status = _STATUS_AFTER.get(action)
+    if refused := _refusal(group, row_version, allowed, status):
+        return refused
+    updated = DeadLetterGroup.objects.filter(pk=group.pk, status=group.status).update(
+        **{"status": status or group.status, **changes}
+    )
+    if updated != 1:
+        raise RuntimeError(f"a guarded update of a failure group touched {updated} rows")
+    _event(group.pk, action, actor, reason)
+    return Result(True, "open again" if action is GroupAction.REOPENED else action.label.lower())
+
+
 def _refusal(
     group: DeadLetterGroup,
     row_version: int | None,
-    allowed: set[GroupStatus] | None = None,
-    wanted: str = "",
+    allowed: Collection[GroupStatus] = _ANY,
+    wanted: GroupStatus | None = None,
 ) -> Result | None:
     if row_version is not None and row_version != group.row_version:
         last = group.events.order_by("-id").first()
-        who = f" by {last.actor} ({last.get_action_display().lower()})" if last else ""
-        return Result(False, f"changed meanwhile{who}: look again")
-    if allowed is not None and group.status not in allowed:
+        by_whom = f" by {last.actor} ({last.get_action_display().lower()})" if last else ""
+        return Result(False, f"it changed{by_whom} after you opened it: reload and try again")
+    if group.status not in allowed:
         now = group.get_status_display().lower()
-        return Result(False, f"already {now}" if now == wanted else f"it is {now}")
+        return Result(False, f"already {now}" if group.status == wanted else f"it is {now}")
     return None
-
-
-def _unreasoned(reason: str) -> Result | None:
-    return None if len(reason.strip()) >= MIN_WORDS else Result(False, "say why: a ticket or a sentence")
-
-
-def _update(group: DeadLetterGroup, **changes: object) -> None:
-    updated = DeadLetterGroup.objects.filter(pk=group.pk, status=group.status).update(**changes)
-    if updated != 1:
-        raise RuntimeError(f"a guarded update of a failure group touched {updated} rows")
 
 
 def _event(group_id: int, action: GroupAction, actor: str, reason: str) -> None:

@@ -1,7 +1,7 @@
-"""What jobs tell dead letters, always inside the job's own commit: failed, succeeded, ended.
+"""Callbacks from the job pipeline, run inside the job's transaction.
 
-One letter is open for a job and a stage. A replayed job that fails again brings its letter back
-with a new round of the workflow (specification 000, 8.5, last sentence).
+One letter is open for a job and a stage. A replayed job that fails again brings its letter back to the
+start of the workflow. (guarantee G62)
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.db.models import F
-from django.urls import reverse
 
 from criticizer.resilience.failures import Severity
 from deadletters import alerts, groups, transitions
@@ -25,12 +24,11 @@ log = structlog.get_logger(__name__)
 
 
 def open_letter(draft: LetterDraft) -> int:
-    """Create the letter of a job that just ended, or bring back the one that was replayed.
+    """Create the letter of a job that just ended, or bring back the one that was replayed; return its id.
 
-    A letter whose replay got past its stage waits for its verification, and the new failure gets a
-    letter of its own. One that failed before it got there goes on as the letter of the stage that
-    failed. The same non-retryable class as before escalates; operators are told of it, and of what is
-    critical (8.1, last row), once a day. Returns the letter's id.
+    A letter whose replay got past its stage waits for verification, and the new failure gets a letter of
+    its own. One whose restart failed earlier moves to the stage that failed. Operators are alerted once a
+    day of a failure that repeats its non-retryable class, which escalates, and of critical ones.
     """
     ours = _fingerprint(draft)
     letters = _locked_of(draft.job_id, *OPEN_LETTER)  # locked before groups, here as everywhere
@@ -42,31 +40,31 @@ def open_letter(draft: LetterDraft) -> int:
         at=draft.last_failure_at,
     )
     existing = _existing(letters, draft, group_id)
-    if existing is None:
-        letter_id = _create(draft, group_id)
-    else:
-        letter_id = int(existing.pk)
-        _bring_back(existing, draft, group_id, ours)
+    letter = _create(draft, group_id) if existing is None else _bring_back(existing, draft, group_id, ours)
     if draft.severity == Severity.CRITICAL and groups.asks_for_attention(group_id):
-        _tell("critical", f"{draft.error_class} in {draft.stage}: a critical failure", letter_id, draft, ours)
-    return letter_id
+        _alert("critical", f"{draft.error_class} in {draft.stage}: a critical failure", letter, draft, ours)
+    return int(letter.pk)
 
 
 def await_verification(job_id: int) -> None:
-    """Let the letters of a job that succeeded after its replay wait for their verification."""
+    """Move the letters of a job that succeeded after its replay to their verification."""
     for letter in _locked_of(job_id, LetterStatus.REPLAYING):
-        transitions.move(
-            letter, LetterStatus.VERIFYING, LetterAction.SUCCEEDED, SYSTEM, "the replayed job succeeded"
-        )
+        _pass(letter, "the replayed job succeeded")
 
 
 def abandon_replayed(job_id: int, reason: str) -> None:
     """Close the letters of a replayed job that was cancelled or superseded."""
     for letter in _locked_of(job_id, LetterStatus.REPLAYING):
-        transitions.move(letter, LetterStatus.DISCARDED, LetterAction.DISCARDED, SYSTEM, reason)
+        _discard(letter, reason)
 
 
-# -- inside -----------------------------------------------------------------------------------
+def _pass(letter: DeadLetter, reason: str, context: Mapping[str, Any] | None = None) -> None:
+    to, action = LetterStatus.VERIFYING, LetterAction.SUCCEEDED
+    transitions.move(letter, to, action, SYSTEM, reason, context=context)
+
+
+def _discard(letter: DeadLetter, reason: str) -> None:
+    transitions.move(letter, LetterStatus.DISCARDED, LetterAction.DISCARDED, SYSTEM, reason)
 
 
 def _locked_of(job_id: int, *statuses: LetterStatus) -> list[DeadLetter]:
@@ -75,22 +73,18 @@ def _locked_of(job_id: int, *statuses: LetterStatus) -> list[DeadLetter]:
 
 
 def _existing(letters: Sequence[DeadLetter], draft: LetterDraft, group_id: int) -> DeadLetter | None:
-    """Return which of a job's open letters the failure belongs to; settle those that it does not."""
+    """Return the open letter of the job that the failure belongs to; move the others on."""
     same = next((letter for letter in letters if letter.stage == draft.stage), None)
     for letter in letters:
         if letter.status != LetterStatus.REPLAYING or letter.stage == draft.stage:
             continue
         if _is_before(letter.stage, draft.stage):
             reason = f"the replay got past {letter.stage}; the job failed later, in {draft.stage}"
-            context = {"later_stage": draft.stage, "group": group_id}
-            transitions.move(
-                letter, LetterStatus.VERIFYING, LetterAction.SUCCEEDED, SYSTEM, reason, context=context
-            )
+            _pass(letter, reason, {"later_stage": draft.stage, "group": group_id})
         elif same is None:
-            same = letter  # restarted, and failed before it came as far as last time
+            same = letter  # restarted, and failed in an earlier stage than last time
         else:
-            reason = f"its replay failed earlier, in {draft.stage}: see letter {same.pk}"
-            transitions.move(letter, LetterStatus.DISCARDED, LetterAction.DISCARDED, SYSTEM, reason)
+            _discard(letter, f"its replay failed earlier, in {draft.stage}: see letter {same.pk}")
     return same
 
 
@@ -134,7 +128,7 @@ def _payload(draft: LetterDraft) -> Mapping[str, Any]:
     return {"last_stack": draft.last_stack, "sanitized_context": dict(draft.sanitized_context)}
 
 
-def _create(draft: LetterDraft, group_id: int) -> int:
+def _create(draft: LetterDraft, group_id: int) -> DeadLetter:
     letter = DeadLetter.objects.create(
         job_id=draft.job_id, first_failure_at=draft.first_failure_at, **_facts(draft, group_id)
     )
@@ -149,10 +143,10 @@ def _create(draft: LetterDraft, group_id: int) -> int:
         code=draft.code,
         group=group_id,
     )
-    return int(letter.pk)
+    return letter
 
 
-def _bring_back(letter: DeadLetter, draft: LetterDraft, group_id: int, ours: Fingerprint) -> None:
+def _bring_back(letter: DeadLetter, draft: LetterDraft, group_id: int, ours: Fingerprint) -> DeadLetter:
     was_replayed = letter.status in {LetterStatus.REPLAYING, LetterStatus.VERIFYING}
     escalate = was_replayed and letter.error_class == draft.error_class and not draft.retryable
     changes = {
@@ -161,29 +155,26 @@ def _bring_back(letter: DeadLetter, draft: LetterDraft, group_id: int, ours: Fin
         "failed_replay_count": F("failed_replay_count") + int(was_replayed),
     }
     context = {"replay": letter.failed_replay_count + int(was_replayed), "group": group_id}
-    # Not replayed: the job was put to work by another way, and the operator's steps still stand.
+    # Not replayed: something else queued the job again, and the operator's steps still stand.
     to = LetterStatus.NEW if was_replayed else LetterStatus(letter.status)
     transitions.move(
         letter, to, LetterAction.FAILED_AGAIN, SYSTEM, draft.error_class, context=context, **changes
     )
     DeadLetterPayload.objects.update_or_create(letter_id=letter.pk, defaults=_payload(draft))
     if escalate:
-        _escalate(letter, draft, ours)
+        reason = f"{draft.error_class} again after a replay: for engineering review"
+        transitions.note(letter.pk, LetterAction.ESCALATED, SYSTEM, reason)
+        log.error("dead_letter_escalated", letter=letter.pk, job=draft.job_id, error_class=draft.error_class)
+        title = f"{draft.error_class} in {draft.stage} failed again after a replay"
+        _alert("escalated", title, letter, draft, ours)
+    return letter
 
 
-def _escalate(letter: DeadLetter, draft: LetterDraft, ours: Fingerprint) -> None:
-    reason = f"{draft.error_class} again after a replay: for engineering review"
-    transitions.note(letter.pk, LetterAction.ESCALATED, SYSTEM, reason)
-    log.error("dead_letter_escalated", letter=letter.pk, job=draft.job_id, error_class=draft.error_class)
-    title = f"{draft.error_class} in {draft.stage} failed again after a replay"
-    _tell("escalated", title, int(letter.pk), draft, ours)
-
-
-def _tell(kind: str, title: str, letter_id: int, draft: LetterDraft, ours: Fingerprint) -> None:
+def _alert(kind: str, title: str, letter: DeadLetter, draft: LetterDraft, ours: Fingerprint) -> None:
     alerts.tell(
         kind,
         key=f"{kind}:{ours.id}:{draft.last_failure_at:%Y-%m-%d}",
         title=title,
-        text=f"Letter {letter_id}: {draft.detail}",
-        path=reverse("admin:deadletters_deadletter_change", args=[letter_id]),
+        text=f"Letter {letter.pk}: {draft.detail}",
+        path=alerts.page("deadletter", letter.pk),
     )

@@ -12,10 +12,10 @@ from deadletters.types import Change, Check, DataField, Failed
 
 
 class Recovery(Protocol):
-    """The port to the room whose jobs fail (settings.DEADLETTER_RECOVERY).
+    """Describes, checks and replays the jobs behind dead letters.
 
-    One object serves one request or one round of a batch: what it asked a dependency once, it
-    need not ask again.
+    One object serves one request or one run of a batch: it asks each dependency once. `restart` says
+    whether the replay begins with the first stage; None: that is not decided yet.
     """
 
     def describe(self, job_id: int) -> str:
@@ -23,48 +23,39 @@ class Recovery(Protocol):
         ...
 
     def lanes(self, job_ids: Collection[int]) -> dict[int, str]:
-        """Return the lane of each job: of one lane, one job at a time can be at work."""
+        """Return the lane of each job; one job of a lane can run at a time."""
         ...
 
     def survey(self, failed: Sequence[Failed], *, restart: bool | None) -> dict[int, list[Check]]:
-        """Return, by job, what the rows alone say about a replay now. Cheap, and for sets.
-
-        `restart` None: from which stage it begins is not decided yet.
-        """
+        """Return, by job, the checks that need only the database. Cheap, and for sets."""
         ...
 
     def answers(self, failed: Sequence[Failed], *, restart: bool | None) -> dict[int, list[Check]]:
-        """Return, by job, what harmless questions to its dependencies say; each is asked once.
-
-        Takes seconds; call it in no transaction.
-        """
+        """Return, by job, the health checks of its dependencies. Takes seconds: call it in no transaction."""
         ...
 
     def probe(self, failed: Failed, *, restart: bool | None) -> list[Check]:
-        """Return what can be asked harmlessly about this very job: its artifact, its paths.
-
-        Takes seconds; call it in no transaction.
-        """
+        """Return the harmless checks of one job: its artifact, its paths. Call it in no transaction."""
         ...
 
     def circuits(self, failed: Sequence[Failed], *, restart: bool | None) -> list[Check]:
-        """Return whether the circuits that a replay needs let calls pass."""
+        """Return whether the circuit breakers that a replay needs let calls pass."""
         ...
 
     def replay(self, job_id: int, stage: str, *, restart: bool) -> bool:
-        """Put the job back to work inside the caller's transaction; False when it cannot be."""
+        """Queue the job again inside the caller's transaction; return False if it cannot be."""
         ...
 
     def verify(self, failed: Failed) -> list[Check]:
-        """Return whether the effects are there of the stage, and of the whole job where it succeeded."""
+        """Return whether the effects of the stage exist, and of the whole job if it succeeded."""
         ...
 
     def data(self, job_id: int) -> list[DataField]:
-        """Return what the job was asked to do, and which of it may be changed; nothing of no job."""
+        """Return the job's input and which of it can be edited; an empty list if there is no such job."""
         ...
 
     def normalised(self, job_id: int, values: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Return values as the job would keep them. Raises WrongData."""
+        """Return values as the job would store them. Raises WrongData."""
         ...
 
     def why_not(self, job_id: int, change: Change) -> str:
@@ -72,11 +63,11 @@ class Recovery(Protocol):
         ...
 
     def apply(self, job_id: int, change: Change, *, asked_by: str, approved_by: str, reason: str) -> str:
-        """Make the change inside the caller's transaction; else change nothing and return why not."""
+        """Make the change inside the caller's transaction, or change nothing and return why not."""
         ...
 
 
 def recovery() -> Recovery:
-    """Return the configured port (settings.DEADLETTER_RECOVERY)."""
+    """Return a new object of the configured class."""
     port: Recovery = import_string(settings.DEADLETTER_RECOVERY)()
     return port

@@ -1,11 +1,12 @@
-"""The guarded writes of dead letters: each with its count checked, each with a line of the timeline.
+"""Guarded writes of dead letters: each count is checked, each move adds a line to the timeline.
 
-Only `workflow`, `failing`, `batches`, `edits`, `retention` and `letter_archive` use it.
+The only module that updates a letter's status, on behalf of `workflow`, `ingest`, `batches`, `edits` and
+`retention`. (guarantee G64)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -20,10 +21,10 @@ from deadletters.states import CLOSED_LETTER, NO_STEP, LetterAction, LetterStatu
 from deadletters.types import Result, Tally, source_of
 
 AT_ONCE = 500  # letters a transaction locks
-WARNED_AHEAD = timedelta(days=1)  # of the end of a letter that nobody works on
-FEW = 3  # letters of a set of which it is said who brought them where they are
-CHANGED = "changed meanwhile"
-# What is missing where a letter has not come as far as a step wants it.
+WARNED_AHEAD = timedelta(days=1)  # before the retention takes a letter that nobody works on
+FEW = 3  # a refusal names the last actor only in sets of so few letters
+GONE = "it no longer exists"
+# The missing step of a letter that is not as far as a step needs.
 _FIRST = {
     LetterStatus.NEW: "triage it first",
     LetterStatus.TRIAGED: "remediate it first",
@@ -34,9 +35,16 @@ _ORDER = tuple(LetterStatus)
 
 
 def require_reason(reason: str) -> None:
-    """Raise ValueError when this is no reason (the CHECKs on reasons ask for as much)."""
+    """Raise ValueError for a reason that is too short for the CHECK constraints."""
     if len(reason.strip()) < MIN_WORDS:
-        raise ValueError("Say why: a ticket, an incident or a sentence.")
+        raise ValueError("A reason is required: a ticket, an incident or a sentence.")
+
+
+def parts(letter_ids: Collection[int]) -> Iterator[list[int]]:
+    """Yield the ids in order, each once, as many at a time as a transaction locks."""
+    wanted = sorted(set(letter_ids))
+    for start in range(0, len(wanted), AT_ONCE):
+        yield wanted[start : start + AT_ONCE]
 
 
 _REMEDIATION: Mapping[str, Any] = {
@@ -62,8 +70,8 @@ _AFTER: Mapping[str, Any] = {
     "verified_by": "",
     "verified_at": None,
 }
-# What a letter forgets when it goes back to a state; what was is in its events.
-_FORGOTTEN: Mapping[LetterStatus, Mapping[str, Any]] = {
+# The columns that are cleared when a letter goes back to a state; its events keep what they held.
+_CLEARED: Mapping[LetterStatus, Mapping[str, Any]] = {
     LetterStatus.NEW: {
         "category": "",
         "triage_note": "",
@@ -84,7 +92,7 @@ def locked(letter_id: int) -> DeadLetter:
 
 
 def locked_many(letter_ids: Collection[int]) -> list[DeadLetter]:
-    """Return those of the letters that exist, locked in the order of their numbers."""
+    """Return the letters that exist, locked in the order of their ids."""
     return list(DeadLetter.objects.filter(pk__in=letter_ids).select_for_update().order_by("pk"))
 
 
@@ -98,21 +106,21 @@ def move(
     context: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> None:
-    """Move a locked letter and say so in its timeline. The object is not refreshed.
+    """Move a locked letter and add a line to its timeline. The object is not refreshed.
 
     Raises RuntimeError, and the database its own errors, when the move is not possible.
     """
-    updated = DeadLetter.objects.filter(pk=letter.pk, status=letter.status).update(
-        **_all_changes(to, changes), status=to
-    )
-    if updated != 1:
-        raise RuntimeError(f"a guarded update of a dead letter touched {updated} rows")
+    _update_locked(letter, **_all_changes(to, changes), status=to)
     note(letter.pk, action, actor, reason, context)
 
 
 def touch(letter: DeadLetter) -> None:
-    """Count a version of a locked letter: who looked at it before must look again."""
-    updated = DeadLetter.objects.filter(pk=letter.pk, status=letter.status).update(status=letter.status)
+    """Count a version of a locked letter: forms that were opened before are refused."""
+    _update_locked(letter, status=letter.status)
+
+
+def _update_locked(letter: DeadLetter, **changes: Any) -> None:
+    updated = DeadLetter.objects.filter(pk=letter.pk, status=letter.status).update(**changes)
     if updated != 1:
         raise RuntimeError(f"a guarded update of a dead letter touched {updated} rows")
 
@@ -133,26 +141,22 @@ def move_many(
 ) -> Tally:
     """Move the letters of a set that may move, a few hundred to a transaction; tally the others.
 
-    `refuse` returns why a letter whose state would do must not move, or "". `of` is the size of the
-    whole set, where these letters are a part of it.
+    `refuse` returns why a letter in an allowed state must not move, or "". `of` is the size of the whole
+    set, where these letters are a part of it.
     """
     tally = Tally(verb)
-    wanted = sorted(set(letter_ids))
-    for start in range(0, len(wanted), AT_ONCE):
+    for part in parts(letter_ids):
         with transaction.atomic():
-            part = wanted[start : start + AT_ONCE]
             found = locked_many(part)
-            late = invalid_transition_reasons(found, allowed, of=of or len(wanted))
+            late = invalid_transition_reasons(found, allowed, of=of or len(set(letter_ids)))
             going = []
             for letter in found:
-                if letter.pk in late:
-                    tally.skip(letter.pk, late[letter.pk])
-                elif refuse is not None and (why := refuse(letter)):
+                if why := late.get(letter.pk) or (refuse(letter) if refuse else ""):
                     tally.skip(letter.pk, why)
                 else:
                     going.append(letter.pk)
             for missing in set(part) - {letter.pk for letter in found}:
-                tally.skip(missing, "it does not exist any more")
+                tally.skip(missing, GONE)
             updated = DeadLetter.objects.filter(pk__in=going, status__in=allowed).update(
                 **_all_changes(to, changes or {}), status=to
             )
@@ -165,15 +169,15 @@ def move_many(
 
 
 def postponed_retention() -> dict[str, Any]:
-    """Return what keeps a letter whose failure is long past from being archived at once."""
+    """Return the change that keeps a letter with an old failure from being archived at once."""
     return {"kept_until": timezone.now() + timedelta(days=settings.DLQ_MAX_AGE_DAYS)}
 
 
 def postpone_retention(letter_ids: Collection[int]) -> None:
-    """Keep letters on which work has ended without closing them, where they would go unannounced.
+    """Keep new letters that the retention would take within WARNED_AHEAD, and so unannounced.
 
-    That is new ones that the retention would take within WARNED_AHEAD. One that somebody else has
-    locked is in other hands. Part of the caller's transaction.
+    For letters on which work ended without closing them. Skips letters that another transaction has
+    locked. Part of the caller's transaction.
     """
     soon = timezone.now() + WARNED_AHEAD
     going = DeadLetter.objects.filter(
@@ -181,10 +185,9 @@ def postpone_retention(letter_ids: Collection[int]) -> None:
         status=LetterStatus.NEW,
         last_failure_at__lt=soon - timedelta(days=settings.DLQ_MAX_AGE_DAYS),
     ).select_for_update(skip_locked=True)
-    wanted = sorted(set(letter_ids))
-    for start in range(0, len(wanted), AT_ONCE):
-        part = list(going.filter(pk__in=wanted[start : start + AT_ONCE]).values_list("pk", flat=True))
-        DeadLetter.objects.filter(pk__in=part).update(**postponed_retention())
+    for part in parts(letter_ids):
+        locked_ids = list(going.filter(pk__in=part).values_list("pk", flat=True))
+        DeadLetter.objects.filter(pk__in=locked_ids).update(**postponed_retention())
 
 
 def note(
@@ -194,7 +197,7 @@ def note(
     reason: str = "",
     context: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a line of a letter's timeline."""
+    """Add a line to a letter's timeline."""
     note_many([letter_id], action, actor, reason, context)
 
 
@@ -205,7 +208,7 @@ def note_many(
     reason: str = "",
     context: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the same line into the timelines of many letters."""
+    """Add the same line to the timelines of many letters."""
     line = {
         "action": action,
         "actor": actor[:255],
@@ -223,7 +226,7 @@ def refusal(letter: DeadLetter, allowed: Collection[LetterStatus], row_version: 
     if row_version is not None and letter.row_version != row_version:
         last = _last_steps([letter.pk]).get(letter.pk)
         by_whom = f" by {last.actor} at {_minute(last)}" if last else ""
-        return Result(False, f"{CHANGED}{by_whom}: look again")
+        return Result(False, f"it changed{by_whom} after you opened it: reload and try again")
     return None
 
 
@@ -232,8 +235,8 @@ def invalid_transition_reasons(
 ) -> dict[int, str]:
     """Return, by letter, why a step cannot be taken from its present state; the others are left out.
 
-    `of` is the size of the whole set: of a few letters it is said as well who did what to them last. Of
-    many the state alone is said, so that they can be counted by it.
+    `of` is the size of the whole set. Reasons name the last step and its actor in sets of a FEW letters; in
+    larger ones they give the state alone, so that equal reasons can be counted.
     """
     reasons = {
         letter.pk: invalid_transition_reason(LetterStatus(letter.status), allowed, letter.state_word)
@@ -246,18 +249,18 @@ def invalid_transition_reasons(
 
 
 def invalid_transition_reason(status: LetterStatus, allowed: Collection[LetterStatus], word: str = "") -> str:
-    """Return why a step that wants other states cannot be taken from this one; `word` is people's for it."""
-    now = f"it is {(word or status.label).lower()}"
+    """Return why a step that needs other states cannot be taken from this one, shown as `word`."""
+    now = (word or status.label).lower()
     if set(allowed) <= set(CLOSED_LETTER):
-        return f"{now}, not {' or '.join(wanted.label.lower() for wanted in allowed)}"
+        return f"it is {now}, not {' or '.join(wanted.label.lower() for wanted in allowed)}"
     if any(_ORDER.index(wanted) < _ORDER.index(status) for wanted in allowed):
-        return f"{now} already"
-    return f"{now}: {_FIRST[status]}" if status in _FIRST else now
+        return f"it is already {now}"
+    return f"it is {now}: {_FIRST[status]}" if status in _FIRST else f"it is {now}"
 
 
 def _all_changes(to: LetterStatus, changes: Mapping[str, Any]) -> dict[str, Any]:
     closing = {"closed_at": timezone.now() if to in CLOSED_LETTER else None}
-    return {**_FORGOTTEN.get(to, {}), **closing, **changes}
+    return {**_CLEARED.get(to, {}), **closing, **changes}
 
 
 def _last_steps(letter_ids: Collection[int]) -> dict[int, DeadLetterEvent]:

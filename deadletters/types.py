@@ -12,7 +12,7 @@ from deadletters.states import EventSource
 
 
 class Actor(str):
-    """Name of whoever takes a step, with what it is; a plain name is an operator's."""
+    """Name of the actor of a step, with its source; a plain string is an operator's name."""
 
     __slots__ = ("source",)
     source: EventSource
@@ -27,13 +27,13 @@ SYSTEM = Actor("criticizer", EventSource.SYSTEM)
 
 
 def source_of(actor: str) -> EventSource:
-    """Return what acts under a name."""
+    """Return the source of an actor."""
     return actor.source if isinstance(actor, Actor) else EventSource.OPERATOR
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`message` is one sentence for the operator, whatever `ok` says."""
+    """Outcome of a step; `message` is one sentence for the operator."""
 
     ok: bool
     message: str
@@ -87,12 +87,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """A step with checks: whether the step was taken, one sentence, and what was found."""
+    """Outcome of a step that runs checks, with the checks."""
 
     ok: bool
     message: str
     checks: tuple[Check, ...] = ()
-    is_escalated: bool = False  # what was found escalated the letter
+    is_escalated: bool = False  # the step escalated the letter
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -100,20 +100,20 @@ class Validation:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing is missing, and something cannot be there yet."""
+        """Say whether every failed check may still pass by itself."""
         return bool(self.failed) and all(check.is_waiting for check in self.failed)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a step did to a set of letters: how many, and why not the others."""
+    """Outcome of a step on a set of letters: how many it moved, and why not the others."""
 
     verb: str
     done: int = 0
     skipped: dict[str, int] = field(default_factory=dict)  # reason -> letters
     done_ids: list[int] = field(default_factory=list)
     skipped_ids: dict[int, str] = field(default_factory=dict)
-    escalated: int = 0  # neither done nor left alone: the effect of their replay is missing
+    escalated: int = 0  # letters whose replay has no effect: neither done nor skipped
 
     @property
     def ok(self) -> bool:
@@ -121,9 +121,20 @@ class Tally:
 
     @property
     def message(self) -> str:
-        """Return one sentence such as `3 triaged, 1 skipped: it is resolved already`."""
+        """Return one sentence such as `3 triaged, 1 skipped: it is already resolved`."""
         reasons = "; ".join(f"{count} skipped: {reason}" for reason, count in self.skipped.items())
         return f"{self.done} {self.verb}" + (f", {reasons}" if reasons else "")
+
+    def succeed(self, letter_id: int) -> None:
+        self.done += 1
+        self.done_ids.append(letter_id)
+
+    def add(self, part: Tally) -> None:
+        """Count a part of the set into this tally."""
+        self.done += part.done
+        self.done_ids += part.done_ids
+        for letter_id, reason in part.skipped_ids.items():
+            self.skip(letter_id, reason)
 
     def skip(self, letter_id: int, reason: str) -> None:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
@@ -132,7 +143,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class LetterDraft:
-    """The 8.4 payload, already redacted, plus what replay and the fingerprint need."""
+    """Facts about a failed stage, already redacted: the letter, its payload and its fingerprint."""
 
     job_id: int
     stage: str
@@ -152,22 +163,22 @@ class LetterDraft:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What the port asks about: the failed stage of a job."""
+    """The failed stage of a job, as the port takes it."""
 
     job_id: int
     stage: str
 
 
 class FieldKind(StrEnum):
-    """Who may change a part of a job's data."""
+    """Whether a part of a job's data can be edited."""
 
-    LOCKED = "locked"  # nobody: it names or deduplicates what was asked for
-    SENSITIVE = "sensitive"  # a change decides who reads what: the password is asked for again
+    LOCKED = "locked"  # never: it identifies or deduplicates the request
+    SENSITIVE = "sensitive"  # it decides who reads what: editing asks for the password again
 
 
 @dataclass(frozen=True, slots=True)
 class DataField:
-    """A part of a job's data. `help` says why it is locked, or what a change of it does."""
+    """A part of a job's data. `help` says why it is locked, or what editing it does."""
 
     name: str
     label: str
@@ -177,7 +188,7 @@ class DataField:
 
 
 class WrongData(ValueError):
-    """A value that a job cannot have; the message is a sentence for the operator."""
+    """An invalid value for a job's data; the message is a sentence for the operator."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -186,15 +197,22 @@ class WrongData(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of a job's data: {field: lines}, only of fields that are not locked."""
+    """An edit of a job's data: {field: lines} of the fields that are not locked."""
 
     before: Mapping[str, Sequence[str]]
     after: Mapping[str, Sequence[str]]
 
     def added(self, field: str) -> list[str]:
-        """Return the lines that a field gets."""
+        """Return the lines that a field gains."""
         return [line for line in self.after[field] if line not in self.before.get(field, ())]
 
     def removed(self, field: str) -> list[str]:
         """Return the lines that a field loses."""
         return [line for line in self.before.get(field, ()) if line not in self.after[field]]
+
+
+def link_problem(link: str, name: str) -> str:
+    """Return why a stripped link cannot be kept, or an empty string."""
+    if not link or link.startswith(("https://", "http://")):
+        return ""
+    return f"{name} must begin with https:// or http://"

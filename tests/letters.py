@@ -5,7 +5,7 @@ from __future__ import annotations
 from criticizer.db import prepared
 from deadletters import transitions, workflow
 from deadletters.states import LetterAction
-from deadletters.workflow import Result
+from deadletters.types import Result
 
 
 def walk(letter_id: int, *, actor: str = "ann", override_reason: str = "OPS-1: known") -> None:

@@ -14,6 +14,7 @@ from deadletters.admin.forms import EditForm, RowVersion
 from deadletters.admin.page_mixins import gone, say, sentence
 from deadletters.edits import edit_requests
 from deadletters.models import DeadLetter
+from deadletters.ports import recovery
 from deadletters.states import Category
 from deadletters.types import Change, FieldKind, Result, WrongData
 
@@ -60,7 +61,7 @@ def _change(letter: DeadLetter, form: EditForm) -> Change | None:
     if change.before == change.after:
         form.add_error(None, "Nothing is changed yet.")
         return None
-    if problem := workflow.recovery().why_not(letter.job_id, change):
+    if problem := recovery().why_not(letter.job_id, change):
         form.add_error(None, sentence(problem))
         return None
     return change

@@ -29,7 +29,7 @@ from criticizer.security.encryption import Vault, VaultError
 from deadletters import alerts, transitions
 from deadletters.models import DeadLetter, DeadLetterEvent, LetterArchive
 from deadletters.states import LetterAction
-from deadletters.workflow.reopen import open_groups_of
+from deadletters.workflow import open_groups_of
 
 log = structlog.get_logger(__name__)
 

@@ -1,52 +1,28 @@
-"""The operators' steps with a dead letter (specification 000, 8.5): the only door to its states.
+"""The steps operators take with a dead letter; `ingest` has the callbacks of the jobs.
 
-    triage ─► remediate ─► validate ─► replay ─► (the job works) ─► verify ─► resolve
-    discard, at any time before a replay
-    reopen, which takes a discard back
+    triage -> remediate -> validate -> replay -> (the job runs) -> verify -> resolve
+    discard, at any time before a replay; reopen, which makes a discarded letter new again
 
-Each step takes `actor`, is refused when it is not the letter's turn, and leaves a line in the
-timeline whether it was taken or refused. `row_version`, where given, is the version of the letter
-that the operator looked at: a step on a letter that changed meanwhile is refused.
-
-    triage(id, *, actor, category, note="")                          -> Result
-    remediate(id, *, actor, evidence_link, evidence_note, checklist) -> Result
-    validate(id, *, actor, override_reason="")                       -> Validation
-    replay(id, *, actor, reason, restart=False)                      -> Result
-    verify(id, *, actor)                                             -> Validation
-    resolve(id, *, actor, resolution)                                -> Result
-    discard(id, *, actor, reason)                                    -> Result
-    reopen(id, *, actor, reason)                                     -> Result
-    triage_many, remediate_many, validate_many, verify_many, resolve_many, discard_many, reopen_many -> Tally
-    why_not_reopened(ids)                                            -> {id: reason}
-
-A letter's job and how it goes back to work, this room does not know: it asks the port
-`settings.DEADLETTER_RECOVERY` (`results.Recovery`). What jobs tell is in `failing`.
+Each step takes `actor`, is refused in the wrong state, and adds a line to the timeline whether it was taken
+or refused. `row_version`, where given, is the version the operator looked at: a step on a letter that
+changed since is refused. The `*_many` functions take sets and return a Tally. (guarantee G65)
 """
 
 from deadletters.categories import checklist, suggested_category
-from deadletters.ports import Recovery, recovery
-from deadletters.types import SYSTEM, Check, LetterDraft, Result, Tally, Validation
 from deadletters.workflow.close import discard, discard_many, resolve, resolve_many
 from deadletters.workflow.remediate import remediate, remediate_many
-from deadletters.workflow.reopen import reopen, reopen_many, why_not_reopened
+from deadletters.workflow.reopen import open_groups_of, reopen, reopen_many, why_not_reopened
 from deadletters.workflow.replay import VALID_FOR, replay, replay_from
 from deadletters.workflow.triage import triage, triage_many
 from deadletters.workflow.validate import validate, validate_many
 from deadletters.workflow.verify import verify, verify_many
 
 __all__ = [
-    "SYSTEM",
     "VALID_FOR",
-    "Check",
-    "LetterDraft",
-    "Recovery",
-    "Result",
-    "Tally",
-    "Validation",
     "checklist",
     "discard",
     "discard_many",
-    "recovery",
+    "open_groups_of",
     "remediate",
     "remediate_many",
     "reopen",

@@ -1,4 +1,4 @@
-"""Send the job back to work (000, 8.5 item 4)."""
+"""Replay the job of a dead letter. (guarantees G60, G61)"""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from deadletters import transitions
 from deadletters.models import DeadLetter
 from deadletters.ports import Recovery, recovery
 from deadletters.states import LetterAction, LetterStatus
-from deadletters.types import SYSTEM, Check, CheckKind, Failed, Result
+from deadletters.types import SYSTEM, CheckKind, Failed, Result
 from deadletters.workflow.base import MAX_TEXT, refuse
 
 log = structlog.get_logger(__name__)
 
-VALID_FOR = timedelta(minutes=60)  # then a validation is stale
+VALID_FOR = timedelta(minutes=60)  # an older validation is stale
 
 
 def replay(
     letter_id: int, *, actor: str, reason: str, restart: bool = False, row_version: int | None = None
 ) -> Result:
-    """Send a validated letter's job back to work from the failed stage, or from the first with `restart`.
+    """Queue a validated letter's job from the failed stage, or from the first with `restart`.
 
-    What the rows say is checked once more. A validation older than an hour is stale: the letter
-    goes back a step. Refusals leave a line in the timeline. Raises ValueError without a reason.
+    The database checks run once more. A stale validation takes the letter back a step. Refusals add a
+    line to the timeline. Raises ValueError without a reason.
     """
     return replay_from(
         LetterStatus.VALIDATED, letter_id, actor, reason, restart=restart, row_version=row_version
@@ -50,14 +50,15 @@ def replay_from(
     try:
         with transaction.atomic():
             letter = transitions.locked(letter_id)
-            if refused := transitions.refusal(letter, (start,), row_version) or _why_too_late(letter):
+            if refused := transitions.refusal(letter, (start,), row_version) or _stale(letter):
                 return refuse(letter, actor, refused)
-            failed = [check for check in _survey(letter, port, restart) if not check.ok]
-            # What opened since the validation, or answered it while still open, is waited for.
+            checks = port.survey([Failed(letter.job_id, letter.stage)], restart=restart)[letter.job_id]
+            failed = [check for check in checks if not check.ok]
+            # A circuit that opened since the validation, or answered although open, is waited for.
             for check in failed:
                 if check.is_hard or not (letter.override_reason or check.is_waited_for):
                     return refuse(letter, actor, Result(False, check.message))
-            # The letter is being replayed and the job is at work, or neither. No job goes without its letter.
+            # The letter and its job move together: no job is queued while its letter says otherwise.
             transitions.move(
                 letter,
                 LetterStatus.REPLAYING,
@@ -85,16 +86,10 @@ class _CannotReplay(Exception):
     pass
 
 
-def _why_too_late(letter: DeadLetter) -> Result | None:
+def _stale(letter: DeadLetter) -> Result | None:
     if letter.validated_at is not None and letter.validated_at >= timezone.now() - VALID_FOR:
         return None
-    minutes = int(VALID_FOR.total_seconds() // 60)
+    age = f"older than {int(VALID_FOR.total_seconds() // 60)} minutes"
     if letter.status == LetterStatus.VALIDATED:
-        transitions.move(
-            letter, LetterStatus.REMEDIATED, LetterAction.STALE, SYSTEM, f"older than {minutes} minutes"
-        )
-    return Result(False, f"the validation is older than {minutes} minutes: validate again")
-
-
-def _survey(letter: DeadLetter, port: Recovery, restart: bool) -> list[Check]:
-    return port.survey([Failed(letter.job_id, letter.stage)], restart=restart)[letter.job_id]
+        transitions.move(letter, LetterStatus.REMEDIATED, LetterAction.STALE, SYSTEM, age)
+    return Result(False, f"the validation is {age}: validate again")

@@ -273,7 +273,7 @@ def test_letters_to_be_verified_and_letters_to_be_resolved_are_told_apart(ann: C
     assert "The letter is verified." in page(ann, verified)
     assert '<span class="state" data-state="verified">Verified</span>' in page(ann, verified)
     assert '<span class="state" data-state="verifying">To be verified</span>' in page(ann, waiting)
-    assert "it is verified already" in messages_of(step(ann, verified, "triage", category="data"))[0]
+    assert "it is already verified" in messages_of(step(ann, verified, "triage", category="data"))[0]
 
 
 def test_the_history_is_paged(ann: Client, letter: DeadLetter) -> None:

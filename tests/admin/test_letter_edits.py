@@ -106,7 +106,7 @@ def test_only_who_works_on_letters_is_offered_an_edit_and_only_where_one_is_poss
     late = make_letter(status="verifying")
     assert "Edit the data" not in letter_page(ann, late)
     refused = ann.get(f"{LETTERS}{late.pk}/edit/", follow=True)
-    assert "to be verified already" in messages_of(refused)[0]
+    assert "already to be verified" in messages_of(refused)[0]
 
 
 def test_the_page_shows_what_is_locked_and_why(ann: Client, letter: DeadLetter) -> None:

@@ -426,7 +426,7 @@ def test_a_letter_somebody_closed_meanwhile_is_skipped_with_the_reason(
     batches.submit(batch.pk, actor="ann")
     _run(batch, look, work)
     assert _outcomes(batch) == ["skipped", "succeeded"]
-    assert "it is discarded already (discarded by bob at" in batch.items.order_by("id")[0].detail
+    assert "it is already discarded (discarded by bob at" in batch.items.order_by("id")[0].detail
 
 
 def test_a_job_that_was_ended_is_an_outcome_of_its_own(fail: Fail, look: Look) -> None:

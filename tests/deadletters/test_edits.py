@@ -447,9 +447,9 @@ def _told_meanwhile(letter: DeadLetter) -> None:
 @pytest.mark.parametrize(
     ("meanwhile", "words"),
     [
-        (_replayed, "the letter cannot be edited: it is replaying already (replayed "),
+        (_replayed, "the letter cannot be edited: it is already replaying (replayed "),
         (_failed_again, "the letter was replayed since the edit was asked for"),
-        (_discarded, "the letter cannot be edited: it is discarded already (discarded by dora"),
+        (_discarded, "the letter cannot be edited: it is already discarded (discarded by dora"),
         (_batched, "is going to replay the letter"),
         (_other_data, "its recipients changed since the edit was asked for"),
         (_told_meanwhile, f"{BOB} cannot be removed: its delivery is sending"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -17,6 +19,7 @@ from criticizer.resilience.health_checks import CHECKS
 from deadletters import groups, transitions, workflow
 from deadletters.categories import checklist, suggested_category
 from deadletters.models import DeadLetter, OperatorAlert
+from deadletters.ports import recovery
 from deadletters.retention import policy
 from deadletters.states import Category, LetterAction, LetterStatus
 from notifications.states import DeliveryStatus
@@ -87,16 +90,16 @@ SETS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("step", "status", "why"),
     [
-        ("triage", _L.REMEDIATED, "it is remediated already"),
+        ("triage", _L.REMEDIATED, "it is already remediated"),
         ("remediate", _L.NEW, "it is new: triage it first"),
         ("validate", _L.TRIAGED, "it is triaged: remediate it first"),
-        ("validate", _L.REPLAYING, "it is replaying already"),
+        ("validate", _L.REPLAYING, "it is already replaying"),
         ("verify", _L.VALIDATED, "it is validated: replay it first"),
         ("verify", _L.REPLAY_PENDING, "it is waiting for its replay"),
         ("resolve", _L.REMEDIATED, "it is remediated: validate it first"),
-        ("resolve", _L.RESOLVED, "it is resolved already"),
-        ("discard", _L.REPLAYING, "it is replaying already"),
-        ("discard", _L.DISCARDED, "it is discarded already"),
+        ("resolve", _L.RESOLVED, "it is already resolved"),
+        ("discard", _L.REPLAYING, "it is already replaying"),
+        ("discard", _L.DISCARDED, "it is already discarded"),
         ("reopen", _L.RESOLVED, "it is resolved, not discarded"),
     ],
 )
@@ -118,7 +121,7 @@ def test_of_a_few_letters_it_is_said_who_was_faster_with_one_look() -> None:
     with CaptureQueriesContext(connection) as asked:
         tally = workflow.discard_many([letter.pk for letter in letters], actor="ann", reason="OPS-1")
     for letter, actor in zip(letters, ("bob", "carol", "dora"), strict=True):
-        assert tally.skipped_ids[letter.pk].startswith(f"it is discarded already (discarded by {actor} at 20")
+        assert tally.skipped_ids[letter.pk].startswith(f"it is already discarded (discarded by {actor} at 20")
     looks = [query for query in asked.captured_queries if 'FROM "dead_letter_events"' in query["sql"]]
     assert len(looks) == 1
 
@@ -127,7 +130,7 @@ def test_a_letter_that_changed_while_a_set_was_checked_is_left_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     letter = factories.DeadLetterFactory(status=LetterStatus.REMEDIATED)
-    port = workflow.recovery()
+    port = recovery()
     answers = type(port).answers
 
     def slow(self: Any, failed: Any, *, restart: bool | None) -> Any:
@@ -136,7 +139,7 @@ def test_a_letter_that_changed_while_a_set_was_checked_is_left_as_it_is(
 
     monkeypatch.setattr(type(port), "answers", slow)
     tally = workflow.validate_many([letter.pk], actor="ann")
-    assert tally.skipped_ids == {letter.pk: "changed meanwhile"}
+    assert tally.skipped_ids == {letter.pk: "it changed while it was checked"}
 
 
 def test_the_whole_life_of_a_letter(fail: Fail, work: Work) -> None:
@@ -193,7 +196,7 @@ def test_a_step_on_a_letter_that_changed_meanwhile_is_refused(fail: Fail) -> Non
     assert workflow.triage(letter.pk, actor="bob", category="data", row_version=letter.row_version).ok
     late = workflow.triage(letter.pk, actor="ann", category="transient", row_version=letter.row_version)
     assert not late.ok
-    assert "changed meanwhile by bob" in late.message
+    assert "it changed by bob" in late.message
 
 
 # -- validation --------------------------------------------------------------------------------
@@ -456,11 +459,11 @@ def test_a_discard_can_be_taken_back_and_the_letter_begins_anew(fail: Fail, work
 def test_a_discard_is_taken_back_for_a_reason(fail: Fail) -> None:
     letter = _discarded(fail)
     for call in (workflow.reopen, lambda pk, **given: workflow.reopen_many([pk], **given)):
-        with pytest.raises(ValueError, match="Say why"):
+        with pytest.raises(ValueError, match="A reason is required"):
             call(letter.pk, actor="ann", reason="  ")
     version = DeadLetter.objects.get(pk=letter.pk).row_version
     refused = workflow.reopen(letter.pk, actor="ann", reason="OPS-1", row_version=version - 1)
-    assert "changed meanwhile" in refused.message
+    assert "after you opened it" in refused.message
 
 
 def test_a_reopened_letter_of_long_ago_is_not_archived_at_once(fail: Fail) -> None:
@@ -498,7 +501,7 @@ def _failed_later(letter: DeadLetter) -> str:
 
 def _edited(letter: DeadLetter) -> str:
     transitions.note(letter.pk, LetterAction.EDITED, "bob", "recipients", {"edit": 1, "successor": 4711})
-    return "its data was edited: it lives on as letter 4711"
+    return "its data was edited: it was replaced by letter 4711"
 
 
 @pytest.mark.parametrize("happens", [_superseded, _cancelled, _open_already, _failed_later, _edited])
@@ -530,7 +533,7 @@ def test_many_discards_are_taken_back_and_the_others_say_why_not(fail: Fail) -> 
     assert tally.done_ids == [letter.pk for letter in back]
     assert tally.skipped_ids[stays.pk] == why
     assert tally.skipped_ids[opened.pk] == "it is new, not discarded"
-    assert tally.skipped_ids[987_654] == "it does not exist any more"
+    assert tally.skipped_ids[987_654] == "it no longer exists"
     group = back[0].group
     group.refresh_from_db()
     assert (group.open_count, group.status) == (3, "ignored")  # that one is an operator's word
@@ -542,7 +545,7 @@ def test_a_failure_that_is_faster_than_a_set_keeps_only_its_own_letter_closed(
     """Between the look and the deed: the database says which one it is, and the others are reopened."""
     back, taken = _discarded(fail, changelist="101"), _discarded(fail, changelist="102")
     _open_already(taken)
-    monkeypatch.setattr("deadletters.workflow.reopen._why_not", lambda part: {})
+    monkeypatch.setattr(sys.modules[workflow.reopen.__module__], "_reasons", lambda part: {})
     tally = workflow.reopen_many([back.pk, taken.pk], actor="ann", reason="OPS-2")
     assert tally.done_ids == [back.pk]
     assert tally.skipped_ids == {taken.pk: "another letter of its job and stage is open"}
@@ -557,7 +560,7 @@ def test_sets_say_how_many_and_why_not_the_others(fail: Fail, work: Work) -> Non
     triaged = workflow.triage_many(ids, actor="ann")
     assert triaged.done == 3
     assert triaged.message.startswith(
-        "3 triaged, 1 skipped: it is discarded already; 1 skipped: it does not exist"
+        "3 triaged, 1 skipped: it is already discarded; 1 skipped: it no longer exists"
     )
     assert set(DeadLetter.objects.filter(pk__in=ids[:3]).values_list("category", flat=True)) == {
         Category.AUTH_CONFIG
@@ -593,7 +596,7 @@ def test_every_class_suggests_a_category() -> None:
 
 def test_jobs_are_described(fail: Fail) -> None:
     letter = fail()
-    assert workflow.recovery().describe(letter.job_id) == "changelist 12345, version 1"
+    assert recovery().describe(letter.job_id) == "changelist 12345, version 1"
     assert ReviewJob.objects.count() == 1
 
 

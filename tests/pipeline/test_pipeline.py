@@ -399,7 +399,7 @@ def test_second_replay_is_refused_and_names_the_first_actor(post: Post, work: Wo
     walk_and_replay(letter.pk)
     refused = workflow.replay(letter.pk, actor="bob", reason="me too")
     assert not refused.ok
-    assert "it is replaying already (replayed from the failed stage by ann at" in refused.message
+    assert "it is already replaying (replayed from the failed stage by ann at" in refused.message
     assert letter.events.filter(action="refused", actor="bob").exists()
 
 
