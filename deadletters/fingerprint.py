@@ -1,6 +1,6 @@
-"""Which failures are the same: a versioned fingerprint of what does not change between them.
+"""Versioned fingerprint of a failure: equal for failures that belong to one group.
 
-A new version of the algorithm makes new groups from then on; groups that exist never move.
+A new version of the algorithm makes new groups from then on; existing groups stay.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FRAMES = 3
 MAX_MESSAGE = 500
 _MAX_READ = 4_000
 
-# What one occurrence has of its own. The order matters: the widest comes first.
+# Parts that differ between occurrences. The order matters: the widest pattern comes first.
 _VOLATILE: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"<REDACTED:[^>]{0,40}>"), "<secret>"),
     (re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>]+", re.IGNORECASE), "<url>"),
@@ -28,7 +28,7 @@ _VOLATILE: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\d+(?:[.,:]\d+)*"), "<n>"),
     (re.compile(r"\s+"), " "),
 )
-# A frame of `redaction.clean_stack`: `  reviews/stages/llm.py:41 run`. The project's own rooms only.
+# A frame of `redaction.clean_stack`: `  reviews/stages/llm.py:41 run`. Own code only.
 _FRAME = re.compile(r"  (\S+):\d+ (\S+)")
 _OURS = re.compile(r"(?:criticizer|deadletters|notifications|reviews)/[\w/]+\.py")
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)")
@@ -47,8 +47,8 @@ def fingerprint(
 ) -> Fingerprint:
     """Return the fingerprint of one failure.
 
-    `source` is the dependency or provider, `status` the upstream's own code or HTTP status (None
-    when there is none), `stack` a chain as `clean_stack` writes it.
+    `source` is the dependency or provider, `status` the upstream's code or HTTP status or None, `stack` a
+    chain as `clean_stack` writes it.
     """
     message = normalize(detail)
     parts = [
@@ -66,7 +66,7 @@ def fingerprint(
 
 
 def normalize(text: str) -> str:
-    """Return a message without what changes from one occurrence to the next, at most 500 characters."""
+    """Return a message without the parts that differ between occurrences, at most 500 characters."""
     text = text[:_MAX_READ]
     for pattern, placeholder in _VOLATILE:
         text = pattern.sub(placeholder, text)
@@ -80,9 +80,9 @@ def exception_of(stack: str) -> str:
 
 
 def frames_of(stack: str) -> list[str]:
-    """Return the deepest frames of our own code in the newest exception, as `module:function`.
+    """Return the deepest frames of own code in the newest exception, as `module:function`.
 
-    Without line numbers: an edit above the place must not make a new group.
+    Without line numbers: an edit above a frame must not make a new group.
     """
     found: list[str] = []
     seen = False
@@ -90,7 +90,7 @@ def frames_of(stack: str) -> list[str]:
         frame = _FRAME.fullmatch(line)
         if frame is None:
             if seen:
-                break  # what led to it has frames of its own
+                break  # the frames of its cause follow
             continue
         seen = True
         if _OURS.fullmatch(frame[1]):

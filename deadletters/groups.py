@@ -240,7 +240,7 @@ def _refusal(
     if row_version is not None and row_version != group.row_version:
         last = group.events.order_by("-id").first()
         by_whom = f" by {last.actor} ({last.get_action_display().lower()})" if last else ""
-        return Result(False, f"it changed{by_whom} after you opened it: reload and try again")
+        return Result(False, f"it was changed{by_whom} after you opened it: reload and try again")
     if group.status not in allowed:
         now = group.get_status_display().lower()
         return Result(False, f"already {now}" if group.status == wanted else f"it is {now}")

@@ -1,12 +1,9 @@
-"""States of dead letters, groups and replay batches, each with what moves a row there.
+"""States of dead letters, groups, batches, items and edits, each with what moves a row there.
 
-The workflow of the specification (000, 8.5) is the spine of the letters' table:
+    new -> triaged -> remediated -> validated -> replaying -> verifying -> resolved
 
-    new ─► triaged ─► remediated ─► validated ─► replaying ─► verifying ─► resolved
-
-The database refuses every other move (pgtrigger's FSM), and CHECKs on the table want the
-evidence of each step to be there. Same state to same state is no move: a letter that is
-triaged may be triaged again.
+The database refuses every move that is not listed (pgtrigger's FSM), and CHECKs require the evidence of each
+step. A step may be repeated in its own state: a triaged letter may be triaged again.
 """
 
 from __future__ import annotations
@@ -18,26 +15,26 @@ class LetterStatus(models.TextChoices):
     # the commit that ended the job; a replay that failed again; its effect is missing and the job
     # failed later; reopened
     NEW = "new", "New"
-    TRIAGED = "triaged", "Triaged"  # an operator said what kind of failure it is
-    REMEDIATED = "remediated", "Remediated"  # something was done, with evidence; a validation went stale
-    VALIDATED = "validated", "Validated"  # the checks passed or were overridden; a batch let it go
-    REPLAY_PENDING = "replay_pending", "Waiting for its replay"  # a batch will replay it in its turn
-    REPLAYING = "replaying", "Replaying"  # the job is at work again
-    VERIFYING = "verifying", "To be verified"  # the replayed job succeeded, or got past the stage
-    RESOLVED = "resolved", "Resolved"  # the effect was checked and the resolution written down
-    DISCARDED = "discarded", "Discarded"  # an operator gave it up; its replayed job was ended
+    TRIAGED = "triaged", "Triaged"  # an operator chose its category
+    REMEDIATED = "remediated", "Remediated"  # the cause was removed, with evidence; a validation went stale
+    VALIDATED = "validated", "Validated"  # the checks passed or were overruled; a batch unqueued it
+    REPLAY_PENDING = "replay_pending", "Waiting for its replay"  # a batch will replay it
+    REPLAYING = "replaying", "Replaying"  # its job runs again
+    VERIFYING = "verifying", "To be verified"  # its job succeeded, or got past the stage
+    RESOLVED = "resolved", "Resolved"  # its effect was verified and its resolution recorded
+    DISCARDED = "discarded", "Discarded"  # by an operator; or its replayed job was ended
 
 
-# What the partial indexes and "one open letter per job and stage" mean by open.
+# Open for the partial indexes, and for "one open letter a job and stage".
 OPEN_LETTER = tuple(
     status for status in LetterStatus if status not in {LetterStatus.RESOLVED, LetterStatus.DISCARDED}
 )
 CLOSED_LETTER = (LetterStatus.RESOLVED, LetterStatus.DISCARDED)
-# Somebody is at it: retention leaves these alone, whatever their age.
+# In work: retention spares these, whatever their age.
 IN_WORK = tuple(status for status in OPEN_LETTER if status is not LetterStatus.NEW)
-# What an operator or a batch can still take up, in the order of the steps.
+# States before a replay, in the order of the steps.
 BEFORE_REPLAY = (LetterStatus.NEW, LetterStatus.TRIAGED, LetterStatus.REMEDIATED, LetterStatus.VALIDATED)
-# What an operator can give up: no batch and no job is at it.
+# States from which an operator can discard: neither queued by a batch nor running.
 DISCARDABLE = (*BEFORE_REPLAY, LetterStatus.VERIFYING)
 
 LETTER_TRANSITIONS: tuple[tuple[LetterStatus, LetterStatus], ...] = (
@@ -59,14 +56,14 @@ LETTER_TRANSITIONS: tuple[tuple[LetterStatus, LetterStatus], ...] = (
         LetterStatus.VERIFYING,
         LetterStatus.NEW,
     ),  # the effect is missing, and the job is dead-lettered: a replay can work
-    # given up
+    # discarded
     *((status, LetterStatus.DISCARDED) for status in (*DISCARDABLE, LetterStatus.REPLAYING)),
-    (LetterStatus.DISCARDED, LetterStatus.NEW),  # taken back: reopened
+    (LetterStatus.DISCARDED, LetterStatus.NEW),  # reopened
 )
 
 
 class Category(models.TextChoices):
-    """What kind of failure it is (000, 8.5 item 1)."""
+    """Category of a failure, chosen at triage."""
 
     TRANSIENT = "transient", "Transient"
     DATA = "data", "Data"
@@ -75,7 +72,7 @@ class Category(models.TextChoices):
 
 
 class LetterAction(models.TextChoices):
-    """What the timeline says."""
+    """Actions in a letter's timeline."""
 
     CREATED = "created", "Created"
     TRIAGED = "triaged", "Triaged"
@@ -113,15 +110,15 @@ class EventSource(models.TextChoices):
     DELIVERY_RESOLUTION = "delivery_resolution", "Delivery resolution"  # follows a decided delivery
 
 
-# What changes nothing of the letter: it was somebody else who brought it where it is.
+# Actions that do not change the letter.
 NO_STEP = (LetterAction.REFUSED, LetterAction.EDIT_REFUSED, LetterAction.EDIT_WITHDRAWN)
 
 
 class GroupStatus(models.TextChoices):
     OPEN = "open", "Open"  # its first letter; a resolved group's failure came back; reopened
-    ACKNOWLEDGED = "acknowledged", "Acknowledged"  # an operator looks after it
-    RESOLVED = "resolved", "Resolved"  # an operator says it is over; it reopens when it is not
-    IGNORED = "ignored", "Ignored"  # an operator does not want to hear of it; it never reopens by itself
+    ACKNOWLEDGED = "acknowledged", "Acknowledged"  # an operator has taken it on
+    RESOLVED = "resolved", "Resolved"  # by an operator; a new failure opens it again
+    IGNORED = "ignored", "Ignored"  # by an operator; it never reopens by itself
 
 
 GROUP_TRANSITIONS: tuple[tuple[GroupStatus, GroupStatus], ...] = (
@@ -142,7 +139,7 @@ GROUP_TRANSITIONS: tuple[tuple[GroupStatus, GroupStatus], ...] = (
 
 
 class GroupAction(models.TextChoices):
-    """What a group's timeline says."""
+    """Actions in a group's timeline."""
 
     ACKNOWLEDGED = "acknowledged", "Acknowledged"
     RESOLVED = "resolved", "Resolved"
@@ -155,10 +152,10 @@ class GroupAction(models.TextChoices):
 
 class BatchStatus(models.TextChoices):
     DRAFT = "draft", "Draft"  # the selection is frozen, nothing runs
-    AWAITING = "awaiting", "Waits for approval"  # submitted; somebody else must approve it
+    AWAITING = "awaiting", "Waits for approval"  # submitted; another person must approve it
     RUNNING = "running", "Running"  # submitted, approved where necessary, or resumed
     PAUSED = "paused", "Paused"  # an operator paused it
-    STOPPED = "stopped", "Stopped"  # by a rule: the circuit opened, or a failure came back
+    STOPPED = "stopped", "Stopped"  # by the worker: a circuit opened, or a failure came back
     CANCELLED = "cancelled", "Cancelled"  # an operator ended it; what was replayed stays replayed
     FINISHED = "finished", "Finished"  # every item has its outcome
 
@@ -170,7 +167,7 @@ BATCH_TRANSITIONS: tuple[tuple[BatchStatus, BatchStatus], ...] = (
     (BatchStatus.RUNNING, BatchStatus.PAUSED),
     (BatchStatus.PAUSED, BatchStatus.RUNNING),
     (BatchStatus.RUNNING, BatchStatus.STOPPED),
-    (BatchStatus.PAUSED, BatchStatus.STOPPED),  # a job at work when it was paused failed again
+    (BatchStatus.PAUSED, BatchStatus.STOPPED),  # a job that ran when it was paused failed again
     (BatchStatus.STOPPED, BatchStatus.RUNNING),
     (BatchStatus.RUNNING, BatchStatus.FINISHED),
     *(
@@ -187,9 +184,9 @@ BATCH_TRANSITIONS: tuple[tuple[BatchStatus, BatchStatus], ...] = (
 
 
 class ItemStatus(models.TextChoices):
-    PENDING = "pending", "Pending"  # not looked at yet; let go again by a stop
-    READY = "ready", "Ready"  # walked through the steps: its letter waits for the replay
-    REPLAYING = "replaying", "Replaying"  # its job is at work
+    PENDING = "pending", "Pending"  # not prepared yet; unqueued by a stop
+    READY = "ready", "Ready"  # prepared: its letter waits for the replay
+    REPLAYING = "replaying", "Replaying"  # its job runs
     SUCCEEDED = "succeeded", "Succeeded"  # the job succeeded; `detail` says what the verification found
     FAILED = "failed", "Failed again"  # the job was dead-lettered again
     ENDED = "ended", "Ended otherwise"  # the job was cancelled, superseded or timed out
@@ -210,10 +207,10 @@ ITEM_TRANSITIONS: tuple[tuple[ItemStatus, ItemStatus], ...] = (
 
 
 class EditStatus(models.TextChoices):
-    REQUESTED = "requested", "Requested"  # an operator wants the data changed
-    APPLIED = "applied", "Applied"  # somebody else approved it: the letter lives on as a new generation
-    REFUSED = "refused", "Refused"  # somebody else refused it, or the letter or its data changed meanwhile
-    WITHDRAWN = "withdrawn", "Withdrawn"  # who asked for it does not want it any more
+    REQUESTED = "requested", "Requested"  # an operator requested a change of the data
+    APPLIED = "applied", "Applied"  # another operator approved it: a new generation replaces the letter
+    REFUSED = "refused", "Refused"  # by another operator, or because the letter or its data changed
+    WITHDRAWN = "withdrawn", "Withdrawn"  # by its requester
 
 
 EDIT_TRANSITIONS: tuple[tuple[EditStatus, EditStatus], ...] = (

@@ -226,7 +226,7 @@ def refusal(letter: DeadLetter, allowed: Collection[LetterStatus], row_version: 
     if row_version is not None and letter.row_version != row_version:
         last = _last_steps([letter.pk]).get(letter.pk)
         by_whom = f" by {last.actor} at {_minute(last)}" if last else ""
-        return Result(False, f"it changed{by_whom} after you opened it: reload and try again")
+        return Result(False, f"it was changed{by_whom} after you opened it: reload and try again")
     return None
 
 

@@ -1,26 +1,15 @@
-"""Replay batches, as operators see them: a frozen selection, a dry run, a second pair of eyes.
+"""Replay batches as operators use them: a frozen selection, a dry run, approval, a rate.
 
-    draft ─► (dry_run) ─► submit ─► [awaiting ─► approve] ─► running ─► finished
-                                         running ◄─► paused ─► stopped, running ◄─► stopped
-                                         any of them ─► cancelled; awaiting ─► refuse: cancelled
+    draft -> (dry_run) -> submit -> [awaiting -> approve] -> running -> finished
+                                    running <-> paused -> stopped, running <-> stopped
+                                    any of them -> cancelled; awaiting -> refuse: cancelled
 
-    draft(*, filter, ids, actor, reason, **settings) -> ReplayBatch
-    configure(batch_id, *, actor, **settings)        -> Result     drafts only; `set_pace` later
-    dry_run(batch_id)                                -> dict        {"verdicts": {verdict: n}, …}
-    submit, approve, refuse, pause, resume, cancel(batch_id, *, actor, reason="") -> Result
-    makers(batch) -> names ; why_not_approve(batch, actor) -> "" or why
-    needs_approval(batch), is_dangerous(batch) -> bool ; overruled_by_hand(batch) -> items
-    progress(batch_id) -> Progress ; csv_rows(batch_id) -> rows
-
-The worker's half is `runs`. Only this package writes states of batches and items.
+`worker` runs them. Only this package writes states of batches and items. (guarantees G67 to G70)
 """
 
 from __future__ import annotations
 
 from deadletters.batches.approval import (
-    AGGREGATE,
-    MESSAGE,
-    QUEUE,
     approve,
     cancel,
     is_dangerous,
@@ -35,7 +24,7 @@ from deadletters.batches.approval import (
 from deadletters.batches.drafts import MAX_ITEMS, MAX_RATE_PER_MINUTE, configure, draft, set_pace
 from deadletters.batches.preflight import dry_run
 from deadletters.batches.report import Progress, csv_rows, progress
-from deadletters.batches.store import overruled_by_hand
+from deadletters.batches.store import AGGREGATE, MESSAGE, QUEUE, overruled_by_hand
 
 __all__ = [
     "AGGREGATE",

@@ -1,65 +1,72 @@
-"""What people decide about a batch: submit, approve, refuse, pause, resume, cancel."""
+"""Operators' actions on a batch: submit, approve, refuse, pause, resume, cancel. (guarantee G69)"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.db import transaction
-from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.queue import outbox
 from criticizer.wording import plural_count
 from deadletters import alerts, transitions
-from deadletters.batches.store import is_large, let_go, locked, overruled_by_hand, refusal, set_status
+from deadletters.batches.store import (
+    AGGREGATE,
+    ENDABLE,
+    MESSAGE,
+    NO_EVIDENCE,
+    QUEUE,
+    is_large,
+    let_go,
+    locked,
+    overruled_by_hand,
+    refusal,
+    set_status,
+)
 from deadletters.models import MIN_WORDS, ReplayBatch
 from deadletters.models.batches import MAKING
 from deadletters.states import BatchStatus, ItemStatus
 from deadletters.types import Result
 
-AGGREGATE = "replay_batch"
-MESSAGE = "replay_batch"
-QUEUE = "stages"
-
 
 def needs_approval(batch: ReplayBatch) -> bool:
-    """Say whether a second person must look: many letters, a full restart, or checks overruled.
+    """Say whether a second person must approve: many letters, a restart, or overruled checks.
 
-    The batch overrules them, or somebody has overruled a letter of it by hand. One that was too
+    The batch overrules checks, or an operator overruled those of a letter in it. A batch that was too
     large when it was drafted stays so.
     """
     return is_dangerous(batch) or overruled_by_hand(batch).exists()
 
 
 def is_dangerous(batch: ReplayBatch) -> bool:
-    """Say whether a second person must look for the batch's own size or settings."""
+    """Say whether the batch's own size or settings need approval."""
     large = batch.needs_approval or is_large(batch.item_count)
     return bool(large or batch.is_restart or batch.override_reason)
 
 
 def submit(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
-    """Start a draft, or let it wait for approval where it needs one.
+    """Start a draft, or let it wait for approval if it needs one.
 
-    Who submits it asks for it: attests to its evidence, and acts in the timelines of its letters.
+    Its submitter attests to its evidence, and is the actor in the timelines of its letters.
     """
     with transaction.atomic():
         batch = locked(batch_id)
         if refused := refusal(batch, {BatchStatus.DRAFT}, row_version):
             return refused
         if max(len(batch.evidence_link.strip()), len(batch.evidence_note.strip())) < MIN_WORDS:
-            return Result(False, "give a link to a ticket, or say what was done about the failures")
+            return Result(False, NO_EVIDENCE)
         if needs_approval(batch):
             set_status(
                 batch, BatchStatus.AWAITING, actor, reason, requested_by=actor[:255], needs_approval=True
             )
             _ask_for_approval(batch, actor)
-            return Result(True, "submitted: somebody else has to approve it")
+            return Result(True, "submitted: another person must approve it")
         _start(batch, actor, reason, requested_by=actor[:255])
     return Result(True, "started")
 
 
 def _ask_for_approval(batch: ReplayBatch, actor: str) -> None:
-    letters = plural_count(batch.item_count, "letter")
+    letters = plural_count(batch.item_count, "dead letter")
     start = ", from the first stage" if batch.is_restart else ""
     overruled = ", whatever fails of their checks" if batch.override_reason else ""
     if by_hand := overruled_by_hand(batch).count():
@@ -69,12 +76,12 @@ def _ask_for_approval(batch: ReplayBatch, actor: str) -> None:
         key=f"batch-awaiting:{batch.pk}",
         title=f"Replay batch {batch.pk} waits for approval",
         text=f"Submitted by {actor}: {letters}{start}{overruled}.",
-        path=reverse("admin:deadletters_replaybatch_change", args=[batch.pk]),
+        path=alerts.page("replaybatch", batch.pk),
     )
 
 
 def makers(batch: ReplayBatch) -> list[str]:
-    """Return who drafted, configured or submitted a batch, each once, in that order."""
+    """Return the people who drafted, configured or submitted a batch, each once, in order."""
     lines = batch.events.filter(action__in=MAKING).order_by("id").values_list("actor", flat=True)
     return list(dict.fromkeys(lines))
 
@@ -82,14 +89,14 @@ def makers(batch: ReplayBatch) -> list[str]:
 def why_not_approve(batch: ReplayBatch, actor: str) -> str:
     """Return why this person cannot approve a batch that waits for it, or an empty string."""
     if actor[:255] == batch.requested_by:
-        return "who asked for a batch cannot approve it"
+        return "you cannot approve your own batch"
     if actor[:255] in makers(batch):
-        return "who drafted or configured a batch cannot approve it"
+        return "you drafted or configured this batch and cannot approve it"
     return ""
 
 
 def approve(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
-    """Start a batch that waits for approval. Nobody who made it, or asked for it, can approve it."""
+    """Start a batch that waits for approval, unless the actor drafted, configured or submitted it."""
     with transaction.atomic():
         batch = locked(batch_id)
         if refused := refusal(batch, {BatchStatus.AWAITING}, row_version):
@@ -101,7 +108,7 @@ def approve(batch_id: int, *, actor: str, reason: str = "", row_version: int | N
 
 
 def pause(batch_id: int, *, actor: str, reason: str = "") -> Result:
-    """Replay nothing further until it is resumed; jobs at work go on."""
+    """Replay nothing further until the batch is resumed; running jobs go on."""
     with transaction.atomic():
         batch = locked(batch_id)
         if refused := refusal(batch, {BatchStatus.RUNNING}):
@@ -111,7 +118,7 @@ def pause(batch_id: int, *, actor: str, reason: str = "") -> Result:
 
 
 def resume(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
-    """Go on with a batch that was paused or stopped."""
+    """Continue a paused or stopped batch."""
     with transaction.atomic():
         batch = locked(batch_id)
         if refused := refusal(batch, {BatchStatus.PAUSED, BatchStatus.STOPPED}, row_version):
@@ -121,27 +128,17 @@ def resume(batch_id: int, *, actor: str, reason: str = "", row_version: int | No
 
 
 def cancel(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
-    """End a batch: what was replayed stays replayed, the other letters are let go."""
+    """End a batch: what was replayed stays replayed, the other letters return to the operators."""
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(
-            batch,
-            {
-                BatchStatus.DRAFT,
-                BatchStatus.AWAITING,
-                BatchStatus.RUNNING,
-                BatchStatus.PAUSED,
-                BatchStatus.STOPPED,
-            },
-            row_version,
-        ):
+        if refused := refusal(batch, ENDABLE, row_version):
             return refused
         count = _end(batch, actor, reason, "the batch was cancelled")
     return Result(True, f"cancelled; {count} letters were not replayed")
 
 
 def refuse(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
-    """End a batch that waits for approval, as who could approve it: its letters are let go."""
+    """End a batch that waits for approval: its letters return to the operators."""
     with transaction.atomic():
         batch = locked(batch_id)
         if refused := refusal(batch, {BatchStatus.AWAITING}, row_version):

@@ -1,4 +1,4 @@
-"""What became of the items at work: their outcomes, and whether one of them stops the batch."""
+"""Collect the outcomes of replayed items, and stop the batch if one of them requires it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ log = structlog.get_logger(__name__)
 
 SETTLED_AT_ONCE = 50  # outcomes a commit
 
-_I, _L, _A = ItemStatus, LetterStatus, LetterAction
-_ENDS = (_A.SUCCEEDED, _A.FAILED_AGAIN, _A.DISCARDED)
+_ENDS = (LetterAction.SUCCEEDED, LetterAction.FAILED_AGAIN, LetterAction.DISCARDED)
 
 
 def settle(batch_id: int, renew: Callable[[], object]) -> None:
-    """Write down the outcomes of jobs that ended; stop the batch where one of them must."""
-    items = list(ReplayItem.objects.filter(batch_id=batch_id, status=_I.REPLAYING).order_by("id"))
+    """Record the outcomes of jobs that ended; stop the batch if one of them requires it."""
+    items = list(ReplayItem.objects.filter(batch_id=batch_id, status=ItemStatus.REPLAYING).order_by("id"))
     if not items:
         return
     ends = _ends_of(items)
@@ -32,28 +31,27 @@ def settle(batch_id: int, renew: Callable[[], object]) -> None:
     for start in range(0, len(ended), SETTLED_AT_ONCE):
         renew()
         part = [(item, *_outcome(item, ends[item.pk])) for item in ended[start : start + SETTLED_AT_ONCE]]
-        # A failure and the stop that it asks for, or neither: a pause or the end of this process
-        # may come before or after, and the reason is not lost.
+        # A failure and the stop it causes are one commit: neither is lost to a pause or a crash.
         with transaction.atomic():
             batch = locked(batch_id)
             reasons = [
                 _why_stop(item, ends[item.pk], detail)
                 for item, outcome, detail in part
-                if _write(item, outcome, detail, _group_of(ends[item.pk])) and outcome == _I.FAILED
+                if _write(item, outcome, detail, _group_of(ends[item.pk])) and outcome == ItemStatus.FAILED
             ]
             if reason := next(filter(None, reasons), ""):
                 stop(batch, reason)
 
 
 def _why_stop(item: ReplayItem, end: DeadLetterEvent, detail: str) -> str:
-    """Return why the batch must stop when this item, which is written down, failed again, or ""."""
+    """Return why the batch must stop after this recorded failure, or an empty string."""
     letter = f"letter {item.letter_id}"
     if item.is_canary:
-        return f"{letter} of those that went first failed again: {detail}"
+        return f"{letter}, a canary, failed again: {detail}"
     group_id = _group_of(end)
     if group_id == item.group_id:
         return f"the same failure came back: {letter}, {detail}"
-    others = ReplayItem.objects.filter(batch_id=item.batch_id, status=_I.FAILED).exclude(pk=item.pk)
+    others = ReplayItem.objects.filter(batch_id=item.batch_id, status=ItemStatus.FAILED).exclude(pk=item.pk)
     if not others.filter(failed_group_id=group_id).exists():
         return ""
     if group_id is None:
@@ -62,48 +60,48 @@ def _why_stop(item: ReplayItem, end: DeadLetterEvent, detail: str) -> str:
 
 
 def _group_of(end: DeadLetterEvent) -> int | None:
-    """Return the group that a replay failed into; None: the job did not fail."""
+    """Return the group of a replay's new failure; None if the job did not fail."""
     group_id: int | None = end.context.get("group")
     return group_id
 
 
 def _ends_of(items: Sequence[ReplayItem]) -> dict[int, DeadLetterEvent]:
-    """Return, by item, the first line of its letter's timeline after its replay that is an end."""
+    """Return, by item, the first event after its replay that ends it."""
     since = {item.letter_id: item for item in items}
     events = DeadLetterEvent.objects.filter(letter_id__in=list(since), action__in=_ENDS).order_by("-id")
     found: dict[int, DeadLetterEvent] = {}
     for event in events:
         item = since[event.letter_id]
         if item.started_at is not None and event.created_at > item.started_at:
-            found[item.pk] = event  # the earliest one stays
+            found[item.pk] = event  # newest first: the earliest stays
     return found
 
 
 def _outcome(item: ReplayItem, end: DeadLetterEvent) -> tuple[ItemStatus, str]:
-    if end.action == _A.DISCARDED:
-        return _I.ENDED, end.reason
-    if end.action == _A.FAILED_AGAIN:
-        return _I.FAILED, end.reason
+    if end.action == LetterAction.DISCARDED:
+        return ItemStatus.ENDED, end.reason
+    if end.action == LetterAction.FAILED_AGAIN:
+        return ItemStatus.FAILED, end.reason
     if end.context.get("later_stage"):
-        return _I.FAILED, end.reason
+        return ItemStatus.FAILED, end.reason
     try:
         checked = workflow.verify(item.letter_id, actor=f"batch {item.batch_id}")
     except Exception as error:
         log.exception("replay_batch_verification_failed", letter=item.letter_id)
-        return _I.FAILED, f"the verification itself failed: {type(error).__name__}"
+        return ItemStatus.FAILED, f"the verification itself failed: {type(error).__name__}"
     if checked.ok:
-        return _I.SUCCEEDED, checked.message
+        return ItemStatus.SUCCEEDED, checked.message
     now = DeadLetter.objects.filter(pk=item.letter_id).values_list("status", "verified_at").first()
-    if now and (now[0] == _L.RESOLVED or now[1]):
-        return _I.SUCCEEDED, "an operator has verified it"
+    if now and (now[0] == LetterStatus.RESOLVED or now[1]):
+        return ItemStatus.SUCCEEDED, "an operator has verified it"
     if checked.is_waiting:
-        return _I.SUCCEEDED, checked.message
-    return _I.FAILED, checked.message
+        return ItemStatus.SUCCEEDED, checked.message
+    return ItemStatus.FAILED, checked.message
 
 
 def _write(item: ReplayItem, outcome: ItemStatus, detail: str, group_id: int | None) -> bool:
-    """Say whether this is news: another look may have been here, with the same outcome."""
-    updated = ReplayItem.objects.filter(pk=item.pk, status=_I.REPLAYING).update(
+    """Record an outcome; return False if another look has recorded it."""
+    updated = ReplayItem.objects.filter(pk=item.pk, status=ItemStatus.REPLAYING).update(
         status=outcome, detail=clean(detail, 1000), failed_group_id=group_id, finished_at=timezone.now()
     )
     return updated == 1

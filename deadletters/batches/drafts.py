@@ -1,4 +1,4 @@
-"""Making a batch: a frozen selection, its canaries, its settings, its pace."""
+"""Draft and configure a batch: a frozen selection, its canaries, its settings, its rate."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from django.db import transaction
 from criticizer.redaction import clean
 from deadletters import transitions
 from deadletters.batches.preflight import MATTERING, forget
-from deadletters.batches.store import is_large, locked, note, refusal
+from deadletters.batches.store import ENDABLE, is_large, locked, note, refusal
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from deadletters.ports import recovery
 from deadletters.states import BatchStatus, Category, ItemStatus
-from deadletters.types import Result
+from deadletters.types import Result, link_problem
 
 MAX_ITEMS = 50_000
 MAX_RATE_PER_MINUTE = 6_000
 _AT_ONCE = 1_000
-# What can be set of a draft, as its timeline calls it.
+# Settings of a draft, by the names its timeline uses.
 _SETTINGS = {
     "category": "category",
     "evidence_link": "ticket",
@@ -30,7 +30,9 @@ _SETTINGS = {
     "rate_per_minute": "a minute",
     "max_in_flight": "at most at once",
 }
-_SAID = 500  # characters of a setting that the timeline keeps
+_SHOWN = 500  # characters of a setting that the timeline keeps
+_RANGES = {"canary_size": (0, 100), "rate_per_minute": (1, MAX_RATE_PER_MINUTE), "max_in_flight": (1, 500)}
+_TEXTS = {"evidence_link": 500, "evidence_note": 4000, "override_reason": 4000}
 
 
 def draft(
@@ -41,16 +43,16 @@ def draft(
     reason: str,
     **given: Any,
 ) -> ReplayBatch:
-    """Freeze a selection of letters. Nothing runs; ids that are no letters are left out.
+    """Freeze a selection of letters. Nothing runs; ids without a letter are left out.
 
-    `filter` says for people how the selection was made. `given` are settings as for
-    `configure`. Raises ValueError: no reason, no letter, too many, a setting out of range.
+    `filter` shows people how the selection was made. `given` are settings as for `configure`. Raises
+    ValueError: no reason, no letter, too many, a setting out of range.
     """
     transitions.require_reason(reason)
     chosen = _checked(given)
     wanted = sorted(set(ids))
     if len(wanted) > MAX_ITEMS:
-        raise ValueError(f"A batch holds at most {MAX_ITEMS} letters.")
+        raise ValueError(f"A batch holds at most {MAX_ITEMS} dead letters, not {len(wanted)}.")
     with transaction.atomic():
         batch = ReplayBatch.objects.create(
             filter=dict(filter), reason=clean(reason.strip(), 4000), requested_by=actor[:255], **chosen
@@ -59,8 +61,8 @@ def draft(
             _freeze(batch, wanted[start : start + _AT_ONCE])
         count = batch.items.count()
         if not count:
-            raise ValueError("There is no letter to replay.")
-        # From here on the database lets it run only once it is approved.
+            raise ValueError("None of these dead letters exists.")
+        # From now on the database refuses to run a large batch without approval.
         ReplayBatch.objects.filter(pk=batch.pk).update(item_count=count, needs_approval=is_large(count))
         choose_canaries(batch)
         note(batch, "drafted", actor, f"{count} letters: {reason}")
@@ -84,7 +86,7 @@ def _freeze(batch: ReplayBatch, letter_ids: list[int]) -> None:
 
 
 def choose_canaries(batch: ReplayBatch) -> None:
-    """Mark the next few items that go first: of as many groups as there are."""
+    """Mark the next few items that go first, from as many groups as possible."""
     if not batch.canary_size:
         return
     pending = batch.items.filter(status=ItemStatus.PENDING, is_canary=False)
@@ -96,14 +98,12 @@ def choose_canaries(batch: ReplayBatch) -> None:
 
 
 def configure(batch_id: int, *, actor: str, row_version: int | None = None, **given: Any) -> Result:
-    """Change the settings of a draft. Who does has made the batch too, and cannot approve it.
+    """Change the settings of a draft. The actor is one of its makers then, and cannot approve it.
 
-    Where a setting matters to the verdicts of its dry run, these go: they were of another batch.
-
-    `category` (of those not triaged yet; "" lets the class suggest it), `evidence_link`,
-    `evidence_note` (of those not remediated yet), `override_reason`, `is_restart`,
-    `canary_size` (0 to 100), `rate_per_minute` (1 to 6000), `max_in_flight` (1 to 500).
-    Raises ValueError when one is out of range.
+    A change that the verdicts of its dry run depend on clears them. Settings: `category` (of letters not
+    triaged yet; "" lets the error class suggest it), `evidence_link`, `evidence_note` (of letters not
+    remediated yet), `override_reason`, `is_restart`, `canary_size` (0 to 100), `rate_per_minute` (1 to
+    6000), `max_in_flight` (1 to 500). Raises ValueError when one is out of range.
     """
     changes = _checked(given)
     with transaction.atomic():
@@ -124,37 +124,27 @@ def configure(batch_id: int, *, actor: str, row_version: int | None = None, **gi
 
 
 def _words(changes: Mapping[str, Any]) -> str:
-    """Say what settings became: `failed checks overridden: the host has moved; a minute: 7`."""
+    """Return the new settings as text: `failed checks overridden: the host has moved; a minute: 7`."""
 
-    def said(value: Any) -> str:
+    def shown(value: Any) -> str:
         if isinstance(value, bool):
             return "yes" if value else "no"
-        return clean(str(value), _SAID) or "nothing"
+        return clean(str(value), _SHOWN) or "nothing"
 
     return "; ".join(
-        f"{words}: {said(changes[name])}" for name, words in _SETTINGS.items() if name in changes
+        f"{words}: {shown(changes[name])}" for name, words in _SETTINGS.items() if name in changes
     )
 
 
 def set_pace(
     batch_id: int, *, actor: str, rate_per_minute: int, max_in_flight: int | None = None, reason: str = ""
 ) -> Result:
-    """Change how fast a batch goes, also while it runs. Raises ValueError when out of range."""
-    changes = _checked(
-        {"rate_per_minute": rate_per_minute, **({"max_in_flight": max_in_flight} if max_in_flight else {})}
-    )
+    """Change the rate of a batch, also while it runs. Raises ValueError when out of range."""
+    at_most = {"max_in_flight": max_in_flight} if max_in_flight else {}
+    changes = _checked({"rate_per_minute": rate_per_minute, **at_most})
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(
-            batch,
-            {
-                BatchStatus.DRAFT,
-                BatchStatus.AWAITING,
-                BatchStatus.RUNNING,
-                BatchStatus.PAUSED,
-                BatchStatus.STOPPED,
-            },
-        ):
+        if refused := refusal(batch, ENDABLE):
             return refused
         ReplayBatch.objects.filter(pk=batch_id).update(**changes, next_item_at=None)
         at_once = changes.get("max_in_flight", batch.max_in_flight)
@@ -167,21 +157,15 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     if unknown := given.keys() - _SETTINGS.keys():
         raise ValueError(f"unknown settings: {', '.join(sorted(unknown))}")
     changes = dict(given)
-    for name, least, most in (
-        ("canary_size", 0, 100),
-        ("rate_per_minute", 1, MAX_RATE_PER_MINUTE),
-        ("max_in_flight", 1, 500),
-    ):
-        if name in changes:
-            changes[name] = int(changes[name])
-            if not least <= changes[name] <= most:
-                raise ValueError(f"{name} lies between {least} and {most}")
+    for name in _RANGES.keys() & changes.keys():
+        least, most = _RANGES[name]
+        changes[name] = int(changes[name])
+        if not least <= changes[name] <= most:
+            raise ValueError(f"{name} must be between {least} and {most}, not {changes[name]}")
     if changes.get("category") and changes["category"] not in Category.values:
-        raise ValueError(f"category is one of {', '.join(Category.values)}")
-    link = str(changes.get("evidence_link", "")).strip()
-    if link and not link.startswith(("https://", "http://")):
-        raise ValueError("a ticket is linked by an address that begins with https:// or http://")
-    for name, limit in (("evidence_link", 500), ("evidence_note", 4000), ("override_reason", 4000)):
-        if name in changes:
-            changes[name] = clean(str(changes[name]).strip(), limit)
+        raise ValueError(f"category is not one of: {', '.join(Category.values)}")
+    if problem := link_problem(str(changes.get("evidence_link", "")).strip(), "the ticket's link"):
+        raise ValueError(problem)
+    for name in _TEXTS.keys() & changes.keys():
+        changes[name] = clean(str(changes[name]).strip(), _TEXTS[name])
     return changes

@@ -1,4 +1,4 @@
-"""The dry run: what a replay of each item would meet now."""
+"""The dry run of a batch: the checks of each item that need only the database."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ _VERDICTS = {
 
 
 def dry_run(batch_id: int) -> dict[str, Any]:
-    """Say of each item what a replay would meet now, from the rows alone; nothing is replayed.
+    """Record whether each item could be replayed now; nothing is replayed.
 
-    Returns `{"verdicts": {verdict: count}, "checked_at": iso time}`, which is kept with the
-    batch, as each item's `verdict` and `detail` are. Verdicts: eligible, needs_override,
-    not_dead_lettered, newer_version, artifact_expired, delivery_uncertain, circuit_open,
-    in_another_batch, at_work, closed, gone. The allow-list is left to the stages of the replay: the
-    paths of a change are in its artifact, or at its source.
+    Returns `{"verdicts": {verdict: count}, "checked_at": iso time}`, which the batch keeps, as items keep
+    `verdict` and `detail`. Verdicts: eligible, needs_override, not_dead_lettered, newer_version,
+    artifact_expired, delivery_uncertain, circuit_open, in_another_batch, at_work, closed, gone. The stages
+    of the replay check the allow-list: the paths of a change are in its artifact, or at its source.
     """
     batch = ReplayBatch.objects.get(pk=batch_id)
     port = recovery()
@@ -40,22 +39,22 @@ def dry_run(batch_id: int) -> dict[str, Any]:
         last = part[-1].pk
         letters = DeadLetter.objects.in_bulk([item.letter_id for item in part])
         failed = [Failed(letter.job_id, letter.stage) for letter in letters.values()]
-        said = port.survey(failed, restart=batch.is_restart)
+        surveyed = port.survey(failed, restart=batch.is_restart)
         for item in part:
             letter = letters.get(item.letter_id)
-            checks = said[letter.job_id] if letter else []
+            checks = surveyed[letter.job_id] if letter else []
             item.verdict, item.detail = _verdict(batch, letter, checks)
             counts[item.verdict] = counts.get(item.verdict, 0) + 1
-        items.bulk_update(part, ["verdict", "detail"])  # of those that no look has settled meanwhile
+        items.bulk_update(part, ["verdict", "detail"])  # skips items that were settled since
     report = {"verdicts": counts, "checked_at": timezone.now().isoformat()}
     same = {name: getattr(batch, name) for name in MATTERING}
     if not ReplayBatch.objects.filter(pk=batch_id, **same).update(report=report):
-        return dry_run(batch_id)  # somebody changed the settings meanwhile: these verdicts are of others
+        return dry_run(batch_id)  # the settings changed during the run
     return report
 
 
 def forget(batch: ReplayBatch) -> None:
-    """Take the verdicts off a locked draft whose settings changed, some thousands of items a statement."""
+    """Clear the verdicts of a locked draft whose settings changed, in bounded statements."""
     ReplayBatch.objects.filter(pk=batch.pk).update(report={})
     judged = batch.items.exclude(verdict="").order_by("id").values_list("pk", flat=True)
     while part := list(judged[:_FORGOTTEN_AT_ONCE]):
@@ -64,19 +63,19 @@ def forget(batch: ReplayBatch) -> None:
 
 def _verdict(batch: ReplayBatch, letter: DeadLetter | None, checks: list[Check]) -> tuple[str, str]:
     if letter is None:
-        return "gone", "the letter does not exist any more"
+        return "gone", "the dead letter no longer exists"
     if letter.status not in OPEN_LETTER:
-        return "closed", f"the letter is {letter.state_word.lower()}"
+        return "closed", f"the dead letter is {letter.state_word.lower()}"
     if letter.status == LetterStatus.REPLAY_PENDING:
         return "in_another_batch", "another batch will replay it"
     if letter.status not in BEFORE_REPLAY:
-        return "at_work", f"the letter is {letter.state_word.lower()}"
+        return "at_work", f"the dead letter is {letter.state_word.lower()}"
     failed = [check for check in checks if not check.ok]
     for check in failed:
         if check.is_hard:
             return _VERDICTS.get(check.kind, "not_replayable"), check.message
     if circuit := next((check for check in failed if check.kind is CheckKind.CIRCUIT), None):
-        return "circuit_open", circuit.message  # the batch would stop at it, whatever it overrules
+        return "circuit_open", circuit.message  # an override does not keep the batch from stopping at it
     if failed and not batch.override_reason:
         return "needs_override", failed[0].message
     return "eligible", ""

@@ -1,4 +1,4 @@
-"""What became of a batch: its progress, and a table of every item."""
+"""Progress of a batch, and its items as CSV."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from deadletters.states import BEFORE_REPLAY, ItemStatus
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a batch is. `newer`: letters that joined its groups since it was drafted, and can be worked on.
+    """Progress of a batch. `newer` counts open letters that joined its groups since it was drafted.
 
-    They are of the groups `newer_groups`, and the first of them is the letter `first_newer`.
+    `newer_groups` are their groups, `first_newer` the id of the first of them.
     """
 
     by_status: Mapping[str, int]
@@ -27,7 +27,7 @@ class Progress:
 
     @property
     def left(self) -> int:
-        """How many letters have no outcome yet."""
+        """Return how many items have no outcome yet."""
         return self.total - self.done
 
 
@@ -57,7 +57,7 @@ def progress(batch_id: int) -> Progress:
 
 
 def csv_rows(batch_id: int) -> Iterator[list[str]]:
-    """Yield the head and then one row an item: what became of every letter (for `exports.to_csv`)."""
+    """Yield a header and one row an item, for `csv_export.to_csv`."""
     yield ["letter", "job", "lane", "canary", "outcome", "verdict", "detail", "started_at", "finished_at"]
     for item in ReplayItem.objects.filter(batch_id=batch_id).order_by("id").iterator(2_000):
         yield [

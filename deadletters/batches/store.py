@@ -1,4 +1,4 @@
-"""The rows of a batch: locked first, moved by guarded updates, each move a line of its timeline."""
+"""Guarded writes of batches: locked first, counts checked, each move a line of the timeline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.db.models import Q, QuerySet
-from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.redaction import clean
@@ -18,7 +17,11 @@ from deadletters.types import SYSTEM, Result, source_of
 
 log = structlog.get_logger(__name__)
 
-OVERRULED = ~Q(override_reason="")  # of letters: an operator said why failed checks do not matter
+AGGREGATE = MESSAGE = "replay_batch"
+QUEUE = "stages"
+OVERRULED = ~Q(override_reason="")  # letters with failed checks that an operator overruled
+ENDABLE = set(BatchStatus) - {BatchStatus.CANCELLED, BatchStatus.FINISHED}
+NO_EVIDENCE = "evidence is required: a link to a ticket, or what was done about the failures"
 
 
 def locked(batch_id: int) -> ReplayBatch:
@@ -27,7 +30,7 @@ def locked(batch_id: int) -> ReplayBatch:
 
 
 def set_status(batch: ReplayBatch, to: BatchStatus, actor: str, reason: str, **changes: Any) -> None:
-    """Move a locked batch and say so in its timeline."""
+    """Move a locked batch and add a line to its timeline."""
     updated = ReplayBatch.objects.filter(pk=batch.pk, status=batch.status).update(
         status=to, status_reason=clean(reason, 1000), **changes
     )
@@ -38,35 +41,27 @@ def set_status(batch: ReplayBatch, to: BatchStatus, actor: str, reason: str, **c
 
 
 def let_go(batch: ReplayBatch, actor: str, reason: str) -> int:
-    """Give the letters that wait for this batch's replay back to the operators; return how many."""
-    ready = list(batch.items.filter(status=ItemStatus.READY).values_list("pk", "letter_id"))
-    letters = [letter for _, letter in ready]
-    transitions.move_many(
-        letters,
-        (LetterStatus.REPLAY_PENDING,),
-        LetterStatus.VALIDATED,
-        LetterAction.UNQUEUED,
-        actor,
-        reason,
-        verb="let go",
-    )
-    batch.items.filter(pk__in=[pk for pk, _ in ready]).update(status=ItemStatus.PENDING)
+    """Take the letters that wait for this batch's replay out of its queue; return how many."""
+    ready = dict(batch.items.filter(status=ItemStatus.READY).values_list("letter_id", "pk"))
+    allowed, to, action = (LetterStatus.REPLAY_PENDING,), LetterStatus.VALIDATED, LetterAction.UNQUEUED
+    transitions.move_many(ready, allowed, to, action, actor, reason, verb="let go")
+    batch.items.filter(pk__in=ready.values()).update(status=ItemStatus.PENDING)
     return len(ready)
 
 
 def is_large(letters: int) -> bool:
-    """Say whether a batch of so many letters needs a second person."""
+    """Say whether a batch of so many letters needs approval."""
     return letters > int(settings.REPLAY_APPROVAL_ABOVE)
 
 
 def validated_now() -> QuerySet[DeadLetter]:
-    """Return the letters whose validation is fresh."""
+    """Return the validated letters whose validation is not stale."""
     since = timezone.now() - workflow.VALID_FOR
     return DeadLetter.objects.filter(status=LetterStatus.VALIDATED, validated_at__gt=since)
 
 
 def overruled_by_hand(batch: ReplayBatch) -> QuerySet[ReplayItem]:
-    """Return the items whose letters somebody overruled, which a batch without an override keeps."""
+    """Return the items whose letters an operator overruled, which a batch without an override keeps."""
     if batch.override_reason:
         return batch.items.none()
     return batch.items.filter(status=ItemStatus.PENDING, letter__in=validated_now().filter(OVERRULED))
@@ -75,10 +70,10 @@ def overruled_by_hand(batch: ReplayBatch) -> QuerySet[ReplayItem]:
 def refusal(batch: ReplayBatch, allowed: set[BatchStatus], row_version: int | None = None) -> Result | None:
     if batch.status not in allowed:
         last = batch.events.order_by("-id").first()
-        who = f" by {last.actor} at {last.created_at:%Y-%m-%d %H:%M} UTC" if last else ""
-        return Result(False, f"the batch is {batch.get_status_display().lower()}{who}")
+        by_whom = f" by {last.actor} at {last.created_at:%Y-%m-%d %H:%M} UTC" if last else ""
+        return Result(False, f"the batch is {batch.get_status_display().lower()}{by_whom}")
     if row_version is not None and batch.row_version != row_version:
-        return Result(False, "changed meanwhile: look again")
+        return Result(False, "it was changed after you opened it: reload and try again")
     return None
 
 
@@ -89,7 +84,7 @@ def note(batch: ReplayBatch, action: str, actor: str, reason: str) -> None:
 
 
 def stop(batch: ReplayBatch, reason: str) -> None:
-    """Stop a locked batch that runs or is paused, if anything is left that could be held back."""
+    """Stop a locked batch that runs or is paused, unless all its items have begun."""
     if batch.status not in {BatchStatus.RUNNING, BatchStatus.PAUSED}:
         return
     if not batch.items.filter(status__in=(ItemStatus.PENDING, ItemStatus.READY)).exists():
@@ -101,5 +96,5 @@ def stop(batch: ReplayBatch, reason: str) -> None:
         key=f"batch-stopped:{batch.pk}:{batch.row_version}",
         title=f"Replay batch {batch.pk} stopped",
         text=reason,
-        path=reverse("admin:deadletters_replaybatch_change", args=[batch.pk]),
+        path=alerts.page("replaybatch", batch.pk),
     )

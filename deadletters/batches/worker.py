@@ -1,9 +1,8 @@
-"""A worker works through a replay batch: one outbox message a batch, one look a message.
+"""Runs replay batches: one outbox message a batch, one look a message. (guarantees G67, G68)
 
-Each look settles what has ended, walks a few letters through the steps, and replays what is due
-at the batch's rate. Everything it knows is in rows: a look may die anywhere, a pause or a cancel
-may come between any two items, and two looks at once replay nothing twice, because an item and
-its letter move together, each from the one state that it must be in.
+Each look collects outcomes, prepares a few letters, and replays what is due at the batch's rate. All state is
+in rows: a look may die anywhere, a pause or a cancel may come between any two items, and two looks at once
+replay nothing twice, because an item and its letter move together, each from one state.
 """
 
 from __future__ import annotations
@@ -34,11 +33,9 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 1.0  # between looks while nothing is due
 ITEMS_A_LOOK = 200
-_CATCH_UP = timedelta(seconds=2)  # a late look may make up for so much
+_CATCH_UP = timedelta(seconds=2)  # most that a late look makes up for
 
-_I, _L, _A = ItemStatus, LetterStatus, LetterAction
-
-# Batches that should have a message: those that run, and those that ended with jobs at work.
+# Batches that need a message: those that run, and those that ended while jobs ran.
 _LIVE = """
 SELECT b.id FROM replay_batches b
  WHERE NOT (b.status IN ('draft', 'awaiting', 'finished'))
@@ -47,7 +44,7 @@ SELECT b.id FROM replay_batches b
 
 
 class _Lost(Exception):
-    """The lease is somebody else's."""
+    """Another worker holds the lease."""
 
 
 def run_message(outbox_id: int, batch_id: int, token: str) -> None:
@@ -60,12 +57,12 @@ def run_message(outbox_id: int, batch_id: int, token: str) -> None:
     except _Lost:
         log.info("replay_batch_look_refused", batch=batch_id)
     except Exception:
-        # The lease runs out and the next look goes on from what is recorded.
+        # The lease expires and the next look continues from the rows.
         log.exception("replay_batch_look_failed", batch=batch_id)
 
 
 def ensure() -> None:
-    """Make the message of every batch that should have one. Run by the maintenance."""
+    """Publish the message of every batch that needs one. Run by maintenance."""
     for row in prepared.rows(_LIVE):
         outbox.publish(batches.AGGREGATE, row["id"], batches.MESSAGE, batches.QUEUE)
 
@@ -76,21 +73,18 @@ def _hold(outbox_id: int, token: UUID) -> None:
 
 
 def _end(outbox_id: int, batch_id: int, token: UUID, seconds: float) -> None:
-    """Let the next look be due, or none when there is nothing left to look at."""
+    """Schedule the next look, or end the message if none is needed."""
     with transaction.atomic():
-        batch = locked(batch_id)  # a resume that comes now publishes after us
-        is_live = batch.status == BatchStatus.RUNNING or batch.items.filter(status=_I.REPLAYING).exists()
-        if is_live:
+        batch = locked(batch_id)  # a resume at this moment publishes afterwards
+        at_work = batch.items.filter(status=ItemStatus.REPLAYING)
+        if batch.status == BatchStatus.RUNNING or at_work.exists():
             outbox.put_back(outbox_id, token, seconds=seconds)
         else:
             outbox.done(outbox_id, token)
 
 
-# -- one look ----------------------------------------------------------------------------------
-
-
 def look(batch_id: int, renew: Callable[[], object] = bool) -> float:
-    """Do what is due now; return the seconds until there may be more. `renew` holds the lease or raises."""
+    """Do what is due; return the seconds until the next look. `renew` holds the lease or raises."""
     port = recovery()
     settle(batch_id, renew)
     batch = ReplayBatch.objects.get(pk=batch_id)
@@ -107,35 +101,29 @@ def look(batch_id: int, renew: Callable[[], object] = bool) -> float:
     return 0.0
 
 
-# -- what stops it -----------------------------------------------------------------------------
-
-
 def _circuit_open(batch: ReplayBatch, port: Recovery) -> str:
-    waiting = batch.items.filter(status__in=(_I.READY, _I.REPLAYING)).values("letter_id")
+    waiting = batch.items.filter(status__in=(ItemStatus.READY, ItemStatus.REPLAYING)).values("letter_id")
     letters = DeadLetter.objects.filter(pk__in=waiting).values_list("job_id", "stage")
     failed = [Failed(job_id, stage) for job_id, stage in letters]
     checks = port.circuits(failed, restart=batch.is_restart)
     return next((check.message for check in checks if not check.ok), "")
 
 
-# -- the replay --------------------------------------------------------------------------------
-
-
 def _replay_next(batch_id: int, port: Recovery) -> float:
-    """Replay the next item if it is its turn; return the seconds to wait, 0 to go on at once."""
+    """Replay the next item if it is due; return the seconds to wait, or 0."""
     with transaction.atomic():
-        batch = locked(batch_id)  # a pause or cancel waits for this item, and no item after it
+        batch = locked(batch_id)  # a pause or cancel waits for this item only
         if batch.status != BatchStatus.RUNNING:
             return LOOK_SECONDS
         now = timezone.now()
         due = batch.next_item_at or now
         if due > now:
             return (due - now).total_seconds()
-        at_work = batch.items.filter(status=_I.REPLAYING)
+        at_work = batch.items.filter(status=ItemStatus.REPLAYING)
         if at_work.count() >= batch.max_in_flight:
             return LOOK_SECONDS
-        # One job of a changelist is at work at a time.
-        ready = batch.items.filter(status=_I.READY).exclude(lane__in=at_work.values("lane"))
+        # One job of a lane runs at a time.
+        ready = batch.items.filter(status=ItemStatus.READY).exclude(lane__in=at_work.values("lane"))
         item = ready.order_by("-is_canary", "id").first()
         if item is None:
             _finish_if_done(batch)
@@ -150,34 +138,31 @@ def _replay(batch: ReplayBatch, item: ReplayItem, port: Recovery) -> None:
     actor = f"{batch.requested_by} (batch {batch.pk})"
     # The letter and the item move together, or neither.
     result = workflow.replay_from(
-        _L.REPLAY_PENDING, item.letter_id, actor, batch.reason, restart=batch.is_restart, port=port
+        LetterStatus.REPLAY_PENDING, item.letter_id, actor, batch.reason, restart=batch.is_restart, port=port
     )
     if result.ok:
-        updated = ReplayItem.objects.filter(pk=item.pk, status=_I.READY).update(
-            status=_I.REPLAYING, started_at=Now(), detail=""
+        updated = ReplayItem.objects.filter(pk=item.pk, status=ItemStatus.READY).update(
+            status=ItemStatus.REPLAYING, started_at=Now(), detail=""
         )
         if updated != 1:
             raise RuntimeError(f"a guarded update of a replay item touched {updated} rows")
         return
-    if reason := _circuit_open(batch, port):  # since this look began: the item waits with the others
+    if reason := _circuit_open(batch, port):  # it opened during this look: the item waits with the others
         stop(batch, reason)
         return
     letter = DeadLetter.objects.filter(pk=item.letter_id).first()
-    if letter is not None and letter.status == _L.REPLAY_PENDING:
-        transitions.move(letter, _L.VALIDATED, _A.UNQUEUED, SYSTEM, result.message)
-    if (
-        letter is not None
-        and letter.validated_at
-        and timezone.now() - letter.validated_at > workflow.VALID_FOR
-    ):
-        ReplayItem.objects.filter(pk=item.pk).update(status=_I.PENDING)  # a long pause: walked again
+    if letter is not None and letter.status == LetterStatus.REPLAY_PENDING:
+        transitions.move(letter, LetterStatus.VALIDATED, LetterAction.UNQUEUED, SYSTEM, result.message)
+    validated_at = letter.validated_at if letter else None
+    if validated_at and timezone.now() - validated_at > workflow.VALID_FOR:
+        ReplayItem.objects.filter(pk=item.pk).update(status=ItemStatus.PENDING)  # after a long pause
         return
-    ReplayItem.objects.filter(pk=item.pk, status=_I.READY).update(
-        status=_I.SKIPPED, detail=clean(result.message, 1000), finished_at=timezone.now()
+    ReplayItem.objects.filter(pk=item.pk, status=ItemStatus.READY).update(
+        status=ItemStatus.SKIPPED, detail=clean(result.message, 1000), finished_at=timezone.now()
     )
 
 
 def _finish_if_done(batch: ReplayBatch) -> None:
-    left = Q(status__in=(_I.PENDING, _I.READY, _I.REPLAYING))
+    left = Q(status__in=(ItemStatus.PENDING, ItemStatus.READY, ItemStatus.REPLAYING))
     if not batch.items.filter(left).exists():
         set_status(batch, BatchStatus.FINISHED, SYSTEM, "", finished_at=timezone.now())

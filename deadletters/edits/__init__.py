@@ -1,1 +1,1 @@
-"""Edits of a dead letter before its replay."""
+"""Edits of a job's data before its replay."""

@@ -1,18 +1,12 @@
-"""Edit before replay, where the data is the cause (000, 8.5): asked for by one, approved by another.
+"""Edits of a job's data before a replay: requested by one operator, approved by another.
 
-    request ─► requested ── approve ──► applied     the letter lives on as a new generation
-                         ── refuse ───► refused     by somebody else; because something changed meanwhile
-                         ── withdraw ─► withdrawn   by who asked for it
+    request -> requested -- approve --> applied     the letter is replaced by its next generation
+                         -- refuse ---> refused     by another operator, or because something changed
+                         -- withdraw -> withdrawn   by the requester
 
-    fields(letter) -> [DataField] ; change_of(letter, values) -> Change ; why_not(letter) -> "" or why
-    request(letter_id, *, actor, values, reason, row_version=None) -> Result
-    approve, refuse, withdraw(edit_id, *, actor, reason) -> Result
-    refuse_stale() -> how many ; edits that nobody can approve any more
-
-An edit changes nothing before its approval. Then the job's data, the old letter's end and the new
-letter's beginning are one commit; the new letter has triage and remediation behind it, and takes
-validation, replay, verification and resolution as every letter does. settings.DEADLETTER_EDIT
-switches it on. What the data is, this room does not know: it asks the port (`results.Recovery`).
+Nothing changes before the approval. Then the new data, the end of the old letter and the start of the new
+one are one commit; the new letter is triaged and remediated, and takes the other steps as every letter
+does. settings.DEADLETTER_EDIT switches edits on.
 """
 
 from __future__ import annotations
@@ -24,7 +18,6 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, OuterRef
-from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.db import prepared
@@ -42,13 +35,14 @@ from deadletters.states import (
     LetterStatus,
 )
 from deadletters.types import SYSTEM, Change, DataField, FieldKind, Result, WrongData
+from deadletters.workflow.base import refuse as refuse_step
 
 log = structlog.get_logger(__name__)
 
-OFF = "editing is switched off here: set DEADLETTER_EDIT=true to allow it"
+OFF = "editing is switched off: set DEADLETTER_EDIT=true to allow it"
 _MAX_REASON = 4000
-MAX_REFUSED = 200  # in one round of maintenance
-# Batches that have their letters in hand; a draft has not begun.
+MAX_REFUSED = 200  # in one run of maintenance
+# Batches that will replay their letters; a draft may never be submitted.
 _AT_IT = (BatchStatus.AWAITING, BatchStatus.RUNNING, BatchStatus.PAUSED, BatchStatus.STOPPED)
 _WORKED_ON = (
     LetterAction.REPLAYED,
@@ -57,9 +51,9 @@ _WORKED_ON = (
     LetterAction.FAILED_AGAIN,
 )
 _ENDED = {EditStatus.REFUSED: LetterAction.EDIT_REFUSED, EditStatus.WITHDRAWN: LetterAction.EDIT_WITHDRAWN}
-# A batch that is cancelled gives its letters back.
+# Also letters queued by a batch, which may be cancelled.
 _MAY_COME_BACK = (*BEFORE_REPLAY, LetterStatus.REPLAY_PENDING)
-# What a generation has of the one before it: the same failure of the same stage.
+# Columns that a generation copies from the one before it: the same failure of the same stage.
 _SAME = (
     "job_id", "group_id", "stage", "error_class", "code", "severity", "retryable", "detail",
     "payload_reference", "attempts", "first_failure_at", "last_failure_at", "failed_replay_count",
@@ -67,53 +61,47 @@ _SAME = (
 )  # fmt: skip
 
 
-# -- what may be edited ------------------------------------------------------------------------
-
-
 def fields(letter: DeadLetter) -> list[DataField]:
-    """Return the data of a letter's job as it is now, what is locked included."""
+    """Return the current data of a letter's job, with the locked fields."""
     return recovery().data(letter.job_id)
 
 
 def why_not(letter: DeadLetter) -> str:
-    """Return why no edit of a letter can be asked for now, one sentence, or an empty string."""
+    """Return why no edit of a letter can be requested now, one sentence, or an empty string."""
     if not settings.DEADLETTER_EDIT:
         return OFF
     if letter.edits.filter(status=EditStatus.REQUESTED).exists():
-        return "an edit of this letter waits for its approval already"
+        return "an edit of this dead letter already waits for approval"
     return _why_not_now(letter)
 
 
 def change_asked_for(edit: LetterEdit) -> Change:
-    """Return what an edit wants changed."""
+    """Return the change that an edit requests."""
     return Change(edit.before, edit.after)
 
 
 def words(data: Sequence[DataField], change: Change) -> str:
-    """Return what a change does, in one line: `Recipients: mail:a@… added, mail:b@… removed`."""
+    """Summarize a change in one line: `Recipients: mail:a@… added, mail:b@… removed`."""
     labels = {field.name: field.label for field in data}
     parts = []
     for name in change.after:
-        said = [f"{line} added" for line in change.added(name)]
-        said += [f"{line} removed" for line in change.removed(name)]
-        if said:
-            parts.append(f"{labels.get(name, name)}: {', '.join(said)}")
+        lines = [f"{line} added" for line in change.added(name)]
+        lines += [f"{line} removed" for line in change.removed(name)]
+        if lines:
+            parts.append(f"{labels.get(name, name)}: {', '.join(lines)}")
     return "; ".join(parts) or "nothing changes"
 
 
 def change_of(letter: DeadLetter, values: Mapping[str, Sequence[str]]) -> Change:
-    """Return what `values`, lines by field, make of a job's data, normalised. Raises WrongData."""
+    """Return the normalised change that `values`, lines by field, make. Raises WrongData."""
     data = {field.name: field for field in fields(letter)}
     for name in values:
         if name not in data:
-            raise WrongData(name, "The job has no such data.")
+            raise WrongData(name, "The job has no such field.")
         if data[name].kind is FieldKind.LOCKED:
             raise WrongData(name, f"{data[name].label} is locked. {data[name].help}")
     has = {name: list(field.value) for name, field in data.items() if field.kind is not FieldKind.LOCKED}
     return Change(has, {**has, **recovery().normalised(letter.job_id, values)})
-
-
-# -- asking ------------------------------------------------------------------------------------
 
 
 def request(
@@ -124,10 +112,10 @@ def request(
     reason: str,
     row_version: int | None = None,
 ) -> Result:
-    """Ask for a change of a letter's data. `values` holds the new lines of each field that changes.
+    """Request a change of a letter's data. `values` holds the new lines of each field that changes.
 
-    The job keeps its data until somebody else approves. Raises WrongData for a value that the job
-    cannot have, or a field that is locked.
+    The job keeps its data until another operator approves. Raises WrongData for an invalid value or a
+    locked field.
     """
     if refused := _unreasoned(reason):
         return refused
@@ -135,12 +123,12 @@ def request(
         letter = transitions.locked(letter_id)
         refused = transitions.refusal(letter, BEFORE_REPLAY, row_version)
         if refused or (problem := why_not(letter)):
-            return _refused(letter, actor, refused.message if refused else problem)
+            return refuse_step(letter, actor, refused or Result(False, problem))
         change = change_of(letter, values)
         if change.before == change.after:
-            return Result(False, "nothing was changed")
+            return Result(False, "nothing has changed")
         if problem := recovery().why_not(letter.job_id, change):
-            return _refused(letter, actor, problem)
+            return refuse_step(letter, actor, Result(False, problem))
         edit = LetterEdit.objects.create(
             letter=letter,
             before=change.before,
@@ -149,27 +137,24 @@ def request(
             requested_by=actor[:255],
         )
         transitions.touch(letter)
-        said = f"{words(fields(letter), change)}: {reason.strip()}"
-        transitions.note(letter.pk, LetterAction.EDIT_REQUESTED, actor, said, {"edit": edit.pk})
+        line = f"{words(fields(letter), change)}: {reason.strip()}"
+        transitions.note(letter.pk, LetterAction.EDIT_REQUESTED, actor, line, {"edit": edit.pk})
         alerts.tell(
             "edit_requested",
             key=f"edit-requested:{edit.pk}",
             title=f"An edit of dead letter {letter.pk} waits for approval",
-            text=f"Asked for by {actor}.",
-            path=reverse("admin:deadletters_letteredit_change", args=[edit.pk]),
+            text=f"Requested by {actor}.",
+            path=alerts.page("letteredit", edit.pk),
         )
     log.info("letter_edit_requested", edit=edit.pk, letter=letter_id, actor=actor)
-    return Result(True, "asked for: somebody else has to approve it")
-
-
-# -- deciding ----------------------------------------------------------------------------------
+    return Result(True, "requested: another person must approve it")
 
 
 def approve(edit_id: int, *, actor: str, reason: str) -> Result:
-    """Apply an edit: the job has its new data, and the letter lives on as its next generation, or nothing.
+    """Apply an edit: change the job's data and replace the letter by its next generation, or do neither.
 
-    Who asked for it cannot approve it. Where the letter or the data changed since, the edit is
-    refused instead, for good.
+    Its requester cannot approve it. If the letter or the data changed since the request, the edit is
+    refused for good.
     """
     if not settings.DEADLETTER_EDIT:
         return Result(False, OFF)
@@ -180,8 +165,8 @@ def approve(edit_id: int, *, actor: str, reason: str) -> Result:
         if refused := _decided(edit):
             return refused
         if actor[:255] == edit.requested_by:
-            return Result(False, "who asked for an edit cannot approve it")
-        problem = _why_stale(edit, letter)
+            return Result(False, "You cannot approve your own edit")
+        problem = _why_over(edit, letter) or (_why_not_now(letter) if letter else "")
         if not problem and letter is not None:
             problem = recovery().apply(
                 letter.job_id,
@@ -191,23 +176,23 @@ def approve(edit_id: int, *, actor: str, reason: str) -> Result:
                 reason=edit.reason,
             )
         if problem or letter is None:
-            _refuse(edit, letter, problem)
-            return Result(False, f"the edit is refused: {problem}")
+            _give_back(edit, letter, EditStatus.REFUSED, SYSTEM, problem)
+            return Result(False, f"the edit was refused: {problem}")
         _close(edit, EditStatus.APPLIED, actor, reason)
-        successor = _live_on(letter, edit, actor)
+        successor = _replace(letter, edit, actor)
     log.info("letter_edited", edit=edit_id, letter=letter.pk, successor=successor, actor=actor)
-    return Result(True, f"approved: the letter lives on as letter {successor}")
+    return Result(True, f"Approved. Replaced by letter {successor}")
 
 
 def refuse(edit_id: int, *, actor: str, reason: str) -> Result:
-    """Refuse an edit that somebody else asked for: nothing changes."""
+    """Refuse another operator's edit; nothing changes."""
     return _end(edit_id, actor, reason, EditStatus.REFUSED)
 
 
 def refuse_stale() -> int:
-    """Refuse the edits that nobody can approve any more, and return how many (maintenance).
+    """Refuse the edits that can no longer be approved, and return how many. Run by maintenance.
 
-    Their letters were replayed since, or have ended. One that a batch has in hand may come back.
+    Their letters were replayed since, or have ended. A letter queued by a batch may come back.
     """
     alive = DeadLetter.objects.filter(pk=OuterRef("letter_id"), status__in=_MAY_COME_BACK)
     worked_on = DeadLetterEvent.objects.filter(
@@ -220,13 +205,13 @@ def refuse_stale() -> int:
         with transaction.atomic():
             edit, letter = _held(edit_id)
             if edit.status == EditStatus.REQUESTED and (problem := _why_over(edit, letter)):
-                _refuse(edit, letter, problem)
+                _give_back(edit, letter, EditStatus.REFUSED, SYSTEM, problem)
                 refused += 1
     return refused
 
 
 def withdraw(edit_id: int, *, actor: str, reason: str) -> Result:
-    """Take back an edit that one has asked for oneself: nothing changes."""
+    """Withdraw one's own edit; nothing changes."""
     return _end(edit_id, actor, reason, EditStatus.WITHDRAWN)
 
 
@@ -239,18 +224,15 @@ def _end(edit_id: int, actor: str, reason: str, to: EditStatus) -> Result:
             return refused
         is_own = actor[:255] == edit.requested_by
         if is_own and to == EditStatus.REFUSED:
-            return Result(False, "who asked for an edit withdraws it")
+            return Result(False, "You cannot refuse your own edit: withdraw it")
         if not is_own and to == EditStatus.WITHDRAWN:
-            return Result(False, f"only {edit.requested_by} can withdraw it")
+            return Result(False, f"Only {edit.requested_by} can withdraw it")
         _give_back(edit, letter, to, actor, reason)
     return Result(True, to.label.lower())
 
 
-# -- inside ------------------------------------------------------------------------------------
-
-
 def _held(edit_id: int) -> tuple[LetterEdit, DeadLetter | None]:
-    """Return an edit and its letter, locked; letters are locked first, here as everywhere."""
+    """Return an edit and its letter, locked: letters are always locked first."""
     letter_id = LetterEdit.objects.values_list("letter_id", flat=True).get(pk=edit_id)
     letter = DeadLetter.objects.select_for_update().filter(pk=letter_id).first()
     return LetterEdit.objects.select_for_update().get(pk=edit_id), letter
@@ -267,12 +249,8 @@ def _close(edit: LetterEdit, to: EditStatus, actor: str, reason: str) -> None:
         raise RuntimeError(f"a guarded update of an edit touched {updated} rows")
 
 
-def _refuse(edit: LetterEdit, letter: DeadLetter | None, problem: str) -> None:
-    _give_back(edit, letter, EditStatus.REFUSED, SYSTEM, problem)
-
-
 def _give_back(edit: LetterEdit, letter: DeadLetter | None, to: EditStatus, actor: str, reason: str) -> None:
-    """End an edit that changes nothing: its letter waits for operators as before."""
+    """End an edit without a change: its letter waits for operators as before."""
     _close(edit, to, actor, reason)
     if letter is not None:
         transitions.note(letter.pk, _ENDED[to], actor, reason, {"edit": edit.pk})
@@ -286,64 +264,57 @@ def _decided(edit: LetterEdit) -> Result | None:
     return Result(False, f"already {edit.get_status_display().lower()} by {by}")
 
 
-def _why_stale(edit: LetterEdit, letter: DeadLetter | None) -> str:
-    return _why_over(edit, letter) or (_why_not_now(letter) if letter else "")
-
-
 def _why_over(edit: LetterEdit, letter: DeadLetter | None) -> str:
     """Return why an edit can never be approved, or an empty string."""
     if letter is None:
-        return "the letter does not exist any more"
+        return "the dead letter no longer exists"
     if letter.status not in _MAY_COME_BACK:
         return _past(letter)
     since = letter.events.filter(action__in=_WORKED_ON, created_at__gt=edit.requested_at)
-    return "the letter was replayed since the edit was asked for" if since.exists() else ""
+    return "the dead letter was replayed since the request" if since.exists() else ""
 
 
 def _why_not_now(letter: DeadLetter) -> str:
-    return _past(letter) or _in_hand(letter)
+    if past := _past(letter):
+        return past
+    item = letter.replay_items.filter(status=ItemStatus.PENDING, batch__status__in=_AT_IT).first()
+    return f"batch {item.batch_id} will replay the dead letter" if item else ""
 
 
 def _past(letter: DeadLetter) -> str:
     refused = transitions.refusal(letter, BEFORE_REPLAY, None)
-    return f"the letter cannot be edited: {refused.message}" if refused else ""
+    return f"the dead letter cannot be edited: {refused.message}" if refused else ""
 
 
-def _in_hand(letter: DeadLetter) -> str:
-    item = letter.replay_items.filter(status=ItemStatus.PENDING, batch__status__in=_AT_IT).first()
-    return f"batch {item.batch_id} is going to replay the letter" if item else ""
-
-
-def _live_on(letter: DeadLetter, edit: LetterEdit, approver: str) -> int:
-    """Close a letter whose data was changed and open its next generation; return the new one's id."""
+def _replace(letter: DeadLetter, edit: LetterEdit, approver: str) -> int:
+    """Close a letter whose data was changed, open its next generation and return its id."""
     successor = int(prepared.value("SELECT nextval(pg_get_serial_sequence('dead_letters', 'id'))"))
-    said = words(fields(letter), change_asked_for(edit))
-    by = f"asked for by {edit.requested_by}, approved by {approver}"
+    line = words(fields(letter), change_asked_for(edit))
+    by = f"requested by {edit.requested_by}, approved by {approver}"
     facts = {"edit": edit.pk, "successor": successor}
-    transitions.note(letter.pk, LetterAction.EDITED, approver, f"{said}; {by}", facts)
-    ends = f"its data was edited: it lives on as letter {successor}"
+    transitions.note(letter.pk, LetterAction.EDITED, approver, f"{line}; {by}", facts)
+    ends = f"its data was edited: it was replaced by letter {successor}"
     transitions.move(letter, LetterStatus.DISCARDED, LetterAction.DISCARDED, approver, ends, context=facts)
-    # No occurrence of the failure: the group counts its open letters, and nothing else.
+    # Not a new occurrence of the failure: only the group's count of open letters changes.
     same: dict[str, Any] = {name: getattr(letter, name) for name in _SAME}
     new = DeadLetter.objects.create(pk=successor, parent=letter, generation=letter.generation + 1, **same)
     DeadLetterPayload.objects.create(
         letter=new, last_stack=letter.last_stack, sanitized_context=letter.sanitized_context
     )
-    begins = f"generation {new.generation} of letter {letter.pk}; {said}; {by}"
+    begins = f"generation {new.generation} of letter {letter.pk}; {line}; {by}"
     transitions.note(new.pk, LetterAction.CREATED, SYSTEM, begins, {"edit": edit.pk, "parent": letter.pk})
     triaged = workflow.triage(new.pk, actor=edit.requested_by, category=Category.DATA, note=edit.reason)
     remediated = workflow.remediate(
-        new.pk, actor=edit.requested_by, evidence_note=f"Edit {edit.pk}. {said}; {by}: {edit.reason}"
+        new.pk, actor=edit.requested_by, evidence_note=f"Edit {edit.pk}. {line}; {by}: {edit.reason}"
     )
     if not (triaged.ok and remediated.ok):
         raise RuntimeError(f"a new generation refused its steps: {triaged.message}, {remediated.message}")
     return successor
 
 
-def _refused(letter: DeadLetter, actor: str, problem: str) -> Result:
-    transitions.note(letter.pk, LetterAction.REFUSED, actor, problem)
-    return Result(False, problem)
-
-
 def _unreasoned(reason: str) -> Result | None:
-    return None if len(reason.strip()) >= MIN_WORDS else Result(False, "say why: a ticket or a sentence")
+    return (
+        None
+        if len(reason.strip()) >= MIN_WORDS
+        else Result(False, "a reason is required: a ticket or a sentence")
+    )

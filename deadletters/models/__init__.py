@@ -1,4 +1,4 @@
-"""The tables of the dead letters. They say no by themselves; `states` has what moves a row where."""
+"""Tables of the dead letters, with the constraints and triggers that guard them."""
 
 from deadletters.models.batches import ReplayBatch, ReplayBatchEvent, ReplayItem
 from deadletters.models.edits import LetterEdit

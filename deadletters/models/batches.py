@@ -1,4 +1,4 @@
-"""Replay batches: a frozen selection of letters, worked through at a pace, with an outcome an item."""
+"""Replay batches: a frozen selection of letters, replayed at a rate, with an outcome an item."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from deadletters.states import (
     ItemStatus,
 )
 
-# The lines of a batch's timeline by whose actors nobody of them may approve it.
+# Events whose actors are barred from approving the batch.
 MAKING = ("drafted", "configured", BatchStatus.AWAITING.value)
-# What is attested to, and approved, is what was submitted.
+# Columns that stay as they were submitted and approved.
 _SUBMITTED = (
     "filter", "item_count", "reason", "category", "evidence_link", "evidence_note", "override_reason",
     "is_restart", "needs_approval", "canary_size", "requested_by", "requested_at",
 )  # fmt: skip
 
 
-# What people read before they press: a form made for another one is refused. Not what the worker writes.
+# Columns that count a version: forms opened before a change of these are refused.
 _READ = (
     "status", "approved_by", "rate_per_minute", "max_in_flight", "canary_size", "category", "evidence_link",
     "evidence_note", "override_reason", "is_restart",
@@ -42,7 +42,7 @@ def _changes(*fields: str) -> pgtrigger.Q:
 
 
 def _decided_by_two() -> list[pgtrigger.Trigger]:
-    """Return the triggers that keep what a batch does as it was submitted and, where needed, approved."""
+    """Return the triggers that keep a batch as it was submitted and approved."""
     update, was_draft = pgtrigger.Update, pgtrigger.Q(old__status=BatchStatus.DRAFT.value)
     starts = pgtrigger.Q(old__status=BatchStatus.AWAITING.value, new__status=BatchStatus.RUNNING.value)
     makers = ", ".join(f"'{action}'" for action in MAKING)
@@ -79,7 +79,7 @@ def _decided_by_two() -> list[pgtrigger.Trigger]:
     ]
 
 
-# Once a statement: a draft of thousands of letters costs one look. The lock keeps a submit apart.
+# Once a statement: a draft may have thousands of letters. The lock excludes a concurrent submit.
 _OF_A_DRAFT = """
     PERFORM 1 FROM public.replay_batches WHERE id IN (SELECT batch_id FROM new_rows) ORDER BY id FOR SHARE;
     IF EXISTS (SELECT FROM public.replay_batches b
@@ -90,7 +90,7 @@ _OF_A_DRAFT = """
 
 
 class ReplayBatch(models.Model):
-    """A replay of many letters as a stored object: a frozen selection that a worker works through."""
+    """A replay of a frozen selection of letters, run by a worker."""
 
     status = models.CharField(max_length=12, choices=BatchStatus.choices, db_default=BatchStatus.DRAFT)
     status_reason = models.TextField(blank=True, db_default="")  # why it stopped, paused or was cancelled
@@ -141,7 +141,7 @@ class ReplayBatch(models.Model):
             ),
         ]
         indexes = [
-            # Maintenance: batches that should have a message.
+            # Maintenance: batches that need a message.
             models.Index(
                 fields=["id"],
                 condition=~status_in(BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.FINISHED),
@@ -160,7 +160,7 @@ class ReplayBatch(models.Model):
 
 
 class ReplayBatchEvent(models.Model):
-    """What operators, and the rules that stop it, did with a batch: append-only."""
+    """One line of a batch's timeline: append-only."""
 
     batch = models.ForeignKey(ReplayBatch, on_delete=models.DO_NOTHING, related_name="events")
     action = models.CharField(max_length=16)  # the status it went to, or the change: "pace", "drafted"
@@ -179,7 +179,7 @@ class ReplayBatchEvent(models.Model):
 
 
 class ReplayItem(models.Model):
-    """One letter of a batch and what became of it."""
+    """One letter of a batch, and its outcome."""
 
     batch = models.ForeignKey(ReplayBatch, on_delete=models.CASCADE, related_name="items", db_index=False)
     letter = models.ForeignKey(
@@ -191,7 +191,7 @@ class ReplayItem(models.Model):
     status = models.CharField(max_length=12, choices=ItemStatus.choices, db_default=ItemStatus.PENDING)
     verdict = models.CharField(max_length=32, blank=True, db_default="")  # of the dry run
     detail = models.TextField(blank=True, db_default="")
-    failed_group_id = models.BigIntegerField(null=True, blank=True)  # None of one without its effect
+    failed_group_id = models.BigIntegerField(null=True, blank=True)  # null: without its effect
     is_canary = models.BooleanField(db_default=False)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -201,7 +201,7 @@ class ReplayItem(models.Model):
         ordering = ["id"]
         constraints = [
             models.UniqueConstraint(fields=["batch", "letter"], name="replay_items_once"),
-            # A letter is in the hands of one batch at a time.
+            # One batch at a time replays a letter.
             models.UniqueConstraint(
                 fields=["letter"],
                 condition=status_in(ItemStatus.READY, ItemStatus.REPLAYING),
@@ -219,7 +219,7 @@ class ReplayItem(models.Model):
         ]
         indexes = [
             models.Index(fields=["batch", "status", "id"], name="replay_items_next"),
-            # Settling: has another item of this batch failed into the same group?
+            # Collecting: did another item of this batch fail into the same group?
             models.Index(
                 fields=["batch", "failed_group_id"],
                 condition=status_in(ItemStatus.FAILED),

@@ -1,4 +1,4 @@
-"""Edits of letters: one asks for it, another one approves it."""
+"""Edits of letters: requested by one operator, approved by another."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from deadletters.states import (
 
 
 class LetterEdit(models.Model):
-    """A change of a letter's data that one operator asked for and another one must approve."""
+    """A change of a job's data that one operator requested and another must approve."""
 
     letter = models.ForeignKey(
         DeadLetter, on_delete=models.DO_NOTHING, related_name="edits", db_constraint=False
     )
     status = models.CharField(max_length=12, choices=EditStatus.choices, db_default=EditStatus.REQUESTED)
-    before = models.JSONField()  # {name of a `results.DataField`: [line, …]}
+    before = models.JSONField()  # {name of a `types.DataField`: [line, …]}
     after = models.JSONField()
     reason = models.TextField()
     requested_by = models.CharField(max_length=255)
@@ -47,7 +47,7 @@ class LetterEdit(models.Model):
         ]
         triggers = [
             fsm(EDIT_TRANSITIONS),
-            # What is approved is what was asked for.
+            # An edit is approved as it was requested.
             pgtrigger.ReadOnly(
                 name="as_asked",
                 fields=["letter", "before", "after", "reason", "requested_by", "requested_at"],

@@ -1,4 +1,4 @@
-"""Groups of letters that failed in the same way, with their days and their timeline."""
+"""Groups of letters with the same fingerprint, with their days and their timeline."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from deadletters.states import (
 
 
 class DeadLetterGroup(models.Model):
-    """The letters that failed in the same way: what operators look at first.
+    """Letters with the same fingerprint.
 
-    `open_count` is kept by triggers on the letters' table, the other numbers by the commit
-    that records an occurrence.
+    Triggers on the letters' table keep `open_count`; `groups.occurred` keeps the other numbers.
     """
 
     fingerprint = models.CharField(max_length=80, unique=True)  # "v1:<hex>"
@@ -60,7 +59,7 @@ class DeadLetterGroup(models.Model):
             ),
         ]
         triggers = [
-            # Of moves alone: every failure of a group counts in its row.
+            # Only changes of the status: every failure of a group updates its row.
             fsm(GROUP_TRANSITIONS, condition=pgtrigger.Q(old__status__df=pgtrigger.F("new__status"))),
             row_version_trigger("status", "owner", "note", "runbook_url", "snooze_until"),
         ]
@@ -71,7 +70,7 @@ class DeadLetterGroup(models.Model):
 
 
 class DeadLetterGroupDay(models.Model):
-    """How often a group's failure occurred on one day (UTC), for its trend."""
+    """Count of a group's failures on one day (UTC)."""
 
     group = models.ForeignKey(DeadLetterGroup, on_delete=models.CASCADE, related_name="days", db_index=False)
     day = models.DateField()
@@ -86,7 +85,7 @@ class DeadLetterGroupDay(models.Model):
 
 
 class DeadLetterGroupEvent(models.Model):
-    """What operators decided about a group, and when it reopened: append-only."""
+    """One line of a group's timeline: append-only."""
 
     group = models.ForeignKey(DeadLetterGroup, on_delete=models.DO_NOTHING, related_name="events")
     action = models.CharField(max_length=16, choices=GroupAction.choices)

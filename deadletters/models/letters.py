@@ -1,7 +1,7 @@
-"""Letters: one job that failed in one stage, its payload and its timeline (specification 000, 8.4, 8.5).
+"""Dead letters: one failed stage of one job, its payload and its timeline.
 
-The tables say no by themselves: the FSM refuses every move that `states` does not list, CHECKs
-want the evidence of each step, and a letter is deleted only archived, and while nobody works on it.
+The FSM trigger refuses every move that `states` does not list, CHECKs require the evidence of each step, and
+a letter is deleted only once it is archived, and never while it is in work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from criticizer.db.triggers import append_only
 from deadletters.models.groups import DeadLetterGroup
 from deadletters.models.shared import fsm, has_text, row_version_trigger, source_field, status_in
-from deadletters.models.triggers import doors
+from deadletters.models.triggers import insert_and_delete_triggers
 from deadletters.states import (
     CLOSED_LETTER,
     IN_WORK,
@@ -31,13 +31,13 @@ from deadletters.states import (
 
 
 def _counts_open() -> list[pgtrigger.Trigger]:
-    """Return the triggers that keep `open_count` of the groups, whoever writes letters.
+    """Return the triggers that keep `open_count` of the groups.
 
-    Once per statement, groups in order: many letters at once cost one update a group.
+    Once a statement, groups in order: many letters at once cost one update a group.
     """
-    is_open = "status NOT IN ('resolved', 'discarded')"
-    came = f"SELECT group_id, count(*) AS n FROM new_rows WHERE {is_open} GROUP BY 1"  # noqa: S608
-    went = f"SELECT group_id, -count(*) AS n FROM old_rows WHERE {is_open} GROUP BY 1"  # noqa: S608
+    is_open = "WHERE status NOT IN ('resolved', 'discarded') GROUP BY 1"
+    came = " ".join(("SELECT group_id, count(*) AS n FROM new_rows", is_open))
+    went = " ".join(("SELECT group_id, -count(*) AS n FROM old_rows", is_open))
     apply = """
         PERFORM 1 FROM dead_letter_groups WHERE id IN (
           SELECT group_id FROM ({deltas}) d GROUP BY 1 HAVING sum(n) <> 0) ORDER BY id FOR NO KEY UPDATE;
@@ -75,10 +75,10 @@ _FROM_TRIAGED = (LetterStatus.TRIAGED, *_FROM_REMEDIATED)
 
 
 class DeadLetter(models.Model):
-    """One failed stage of one job, and how far operators are with it. All text is redacted.
+    """One failed stage of one job, and the operators' steps with it. All text is redacted.
 
-    The fields of the steps are those of the present round: a replay that fails again clears
-    them. What was is in the events.
+    The columns of the steps are those of the current round: a replay that fails again clears them, and the
+    events keep what they held.
     """
 
     job = models.ForeignKey("reviews.ReviewJob", on_delete=models.CASCADE, related_name="dead_letters")
@@ -100,9 +100,9 @@ class DeadLetter(models.Model):
     is_escalated = models.BooleanField(db_default=False)
     created_at = models.DateTimeField(db_default=Now())
     closed_at = models.DateTimeField(null=True, blank=True)
-    kept_until = models.DateTimeField(null=True, blank=True)  # came back or was let go: stays so long
+    kept_until = models.DateTimeField(null=True, blank=True)  # retention spares it until then
     row_version = models.IntegerField(db_default=0)
-    # A letter whose data was edited lives on as a new generation of it.
+    # A letter whose data was edited is replaced by its next generation.
     generation = models.IntegerField(db_default=1)
     parent = models.ForeignKey(
         "self",
@@ -126,7 +126,7 @@ class DeadLetter(models.Model):
     remediated_by = models.CharField(max_length=255, blank=True, db_default="")
     remediated_at = models.DateTimeField(null=True, blank=True)
     # Validation
-    validation = models.JSONField(db_default=[])  # [{"name", "ok", "message", …}], the last one made
+    validation = models.JSONField(db_default=[])  # stored `types.Check`s of the last validation
     validation_ok = models.BooleanField(null=True, blank=True)
     override_reason = models.TextField(blank=True, db_default="")
     validated_by = models.CharField(max_length=255, blank=True, db_default="")
@@ -151,7 +151,7 @@ class DeadLetter(models.Model):
                 condition=status_in(*OPEN_LETTER),
                 name="dead_letters_one_open_per_stage",
             ),
-            # A letter lives on once, as the next generation of itself.
+            # A letter has one next generation.
             models.UniqueConstraint(
                 fields=["parent"], condition=Q(parent__isnull=False), name="dead_letters_one_successor"
             ),
@@ -202,14 +202,14 @@ class DeadLetter(models.Model):
             ),
         ]
         indexes = [
-            # The list of open letters, and the retention's look for the oldest that nobody touched.
+            # The list of open letters, and retention's query for the oldest new ones.
             models.Index(
                 fields=["-last_failure_at", "-id"],
                 condition=status_in(*OPEN_LETTER),
                 name="dead_letters_open",
             ),
             models.Index(fields=["-last_failure_at", "-id"], name="dead_letters_latest"),
-            # The retention's look for those that were closed first.
+            # Retention's query for those that were closed first.
             models.Index(
                 fields=["closed_at", "id"], condition=status_in(*CLOSED_LETTER), name="dead_letters_closed"
             ),
@@ -225,7 +225,7 @@ class DeadLetter(models.Model):
             fsm(LETTER_TRANSITIONS),
             row_version_trigger(),
             *_counts_open(),
-            *doors(),
+            *insert_and_delete_triggers(),
             # The stage is not among these: a restarted job may fail earlier, as the same letter.
             pgtrigger.ReadOnly(name="as_it_began", fields=["job", "parent", "generation", "created_at"]),
             pgtrigger.Protect(
@@ -245,12 +245,12 @@ class DeadLetter(models.Model):
 
     @property
     def is_verified(self) -> bool:
-        """Say whether its effect was found and only its resolution is missing."""
+        """Say whether its effect was verified and only its resolution is missing."""
         return self.status == LetterStatus.VERIFYING and self.verified_at is not None
 
     @property
     def state_word(self) -> str:
-        """Return the word for how far it is: "Verified" where nothing is left to be verified."""
+        """Return its state for people: "Verified" once nothing is left to be verified."""
         return "Verified" if self.is_verified else self.get_status_display()
 
     @property
@@ -270,10 +270,9 @@ class DeadLetter(models.Model):
 
     @property
     def expires_at(self) -> datetime | None:
-        """Return when it is archived and removed for its age; None while it stays whatever its age.
+        """Return when retention removes it for its age, or None while it is in work or escalated.
 
-        That is while somebody works on it, or while it is open and escalated. Its age counts from
-        its last failure, or from when it was closed.
+        Its age counts from its last failure, or from when it was closed.
         """
         if self.status in IN_WORK or (self.is_open and self.is_escalated):
             return None
@@ -282,7 +281,7 @@ class DeadLetter(models.Model):
 
 
 class DeadLetterPayload(models.Model):
-    """The heavy part of a letter (8.4), apart so that lists never read it."""
+    """The large columns of a letter, in a table that lists never read."""
 
     letter = models.OneToOneField(
         DeadLetter, on_delete=models.CASCADE, primary_key=True, related_name="payload"
@@ -300,7 +299,7 @@ class DeadLetterPayload(models.Model):
 
 
 class DeadLetterEvent(models.Model):
-    """What happened to a letter, by whom and why: append-only, and longer-lived than the letter."""
+    """One line of a letter's timeline: append-only, and kept when the letter is removed."""
 
     letter = models.ForeignKey(
         DeadLetter, on_delete=models.DO_NOTHING, related_name="events", db_constraint=False

@@ -1,4 +1,4 @@
-"""What stays of letters that were removed, and what operators were told."""
+"""Archive files of removed letters, and alerts to operators."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from criticizer.db.triggers import no_truncate
 
 
 class LetterArchive(models.Model):
-    """One encrypted file of removed letters: where it lies and what it must be."""
+    """One encrypted file of removed letters: its name, its digest, its key."""
 
     name = models.CharField(max_length=255, unique=True)  # within the storage
     sha256 = models.CharField(max_length=64)  # of the plain lines
     key_id = models.CharField(max_length=12)  # `vault.key_id` of what seals it
     letter_count = models.IntegerField()
-    untouched_count = models.IntegerField(null=True)  # of them: those nobody had touched; null: not counted
-    restored_count = models.IntegerField(db_default=0)  # of them: that came back at least once
+    untouched_count = models.IntegerField(null=True)  # of them: without an operator's step; null: not counted
+    restored_count = models.IntegerField(db_default=0)  # of them: restored at least once
     first_letter = models.BigIntegerField()
     last_letter = models.BigIntegerField()
     created_at = models.DateTimeField(db_default=Now())
@@ -29,12 +29,12 @@ class LetterArchive(models.Model):
         indexes = [models.Index(fields=["created_at"], name="letter_archives_today")]  # the alert's sum
         permissions = [("restore_letterarchive", "Can restore dead letters from the archive")]
         triggers = [
-            # A file that is sealed anew has another name and another key, and the same letters.
+            # Resealing changes a file's name and key only.
             pgtrigger.ReadOnly(
                 name="as_written",
                 fields=["sha256", "letter_count", "first_letter", "last_letter", "created_at"],
             ),
-            # Without its row a file is no longer found, and nobody knows what it must be.
+            # Without its row a file has no digest to be checked against.
             pgtrigger.Protect(name="stays", operation=pgtrigger.Delete),
             no_truncate(),
         ]
@@ -44,7 +44,7 @@ class LetterArchive(models.Model):
 
 
 class OperatorAlert(models.Model):
-    """One thing that operators are told, once for each key (mail and webhook; OPERATOR_ALERTS)."""
+    """One alert to operators by mail and webhook, once a key (OPERATOR_ALERTS)."""
 
     dedup_key = models.CharField(max_length=255, unique=True)
     kind = models.CharField(max_length=32)
@@ -54,8 +54,8 @@ class OperatorAlert(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     attempts = models.IntegerField(db_default=0)
     sent_to = models.JSONField(db_default=[])  # recipients who have it
-    sent_at = models.DateTimeField(null=True, blank=True)  # when everybody had it, or nobody else could
-    detail = models.TextField(blank=True, db_default="")  # why somebody has it not
+    sent_at = models.DateTimeField(null=True, blank=True)  # every recipient has it, or cannot get it
+    detail = models.TextField(blank=True, db_default="")  # why a recipient does not have it
 
     class Meta:
         db_table = "operator_alerts"

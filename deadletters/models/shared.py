@@ -1,4 +1,4 @@
-"""What the tables of this room share: conditions, state machines, version counters."""
+"""Conditions, state machines and version counters shared by the tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIN_WORDS = 3  # characters of a reason, a note or a resolution, by CHECK
 
 
 def has_text(field: str) -> GreaterThanOrEqual:
-    """Return the condition that a text says something."""
+    """Return the condition that a text has at least MIN_WORDS characters."""
     return GreaterThanOrEqual(Length(Trim(field)), MIN_WORDS)
 
 
@@ -25,7 +25,7 @@ def status_in(*statuses: models.TextChoices) -> Q:
 
 
 def source_field() -> models.CharField[str, str]:
-    """Return the column of a timeline that says what wrote a line."""
+    """Return the column of a timeline that holds the source of a line."""
     return models.CharField(max_length=20, choices=EventSource.choices, db_default=EventSource.OPERATOR)
 
 
@@ -39,7 +39,7 @@ def fsm(transitions: tuple[tuple[Any, Any], ...], condition: pgtrigger.Q | None 
 
 
 def row_version_trigger(*fields: str) -> pgtrigger.Trigger:
-    """Return the trigger that numbers the versions of a row, for forms that looked at one of them.
+    """Return the trigger that counts versions of a row, so that stale forms are refused.
 
     With `fields`, only changes of these count.
     """

@@ -1,8 +1,8 @@
-"""The files of removed dead letters: written whole, read, restored, resealed (specification 003, 3.2).
+"""Archive files of removed dead letters: write, read, restore, reseal.
 
     one file = Vault(ARTIFACT_KEYS) of lines of JSON, each a letter: its row, payload and timeline
 
-A file is written, read back and compared before a row is deleted, and goes when no row is.
+A file is written, read back and compared before a row is deleted, and deleted if no row is.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from deadletters.workflow import open_groups_of
 
 log = structlog.get_logger(__name__)
 
-_resealed_to = 0  # the archive with which the last round ended
+_resealed_to = 0  # id of the last file of the last run
 
 _RESTORE = """
 INSERT INTO dead_letters SELECT * FROM jsonb_populate_recordset(NULL::dead_letters, %(rows)s::jsonb)"""
 _RESTORE_PAYLOADS = """
 INSERT INTO dead_letter_payloads
 SELECT * FROM jsonb_populate_recordset(NULL::dead_letter_payloads, %(rows)s::jsonb)"""
-_THERE = "it is there already"
+_THERE = "it already exists"
 _REFUSED_BY = {
     "dead_letters_one_open_per_stage": "its job has another open letter of this stage",
     "dead_letters_one_successor": "another letter is the next generation of the one before it",
@@ -50,12 +50,12 @@ _REFUSED_BY = {
 
 
 class ArchiveDamaged(Exception):
-    """A file of the archive is gone, does not open, or is not what was written."""
+    """A file of the archive is missing, does not open, or is not what was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """A file that was written: its name in the storage, the digest of its lines, the key that seals it."""
+    """A written file: its name in the storage, the digest of its lines, the id of its key."""
 
     name: str
     sha256: str
@@ -64,36 +64,36 @@ class ArchiveFile:
 
 @dataclass(slots=True)
 class Restored:
-    """What came back, and why the others did not: letter -> reason."""
+    """Restored letters, and why others were skipped: letter -> reason."""
 
     letters: list[int] = field(default_factory=list)
     skipped: dict[int, str] = field(default_factory=dict)
 
 
 def storage() -> Storage:
-    """Return where the archive lies (settings.STORAGES["letter_archive"])."""
+    """Return the archive's storage (settings.STORAGES["letter_archive"])."""
     return storages["letter_archive"]
 
 
 def write(plain: bytes, now: datetime) -> ArchiveFile:
-    """Seal lines into a new file that reads back as written. Raises ArchiveDamaged; no file is left then."""
+    """Seal lines into a new file and read it back. Raises ArchiveDamaged, leaving no file."""
     vault = Vault(settings.ARTIFACT_KEYS)
     name = _new_name(now)
     with or_no_file(name):
         storage().save(name, ContentFile(vault.seal(plain)))
         if _opened(name) != plain:
-            raise ArchiveDamaged(f"{name} does not read as it was written: nothing was removed")
+            raise ArchiveDamaged(f"{name} does not read back as written: nothing was removed")
     return ArchiveFile(name, _digest(plain), vault.newest)
 
 
 def _new_name(now: datetime) -> str:
-    # Without a capital: what mixes cases reads as a secret, and alerts and logs would hide the name.
+    # Lower case: redaction takes mixed case for a secret, and alerts and logs would hide the name.
     return f"{now:%Y/%m}/{now:%Y%m%d-%H%M%S}-{uuid4().hex}.jsonl.sealed"
 
 
 @contextmanager
 def or_no_file(name: str) -> Iterator[None]:
-    """Delete a file when the block fails. Not for a commit, which may have been made all the same."""
+    """Delete a file if the block fails. Not around a commit, which may succeed although it raises."""
     try:
         yield
     except BaseException:
@@ -105,17 +105,17 @@ def read(found: LetterArchive) -> Iterator[dict[str, Any]]:
     """Yield the letters of a file: `{"letter": …, "payload": …, "events": […]}`. Raises ArchiveDamaged."""
     plain = _opened(found.name)
     if _digest(plain) != found.sha256:
-        raise ArchiveDamaged(f"{found.name} is not what was written: its digest is another one")
+        raise ArchiveDamaged(f"{found.name} is not what was written: its digest differs")
     yield from _letters(plain)
 
 
 def read_unnamed(name: str) -> Iterator[dict[str, Any]]:
-    """Yield the letters of a file that no row names, whatever its digest is. Raises ArchiveDamaged."""
+    """Yield the letters of a file without a row, unchecked by a digest. Raises ArchiveDamaged."""
     yield from _letters(_opened(name))
 
 
 def read_file(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the letters of a file on this machine; no row is asked. Raises ArchiveDamaged, OSError."""
+    """Yield the letters of a local file, without the database. Raises ArchiveDamaged, OSError."""
     yield from _letters(_unsealed(path.read_bytes(), str(path)))
 
 
@@ -124,15 +124,12 @@ def _digest(plain: bytes) -> str:
 
 
 def holding(letter_id: int) -> Q:
-    """Return the condition on files "holds this letter", as its timeline says.
-
-    Where the timeline names no file that there is, it is "may hold it, by its number".
-    """
+    """Return a condition on files: holds this letter, by its timeline, or else may, by its id."""
     return named(letter_id) or Q(first_letter__lte=letter_id, last_letter__gte=letter_id)
 
 
 def named(letter_id: int) -> Q:
-    """Return the condition on files "the letter's timeline names it"; empty where it names none."""
+    """Return a condition on files: named by the letter's timeline. Empty if it names none."""
     gone = DeadLetterEvent.objects.filter(letter_id=letter_id, action=LetterAction.ARCHIVED)
     condition = Q()
     for event in gone:
@@ -142,13 +139,13 @@ def named(letter_id: int) -> Q:
 
 
 def _file_of(archived: DeadLetterEvent) -> Q:
-    """Return the condition on files "a letter went into it", of the line in its timeline that says so."""
+    """Return the condition on files that finds the file of an `archived` event."""
     number = archived.context.get("archive_id")
     return Q(pk=number) if number else Q(name__startswith=_stem(archived.reason))
 
 
 def _gone_since(found: LetterArchive, ids: Iterable[int]) -> dict[int, str]:
-    """Return where letters of a file are that were removed again later: it holds them as they were before."""
+    """Return, by letter, the later file of letters that were restored and removed again."""
     events = DeadLetterEvent.objects.filter(letter_id__in=ids, action=LetterAction.ARCHIVED)
     last = events.order_by("letter_id", "-id").distinct("letter_id")
     where: dict[Q, int | None] = {}
@@ -158,17 +155,16 @@ def _gone_since(found: LetterArchive, ids: Iterable[int]) -> dict[int, str]:
         if file not in where:
             where[file] = LetterArchive.objects.filter(file).values_list("pk", flat=True).first()
         if (number := where[file]) not in {None, found.pk}:
-            later[event.letter_id] = f"file {number} of the archive holds it as it was last"
+            later[event.letter_id] = f"file {number} of the archive holds a newer copy"
     return later
 
 
 def restore(found: LetterArchive, *, actor: str, reason: str, letters: Sequence[int] = ()) -> Restored:
-    """Put letters of a file back as they were, all of them or those named.
+    """Restore letters of a file as they were, all of them or those named.
 
-    A letter that is there is skipped, and so is one that went into another file since, or whose
-    job has another open letter of the stage. What is back stays for another DLQ_MAX_AGE_DAYS; a
-    resolved group opens with a letter that is open. Raises ArchiveDamaged, and ValueError without
-    a reason.
+    Skips letters that exist, that a later file holds, or whose job has another open letter of the stage.
+    Restored letters stay for DLQ_MAX_AGE_DAYS; a resolved group opens with an open letter. Raises
+    ArchiveDamaged, and ValueError without a reason.
     """
     transitions.require_reason(reason)
     wanted = {
@@ -181,7 +177,7 @@ def restore(found: LetterArchive, *, actor: str, reason: str, letters: Sequence[
         back.skipped[letter_id] = _THERE
     going = [entry for letter_id, entry in wanted.items() if letter_id not in back.skipped]
     if going and _put_back(found, going, actor, reason):
-        # One of them cannot come back: by itself, each shows whether it is that one.
+        # One of them cannot be restored: restored singly, each shows whether it is that one.
         for entry in going:
             if why := _put_back(found, [entry], actor, reason):
                 back.skipped[int(entry["letter"]["id"])] = why
@@ -191,7 +187,7 @@ def restore(found: LetterArchive, *, actor: str, reason: str, letters: Sequence[
 
 
 def _put_back(found: LetterArchive, entries: Sequence[Mapping[str, Any]], actor: str, reason: str) -> str:
-    """Put all of these letters back or none of them; return why not, or ""."""
+    """Restore all of these letters or none; return why not, or an empty string."""
     until = transitions.postponed_retention()["kept_until"].isoformat()
     rows = [{**entry["letter"], "kept_until": until} for entry in entries]
     payloads = [entry["payload"] for entry in entries if entry["payload"] is not None]
@@ -211,7 +207,7 @@ def _put_back(found: LetterArchive, entries: Sequence[Mapping[str, Any]], actor:
 
 
 def _count_back(found: LetterArchive, ids: Sequence[int]) -> None:
-    """Count letters among those of their file that came back, each once."""
+    """Count restored letters of a file, each once."""
     before = DeadLetterEvent.objects.filter(
         letter_id__in=ids, action=LetterAction.RESTORED, context__archive_id=found.pk
     )
@@ -221,13 +217,13 @@ def _count_back(found: LetterArchive, ids: Sequence[int]) -> None:
 
 def _why_not(error: IntegrityError) -> str:
     diagnosis = getattr(error.__cause__, "diag", None)
-    return _REFUSED_BY.get(getattr(diagnosis, "constraint_name", ""), "its job or its group is gone")
+    return _REFUSED_BY.get(getattr(diagnosis, "constraint_name", ""), "its job or its group no longer exists")
 
 
 def reseal(limit: int = 5) -> int:
-    """Seal a few files with the newest key where an older one seals them; return how many.
+    """Reseal a few files that have an older key with the newest one; return how many.
 
-    A round goes on where the last one ended: a file that cannot be resealed keeps no other back.
+    A run continues where the last one ended, so that a file that fails does not block the others.
     """
     global _resealed_to
     vault = Vault(settings.ARTIFACT_KEYS)
@@ -241,7 +237,7 @@ def _resealed(old: LetterArchive, vault: Vault) -> bool:
     try:
         return _reseal(old, vault)
     except (FileNotFoundError, VaultError) as error:
-        why = "is gone" if isinstance(error, FileNotFoundError) else "opens with none of ARTIFACT_KEYS"
+        why = "is missing" if isinstance(error, FileNotFoundError) else "opens with none of ARTIFACT_KEYS"
         alerts.tell(
             "archive_damaged",
             key=f"archive-damaged:{old.pk}",
@@ -260,15 +256,15 @@ def _reseal(old: LetterArchive, vault: Vault) -> bool:
     with or_no_file(name):
         name = storage().save(name, ContentFile(sealed))
         if _digest(_opened(name)) != old.sha256:
-            raise ArchiveDamaged(f"{name} does not read as it was written: {old.name} stays")
-    # Whole under its new name before the row points to it, and the old one goes last.
+            raise ArchiveDamaged(f"{name} does not read back as written: {old.name} stays")
+    # The new file is complete before the row points to it; the old one is deleted last.
     updated = LetterArchive.objects.filter(pk=old.pk, name=old.name).update(name=name, key_id=vault.newest)
     storage().delete(old.name if updated else name)
     return updated == 1
 
 
 def unnamed(before: datetime) -> Iterator[str]:
-    """Yield the files from `before` that no row names, under whatever key."""
+    """Yield the files older than `before` that no row names, under any key."""
     known = {_stem(name) for name in LetterArchive.objects.values_list("name", flat=True)}
     for name in _files_in(""):
         if _stem(name) not in known and storage().get_modified_time(name) < before:
@@ -286,7 +282,7 @@ def _files_in(directory: str) -> Iterator[str]:
 
 
 def _stem(name: str) -> str:
-    """Return what a file keeps of its name under every key."""
+    """Return the part of a file's name that resealing keeps."""
     return name.removesuffix(".sealed").partition("~")[0]
 
 
@@ -295,7 +291,7 @@ def _opened(name: str) -> bytes:
         with storage().open(name) as file:
             sealed = file.read()
     except FileNotFoundError as error:
-        raise ArchiveDamaged(f"{name} is gone") from error
+        raise ArchiveDamaged(f"{name} is missing") from error
     return _unsealed(sealed, name)
 
 

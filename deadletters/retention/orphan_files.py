@@ -1,8 +1,7 @@
-"""Files of the archive that no row names: the left-over ones go, the others may be the only copy (003, 3.2).
+"""Archive files that no row names: superfluous ones are deleted, those that may be the only copy stay.
 
-A process that was killed before its commit leaves a file over: its letters are still there, or in
-another file. A database that lost its rows, or another installation in the same place, leaves
-files that somebody needs.
+A process that was killed before its commit leaves a file whose letters still exist, or are in another file.
+A database that lost its rows, or another installation in the same place, leaves files that are needed.
 """
 
 from __future__ import annotations
@@ -23,12 +22,11 @@ from deadletters.retention import letter_archive
 
 log = structlog.get_logger(__name__)
 
-OPENED_A_ROUND = 20  # the next round goes on
+OPENED_A_RUN = 20  # the next run continues
 KIND = "archive_orphan"
 
-# Of the letters of a file: those of which it may be the only copy, or the newest. Another database's
-# letters have the same numbers, and were created at other times. All of a letter's timeline is in
-# the file, so a database that has its last line knows all that the file does.
+# Letters of a file that may be their only or newest copy. Letters of another database have the same ids, but
+# other creation times. A file holds whole timelines: a database with the last event knows all of it.
 _ONLY_HERE = """
 SELECT count(*)
   FROM jsonb_to_recordset(%(letters)s::jsonb)
@@ -43,14 +41,14 @@ SELECT count(*)
 
 
 def remove(now: datetime) -> int:
-    """Delete the left-over files older than DLQ_MAX_AGE_DAYS; return how many.
+    """Delete superfluous files older than DLQ_MAX_AGE_DAYS; return how many.
 
-    Of one that stays operators are told once, and it is not opened again.
+    Operators are alerted once of a file that stays, and it is not opened again.
     """
-    told = set(OperatorAlert.objects.filter(kind=KIND).values_list("dedup_key", flat=True))
+    known = set(OperatorAlert.objects.filter(kind=KIND).values_list("dedup_key", flat=True))
     old = letter_archive.unnamed(now - timedelta(days=settings.DLQ_MAX_AGE_DAYS))
     removed = 0
-    for name in islice((name for name in old if _key(name) not in told), OPENED_A_ROUND):
+    for name in islice((name for name in old if _key(name) not in known), OPENED_A_RUN):
         if why := _why_needed(name):
             _tell(name, why)
         else:
@@ -69,7 +67,7 @@ def _why_needed(name: str) -> str:
     except (LookupError, TypeError, ValueError):
         return f"{name} does not hold letters"
     count = int(prepared.value(_ONLY_HERE, {"letters": json.dumps(letters)}))
-    return f"{name} holds {count} letters of which this database knows no other copy" if count else ""
+    return f"{name} holds {count} letters without another copy in this database" if count else ""
 
 
 def _asked_of(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,9 +80,9 @@ def _tell(name: str, why: str) -> None:
     alerts.tell(
         KIND,
         key=_key(name),
-        title="A file of removed dead letters that no row names stays",
+        title="A file of removed dead letters is unknown to the database",
         text=f"{why}. Was the database restored from a backup, or does another installation keep its files "
-        "in the same place? read_letter_archive --file prints it. Delete it when nobody needs it.",
+        "in the same place? read_letter_archive --file prints it. Delete it if it is not needed.",
     )
 
 

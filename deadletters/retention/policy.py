@@ -1,11 +1,10 @@
-"""How long dead letters stay: 7 days, 10,000 of them, archived before they go (specification 003, 3.2).
+"""Retention of dead letters: DLQ_MAX_AGE_DAYS and DLQ_MAX_SIZE, archived before they are removed.
 
-A letter's age counts from its last failure, or from when it was closed. What somebody works on
-stays, whatever its age, and so does what is open and escalated, waits for the approval of an edit,
-or belongs to a batch that is going to replay it. A batch that nobody runs holds its letters for
-DLQ_MAX_AGE_DAYS since something was done with it. An edited letter is closed and goes by itself: its
-next generation keeps its number, and edits stay as timelines do. Open letters are told of a day
-ahead, those that nobody has touched also when they go; all can be restored (`letter_archive`).
+A letter's age counts from its last failure, or from when it was closed. Letters in work stay whatever their
+age, as do open ones that are escalated, have an edit that waits for approval, or are in a batch that will
+replay them; a batch that is not running holds its letters for DLQ_MAX_AGE_DAYS after its last event.
+Operators are alerted a day before open letters expire, and when untouched ones were archived; all can be
+restored (`letter_archive`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.db import prepared
@@ -25,60 +23,54 @@ from deadletters import alerts, transitions
 from deadletters.models import LetterArchive
 from deadletters.retention import letter_archive, orphan_files
 from deadletters.retention.letter_archive import ArchiveFile
-from deadletters.states import CLOSED_LETTER, BatchStatus, ItemStatus, LetterAction, LetterStatus
+from deadletters.states import LetterAction
 from deadletters.types import SYSTEM
 
 log = structlog.get_logger(__name__)
 
 IN_A_FILE = 500
-FILES_A_ROUND = 20  # the maintenance has other things to do; the next round goes on
+FILES_A_RUN = 20  # the next run of maintenance continues
 WALK_EVERY_SECONDS = 3_600
 _FOR_EVER = datetime.max.replace(tzinfo=UTC)
-_BEFORE_OR_STOPPED = (BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.PAUSED, BatchStatus.STOPPED)
-_NEW, _CLOSED = prepared.sql_list([LetterStatus.NEW]), prepared.sql_list(CLOSED_LETTER)
-# What is in the timeline of a letter that nobody has touched.
-_UNTOUCHED_BY = prepared.sql_list(
-    [LetterAction.CREATED, LetterAction.FAILED_AGAIN, LetterAction.ESCALATED, LetterAction.ARCHIVED]
-)
 _walked_at: float | None = None
 
-# A batch has its letters in hand while a worker goes through it. Before that, or stopped, it does
-# for as long as anybody does something with it.
-_IN_HAND = f"""
+# Batches that will replay the letter: running ones, and others with a recent event.
+_BATCHES = """
 SELECT b.id FROM replay_items i JOIN replay_batches b ON b.id = i.batch_id
- WHERE i.letter_id = dead_letters.id AND i.status IN {
-    prepared.sql_list([ItemStatus.PENDING, ItemStatus.READY])
-}
+ WHERE i.letter_id = dead_letters.id AND i.status IN ('pending', 'ready')
    AND (b.status = 'running'
-        OR b.status IN {prepared.sql_list(_BEFORE_OR_STOPPED)}
+        OR b.status IN ('draft', 'awaiting', 'paused', 'stopped')
            AND (b.requested_at >= %(since)s
                 OR EXISTS (SELECT FROM replay_batch_events e
-                            WHERE e.batch_id = b.id AND e.created_at >= %(since)s)))"""  # noqa: S608
-# Somebody works on a letter that has an edit or a batch, although its state is that of a new one. One
-# that is escalated waits for somebody.
+                            WHERE e.batch_id = b.id AND e.created_at >= %(since)s)))"""
+# New letters that are escalated, have an edit that waits, or are in a batch count as in work.
 _SPARED = f"""
-   AND NOT (is_escalated AND status IN {_NEW})
+   AND NOT (is_escalated AND status IN ('new'))
    AND NOT EXISTS (SELECT FROM letter_edits e
                     WHERE e.letter_id = dead_letters.id AND e.status = 'requested')
-   AND NOT EXISTS ({_IN_HAND})"""
-_NOT_BACK = "(kept_until IS NULL OR kept_until < %(now)s)"  # restored, reopened or let go of late
+   AND NOT EXISTS ({_BATCHES})"""
+_NOT_POSTPONED = " AND (kept_until IS NULL OR kept_until < %(now)s)"
+# The oldest letters from `before`, closed ones first; each half walks along an index of its own:
+# dead_letters_closed, dead_letters_open.
+_CLOSED_FIRST = """
+SELECT id FROM (
+ (SELECT 1 AS turn, id, closed_at AS at FROM dead_letters
+   WHERE status IN ('resolved', 'discarded') AND closed_at < %(before)s"""
+_THEN_NEW = """
+   ORDER BY closed_at, id LIMIT %(limit)s)
+ UNION ALL
+ (SELECT 2 AS turn, id, last_failure_at AS at FROM dead_letters
+   WHERE status IN ('new') AND last_failure_at < %(before)s"""
+_IN_ORDER = """
+   ORDER BY last_failure_at, id LIMIT %(limit)s)) due
+ ORDER BY turn, at, id LIMIT %(limit)s"""
 
 
 def _oldest(which: str) -> str:
-    """Return the query for the oldest letters from `before`: closed ones, then those nobody works on.
-
-    Each half walks along its own index: dead_letters_closed, dead_letters_open.
-    """
-    halves = [
-        f"""(SELECT {turn} AS turn, id, {at} AS at FROM dead_letters
-              WHERE status IN {statuses} AND {at} < %(before)s AND {which}{_SPARED}
-              ORDER BY {at}, id LIMIT %(limit)s)"""  # noqa: S608
-        for turn, statuses, at in ((1, _CLOSED, "closed_at"), (2, _NEW, "last_failure_at"))
-    ]
-    return f"SELECT id FROM ({' UNION ALL '.join(halves)}) due ORDER BY turn, at, id LIMIT %(limit)s"  # noqa: S608
+    return "".join((_CLOSED_FIRST, which, _SPARED, _THEN_NEW, which, _SPARED, _IN_ORDER))
 
 
-_OLDEST, _OLDEST_AND_BACK = _oldest(_NOT_BACK), _oldest("true")
+_OLDEST, _OLDEST_WITH_POSTPONED = _oldest(_NOT_POSTPONED), _oldest("")
 _EXCESS = "SELECT count(*) FROM dead_letters"
 _LINES = """
 SELECT l.id, l.row_version, l.status,
@@ -88,28 +80,40 @@ SELECT l.id, l.row_version, l.status,
          'events', (SELECT coalesce(jsonb_agg(to_jsonb(e) ORDER BY e.id), '[]')
                       FROM dead_letter_events e WHERE e.letter_id = l.id))::text AS line
   FROM dead_letters l WHERE l.id = ANY(%(ids)s) ORDER BY l.id"""
-_HELD = f"""
-SELECT id, status IN {_NEW} AND NOT EXISTS (
+_HELD = "".join(
+    (
+        """
+SELECT id, status IN ('new') AND NOT EXISTS (
          SELECT FROM dead_letter_events e
-          WHERE e.letter_id = dead_letters.id AND e.action NOT IN {_UNTOUCHED_BY}) AS untouched
+          WHERE e.letter_id = dead_letters.id
+            AND e.action NOT IN ('created', 'failed_again', 'escalated', 'archived')) AS untouched
   FROM dead_letters
  WHERE (id, row_version) IN (SELECT * FROM unnest(%(ids)s::bigint[], %(versions)s::int[]))
-   AND (status IN {_NEW} OR status IN {_CLOSED}){_SPARED} ORDER BY id FOR UPDATE"""  # noqa: S608
+   AND status IN ('new', 'resolved', 'discarded')""",
+        _SPARED,
+        " ORDER BY id FOR UPDATE",
+    )
+)
 _DELETE_PAYLOADS = "DELETE FROM dead_letter_payloads WHERE letter_id = ANY(%(ids)s)"
 _DELETE = "DELETE FROM dead_letters WHERE id = ANY(%(ids)s) RETURNING id"
 _TODAY = "SELECT coalesce(sum(count), 0) FROM dead_letter_group_days WHERE day = %(day)s"
-_EXPIRING = f"""
+_EXPIRING = "".join(
+    (
+        """
 SELECT count(*) FROM dead_letters
- WHERE status IN {_NEW} AND last_failure_at < %(soon)s
+ WHERE status IN ('new') AND last_failure_at < %(soon)s
    AND (last_failure_at >= %(since)s OR kept_until >= %(now)s)
-   AND (kept_until IS NULL OR kept_until < %(now)s + %(ahead)s){_SPARED}"""  # noqa: S608
+   AND (kept_until IS NULL OR kept_until < %(now)s + %(ahead)s)""",
+        _SPARED,
+    )
+)
 _UNTOUCHED = """
 SELECT coalesce(sum(untouched_count), 0) FROM letter_archives
  WHERE created_at >= %(day)s AND created_at < %(day)s + interval '1 day'"""
 
 
 def maintain() -> None:
-    """Do a round of everything here, the walk once an hour. Run by the maintenance, every half minute."""
+    """Run the retention, and once an hour the removal of orphan files. Run by maintenance."""
     global _walked_at
     now = timezone.now()
     tell(now)
@@ -120,11 +124,8 @@ def maintain() -> None:
         orphan_files.remove(now)
 
 
-# -- what is told ------------------------------------------------------------------------------
-
-
 def tell(now: datetime) -> None:
-    """Alert once a day: too many dead letters today, or open ones that go within a day."""
+    """Alert once a day: too many dead letters today, or open ones that expire within a day."""
     day = f"{now:%Y-%m-%d}"
     today = int(prepared.value(_TODAY, {"day": now.date()}))
     if today > settings.DLQ_ALERT_PER_DAY:
@@ -133,42 +134,32 @@ def tell(now: datetime) -> None:
             key=f"too-many:{day}",
             title=f"More than {settings.DLQ_ALERT_PER_DAY} dead letters today",
             text=f"{today} failures ended as dead letters on {day} so far.",
-            path=reverse("admin:deadletters_deadlettergroup_changelist"),
+            path=alerts.page("deadlettergroup"),
         )
     since = _since(now)
-    soon = {
-        "soon": since + transitions.WARNED_AHEAD,
-        "since": since,
-        "now": now,
-        "ahead": transitions.WARNED_AHEAD,
-    }
-    expiring = int(prepared.value(_EXPIRING, soon))
+    ahead = transitions.WARNED_AHEAD
+    window = {"soon": since + ahead, "since": since, "now": now, "ahead": ahead}
+    expiring = int(prepared.value(_EXPIRING, window))
     if expiring:
         alerts.tell(
             "expiring",
             key=f"expiring:{day}",
-            title=f"{expiring} dead letters that nobody works on expire within a day",
-            text="They are archived then, and can be restored. Triage keeps them.",
-            path=reverse("admin:deadletters_deadletter_changelist"),
+            title=f"{expiring} untriaged dead letters expire within a day",
+            text="They will be archived, and can be restored. Triage them to keep them.",
+            path=alerts.page("deadletter"),
         )
 
 
-# -- what goes ---------------------------------------------------------------------------------
-
-
 def enforce(now: datetime) -> int:
-    """Archive and remove what is over age or size; return how many letters went.
-
-    A round is bounded: what is left goes in the next one.
-    """
+    """Archive and remove letters over age or size; return how many. A run is bounded."""
     removed = 0
     for find in (_over_age, _over_size):
-        due = find(now, IN_A_FILE * FILES_A_ROUND - removed)
+        due = find(now, IN_A_FILE * FILES_A_RUN - removed)
         for start in range(0, len(due), IN_A_FILE):
             gone = archive(due[start : start + IN_A_FILE], now)
             removed += gone
             if not gone:
-                return removed  # somebody works on them this moment
+                return removed  # all of them are locked or changed at this moment
     return removed
 
 
@@ -181,21 +172,21 @@ def _over_size(now: datetime, limit: int) -> list[int]:
     size = min(limit, excess)
     if size <= 0:
         return []
-    due = _ids(_OLDEST, size, now) or _ids(_OLDEST_AND_BACK, size, now)
+    due = _ids(_OLDEST, size, now) or _ids(_OLDEST_WITH_POSTPONED, size, now)
     if not due:
         _tell_over_size(now, excess)
     return due
 
 
 def batch_in_hand(letter_id: int) -> int | None:
-    """Return the batch for whose sake a letter stays, if there is one."""
-    asked = {"letter": letter_id, "since": _since(timezone.now())}
-    found = prepared.value(f"SELECT ({_IN_HAND} LIMIT 1) FROM dead_letters WHERE id = %(letter)s", asked)  # noqa: S608
+    """Return a batch that keeps a letter from being removed, if there is one."""
+    query = "".join(("SELECT (", _BATCHES, " LIMIT 1) FROM dead_letters WHERE id = %(letter)s"))
+    found = prepared.value(query, {"letter": letter_id, "since": _since(timezone.now())})
     return int(found) if found is not None else None
 
 
 def _since(now: datetime) -> datetime:
-    """Return before when a letter, or a batch that nobody runs, is too old."""
+    """Return the time before which a letter, or an idle batch, is too old."""
     return now - timedelta(days=settings.DLQ_MAX_AGE_DAYS)
 
 
@@ -205,9 +196,9 @@ def _ids(query: str, limit: int, now: datetime, before: datetime = _FOR_EVER) ->
 
 
 def archive(letter_ids: Collection[int], now: datetime) -> int:
-    """Write letters into one file of the archive and remove them; return how many went.
+    """Write letters into one file of the archive and remove them; return how many were removed.
 
-    A letter that changed meanwhile stays, and its line in the file is one too many.
+    A letter that changed since stays; its line in the file is superfluous.
     """
     found = prepared.rows(_LINES, {"ids": list(letter_ids)})
     if not found:
@@ -215,14 +206,9 @@ def archive(letter_ids: Collection[int], now: datetime) -> int:
     plain = "".join(f"{row['line']}\n" for row in found).encode()
     file = letter_archive.write(plain, now)
     with transaction.atomic(), letter_archive.or_no_file(file.name):
-        held = prepared.rows(
-            _HELD,
-            {
-                "ids": [row["id"] for row in found],
-                "versions": [row["row_version"] for row in found],
-                "since": _since(now),
-            },
-        )
+        ids = [row["id"] for row in found]
+        versions = [row["row_version"] for row in found]
+        held = prepared.rows(_HELD, {"ids": ids, "versions": versions, "since": _since(now)})
         ids = [int(row["id"]) for row in held]
         untouched = sum(row["untouched"] for row in held)
         if ids:
@@ -244,7 +230,7 @@ def _remove(ids: list[int], untouched: int, file: ArchiveFile, now: datetime) ->
         last_letter=ids[-1],
         created_at=now,
     )
-    # The database lets a letter go only when its timeline says so.
+    # A trigger refuses to delete a letter whose timeline does not say that it is archived.
     transitions.note_many(ids, LetterAction.ARCHIVED, SYSTEM, file.name, {"archive_id": archived.pk})
     prepared.rows(_DELETE_PAYLOADS, {"ids": ids})
     gone = prepared.rows(_DELETE, {"ids": ids})
@@ -255,25 +241,25 @@ def _remove(ids: list[int], untouched: int, file: ArchiveFile, now: datetime) ->
 
 
 def _tell_over_size(now: datetime, excess: int) -> None:
-    """Alert once a day of a limit that cannot be kept."""
+    """Alert once a day that DLQ_MAX_SIZE cannot be kept."""
     alerts.tell(
         "over_size",
         key=f"over-size:{now:%Y-%m-%d}",
         title=f"More than {settings.DLQ_MAX_SIZE} dead letters, and none of them may be removed",
-        text=f"{excess} too many on {now:%Y-%m-%d}: somebody works on each that is left, or it is escalated, "
-        "has an edit that waits, or is in a batch. Resolve or discard some, or cancel what nobody needs.",
-        path=reverse("admin:deadletters_deadletter_changelist"),
+        text=f"{excess} too many on {now:%Y-%m-%d}: each that is left is in work, escalated, in a batch, or "
+        "has an edit that waits for approval. Resolve or discard some, or cancel edits and batches.",
+        path=alerts.page("deadletter"),
     )
 
 
 def _tell_untouched(now: datetime) -> None:
-    """Alert of the day's first letter that nobody had looked at, of the tenth, the hundredth and so on."""
+    """Alert when the day's first, tenth, hundredth … untouched letter was archived."""
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
     count = int(prepared.value(_UNTOUCHED, {"day": day}))
     alerts.tell(
         "expired",
         key=f"expired:{day:%Y-%m-%d}:{10 ** (len(str(count)) - 1)}",
-        title="Dead letters that nobody has looked at were archived",
-        text=f"{count} on {day:%Y-%m-%d} so far. The archive's page brings them back.",
-        path=reverse("admin:deadletters_letterarchive_changelist"),
+        title="Untouched dead letters were archived",
+        text=f"{count} on {day:%Y-%m-%d} so far. Restore them on the page of the archive.",
+        path=alerts.page("letterarchive"),
     )

@@ -74,7 +74,7 @@ def validate_many(
             late = transitions.invalid_transition_reasons(held, _VALIDATABLE, of=len(set(letter_ids)))
             for letter in held:
                 if letter.row_version != seen.get(letter.pk):
-                    late.setdefault(letter.pk, "it changed while it was checked")
+                    late.setdefault(letter.pk, "it was changed while it was checked")
                 if letter.pk in late:
                     tally.skip(letter.pk, late[letter.pk])
                     continue

@@ -94,7 +94,7 @@ def apply(job_id: int, change: Change, *, asked_by: str, approved_by: str, reaso
     if updated != 1:
         raise RuntimeError(f"a guarded update of a job touched {updated} rows")
     words = (
-        f"recipients edited, {len(added)} added, {len(removed)} removed; asked for by {asked_by}, "
+        f"recipients edited, {len(added)} added, {len(removed)} removed; requested by {asked_by}, "
         f"approved by {approved_by}: {reason}"
     )
     JobEvent.objects.create(
@@ -119,6 +119,6 @@ def _why_not(job: ReviewJob | None, change: Change) -> str:
     if job.recipients_are == RecipientMode.TO_FIND:
         return "its recipients are not found yet"
     if list(change.before.get(RECIPIENTS, ())) != job.recipients:
-        return "its recipients changed since the edit was asked for"
+        return "its recipients changed since the edit was requested"
     removed, added = change.removed(RECIPIENTS), change.added(RECIPIENTS)
     return operator_actions.recipient_change_problem(job.pk, removed=removed, added=added)

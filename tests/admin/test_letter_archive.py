@@ -152,7 +152,7 @@ def test_a_damaged_file_says_so_and_what_to_do(
 ) -> None:
     (letter,), archive = archived()
     path = Path(letter_archive.storage().path(archive.name))
-    said = f"{archive.name} is gone."
+    said = f"{archive.name} is missing."
     if what == "gone":
         path.unlink()
     elif what == "changed":
@@ -219,7 +219,7 @@ def test_all_letters_are_restored_and_what_stays_says_why(ann: Client) -> None:
     response = ann.post(address, {"reason": "OPS-4: still needed"}, follow=True)
     (message,) = messages_of(response)
     assert message == (
-        "1 restored, 1 skipped: it is there already; "
+        "1 restored, 1 skipped: it already exists; "
         "1 skipped: its job has another open letter of this stage. Open it."
     )
     assert set(DeadLetter.objects.values_list("pk", flat=True)) == {one.pk, three.pk, replaced.pk}

@@ -134,7 +134,7 @@ def test_the_difference_is_shown_before_it_can_be_asked_for(ann: Client, letter:
     assert [line.state for line in other.context["difference"][0].lines] == ["removed", "kept"]
     assert not LetterEdit.objects.exists()
     done = look_and_ask(ann, letter)
-    assert messages_of(done) == ["Asked for: somebody else has to approve it."]
+    assert messages_of(done) == ["Requested: another person must approve it."]
     edit = LetterEdit.objects.get()
     assert (edit.requested_by, edit.after) == ("ann", {"recipients": [ANN, CAROL]})
     assert "Edit requested" in letter_page(ann, letter)
@@ -209,7 +209,7 @@ def test_an_approval_links_the_letters_both_ways(ann: Client, bob: Client, lette
     assert "Say why first." in empty.content.decode()
     done = bob.post(f"{EDITS}{edit.pk}/approve/", {"reason": "carol leads"}, follow=True)
     new = letter.generations.get()
-    assert messages_of(done) == [f"Approved: the letter lives on as letter {new.pk}."]
+    assert messages_of(done) == [f"Approved. Replaced by letter {new.pk}."]
     old_text, new_text = letter_page(ann, letter), letter_page(ann, new)
     assert re.search(rf"Edited by ann, approved by bob .*: lives on as <a[^>]*>letter {new.pk}</a>", old_text)
     assert re.search(rf"Generation 2 of <a[^>]*>letter {letter.pk}</a>", new_text)
@@ -240,7 +240,7 @@ def test_a_stale_edit_says_why_it_is_refused(bob: Client, letter: DeadLetter) ->
     ReviewJob.objects.update(recipients=[ANN])
     done = bob.post(f"{EDITS}{edit.pk}/approve/", {"reason": "checked"}, follow=True)
     assert messages_of(done) == [
-        "Nothing was changed: the edit is refused: its recipients changed since the edit was asked for."
+        "Nothing was changed: the edit was refused: its recipients changed since the edit was requested."
     ]
 
 

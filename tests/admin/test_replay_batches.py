@@ -158,7 +158,7 @@ def test_settings_out_of_range_change_nothing(ann: Client, fields: dict[str, str
 def test_without_evidence_it_is_not_submitted(ann: Client) -> None:
     batch = drafted(ann)
     (said,) = messages_of(submit(ann, batch, evidence_note=""))
-    assert said.startswith("Nothing was done: give a link to a ticket")
+    assert said.startswith("Nothing was done: evidence is required")
     assert status_of(batch) == "draft"
 
 
@@ -225,14 +225,14 @@ def test_what_changed_while_an_approval_was_on_its_way_is_not_approved(
 
     monkeypatch.setattr("deadletters.batches.why_not_approve", faster)
     (said,) = messages_of(send(carol, batch, "approve", reason="read it"))
-    assert said == "Nothing was done: changed meanwhile: look again."
+    assert said == "Nothing was done: it was changed after you opened it: reload and try again."
     assert status_of(batch) == "awaiting"
 
 
 def test_a_large_batch_waits_for_somebody_else(ann: Client, carol: Client, settings: Any) -> None:
     settings.REPLAY_APPROVAL_ABOVE = 1
     batch = drafted(ann)
-    assert messages_of(submit(ann, batch)) == ["Submitted: somebody else has to approve it."]
+    assert messages_of(submit(ann, batch)) == ["Submitted: another person must approve it."]
     assert f"{LIST}{batch.pk}/approve/" not in page(ann, batch)
     assert ann.get(f"{LIST}{batch.pk}/approve/").status_code == 403
     assert "Approve: 2 letters" in carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
@@ -270,7 +270,7 @@ def test_who_approves_sees_how_many_letters_were_overruled_by_hand(ann: Client, 
     assert "not needed" in page(ann, batch)
     DeadLetter.objects.filter(pk=letter).update(validation_ok=False, override_reason="the check is wrong")
     assert "needed once it is submitted" in page(ann, batch)
-    assert messages_of(submit(ann, batch)) == ["Submitted: somebody else has to approve it."]
+    assert messages_of(submit(ann, batch)) == ["Submitted: another person must approve it."]
     assert row in carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
     send(carol, batch, "approve", reason="read it")
     assert row not in page(ann, batch)
@@ -297,7 +297,7 @@ def test_who_asked_cannot_approve_even_with_the_permission(client: Client, setti
     submit(client, batch)
     assert f"{LIST}{batch.pk}/approve/" not in page(client, batch)
     (said,) = messages_of(send(client, batch, "approve", reason="it is fine"))
-    assert said == "Nothing was done: who asked for a batch cannot approve it."
+    assert said == "Nothing was done: you cannot approve your own batch."
     assert status_of(batch) == "awaiting"
 
 
@@ -315,7 +315,7 @@ def test_one_person_with_both_roles_does_not_approve_what_they_submitted(ann: Cl
     assert (batch.status, batch.requested_by) == ("awaiting", "both")
     assert f"{LIST}{batch.pk}/approve/" not in page(both, batch)
     (said,) = messages_of(send(both, batch, "approve", reason="it is fine"))
-    assert said == "Nothing was done: who asked for a batch cannot approve it."
+    assert said == "Nothing was done: you cannot approve your own batch."
     assert "both; drafted or configured by ann" in carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
     assert messages_of(send(carol, batch, "approve", reason="read it")) == ["Approved and started."]
 
@@ -327,7 +327,7 @@ def test_who_configured_a_batch_is_told_why_they_cannot_approve_it(ann: Client) 
     submit(ann, batch, is_restart="on")
     assert f"{LIST}{batch.pk}/approve/" not in page(both, batch)
     (said,) = messages_of(both.get(f"{LIST}{batch.pk}/approve/", follow=True))
-    assert said == "Nothing was done: who drafted or configured a batch cannot approve it."
+    assert said == "Nothing was done: you drafted or configured this batch and cannot approve it."
     text = page(both, batch)
     assert "begins at the first stage: yes" in text
     assert status_of(batch) == "awaiting"

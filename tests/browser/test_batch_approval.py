@@ -40,7 +40,7 @@ def test_who_submits_a_batch_is_not_who_approves_it(visit: Visit) -> None:
     page.get_by_label("What was done").fill("OPS-7: the key was rotated")
     page.get_by_label("Begin at the first stage").check()
     page.get_by_role("button", name="Submit: 2 letters").click()
-    expect(page.locator(".messagelist")).to_have_text("Submitted: somebody else has to approve it.")
+    expect(page.locator(".messagelist")).to_have_text("Submitted: another person must approve it.")
     expect(page.get_by_role("link", name="Approve…")).to_have_count(0)
     expect(page.get_by_text("Not checked with these settings.")).to_be_visible()
     look(page, "batch-1-waiting")

@@ -67,7 +67,7 @@ def test_one_asks_and_another_approves_by_hand(visit: Visit) -> None:
     look(page, "3-difference")
     page.get_by_label("Reason").fill("OPS-7: bob has left, carol leads his team now")
     page.get_by_role("button", name="Ask for approval").click()
-    expect(page.locator(".messagelist")).to_contain_text("Asked for: somebody else has to approve it.")
+    expect(page.locator(".messagelist")).to_contain_text("Requested: another person must approve it.")
     look(page, "4-waiting")
 
     other = visit(f"{BASE}/deadlettergroup/", approver())
@@ -80,7 +80,7 @@ def test_one_asks_and_another_approves_by_hand(visit: Visit) -> None:
     other.get_by_label("Reason").fill("asked carol")
     other.get_by_role("button", name="Approve the edit").click()
     new = letter.generations.get()
-    expect(other.locator(".messagelist")).to_contain_text(f"the letter lives on as letter {new.pk}")
+    expect(other.locator(".messagelist")).to_contain_text(f"Replaced by letter {new.pk}")
     look(other, "8-applied")
 
     page.goto(f"{BASE}/deadletter/{letter.pk}/change/")

@@ -28,9 +28,9 @@ def test_who_submits_a_batch_asks_for_it_and_acts_in_it(fail: Fail, look: Look) 
     assert batches.submit(batch.pk, actor="both").ok
     batch.refresh_from_db()
     assert (batch.requested_by, batch.status) == ("both", "awaiting")
-    assert batches.approve(batch.pk, actor="both").message == "who asked for a batch cannot approve it"
+    assert batches.approve(batch.pk, actor="both").message == "you cannot approve your own batch"
     refused = batches.approve(batch.pk, actor="ann")
-    assert refused.message == "who drafted or configured a batch cannot approve it"
+    assert refused.message == "you drafted or configured this batch and cannot approve it"
     assert batches.approve(batch.pk, actor="carol").ok
     look(batch.pk)
     actors = DeadLetter.objects.get().events.filter(action__in=("remediated", "restarted"))
@@ -52,7 +52,10 @@ def test_who_configured_a_batch_cannot_approve_it_and_who_set_its_pace_can(fail:
     batches.submit(batch.pk, actor="ann")
     assert batches.makers(batch) == ["ann", "both"]
     refused = batches.approve(batch.pk, actor="both")
-    assert (refused.ok, refused.message) == (False, "who drafted or configured a batch cannot approve it")
+    assert (refused.ok, refused.message) == (
+        False,
+        "you drafted or configured this batch and cannot approve it",
+    )
     assert batches.approve(batch.pk, actor="carol").ok
 
 
@@ -175,7 +178,7 @@ def test_a_letter_that_was_overruled_by_hand_asks_for_a_second_person(fail: Fail
         {"id": other.pk},
     )
     assert batches.needs_approval(batch)
-    assert batches.submit(batch.pk, actor="ann").message == "submitted: somebody else has to approve it"
+    assert batches.submit(batch.pk, actor="ann").message == "submitted: another person must approve it"
     text = "Submitted by ann: 3 letters, 1 of them with failed checks overridden by hand."
     assert OperatorAlert.objects.get(kind="batch_awaiting").text == text
 

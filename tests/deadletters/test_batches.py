@@ -114,7 +114,7 @@ def test_what_is_large_or_dangerous_needs_a_second_person(
 ) -> None:
     settings.REPLAY_APPROVAL_ABOVE = 100 if given else 1
     batch = _drafted([fail("1"), fail("2")], **given)
-    assert batches.submit(batch.pk, actor="ann").message == "submitted: somebody else has to approve it"
+    assert batches.submit(batch.pk, actor="ann").message == "submitted: another person must approve it"
     assert batch_runs.look(batch.pk) > 0
     assert not ReplayItem.objects.exclude(status=ItemStatus.PENDING).exists()
     assert not batches.approve(batch.pk, actor="ann").ok
@@ -465,7 +465,7 @@ def test_a_draft_needs_a_reason_letters_and_sane_settings(fail: Fail) -> None:
             _drafted([letter], **wrong)
     with pytest.raises(ValueError, match="no letter"):
         batches.draft(filter={}, ids=[999_999], actor="ann", reason="OPS-1")
-    with pytest.raises(ValueError, match="Say why"):
+    with pytest.raises(ValueError, match="A reason is required"):
         batches.draft(filter={}, ids=[letter.pk], actor="ann", reason=" ")
     assert not ReplayBatch.objects.exists()
 

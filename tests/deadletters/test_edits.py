@@ -144,7 +144,7 @@ def test_a_letter_in_the_hands_of_a_batch_is_not_edited(letter: DeadLetter, stat
         needs_approval=status == BatchStatus.AWAITING,
     )
     type(batch).objects.filter(pk=batch.pk).update(status=status)
-    assert ask(letter).message == f"batch {batch.pk} is going to replay the letter"
+    assert ask(letter).message == f"batch {batch.pk} will replay the dead letter"
 
 
 def test_a_draft_does_not_hold_its_letters(letter: DeadLetter) -> None:
@@ -156,7 +156,7 @@ def test_a_draft_does_not_hold_its_letters(letter: DeadLetter) -> None:
 
 def test_one_edit_of_a_letter_waits_at_a_time(letter: DeadLetter) -> None:
     asked(letter)
-    assert ask(letter, actor="bob").message == "an edit of this letter waits for its approval already"
+    assert ask(letter, actor="bob").message == "an edit of this dead letter already waits for approval"
     with pytest.raises(IntegrityError), transaction.atomic():
         LetterEdit.objects.create(letter=letter, before={}, after={}, reason="OPS-1", requested_by="x")
 
@@ -167,7 +167,7 @@ def test_one_edit_of_a_letter_waits_at_a_time(letter: DeadLetter) -> None:
         ({"changelist_id": ["7"]}, "Changelist is locked. It names what is reviewed"),
         ({"idempotency_key": ["7"]}, "Idempotency key is locked."),
         ({"deadline_at": ["7"]}, "Deadline is locked. A replay gives the job a new deadline"),
-        ({"weather": ["7"]}, "The job has no such data."),
+        ({"weather": ["7"]}, "The job has no such field."),
         ({"recipients": ["not an address"]}, "not an address: A mail recipient"),
         ({"recipients": ["pigeon:ann"]}, "The channel 'pigeon' is unknown"),
         ({"recipients": ["", " "]}, "Leave at least one recipient"),
@@ -187,12 +187,12 @@ def test_what_the_job_cannot_have_is_refused_with_what_to_write(
 def test_an_edit_needs_a_reason_a_change_and_the_letter_as_it_was_looked_at(letter: DeadLetter) -> None:
     values = {"recipients": [ANN, CAROL]}
     assert not edit_requests.request(letter.pk, actor="ann", values=values, reason=" x ").ok
-    assert ask(letter, [ANN, "BOB@example.com".lower()]).message == "nothing was changed"
+    assert ask(letter, [ANN, "BOB@example.com".lower()]).message == "nothing has changed"
     workflow.triage(letter.pk, actor="bob", category="data")
     late = edit_requests.request(
         letter.pk, actor="ann", values=values, reason="OPS-1", row_version=letter.row_version
     )
-    assert "changed meanwhile by bob" in late.message
+    assert "it was changed by bob" in late.message
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_recipients_that_are_not_found_yet_are_locked() -> None:
 def test_who_asked_for_an_edit_cannot_approve_it_and_the_database_agrees(letter: DeadLetter) -> None:
     edit = asked(letter)
     refused = edit_requests.approve(edit.pk, actor="ann", reason="quick")
-    assert (refused.ok, refused.message) == (False, "who asked for an edit cannot approve it")
+    assert (refused.ok, refused.message) == (False, "You cannot approve your own edit")
     assert status_of(edit) == "requested"
     for name in ("ann", ""):
         refused_too = pytest.raises(IntegrityError, match="letter_edits_four_eyes")
@@ -302,16 +302,16 @@ def test_an_approved_letter_lives_on_as_its_next_generation(letter: DeadLetter) 
     assert done.ok
     letter.refresh_from_db()
     new = letter.generations.get()
-    assert done.message == f"approved: the letter lives on as letter {new.pk}"
+    assert done.message == f"Approved. Replaced by letter {new.pk}"
     assert (letter.status, new.status, new.generation, new.parent) == ("discarded", "remediated", 2, letter)
     assert (new.category, new.triaged_by, new.remediated_by) == ("data", "ann", "ann")
     for name in ("job_id", "group_id", "stage", "error_class", "first_failure_at", "last_failure_at",
                  "payload_reference", "last_stack", "sanitized_context", "failed_replay_count"):  # fmt: skip
         assert getattr(new, name) == getattr(letter, name)
     assert actions(letter) == ["edit_requested", "edited", "discarded"]
-    assert letter.events.last().reason == f"its data was edited: it lives on as letter {new.pk}"
+    assert letter.events.last().reason == f"its data was edited: it was replaced by letter {new.pk}"
     assert actions(new) == ["created", "triaged", "remediated"]
-    by = "asked for by ann, approved by bob"
+    by = "requested by ann, approved by bob"
     assert by in new.events.get(action="created").reason
     assert f"generation 2 of letter {letter.pk}" in new.events.get(action="created").reason
     assert f"{CAROL} added" in new.evidence_note
@@ -335,7 +335,7 @@ def test_the_job_has_its_new_recipients_and_its_history_says_who_decided(letter:
     assert (job.status, job.recipients_are) == ("dead_lettered", "found")
     event = JobEvent.objects.get()
     assert event.actor == "bob"
-    assert "1 added, 1 removed; asked for by ann, approved by bob" in event.reason
+    assert "1 added, 1 removed; requested by ann, approved by bob" in event.reason
     assert event.context["removed"] == [BOB]
     states = dict(Delivery.objects.values_list("recipient", "status"))
     assert states == {ANN: "sent", BOB: "superseded"}
@@ -447,11 +447,11 @@ def _told_meanwhile(letter: DeadLetter) -> None:
 @pytest.mark.parametrize(
     ("meanwhile", "words"),
     [
-        (_replayed, "the letter cannot be edited: it is already replaying (replayed "),
-        (_failed_again, "the letter was replayed since the edit was asked for"),
-        (_discarded, "the letter cannot be edited: it is already discarded (discarded by dora"),
-        (_batched, "is going to replay the letter"),
-        (_other_data, "its recipients changed since the edit was asked for"),
+        (_replayed, "the dead letter cannot be edited: it is already replaying (replayed "),
+        (_failed_again, "the dead letter was replayed since the request"),
+        (_discarded, "the dead letter cannot be edited: it is already discarded (discarded by dora"),
+        (_batched, "will replay the dead letter"),
+        (_other_data, "its recipients changed since the edit was requested"),
         (_told_meanwhile, f"{BOB} cannot be removed: its delivery is sending"),
     ],
 )
@@ -520,7 +520,7 @@ def test_an_edit_of_a_letter_that_is_gone_is_refused(letter: DeadLetter) -> None
     edit = asked(letter)
     remove(letter.pk)
     refused = edit_requests.approve(edit.pk, actor="bob", reason="checked")
-    assert refused.message == "the edit is refused: the letter does not exist any more"
+    assert refused.message == "the edit was refused: the dead letter no longer exists"
     assert status_of(edit) == "refused"
 
 

@@ -35,7 +35,7 @@ STEERING = (
     "circuit llm:openai",
     "job",
     "criticizer",
-    "changed meanwhile: look again",
+    "it was changed after you opened it: reload and try again",
     "dead_letters_one_open_per_stage",
 )
 TYPED = st.one_of(

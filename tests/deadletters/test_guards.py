@@ -119,7 +119,7 @@ def test_what_is_large_never_runs_without_an_approval(settings: Any) -> None:
         assert not _update(batch, changes), changes
     assert _update(batch, "status = 'awaiting'")
     settings.REPLAY_APPROVAL_ABOVE = 2  # of drafts that are made from now on
-    assert batches.submit(batch.pk, actor="ann").message == "submitted: somebody else has to approve it"
+    assert batches.submit(batch.pk, actor="ann").message == "submitted: another person must approve it"
     assert batches.submit(drafted().pk, actor="ann").message == "started"
 
 

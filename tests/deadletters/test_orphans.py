@@ -85,7 +85,7 @@ def test_the_only_copy_of_what_the_database_lost_stays_and_is_told_once() -> Non
     for _ in range(2):
         assert orphan_files.remove(NOW) == 0
     assert _files() == {name}
-    assert _told() == [f"{name} holds 1 letters of which this database knows no other copy"]
+    assert _told() == [f"{name} holds 1 letters without another copy in this database"]
 
 
 def test_a_database_of_before_the_archiving_deletes_no_newer_letter() -> None:
@@ -122,7 +122,7 @@ def test_letters_of_another_installation_have_the_same_numbers_and_stay() -> Non
         _past_the_guards(f"UPDATE {table} SET created_at = created_at + interval '1 second'")
     assert orphan_files.remove(NOW) == 0
     assert name in _files()
-    assert _told() == [f"{name} holds 2 letters of which this database knows no other copy"]
+    assert _told() == [f"{name} holds 2 letters without another copy in this database"]
 
 
 def test_what_does_not_open_or_holds_no_letters_stays(settings: Any) -> None:
@@ -141,7 +141,7 @@ def test_what_does_not_open_or_holds_no_letters_stays(settings: Any) -> None:
 
 
 def test_a_round_opens_a_few_and_the_next_ones_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orphan_files, "OPENED_A_ROUND", 2)
+    monkeypatch.setattr(orphan_files, "OPENED_A_RUN", 2)
     for number in range(3):
         _aged(letter_archive.storage().save(f"2026/01/strange-{number}", ContentFile(b"x")))
     _left_over(_failed(1))

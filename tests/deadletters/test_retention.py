@@ -289,7 +289,7 @@ def test_more_than_a_round_holds_goes_in_the_next_ones(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     monkeypatch.setattr(policy, "IN_A_FILE", 2)
-    monkeypatch.setattr(policy, "FILES_A_ROUND", 2)
+    monkeypatch.setattr(policy, "FILES_A_RUN", 2)
     job_letters = [_letter(8) for _ in range(7)]
     assert [policy.enforce(NOW), policy.enforce(NOW), policy.enforce(NOW)] == [4, 3, 0]
     assert sum(LetterArchive.objects.values_list("letter_count", flat=True)) == len(job_letters)
@@ -318,7 +318,7 @@ def test_everything_removed_is_restored_byte_for_byte() -> None:
     letter = DeadLetter.objects.order_by("pk")[0]
     assert [event.action for event in letter.events.all()] == ["archived", "restored"]
     again = letter_archive.restore(LetterArchive.objects.get(), actor="ann", reason="twice")
-    assert set(again.skipped.values()) == {"it is there already"}
+    assert set(again.skipped.values()) == {"it already exists"}
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_a_file_counts_its_letters_that_came_back_each_once() -> None:
     assert restored(letter.pk) == 1  # the second file holds it as it was last
     assert restored() == 2
     assert _left() == {other.pk}
-    with pytest.raises(ValueError, match="Say why"):
+    with pytest.raises(ValueError, match="A reason is required"):
         letter_archive.restore(archive, actor="ann", reason=" ")
 
 
@@ -469,7 +469,7 @@ def test_a_lost_or_broken_file_keeps_no_other_under_the_old_key(
 def test_no_name_of_a_file_reads_as_a_secret() -> None:
     """An operator who is told that a file is damaged must be able to find it."""
     for seconds in range(500):
-        text = f"{letter_archive._new_name(NOW + timedelta(seconds=seconds))}, with 1 letters, is gone"
+        text = f"{letter_archive._new_name(NOW + timedelta(seconds=seconds))}, with 1 letters, is missing"
         assert clean(text) == text
 
 
@@ -512,7 +512,7 @@ def test_a_letter_comes_back_as_it_was_last_and_from_no_file_before() -> None:
     last = LetterArchive.objects.exclude(pk=first.pk).get()
     refused = letter_archive.restore(first, actor="ann", reason="OPS-2: all of it")
     assert (refused.letters, list(refused.skipped)) == ([], [letter.pk])
-    assert refused.skipped[letter.pk] == f"file {last.pk} of the archive holds it as it was last"
+    assert refused.skipped[letter.pk] == f"file {last.pk} of the archive holds a newer copy"
     assert letter_archive.restore(last, actor="ann", reason="OPS-2: all of it").letters == [letter.pk]
     assert DeadLetter.objects.get().status == "discarded"
 
@@ -624,7 +624,7 @@ def test_the_commands_list_print_and_restore() -> None:
     assert _left() == {other.pk}
     # Who says to be somebody else stands beside the account of the machine.
     assert other.events.get(action="restored").actor == f"ann (restore_letters, account {getpass.getuser()})"
-    with pytest.raises(CommandError, match="Say why"):
+    with pytest.raises(CommandError, match="A reason is required"):
         call_command("restore_letters", name, reason="x")
     with pytest.raises(CommandError, match="not in the archive"):
         call_command("restore_letters", "nowhere", reason="OPS-1")

@@ -122,7 +122,7 @@ def test_the_next_round_is_told_of_again(fail: Fail, work: Work) -> None:
 def test_what_stays_unverified_can_be_given_up_for_good(fail: Fail, work: Work) -> None:
     letters = [_replayed(fail, work, changelist) for changelist in ("1", "2")]
     first, second = (letter.pk for letter in letters)
-    with pytest.raises(ValueError, match="Say why"):
+    with pytest.raises(ValueError, match="A reason is required"):
         workflow.discard(first, actor="ann", reason=" ")
     assert workflow.discard(first, actor="ann", reason="OPS-1: told by hand").ok
     assert workflow.discard_many([second], actor="ann", reason="OPS-1: told by hand").done == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -139,7 +138,7 @@ def test_a_letter_that_changed_while_a_set_was_checked_is_left_as_it_is(
 
     monkeypatch.setattr(type(port), "answers", slow)
     tally = workflow.validate_many([letter.pk], actor="ann")
-    assert tally.skipped_ids == {letter.pk: "it changed while it was checked"}
+    assert tally.skipped_ids == {letter.pk: "it was changed while it was checked"}
 
 
 def test_the_whole_life_of_a_letter(fail: Fail, work: Work) -> None:
@@ -196,7 +195,7 @@ def test_a_step_on_a_letter_that_changed_meanwhile_is_refused(fail: Fail) -> Non
     assert workflow.triage(letter.pk, actor="bob", category="data", row_version=letter.row_version).ok
     late = workflow.triage(letter.pk, actor="ann", category="transient", row_version=letter.row_version)
     assert not late.ok
-    assert "it changed by bob" in late.message
+    assert "it was changed by bob" in late.message
 
 
 # -- validation --------------------------------------------------------------------------------
@@ -608,7 +607,7 @@ def test_the_validation_of_a_set_says_that_it_leaves_the_allow_list_to_the_repla
     letter.refresh_from_db()
     (left,) = (check for check in letter.validation if check["is_left"])
     assert left["name"] == "allow-list"
-    assert left["message"].startswith("not looked at by the validation of a set")
+    assert left["message"].startswith("not checked for a set of letters")
     response = factories.staff_client("ann", "operator").get(
         f"/admin/deadletters/deadletter/{letter.pk}/change/"
     )

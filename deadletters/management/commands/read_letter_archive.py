@@ -1,4 +1,4 @@
-"""`manage.py read_letter_archive`: list the archive's files, or print the letters of some as JSON lines."""
+"""`manage.py read_letter_archive`: list the archive's files, or print letters as JSON lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Command(BaseCommand):
             action="append",
             default=[],
             metavar="PATH",
-            help="print a file on this machine, also one that the database does not know",
+            help="print a local file, also one that the database does not know",
         )
         parser.add_argument("--letter", type=int, action="append", default=[], help="only this letter")
 
@@ -41,13 +41,13 @@ class Command(BaseCommand):
     ) -> None:
         if file:
             if names or all:
-                raise CommandError("--file reads files by themselves: give no names and no --all")
-            self.stderr.write("The database is not asked: nothing says what the digest of a file must be.")
+                raise CommandError("--file cannot be combined with names or --all")
+            self.stderr.write("Files are read without the database: their digests are not checked.")
             self._print(chain.from_iterable(map(read_file, file)), letter)
             return
         files = LetterArchive.objects.order_by("pk")
         if not (files or names):
-            self.stderr.write("The archive is empty: no dead letter has been removed by retention yet.")
+            self.stderr.write("The archive is empty: retention has removed no dead letter yet.")
         if not (names or all or letter):
             for found in files:
                 self.stdout.write(
