@@ -1,1 +1,1 @@
-"""Replay of dead-lettered jobs: preflight, dependencies, edits, resolution of deliveries."""
+"""Replay of dead-lettered jobs: checks, edits, effects, and the resolution of deliveries."""

@@ -1,7 +1,7 @@
-"""What was fetched, and the allow-list as it is now (specification 001, 9.1).
+"""Check a fetched change against the current allow-list, which may have been edited since.
 
-The list may have been edited since a change was fetched. Whoever sends on what is kept of it asks
-here first, and refuses as the fetch would: one path outside, and nothing of the change is sent.
+Every stage that sends on a stored change checks here first, and fails as the fetch would: if one path is
+outside, nothing of the change is sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reviews.sources.registry import depot_prefix, source_for
 
 
 def still_allowed(change: Change, stage: CheckedAt) -> Change:
-    """Return a fetched change as the fetch would give it now. Raises as `refuse_outside` does."""
+    """Return a fetched change as a fetch would return it now. Raises as `refuse_outside` does."""
     files = change.files
     looked_at = refuse_outside(change.changelist_id, [file.path for file in files], stage)
     sources = [file.old_path for file in files if file.old_path is not None]
@@ -39,7 +39,7 @@ def still_allowed(change: Change, stage: CheckedAt) -> Change:
 def refuse_outside(
     changelist_id: str, paths: Sequence[str], stage: CheckedAt, seen: AllowList | None = None
 ) -> AllowList:
-    """Return the allow-list as it is now, which allows all paths; nothing is compared while it is `seen`.
+    """Return the current allow-list if it allows all paths; skip the check while it is still `seen`.
 
     Raises PermanentFailure PATH_DENIED after a security event for each path outside, CONFIG_INVALID
     when the list cannot be used, and what `outside` raises.
@@ -50,25 +50,25 @@ def refuse_outside(
     return allow_list
 
 
-def paths_told(job_id: int) -> list[str]:
-    """Return the paths of the files that messages about a job tell of, as exactly as they are known."""
+def paths_shown(job_id: int) -> list[str]:
+    """Return the paths of the files that a job's messages show, unredacted where possible."""
     paths = list(CoverageRow.objects.filter(job_id=job_id).values_list("file", flat=True))
     if any("<" in path for path in paths):  # a name that was redacted
-        with contextlib.suppress(Failure):  # the change is kept for some days only
+        with contextlib.suppress(Failure):  # the change may have expired
             return [file.path for file in fetched(job_id).files]
     return paths
 
 
 def fetched(job_id: int) -> Change:
-    """Return the fetched change of a job. Raises as `artifacts.load` and `changes.from_json` do."""
+    """Return the fetched change of a job. Raises as `store.load` and `change_codec.from_json` do."""
     return change_codec.from_json(store.load(job_id, Artifact.Kind.CHANGE))
 
 
 def outside(changelist_id: str, paths: Sequence[str], allow_list: AllowList) -> list[tuple[str, str]]:
-    """Return the paths of a change that a list does not allow, each with why.
+    """Return the paths of a change that a list does not allow, each with the reason.
 
-    Perforce is asked whether case distinguishes names only where the answer depends on it. Raises
-    then as `Source.case_sensitive` does, and Waiting while Perforce must not be called.
+    Asks Perforce for its case sensitivity only if the result depends on it; raises then as
+    `Source.case_sensitive` does, and DependencyUnavailable while Perforce must not be called.
     """
     if depot_prefix(changelist_id) is not None:
         return denied(paths, allow_list, literal_names=GitSource.literal_names)

@@ -1,15 +1,13 @@
-"""The audit of deliveries: what the stages left behind, and what they may have got wrong (004, 8.3).
+"""Audit of deliveries, every few minutes in a worker: unfinished and wrong rows of ended jobs.
 
-Every few minutes, by a worker:
+- Rows marked sent without evidence are looked up, back-filled or requeued, and alerted.
+- Rows of ended jobs that a killed worker left open are settled, never sent.
+- Rows of succeeded jobs that are due again are sent; the job stays succeeded.
+- Rows that wait for an operator are looked up again.
+- Jobs whose deliveries were decided and that did not go on are resumed.
+- A sample of sent rows is looked up, and alerted when the provider does not have one.
 
-- rows that say sent without evidence, all of them: asked about, back-filled or requeued, alerted;
-- rows of jobs that have ended, left open by a killed worker: settled, never sent;
-- rows of jobs that had succeeded and are due again: sent here, the job stays succeeded;
-- rows that wait for an operator: asked about again, for evidence that they arrived;
-- jobs whose deliveries were decided about and that did not go on: put to work;
-- a sample of what is sent: asked about, alerted when its provider does not have it.
-
-One outbox message is the clock, as for the poll of the sources.
+One outbox message is the clock, as for the polling of sources.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ log = structlog.get_logger(__name__)
 CLOCK = delivery_resolution.AUDIT_CLOCK
 SYSTEM = "criticizer"
 SAMPLE = 20
-# A worker whose job was ended under it may still be sending: no provider's call lasts as long.
+# The worker of a job that was ended may still be sending; no provider's call takes as long.
 GRACE_SECONDS = 300.0
 _AT_ONCE = 200
 _ASK_AGAIN_FOR = timedelta(days=1)
@@ -50,9 +48,9 @@ _LATELY = timedelta(days=7)
 
 @dataclass(slots=True)
 class AuditReport:
-    """What one run found. Numbers of deliveries, but for the last three, which hold ids of jobs.
+    """Findings of one run: counts of deliveries; the last three hold ids of jobs.
 
-    `told_together`: succeeded, due again, and told in the message of another such job.
+    `told_together`: succeeded, due again, and in the digest of another such job.
     """
 
     suspicious: int = 0
@@ -65,30 +63,30 @@ class AuditReport:
 
 
 def ensure() -> None:
-    """Keep the clock going, or stop it (DELIVERY_AUDIT_SECONDS). Run by maintenance."""
+    """Start or stop the clock (DELIVERY_AUDIT_SECONDS). Run by maintenance."""
     CLOCK.ensure(is_enabled=settings.DELIVERY_AUDIT_SECONDS > 0)
 
 
 def run_message(outbox_id: int, token: UUID) -> None:
-    """Do the run of a leased message. The django-q2 task: never raises, refuses a lost lease."""
+    """Run the audit of a leased message. The django-q2 task: never raises, refuses a lost lease."""
     try:
         if not CLOCK.begin(outbox_id, token):
             log.info("delivery_audit_refused", outbox=outbox_id)
             return
-        # The whole table about once a day: it grows for ever, and what is wrong is mostly new.
+        # The whole table about once a day: it only grows, and wrong rows are mostly new.
         is_whole = random.random() < settings.DELIVERY_AUDIT_SECONDS / 86_400  # noqa: S311
         with LEASE_RENEWER.holding(token):
             run(is_whole=is_whole)
         CLOCK.end(outbox_id, token, seconds=settings.DELIVERY_AUDIT_SECONDS)
     except Exception:
-        # The lease runs out and the next run looks at the rows as they are then.
+        # The lease expires and the next run starts from the rows.
         log.exception("delivery_audit_failed")
 
 
 def run(*, is_whole: bool = True) -> AuditReport | None:
-    """Audit once; None when another run is at it. Lets database errors through.
+    """Audit once, or return None while another run is active. Database errors propagate.
 
-    Not `is_whole`: rows that say sent are looked through for a week back only.
+    Unless `is_whole`, only the last week's rows marked sent are audited.
     """
     with advisory_locks.held(Lock.DELIVERY_AUDIT) as is_mine:
         if is_mine:
@@ -156,7 +154,7 @@ def _settle(
 
 
 def _redeliver(job_id: int, providers: Mapping[str, Provider], report: AuditReport) -> None:
-    """Send what a succeeded job turned out not to have sent: nobody else would (004, 8.2 second row)."""
+    """Send what a succeeded job turned out not to have sent."""
     try:
         sent = send.deliver(job_id, providers, may_continue=lambda: _is_newest(job_id)).sent
     except (Failure, DependencyUnavailable) as error:
@@ -165,7 +163,7 @@ def _redeliver(job_id: int, providers: Mapping[str, Provider], report: AuditRepo
             and not error.dependency
             and job_id not in report.told_together
         ):
-            # Another of these jobs carries its digest: by the end of the run it has been sent.
+            # Another of these jobs carries its digest, and sends it by the end of the run.
             report.told_together.append(job_id)
             return
         report.unsettled += 1

@@ -1,4 +1,4 @@
-"""What a decision about a delivery in doubt means for its review (the port settings.DELIVERY_JOBS)."""
+"""Resume the review of a delivery that an operator decided about (settings.DELIVERY_JOBS)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ log = structlog.get_logger(__name__)
 AUDIT_CLOCK = PeriodicTask("delivery_audit", "audit_deliveries")
 _AT_ONCE = 100
 _SOURCE = EventSource.DELIVERY_RESOLUTION
-# Whoever decided may still be walking the letter through its steps: that takes seconds.
+# The decision's own request may still be taking the steps: that takes seconds.
 _GRACE = timedelta(minutes=5)
-_ASK_AGAIN = timedelta(hours=1)  # after checks that failed
+_RECHECK_AFTER = timedelta(hours=1)  # when checks failed
 _NO_STEPS = (
     LetterAction.VALIDATED, LetterAction.NOT_VALIDATED, LetterAction.STALE, LetterAction.REFUSED,
 )  # fmt: skip
@@ -39,10 +39,10 @@ _NOTHING_MORE = {
 
 
 class DeliveryJobs:
-    """Tells the deliveries' room about their jobs, and puts these back to work."""
+    """Implements `notifications.ports`: what deliveries need of their jobs."""
 
     def why_no_resend(self, job_id: int) -> str:
-        """Return why nothing more is sent for a job, one sentence, or an empty string."""
+        """Return why nothing more may be sent for a job, one sentence, or an empty string."""
         job = ReviewJob.objects.get(pk=job_id)
         if reason := _NOTHING_MORE.get(JobStatus(job.status)):
             return reason
@@ -52,25 +52,25 @@ class DeliveryJobs:
         return _NOTHING_MORE[JobStatus.SUPERSEDED] if newer.exists() else ""
 
     def note(self, job_id: int, *, actor: str, words: str) -> None:
-        """Keep a decision in the job's own history, which nobody can change."""
+        """Record a decision in the job's append-only history."""
         JobEvent.objects.create(
             job_id=job_id, kind=JobEvent.Kind.DELIVERY_DECIDED, actor=actor[:255], reason=clean(words, 1000)
         )
 
     def resume_job(self, job_id: int, *, actor: str, reason: str) -> str:
-        """See to it that a job goes on whose deliveries are decided; return a sentence about it."""
+        """Resume a job whose deliveries are decided; return a sentence about it."""
         return resume_job(job_id, actor=actor, reason=reason)
 
     def resume_soon(self) -> None:
-        """Have the next audit begin now: it goes on with every job that is decided."""
+        """Run the next audit now: it resumes every decided job."""
         AUDIT_CLOCK.run_now()
 
 
 def resume_decided_jobs() -> int:
-    """Put every job to work whose deliveries are decided and whose letter nobody has touched since.
+    """Resume every job whose deliveries are decided and whose letter no operator has touched since.
 
-    Return how many there were. Run by the audit: a web process may die on the way, and a check that
-    fails now, because a circuit is open, may pass later.
+    Return how many there were. Run by the audit: a web process may die between the steps, and a check
+    that failed because a circuit was open may pass later.
     """
     events = JobEvent.objects.filter(kind=JobEvent.Kind.DELIVERY_DECIDED)
     letters = list(_stranded().order_by("id")[:_AT_ONCE])
@@ -81,9 +81,9 @@ def resume_decided_jobs() -> int:
 
 
 def _stranded() -> QuerySet[DeadLetter]:
-    """Return the letters whose deliveries were decided after the failure and that nobody walks on.
+    """Return the letters whose deliveries were decided since the failure, and that no operator touched.
 
-    What no reason overrules, a newer version for instance, is left to an operator.
+    Failed checks that cannot be overruled, such as a newer version, are left to an operator.
     """
     now = timezone.now()
     decisions = JobEvent.objects.filter(job=OuterRef("job"), kind=JobEvent.Kind.DELIVERY_DECIDED)
@@ -97,16 +97,16 @@ def _stranded() -> QuerySet[DeadLetter]:
         .filter(decided_at__gt=F("last_failure_at"))
         .exclude(Exists(touched.exclude(Q(action__in=_NO_STEPS) | Q(source=_SOURCE))))
         .exclude(triaged_at__gt=now - _GRACE)
-        .exclude(validation_ok=False, validated_at__gt=now - _ASK_AGAIN)
+        .exclude(validation_ok=False, validated_at__gt=now - _RECHECK_AFTER)
         .exclude(validation__contains=[{"ok": False, "is_hard": True}])
     )
 
 
 def resume_job(job_id: int, *, actor: str, reason: str) -> str:
-    """Take the dead letter of deliveries in doubt through its steps: the decision is its remedy.
+    """Take the dead letter of uncertain deliveries through its steps: the decision is its remediation.
 
-    A letter of another failure waits for its own remedy. Asks dependencies harmlessly, which may
-    take seconds: call it in no transaction.
+    A letter of another failure waits for an operator. Runs health checks, which may take seconds: call it
+    in no transaction.
     """
     letter = (
         DeadLetter.objects.filter(job_id=job_id, stage=Stage.NOTIFY, status__in=BEFORE_REPLAY)
@@ -114,7 +114,7 @@ def resume_job(job_id: int, *, actor: str, reason: str) -> str:
         .first()
     )
     if letter is None:
-        # Of a job that has succeeded already, the audit sends what is due again.
+        # The job has succeeded: the audit sends what is due again.
         AUDIT_CLOCK.run_now()
         return ""
     if letter.error_class != ErrorClass.DELIVERY_UNCERTAIN:
@@ -125,9 +125,9 @@ def resume_job(job_id: int, *, actor: str, reason: str) -> str:
 
 
 def _walk(letter: DeadLetter, actor: Actor, words: str) -> str:
-    """Triage, remediate, validate and replay; return what stands in the way, or an empty string.
+    """Triage, remediate, validate and replay; return why that failed, or an empty string.
 
-    A letter that came as far as its remedy here goes on from there.
+    A letter that was remediated here continues from there.
     """
     if not _is_remediated_here(letter):
         category = workflow.suggested_category(ErrorClass.DELIVERY_UNCERTAIN)

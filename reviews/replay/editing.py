@@ -1,7 +1,6 @@
-"""What operators may change of a dead-lettered job before its replay (specification 000, 8.5).
+"""Edit the recipients of a dead-lettered job before its replay; the rest of its data is locked.
 
-Whom it tells, and nothing else: the rest names the job, deduplicates it, or begins anew with the
-replay. Who is told already, or may have been, cannot be taken off.
+Recipients who were notified, or may have been, cannot be removed.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from reviews.states import JobStatus
 RECIPIENTS = "recipients"
 MAX_RECIPIENTS = 100  # as a request through the API may have
 
-_NAMES_IT = "It names what is reviewed: ask for a review of the other one instead."
-_KEY = "It keeps one request from becoming two jobs."
-_DEADLINE = "A replay gives the job a new deadline by itself."
-_TO_FIND = "They are found when the files of the change are known: mend the subscriptions instead."
+_NAMES_IT = "It identifies what is reviewed. Request a review of the other change instead."
+_KEY = "It deduplicates requests."
+_DEADLINE = "A replay sets a new deadline."
+_TO_FIND = "They are resolved once the files of the change are known. Edit the subscriptions instead."
 _WHO_READS = (
-    "They get to read the findings and excerpts of the code. One to a line, such as mail:ann@example.com or "
-    "webhook:https://ci.example.com/hook. Who has been told already, or may have been, cannot be taken off."
+    "They can read the findings and excerpts of the code. One a line, for example mail:ann@example.com or "
+    "webhook:https://ci.example.com/hook. Recipients who were notified, or may have been, cannot be removed."
 )
 
 
 def data(job_id: int) -> list[DataField]:
-    """Return what the job was asked to do; nothing of a job that does not exist any more."""
+    """Return the job's input, or an empty list if there is no such job."""
     job = ReviewJob.objects.filter(pk=job_id).first()
     if job is None:
         return []
@@ -50,11 +49,11 @@ def data(job_id: int) -> list[DataField]:
 
 
 def normalised(values: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the recipients as intake would keep them, once each. Raises WrongData."""
+    """Return the recipients as intake would store them, once each. Raises WrongData."""
     found = {}
     for name, lines in values.items():
         if name != RECIPIENTS:
-            raise WrongData(name, "This cannot be changed.")
+            raise WrongData(name, "This field is locked.")
         recipients: dict[str, None] = {}
         for line in filter(None, (line.strip() for line in lines)):
             try:
@@ -62,9 +61,9 @@ def normalised(values: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
             except ValueError as error:
                 raise WrongData(name, f"{clean(line, 80)}: {error}") from error
         if not recipients:
-            raise WrongData(name, "Leave at least one recipient: a review that nobody reads needs no replay.")
+            raise WrongData(name, "At least one recipient is required.")
         if len(recipients) > MAX_RECIPIENTS:
-            raise WrongData(name, f"A review tells at most {MAX_RECIPIENTS} recipients.")
+            raise WrongData(name, f"A review has at most {MAX_RECIPIENTS} recipients, not {len(recipients)}.")
         found[name] = list(recipients)
     return found
 
@@ -75,7 +74,7 @@ def why_not(job_id: int, change: Change) -> str:
 
 
 def apply(job_id: int, change: Change, *, asked_by: str, approved_by: str, reason: str) -> str:
-    """Make the change inside the caller's transaction, with a line in the job's history.
+    """Make the change inside the caller's transaction, with an event of the job.
 
     Return why it cannot be made, having changed nothing, or an empty string.
     """
@@ -87,8 +86,8 @@ def apply(job_id: int, change: Change, *, asked_by: str, approved_by: str, reaso
     if problem := operator_actions.cancel_for_recipients(job_id, removed=removed, added=added):
         return problem
     updated = ReviewJob.objects.filter(pk=job_id, status=JobStatus.DEAD_LETTERED).update(
-        # The origins stay, also of who is removed: added again, nobody knows more of them than before.
-        # Whom two operators name and nobody found they vouch for, as a request does.
+        # The origins stay, also of removed recipients, in case they are added again. Recipients that two
+        # operators add count as named, like those of a request.
         recipients=list(change.after[RECIPIENTS]),
     )
     if updated != 1:
@@ -113,11 +112,11 @@ def _locked(name: str, label: str, value: str, why: str) -> DataField:
 
 def _why_not(job: ReviewJob | None, change: Change) -> str:
     if job is None:
-        return "the job does not exist any more"
+        return "the job no longer exists"
     if job.status != JobStatus.DEAD_LETTERED:
         return f"the job is {job.get_status_display().lower()}, not dead-lettered"
     if job.recipients_are == RecipientMode.TO_FIND:
-        return "its recipients are not found yet"
+        return "its recipients are not resolved yet"
     if list(change.before.get(RECIPIENTS, ())) != job.recipients:
         return "its recipients changed since the edit was requested"
     removed, added = change.removed(RECIPIENTS), change.added(RECIPIENTS)

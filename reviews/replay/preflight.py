@@ -1,4 +1,4 @@
-"""What a look at one job says about its replay: its artifact, its source, its paths. Nothing is changed."""
+"""Harmless checks of one job before its replay: its artifact, its source, its paths."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from reviews.states import Stage
 
 
 def probe(failed: Failed, *, restart: bool | None) -> list[Check]:
-    """Return what can be asked harmlessly about a job (`Recovery.probe`).
+    """Return the checks of one job (`Recovery.probe`).
 
-    Every stage sends depot text or reads it: the allow-list as it is now is always looked at. An
-    artifact that does not open stops a replay unless it may be a restart, which its source then
-    speaks for.
+    Every stage sends or reads depot text, so the current allow-list is always checked. An artifact that
+    does not open stops a replay, unless it may be a restart: then its source is checked.
     """
     changelist_id = ReviewJob.objects.values_list("changelist_id", flat=True).get(pk=failed.job_id)
     if restart or failed.stage == Stage.FETCH:
         return [_listed(changelist_id)]
     if failed.stage == Stage.NOTIFY:
-        return [_still_allowed(changelist_id, allowlist_recheck.paths_told(failed.job_id))]
+        return [_still_allowed(changelist_id, allowlist_recheck.paths_shown(failed.job_id))]
     try:
         change = allowlist_recheck.fetched(failed.job_id)
     except Failure as failure:
@@ -46,7 +45,7 @@ def probe(failed: Failed, *, restart: bool | None) -> list[Check]:
 
 
 def _listed(changelist_id: str) -> Check:
-    """List the change, reading no content, and look at each path with the allow-list as it is now."""
+    """List the change without its content, and check each path with the current allow-list."""
     denied: list[SecurityViolation] = []
     try:
         source = source_for(changelist_id, config.sources())
@@ -60,7 +59,7 @@ def _listed(changelist_id: str) -> Check:
 
 
 def _still_allowed(changelist_id: str, paths: Sequence[str]) -> Check:
-    """Compare what is kept of a change with the allow-list as it is now, as the stage that sends it does."""
+    """Check the paths of a stored change with the current allow-list, as the sending stage does."""
     try:
         outside = allowlist_recheck.outside(changelist_id, paths, config.allow_list())
     except Failure as failure:
@@ -77,5 +76,5 @@ def _still_allowed(changelist_id: str, paths: Sequence[str]) -> Check:
 
 
 def words_of(failure: Failure) -> str:
-    """Return what a failure says, fit for a page."""
+    """Return a failure's redacted detail, for a page."""
     return clean(failure.detail or str(failure.error_class), 300)

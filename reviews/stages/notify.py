@@ -45,7 +45,7 @@ def run(claim: StageClaim) -> Written:
     if job.recipients:
         if _has_unnotified(job):
             allowlist_recheck.refuse_outside(
-                job.changelist_id, allowlist_recheck.paths_told(job.pk), "notify"
+                job.changelist_id, allowlist_recheck.paths_shown(job.pk), "notify"
             )
         reports = visibility.reports_for(report_of(job), job.recipients, job.recipient_origins)
         wishes = _wishes(job, reports)

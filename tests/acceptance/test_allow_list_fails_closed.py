@@ -343,7 +343,7 @@ def test_a_change_that_is_gone_is_fetched_again_only_where_its_source_answers(wo
     assert workflow.validate(letter.pk, actor="ann").ok
     assert said()["artifact"] == (
         "the change artifact has expired: only a restart from the first stage can work,"
-        f" which fetches it again: {p4} answers, and takes our credentials"
+        f" which fetches it again: {p4} answers and accepts the credentials"
     )
     assert said()["artifact or source"] == (
         "the change artifact has expired: restart from the first stage;"

@@ -21,9 +21,9 @@ from deadletters.types import Check, Failed
 from notifications.recipients import missing_provider_reason
 from reviews import config
 from reviews.health_checks import model as ask_model
-from reviews.models import Artifact, ReviewJob
+from reviews.models import Artifact, FindingRow, ReviewJob
 from reviews.pipeline.dependencies import dependencies_of, why_not_configured
-from reviews.replay.adapter import _reviewed
+from reviews.replay.effects import _review
 from tests import factories
 from tests.deadletters.test_workflow import Fail, denied
 from tests.fakes.llm import FakeLlm
@@ -65,9 +65,9 @@ def validated(letter: DeadLetter) -> tuple[bool, dict[str, str]]:
     [
         (
             CircuitState.OPEN,
-            "is open, but llm:openai answers: a replay waits its turn at no cost of attempts",
+            "is open, but llm:openai answers: a replay waits for it, and uses no attempt",
         ),
-        (CircuitState.HALF_OPEN, "is half-open: the next call tries it, at no cost of attempts"),
+        (CircuitState.HALF_OPEN, "is half-open: the next call tries it, and uses no attempt"),
     ],
 )
 def test_a_circuit_that_rests_stops_nobody_while_the_server_answers(
@@ -79,7 +79,7 @@ def test_a_circuit_that_rests_stops_nobody_while_the_server_answers(
         passed, said = validated(letter)
     assert passed
     assert said[f"circuit {LLM}"] == f"the circuit of {LLM} {says}"
-    assert said[f"answers {LLM}"] == f"{LLM} answers, and takes our credentials"
+    assert said[f"answers {LLM}"] == f"{LLM} answers and accepts the credentials"
     # What passed now is not refused a moment later.
     assert workflow.replay(letter.pk, actor="ann", reason="OPS-1").ok
     assert Circuit.objects.get(pk=LLM).state == state
@@ -93,7 +93,7 @@ def test_one_that_is_open_and_silent_says_what_to_do(letter: DeadLetter, setting
     assert not passed
     assert said[f"circuit {LLM}"] == (
         f"the circuit of {LLM} is open: validate again when it is half-open or closed, or overrule it"
-        " for a letter alone: its replay then waits its turn, and a batch would stop"
+        " for a single letter: its replay then waits, and a batch would stop"
     )
     assert (
         f"the model server at 127.0.0.1:{server.server.port} could not be reached" in said[f"answers {LLM}"]
@@ -108,7 +108,7 @@ def test_an_operators_word_stops_it_whatever_answers(letter: DeadLetter, setting
     assert not passed
     assert said[f"circuit {LLM}"] == (
         f"the circuit of {LLM} is forced open: an operator stopped all calls;"
-        " release it in the console, under Circuits"
+        " release it in the admin, under Circuits"
     )
 
 
@@ -117,7 +117,7 @@ def test_where_there_is_no_question_an_open_circuit_is_no_answer(letter: DeadLet
     stand(CircuitState.OPEN)
     passed, said = validated(letter)
     assert not passed
-    assert said[f"answers {LLM}"] == f"{LLM} has no harmless question: the first call will tell"
+    assert said[f"answers {LLM}"] == f"{LLM} has no health check: the first call of the replay will show"
 
 
 # -- a restart needs what all stages need -------------------------------------------------------
@@ -229,4 +229,8 @@ def test_settings_that_cannot_be_used_are_told_as_such() -> None:
     ],
 )
 def test_what_is_stored_is_counted_in_english(findings: int, coverage: int, says: str) -> None:
-    assert _reviewed({"findings": findings, "coverage": coverage, "files": None}).message == says
+    job = factories.ReviewJobFactory()
+    for _ in range(findings):
+        FindingRow.objects.create(job=job, file="//depot/a.c", severity="low", category="bug", title="A leak")
+    factories.CoverageRowFactory.create_batch(coverage, job=job)
+    assert _review(job).message == says

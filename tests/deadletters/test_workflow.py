@@ -246,7 +246,7 @@ def test_a_delivery_in_doubt_must_be_decided_first(fail: Fail) -> None:
     type(doubt).objects.filter(pk=doubt.pk).update(status=DeliveryStatus.PENDING)
     passed = workflow.validate(letter.pk, actor="ann")
     assert passed.ok
-    assert "1 delivery made already, not repeated" in next(
+    assert "1 delivery already made, not repeated" in next(
         check.message for check in passed.checks if check.name == "deliveries"
     )
 
@@ -402,8 +402,8 @@ def test_many_that_are_verified_say_which_were_escalated(fail: Fail, work: Work)
     ("declined", "says"),
     [
         (("ann", "bob"), "verified: the effect is there"),
-        (("ann",), "the effect is missing: nobody was told, and there are recipients"),
-        ((), "the effect is missing: nobody was told, and there are recipients"),
+        (("ann",), "the effect is missing: the review has recipients, and none was notified"),
+        ((), "the effect is missing: the review has recipients, and none was notified"),
     ],
 )
 def test_who_wanted_no_message_needs_no_delivery(

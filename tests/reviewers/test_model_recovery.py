@@ -407,7 +407,7 @@ def test_pages_and_letters_say_whose_call_closes_it(settings: Any) -> None:
         "The language model is being tried again with the next review or replay that needs it; reviews"
         " wait and continue automatically."
     ]
-    assert JobRecovery()._circuits([LLM])[LLM].message == (
+    assert JobRecovery()._circuits([LLM])[LLM].check.message == (
         f"the circuit of {LLM} is half-open: only a real call closes it, and a replay is one: it tries it,"
-        " at no cost of attempts"
+        " and uses no attempt"
     )

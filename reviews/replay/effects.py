@@ -1,0 +1,94 @@
+"""Verification of a replay by its effects: the stored change, the review, the deliveries. (guarantee G63)"""
+
+from __future__ import annotations
+
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Coalesce
+
+from criticizer.resilience.failures import Failure
+from criticizer.wording import plural_count
+from deadletters.types import Check, CheckKind, Failed
+from notifications.models import DeliveryAttempt
+from notifications.states import EVIDENCE, UNSENT_DELIVERY, DeliveryStatus
+from reviews.models import Artifact, JobEvent, ReviewJob
+from reviews.recipients import resolve
+from reviews.replay import allowlist_recheck
+from reviews.states import ACTIVE_JOB, JobStatus, Stage, StageStatus
+
+
+def verify(failed: Failed) -> list[Check]:
+    """Return whether the effects of the stage exist, and of the whole job if it succeeded."""
+    job = ReviewJob.objects.filter(pk=failed.job_id).first()
+    if job is None:
+        return [Check(CheckKind.JOB, False, "the job no longer exists")]
+    stages = list(Stage)
+    if job.status == JobStatus.SUCCEEDED:
+        first = Check(CheckKind.JOB, True, "the job succeeded")
+    else:
+        first = _stage(job, failed.stage)
+        stages = stages[: stages.index(Stage(failed.stage)) + 1]
+    return [first, *(_EFFECT_OF[stage](job) for stage in stages)]
+
+
+def _stage(job: ReviewJob, stage: str) -> Check:
+    status = job.stages.values_list("status", flat=True).get(stage=stage)
+    passed = status == StageStatus.SUCCEEDED
+    words = f"stage {stage} succeeded" if passed else f"stage {stage} is {status}"
+    return Check(CheckKind.STAGE, passed, words, is_waiting=job.status in ACTIVE_JOB)
+
+
+def _change(job: ReviewJob) -> Check:
+    is_stored = job.artifacts.filter(kind=Artifact.Kind.CHANGE).exists()
+    words = "the fetched change was stored" if is_stored else "no fetched change was stored"
+    return Check(CheckKind.CHANGE, is_stored, words)
+
+
+def _review(job: ReviewJob) -> Check:
+    findings, files = job.findings.count(), job.coverage.count()
+    if not files and _file_count(job.pk) == 0:
+        return Check(CheckKind.FINDINGS, True, "the review is stored; the change has no files")
+    if not findings + files:
+        return Check(CheckKind.FINDINGS, False, "neither findings nor coverage are stored")
+    words = (
+        f"{plural_count(findings, 'finding')} and the coverage of {plural_count(files, 'file')} are stored"
+    )
+    return Check(CheckKind.FINDINGS, True, words)
+
+
+def _file_count(job_id: int) -> int | None:
+    """Return how many files the fetched change has, or None if it can no longer be read."""
+    try:
+        return len(allowlist_recheck.fetched(job_id).files)
+    except Failure:
+        return None
+
+
+def _deliveries(job: ReviewJob) -> Check:
+    deliveries = job.deliveries.exclude(status=DeliveryStatus.SUPERSEDED)
+    count = deliveries.count()
+    if job.recipients and not count:
+        # Recipients who want no message have no delivery; events of the job name them.
+        events = JobEvent.objects.filter(job=job, kind=JobEvent.Kind.NOT_TOLD)
+        unwilling = {
+            one for context in events.values_list("context", flat=True) for one in context["recipients"]
+        }
+        if unwilling.issuperset(job.recipients):
+            return Check(CheckKind.DELIVERIES, True, resolve.DECLINED)
+        return Check(CheckKind.DELIVERIES, False, "the review has recipients, and none was notified")
+    abandoned = deliveries.filter(status=DeliveryStatus.ABANDONED).count()
+    unsettled = deliveries.filter(status__in=UNSENT_DELIVERY).count()
+    # The evidence of a delivery in a digest belongs to the delivery that carries it.
+    evidence = DeliveryAttempt.objects.filter(delivery=OuterRef("carrier"), outcome__in=EVIDENCE)
+    sent = deliveries.filter(status=DeliveryStatus.SENT, notified_at__isnull=False).exclude(
+        notification_id=""
+    )
+    proven = sent.annotate(carrier=Coalesce("digest__carrier", "pk")).filter(Exists(evidence)).count()
+    wanted = count - abandoned
+    words = f"{proven} of {plural_count(wanted, 'delivery')} with their provider's evidence"
+    words += f", {abandoned} abandoned" if abandoned else ""
+    words += f", {unsettled} not settled yet" if unsettled else ""
+    is_waiting = wanted - proven == unsettled > 0
+    return Check(CheckKind.DELIVERIES, proven == wanted, words, is_waiting=is_waiting)
+
+
+_EFFECT_OF = {Stage.FETCH: _change, Stage.LLM: _review, Stage.NOTIFY: _deliveries}
