@@ -21,7 +21,7 @@ from deadletters.states import CLOSED_LETTER, NO_STEP, LetterAction, LetterStatu
 from deadletters.types import Result, Tally, source_of
 
 AT_ONCE = 500  # letters a transaction locks
-WARNED_AHEAD = timedelta(days=1)  # before the retention takes a letter that nobody works on
+WARNED_AHEAD = timedelta(days=1)  # before retention takes an untouched letter
 FEW = 3  # a refusal names the last actor only in sets of so few letters
 GONE = "it no longer exists"
 # The missing step of a letter that is not as far as a step needs.

@@ -1,4 +1,4 @@
-"""From a failed stage to the draft of its dead letter (specification 000, 8.4)."""
+"""Draft of the dead letter of a failed stage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reviews.states import Stage
 
 
 def draft(job_id: int, stage: Stage, failure: Failure, stack: str) -> LetterDraft:
-    """Return the payload of a stage that just failed; `stack` is already redacted."""
+    """Return the draft for a stage that just failed; `stack` is already redacted."""
     kind = failure.kind
     facts = prepared.row(
         """

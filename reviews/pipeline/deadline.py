@@ -1,4 +1,4 @@
-"""A replay that misses its deadline: its letter comes back, for a timed-out job could not be replayed."""
+"""Dead-letter a replay that misses its deadline: a timed-out job could not be replayed again."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ SELECT stage FROM run"""  # noqa: S608
 
 
 def fail_replay(job_id: int) -> None:
-    """Dead-letter a replayed job at its deadline, at the stage it had come to; its letter is new again.
+    """Dead-letter a replayed job at its deadline, at its current stage; its letter is new again.
 
-    Part of the caller's transaction, which holds the job. What its worker still brings is dropped; what was
-    sent stays sent, and what was not is sent by the next replay.
+    Part of the caller's transaction, which holds the job. Its worker's late results are dropped; what was
+    sent stays sent, and the next replay sends the rest.
     """
     stage = prepared.value(
         _FAIL,

@@ -1,4 +1,4 @@
-"""A dead-lettered job goes back to work (specification 000, 8.5)."""
+"""Replay a dead-lettered job. (guarantee G61)"""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from reviews.states import STAGE_ORDER, Stage
 
 
 def replay(job_id: int, stage: Stage) -> bool:
-    """Put a dead-lettered job back to work from `stage` with a fresh budget. Inside a transaction.
+    """Queue a dead-lettered job from `stage` with a fresh budget and deadline. Inside a transaction.
 
-    A letter of it is `replaying` by then; without one the database refuses. Its deadline begins anew.
-    Returns False when the job is not dead-lettered (any more), or when another version of its
-    changelist is being worked on.
+    A letter of it is `replaying` by then; without one a trigger refuses. Returns False if the job is not
+    dead-lettered, or while another version of its changelist is active or newer.
     """
     assert connection.in_atomic_block
     done = prepared.row(
@@ -49,7 +48,7 @@ def replay(job_id: int, stage: Stage) -> bool:
         {"job": job_id, "stage": stage.value},
     )
     if stage is not Stage.NOTIFY:
-        store.leave_digests(job_id)  # one that is due earlier would tell the review that is made anew
+        store.leave_digests(job_id)  # a digest due earlier would hold the old review
     operator_actions.reset_failed(job_id)
     outbox.publish(AGGREGATE, first, MESSAGE, queue_of(stage))
     return True

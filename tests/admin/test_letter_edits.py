@@ -13,7 +13,7 @@ from deadletters.edits import edit_requests
 from deadletters.models import DeadLetter, LetterEdit
 from reviews.models import ReviewJob
 from tests import factories
-from tests.deadletters.test_edits import ANN, BOB, CAROL, asked, make_letter
+from tests.deadletters.test_edit_requests import ANN, BOB, CAROL, asked, make_letter
 from tests.letters import remove
 
 pytestmark = pytest.mark.django_db
@@ -111,7 +111,7 @@ def test_only_who_works_on_letters_is_offered_an_edit_and_only_where_one_is_poss
 
 def test_the_page_shows_what_is_locked_and_why(ann: Client, letter: DeadLetter) -> None:
     text = page(ann, f"{LETTERS}{letter.pk}/edit/")
-    for part in (letter.job.idempotency_key, "It keeps one request from becoming two jobs.", ANN, BOB,
+    for part in (letter.job.idempotency_key, "It deduplicates requests.", ANN, BOB,
                  "They get to read the findings", "A replay gives the job a new deadline"):  # fmt: skip
         assert part in text
     assert "rarely a matter of data" not in text

@@ -14,7 +14,7 @@ from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.test_letter_edits import BASE, approver, look
-from tests.deadletters.test_edits import make_letter
+from tests.deadletters.test_edit_requests import make_letter
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

@@ -49,7 +49,7 @@ def _work() -> None:
         operators.run_message(message.id, message.aggregate_id, str(message.lease_token))
 
 
-def test_an_alert_goes_to_everybody_once_with_its_key(providers: dict[str, Provider]) -> None:
+def test_alert_is_sent_once_to_every_recipient(providers: dict[str, Provider]) -> None:
     assert _tell()
     assert not _tell()
     _work()
@@ -63,7 +63,7 @@ def test_an_alert_goes_to_everybody_once_with_its_key(providers: dict[str, Provi
     assert not prepared.value("SELECT count(*) FROM outbox_messages")
 
 
-def test_who_could_not_be_told_is_told_later_under_the_same_key(providers: dict[str, Provider]) -> None:
+def test_failed_alert_recipient_is_retried_with_the_same_key(providers: dict[str, Provider]) -> None:
     providers["webhook"].failures.append(
         RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.PROVIDER, "slow")
     )
@@ -75,9 +75,9 @@ def test_who_could_not_be_told_is_told_later_under_the_same_key(providers: dict[
     assert OperatorAlert.objects.get().sent_at is not None
 
 
-def test_whoever_lost_the_message_sends_no_more_of_it(providers: dict[str, Provider]) -> None:
+def test_worker_without_the_lease_sends_no_alert(providers: dict[str, Provider]) -> None:
     def taken(message: Message) -> str:
-        """Answer late: meanwhile the lease ran out and another worker has the message."""
+        """Answer late: the lease has expired and another worker has the message."""
         prepared.rows("UPDATE outbox_messages SET lease_token = gen_random_uuid()")
         providers["mail"].sent.append(message)
         return "id"
@@ -93,7 +93,7 @@ def test_whoever_lost_the_message_sends_no_more_of_it(providers: dict[str, Provi
     assert (len(providers["mail"].sent), len(providers["webhook"].sent)) == (1, 1)
 
 
-def test_a_refusal_is_written_down_and_ends_it(providers: dict[str, Provider]) -> None:
+def test_refused_alert_is_recorded_and_not_retried(providers: dict[str, Provider]) -> None:
     providers["mail"].failures.append(
         PermanentFailure(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER, "no such mailbox")
     )
@@ -104,7 +104,7 @@ def test_a_refusal_is_written_down_and_ends_it(providers: dict[str, Provider]) -
     assert alert.sent_to == ["webhook:https://ops.example.com/hook"]
 
 
-def test_a_lost_message_is_found_again(providers: dict[str, Provider]) -> None:
+def test_lost_alert_message_is_published_again(providers: dict[str, Provider]) -> None:
     _tell()
     prepared.rows("DELETE FROM outbox_messages")
     operators.ensure()
@@ -112,7 +112,7 @@ def test_a_lost_message_is_found_again(providers: dict[str, Provider]) -> None:
     assert len(providers["mail"].sent) == 1
 
 
-def test_without_recipients_the_row_alone_is_kept(settings: Any) -> None:
+def test_alert_without_recipients_is_only_stored(settings: Any) -> None:
     settings.OPERATOR_ALERTS = []
     assert _tell()
     assert OperatorAlert.objects.count() == 1

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 # -- four eyes ---------------------------------------------------------------------------------
 
 
-def test_who_submits_a_batch_asks_for_it_and_acts_in_it(fail: Fail, look: Look) -> None:
+def test_submitter_is_requester_and_actor_of_a_batch(fail: Fail, look: Look) -> None:
     batch = _drafted([fail()], is_restart=True)
     assert batches.submit(batch.pk, actor="both").ok
     batch.refresh_from_db()
@@ -37,7 +37,7 @@ def test_who_submits_a_batch_asks_for_it_and_acts_in_it(fail: Fail, look: Look) 
     assert {event.actor for event in actors} == {f"both (batch {batch.pk})"}
 
 
-def test_who_submits_a_batch_that_needs_no_approval_asks_for_it_too(fail: Fail) -> None:
+def test_submitter_is_requester_of_a_batch_without_approval(fail: Fail) -> None:
     batch = _drafted([fail()])
     assert batches.submit(batch.pk, actor="bob").message == "started"
     batch.refresh_from_db()
@@ -45,7 +45,7 @@ def test_who_submits_a_batch_that_needs_no_approval_asks_for_it_too(fail: Fail) 
     assert batches.makers(batch) == ["ann"]
 
 
-def test_who_configured_a_batch_cannot_approve_it_and_who_set_its_pace_can(fail: Fail) -> None:
+def test_configurer_cannot_approve_a_batch_but_rate_setter_can(fail: Fail) -> None:
     batch = _drafted([fail()], is_restart=True)
     batches.configure(batch.pk, actor="both", override_reason="the host has moved")
     batches.set_pace(batch.pk, actor="carol", rate_per_minute=7)
@@ -59,7 +59,7 @@ def test_who_configured_a_batch_cannot_approve_it_and_who_set_its_pace_can(fail:
     assert batches.approve(batch.pk, actor="carol").ok
 
 
-def test_the_timeline_says_what_the_settings_became(fail: Fail) -> None:
+def test_timeline_records_changed_batch_settings(fail: Fail) -> None:
     batch = _drafted([fail()])
     secret = "key = 'sk-ant-api03-" + "Ab3xQ9" * 12 + "'"
     batches.configure(batch.pk, actor="bob", is_restart=True, override_reason=secret, rate_per_minute="7")
@@ -72,14 +72,14 @@ def test_the_timeline_says_what_the_settings_became(fail: Fail) -> None:
     assert len(second.reason) < 600
 
 
-def test_settings_that_are_what_they_were_are_no_change(fail: Fail) -> None:
+def test_unchanged_batch_settings_add_no_event(fail: Fail) -> None:
     batch = _drafted([fail()])
     same = {"evidence_note": batch.evidence_note, "canary_size": "0", "is_restart": False}
     assert batches.configure(batch.pk, actor="carol", **same).message == "nothing has changed"
     assert batches.makers(batch) == ["ann"]
 
 
-def test_a_batch_that_waits_for_approval_tells_so_once(fail: Fail) -> None:
+def test_batch_awaiting_approval_alerts_once(fail: Fail) -> None:
     batch = _drafted([fail("1"), fail("2")], is_restart=True)
     OperatorAlert.objects.all().delete()  # of the letters
     batches.submit(batch.pk, actor="bob")
@@ -90,7 +90,7 @@ def test_a_batch_that_waits_for_approval_tells_so_once(fail: Fail) -> None:
     assert alert.path == f"/admin/deadletters/replaybatch/{batch.pk}/change/"
 
 
-def test_a_batch_that_starts_at_once_tells_nobody(fail: Fail) -> None:
+def test_batch_without_approval_raises_no_alert(fail: Fail) -> None:
     batches.submit(_drafted([fail()]).pk, actor="ann")
     assert not OperatorAlert.objects.filter(kind="batch_awaiting").exists()
 
@@ -101,7 +101,7 @@ def test_a_batch_that_starts_at_once_tells_nobody(fail: Fail) -> None:
 @pytest.mark.parametrize(
     "given", [{"is_restart": True}, {"override_reason": "the host has moved"}, {"category": "data"}]
 )
-def test_a_setting_that_matters_takes_the_verdicts_away(
+def test_changed_setting_clears_dry_run_verdicts(
     fail: Fail, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "_FORGOTTEN_AT_ONCE", 2)
@@ -116,7 +116,7 @@ def test_a_setting_that_matters_takes_the_verdicts_away(
     assert set(batch.items.values_list("verdict", "detail")) == {("", "")}
 
 
-def test_a_dry_run_that_new_settings_overtake_is_made_again(
+def test_dry_run_is_repeated_when_settings_change_during_it(
     fail: Fail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letter = fail()
@@ -152,7 +152,7 @@ def _overruled(letter: DeadLetter, override_reason: str) -> None:
 
 
 @pytest.mark.parametrize("is_restart", [False, True])
-def test_what_an_operator_overruled_stays_overruled_in_a_batch(
+def test_batch_keeps_validations_an_operator_overruled(
     fail: Fail, look: Look, work: Work, silent_model: None, is_restart: bool
 ) -> None:
     letter = fail()
@@ -167,7 +167,7 @@ def test_what_an_operator_overruled_stays_overruled_in_a_batch(
     assert not letter.events.filter(action="not_validated").exists()
 
 
-def test_a_letter_that_was_overruled_by_hand_asks_for_a_second_person(fail: Fail, silent_model: None) -> None:
+def test_overruled_letter_requires_batch_approval(fail: Fail, silent_model: None) -> None:
     letter, other, third = fail("1"), fail("2"), fail("3")
     batch = _drafted([letter, other, third])
     assert not batches.needs_approval(batch)
@@ -183,7 +183,7 @@ def test_a_letter_that_was_overruled_by_hand_asks_for_a_second_person(fail: Fail
     assert OperatorAlert.objects.get(kind="batch_awaiting").text == text
 
 
-def test_what_was_overruled_behind_a_submission_is_validated_anew(
+def test_validation_overruled_after_submission_is_repeated(
     fail: Fail, look: Look, silent_model: None
 ) -> None:
     letter = fail()
@@ -195,9 +195,7 @@ def test_what_was_overruled_behind_a_submission_is_validated_anew(
     assert (batch.status, _outcomes(batch)) == ("stopped", ["pending"])  # the silent model is asked
 
 
-def test_what_was_overruled_behind_an_approval_is_validated_anew(
-    fail: Fail, look: Look, silent_model: None
-) -> None:
+def test_validation_overruled_after_approval_is_repeated(fail: Fail, look: Look, silent_model: None) -> None:
     letter, other = fail("1"), fail("2")
     _overruled(letter, "the vendor answers real calls")
     batch = _drafted([letter, other])
@@ -209,7 +207,7 @@ def test_what_was_overruled_behind_an_approval_is_validated_anew(
     assert (batch.status, _outcomes(batch)) == ("stopped", ["pending", "pending"])
 
 
-def test_an_override_behind_a_submission_gives_way_to_a_validation_of_the_batch(
+def test_override_after_submission_is_replaced_by_the_batchs_validation(
     fail: Fail, look: Look, settings: Any, silent_model: None
 ) -> None:
     letter = fail()
@@ -223,9 +221,7 @@ def test_an_override_behind_a_submission_gives_way_to_a_validation_of_the_batch(
     assert letter.validated_by == f"ann (batch {batch.pk})"
 
 
-def test_letters_that_nobody_overruled_still_stop_the_batch(
-    fail: Fail, look: Look, silent_model: None
-) -> None:
+def test_failed_check_without_override_stops_the_batch(fail: Fail, look: Look, silent_model: None) -> None:
     letter, other = fail("1"), fail("2")
     _overruled(letter, "the vendor answers real calls")
     batch = _drafted([letter, other])
@@ -238,9 +234,9 @@ def test_letters_that_nobody_overruled_still_stop_the_batch(
     assert (letter.status, letter.override_reason) == ("validated", "the vendor answers real calls")
 
 
-@pytest.mark.parametrize(("restart", "anew"), [(False, False), (True, True)])
-def test_a_validation_for_another_start_is_made_anew(
-    fail: Fail, look: Look, restart: bool, anew: bool
+@pytest.mark.parametrize(("restart", "is_repeated"), [(False, False), (True, True)])
+def test_validation_for_another_start_stage_is_repeated(
+    fail: Fail, look: Look, restart: bool, is_repeated: bool
 ) -> None:
     letter = fail()
     workflow.triage(letter.pk, actor="bob", category="data", note="OPS-1")
@@ -251,10 +247,10 @@ def test_a_validation_for_another_start_is_made_anew(
     look(batch.pk)
     letter.refresh_from_db()
     assert letter.status == "replaying"
-    assert (letter.validated_by == f"ann (batch {batch.pk})") == anew
+    assert (letter.validated_by == f"ann (batch {batch.pk})") == is_repeated
 
 
-def test_a_validation_of_an_hour_ago_is_made_anew(fail: Fail, look: Look) -> None:
+def test_stale_validation_is_repeated_by_a_batch(fail: Fail, look: Look) -> None:
     letter = fail()
     workflow.triage(letter.pk, actor="bob", category="data", note="OPS-1")
     workflow.remediate(letter.pk, actor="bob", evidence_note="OPS-1")
@@ -267,9 +263,7 @@ def test_a_validation_of_an_hour_ago_is_made_anew(fail: Fail, look: Look) -> Non
     assert (letter.status, letter.validated_by) == ("replaying", f"ann (batch {batch.pk})")
 
 
-def test_a_batch_that_overrules_has_its_own_word_for_every_letter(
-    fail: Fail, look: Look, silent_model: None
-) -> None:
+def test_batch_override_applies_to_every_letter(fail: Fail, look: Look, silent_model: None) -> None:
     letter = fail()
     _overruled(letter, "the vendor answers real calls")
     batch = _drafted([letter], override_reason="OPS-1: the probe is broken")
@@ -281,7 +275,7 @@ def test_a_batch_that_overrules_has_its_own_word_for_every_letter(
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_no_override_makes_a_batch_go_on_against_an_open_circuit(
+def test_batch_override_does_not_overrule_an_open_circuit(
     fail: Fail, look: Look, work: Work, settings: Any, by_hand: bool
 ) -> None:
     settings.LLM_PROVIDER = "openai"

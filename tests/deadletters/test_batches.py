@@ -51,7 +51,7 @@ def _outcomes(batch: ReplayBatch) -> list[str]:
     return [item.status for item in batch.items.order_by("id")]
 
 
-def test_a_batch_takes_new_letters_through_every_step(fail: Fail, look: Look, work: Work) -> None:
+def test_batch_takes_new_letters_through_every_step(fail: Fail, look: Look, work: Work) -> None:
     letters = [fail(str(number)) for number in range(3)]
     batch = _drafted(letters)
     assert batches.dry_run(batch.pk)["verdicts"] == {"eligible": 3}
@@ -73,7 +73,7 @@ def test_a_batch_takes_new_letters_through_every_step(fail: Fail, look: Look, wo
     assert [row[4] for row in rows[1:]] == ["succeeded"] * 3
 
 
-def test_the_dry_run_says_of_each_letter_what_stands_in_its_way(fail: Fail, settings: Any) -> None:
+def test_dry_run_verdict_of_each_letter(fail: Fail, settings: Any) -> None:
     eligible, newer, closed, expired = (fail(str(number)) for number in range(4))
     factories.ReviewJobFactory(changelist_id="1", review_version=2, status=JobStatus.SUCCEEDED)
     workflow.discard(closed.pk, actor="ann", reason="OPS-1")
@@ -92,7 +92,7 @@ def test_the_dry_run_says_of_each_letter_what_stands_in_its_way(fail: Fail, sett
     assert batches.dry_run(batch.pk)["verdicts"]["circuit_open"] == 1
 
 
-def test_the_selection_is_frozen_and_newcomers_are_counted_apart(fail: Fail) -> None:
+def test_selection_is_frozen_and_newer_letters_are_counted(fail: Fail) -> None:
     batch = _drafted([fail("1")])
     ReplayBatch.objects.update(requested_at="2020-01-01T00:00:00Z")
     fail("2")
@@ -100,7 +100,7 @@ def test_the_selection_is_frozen_and_newcomers_are_counted_apart(fail: Fail) -> 
     assert (seen.total, seen.done, seen.newer) == (1, 0, 1)
 
 
-def test_without_evidence_a_batch_is_not_submitted(fail: Fail) -> None:
+def test_submit_requires_evidence(fail: Fail) -> None:
     batch = _drafted([fail()], evidence_note="")
     assert not batches.submit(batch.pk, actor="ann").ok
     assert batches.configure(batch.pk, actor="ann", evidence_link="https://ops.example.com/1").ok
@@ -109,9 +109,7 @@ def test_without_evidence_a_batch_is_not_submitted(fail: Fail) -> None:
 
 
 @pytest.mark.parametrize("given", [{"is_restart": True}, {"override_reason": "known"}, {}])
-def test_what_is_large_or_dangerous_needs_a_second_person(
-    fail: Fail, settings: Any, given: dict[str, Any]
-) -> None:
+def test_large_or_dangerous_batch_requires_approval(fail: Fail, settings: Any, given: dict[str, Any]) -> None:
     settings.REPLAY_APPROVAL_ABOVE = 100 if given else 1
     batch = _drafted([fail("1"), fail("2")], **given)
     assert batches.submit(batch.pk, actor="ann").message == "submitted: another person must approve it"
@@ -123,7 +121,7 @@ def test_what_is_large_or_dangerous_needs_a_second_person(
     assert (batch.status, batch.approved_by) == ("running", "bob")
 
 
-def test_a_failing_canary_stops_the_batch_before_the_rest(fail: Fail, look: Look, work: Work) -> None:
+def test_failing_canary_stops_the_batch(fail: Fail, look: Look, work: Work) -> None:
     letters = [fail(str(number)) for number in range(5)]
     batch = _drafted(letters, canary_size=2)
     batches.submit(batch.pk, actor="ann")
@@ -140,7 +138,7 @@ def test_a_failing_canary_stops_the_batch_before_the_rest(fail: Fail, look: Look
     assert sorted(_outcomes(batch)) == ["failed", *["succeeded"] * 4]
 
 
-def test_a_canary_that_fails_while_the_batch_is_paused_stops_it(fail: Fail, look: Look, work: Work) -> None:
+def test_canary_failing_during_pause_stops_the_batch(fail: Fail, look: Look, work: Work) -> None:
     letters = [fail(str(number)) for number in range(5)]
     batch = _drafted(letters, canary_size=2)
     batches.submit(batch.pk, actor="ann")
@@ -162,9 +160,7 @@ def test_a_canary_that_fails_while_the_batch_is_paused_stops_it(fail: Fail, look
     assert sorted(_outcomes(batch)) == ["failed", "failed", "succeeded", "succeeded", "succeeded"]
 
 
-def test_the_same_failure_coming_back_while_paused_stops_the_batch(
-    fail: Fail, look: Look, work: Work
-) -> None:
+def test_repeated_failure_during_pause_stops_the_batch(fail: Fail, look: Look, work: Work) -> None:
     batch = _drafted([fail(str(number)) for number in range(3)], max_in_flight=1)
     batches.submit(batch.pk, actor="ann")
     look(batch.pk)
@@ -179,7 +175,7 @@ def test_the_same_failure_coming_back_while_paused_stops_the_batch(
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, batch_runs._Lost])
-def test_a_look_that_ends_between_two_commits_has_stopped_the_batch(
+def test_failure_and_stop_are_one_commit(
     fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
 ) -> None:
     monkeypatch.setattr(collect, "SETTLED_AT_ONCE", 1)
@@ -203,7 +199,7 @@ def test_a_look_that_ends_between_two_commits_has_stopped_the_batch(
     assert _outcomes(batch) == ["failed", "succeeded", "pending", "pending", "pending"]
 
 
-def test_a_late_look_does_not_stop_what_was_resumed_meanwhile(
+def test_late_look_does_not_stop_a_resumed_batch(
     fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = _drafted([fail(str(number)) for number in range(4)], canary_size=1)
@@ -226,7 +222,7 @@ def test_a_late_look_does_not_stop_what_was_resumed_meanwhile(
     assert batch.events.filter(action="stopped").count() == 1
 
 
-def test_canaries_go_first_and_of_different_groups(fail: Fail, look: Look, work: Work) -> None:
+def test_canaries_go_first_from_different_groups(fail: Fail, look: Look, work: Work) -> None:
     letters = [fail(str(number)) for number in range(3)] + [fail("9", failure=denied("else"))]
     batch = _drafted(letters, canary_size=2)
     assert {item.letter_id for item in batch.items.filter(is_canary=True)} == {letters[0].pk, letters[3].pk}
@@ -238,7 +234,7 @@ def test_canaries_go_first_and_of_different_groups(fail: Fail, look: Look, work:
     assert _run(batch, look, work).status == BatchStatus.FINISHED
 
 
-def test_the_same_failure_coming_back_stops_the_batch(fail: Fail, look: Look, work: Work) -> None:
+def test_repeated_failure_stops_the_batch(fail: Fail, look: Look, work: Work) -> None:
     letters = [fail(str(number)) for number in range(4)]
     batch = _drafted(letters, max_in_flight=1)
     batches.submit(batch.pk, actor="ann")
@@ -248,7 +244,7 @@ def test_the_same_failure_coming_back_stops_the_batch(fail: Fail, look: Look, wo
     assert "the same failure came back" in batch.status_reason
 
 
-def test_another_failure_does_not_stop_the_batch(fail: Fail, look: Look, work: Work) -> None:
+def test_single_new_failure_does_not_stop_the_batch(fail: Fail, look: Look, work: Work) -> None:
     letters = [fail(str(number)) for number in range(3)]
     batch = _drafted(letters, max_in_flight=1)
     batches.submit(batch.pk, actor="ann")
@@ -273,7 +269,7 @@ def _gone() -> PermanentFailure:
     ("stage", "failure", "said"),
     [("llm", _no_model, "NOT_FOUND"), ("notify", _gone, "the job failed later, in notify")],
 )
-def test_another_failure_that_comes_again_stops_the_batch(
+def test_second_new_failure_of_one_group_stops_the_batch(
     fail: Fail, look: Look, work: Work, stage: str, failure: Callable[[], PermanentFailure], said: str
 ) -> None:
     batch = _drafted([fail(str(number)) for number in range(4)], max_in_flight=1)
@@ -300,7 +296,7 @@ def test_failures_of_another_batch_do_not_stop_this_one(fail: Fail, look: Look, 
         assert _outcomes(batch) == ["failed", "succeeded"]
 
 
-def test_a_second_replay_without_its_effect_stops_the_batch(
+def test_second_replay_without_effect_stops_the_batch(
     fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks = [Check(CheckKind.FINDINGS, False, "no findings are stored")]
@@ -319,7 +315,7 @@ def test_a_second_replay_without_its_effect_stops_the_batch(
     assert batch.status_reason == f"{said}the effect is missing: no findings are stored"
 
 
-def test_an_open_circuit_stops_the_batch_and_lets_its_letters_go(
+def test_open_circuit_stops_the_batch_and_unqueues_its_letters(
     fail: Fail, look: Look, work: Work, settings: Any
 ) -> None:
     settings.LLM_PROVIDER = "openai"
@@ -344,7 +340,7 @@ def test_an_open_circuit_stops_the_batch_and_lets_its_letters_go(
     assert _run(batch, look, work).status == BatchStatus.FINISHED
 
 
-def test_a_dependency_that_is_silent_stops_the_batch_and_skips_nobody(
+def test_unavailable_dependency_stops_the_batch_and_skips_no_item(
     fail: Fail, look: Look, settings: Any
 ) -> None:
     settings.LLM_PROVIDER = "openai"
@@ -356,7 +352,7 @@ def test_a_dependency_that_is_silent_stops_the_batch_and_skips_nobody(
     assert (batch.status, _outcomes(batch)) == ("stopped", ["pending", "pending"])
 
 
-def test_a_pause_holds_and_a_cancel_lets_go(fail: Fail, look: Look, work: Work) -> None:
+def test_pause_keeps_and_cancel_unqueues_letters(fail: Fail, look: Look, work: Work) -> None:
     letters = [fail(str(number)) for number in range(4)]
     batch = _drafted(letters, max_in_flight=1)
     batches.submit(batch.pk, actor="ann")
@@ -379,7 +375,7 @@ def test_a_pause_holds_and_a_cancel_lets_go(fail: Fail, look: Look, work: Work) 
     ]  # fmt: skip
 
 
-def test_the_rate_is_kept(fail: Fail) -> None:
+def test_batch_rate_is_kept(fail: Fail) -> None:
     batch = _drafted([fail(str(number)) for number in range(3)], rate_per_minute=60)
     batches.submit(batch.pk, actor="ann")
     seconds = batch_runs.look(batch.pk)
@@ -388,7 +384,7 @@ def test_the_rate_is_kept(fail: Fail) -> None:
     assert 0 < seconds <= 1.0
 
 
-def test_two_looks_at_once_replay_nothing_twice(fail: Fail, look: Look, work: Work) -> None:
+def test_concurrent_looks_replay_no_item_twice(fail: Fail, look: Look, work: Work) -> None:
     batch = _drafted([fail(str(number)) for number in range(3)])
     batches.submit(batch.pk, actor="ann")
     look(batch.pk)
@@ -417,9 +413,7 @@ def test_one_letter_of_a_changelist_at_a_time(
     assert _outcomes(batch) == ["succeeded", "succeeded"]
 
 
-def test_a_letter_somebody_closed_meanwhile_is_skipped_with_the_reason(
-    fail: Fail, look: Look, work: Work
-) -> None:
+def test_letter_closed_by_an_operator_is_skipped_with_the_reason(fail: Fail, look: Look, work: Work) -> None:
     letters = [fail("1"), fail("2")]
     batch = _drafted(letters)
     workflow.discard(letters[0].pk, actor="bob", reason="OPS-2")
@@ -429,7 +423,7 @@ def test_a_letter_somebody_closed_meanwhile_is_skipped_with_the_reason(
     assert "it is already discarded (discarded by bob at" in batch.items.order_by("id")[0].detail
 
 
-def test_a_job_that_was_ended_is_an_outcome_of_its_own(fail: Fail, look: Look) -> None:
+def test_ended_job_is_its_own_outcome(fail: Fail, look: Look) -> None:
     from reviews import pipeline
 
     letter = fail()
@@ -443,9 +437,7 @@ def test_a_job_that_was_ended_is_an_outcome_of_its_own(fail: Fail, look: Look) -
     assert ReviewJob.objects.get().status == JobStatus.CANCELLED
 
 
-def test_a_long_pause_makes_a_validation_stale_and_it_is_walked_again(
-    fail: Fail, look: Look, work: Work
-) -> None:
+def test_stale_validation_after_a_pause_is_repeated(fail: Fail, look: Look, work: Work) -> None:
     batch = _drafted([fail("1"), fail("2")], max_in_flight=1)
     batches.submit(batch.pk, actor="ann")
     look(batch.pk)
@@ -457,7 +449,7 @@ def test_a_long_pause_makes_a_validation_stale_and_it_is_walked_again(
     assert _outcomes(batch) == ["succeeded", "succeeded"]
 
 
-def test_a_draft_needs_a_reason_letters_and_sane_settings(fail: Fail) -> None:
+def test_draft_requires_a_reason_letters_and_valid_settings(fail: Fail) -> None:
     letter = fail()
     for wrong in ({"rate_per_minute": 0}, {"canary_size": 101}, {"category": "weather"}, {"colour": 1},
                   {"evidence_link": "javascript:1"}):  # fmt: skip
@@ -470,7 +462,7 @@ def test_a_draft_needs_a_reason_letters_and_sane_settings(fail: Fail) -> None:
     assert not ReplayBatch.objects.exists()
 
 
-def test_the_message_of_a_batch_is_found_again_and_goes_with_its_end(fail: Fail, work: Work) -> None:
+def test_batch_message_is_republished_and_ends_with_the_batch(fail: Fail, work: Work) -> None:
     from criticizer.queue import outbox
 
     batch = _drafted([fail()])
@@ -492,7 +484,7 @@ def test_the_message_of_a_batch_is_found_again_and_goes_with_its_end(fail: Fail,
     assert not prepared.value("SELECT count(*) FROM outbox_messages")
 
 
-def test_a_look_without_its_lease_does_nothing(fail: Fail) -> None:
+def test_look_without_lease_does_nothing(fail: Fail) -> None:
     batch = _drafted([fail()])
     batches.submit(batch.pk, actor="ann")
     batch_runs.run_message(1, batch.pk, "00000000-0000-4000-8000-000000000000")

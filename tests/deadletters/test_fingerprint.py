@@ -49,7 +49,7 @@ def test_the_version_is_part_of_the_id() -> None:
         {"stack": _STACK.replace("PermanentFailure", "RetryableFailure")},
     ],
 )
-def test_what_is_different_makes_another_group(other: dict[str, Any]) -> None:
+def test_different_failures_have_different_fingerprints(other: dict[str, Any]) -> None:
     assert _made(**other) != _made()
 
 
@@ -62,7 +62,7 @@ def test_what_is_different_makes_another_group(other: dict[str, Any]) -> None:
         {"stack": _STACK.replace("key expired", "key 1234567 expired")},
     ],
 )
-def test_what_changes_by_itself_does_not(other: dict[str, Any]) -> None:
+def test_volatile_parts_do_not_change_the_fingerprint(other: dict[str, Any]) -> None:
     assert _made(**other) == _made()
 
 
@@ -81,11 +81,11 @@ def test_what_changes_by_itself_does_not(other: dict[str, Any]) -> None:
         ("facade and decade stay", "facade and decade stay"),
     ],
 )
-def test_messages_lose_what_is_an_occurrences_own(text: str, normalized: str) -> None:
+def test_messages_lose_volatile_parts(text: str, normalized: str) -> None:
     assert normalize(text) == normalized
 
 
-def test_a_huge_message_stays_small_and_quick() -> None:
+def test_huge_message_is_normalized_quickly() -> None:
     assert len(normalize("x" * 1_000_000)) == 500
     assert len(normalize("'" * 100_000)) <= 500
 

@@ -1,4 +1,4 @@
-"""What operators type into notes, reasons and evidence decides nothing: only the steps they take do."""
+"""Text that operators type into notes, reasons and evidence steers nothing: only their steps do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from reviews.models import JobEvent
 from reviews.replay import delivery_resolution
 from tests import factories
 from tests.deadletters.conftest import Fail, Look, Work
-from tests.deadletters.test_edits import ask, make_letter
+from tests.deadletters.test_edit_requests import ask, make_letter
 
 pytestmark = pytest.mark.django_db
 NEUTRAL = "OPS-1: a plain sentence"

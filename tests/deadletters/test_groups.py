@@ -20,7 +20,7 @@ from tests.letters import remove, walk_and_replay
 pytestmark = pytest.mark.django_db
 
 
-def test_failures_alike_are_one_group_with_a_trend(fail: Fail) -> None:
+def test_failures_alike_are_one_group_with_daily_counts(fail: Fail) -> None:
     letters = [fail(str(number), failure=denied(f"key {number}00 expired")) for number in range(3)]
     fail("9", failure=denied("another thing"))
     group = letters[0].group
@@ -64,7 +64,7 @@ def test_a_letter_that_fails_again_counts_again_and_is_open_once(fail: Fail, wor
         (GroupStatus.IGNORED, GroupStatus.IGNORED),
     ],
 )
-def test_what_recurrence_does(fail: Fail, status: GroupStatus, afterwards: GroupStatus) -> None:
+def test_recurrence_opens_resolved_groups(fail: Fail, status: GroupStatus, afterwards: GroupStatus) -> None:
     group = fail("1").group
     DeadLetterGroup.objects.update(status=status)
     fail("2")
@@ -75,7 +75,7 @@ def test_what_recurrence_does(fail: Fail, status: GroupStatus, afterwards: Group
     assert told.count() == (status != afterwards)
 
 
-def test_a_failure_that_comes_back_after_its_resolution_is_told_once_a_day(fail: Fail) -> None:
+def test_recurrence_after_resolution_alerts_once_a_day(fail: Fail) -> None:
     secret = "password=Hunter2Hunter2Hunter2"
     group = fail("1", failure=denied(f"{secret} refused")).group
     for changelist in ("2", "3"):
@@ -99,7 +99,7 @@ def _critical() -> list[OperatorAlert]:
 
 
 @pytest.mark.parametrize(("failure", "told"), [(_DEFECT, 1), (_MISSING, 1), (_REFUSED, 0)])
-def test_what_is_critical_is_told_once_a_day(fail: Fail, failure: Any, told: int) -> None:
+def test_critical_failure_alerts_once_a_day(fail: Fail, failure: Any, told: int) -> None:
     letter = fail("1", failure=PermanentFailure(*failure))
     fail("2", failure=PermanentFailure(*failure))
     alerts = _critical()
@@ -111,7 +111,7 @@ def test_what_is_critical_is_told_once_a_day(fail: Fail, failure: Any, told: int
         assert alert.path == f"/admin/deadletters/deadletter/{letter.pk}/change/"
 
 
-def test_a_replay_that_meets_something_critical_is_told_of(fail: Fail, work: Work) -> None:
+def test_critical_failure_of_a_replay_alerts(fail: Fail, work: Work) -> None:
     from tests import scripted
 
     letter = fail(failure=PermanentFailure(*_REFUSED))
@@ -131,7 +131,7 @@ def test_a_replay_that_meets_something_critical_is_told_of(fail: Fail, work: Wor
         ({"status": GroupStatus.RESOLVED}, 1),
     ],
 )
-def test_nobody_is_told_of_a_critical_failure_that_nobody_wants_to_hear_of(
+def test_ignored_or_snoozed_critical_failure_does_not_alert(
     fail: Fail, group: dict[str, Any], told: int
 ) -> None:
     fail("1", failure=PermanentFailure(*_DEFECT))
@@ -149,7 +149,7 @@ def test_a_group_with_open_letters_is_not_resolved(fail: Fail) -> None:
     assert groups.resolve_group(letter.group_id, actor="ann", reason="OPS-1").ok
 
 
-def test_operators_decide_about_groups_and_each_word_is_kept() -> None:
+def test_group_actions_are_recorded_in_its_timeline() -> None:
     group = factories.DeadLetterGroupFactory()
     version = group.row_version
     assert groups.acknowledge(group.pk, actor="ann", row_version=version).ok
@@ -177,7 +177,7 @@ def test_operators_decide_about_groups_and_each_word_is_kept() -> None:
     ]  # fmt: skip
 
 
-def test_a_snooze_is_ended_where_there_is_one() -> None:
+def test_snooze_can_be_ended() -> None:
     group = factories.DeadLetterGroupFactory()
     assert groups.snooze(group.pk, actor="ann", until=None).message == "it is not snoozed"
     groups.snooze(group.pk, actor="ann", until=timezone.now() + timedelta(hours=1), reason="night")
@@ -187,7 +187,7 @@ def test_a_snooze_is_ended_where_there_is_one() -> None:
     assert [event.reason for event in group.events.order_by("id")][1:] == ["no longer: morning"]
 
 
-def test_what_is_noted_of_a_group_is_kept_in_its_history_and_what_is_not_given_stays() -> None:
+def test_annotation_is_recorded_and_keeps_other_fields() -> None:
     group = factories.DeadLetterGroupFactory()
     old, new = "https://wiki/old", "https://wiki/new"
     for given in (
@@ -206,7 +206,7 @@ def test_what_is_noted_of_a_group_is_kept_in_its_history_and_what_is_not_given_s
     ]
 
 
-def test_an_occurrence_is_no_change_of_what_an_operator_looks_at(fail: Fail) -> None:
+def test_occurrence_does_not_make_group_forms_stale(fail: Fail) -> None:
     group = fail("1").group
     group.refresh_from_db()
     fail("2")

@@ -72,7 +72,7 @@ def test_a_letter_whose_replay_waits_past_its_deadline_is_new_again_and_can_be_r
     assert (letter.status, letter.job.status) == (LetterStatus.VERIFYING, JobStatus.SUCCEEDED)
 
 
-def test_a_worker_that_is_at_it_brings_nothing_after_the_deadline(letter: DeadLetter, work: Work) -> None:
+def test_result_after_the_deadline_is_dropped(letter: DeadLetter, work: Work) -> None:
     assert walk_and_replay(letter.pk).ok
     written: list[str] = []
 
@@ -97,7 +97,7 @@ def test_a_second_deadline_in_a_row_escalates(letter: DeadLetter) -> None:
     assert OperatorAlert.objects.filter(kind="escalated").count() == 1
 
 
-def test_a_batch_stops_when_one_that_goes_first_misses_its_deadline(fail: Fail, look: Look) -> None:
+def test_batch_stops_when_a_canary_misses_its_deadline(fail: Fail, look: Look) -> None:
     letters = [fail(str(number)) for number in range(3)]
     batch = batches.draft(
         filter={},
@@ -119,7 +119,7 @@ def test_a_batch_stops_when_one_that_goes_first_misses_its_deadline(fail: Fail, 
     assert DeadLetter.objects.filter(status=LetterStatus.DISCARDED).count() == 0
 
 
-def test_a_replay_that_has_to_wait_says_so(letter: DeadLetter) -> None:
+def test_replay_reports_the_circuit_it_waits_for(letter: DeadLetter) -> None:
     walk(letter.pk)
     DeadLetter.objects.filter(pk=letter.pk).update(override_reason="")  # all checks passed
     circuit_is(CircuitState.OPEN)
@@ -129,7 +129,7 @@ def test_a_replay_that_has_to_wait_says_so(letter: DeadLetter) -> None:
     )  # fmt: skip
 
 
-def test_no_replay_begins_while_an_operator_holds_its_circuit_open(letter: DeadLetter) -> None:
+def test_forced_open_circuit_refuses_a_replay(letter: DeadLetter) -> None:
     walk(letter.pk)
     DeadLetter.objects.filter(pk=letter.pk).update(override_reason="")  # all checks passed
     circuit_is(CircuitState.FORCED_OPEN)

@@ -1,4 +1,4 @@
-"""Retention (specification 003, 3.2): age, size, archive before deletion, restore byte for byte, alerts."""
+"""Retention: age, size, archive before deletion, restore byte for byte, alerts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _left() -> set[int]:
     return set(DeadLetter.objects.values_list("pk", flat=True))
 
 
-def test_what_is_over_age_goes_and_what_is_worked_on_stays() -> None:
+def test_old_letters_are_archived_unless_in_work() -> None:
     young = {_letter(6.9).pk, _letter(6.9, status=LetterStatus.RESOLVED).pk}
     worked_on = {_letter(30, status=status).pk for status in IN_WORK}
     for status in (LetterStatus.NEW, LetterStatus.RESOLVED, LetterStatus.DISCARDED):
@@ -89,7 +89,7 @@ def test_what_is_over_age_goes_and_what_is_worked_on_stays() -> None:
     assert {letter.expires_at is None for letter in DeadLetter.objects.filter(pk__in=worked_on)} == {True}
 
 
-def test_what_is_over_size_goes_closed_ones_first_then_the_oldest(settings: Any) -> None:
+def test_excess_letters_are_archived_closed_then_oldest_first(settings: Any) -> None:
     settings.DLQ_MAX_SIZE = 4
     oldest = _letter(6)
     closed = _letter(1, status=LetterStatus.RESOLVED)
@@ -99,7 +99,7 @@ def test_what_is_over_size_goes_closed_ones_first_then_the_oldest(settings: Any)
     assert not {oldest.pk, closed.pk} & _left()
 
 
-def test_what_came_back_goes_last_when_there_are_too_many(settings: Any) -> None:
+def test_postponed_letters_are_archived_last_when_over_size(settings: Any) -> None:
     settings.DLQ_MAX_SIZE = 1
     back = _letter(20, kept_until=NOW + timedelta(days=3))
     for days in (5, 4):
@@ -128,7 +128,7 @@ def _batch(status: BatchStatus, letters: list[DeadLetter], days: float = 0.0, to
     return batch.pk
 
 
-def test_what_is_escalated_stays_until_somebody_closes_it(settings: Any) -> None:
+def test_escalated_letters_stay_until_closed(settings: Any) -> None:
     letter = _letter(30, is_escalated=True)
     assert letter.expires_at is None
     settings.DLQ_MAX_SIZE = 0
@@ -139,13 +139,13 @@ def test_what_is_escalated_stays_until_somebody_closes_it(settings: Any) -> None
     assert _left() == set()
 
 
-def test_nobody_is_warned_of_what_is_escalated() -> None:
+def test_escalated_letters_raise_no_expiry_alert() -> None:
     _letter(6.5, is_escalated=True)
     policy.maintain()
     assert not OperatorAlert.objects.exists()
 
 
-def test_a_limit_that_cannot_be_kept_is_told_once_a_day(settings: Any) -> None:
+def test_unenforceable_size_limit_alerts_once_a_day(settings: Any) -> None:
     settings.DLQ_MAX_SIZE = 1
     _letter(3, is_escalated=True)
     _letter(3, status=LetterStatus.TRIAGED)
@@ -176,7 +176,7 @@ def test_a_letter_that_was_replayed_or_reopened_is_not_called_untouched() -> Non
     assert (archive.letter_count, archive.untouched_count) == (3, 1)
 
 
-def test_what_a_cancelled_batch_gives_back_does_not_go_unannounced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retention_is_postponed_after_a_cancelled_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transitions, "AT_ONCE", 2)
     going = [_letter(days) for days in (40, 8, 8, 6.5)]
     young, back, closed = _letter(5.9), _letter(40, kept_until=NOW + timedelta(days=2)), _letter(8)
@@ -193,7 +193,7 @@ def test_what_a_cancelled_batch_gives_back_does_not_go_unannounced(monkeypatch: 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_cancel_does_not_wait_for_a_letter_in_other_hands() -> None:
+def test_cancel_does_not_wait_for_a_locked_letter() -> None:
     letters = [_letter(8).pk, _letter(8).pk]
     batch = batches.draft(filter={}, ids=letters, actor="ann", reason="OPS-1")
     with connection.copy().cursor() as other, connection.cursor() as cursor:
@@ -213,7 +213,7 @@ LIVE = (BatchStatus.DRAFT, BatchStatus.AWAITING, BatchStatus.RUNNING, BatchStatu
 
 
 @pytest.mark.parametrize("status", list(BatchStatus))
-def test_what_a_batch_is_going_to_replay_stays(status: BatchStatus, settings: Any) -> None:
+def test_letters_in_a_batch_stay(status: BatchStatus, settings: Any) -> None:
     held, also_held, free = _letter(8), _letter(30), _letter(8)
     batch = _batch(status, [held, also_held], days=2)
     ReplayItem.objects.filter(batch=batch, letter=also_held).update(status=ItemStatus.READY)
@@ -226,7 +226,7 @@ def test_what_a_batch_is_going_to_replay_stays(status: BatchStatus, settings: An
     assert free.pk not in _left()
 
 
-def test_what_a_batch_is_through_with_goes() -> None:
+def test_letters_a_batch_has_finished_are_archived() -> None:
     letter = _letter(8)
     batch = _batch(BatchStatus.RUNNING, [letter])
     ReplayItem.objects.filter(batch=batch).update(status=ItemStatus.SKIPPED, finished_at=NOW)
@@ -236,7 +236,7 @@ def test_what_a_batch_is_through_with_goes() -> None:
 
 @pytest.mark.parametrize("status", LIVE)
 @pytest.mark.parametrize(("asked", "touched", "holds"), [(30, 6.9, True), (30, 7.1, False), (6.9, 6.9, True)])
-def test_a_batch_that_nobody_touches_holds_no_letter_for_ever(
+def test_idle_batch_stops_holding_its_letters(
     status: BatchStatus, asked: float, touched: float, holds: bool
 ) -> None:
     letter = _letter(40)
@@ -260,7 +260,7 @@ def test_a_letter_put_into_a_batch_while_it_is_being_archived_stays(monkeypatch:
     assert (_left(), _files()) == ({letter.pk}, set())
 
 
-def test_nobody_is_warned_of_what_a_batch_or_a_restore_keeps() -> None:
+def test_letters_kept_by_a_batch_or_restore_raise_no_expiry_alert() -> None:
     _batch(BatchStatus.DRAFT, [_letter(6.5)])
     _letter(6.5, kept_until=NOW + timedelta(days=3))
     policy.maintain()
@@ -270,7 +270,7 @@ def test_nobody_is_warned_of_what_a_batch_or_a_restore_keeps() -> None:
     assert OperatorAlert.objects.get().title.startswith("1 dead letters")
 
 
-def test_the_looks_for_old_letters_walk_along_their_indexes() -> None:
+def test_retention_queries_use_their_indexes() -> None:
     """At two hundred thousand letters that takes milliseconds, and a look at all of them does not."""
     for number in range(100):  # so many that it matters to the planner which index has fewer of them
         _letter(8, status=LetterStatus.NEW if number % 20 == 0 else LetterStatus.RESOLVED)
@@ -285,9 +285,7 @@ def test_the_looks_for_old_letters_walk_along_their_indexes() -> None:
     assert "Seq Scan on dead_letters" not in plan
 
 
-def test_more_than_a_round_holds_goes_in_the_next_ones(
-    monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+def test_retention_run_is_bounded(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     monkeypatch.setattr(policy, "IN_A_FILE", 2)
     monkeypatch.setattr(policy, "FILES_A_RUN", 2)
     job_letters = [_letter(8) for _ in range(7)]
@@ -330,7 +328,7 @@ def test_everything_removed_is_restored_byte_for_byte() -> None:
         (GroupStatus.ACKNOWLEDGED, LetterStatus.NEW, GroupStatus.ACKNOWLEDGED),
     ],
 )
-def test_an_open_letter_that_comes_back_opens_its_resolved_group(
+def test_restored_open_letter_opens_its_resolved_group(
     status: GroupStatus, letter_is: LetterStatus, afterwards: GroupStatus
 ) -> None:
     letter = _letter(8, status=letter_is)
@@ -347,7 +345,7 @@ def test_an_open_letter_that_comes_back_opens_its_resolved_group(
     assert reopened == (back if status != afterwards else [])
 
 
-def test_a_file_counts_its_letters_that_came_back_each_once() -> None:
+def test_restored_letters_of_a_file_are_counted_once() -> None:
     letter, other = _letter(8), _letter(8)
     policy.maintain()
     archive = LetterArchive.objects.get()
@@ -386,7 +384,7 @@ def test_the_file_of_a_letter_is_found_also_under_another_key(settings: Any) -> 
     assert not LetterArchive.objects.filter(letter_archive.holding(987_654)).exists()
 
 
-def test_the_archive_is_sealed_and_a_changed_file_is_noticed() -> None:
+def test_archive_is_encrypted_and_tampering_is_detected() -> None:
     letter = _letter(8, detail="the word platypus")
     policy.maintain()
     archive = LetterArchive.objects.get()
@@ -422,7 +420,7 @@ def test_a_letter_taken_up_while_it_is_being_archived_stays(monkeypatch: pytest.
     assert other.pk not in _left()
 
 
-def test_keys_can_be_rotated_under_the_archive(settings: Any) -> None:
+def test_archive_keys_can_be_rotated(settings: Any) -> None:
     _letter(8)
     policy.maintain()
     old_name = LetterArchive.objects.get().name
@@ -448,9 +446,7 @@ def _archived(monkeypatch: pytest.MonkeyPatch, files: int) -> list[LetterArchive
     return list(LetterArchive.objects.order_by("pk"))
 
 
-def test_a_lost_or_broken_file_keeps_no_other_under_the_old_key(
-    monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+def test_damaged_file_does_not_block_key_rotation(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     lost, broken, refused, *whole = _archived(monkeypatch, 5)
     Path(letter_archive.storage().path(lost.name)).unlink()
     Path(letter_archive.storage().path(broken.name)).write_bytes(b"no token")
@@ -466,16 +462,14 @@ def test_a_lost_or_broken_file_keeps_no_other_under_the_old_key(
     assert LetterArchive.objects.filter(name__in=[lost.name, broken.name, refused.name]).count() == 3
 
 
-def test_no_name_of_a_file_reads_as_a_secret() -> None:
+def test_archive_names_are_not_redacted() -> None:
     """An operator who is told that a file is damaged must be able to find it."""
     for seconds in range(500):
         text = f"{letter_archive._new_name(NOW + timedelta(seconds=seconds))}, with 1 letters, is missing"
         assert clean(text) == text
 
 
-def test_a_file_that_does_not_read_back_under_the_new_key_replaces_none(
-    monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+def test_unreadable_resealed_file_replaces_nothing(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     (archive,) = _archived(monkeypatch, 1)
     settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
     with monkeypatch.context() as patch:
@@ -486,7 +480,7 @@ def test_a_file_that_does_not_read_back_under_the_new_key_replaces_none(
     assert len(list(letter_archive.read(LetterArchive.objects.get()))) == 1
 
 
-def test_a_file_lies_on_the_disk_before_its_letters_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_file_is_fsynced_before_letters_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     on_disk: list[Path] = []
     sync = os.fsync
 
@@ -501,7 +495,7 @@ def test_a_file_lies_on_the_disk_before_its_letters_go(monkeypatch: pytest.Monke
     assert on_disk == [path, *(parent for parent in path.parents if parent.is_relative_to(root))]
 
 
-def test_a_letter_comes_back_as_it_was_last_and_from_no_file_before() -> None:
+def test_letter_is_restored_from_its_newest_file_only() -> None:
     letter = _letter(8)
     policy.maintain()
     first = LetterArchive.objects.get()
@@ -517,7 +511,7 @@ def test_a_letter_comes_back_as_it_was_last_and_from_no_file_before() -> None:
     assert DeadLetter.objects.get().status == "discarded"
 
 
-def test_a_damaged_file_is_told_once(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+def test_damaged_file_alerts_once(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     (lost,) = _archived(monkeypatch, 1)
     Path(letter_archive.storage().path(lost.name)).unlink()
     settings.ARTIFACT_KEYS = [Fernet.generate_key().decode(), *settings.ARTIFACT_KEYS]
@@ -527,7 +521,7 @@ def test_a_damaged_file_is_told_once(monkeypatch: pytest.MonkeyPatch, settings: 
     assert lost.name in alert.text
 
 
-def test_a_file_that_does_not_read_back_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_new_file_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     _letter(8)
     monkeypatch.setattr(letter_archive, "_opened", lambda name: b"something else")
     for _ in range(2):
@@ -536,7 +530,7 @@ def test_a_file_that_does_not_read_back_does_not_stay(monkeypatch: pytest.Monkey
     assert _files() == set()
 
 
-def test_a_file_whose_commit_fails_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_of_a_failed_commit_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     letter = _letter(8)
     with monkeypatch.context() as patch:
         patch.setattr(policy, "_DELETE", "SELECT 1/0")
@@ -547,7 +541,7 @@ def test_a_file_whose_commit_fails_does_not_stay(monkeypatch: pytest.MonkeyPatch
     assert len(_files()) == 1
 
 
-def test_a_file_that_is_not_written_whole_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partly_written_file_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     _letter(8)
     whole = FileSystemStorage.save
 
@@ -561,7 +555,7 @@ def test_a_file_that_is_not_written_whole_does_not_stay(monkeypatch: pytest.Monk
     assert _files() == set()
 
 
-def test_operators_are_told_ahead_when_it_happens_and_of_too_many(settings: Any) -> None:
+def test_retention_alerts_of_expiry_archiving_and_volume(settings: Any) -> None:
     settings.DLQ_ALERT_PER_DAY = 2
     group = factories.DeadLetterGroupFactory()
     group.days.create(day=NOW.date(), count=3)
@@ -573,7 +567,7 @@ def test_operators_are_told_ahead_when_it_happens_and_of_too_many(settings: Any)
     assert kinds == ["expired", "expiring", "too_many"]
 
 
-def test_of_untouched_letters_that_went_the_true_number_is_told_at_each_power_of_ten(
+def test_archived_untouched_letters_alert_at_powers_of_ten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def told() -> list[str]:
@@ -602,7 +596,7 @@ def test_of_untouched_letters_that_went_the_true_number_is_told_at_each_power_of
     assert told()[-1] == "1 on 2026-03-02"
 
 
-def test_a_quiet_day_tells_nobody() -> None:
+def test_quiet_day_raises_no_alert() -> None:
     _letter(1)
     policy.maintain()
     assert not OperatorAlert.objects.exists()

@@ -64,14 +64,14 @@ def _wrong(before: TextChoices, taken: dict[TextChoices, bool], table: Any) -> l
 
 
 @pytest.mark.parametrize("before", list(LetterStatus))
-def test_a_letter_makes_no_move_that_is_not_in_the_table(before: LetterStatus) -> None:
+def test_letter_transitions_outside_the_table_are_refused(before: LetterStatus) -> None:
     letter = factories.DeadLetterFactory(status=before)
     taken = {after: _tried(_ALL_STEPS, [after, after, letter.pk]) for after in LetterStatus}
     assert not _wrong(before, taken, LETTER_TRANSITIONS)
     assert DeadLetter.objects.get(pk=letter.pk).status == before
 
 
-def test_a_state_nobody_knows_is_refused() -> None:
+def test_unknown_status_is_refused() -> None:
     letter = factories.DeadLetterFactory()
     assert not _tried("UPDATE dead_letters SET status = %s WHERE id = %s", ["open", letter.pk])
 
@@ -142,13 +142,13 @@ def _batch(status: BatchStatus = BatchStatus.DRAFT) -> ReplayBatch:
 
 
 @pytest.mark.parametrize("before", list(BatchStatus))
-def test_a_batch_makes_no_move_that_is_not_in_the_table(before: BatchStatus) -> None:
+def test_batch_transitions_outside_the_table_are_refused(before: BatchStatus) -> None:
     batch = _batch(before)
     taken = {after: _tried(_MOVE_BATCH, {"to": after.value, "id": batch.pk}) for after in BatchStatus}
     assert not _wrong(before, taken, BATCH_TRANSITIONS)
 
 
-def test_who_asked_for_a_batch_cannot_approve_it() -> None:
+def test_requester_cannot_approve_a_batch() -> None:
     batch = _batch(BatchStatus.AWAITING)
     approve = (
         "UPDATE replay_batches SET status = 'running', approved_by = %s, approved_at = now() WHERE id = %s"
@@ -159,7 +159,7 @@ def test_who_asked_for_a_batch_cannot_approve_it() -> None:
 
 
 @pytest.mark.parametrize("before", list(GroupStatus))
-def test_a_group_makes_no_move_that_is_not_in_the_table(before: GroupStatus) -> None:
+def test_group_transitions_outside_the_table_are_refused(before: GroupStatus) -> None:
     group = factories.DeadLetterGroupFactory(status=before)
     statement = "UPDATE dead_letter_groups SET status = %s WHERE id = %s"
     taken = {after: _tried(statement, [after, group.pk]) for after in GroupStatus}
@@ -167,7 +167,7 @@ def test_a_group_makes_no_move_that_is_not_in_the_table(before: GroupStatus) -> 
 
 
 @pytest.mark.parametrize("before", list(ItemStatus))
-def test_an_item_makes_no_move_that_is_not_in_the_table(before: ItemStatus) -> None:
+def test_item_transitions_outside_the_table_are_refused(before: ItemStatus) -> None:
     letter = factories.DeadLetterFactory()
     item = ReplayItem.objects.create(
         batch=_batch(),
@@ -184,7 +184,7 @@ def test_an_item_makes_no_move_that_is_not_in_the_table(before: ItemStatus) -> N
 
 
 @pytest.mark.parametrize("before", list(EditStatus))
-def test_an_edit_makes_no_move_that_is_not_in_the_table(before: EditStatus) -> None:
+def test_edit_transitions_outside_the_table_are_refused(before: EditStatus) -> None:
     letter = factories.DeadLetterFactory()
     edit = LetterEdit.objects.create(
         letter=letter, before={}, after={}, reason="OPS-1", requested_by="ann", status=before,
@@ -196,7 +196,7 @@ def test_an_edit_makes_no_move_that_is_not_in_the_table(before: EditStatus) -> N
     assert not _tried("UPDATE letter_edits SET status='applied', decided_by = 'ann' WHERE id = %s", [edit.pk])
 
 
-def test_every_pair_was_tried() -> None:
+def test_every_status_pair_was_tried() -> None:
     every = (LetterStatus, BatchStatus, ItemStatus, GroupStatus)
     tried = [pair for states in every for pair in product(states, states)]
     assert len(tried) == 9 * 9 + 7 * 7 + 8 * 8 + 4 * 4

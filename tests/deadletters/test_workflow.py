@@ -1,4 +1,4 @@
-"""The steps of the workflow (specification 000, 8.5): taken in order, refused otherwise, written down."""
+"""The steps of the workflow: taken in order, refused otherwise, recorded."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("status", list(LetterStatus))
-def test_a_step_out_of_turn_is_refused_and_the_refusal_is_written_down(
-    step: str, status: LetterStatus
-) -> None:
+def test_step_in_the_wrong_state_is_refused_and_recorded(step: str, status: LetterStatus) -> None:
     if status in ALLOWED[step]:
         return
     letter = factories.DeadLetterFactory(status=status)
@@ -102,9 +100,7 @@ SETS: dict[str, Any] = {
         ("reopen", _L.RESOLVED, "it is resolved, not discarded"),
     ],
 )
-def test_many_that_are_not_there_yet_or_past_it_are_counted_by_their_state_alone(
-    step: str, status: LetterStatus, why: str
-) -> None:
+def test_large_sets_count_refusals_by_state(step: str, status: LetterStatus, why: str) -> None:
     letters = [factories.DeadLetterFactory(status=status) for _ in range(4)]
     for number, letter in enumerate(letters):
         factories.DeadLetterEventFactory(letter=letter, actor=f"bob{number}")
@@ -112,7 +108,7 @@ def test_many_that_are_not_there_yet_or_past_it_are_counted_by_their_state_alone
     assert (tally.done, tally.skipped) == (0, {why: 4})
 
 
-def test_of_a_few_letters_it_is_said_who_was_faster_with_one_look() -> None:
+def test_small_sets_name_the_last_actor_in_one_query() -> None:
     letters = [factories.DeadLetterFactory() for _ in range(3)]
     for letter, actor in zip(letters, ("bob", "carol", "dora"), strict=True):
         workflow.discard(letter.pk, actor=actor, reason="OPS-1")
@@ -125,7 +121,7 @@ def test_of_a_few_letters_it_is_said_who_was_faster_with_one_look() -> None:
     assert len(looks) == 1
 
 
-def test_a_letter_that_changed_while_a_set_was_checked_is_left_as_it_is(
+def test_letter_changed_during_checks_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     letter = factories.DeadLetterFactory(status=LetterStatus.REMEDIATED)
@@ -141,7 +137,7 @@ def test_a_letter_that_changed_while_a_set_was_checked_is_left_as_it_is(
     assert tally.skipped_ids == {letter.pk: "it was changed while it was checked"}
 
 
-def test_the_whole_life_of_a_letter(fail: Fail, work: Work) -> None:
+def test_letter_from_creation_to_resolution(fail: Fail, work: Work) -> None:
     letter = fail()
     assert workflow.triage(letter.pk, actor="ann", category="auth_config", note="expired").ok
     done = checklist("auth_config")[:1]
@@ -170,7 +166,7 @@ def test_the_whole_life_of_a_letter(fail: Fail, work: Work) -> None:
     ]  # fmt: skip
 
 
-def test_triaging_again_forgets_what_came_after(fail: Fail) -> None:
+def test_triaging_again_clears_later_steps(fail: Fail) -> None:
     letter = fail()
     walk(letter.pk)
     assert workflow.triage(letter.pk, actor="bob", category="data").ok
@@ -190,7 +186,7 @@ def test_an_unknown_category_is_refused(fail: Fail) -> None:
     assert not workflow.triage(fail().pk, actor="ann", category="weather").ok
 
 
-def test_a_step_on_a_letter_that_changed_meanwhile_is_refused(fail: Fail) -> None:
+def test_step_on_a_stale_version_is_refused(fail: Fail) -> None:
     letter = fail()
     assert workflow.triage(letter.pk, actor="bob", category="data", row_version=letter.row_version).ok
     late = workflow.triage(letter.pk, actor="ann", category="transient", row_version=letter.row_version)
@@ -236,7 +232,7 @@ def test_a_newer_version_cannot_be_overruled(fail: Fail) -> None:
     assert "newer version exists: 2" in failed.message
 
 
-def test_a_delivery_in_doubt_must_be_decided_first(fail: Fail) -> None:
+def test_uncertain_delivery_must_be_decided_first(fail: Fail) -> None:
     letter = _remediated(fail, stage="notify", failure=denied())
     doubt = factories.DeliveryFactory(job=letter.job, status=DeliveryStatus.UNCERTAIN)
     factories.DeliveryFactory(job=letter.job, status=DeliveryStatus.SENT)
@@ -406,7 +402,7 @@ def test_many_that_are_verified_say_which_were_escalated(fail: Fail, work: Work)
         ((), "the effect is missing: the review has recipients, and none was notified"),
     ],
 )
-def test_who_wanted_no_message_needs_no_delivery(
+def test_recipient_who_declined_messages_needs_no_delivery(
     fail: Fail, work: Work, declined: tuple[str, ...], says: str
 ) -> None:
     letter = fail(stage="notify", failure=denied())
@@ -434,7 +430,7 @@ def _discarded(fail: Fail, **given: Any) -> DeadLetter:
     return letter
 
 
-def test_a_discard_can_be_taken_back_and_the_letter_begins_anew(fail: Fail, work: Work) -> None:
+def test_discarded_letter_can_be_reopened(fail: Fail, work: Work) -> None:
     letter = _discarded(fail)
     assert groups.resolve_group(letter.group_id, actor="ann", reason="it is over").ok
     assert workflow.reopen(letter.pk, actor="bob", reason="OPS-2: it was the wrong one").ok
@@ -455,7 +451,7 @@ def test_a_discard_can_be_taken_back_and_the_letter_begins_anew(fail: Fail, work
     assert letter.status == LetterStatus.VERIFYING
 
 
-def test_a_discard_is_taken_back_for_a_reason(fail: Fail) -> None:
+def test_reopen_requires_a_reason(fail: Fail) -> None:
     letter = _discarded(fail)
     for call in (workflow.reopen, lambda pk, **given: workflow.reopen_many([pk], **given)):
         with pytest.raises(ValueError, match="A reason is required"):
@@ -465,7 +461,7 @@ def test_a_discard_is_taken_back_for_a_reason(fail: Fail) -> None:
     assert "after you opened it" in refused.message
 
 
-def test_a_reopened_letter_of_long_ago_is_not_archived_at_once(fail: Fail) -> None:
+def test_old_reopened_letter_is_not_archived_at_once(fail: Fail) -> None:
     letter = _discarded(fail)
     long_ago = timezone.now() - timedelta(days=20)
     DeadLetter.objects.update(first_failure_at=long_ago, last_failure_at=long_ago)
@@ -504,9 +500,7 @@ def _edited(letter: DeadLetter) -> str:
 
 
 @pytest.mark.parametrize("happens", [_superseded, _cancelled, _open_already, _failed_later, _edited])
-def test_a_discard_cannot_be_taken_back_where_the_letter_stands_for_nothing(
-    happens: Callable[[DeadLetter], str], fail: Fail
-) -> None:
+def test_superseded_letter_cannot_be_reopened(happens: Callable[[DeadLetter], str], fail: Fail) -> None:
     letter = _discarded(fail)
     assert workflow.why_not_reopened([letter.pk]) == {}
     why = happens(letter)
@@ -520,7 +514,7 @@ def test_a_discard_cannot_be_taken_back_where_the_letter_stands_for_nothing(
     assert letter.status == LetterStatus.DISCARDED
 
 
-def test_many_discards_are_taken_back_and_the_others_say_why_not(fail: Fail) -> None:
+def test_reopen_many_reports_why_others_are_skipped(fail: Fail) -> None:
     back = [_discarded(fail, changelist=str(number)) for number in (101, 102)]
     stays = _discarded(fail, changelist="103")
     why = _superseded(stays)
@@ -538,10 +532,8 @@ def test_many_discards_are_taken_back_and_the_others_say_why_not(fail: Fail) -> 
     assert (group.open_count, group.status) == (3, "ignored")  # that one is an operator's word
 
 
-def test_a_failure_that_is_faster_than_a_set_keeps_only_its_own_letter_closed(
-    fail: Fail, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the look and the deed: the database says which one it is, and the others are reopened."""
+def test_concurrent_failure_skips_only_its_own_letter(fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The constraint names the letter that failed after the survey; the others are reopened."""
     back, taken = _discarded(fail, changelist="101"), _discarded(fail, changelist="102")
     _open_already(taken)
     monkeypatch.setattr(sys.modules[workflow.reopen.__module__], "_reasons", lambda part: {})
@@ -552,7 +544,7 @@ def test_a_failure_that_is_faster_than_a_set_keeps_only_its_own_letter_closed(
     assert refused.message == "another letter of its job and stage is open"
 
 
-def test_sets_say_how_many_and_why_not_the_others(fail: Fail, work: Work) -> None:
+def test_tallies_count_done_and_skipped_letters(fail: Fail, work: Work) -> None:
     letters = [fail(str(n)) for n in range(3)]
     closed = factories.DeadLetterFactory(status=LetterStatus.DISCARDED)
     ids = [letter.pk for letter in letters] + [closed.pk, 999_999]
@@ -599,7 +591,7 @@ def test_jobs_are_described(fail: Fail) -> None:
     assert ReviewJob.objects.count() == 1
 
 
-def test_the_validation_of_a_set_says_that_it_leaves_the_allow_list_to_the_replay(fail: Fail) -> None:
+def test_set_validation_leaves_the_allow_list_to_the_replay(fail: Fail) -> None:
     letter = fail()
     workflow.triage(letter.pk, actor="ann", category="data", note="OPS-1")
     workflow.remediate(letter.pk, actor="ann", evidence_note="OPS-1")

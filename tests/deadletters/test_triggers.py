@@ -71,14 +71,14 @@ def _update(batch: ReplayBatch, changes: str) -> bool:
 
 
 @pytest.mark.parametrize("status", AFTER_DRAFT)
-def test_what_was_submitted_cannot_be_changed(status: str) -> None:
+def test_submitted_batch_cannot_be_changed(status: str) -> None:
     batch = brought_to(status)
     assert [changes for changes in _SUBMITTED if _update(batch, changes)] == []
     assert [changes for changes in _MAY_CHANGE if not _update(batch, changes)] == []
 
 
 @pytest.mark.parametrize("given", [{"is_restart": True}, {"override_reason": "the host has moved"}])
-def test_what_is_dangerous_never_runs_without_an_approval(given: dict[str, Any]) -> None:
+def test_dangerous_batch_never_runs_without_approval(given: dict[str, Any]) -> None:
     batch = drafted(**given)
     assert not _update(batch, "status = 'running'")
     assert not _update(batch, "status = 'awaiting'")  # it would not wait for anybody
@@ -97,7 +97,7 @@ def test_what_is_dangerous_never_runs_without_an_approval(given: dict[str, Any])
     assert _update(batch, "status = 'running', approved_by = 'bob', approved_at = now()")
 
 
-def test_a_batch_that_needs_an_approval_goes_on_needing_it_as_a_draft() -> None:
+def test_large_draft_keeps_needing_approval() -> None:
     batch = drafted()
     assert _update(batch, "needs_approval = true")
     ReplayBatch.objects.update(needs_approval=True)
@@ -105,7 +105,7 @@ def test_a_batch_that_needs_an_approval_goes_on_needing_it_as_a_draft() -> None:
     assert not _update(batch, "status = 'running'")
 
 
-def test_what_is_large_never_runs_without_an_approval(settings: Any) -> None:
+def test_large_batch_never_runs_without_approval(settings: Any) -> None:
     settings.REPLAY_APPROVAL_ABOVE = 1
     batch = drafted()
     assert batch.needs_approval
@@ -132,7 +132,7 @@ def test_a_draft_whose_dangerous_setting_is_taken_back_needs_no_approval() -> No
 
 
 @pytest.mark.parametrize("part", ["drafted", "configured", "submitted"])
-def test_who_had_a_part_in_making_a_batch_cannot_approve_it(part: str) -> None:
+def test_maker_of_a_batch_cannot_approve_it(part: str) -> None:
     people = {"drafted": "bob", "configured": "bob", "submitted": "bob", part: "mallory"}
     batch = batches.draft(
         filter={},
@@ -159,7 +159,7 @@ def test_who_had_a_part_in_making_a_batch_cannot_approve_it(part: str) -> None:
         ("approved_by, approved_at", "'bob', now()"),
     ],
 )
-def test_a_batch_is_born_a_draft_that_nobody_has_approved(columns: str, values: str) -> None:
+def test_batch_is_inserted_as_an_unapproved_draft(columns: str, values: str) -> None:
     statement = "INSERT INTO replay_batches (reason, requested_by, {}) VALUES ('OPS-1', 'ann', {})"
     assert not _tried(statement.format(columns, values), [])
     assert _tried(statement.format("status", "'draft'"), [])
@@ -201,7 +201,7 @@ def test_letters_join_a_batch_only_while_it_is_a_draft(status: str) -> None:
     assert ReplayItem.objects.filter(batch=batch).count() == 2
 
 
-def test_only_what_failed_has_failed_into_a_group() -> None:
+def test_only_failed_items_have_a_failed_group() -> None:
     item = drafted().items.order_by("id")[0]
     into = f"UPDATE replay_items SET {{}} WHERE id = {item.pk}"
     assert not _tried(into.format("failed_group_id = group_id"), [])
@@ -217,12 +217,12 @@ _TO_WORK = "UPDATE jobs SET status = 'queued', finished_at = NULL WHERE id = %s"
 
 
 @pytest.mark.parametrize("status", list(LetterStatus))
-def test_a_job_goes_back_to_work_only_with_a_letter_that_is_replayed(status: LetterStatus) -> None:
+def test_job_is_replayed_only_with_a_replaying_letter(status: LetterStatus) -> None:
     letter = factories.DeadLetterFactory(status=status)
     assert _tried(_TO_WORK, [letter.job_id]) == (status == LetterStatus.REPLAYING)
 
 
-def test_the_letter_of_another_job_sends_no_job_back_to_work() -> None:
+def test_letter_of_another_job_does_not_allow_a_replay() -> None:
     factories.DeadLetterFactory(status=LetterStatus.REPLAYING)
     assert not _tried(_TO_WORK, [factories.ReviewJobFactory(status=JobStatus.DEAD_LETTERED).pk])
     untouched = factories.job_with_stages(status=JobStatus.DEAD_LETTERED)
@@ -238,7 +238,7 @@ def test_a_late_result_is_accepted_without_a_letter() -> None:
 # -- letters, payloads, archives ---------------------------------------------------------------
 
 
-def test_where_a_letter_comes_from_cannot_be_changed() -> None:
+def test_origin_of_a_letter_cannot_be_changed() -> None:
     letter, other = factories.DeadLetterFactory(), factories.DeadLetterFactory()
     for changes in (
         f"job_id = {other.job_id}",
@@ -262,7 +262,7 @@ SELECT (jsonb_populate_record(l, jsonb_build_object('id', %s, 'stage', 'other', 
 
 
 @pytest.mark.parametrize("status", list(LetterStatus))
-def test_a_letter_is_born_new_and_comes_back_closed_only_from_the_archive(status: LetterStatus) -> None:
+def test_letter_is_inserted_new_or_restored_closed(status: LetterStatus) -> None:
     letter = factories.DeadLetterFactory(status=LetterStatus.RESOLVED)  # it has all that CHECKs want
     twin = letter.pk + 1_000_000
     is_new, may_come_back = status == LetterStatus.NEW, status not in IN_WORK
@@ -273,7 +273,7 @@ def test_a_letter_is_born_new_and_comes_back_closed_only_from_the_archive(status
 
 
 @pytest.mark.parametrize("status", [LetterStatus.NEW, *CLOSED_LETTER])
-def test_a_letter_goes_only_once_it_is_archived(status: LetterStatus) -> None:
+def test_letter_is_deleted_only_once_archived(status: LetterStatus) -> None:
     letter, other = factories.DeadLetterFactory(status=status), factories.DeadLetterFactory()
     DeadLetterPayload.objects.all().delete()
     delete = "DELETE FROM dead_letters WHERE id = %s"
@@ -285,7 +285,7 @@ def test_a_letter_goes_only_once_it_is_archived(status: LetterStatus) -> None:
         assert _tried(delete, [letter.pk]) == may, action
 
 
-def test_a_letter_does_not_go_with_its_job() -> None:
+def test_letter_is_not_deleted_with_its_job() -> None:
     letter = factories.DeadLetterFactory()
     with pytest.raises(DatabaseError, match="goes only once it is archived"), transaction.atomic():
         letter.job.delete()
@@ -303,7 +303,7 @@ def test_a_payload_stays_with_its_letter() -> None:
     assert _tried("UPDATE dead_letter_payloads SET last_stack = 'x' WHERE letter_id = %s", [letter.pk])
 
 
-def test_what_a_file_of_the_archive_holds_cannot_be_changed() -> None:
+def test_archive_rows_cannot_be_changed() -> None:
     found = LetterArchive.objects.create(
         name="a", sha256="0" * 64, key_id="1", letter_count=2, first_letter=1, last_letter=2
     )

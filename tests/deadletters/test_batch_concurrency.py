@@ -30,7 +30,7 @@ def drafted(*letters: DeadLetter) -> ReplayBatch:
     )
 
 
-def test_a_dry_run_leaves_the_reason_of_an_item_that_was_settled_meanwhile(
+def test_dry_run_keeps_the_outcome_of_a_concurrently_settled_item(
     fail: Fail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = drafted(fail("1"), fail("2"))
@@ -52,7 +52,7 @@ def test_a_dry_run_leaves_the_reason_of_an_item_that_was_settled_meanwhile(
     assert open_.pk != settled.pk
 
 
-def test_a_batch_that_is_cancelled_while_servers_are_asked_takes_no_letter_a_step_further(
+def test_cancel_during_health_checks_moves_no_letter(
     fail: Fail, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letter = fail()
@@ -71,7 +71,7 @@ def test_a_batch_that_is_cancelled_while_servers_are_asked_takes_no_letter_a_ste
     assert [event.action for event in letter.events.all()] == ["created"]
 
 
-def test_an_item_that_another_look_has_dealt_with_queues_no_letter(
+def test_item_handled_by_another_look_is_not_queued_again(
     fail: Fail, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letter = fail()
@@ -91,7 +91,7 @@ def test_an_item_that_another_look_has_dealt_with_queues_no_letter(
     assert batch.items.get().detail == "the other look: a delivery is uncertain"
 
 
-def test_an_effect_that_cannot_be_there_yet_is_no_failure_of_its_item(
+def test_pending_effect_does_not_fail_the_item(
     fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = drafted(fail("1"), fail("2"))

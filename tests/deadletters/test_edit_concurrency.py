@@ -16,7 +16,7 @@ from deadletters.edits import edit_requests
 from deadletters.models import DeadLetter, DeadLetterGroup, LetterEdit
 from notifications.models import Delivery
 from reviews.models import ReviewJob
-from tests.deadletters.test_edits import ANN, BOB, CAROL, ask, asked, make_letter
+from tests.deadletters.test_edit_requests import ANN, BOB, CAROL, ask, asked, make_letter
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ROUNDS = 6
@@ -27,26 +27,26 @@ def _on(settings: Any) -> None:
     settings.DEADLETTER_EDIT = True
 
 
-def at_once(*deeds: Callable[[], Any]) -> list[Any]:
+def at_once(*actions: Callable[[], Any]) -> list[Any]:
     """Do all of them at the same moment, each on a connection of its own; return their answers."""
-    barrier = Barrier(len(deeds))
+    barrier = Barrier(len(actions))
 
-    def do(deed: Callable[[], Any]) -> Any:
+    def do(action: Callable[[], Any]) -> Any:
         try:
             barrier.wait(30)
-            return deed()
+            return action()
         finally:
             connection.close()
 
-    with ThreadPoolExecutor(len(deeds)) as pool:
-        return [future.result(60) for future in [pool.submit(do, deed) for deed in deeds]]
+    with ThreadPoolExecutor(len(actions)) as pool:
+        return [future.result(60) for future in [pool.submit(do, action) for action in actions]]
 
 
 def _approved(edit: LetterEdit, by: str = "bob") -> Callable[[], Any]:
     return lambda: edit_requests.approve(edit.pk, actor=by, reason="checked")
 
 
-def test_two_approvers_at_once_make_one_generation() -> None:
+def test_concurrent_approvals_make_one_generation() -> None:
     for _ in range(ROUNDS):
         letter = make_letter()
         edit = asked(letter)
@@ -58,7 +58,7 @@ def test_two_approvers_at_once_make_one_generation() -> None:
         assert letter.generations.count() == 1
 
 
-def test_two_who_ask_at_once_leave_one_edit() -> None:
+def test_concurrent_requests_leave_one_edit() -> None:
     for _ in range(ROUNDS):
         letter = make_letter()
         answers = at_once(partial(ask, letter, actor="ann"), partial(ask, letter, actor="bob"))
@@ -66,7 +66,7 @@ def test_two_who_ask_at_once_leave_one_edit() -> None:
         assert letter.edits.count() == 1
 
 
-def test_an_approval_and_a_withdrawal_at_once_agree_on_one() -> None:
+def test_concurrent_approval_and_withdrawal_have_one_outcome() -> None:
     for _ in range(ROUNDS):
         letter = make_letter()
         edit = asked(letter)

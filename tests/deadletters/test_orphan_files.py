@@ -57,7 +57,7 @@ def _told() -> list[str]:
     return [alert.text.partition(". Was")[0] for alert in found]
 
 
-def test_what_a_killed_process_left_over_goes_after_a_while() -> None:
+def test_superfluous_orphan_file_is_deleted_after_retention() -> None:
     letter, other = _failed(1), _failed()
     old, young = _left_over(letter, other), _left_over(letter, other, days=6.9)
     workflow.triage(letter.pk, actor="ann", category="data")
@@ -71,13 +71,13 @@ def test_what_a_killed_process_left_over_goes_after_a_while() -> None:
     assert [entry["letter"]["id"] for entry in letter_archive.read(archive)] == [other.pk]
 
 
-def test_the_maintenance_looks_for_them() -> None:
+def test_maintenance_removes_orphan_files() -> None:
     _left_over(_failed(1))
     policy.maintain()
     assert _files() == set()
 
 
-def test_the_only_copy_of_what_the_database_lost_stays_and_is_told_once() -> None:
+def test_only_copy_stays_and_alerts_once() -> None:
     _failed()
     policy.enforce(NOW)
     name = _aged(LetterArchive.objects.get().name)
@@ -88,7 +88,7 @@ def test_the_only_copy_of_what_the_database_lost_stays_and_is_told_once() -> Non
     assert _told() == [f"{name} holds 1 letters without another copy in this database"]
 
 
-def test_a_database_of_before_the_archiving_deletes_no_newer_letter() -> None:
+def test_restored_older_database_deletes_no_newer_copy() -> None:
     """It was restored from a backup: its letter is the one of then."""
     letter = _failed()
     workflow.triage(letter.pk, actor="ann", category="data")
@@ -101,7 +101,7 @@ def test_a_database_of_before_the_archiving_deletes_no_newer_letter() -> None:
     assert orphan_files.remove(NOW) == 1
 
 
-def test_an_older_copy_in_the_list_does_not_stand_for_a_newer_one() -> None:
+def test_older_listed_copy_does_not_replace_a_newer_file() -> None:
     letter = _failed()
     policy.enforce(NOW)
     first = LetterArchive.objects.get()
@@ -125,7 +125,7 @@ def test_letters_of_another_installation_have_the_same_numbers_and_stay() -> Non
     assert _told() == [f"{name} holds 2 letters without another copy in this database"]
 
 
-def test_what_does_not_open_or_holds_no_letters_stays(settings: Any) -> None:
+def test_unreadable_orphan_file_stays(settings: Any) -> None:
     sealed = _left_over(_failed(1))
     settings.ARTIFACT_KEYS = [Fernet.generate_key().decode()]
     no_letters = _aged(letter_archive.write(b'{"some": "thing"}\n', NOW).name)
@@ -140,7 +140,7 @@ def test_what_does_not_open_or_holds_no_letters_stays(settings: Any) -> None:
     )
 
 
-def test_a_round_opens_a_few_and_the_next_ones_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orphan_removal_is_bounded_and_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orphan_files, "OPENED_A_RUN", 2)
     for number in range(3):
         _aged(letter_archive.storage().save(f"2026/01/strange-{number}", ContentFile(b"x")))
@@ -159,7 +159,7 @@ def _printed(*arguments: str, **options: Any) -> tuple[list[dict[str, Any]], str
     return [json.loads(line) for line in out.getvalue().splitlines()], err.getvalue()
 
 
-def test_a_file_is_read_with_the_keys_alone(django_assert_num_queries: Any) -> None:
+def test_archive_file_is_read_without_the_database(django_assert_num_queries: Any) -> None:
     letter, other = _failed(), _failed()
     path = letter_archive.storage().path(_left_over(letter, other))
     with django_assert_num_queries(0):

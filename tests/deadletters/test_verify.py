@@ -1,4 +1,4 @@
-"""Verification (specification 000, 8.5 item 5): what is missing, what may still come, and the ways out."""
+"""Verification: missing effects, pending effects, and how a letter leaves that state."""
 
 from __future__ import annotations
 
@@ -50,9 +50,7 @@ def _without_findings(fail: Fail, work: Work) -> DeadLetter:
     return letter
 
 
-def test_a_missing_effect_of_a_job_that_succeeded_waits_for_evidence_that_arrives_later(
-    fail: Fail, work: Work
-) -> None:
+def test_missing_effect_of_a_succeeded_job_waits_for_later_evidence(fail: Fail, work: Work) -> None:
     letter = _replayed(fail, work)
     delivery = factories.DeliveryFactory(job=letter.job, status=DeliveryStatus.SENT)
     for actor in ("batch 7", "ann"):
@@ -69,7 +67,7 @@ def test_a_missing_effect_of_a_job_that_succeeded_waits_for_evidence_that_arrive
 
 
 @pytest.mark.parametrize("status", [DeliveryStatus.PENDING, DeliveryStatus.FAILED])
-def test_what_was_verified_is_not_when_its_effect_is_gone(
+def test_verification_fails_again_when_the_effect_is_gone(
     fail: Fail, work: Work, status: DeliveryStatus
 ) -> None:
     letter = _replayed(fail, work)
@@ -82,7 +80,7 @@ def test_what_was_verified_is_not_when_its_effect_is_gone(
 
 
 @pytest.mark.parametrize("status", UNSENT_DELIVERY)
-def test_a_delivery_that_is_not_settled_is_waited_for(fail: Fail, work: Work, status: DeliveryStatus) -> None:
+def test_verification_waits_for_unsettled_deliveries(fail: Fail, work: Work, status: DeliveryStatus) -> None:
     letter = _replayed(fail, work)
     factories.DeliveryFactory(job=letter.job, status=status)
     checked = workflow.verify(letter.pk, actor="ann")
@@ -95,7 +93,7 @@ def test_a_delivery_that_is_not_settled_is_waited_for(fail: Fail, work: Work, st
     assert _told() == 1
 
 
-def test_a_missing_effect_of_a_job_that_failed_later_begins_a_new_round(fail: Fail, work: Work) -> None:
+def test_missing_effect_of_a_dead_lettered_job_starts_over(fail: Fail, work: Work) -> None:
     letter = _without_findings(fail, work)
     long_ago = timezone.now() - timedelta(days=20)
     DeadLetter.objects.update(first_failure_at=long_ago, last_failure_at=long_ago)
@@ -109,7 +107,7 @@ def test_a_missing_effect_of_a_job_that_failed_later_begins_a_new_round(fail: Fa
     assert letter.expires_at is None
 
 
-def test_the_next_round_is_told_of_again(fail: Fail, work: Work) -> None:
+def test_missing_effect_alerts_again_after_another_replay(fail: Fail, work: Work) -> None:
     letter = _without_findings(fail, work)
     assert not workflow.verify(letter.pk, actor="ann").ok
     assert walk_and_replay(letter.pk, restart=True).ok
@@ -119,7 +117,7 @@ def test_the_next_round_is_told_of_again(fail: Fail, work: Work) -> None:
     assert (letter.status, letter.job.status, _told()) == ("verifying", "succeeded", 2)
 
 
-def test_what_stays_unverified_can_be_given_up_for_good(fail: Fail, work: Work) -> None:
+def test_unverified_letter_can_be_discarded(fail: Fail, work: Work) -> None:
     letters = [_replayed(fail, work, changelist) for changelist in ("1", "2")]
     first, second = (letter.pk for letter in letters)
     with pytest.raises(ValueError, match="A reason is required"):

@@ -48,7 +48,7 @@ def mail(settings: Any) -> Iterator[Mailboxes]:
         yield server
 
 
-def test_a_refused_address_is_edited_and_its_review_told_once(mail: Mailboxes, work: Work) -> None:
+def test_edited_recipient_is_notified_once(mail: Mailboxes, work: Work) -> None:
     review_requests.request_review(review_requests.ReviewRequest("k", "12345", recipients=(ANN, TYPO)))
     work()
     first = DeadLetter.objects.get()
@@ -94,9 +94,7 @@ def test_a_refused_address_is_edited_and_its_review_told_once(mail: Mailboxes, w
     assert mail.told == ["ann@example.com", "bob@example.com"]
 
 
-def test_an_address_that_is_refused_as_well_brings_the_new_generation_back(
-    mail: Mailboxes, work: Work
-) -> None:
+def test_edited_recipient_that_fails_too_reopens_the_new_generation(mail: Mailboxes, work: Work) -> None:
     review_requests.request_review(review_requests.ReviewRequest("k", "12345", recipients=(ANN, TYPO)))
     work()
     first = DeadLetter.objects.get()

@@ -1,4 +1,4 @@
-"""Edit before replay (specification 000, 8.5): asked for, approved by somebody else, a new generation."""
+"""Edit requests: requested, approved by another operator, replaced by a new generation."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def status_of(row: Any) -> str:
 # -- asking ------------------------------------------------------------------------------------
 
 
-def test_what_identifies_the_job_is_shown_locked_and_why(letter: DeadLetter) -> None:
+def test_identifying_fields_are_locked_with_a_reason(letter: DeadLetter) -> None:
     kinds = {field.name: field.kind for field in edit_requests.fields(letter)}
     assert kinds == {
         "changelist_id": FieldKind.LOCKED,
@@ -96,7 +96,7 @@ def test_what_identifies_the_job_is_shown_locked_and_why(letter: DeadLetter) -> 
     assert all(field.help for field in edit_requests.fields(letter))
 
 
-def test_an_edit_that_is_asked_for_changes_nothing_and_tells_the_approvers(letter: DeadLetter) -> None:
+def test_requested_edit_changes_nothing_and_alerts_approvers(letter: DeadLetter) -> None:
     version = letter.row_version
     edit = asked(letter, [" ann@EXAMPLE.com ", "carol@example.com", "mail:carol@example.com", ""])
     assert (edit.before, edit.after) == ({"recipients": [ANN, BOB]}, {"recipients": [ANN, CAROL]})
@@ -109,7 +109,7 @@ def test_an_edit_that_is_asked_for_changes_nothing_and_tells_the_approvers(lette
     assert OperatorAlert.objects.get().kind == "edit_requested"
 
 
-def test_switched_off_nothing_can_be_asked_for_or_approved(letter: DeadLetter, settings: Any) -> None:
+def test_edits_are_refused_while_switched_off(letter: DeadLetter, settings: Any) -> None:
     edit = asked(letter)
     settings.DEADLETTER_EDIT = False
     for refused in (ask(make_letter()), edit_requests.approve(edit.pk, actor="bob", reason="checked")):
@@ -137,7 +137,7 @@ def test_only_letters_before_their_replay_are_edited(status: LetterStatus) -> No
 
 
 @pytest.mark.parametrize("status", [BatchStatus.AWAITING, BatchStatus.RUNNING, BatchStatus.PAUSED])
-def test_a_letter_in_the_hands_of_a_batch_is_not_edited(letter: DeadLetter, status: BatchStatus) -> None:
+def test_letter_in_a_submitted_batch_is_not_edited(letter: DeadLetter, status: BatchStatus) -> None:
     batch = batches.draft(filter={}, ids=[letter.pk], actor="ann", reason="OPS-1")
     type(batch).objects.filter(pk=batch.pk).update(
         status=BatchStatus.RUNNING if status == BatchStatus.PAUSED else status,
@@ -147,7 +147,7 @@ def test_a_letter_in_the_hands_of_a_batch_is_not_edited(letter: DeadLetter, stat
     assert ask(letter).message == f"batch {batch.pk} will replay the dead letter"
 
 
-def test_a_draft_does_not_hold_its_letters(letter: DeadLetter) -> None:
+def test_letter_in_a_draft_batch_can_be_edited(letter: DeadLetter) -> None:
     batch = batches.draft(filter={}, ids=[letter.pk], actor="ann", reason="OPS-1")
     assert edit_requests.approve(asked(letter).pk, actor="bob", reason="checked").ok
     assert batches.dry_run(batch.pk)["verdicts"] == {"closed": 1}
@@ -174,7 +174,7 @@ def test_one_edit_of_a_letter_waits_at_a_time(letter: DeadLetter) -> None:
         ({"recipients": [f"mail:a{n}@example.com" for n in range(101)]}, "at most 100 recipients"),
     ],
 )
-def test_what_the_job_cannot_have_is_refused_with_what_to_write(
+def test_invalid_edit_values_are_rejected_with_advice(
     letter: DeadLetter, values: dict[str, list[str]], message: str
 ) -> None:
     with pytest.raises(WrongData) as wrong:
@@ -184,7 +184,7 @@ def test_what_the_job_cannot_have_is_refused_with_what_to_write(
     assert not LetterEdit.objects.exists()
 
 
-def test_an_edit_needs_a_reason_a_change_and_the_letter_as_it_was_looked_at(letter: DeadLetter) -> None:
+def test_edit_requires_a_reason_a_change_and_the_current_version(letter: DeadLetter) -> None:
     values = {"recipients": [ANN, CAROL]}
     assert not edit_requests.request(letter.pk, actor="ann", values=values, reason=" x ").ok
     assert ask(letter, [ANN, "BOB@example.com".lower()]).message == "nothing has changed"
@@ -204,9 +204,7 @@ def test_an_edit_needs_a_reason_a_change_and_the_letter_as_it_was_looked_at(lett
         (DeliveryStatus.UNCERTAIN, "its delivery is uncertain and may have been made"),
     ],
 )
-def test_who_was_told_or_may_have_been_cannot_be_removed(
-    letter: DeadLetter, status: DeliveryStatus, words: str
-) -> None:
+def test_notified_recipient_cannot_be_removed(letter: DeadLetter, status: DeliveryStatus, words: str) -> None:
     Delivery.objects.filter(recipient=BOB).delete()
     factories.DeliveryFactory(job=letter.job, recipient=BOB, status=status)
     refused = ask(letter)
@@ -215,14 +213,14 @@ def test_who_was_told_or_may_have_been_cannot_be_removed(
     assert words in refused.message
 
 
-def test_a_pending_delivery_that_an_attempt_may_have_made_is_not_given_up(letter: DeadLetter) -> None:
+def test_attempted_pending_delivery_is_not_cancelled(letter: DeadLetter) -> None:
     Delivery.objects.filter(recipient=BOB).delete()
     pending = factories.DeliveryFactory(job=letter.job, recipient=BOB, status=DeliveryStatus.PENDING)
     factories.DeliveryAttemptFactory(delivery=pending, outcome="started")
     assert "may have been made" in ask(letter).message
 
 
-def test_recipients_that_are_not_found_yet_are_locked() -> None:
+def test_unresolved_recipients_are_locked() -> None:
     job = factories.ReviewJobFactory(
         status="dead_lettered", recipients=[ANN], recipients_are=RecipientMode.TO_FIND
     )
@@ -234,7 +232,7 @@ def test_recipients_that_are_not_found_yet_are_locked() -> None:
 # -- four eyes ---------------------------------------------------------------------------------
 
 
-def test_who_asked_for_an_edit_cannot_approve_it_and_the_database_agrees(letter: DeadLetter) -> None:
+def test_requester_cannot_approve_an_edit(letter: DeadLetter) -> None:
     edit = asked(letter)
     refused = edit_requests.approve(edit.pk, actor="ann", reason="quick")
     assert (refused.ok, refused.message) == (False, "You cannot approve your own edit")
@@ -250,14 +248,14 @@ def test_who_asked_for_an_edit_cannot_approve_it_and_the_database_agrees(letter:
 @pytest.mark.parametrize(
     "changes", ["after = '{}'", "before = '{}'", "requested_by = 'mallory'", "reason = 'another'"]
 )
-def test_what_was_asked_for_cannot_be_changed_before_its_approval(letter: DeadLetter, changes: str) -> None:
+def test_requested_edit_is_immutable(letter: DeadLetter, changes: str) -> None:
     asked(letter)
     refused = pytest.raises(DatabaseError, match="Cannot update rows")
     with refused, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"UPDATE letter_edits SET {changes}")
 
 
-def test_who_asked_withdraws_and_somebody_else_refuses(letter: DeadLetter) -> None:
+def test_requester_withdraws_and_others_refuse_an_edit(letter: DeadLetter) -> None:
     edit = asked(letter)
     assert not edit_requests.refuse(edit.pk, actor="ann", reason="changed my mind").ok
     assert not edit_requests.withdraw(edit.pk, actor="bob", reason="not mine").ok
@@ -272,7 +270,7 @@ def test_who_asked_withdraws_and_somebody_else_refuses(letter: DeadLetter) -> No
 
 
 @pytest.mark.parametrize("ended_by", ["ann", "bob", "criticizer"])
-def test_a_letter_whose_edit_came_to_nothing_does_not_go_unannounced(ended_by: str) -> None:
+def test_retention_is_postponed_after_an_unapplied_edit(ended_by: str) -> None:
     long_ago = timezone.now() - timedelta(days=30)
     letter = make_letter(first_failure_at=long_ago, last_failure_at=long_ago)
     edit = asked(letter)
@@ -294,7 +292,7 @@ def test_a_letter_whose_edit_came_to_nothing_does_not_go_unannounced(ended_by: s
 # -- applying ----------------------------------------------------------------------------------
 
 
-def test_an_approved_letter_lives_on_as_its_next_generation(letter: DeadLetter) -> None:
+def test_approved_edit_replaces_the_letter_by_its_next_generation(letter: DeadLetter) -> None:
     group = letter.group
     groups_before = (group.total_count, DeadLetterGroupDay.objects.count())
     edit = asked(letter)
@@ -323,7 +321,7 @@ def test_an_approved_letter_lives_on_as_its_next_generation(letter: DeadLetter) 
     assert (edit.status, edit.decided_by, edit.decision_reason) == ("applied", "bob", "carol leads that team")
 
 
-def test_the_job_has_its_new_recipients_and_its_history_says_who_decided(letter: DeadLetter) -> None:
+def test_approved_edit_changes_recipients_and_adds_a_job_event(letter: DeadLetter) -> None:
     ReviewJob.objects.update(
         recipients_are=RecipientMode.FOUND,
         recipient_origins={ANN: RecipientOrigin.OWN, BOB: RecipientOrigin.PERFORCE},
@@ -341,7 +339,7 @@ def test_the_job_has_its_new_recipients_and_its_history_says_who_decided(letter:
     assert states == {ANN: "sent", BOB: "superseded"}
 
 
-def test_who_is_removed_and_added_again_is_no_better_known_than_before(settings: Any) -> None:
+def test_recipient_added_again_keeps_its_origin(settings: Any) -> None:
     settings.UNKNOWN_RECIPIENTS = "named"
     letter = make_letter()
     Delivery.objects.filter(recipient=BOB).delete()
@@ -359,7 +357,7 @@ def test_who_is_removed_and_added_again_is_no_better_known_than_before(settings:
     assert len(shown[BOB].findings) == 0  # Perforce alone named him
 
 
-def test_nothing_makes_the_delivery_of_a_removed_recipient_due_again(letter: DeadLetter) -> None:
+def test_removed_recipients_delivery_never_becomes_due(letter: DeadLetter) -> None:
     edit_requests.approve(asked(letter).pk, actor="bob", reason="checked")
     operator_actions.reset_failed(letter.job_id)
     operator_actions.revive_cancelled(letter.job_id)
@@ -370,7 +368,7 @@ def test_nothing_makes_the_delivery_of_a_removed_recipient_due_again(letter: Dea
     )
 
 
-def test_a_removed_recipient_is_not_told_in_a_digest_either(letter: DeadLetter) -> None:
+def test_removed_recipient_is_not_in_a_digest(letter: DeadLetter) -> None:
     Delivery.objects.filter(recipient=BOB).update(status=DeliveryStatus.PENDING)
     digest = Digest.objects.create(recipient=BOB, due_at=timezone.now())
     Delivery.objects.filter(recipient=BOB).update(digest=digest)
@@ -391,7 +389,7 @@ def test_a_generation_can_be_edited_again_and_each_has_one_successor(letter: Dea
         make_letter(generation=2)
 
 
-# -- what happens meanwhile --------------------------------------------------------------------
+# -- changes before the approval --------------------------------------------------------------------
 
 
 def _validated(letter: DeadLetter) -> None:
@@ -439,24 +437,24 @@ def _queued(letter: DeadLetter) -> None:
     )
 
 
-def _told_meanwhile(letter: DeadLetter) -> None:
+def _notified_since(letter: DeadLetter) -> None:
     Delivery.objects.filter(recipient=BOB).update(status=DeliveryStatus.PENDING)
     Delivery.objects.filter(recipient=BOB).update(status=DeliveryStatus.SENDING)
 
 
 @pytest.mark.parametrize(
-    ("meanwhile", "words"),
+    ("change", "words"),
     [
         (_replayed, "the dead letter cannot be edited: it is already replaying (replayed "),
         (_failed_again, "the dead letter was replayed since the request"),
         (_discarded, "the dead letter cannot be edited: it is already discarded (discarded by dora"),
         (_batched, "will replay the dead letter"),
         (_other_data, "its recipients changed since the edit was requested"),
-        (_told_meanwhile, f"{BOB} cannot be removed: its delivery is sending"),
+        (_notified_since, f"{BOB} cannot be removed: its delivery is sending"),
     ],
 )
-def test_an_edit_is_refused_when_something_changed_since_it_was_asked_for(
-    letter: DeadLetter, meanwhile: Callable[[DeadLetter], None], words: str
+def test_stale_edit_is_refused_at_approval(
+    letter: DeadLetter, change: Callable[[DeadLetter], None], words: str
 ) -> None:
     # A transaction's now() stands still: this one was asked for a while ago.
     edit = LetterEdit.objects.create(
@@ -467,7 +465,7 @@ def test_an_edit_is_refused_when_something_changed_since_it_was_asked_for(
         requested_by="ann",
         requested_at=timezone.now() - timedelta(hours=1),
     )
-    meanwhile(letter)
+    change(letter)
     recipients = ReviewJob.objects.get().recipients
     refused = edit_requests.approve(edit.pk, actor="bob", reason="checked")
     assert not refused.ok
@@ -481,7 +479,7 @@ def test_an_edit_is_refused_when_something_changed_since_it_was_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("meanwhile", "refused"),
+    ("change", "refused"),
     [
         (_replayed, 1),
         (_failed_again, 1),
@@ -492,15 +490,15 @@ def test_an_edit_is_refused_when_something_changed_since_it_was_asked_for(
         (_other_data, 0),  # it may be as it was again
     ],
 )
-def test_what_nobody_can_approve_any_more_does_not_wait(
-    letter: DeadLetter, meanwhile: Callable[[DeadLetter], None], refused: int
+def test_edits_that_can_no_longer_be_approved_are_refused(
+    letter: DeadLetter, change: Callable[[DeadLetter], None], refused: int
 ) -> None:
     edit = LetterEdit.objects.create(
         letter=letter, before={}, after={}, reason="OPS-1", requested_by="ann",
         requested_at=timezone.now() - timedelta(hours=1),
     )  # fmt: skip
     assert edit_requests.refuse_stale() == 0
-    meanwhile(letter)
+    change(letter)
     state = DeadLetter.objects.get().status
     assert (edit_requests.refuse_stale(), edit_requests.refuse_stale()) == (refused, 0)
     assert DeadLetter.objects.get().status == state
@@ -510,13 +508,13 @@ def test_what_nobody_can_approve_any_more_does_not_wait(
     assert "by criticizer" not in workflow.discard(letter.pk, actor="eve", reason="OPS-9").message
 
 
-def test_steps_that_are_no_replay_do_not_stop_an_edit(letter: DeadLetter) -> None:
+def test_steps_before_a_replay_do_not_stop_an_edit(letter: DeadLetter) -> None:
     edit = asked(letter)
     _validated(letter)
     assert edit_requests.approve(edit.pk, actor="bob", reason="checked").ok
 
 
-def test_an_edit_of_a_letter_that_is_gone_is_refused(letter: DeadLetter) -> None:
+def test_edit_of_a_removed_letter_is_refused(letter: DeadLetter) -> None:
     edit = asked(letter)
     remove(letter.pk)
     refused = edit_requests.approve(edit.pk, actor="bob", reason="checked")
@@ -527,7 +525,7 @@ def test_an_edit_of_a_letter_that_is_gone_is_refused(letter: DeadLetter) -> None
 # -- where else generations and edits matter ---------------------------------------------------
 
 
-def test_a_letter_whose_edit_waits_is_kept_and_an_edited_one_goes_by_itself(settings: Any) -> None:
+def test_retention_keeps_letters_with_requested_edits(settings: Any) -> None:
     long_ago = timezone.now() - timedelta(days=30)
     old = {"first_failure_at": long_ago, "last_failure_at": long_ago}
     letter, untouched = make_letter(**old), make_letter(**old)
@@ -550,7 +548,7 @@ def test_a_letter_whose_edit_waits_is_kept_and_an_edited_one_goes_by_itself(sett
     assert new.parent is not None
 
 
-def test_a_generation_that_fails_again_comes_back_itself_and_escalates(letter: DeadLetter) -> None:
+def test_generation_that_fails_again_escalates(letter: DeadLetter) -> None:
     edit_requests.approve(asked(letter).pk, actor="bob", reason="checked")
     new = letter.generations.get()
     assert workflow.validate(new.pk, actor="ann", override_reason="known").ok

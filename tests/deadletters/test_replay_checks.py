@@ -70,7 +70,7 @@ def validated(letter: DeadLetter) -> tuple[bool, dict[str, str]]:
         (CircuitState.HALF_OPEN, "is half-open: the next call tries it, and uses no attempt"),
     ],
 )
-def test_a_circuit_that_rests_stops_nobody_while_the_server_answers(
+def test_open_circuit_passes_validation_while_the_server_answers(
     letter: DeadLetter, settings: Any, state: CircuitState, says: str
 ) -> None:
     stand(state)
@@ -85,7 +85,7 @@ def test_a_circuit_that_rests_stops_nobody_while_the_server_answers(
     assert Circuit.objects.get(pk=LLM).state == state
 
 
-def test_one_that_is_open_and_silent_says_what_to_do(letter: DeadLetter, settings: Any) -> None:
+def test_open_circuit_of_a_silent_server_advises_the_operator(letter: DeadLetter, settings: Any) -> None:
     stand(CircuitState.OPEN)
     with FakeLlm() as server:
         settings.LLM_BASE_URL = server.base_url
@@ -100,7 +100,7 @@ def test_one_that_is_open_and_silent_says_what_to_do(letter: DeadLetter, setting
     )
 
 
-def test_an_operators_word_stops_it_whatever_answers(letter: DeadLetter, settings: Any) -> None:
+def test_forced_open_circuit_fails_validation(letter: DeadLetter, settings: Any) -> None:
     stand(CircuitState.FORCED_OPEN)
     with FakeLlm() as server:
         settings.LLM_BASE_URL = server.base_url
@@ -112,7 +112,7 @@ def test_an_operators_word_stops_it_whatever_answers(letter: DeadLetter, setting
     )
 
 
-def test_where_there_is_no_question_an_open_circuit_is_no_answer(letter: DeadLetter, settings: Any) -> None:
+def test_open_circuit_without_health_check_fails_validation(letter: DeadLetter, settings: Any) -> None:
     CHECKS.clear()
     stand(CircuitState.OPEN)
     passed, said = validated(letter)
@@ -159,7 +159,7 @@ def test_the_dry_run_of_a_restart_looks_at_the_source(
     assert batches.dry_run(batch.pk)["verdicts"] == {verdict: 1}
 
 
-def test_a_restart_of_what_is_gone_passes_on_the_word_of_its_source(letter: DeadLetter, p4: str) -> None:
+def test_restart_without_artifact_reports_its_sources_check(letter: DeadLetter, p4: str) -> None:
     Artifact.objects.update(deleted_at=timezone.now())
     failed = Failed(letter.job_id, "llm")
 
@@ -214,7 +214,7 @@ def test_channels_that_are_served_and_other_dependencies_lack_nothing(settings: 
     assert [why_not_configured(name) for name in [*names, "p4:main:1666"]] == [""] * 6
 
 
-def test_settings_that_cannot_be_used_are_told_as_such() -> None:
+def test_unusable_provider_settings_are_reported() -> None:
     assert missing_provider_reason("webhook", "WEBHOOK_SECRETS holds what is no secret") == (
         "the provider of webhook recipients cannot be made: WEBHOOK_SECRETS holds what is no secret"
     )
@@ -228,7 +228,7 @@ def test_settings_that_cannot_be_used_are_told_as_such() -> None:
         (0, 2, "0 findings and the coverage of 2 files are stored"),
     ],
 )
-def test_what_is_stored_is_counted_in_english(findings: int, coverage: int, says: str) -> None:
+def test_stored_findings_and_coverage_are_counted(findings: int, coverage: int, says: str) -> None:
     job = factories.ReviewJobFactory()
     for _ in range(findings):
         FindingRow.objects.create(job=job, file="//depot/a.c", severity="low", category="bug", title="A leak")
