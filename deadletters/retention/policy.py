@@ -144,7 +144,7 @@ def tell(now: datetime) -> None:
         alerts.tell(
             "expiring",
             key=f"expiring:{day}",
-            title=f"{expiring} untriaged dead letters expire within a day",
+            title=f"{expiring} dead letters that are not triaged expire within a day",
             text="They will be archived, and can be restored. Triage them to keep them.",
             path=alerts.page("deadletter"),
         )

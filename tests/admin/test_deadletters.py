@@ -532,7 +532,7 @@ def test_letters_that_somebody_worked_on_since_the_question_are_spared(ann: Clie
     workflow.triage(triaged.pk, actor="bob", category="code_defect")
     workflow.triage(checked.pk, actor="bob", category="data")
     workflow.remediate(checked.pk, actor="carol", evidence_note="OPS-1")
-    factories.DeadLetterEventFactory(letter=own, action="failed_again", actor="criticizer")
+    factories.DeadLetterEventFactory(letter=own, action="failed_again", source="system")
     assert not workflow.replay(refused.pk, actor="bob", reason="OPS-1").ok
     (message,) = messages_of(answer(ann, question, category="transient"))
     assert message.startswith(

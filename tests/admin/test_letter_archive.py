@@ -157,7 +157,7 @@ def test_a_damaged_file_says_so_and_what_to_do(
         path.unlink()
     elif what == "changed":
         path.write_bytes(letter_archive.Vault(settings.ARTIFACT_KEYS).seal(b"{}"))
-        said = "its digest is another one."
+        said = "its digest differs."
     elif what == "other key":
         settings.ARTIFACT_KEYS = [Fernet.generate_key().decode()]
         said = "opens with none of ARTIFACT_KEYS."

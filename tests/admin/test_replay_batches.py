@@ -95,7 +95,7 @@ def test_the_dry_run_tells_apart_what_became_of_the_letters(ann: Client) -> None
     assert "1 closed" in messages_of(response)[0]
     text = page(ann, batch)
     assert "Somebody resolved or discarded it." in text
-    assert "the letter is discarded" in text
+    assert "the dead letter is discarded" in text
 
 
 def test_submitting_starts_the_batch_with_the_settings_of_the_form(ann: Client) -> None:

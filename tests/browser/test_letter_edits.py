@@ -15,7 +15,7 @@ from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import PICTURES, is_too_wide, picture, structure
-from tests.browser.test_axe import BOTH, violations
+from tests.browser.test_axe import violations
 from tests.deadletters.test_edit_requests import ANN, asked, make_letter
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]

@@ -86,7 +86,7 @@ def test_batch_awaiting_approval_alerts_once(fail: Fail) -> None:
     alert = OperatorAlert.objects.get()
     assert (alert.kind, alert.dedup_key) == ("batch_awaiting", f"batch-awaiting:{batch.pk}")
     assert alert.title == f"Replay batch {batch.pk} waits for approval"
-    assert alert.text == "Submitted by bob: 2 letters, from the first stage."
+    assert alert.text == "Submitted by bob: 2 dead letters, from the first stage."
     assert alert.path == f"/admin/deadletters/replaybatch/{batch.pk}/change/"
 
 
@@ -179,7 +179,7 @@ def test_overruled_letter_requires_batch_approval(fail: Fail, silent_model: None
     )
     assert batches.needs_approval(batch)
     assert batches.submit(batch.pk, actor="ann").message == "submitted: another person must approve it"
-    text = "Submitted by ann: 3 letters, 1 of them with failed checks overridden by hand."
+    text = "Submitted by ann: 3 dead letters, 1 of them with failed checks overridden by hand."
     assert OperatorAlert.objects.get(kind="batch_awaiting").text == text
 
 

@@ -453,7 +453,7 @@ def test_draft_requires_a_reason_letters_and_valid_settings(fail: Fail) -> None:
     letter = fail()
     for wrong in ({"rate_per_minute": 0}, {"canary_size": 101}, {"category": "weather"}, {"colour": 1},
                   {"evidence_link": "javascript:1"}):  # fmt: skip
-        with pytest.raises(ValueError, match=r"between|category|unknown|begins with"):
+        with pytest.raises(ValueError, match=r"between|category|unknown|must begin with"):
             _drafted([letter], **wrong)
     with pytest.raises(ValueError, match="no letter"):
         batches.draft(filter={}, ids=[999_999], actor="ann", reason="OPS-1")
