@@ -33,11 +33,7 @@ def open_letter(draft: LetterDraft) -> int:
     ours = _fingerprint(draft)
     letters = _locked_of(draft.job_id, *OPEN_LETTER)  # locked before groups, here as everywhere
     group_id = groups.occurred(
-        ours,
-        stage=draft.stage,
-        error_class=draft.error_class,
-        source=draft.source,
-        at=draft.last_failure_at,
+        ours, stage=draft.stage, error_class=draft.error_class, source=draft.source, at=draft.last_failure_at
     )
     existing = _existing(letters, draft, group_id)
     letter = _create(draft, group_id) if existing is None else _bring_back(existing, draft, group_id, ours)

@@ -114,11 +114,7 @@ def _walk(batch: ReplayBatch, letter_ids: list[int], port: Recovery) -> dict[int
     if not ReplayBatch.objects.filter(pk=batch.pk, status=BatchStatus.RUNNING).exists():
         return {}
     tally = workflow.validate_many(
-        letter_ids,
-        actor=actor,
-        override_reason=batch.override_reason,
-        restart=batch.is_restart,
-        port=port,
+        letter_ids, actor=actor, override_reason=batch.override_reason, restart=batch.is_restart, port=port
     )
     return tally.skipped_ids
 

@@ -165,7 +165,7 @@ def approve(edit_id: int, *, actor: str, reason: str) -> Result:
         if refused := _decided(edit):
             return refused
         if actor[:255] == edit.requested_by:
-            return Result(False, "You cannot approve your own edit")
+            return Result(False, "you cannot approve your own edit")
         problem = _why_over(edit, letter) or (_why_not_now(letter) if letter else "")
         if not problem and letter is not None:
             problem = recovery().apply(
@@ -224,9 +224,9 @@ def _end(edit_id: int, actor: str, reason: str, to: EditStatus) -> Result:
             return refused
         is_own = actor[:255] == edit.requested_by
         if is_own and to == EditStatus.REFUSED:
-            return Result(False, "You cannot refuse your own edit: withdraw it")
+            return Result(False, "you cannot refuse your own edit: withdraw it")
         if not is_own and to == EditStatus.WITHDRAWN:
-            return Result(False, f"Only {edit.requested_by} can withdraw it")
+            return Result(False, f"only {edit.requested_by} can withdraw it")
         _give_back(edit, letter, to, actor, reason)
     return Result(True, to.label.lower())
 

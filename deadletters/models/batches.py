@@ -13,13 +13,7 @@ from django.db.models.functions import Now
 from criticizer.db.triggers import append_only
 from deadletters.models.letters import DeadLetter
 from deadletters.models.shared import fsm, has_text, row_version_trigger, source_field, status_in
-from deadletters.states import (
-    BATCH_TRANSITIONS,
-    ITEM_TRANSITIONS,
-    BatchStatus,
-    Category,
-    ItemStatus,
-)
+from deadletters.states import BATCH_TRANSITIONS, ITEM_TRANSITIONS, BatchStatus, Category, ItemStatus
 
 # Events whose actors are barred from approving the batch.
 MAKING = ("drafted", "configured", BatchStatus.AWAITING.value)
@@ -148,11 +142,7 @@ class ReplayBatch(models.Model):
                 name="replay_batches_live",
             )
         ]
-        triggers = [
-            fsm(BATCH_TRANSITIONS),
-            row_version_trigger(*_READ),
-            *_decided_by_two(),
-        ]
+        triggers = [fsm(BATCH_TRANSITIONS), row_version_trigger(*_READ), *_decided_by_two()]
         permissions = [("approve_replaybatch", "Can approve replay batches")]
 
     def __str__(self) -> str:

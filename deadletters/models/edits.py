@@ -9,10 +9,7 @@ from django.db.models.functions import Now
 
 from deadletters.models.letters import DeadLetter
 from deadletters.models.shared import fsm, has_text
-from deadletters.states import (
-    EDIT_TRANSITIONS,
-    EditStatus,
-)
+from deadletters.states import EDIT_TRANSITIONS, EditStatus
 
 
 class LetterEdit(models.Model):

@@ -9,11 +9,7 @@ from django.db.models.functions import Now
 
 from criticizer.db.triggers import append_only
 from deadletters.models.shared import fsm, row_version_trigger, source_field
-from deadletters.states import (
-    GROUP_TRANSITIONS,
-    GroupAction,
-    GroupStatus,
-)
+from deadletters.states import GROUP_TRANSITIONS, GroupAction, GroupStatus
 
 
 class DeadLetterGroup(models.Model):

@@ -48,8 +48,5 @@ def row_version_trigger(*fields: str) -> pgtrigger.Trigger:
         old, new = (", ".join(f"{row}.{field}" for field in fields) for row in ("OLD", "NEW"))
         count = f"IF ({old}) IS DISTINCT FROM ({new}) THEN {count} END IF;"
     return pgtrigger.Trigger(
-        name="row_version",
-        when=pgtrigger.Before,
-        operation=pgtrigger.Update,
-        func=f"{count} RETURN NEW;",
+        name="row_version", when=pgtrigger.Before, operation=pgtrigger.Update, func=f"{count} RETURN NEW;"
     )

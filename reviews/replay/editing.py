@@ -88,7 +88,7 @@ def apply(job_id: int, change: Change, *, asked_by: str, approved_by: str, reaso
     updated = ReviewJob.objects.filter(pk=job_id, status=JobStatus.DEAD_LETTERED).update(
         # The origins stay, also of removed recipients, in case they are added again. Recipients that two
         # operators add count as named, like those of a request.
-        recipients=list(change.after[RECIPIENTS]),
+        recipients=list(change.after[RECIPIENTS])
     )
     if updated != 1:
         raise RuntimeError(f"a guarded update of a job touched {updated} rows")

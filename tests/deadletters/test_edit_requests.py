@@ -235,7 +235,7 @@ def test_unresolved_recipients_are_locked() -> None:
 def test_requester_cannot_approve_an_edit(letter: DeadLetter) -> None:
     edit = asked(letter)
     refused = edit_requests.approve(edit.pk, actor="ann", reason="quick")
-    assert (refused.ok, refused.message) == (False, "You cannot approve your own edit")
+    assert (refused.ok, refused.message) == (False, "you cannot approve your own edit")
     assert status_of(edit) == "requested"
     for name in ("ann", ""):
         refused_too = pytest.raises(IntegrityError, match="letter_edits_four_eyes")
