@@ -455,7 +455,7 @@ def test_draft_requires_a_reason_letters_and_valid_settings(fail: Fail) -> None:
                   {"evidence_link": "javascript:1"}):  # fmt: skip
         with pytest.raises(ValueError, match=r"between|category|unknown|must begin with"):
             _drafted([letter], **wrong)
-    with pytest.raises(ValueError, match="no letter"):
+    with pytest.raises(ValueError, match="None of these dead letters exists"):
         batches.draft(filter={}, ids=[999_999], actor="ann", reason="OPS-1")
     with pytest.raises(ValueError, match="A reason is required"):
         batches.draft(filter={}, ids=[letter.pk], actor="ann", reason=" ")

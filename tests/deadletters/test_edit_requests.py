@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from reviews.models import JobEvent, RecipientMode, RecipientOrigin, ReviewJob
 from reviews.recipients import visibility
 from reviews.reports import report_of
 from tests import factories
-from tests.kernel.test_start import start
 from tests.letters import remove
 
 pytestmark = pytest.mark.django_db
@@ -119,12 +117,6 @@ def test_edits_are_refused_while_switched_off(letter: DeadLetter, settings: Any)
     assert edit_requests.refuse(
         edit.pk, actor="bob", reason="it is off"
     ).ok  # what waits can still be refused
-
-
-def test_the_switch_is_checked_at_the_start(tmp_path: Path) -> None:
-    failed = start(tmp_path, DEADLETTER_EDIT="perhaps")
-    assert failed.returncode != 0
-    assert "DEADLETTER_EDIT: 'perhaps' is not a switch. Set true or false." in failed.stderr
 
 
 @pytest.mark.parametrize("status", [s for s in LetterStatus if s not in BEFORE_REPLAY])

@@ -238,7 +238,7 @@ def test_uncertain_delivery_must_be_decided_first(fail: Fail) -> None:
     factories.DeliveryFactory(job=letter.job, status=DeliveryStatus.SENT)
     failed = workflow.validate(letter.pk, actor="ann", override_reason="all the same")
     assert not failed.ok
-    assert "decide about that first" in failed.message
+    assert "decide about them first" in failed.message
     type(doubt).objects.filter(pk=doubt.pk).update(status=DeliveryStatus.PENDING)
     passed = workflow.validate(letter.pk, actor="ann")
     assert passed.ok
