@@ -112,7 +112,7 @@ def test_only_who_works_on_letters_is_offered_an_edit_and_only_where_one_is_poss
 def test_the_page_shows_what_is_locked_and_why(ann: Client, letter: DeadLetter) -> None:
     text = page(ann, f"{LETTERS}{letter.pk}/edit/")
     for part in (letter.job.idempotency_key, "It deduplicates requests.", ANN, BOB,
-                 "They get to read the findings", "A replay gives the job a new deadline"):  # fmt: skip
+                 "They can read the findings", "A replay sets a new deadline"):  # fmt: skip
         assert part in text
     assert "rarely a matter of data" not in text
     assert "rarely a matter of data" in page(
@@ -144,7 +144,7 @@ def test_the_difference_is_shown_before_it_can_be_asked_for(ann: Client, letter:
 @pytest.mark.parametrize(
     ("recipients", "message"),
     [
-        ("", "Leave at least one recipient"),
+        ("", "At least one recipient is required"),
         (f"{ANN}\nnobody", "nobody: A mail recipient lacks its domain."),
         (f"{ANN}\n{BOB}", "Nothing is changed yet."),
         (BOB, "has been notified already and cannot be removed."),

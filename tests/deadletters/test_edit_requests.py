@@ -156,13 +156,13 @@ def test_one_edit_of_a_letter_waits_at_a_time(letter: DeadLetter) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"changelist_id": ["7"]}, "Changelist is locked. It names what is reviewed"),
+        ({"changelist_id": ["7"]}, "Changelist is locked. It identifies what is reviewed"),
         ({"idempotency_key": ["7"]}, "Idempotency key is locked."),
-        ({"deadline_at": ["7"]}, "Deadline is locked. A replay gives the job a new deadline"),
+        ({"deadline_at": ["7"]}, "Deadline is locked. A replay sets a new deadline"),
         ({"weather": ["7"]}, "The job has no such field."),
         ({"recipients": ["not an address"]}, "not an address: A mail recipient"),
         ({"recipients": ["pigeon:ann"]}, "The channel 'pigeon' is unknown"),
-        ({"recipients": ["", " "]}, "Leave at least one recipient"),
+        ({"recipients": ["", " "]}, "At least one recipient is required"),
         ({"recipients": [f"mail:a{n}@example.com" for n in range(101)]}, "at most 100 recipients"),
     ],
 )
@@ -217,7 +217,7 @@ def test_unresolved_recipients_are_locked() -> None:
         status="dead_lettered", recipients=[ANN], recipients_are=RecipientMode.TO_FIND
     )
     early = make_letter(job=job, stage="fetch")
-    with pytest.raises(WrongData, match="mend the subscriptions instead"):
+    with pytest.raises(WrongData, match="Edit the subscriptions instead"):
         ask(early)
 
 
