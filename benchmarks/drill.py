@@ -227,7 +227,7 @@ def _settle(installation: Installation, stream: Stream, jobs: int, until: float)
 def summary_of(
     drill: Drill, verdict: Verdict, hits: Sequence[Hit], recovery: Recovery, seconds: float
 ) -> dict[str, object]:
-    """Return the last line's object (contract: make drill)."""
+    """Return the last line's object of `make drill`."""
     kills = [value for value, _ in recovery.kills]
     return {
         "jobs": drill.jobs,

@@ -22,7 +22,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-MAX_ATTEMPTS = 5  # of a stage (specification 000, 8.3)
+MAX_ATTEMPTS = 5  # of a stage
 FINAL = {"succeeded", "dead_lettered"}  # nobody cancels, supersedes or is late in a drill
 # What the injected faults can end in. Anything else is a defect that the faults brought to light.
 EXPECTED_CLASSES = {

@@ -1,4 +1,4 @@
-"""Specification 001, 9.1: one path outside the allow-list, and nothing of the change is read."""
+"""One path outside the allow-list, and nothing of the change is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What redaction does not vouch for reaches no model and leaves an audit row (specification 001, 9.5)."""
+"""Text that the redactor cannot clear reaches no model and leaves an audit row (guarantee G92)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every row of specification 000, 8.1, from the real error to job, budget and dead letter."""
+"""Every row of the failure table, from the real error to job, budget and dead letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The playbooks of specification 002, section 4, through the real pipeline against real servers.
+"""Failure scenarios through the real pipeline against real servers.
 
 A claim there is a part or a finding of a review here, "uncertain" there is an entry of the
 coverage here. Each failure has a twin in which it passes. `INDEX` names what other rooms
@@ -521,7 +521,7 @@ def test_scenario_20_recovery_a_rerun_reviews_everything(world: World) -> None:
     assert list(world.receiver.processed.values()) == [1]
 
 
-# -- reclassification (000, 8.2.3) -----------------------------------------------------------------
+# -- reclassification ----------------------------------------------------------------------------
 
 
 def test_a_failure_that_turns_permanent_ends_the_retries_at_once(world: World) -> None:

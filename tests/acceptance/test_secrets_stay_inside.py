@@ -1,4 +1,4 @@
-"""A secret in a change reaches no model, log, mail, row, answer or page (000, 8.4; 001, 9.3 and 9.5)."""
+"""A secret in a change reaches no model, log, mail, row, answer or page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Late results: shown, accepted by an operator with a reason, and only then delivered (003, 4.3)."""
+"""Late results: shown, accepted by an operator with a reason, and only then delivered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenario 13 of specification 002: the worker dies while some parts of a review are finished."""
+"""A worker dies while some parts of a review are finished."""
 
 from __future__ import annotations
 

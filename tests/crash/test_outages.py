@@ -1,4 +1,4 @@
-"""A dependency that is away: work waits for it, uses no budget and goes on by itself (003, 2.2 and 5)."""
+"""A dependency that is away: work waits for it, uses no budget and goes on by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rate limits: pauses, the token bucket, slots; one pace for all workers (002, scenario 8)."""
+"""Rate limits: pauses, the token bucket, slots; one pace for all workers."""
 
 from __future__ import annotations
 

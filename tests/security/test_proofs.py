@@ -1,4 +1,4 @@
-"""What holds for all of the product's code, read from its source (001, 9.2 and 9.5)."""
+"""What holds for all of the product's code, read from its source."""
 
 from __future__ import annotations
 
