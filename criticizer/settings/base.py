@@ -70,7 +70,7 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["reviews.api.parsers.BoundedJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "DEFAULT_PAGINATION_CLASS": "reviews.api.views.Pages",
+    "DEFAULT_PAGINATION_CLASS": "reviews.api.pagination.Pages",
     "DEFAULT_THROTTLE_CLASSES": ["reviews.api.auth.ApiKeyThrottle"],
     "EXCEPTION_HANDLER": "reviews.api.errors.handle",
     "PAGE_SIZE": 50,

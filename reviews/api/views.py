@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import django_filters
-from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponsePermanentRedirect
 from django.urls import resolve
-from django.utils.functional import cached_property
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.exceptions import NotFound, PermissionDenied, ValidationError
-from rest_framework.pagination import PageNumberPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -27,6 +24,7 @@ from reviews.api.auth import client_of, refuse_role
 from reviews.api.commit_retry import retry_lost_commit
 from reviews.api.error_catalog import BUSY, STATE_CONFLICT, VERSION_CONFLICT
 from reviews.api.errors import ApiError
+from reviews.api.pagination import Pages
 from reviews.api.parsers import chunked_stream
 from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
@@ -34,32 +32,6 @@ from reviews.intake.source_events import Overtaken
 from reviews.models import ReviewJob
 from reviews.roles import API, TRIGGER
 from reviews.states import JobStatus
-
-COUNT_LIMIT = 10_000
-
-
-class BoundedPaginator(Paginator[Any]):
-    """Counts up to COUNT_LIMIT, so that the cost of a page does not grow with the table."""
-
-    @cached_property
-    def count(self) -> int:
-        found: Any = self.object_list
-        return int(found[:COUNT_LIMIT].count())
-
-
-class Pages(PageNumberPagination):
-    """Numbered pages of ids; `representations` reads their rows."""
-
-    django_paginator_class = BoundedPaginator
-    last_page_strings = ()
-
-    def ids(self, queryset: QuerySet[Any], request: Request, view: APIView) -> list[int]:
-        """Return the ids on the requested page. Raises ValidationError and NotFound."""
-        number = request.query_params.get("page", "1")
-        if not number.isdecimal() or len(number) > 9:
-            raise ValidationError({"page": ["Not a page number: send a whole number from 1."]})
-        page = self.paginate_queryset(queryset.values_list("pk", flat=True), request, view=view)
-        return list(page or [])
 
 
 class ApiView(APIView):
