@@ -1,11 +1,11 @@
-"""Lists of the console that stay fast however long their tables grow.
+"""Lists of the admin that stay fast however long their tables grow.
 
 A page is found by the values of its last row (`?after=`, `?before=`), never by an offset; the
 orders are fixed and each is served by an index; rows are counted up to a bound, and not at all
 when even that takes too long. An example, for a table with the index `(last_seen, id)`:
 
     @admin.register(Group)
-    class GroupAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+    class GroupAdmin(KeysetAdmin):
         orderings = {
             "newest": Ordering("Last seen", ("-last_seen", "-id")),
             "most": Ordering("Most letters", ("-open_count", "-id")),
@@ -38,8 +38,11 @@ from django.db.models import F, Func, Model, Q, QuerySet, Value
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
+from criticizer.admin_site.base import ReadOnlyAdmin
 from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.saved_views import normalized_query, views_of
+from criticizer.admin_site.search_query import Key, SearchProblem, condition_of
+from criticizer.db.full_text import FullTextFilter
 from criticizer.db.query_limits import ALONE, BoundedCount, StatementTimeout, bounded_count, statement_timeout
 
 log = structlog.get_logger(__name__)
@@ -255,31 +258,49 @@ class KeysetChangeList(ChangeList):
         return found
 
 
-class KeysetAdmin(admin.ModelAdmin[Any]):
-    """Mixin: lists by key, with bounded counts. See the module's docstring for an example."""
+class KeysetAdmin(ReadOnlyAdmin):
+    """A list paged by key, with the search grammar, saved views and bounded counts; see the example above."""
 
     orderings: Mapping[str, Ordering]
+    search_keys: Mapping[str, Key] = {}
+    search_words: FullTextFilter | None = None  # what words without a key are looked up in
     starting_views: Mapping[str, str] = {}  # title -> query string: offered beside the saved ones
     empty_text = ""  # what a list without any row says
     list_only: tuple[str, ...] = ()  # the fields that a list shows, for tables with many or wide ones
+    change_list: type[KeysetChangeList] = KeysetChangeList
     page_milliseconds = PAGE_MILLISECONDS
     change_list_template = "admin/keyset_change_list.html"
     sortable_by = ()
-    list_per_page = 50
-    list_max_show_all = 0
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER
 
     def __init__(self, model: type[Any], admin_site: admin.AdminSite) -> None:
         super().__init__(model, admin_site)
         for ordering in self.orderings.values():
             ordering.check(model)
 
+    @property
+    def search_example(self) -> str:
+        return " ".join(f"{name}:{key.example}" for name, key in list(self.search_keys.items())[:3])
+
+    def get_search_fields(self, request: HttpRequest) -> tuple[str, ...]:
+        return tuple(self.search_keys)  # shows the box; the grammar does the searching
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        try:
+            return queryset.filter(condition_of(search_term, self.search_keys, self.search_words)), False
+        except SearchProblem as problem:
+            messages.error(request, str(problem))
+            return queryset.none(), False
+
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return next(iter(self.orderings.values())).fields
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return self.change_list
+
     def action_checkbox(self, obj: Model) -> SafeString:
-        """Return the row's box for actions as Django's widget draws it, without a template a row."""
+        """Return the row's checkbox as Django's widget draws it, without rendering a template per row."""
         return format_html_fast(
             '<input type="checkbox" name="{}" value="{}" class="action-select" '
             'aria-label="Select this object for an action - {}">',
@@ -287,9 +308,6 @@ class KeysetAdmin(admin.ModelAdmin[Any]):
             obj.pk,
             obj,
         )
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return KeysetChangeList
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.contrib import admin, messages
-from django.db.models import Q, QuerySet
-from django.http import HttpRequest
+from django.db.models import Q
 from django.utils import timezone
 
 from criticizer.db.full_text import FullTextFilter, full_text, text_index
 
 __all__ = [
-    "Key", "SearchGrammar", "SearchProblem", "Term", "age", "condition_of", "exact", "flags",
+    "Key", "SearchProblem", "Term", "age", "condition_of", "exact", "flags",
     "full_text", "number", "parse", "starts", "text_index",
 ]  # fmt: skip
 MAX_CHARACTERS = 500
@@ -178,26 +176,3 @@ def condition_of(text: str, keys: Mapping[str, Key], words: FullTextFilter | Non
     if signs and not wanted:
         raise SearchProblem(f"There is no letter and no digit to look for in \u201c{signs}\u201d.")
     return wanted
-
-
-class SearchGrammar(admin.ModelAdmin[Any]):
-    """Mixin: the search box speaks the grammar. See `criticizer.admin_site.keyset` for an example."""
-
-    search_keys: Mapping[str, Key]
-    search_words: FullTextFilter | None = None
-
-    @property
-    def search_example(self) -> str:
-        return " ".join(f"{name}:{key.example}" for name, key in list(self.search_keys.items())[:3])
-
-    def get_search_fields(self, request: HttpRequest) -> tuple[str, ...]:
-        return tuple(self.search_keys)  # shows the box; the grammar does the searching
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        try:
-            return queryset.filter(condition_of(search_term, self.search_keys, self.search_words)), False
-        except SearchProblem as problem:
-            messages.error(request, str(problem))
-            return queryset.none(), False

@@ -12,18 +12,18 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, detail_field, list_column
+from criticizer.admin_site.base import detail_field, list_column
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
 from criticizer.admin_site.list_rendering import badge, format_html_fast
-from criticizer.admin_site.search_query import SearchGrammar, age, exact, flags, number
+from criticizer.admin_site.search_query import age, exact, flags, number
 from criticizer.models import Circuit, OutboxMessage
 
 _LEASED = Q(lease_token__isnull=False)
 
 
 @admin.register(OutboxMessage)
-class OutboxMessageAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
-    """A message stays here until its work is recorded."""
+class OutboxMessageAdmin(KeysetAdmin):
+    """The queue itself: a message stands here until its work is recorded."""
 
     list_display = (
         "message",

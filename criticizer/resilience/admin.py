@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, list_column
+from criticizer.admin_site.base import list_column
 from criticizer.admin_site.bulk_actions import (
     ActionResult,
     AdminForm,
@@ -25,7 +25,7 @@ from criticizer.admin_site.bulk_actions import (
 )
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
 from criticizer.admin_site.list_rendering import circuit_badge
-from criticizer.admin_site.search_query import Key, SearchGrammar, age, exact
+from criticizer.admin_site.search_query import Key, age, exact
 from criticizer.db.full_text import FullTextFilter
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage, Pace
 from criticizer.resilience import overrides
@@ -100,7 +100,7 @@ def _named(words: Sequence[str]) -> Q:
 
 
 @admin.register(Circuit)
-class CircuitAdmin(ConfirmedActionsMixin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class CircuitAdmin(ConfirmedActionsMixin, KeysetAdmin):
     change_form_template = "admin/criticizer/circuit/change_form.html"
     confirm_template = "admin/criticizer/circuit/confirm.html"
     nouns = ("circuit", "circuits")

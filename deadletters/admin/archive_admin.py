@@ -13,11 +13,11 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, list_column
+from criticizer.admin_site.base import list_column
 from criticizer.admin_site.bulk_actions import count_results, link_to_rows, message_with_link
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
-from criticizer.admin_site.search_query import Key, SearchGrammar, SearchProblem, age, number
+from criticizer.admin_site.search_query import Key, SearchProblem, age, number
 from criticizer.resilience.failures import kind_with_code
 from criticizer.wording import plural_count
 from deadletters.admin import archive_page
@@ -47,7 +47,7 @@ def _holds(text: str) -> Q:
 
 
 @admin.register(LetterArchive)
-class LetterArchiveAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class LetterArchiveAdmin(PageAdmin, KeysetAdmin):
     """The files of the archive, the page of one, and the page of a letter in it."""
 
     change_list_template = "admin/deadletters/change_list.html"

@@ -23,10 +23,10 @@ from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from criticizer.admin_site import csv_export
-from criticizer.admin_site.base import ReadOnlyAdmin, list_column, state_column
+from criticizer.admin_site.base import list_column, state_column
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
-from criticizer.admin_site.search_query import SearchGrammar, age, exact
+from criticizer.admin_site.search_query import age, exact
 from criticizer.security import reauthentication
 from deadletters import batches
 from deadletters.admin import live_regions
@@ -54,7 +54,7 @@ from deadletters.types import Result
 
 
 @admin.register(ReplayBatch)
-class ReplayBatchAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class ReplayBatchAdmin(PageAdmin, KeysetAdmin):
     """Batches, newest first, and the page of one."""
 
     change_list_template = "admin/deadletters/change_list.html"

@@ -19,10 +19,10 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, list_column, state_column
+from criticizer.admin_site.base import list_column, state_column
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
-from criticizer.admin_site.search_query import SearchGrammar, age, exact, number
+from criticizer.admin_site.search_query import age, exact, number
 from deadletters.admin.default_open_list import OpenFirst
 from deadletters.admin.edit_page import difference
 from deadletters.admin.forms import ReasonForm
@@ -79,7 +79,7 @@ DECISIONS = {
 
 
 @admin.register(LetterEdit)
-class LetterEditAdmin(PageAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class LetterEditAdmin(PageAdmin, KeysetAdmin):
     """The edits, those that wait first, and the page of one."""
 
     change_list_template = "admin/deadletters/change_list.html"

@@ -20,10 +20,9 @@ from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
 from criticizer.admin_site.list_rendering import badge, format_html_fast
-from criticizer.admin_site.search_query import SearchGrammar, Term, age, exact, flags, full_text, number
+from criticizer.admin_site.search_query import Term, age, exact, flags, full_text, number
 from criticizer.admin_site.timestamps import time_ago
 from criticizer.db import prepared
 from criticizer.models import Circuit
@@ -84,7 +83,7 @@ class GroupChangeList(OpenFirst):
 
 
 @admin.register(DeadLetterGroup)
-class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, KeysetAdmin):
     """The landing page of the dead letters, and the page of one group."""
 
     change_list_template = "admin/deadletters/change_list.html"

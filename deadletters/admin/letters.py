@@ -22,11 +22,10 @@ from django.urls import path, reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
-from criticizer.admin_site.base import ReadOnlyAdmin
 from criticizer.admin_site.bulk_actions import AdminForm, is_everything, message_with_link
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
 from criticizer.admin_site.list_rendering import badge, format_html_fast
-from criticizer.admin_site.search_query import SearchGrammar, age, exact, flags, number
+from criticizer.admin_site.search_query import age, exact, flags, number
 from criticizer.admin_site.timestamps import time_ago
 from criticizer.resilience.failures import ErrorClass, Severity
 from criticizer.wording import plural_count
@@ -48,7 +47,7 @@ _OPEN = [status.value for status in OPEN_LETTER]
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, KeysetAdmin):
     """The letters of every group, and the page of one."""
 
     change_list_template = "admin/deadletters/change_list.html"

@@ -13,10 +13,9 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, list_column, state_column
+from criticizer.admin_site.base import list_column, state_column
 from criticizer.admin_site.keyset import KeysetAdmin
 from criticizer.admin_site.list_rendering import format_html_fast
-from criticizer.admin_site.search_query import SearchGrammar
 from criticizer.security import reauthentication
 from notifications.admin import (
     delivery_search,
@@ -46,7 +45,7 @@ def _shared_with(rows: Sequence[Delivery]) -> dict[int, list[Delivery]]:
 
 
 @admin.register(Delivery)
-class DeliveryAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class DeliveryAdmin(KeysetAdmin):
     change_form_template = "admin/notifications/delivery/change_form.html"
     list_display = (
         list_column("changelist_id", "changelist", "path"),

@@ -20,7 +20,6 @@ from django.views.decorators.cache import never_cache
 from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column, state_column
 from criticizer.admin_site.keyset import KeysetAdmin
 from criticizer.admin_site.list_rendering import badge, format_html_fast
-from criticizer.admin_site.search_query import SearchGrammar
 from criticizer.security.client_ip import client_ip
 from deadletters.admin.forms import ReasonForm
 from reviews import pipeline
@@ -45,7 +44,7 @@ from reviews.web.review_page import results_of, stages_of
 
 
 @admin.register(ReviewJob)
-class ReviewJobAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class ReviewJobAdmin(KeysetAdmin):
     change_form_template = "admin/reviews/reviewjob/change_form.html"
     list_display = (
         "changelist",

@@ -10,10 +10,10 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, detail_field, list_column, named_values, state_column
+from criticizer.admin_site.base import detail_field, list_column, named_values, state_column
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
 from criticizer.admin_site.list_rendering import badge, format_html_fast
-from criticizer.admin_site.search_query import Key, SearchGrammar, SearchProblem, age, exact, flags, number
+from criticizer.admin_site.search_query import Key, SearchProblem, age, exact, flags, number
 from criticizer.resilience.failures import ErrorClass, kind_with_code
 from reviews.models import Attempt, ReviewJob, StageRun
 from reviews.recipients.scopes import scope_of
@@ -76,7 +76,7 @@ JOB_VIEWS = {
 
 
 @admin.register(Attempt)
-class AttemptAdmin(SearchGrammar, KeysetAdmin, ReadOnlyAdmin):
+class AttemptAdmin(KeysetAdmin):
     """Every try at a stage: what the numbers of the dashboard are made of."""
 
     list_display = (
