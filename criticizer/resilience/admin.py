@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from django import forms
 from django.contrib import admin
-from django.contrib.admin.utils import quote
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
-from django.http import HttpRequest, HttpResponseBase
-from django.urls import reverse
+from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import list_column
 from criticizer.admin_site.bulk_actions import (
-    ActionResult,
     AdminForm,
     BulkAction,
     ConfirmedActionsMixin,
-    count_results,
+    for_each,
     reason_field,
 )
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
@@ -50,40 +46,46 @@ class ForceForm(ReleaseForm):
     )
 
 
-def _each(act: Callable[..., bool]) -> Callable[[Sequence[str], str, Mapping[str, Any]], ActionResult]:
-    def run(names: Sequence[str], actor: str, given: Mapping[str, Any]) -> ActionResult:
-        span = {"seconds": given["minutes"] * 60} if "minutes" in given else {}
-        why_not = "not forced, or deleted"
-        return count_results(
-            [(act(name, actor=actor, reason=given["reason"], **span), why_not) for name in names]
-        )
+def _force(state: CircuitState) -> Callable[..., tuple[bool, str]]:
+    def force(name: str, *, actor: str, reason: str, minutes: int) -> tuple[bool, str]:
+        done = overrides.force(name, state=state, actor=actor, reason=reason, seconds=minutes * 60)
+        return done, "the circuit does not exist any more"
 
-    return run
+    return force
 
 
+def _release(name: str, *, actor: str, reason: str) -> tuple[bool, str]:
+    done = overrides.release(name, actor=actor, reason=reason)
+    return done, "it is not forced, or does not exist any more"
+
+
+_PERMISSION = "criticizer.force_circuit"
 FORCE_OPEN = BulkAction(
     "force_open",
     "Force open",
-    "No calls are made until the time is over. Work that needs the dependency waits and uses no attempts.",
+    "No call is made until the time is over. Work that needs it waits and uses no attempts.",
     "forced open",
+    _PERMISSION,
     ForceForm,
-    _each(partial(overrides.force, state=CircuitState.FORCED_OPEN)),
+    for_each(_force(CircuitState.FORCED_OPEN)),
 )
 FORCE_CLOSED = BulkAction(
     "force_closed",
     "Force closed",
     "All calls are made until the time is over, however many fail. Failures cost attempts.",
     "forced closed",
+    _PERMISSION,
     ForceForm,
-    _each(partial(overrides.force, state=CircuitState.FORCED_CLOSED)),
+    for_each(_force(CircuitState.FORCED_CLOSED)),
 )
 RELEASE = BulkAction(
     "release",
     "Release",
-    "The breaker decides again. A circuit that was forced open is tried with one call first.",
+    "The circuit breaker decides again. A circuit that was forced open is tried with one call first.",
     "released",
+    _PERMISSION,
     ReleaseForm,
-    _each(overrides.release),
+    for_each(_release),
 )
 
 
@@ -125,8 +127,8 @@ class CircuitAdmin(ConfirmedActionsMixin, KeysetAdmin):
         "Not closed": "q=-state%3Aclosed",
         "Forced": "q=state%3Aforced_open%2Cforced_closed",
     }
-    empty_text = "No calls yet. Each server gets a circuit with its first call."
-    actions = ("force_open", "force_closed", "release")
+    empty_text = "Nothing was called yet. Each server that is called gets a circuit with its first call."
+    bulk_actions = (FORCE_OPEN, FORCE_CLOSED, RELEASE)
     fields = readonly_fields = ("shown_state",)  # change_form.html shows the whole circuit
 
     @admin.display(description="state", ordering="state")
@@ -154,32 +156,12 @@ class CircuitAdmin(ConfirmedActionsMixin, KeysetAdmin):
             "waiting": self.waiting(row),
             "rate_limit": Pace.objects.filter(pk=row.name).first(),
             "events": CircuitEvent.objects.filter(name=row.name).order_by("-id")[:MAX_EVENTS],
-            "actions": _actions(row) if self.has_force_permission(request) else (),
+            "actions": [
+                action
+                for action in self.bulk_actions
+                if request.user.has_perm(_PERMISSION) and (action is not RELEASE or row.state in FORCED)
+            ],
         }
-
-    # -- actions ------------------------------------------------------------------------------
-
-    def address_of(self, pk: str) -> str:
-        return reverse("admin:criticizer_circuit_change", args=[quote(pk)])
 
     def rows_to_show(self, ids: Sequence[str]) -> Any:
         return [(circuit, self.shown_state(circuit)) for circuit in super().rows_to_show(ids)]
-
-    def has_force_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("criticizer.force_circuit"))
-
-    @admin.action(description=f"{FORCE_OPEN.button}\u2026", permissions=["force"])
-    def force_open(self, request: HttpRequest, queryset: QuerySet[Circuit]) -> HttpResponseBase | None:
-        return self.ask(FORCE_OPEN, request, queryset)
-
-    @admin.action(description=f"{FORCE_CLOSED.button}\u2026", permissions=["force"])
-    def force_closed(self, request: HttpRequest, queryset: QuerySet[Circuit]) -> HttpResponseBase | None:
-        return self.ask(FORCE_CLOSED, request, queryset)
-
-    @admin.action(description=f"{RELEASE.button}\u2026", permissions=["force"])
-    def release(self, request: HttpRequest, queryset: QuerySet[Circuit]) -> HttpResponseBase | None:
-        return self.ask(RELEASE, request, queryset)
-
-
-def _actions(circuit: Circuit) -> tuple[BulkAction, ...]:
-    return (FORCE_OPEN, FORCE_CLOSED, *((RELEASE,) if circuit.state in FORCED else ()))

@@ -13,14 +13,13 @@ from django.urls import reverse
 from criticizer.admin_site.search_query import MAX_CHARACTERS
 from criticizer.wording import plural_count
 from deadletters import batches
-from deadletters.admin.forms import BatchSettingsForm, RowVersion
+from deadletters.admin.forms import BatchSettingsForm
 from deadletters.admin.letter_page import safe_link
 from deadletters.models import DeadLetter, ReplayBatch, ReplayBatchEvent, ReplayItem
 from deadletters.states import BEFORE_REPLAY, BatchStatus, ItemStatus
 
 ITEMS_PER_PAGE = 100
 EVENTS_SHOWN = 50
-MAX_CHANGES_SHOWN = 10
 FAILURES_SHOWN = 10
 _NEEDED = "needed once it is submitted"
 _LETTERS = "admin:deadletters_deadletter_changelist"
@@ -236,12 +235,6 @@ def items_page(batch: ReplayBatch, outcome: str, after: str) -> dict[str, Any]:
 def last_event(batch: ReplayBatch) -> int:
     """Return the number of the newest line of a batch's history, for the forms of its pages."""
     return batch.events.order_by("-id").values_list("pk", flat=True).first() or 0
-
-
-def events_since(batch: ReplayBatch, version: RowVersion) -> list[ReplayBatchEvent]:
-    """Return what happened since a form was made, oldest first: the newest of it, where it is much."""
-    seen = version.cleaned_data.get("seen") if version.is_valid() else None
-    return list(batch.events.filter(pk__gt=seen or 0).order_by("-id")[:MAX_CHANGES_SHOWN])[::-1]
 
 
 def events_of(batch: ReplayBatch) -> QuerySet[ReplayBatchEvent]:

@@ -1,11 +1,13 @@
-"""Edits of letters in the console: what waits for a second person, and what became of each.
+"""Admin of edits of dead letters: the requests, and their approval by a second person.
 
-`edits` writes the states; an approval makes the change and the letter's next generation.
+`edit_requests` writes the states; an approval changes the data and creates the letter's next generation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,80 +16,80 @@ from django.conf import settings
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import list_column, state_column
-from criticizer.admin_site.keyset import KeysetAdmin, Ordering
+from criticizer.admin_site.bulk_actions import AdminForm
+from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import age, exact, number
-from deadletters.admin.default_open_list import OpenFirst
-from deadletters.admin.edit_page import difference
-from deadletters.admin.forms import ReasonForm
-from deadletters.admin.page_mixins import PageAdmin, say
+from deadletters import workflow
+from deadletters.admin.base import DeadLetterPages, OpenFirst, RowAction, sentence
+from deadletters.admin.forms import EditForm, RowVersion
+from deadletters.admin.letter_actions import REPLAY
 from deadletters.edits import edit_requests
 from deadletters.models import DeadLetter, LetterEdit
-from deadletters.states import EditStatus
-from deadletters.types import Result
+from deadletters.ports import recovery
+from deadletters.states import Category, EditStatus
+from deadletters.types import Change, DataField, FieldKind, Result, WrongData
+
+APPROVE = "deadletters.approve_letteredit"
 
 
-@dataclass(frozen=True, slots=True)
-class EditAction:
-    """What somebody decides about an edit on a page of its own, with a reason."""
-
-    name: str
-    label: str
-    question: str
-    act: Callable[..., Result]
-    permission: str
-    is_own: bool = False  # only for who asked; otherwise only for everybody else
-    is_final: bool = False
+def _why_not(name: str, edit: LetterEdit, user: Any) -> str:
+    is_own = edit.requested_by == user.get_username()
+    if edit.status != EditStatus.REQUESTED:
+        return f"the edit is {edit.get_status_display().lower()}"
+    if name == "withdraw":
+        return "" if is_own else f"only {edit.requested_by} can withdraw it"
+    if is_own:
+        return f"you cannot {name} your own edit"
+    return edit_requests.OFF if name == "approve" and not settings.DEADLETTER_EDIT else ""
 
 
-DECISIONS = {
-    decision.name: decision
-    for decision in (
-        EditAction(
-            "approve",
-            "Approve the edit",
-            "The job has its new data at once. The letter is closed and lives on as a new one, which is "
-            "validated and replayed as every letter; nothing is replayed by this.",
-            edit_requests.approve,
-            "deadletters.approve_letteredit",
-        ),
-        EditAction(
-            "refuse",
-            "Refuse the edit",
-            "Nothing changes. Another edit of the letter can be asked for.",
-            edit_requests.refuse,
-            "deadletters.approve_letteredit",
-            is_final=True,
-        ),
-        EditAction(
-            "withdraw",
-            "Withdraw the edit",
-            "Nothing changes. Another edit of the letter can be asked for.",
-            edit_requests.withdraw,
-            "deadletters.replay_deadletter",
-            is_own=True,
-            is_final=True,
-        ),
-    )
-}
+_UNCHANGED = "Nothing changes. Another edit of the dead letter can be requested."
+APPROVE_EDIT = RowAction(
+    "approve",
+    "Approve the edit",
+    "The job gets its new data at once. The dead letter is closed and replaced by a new one, which is "
+    "validated and replayed like any other; the approval replays nothing.",
+    edit_requests.approve,
+    APPROVE,
+    partial(_why_not, "approve"),
+)
+REFUSE = RowAction(
+    "refuse",
+    "Refuse the edit",
+    _UNCHANGED,
+    edit_requests.refuse,
+    APPROVE,
+    partial(_why_not, "refuse"),
+    is_final=True,
+)
+WITHDRAW = RowAction(
+    "withdraw",
+    "Withdraw the edit",
+    _UNCHANGED,
+    edit_requests.withdraw,
+    REPLAY,
+    partial(_why_not, "withdraw"),
+    is_final=True,
+)
 
 
 @admin.register(LetterEdit)
-class LetterEditAdmin(PageAdmin, KeysetAdmin):
+class LetterEditAdmin(DeadLetterPages):
     """The edits, those that wait first, and the page of one."""
 
-    change_list_template = "admin/deadletters/change_list.html"
+    change_list = OpenFirst
+    templates = "letteredit"
+    row_actions = (APPROVE_EDIT, REFUSE, WITHDRAW)
     empty_text = (
-        "No edit waits. Where DEADLETTER_EDIT allows it, “Edit the data” on a letter's page asks for one, "
-        "and somebody else decides about it here."
+        "No edit yet. Where DEADLETTER_EDIT allows it, “Edit the data” on the page of a dead letter requests "
+        "one, and another user approves or refuses it here."
     )
-    none_open = "None waits for approval."
+    none_open = "No edit waits for approval."
     list_display = (
         "what",
         "state",
@@ -101,16 +103,13 @@ class LetterEditAdmin(PageAdmin, KeysetAdmin):
         "all": Ordering("All, newest first", ("-id",)),
     }
     search_keys = {
-        "state": exact("status", "How far it is", choices=EditStatus.choices),
-        "letter": number("letter_id", "The letter's number", example="17"),
-        "by": exact("requested_by", "Who asked for it", example="ann"),
+        "state": exact("status", "The state", choices=EditStatus.choices),
+        "letter": number("letter_id", "The dead letter's number", example="17"),
+        "by": exact("requested_by", "Who requested it", example="ann"),
         "decided": exact("decided_by", "Who decided", example="bob"),
-        "age": age("requested_at", "How long ago it was asked for"),
+        "age": age("requested_at", "How long ago it was requested"),
     }
     state = state_column("status")
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:
-        return OpenFirst
 
     @admin.display(description="what for")
     def what(self, edit: LetterEdit) -> SafeString:
@@ -120,67 +119,26 @@ class LetterEditAdmin(PageAdmin, KeysetAdmin):
     def letter_number(self, edit: LetterEdit) -> int:
         return edit.letter_id
 
-    def get_urls(self) -> list[Any]:
-        return [
-            *(
-                path(
-                    f"<int:edit_id>/{name}/",
-                    self.admin_site.admin_view(partial(self.decide_view, name=name)),
-                    name=f"deadletters_letteredit_{name}",
-                )
-                for name in DECISIONS
-            ),
-            *super().get_urls(),
-        ]
-
     def row_page(self, request: HttpRequest, row: LetterEdit) -> HttpResponse:
+        is_off = not settings.DEADLETTER_EDIT and row.status == EditStatus.REQUESTED
         context = {
-            **self._context(request, row),
-            "title": f"Edit of letter {row.letter_id}",
-            "off": ""
-            if settings.DEADLETTER_EDIT or row.status != EditStatus.REQUESTED
-            else edit_requests.OFF,
-            "deeds": [
-                {
-                    "label": decision.label,
-                    "address": reverse(f"admin:deadletters_letteredit_{decision.name}", args=[row.pk]),
-                }
-                for decision in DECISIONS.values()
-                if not _why_not(request, row, decision)
-            ],
+            **self._context(row),
+            "title": f"Edit of dead letter {row.letter_id}",
+            "off": edit_requests.OFF if is_off else "",
+            "actions": self.buttons(request, row),
         }
-        return TemplateResponse(request, "admin/deadletters/letteredit/change_form.html", context)
+        return self.render(request, "change_form.html", context)
 
-    def decide_view(self, request: HttpRequest, edit_id: int, name: str) -> HttpResponse:
-        """Ask for a reason, then approve, refuse or withdraw."""
-        decision = DECISIONS[name]
-        if not request.user.has_perm(decision.permission):
-            raise PermissionDenied
-        edit = LetterEdit.objects.filter(pk=edit_id).first()
-        if edit is None:
-            return self._back(edit_id)
-        if problem := _why_not(request, edit, decision):
-            return self._said(request, edit, Result(False, problem))
-        form = ReasonForm(request.POST or None)
-        if request.method == "POST" and form.is_valid():
-            actor, reason = request.user.get_username(), form.cleaned_data["reason"]
-            return self._said(request, edit, decision.act(edit.pk, actor=actor, reason=reason))
-        context = {
-            **self._context(request, edit),
-            "title": decision.label,
-            "form": form,
-            "question": decision.question,
-            "is_final": decision.is_final,
-        }
-        return TemplateResponse(request, "admin/deadletters/letteredit/act.html", context)
+    def action_context(
+        self, request: HttpRequest, row: LetterEdit, action: RowAction, form: AdminForm
+    ) -> dict[str, Any]:
+        return {**super().action_context(request, row, action, form), **self._context(row)}
 
-    def _context(self, request: HttpRequest, edit: LetterEdit) -> dict[str, Any]:
+    def _context(self, edit: LetterEdit) -> dict[str, Any]:
         letter = DeadLetter.objects.select_related("job").filter(pk=edit.letter_id).first()
         successor = DeadLetter.objects.filter(parent=edit.letter_id).values_list("pk", flat=True).first()
         data = edit_requests.fields(letter) if letter else []
         return {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
             "original": edit,
             "edit": edit,
             "letter": letter,
@@ -188,23 +146,97 @@ class LetterEditAdmin(PageAdmin, KeysetAdmin):
             "difference": difference(data, edit_requests.change_asked_for(edit)),
         }
 
-    def _back(self, edit_id: int) -> HttpResponseRedirect:
-        return HttpResponseRedirect(reverse("admin:deadletters_letteredit_change", args=[edit_id]))
 
-    def _said(self, request: HttpRequest, edit: LetterEdit, result: Result) -> HttpResponseRedirect:
-        say(self, request, result, "Nothing was changed")
-        return self._back(edit.pk)
+# -- requesting an edit, from the page of a letter ---------------------------------------------------
 
 
-def _why_not(request: HttpRequest, edit: LetterEdit, decision: EditAction) -> str:
-    """Return why this person cannot decide so about an edit, or an empty string."""
-    if not request.user.has_perm(decision.permission):
-        return "you may not decide about edits"
-    if edit.status != EditStatus.REQUESTED:
-        return f"the edit is {edit.get_status_display().lower()}"
-    is_own = edit.requested_by == request.user.get_username()
-    if decision.is_own and not is_own:
-        return f"only {edit.requested_by} can withdraw it"
-    if is_own and not decision.is_own:
-        return "who asked for an edit neither approves nor refuses it"
-    return edit_requests.OFF if decision.name == "approve" and not settings.DEADLETTER_EDIT else ""
+def edit_view(letters: DeadLetterPages, request: HttpRequest, pk: int) -> HttpResponse:
+    """Show the data with the locked fields, then the difference, then request its approval."""
+    if not request.user.has_perm(REPLAY):
+        raise PermissionDenied
+    letter = DeadLetter.objects.select_related("job").filter(pk=pk).first()
+    if letter is None:
+        return DeadLetterPages.row_gone(letters, request, str(pk))
+    if problem := edit_requests.why_not(letter):
+        return letters.back(request, pk, Result(False, problem))
+    form = EditForm(request.POST or None, data=edit_requests.fields(letter))
+    change = None
+    if request.method == "POST":
+        version = RowVersion(request.POST)
+        if letters.is_stale(letter, version):
+            return letters.changed_page(request, letter, version)
+        change = _change(letter, form) if form.is_valid() else None
+        if change is not None and form.asks and request.POST.get("looked_at") == digest_of(change):
+            result = edit_requests.request(
+                pk,
+                actor=request.user.get_username(),
+                values=form.values(),
+                reason=form.cleaned_data["reason"],
+                row_version=letter.row_version,
+            )
+            return letters.back(request, pk, result)
+    data = edit_requests.fields(letter)
+    context = {
+        "title": "Edit the data",
+        "letter": letter,
+        "form": form,
+        "locked": [field for field in data if field.kind is FieldKind.LOCKED],
+        "may_ask": bool(form.field_names),
+        "is_data": Category.DATA in (letter.category, workflow.suggested_category(letter.error_class)),
+        "difference": difference(data, change) if change else [],
+        "looked_at": digest_of(change) if change else "",
+    }
+    return letters.render(request, "edit.html", context)
+
+
+def _change(letter: DeadLetter, form: EditForm) -> Change | None:
+    """Return the change of the form's data; None, with errors in the form, where it is impossible."""
+    try:
+        change = edit_requests.change_of(letter, form.values())
+    except WrongData as wrong:
+        form.add_error(form.field_of(wrong.field), str(wrong))
+        return None
+    if change.before == change.after:
+        form.add_error(None, "The data is unchanged. Change a field first.")
+        return None
+    if problem := recovery().why_not(letter.job_id, change):
+        form.add_error(None, sentence(problem))
+        return None
+    return change
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDifference:
+    """One line of a field. `state` is kept, added or removed."""
+
+    text: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The lines of one field before and after an edit."""
+
+    label: str
+    lines: Sequence[FieldDifference]
+    added: int
+    removed: int
+
+
+def difference(data: Sequence[DataField], change: Change) -> list[Difference]:
+    """Return each field with the lines it keeps, loses and gets, in this order."""
+    labels = {field.name: field.label for field in data}
+    found = []
+    for name, after in change.after.items():
+        kept = [FieldDifference(text, "kept") for text in change.before.get(name, ()) if text in after]
+        gone = [FieldDifference(text, "removed") for text in change.removed(name)]
+        new = [FieldDifference(text, "added") for text in change.added(name)]
+        label = labels.get(name, name.replace("_", " ").capitalize())
+        found.append(Difference(label, [*gone, *new, *kept], len(new), len(gone)))
+    return found
+
+
+def digest_of(change: Change) -> str:
+    """Return a digest of a change, to tell whether it is the one that was shown."""
+    text = json.dumps([dict(change.before), dict(change.after)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""What operators decide about groups of failures: each is one call of `groups`."""
+"""The actions on groups of failures: each is one call of `groups`."""
 
 from __future__ import annotations
 
@@ -8,28 +8,25 @@ from typing import Any
 
 from django.utils import timezone
 
-from criticizer.admin_site.bulk_actions import ActionResult, BulkAction, count_results
+from criticizer.admin_site.bulk_actions import Act, BulkAction, for_each
 from deadletters import groups
 from deadletters.admin.forms import AssignForm, GroupReasonForm, NoteForm, SnoozeForm
 from deadletters.models import DeadLetterGroup
 from deadletters.states import GroupStatus
 from deadletters.types import Result
 
+WORK = "deadletters.work_deadlettergroup"
 
-def _each(act: Callable[..., Result]) -> Callable[[Sequence[int], str, Mapping[str, Any]], ActionResult]:
-    """Return what does `act` to one group after another and adds the answers up."""
 
-    def acting(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
-        results = []
-        for pk in ids:
-            try:
-                result = act(pk, actor=actor, **given)
-            except DeadLetterGroup.DoesNotExist:
-                result = Result(False, "the group does not exist any more")
-            results.append((result.ok, result.message))
-        return count_results(results)
+def _each(act: Callable[..., Result]) -> Act:
+    def one(pk: int, **given: Any) -> tuple[bool, str]:
+        try:
+            result = act(pk, **given)
+        except DeadLetterGroup.DoesNotExist:
+            return False, "the group does not exist any more"
+        return result.ok, result.message
 
-    return acting
+    return for_each(one)
 
 
 def _snooze(group_id: int, *, actor: str, hours: int, reason: str) -> Result:
@@ -56,79 +53,71 @@ def _noted(ids: Sequence[int]) -> Mapping[str, Any]:
     return found if found and len(ids) == 1 else {}
 
 
-ACKNOWLEDGE = BulkAction(
+def _action(
+    name: str, button: str, question: str, done: str, act: Callable[..., Result], **more: Any
+) -> BulkAction:
+    return BulkAction(
+        name, button, question, done, WORK, more.pop("form", GroupReasonForm), _each(act), **more
+    )
+
+
+ACKNOWLEDGE = _action(
     "acknowledge",
     "Acknowledge",
-    "Says that somebody looks after it. Without an owner you become it.",
+    "Shows that the group is being looked after. A group without an owner becomes yours.",
     "acknowledged",
-    GroupReasonForm,
-    _each(groups.acknowledge),
+    groups.acknowledge,
 )
-RESOLVE = BulkAction(
+RESOLVE = _action(
     "resolve",
     "Resolve",
-    "Says that the failure is over. When it happens again the group opens by itself.",
+    "Marks the failure as over. When it happens again, the group opens by itself.",
     "resolved",
-    GroupReasonForm,
-    _each(groups.resolve_group),
+    groups.resolve_group,
     refused=_with_open_letters,
 )
-IGNORE = BulkAction(
+IGNORE = _action(
     "ignore",
     "Ignore",
-    "Nobody is asked to look at it any more, also when it happens again. Its letters stay and are counted. "
-    "Use it with caution: only Reopen brings it back.",
+    "The group asks for no attention any more, also when the failure happens again. Its dead letters stay "
+    "and are counted. Use it with caution: only Reopen undoes it.",
     "ignored",
-    GroupReasonForm,
-    _each(groups.ignore),
+    groups.ignore,
     is_final=True,
 )
-REOPEN = BulkAction(
-    "reopen",
-    "Reopen",
-    "It asks for attention again.",
-    "reopened",
-    GroupReasonForm,
-    _each(groups.reopen),
+REOPEN = _action("reopen", "Reopen", "The group asks for attention again.", "reopened", groups.reopen)
+ASSIGN = _action(
+    "assign", "Assign", "Sets the owner of the group.", "assigned", groups.assign, form=AssignForm
 )
-ASSIGN = BulkAction(
-    "assign",
-    "Assign",
-    "Says who looks after it.",
-    "assigned",
-    AssignForm,
-    _each(groups.assign),
-)
-SNOOZE = BulkAction(
+SNOOZE = _action(
     "snooze",
     "Snooze",
-    "It asks for no attention for a while. Its letters stay open.",
+    "The group asks for no attention for a while. Its dead letters stay open.",
     "snoozed",
-    SnoozeForm,
-    _each(_snooze),
+    _snooze,
+    form=SnoozeForm,
 )
-END_SNOOZE = BulkAction(
+END_SNOOZE = _action(
     "end_snooze",
     "End the snooze",
-    "It asks for attention again at once.",
+    "The group asks for attention again at once.",
     "no longer snoozed",
-    GroupReasonForm,
-    _each(_end_snooze),
+    _end_snooze,
     refused=_not_snoozed,
 )
-NOTE = BulkAction(
+NOTE = _action(
     "annotate",
     "Note and runbook",
-    "What people should know who meet this failure. It replaces the note and the runbook that are there.",
+    "Notes for everyone who meets this failure. They replace the present note and runbook.",
     "annotated",
-    NoteForm,
-    _each(groups.annotate),
+    groups.annotate,
+    form=NoteForm,
     initial=_noted,
 )
-DEEDS = (ACKNOWLEDGE, RESOLVE, IGNORE, REOPEN, ASSIGN, SNOOZE, END_SNOOZE, NOTE)
+GROUP_ACTIONS = (ACKNOWLEDGE, RESOLVE, IGNORE, REOPEN, ASSIGN, SNOOZE, END_SNOOZE, NOTE)
 
 
-def deeds_for(group: DeadLetterGroup) -> tuple[BulkAction, ...]:
+def actions_for(group: DeadLetterGroup) -> tuple[BulkAction, ...]:
     """Return the actions that make sense for a group as it is."""
     unwanted = {
         GroupStatus.OPEN: {REOPEN.name},
@@ -138,4 +127,4 @@ def deeds_for(group: DeadLetterGroup) -> tuple[BulkAction, ...]:
     }[GroupStatus(group.status)]
     if not groups.is_snoozed(group):
         unwanted |= {END_SNOOZE.name}
-    return tuple(deed for deed in DEEDS if deed.name not in unwanted)
+    return tuple(action for action in GROUP_ACTIONS if action.name not in unwanted)

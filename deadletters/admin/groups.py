@@ -1,4 +1,4 @@
-"""Groups of the same failure: where an operator's day begins. What broke, since when, how often, whose."""
+"""Admin of groups of the same failure: what failed, since when, how often, and who owns it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.keyset import KeysetAdmin, Ordering
+from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import Term, age, exact, flags, full_text, number
 from criticizer.admin_site.timestamps import time_ago
@@ -28,11 +26,10 @@ from criticizer.db import prepared
 from criticizer.models import Circuit
 from criticizer.resilience.failures import ErrorClass, kind_with_code
 from deadletters import groups
-from deadletters.admin import group_actions as deeds
-from deadletters.admin.default_open_list import OpenFirst
-from deadletters.admin.letter_actions import BATCH_OF_GROUPS
+from deadletters.admin.base import DeadLetterPages, OpenFirst
+from deadletters.admin.group_actions import GROUP_ACTIONS, WORK, actions_for
+from deadletters.admin.letter_actions import BATCH_OF_GROUPS, REPLAY
 from deadletters.admin.letter_page import safe_link
-from deadletters.admin.page_mixins import PageAdmin, TimelineAdmin
 from deadletters.admin.sparkline import DAYS, counts_by_day, sentence, sparkline
 from deadletters.groups import is_snoozed
 from deadletters.models import DeadLetter, DeadLetterGroup, DeadLetterGroupDay, DeadLetterGroupEvent
@@ -67,7 +64,7 @@ _NOTES = {
 
 
 class GroupChangeList(OpenFirst):
-    """A page of groups with their last days and their newest letters' words, in two queries more."""
+    """A page of groups with their daily counts and the text of their newest letters, in two queries more."""
 
     def _names(self, term: Term) -> bool:
         is_asked_for = (term.key, term.value, term.is_negated) == ("is", "snoozed", False)
@@ -83,10 +80,12 @@ class GroupChangeList(OpenFirst):
 
 
 @admin.register(DeadLetterGroup)
-class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, KeysetAdmin):
+class DeadLetterGroupAdmin(DeadLetterPages):
     """The landing page of the dead letters, and the page of one group."""
 
-    change_list_template = "admin/deadletters/change_list.html"
+    change_list = GroupChangeList
+    templates = "deadlettergroup"
+    rows_key = "group"
     confirm_template = "admin/deadletters/deadlettergroup/confirm.html"
     nouns = ("group", "groups")
     timeline, timeline_of = DeadLetterGroupEvent, "group_id"
@@ -125,20 +124,7 @@ class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, KeysetAdmin):
         "Nobody's": "q=is%3Aunowned",
         "With open letters": "q=is%3Aopen",
     }
-    actions = (
-        "replay_all",
-        "acknowledge",
-        "resolve",
-        "ignore",
-        "reopen",
-        "assign",
-        "snooze",
-        "end_snooze",
-        "annotate",
-    )
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return GroupChangeList
+    bulk_actions = (BATCH_OF_GROUPS, *GROUP_ACTIONS)
 
     # -- columns ------------------------------------------------------------------------------
 
@@ -191,79 +177,18 @@ class DeadLetterGroupAdmin(PageAdmin, TimelineAdmin, KeysetAdmin):
         snoozed = badge("snoozed", "Snoozed") if is_snoozed(group) else ""
         return format_html_fast("{} {}", badge(f"group-{group.status}", group.get_status_display()), snoozed)
 
-    # -- actions ------------------------------------------------------------------------------
-
-    def has_work_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("deadletters.work_deadlettergroup"))
-
-    def has_replay_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("deadletters.replay_deadletter"))
-
-    def address_of(self, pk: int) -> str:
-        return reverse("admin:deadletters_deadlettergroup_change", args=[pk])
-
-    def address_of_set(self, ids: Sequence[int]) -> str:
-        query = {"q": f"group:{','.join(map(str, ids))}", "by": "all"}
-        return reverse("admin:deadletters_deadlettergroup_changelist", query=query)
-
-    def describe_filter(self, request: HttpRequest) -> str:
-        return request.GET.get("q", "")
-
-    @admin.action(description="Replay all their open letters\u2026", permissions=["replay"])
-    def replay_all(
-        self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]
-    ) -> HttpResponseBase | None:
-        return self.ask(BATCH_OF_GROUPS, request, queryset)
-
-    @admin.action(description="Acknowledge\u2026", permissions=["work"])
-    def acknowledge(
-        self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]
-    ) -> HttpResponseBase | None:
-        return self.ask(deeds.ACKNOWLEDGE, request, queryset)
-
-    @admin.action(description="Resolve\u2026", permissions=["work"])
-    def resolve(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
-        return self.ask(deeds.RESOLVE, request, queryset)
-
-    @admin.action(description="Ignore\u2026", permissions=["work"])
-    def ignore(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
-        return self.ask(deeds.IGNORE, request, queryset)
-
-    @admin.action(description="Reopen\u2026", permissions=["work"])
-    def reopen(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
-        return self.ask(deeds.REOPEN, request, queryset)
-
-    @admin.action(description="Assign\u2026", permissions=["work"])
-    def assign(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
-        return self.ask(deeds.ASSIGN, request, queryset)
-
-    @admin.action(description="Snooze\u2026", permissions=["work"])
-    def snooze(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
-        return self.ask(deeds.SNOOZE, request, queryset)
-
-    @admin.action(description="End the snooze\u2026", permissions=["work"])
-    def end_snooze(
-        self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]
-    ) -> HttpResponseBase | None:
-        return self.ask(deeds.END_SNOOZE, request, queryset)
-
-    @admin.action(description="Note and runbook\u2026", permissions=["work"])
-    def annotate(self, request: HttpRequest, queryset: QuerySet[DeadLetterGroup]) -> HttpResponseBase | None:
-        return self.ask(deeds.NOTE, request, queryset)
-
     # -- the group ----------------------------------------------------------------------------
 
     def row_page(self, request: HttpRequest, row: DeadLetterGroup) -> HttpResponse:
+        may_work = request.user.has_perm(WORK)
         context = {
-            **self.admin_site.each_context(request),
             "title": f"{row.error_class} in stage {row.stage}",
-            "opts": self.opts,
             "original": row,
-            "may_replay": self.has_replay_permission(request),
-            "deeds": deeds.deeds_for(row) if self.has_work_permission(request) else (),
+            "may_replay": request.user.has_perm(REPLAY),
+            "actions": actions_for(row) if may_work else (),
             **_group_context(row),
         }
-        return TemplateResponse(request, "admin/deadletters/deadlettergroup/change_form.html", context)
+        return self.render(request, "change_form.html", context)
 
 
 def days_of(group_ids: Sequence[int]) -> dict[int, list[int]]:

@@ -1,14 +1,15 @@
-"""What the console does to letters: the steps of one, and the actions on many. Each is one domain call."""
+"""The steps of one dead letter, and the actions on many. Each is one call of the domain."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.urls import reverse
 
-from criticizer.admin_site.bulk_actions import ActionResult, BulkAction
+from criticizer.admin_site.bulk_actions import Act, ActionResult, BulkAction
 from deadletters import batches, workflow
+from deadletters.admin.base import RowAction
 from deadletters.admin.forms import (
     BatchForm,
     ManyValidateForm,
@@ -19,163 +20,127 @@ from deadletters.admin.forms import (
     TriageManyForm,
 )
 from deadletters.models import DeadLetter
-from deadletters.states import OPEN_LETTER
+from deadletters.states import DISCARDABLE, OPEN_LETTER
 from deadletters.types import Tally
 
-CHECKED_AT_ONCE = 2_000  # letters of a draft whose dry run is worth waiting for
+REPLAY = "deadletters.replay_deadletter"
+CHECKED_AT_ONCE = 2_000  # letters of a draft whose dry run is quick enough to wait for
 
 
-def take(step: str, letter: DeadLetter, actor: str, given: Mapping[str, Any]) -> tuple[bool, str]:
-    """Take one step of one letter as it was looked at; return whether it was taken, and a sentence."""
-    version = letter.row_version
+def take_step(step: str, letter: DeadLetter, actor: str, form: Mapping[str, Any]) -> tuple[bool, str]:
+    """Take one step of a letter with its form's data; return whether it was taken, and the message."""
+    given = dict(form)
+    if step == "replay":
+        given["restart"] = given.pop("start") == "restart"
     try:
-        if step == "triage":
-            result: Any = workflow.triage(
-                letter.pk,
-                actor=actor,
-                category=given["category"],
-                note=given["note"],
-                row_version=version,
-            )
-        elif step == "remediate":
-            result = workflow.remediate(
-                letter.pk,
-                actor=actor,
-                evidence_link=given["evidence_link"],
-                evidence_note=given["evidence_note"],
-                checklist=given.get("checklist", ()),
-                row_version=version,
-            )
-        elif step == "validate":
-            reason = given.get("override_reason", "")
-            result = workflow.validate(letter.pk, actor=actor, override_reason=reason, row_version=version)
-        elif step == "replay":
-            result = workflow.replay(
-                letter.pk,
-                actor=actor,
-                reason=given["reason"],
-                restart=given["start"] == "restart",
-                row_version=version,
-            )
-        elif step == "verify":
-            result = workflow.verify(letter.pk, actor=actor, row_version=version)
-        elif step == "resolve":
-            result = workflow.resolve(
-                letter.pk, actor=actor, resolution=given["resolution"], row_version=version
-            )
-        else:
-            result = workflow.discard(letter.pk, actor=actor, reason=given["reason"], row_version=version)
+        result: Any = getattr(workflow, step)(letter.pk, actor=actor, row_version=letter.row_version, **given)
     except DeadLetter.DoesNotExist:
-        return False, "the letter does not exist any more"
+        return False, "the dead letter does not exist any more"
     return result.ok, result.message
+
+
+def _discard_problem(letter: DeadLetter, user: Any) -> str:
+    return "" if letter.status in DISCARDABLE else f"the dead letter is {letter.state_word.lower()}"
+
+
+DISCARD_ONE = RowAction(
+    "discard",
+    "Discard",
+    "The dead letter is closed without another attempt.",
+    workflow.discard,
+    REPLAY,
+    _discard_problem,
+)
 
 
 # -- many --------------------------------------------------------------------------------------
 
 
-def _sum(tally: Tally) -> ActionResult:
-    missing = {"escalated: the effect is missing": tally.escalated} if tally.escalated else {}
-    return ActionResult(tally.done, dict(tally.skipped), missing)
+def _many(act: Callable[..., Tally]) -> Act:
+    def acting(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
+        tally = act(ids, actor=actor, **given)
+        missing = {"escalated: the effect is missing": tally.escalated} if tally.escalated else {}
+        return ActionResult(tally.done, dict(tally.skipped), missing)
 
-
-def _triage(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
-    return _sum(workflow.triage_many(ids, actor=actor, category=given["category"], note=given["note"]))
-
-
-def _remediate(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
-    link, note = given["evidence_link"], given["evidence_note"]
-    return _sum(workflow.remediate_many(ids, actor=actor, evidence_link=link, evidence_note=note))
-
-
-def _validate(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
-    return _sum(workflow.validate_many(ids, actor=actor, override_reason=given["override_reason"]))
-
-
-def _verify(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
-    return _sum(workflow.verify_many(ids, actor=actor))
-
-
-def _resolve(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
-    return _sum(workflow.resolve_many(ids, actor=actor, resolution=given["resolution"]))
-
-
-def _discard(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
-    return _sum(workflow.discard_many(ids, actor=actor, reason=given["reason"]))
-
-
-def _reopen(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
-    return _sum(workflow.reopen_many(ids, actor=actor, reason=given["reason"]))
+    return acting
 
 
 TRIAGE = BulkAction(
     "triage",
     "Triage",
-    "Say what kind of failure it is. Letters that are further on already are left alone.",
+    "Classify the failure. Dead letters that are further on already are skipped.",
     "triaged",
+    REPLAY,
     TriageManyForm,
-    _triage,
+    _many(workflow.triage_many),
 )
 REMEDIATE = BulkAction(
     "remediate",
     "Remediate",
-    "Write down what was done about the cause. Letters that are not triaged yet are left alone.",
+    "Record what was done about the cause. Dead letters that are not triaged yet are skipped.",
     "remediated",
+    REPLAY,
     RemediateForm,
-    _remediate,
+    _many(workflow.remediate_many),
 )
 VALIDATE = BulkAction(
     "validate",
     "Validate",
-    "Each letter is checked by itself, each dependency is asked once. Letters whose checks fail stay where "
-    "they are.",
+    "Each dead letter is checked by itself, each dependency is checked once. Dead letters whose checks fail "
+    "keep their state.",
     "validated",
+    REPLAY,
     ManyValidateForm,
-    _validate,
+    _many(workflow.validate_many),
 )
 VERIFY = BulkAction(
     "verify",
     "Verify",
-    "The effect of each replay is checked: findings stored, deliveries with their evidence. A letter whose "
-    "effect is missing is escalated.",
+    "The effect of each replay is checked: findings stored, deliveries with their evidence. A dead letter "
+    "whose effect is missing is escalated.",
     "verified",
+    REPLAY,
     NothingForm,
-    _verify,
+    _many(workflow.verify_many),
 )
 RESOLVE = BulkAction(
     "resolve",
     "Resolve",
-    "The same notes close every letter whose effect has been verified. The others are left alone.",
+    "The same notes close every dead letter whose effect has been verified. The others are skipped.",
     "resolved",
+    REPLAY,
     ResolveForm,
-    _resolve,
+    _many(workflow.resolve_many),
 )
 DISCARD = BulkAction(
     "discard",
     "Discard",
-    "The letters are closed without another try. Their jobs stay as they are, and readable. Reopen takes "
-    "this back for as long as the letters are kept and their jobs are dead-lettered.",
+    "The dead letters are closed without another attempt. Their jobs do not change and can still be read. "
+    "Reopen undoes this for as long as the dead letters are stored and their jobs are dead-lettered.",
     "discarded",
+    REPLAY,
     ReasonForm,
-    _discard,
+    _many(workflow.discard_many),
 )
 REOPEN = BulkAction(
     "reopen",
     "Reopen",
-    "The discard is taken back: the letters are new again, and their steps begin anew. A letter whose job is "
-    "not dead-lettered any more, or failed later elsewhere, stays closed.",
+    "Discarded dead letters are new again and start with triage. A dead letter whose job is not "
+    "dead-lettered any more, or failed again elsewhere, stays closed.",
     "reopened",
+    REPLAY,
     ReasonForm,
-    _reopen,
+    _many(workflow.reopen_many),
     refused=workflow.why_not_reopened,
 )
 _BATCH_QUESTION = (
-    "This makes a draft with exactly these letters; nothing is replayed yet. The draft says of each letter "
-    "whether it can be replayed, and runs at a rate of your choice once it is submitted."
+    "This creates a draft with exactly these dead letters; nothing is replayed yet. The draft shows of each "
+    "whether it can be replayed, and runs at the rate that you set once it is submitted."
 )
 
 
 def batch(query: str, *, is_everything: bool) -> BulkAction:
-    """Return the action that makes the draft of a replay of all that a search finds, or of some of it."""
+    """Return the action that drafts a replay of all that a search finds, or of some of it."""
 
     def make(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
         return _draft(ids, {"q": query, "picked": 0 if is_everything else len(ids)}, actor, given)
@@ -185,9 +150,10 @@ def batch(query: str, *, is_everything: bool) -> BulkAction:
         "Replay",
         _BATCH_QUESTION,
         "put into a batch",
+        REPLAY,
         BatchForm,
         make,
-        press="Make a draft of {what}",
+        press="Create a draft of {what}",
     )
 
 
@@ -195,36 +161,37 @@ def _of_groups(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> Acti
     letters = DeadLetter.objects.filter(group__in=ids, status__in=OPEN_LETTER)
     found = list(letters.order_by("-last_failure_at", "-id").values_list("pk", flat=True))
     if not found:
-        return ActionResult(0, {"no letter of theirs is open": len(ids)})
+        return ActionResult(0, {"none of its dead letters is open": len(ids)})
     return _draft(found, {"groups": list(ids)}, actor, given)
 
 
 BATCH = batch("", is_everything=False)
 BATCH_OF_GROUPS = BulkAction(
     "replay_all",
-    "Replay all open letters",
-    _BATCH_QUESTION.replace("exactly these letters", "every open letter of these groups"),
+    "Replay all open dead letters",
+    _BATCH_QUESTION.replace("exactly these dead letters", "every open dead letter of these groups"),
     "put into a batch",
+    REPLAY,
     BatchForm,
     _of_groups,
-    press="Make a draft of the open letters of {what}",
+    press="Create a draft of the open dead letters of {what}",
 )
 
 
 def _draft(
     ids: Sequence[int], chosen_by: dict[str, Any], actor: str, given: Mapping[str, Any]
 ) -> ActionResult:
-    """Make the draft, look at it once where that is quick, and lead to its page."""
+    """Create the draft, make its dry run where that is quick, and link to its page."""
     try:
-        batch = batches.draft(filter=chosen_by, ids=ids, actor=actor, reason=given["reason"])
+        made = batches.draft(filter=chosen_by, ids=ids, actor=actor, reason=given["reason"])
     except ValueError as error:
         return ActionResult(0, {str(error).rstrip(".").lower(): len(ids)})
-    if batch.item_count <= CHECKED_AT_ONCE:
-        batches.dry_run(batch.pk)
-    gone = len(set(ids)) - batch.item_count
+    if made.item_count <= CHECKED_AT_ONCE:
+        batches.dry_run(made.pk)
+    gone = len(set(ids)) - made.item_count
     return ActionResult(
-        batch.item_count,
+        made.item_count,
         {"they do not exist any more": gone} if gone else {},
-        address=reverse("admin:deadletters_replaybatch_change", args=[batch.pk]),
+        address=reverse("admin:deadletters_replaybatch_change", args=[made.pk]),
         link="Open the batch",
     )

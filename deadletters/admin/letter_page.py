@@ -1,4 +1,4 @@
-"""What the page of one dead letter shows: its steps, what is known of each, and what is asked now."""
+"""The page of one dead letter: its steps, their records, and the form of the current step."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from criticizer.admin_site.base import named_values
+from criticizer.admin_site.bulk_actions import AdminForm
 from criticizer.admin_site.list_rendering import badge
+from criticizer.resilience.failures import kind_with_code
+from criticizer.security import reauthentication
+from deadletters import workflow
+from deadletters.admin.forms import OverrideForm, RemediateForm, ReplayForm, ResolveForm, TriageForm
+from deadletters.edits import edit_requests
 from deadletters.models import DeadLetter
 from deadletters.retention.policy import batch_in_hand
-from deadletters.states import CLOSED_LETTER, IN_WORK, OPEN_LETTER, EditStatus, LetterStatus
+from deadletters.states import CLOSED_LETTER, DISCARDABLE, IN_WORK, OPEN_LETTER, EditStatus, LetterStatus
 
 STEPS = {
     "triage": "Triage",
@@ -25,19 +33,26 @@ STEPS = {
     "resolve": "Resolve",
 }
 _ORDER = tuple(STEPS)
-# What each step asks of who takes it (000, 8.5).
+# The instructions of each step.
 HELP = {
-    "triage": "Look at the error, the stage and the attempts, and say what kind of failure it is. "
+    "triage": "Look at the error, the stage and the attempts, then classify the failure. "
     "The suggestion comes from the error class.",
-    "remediate": "Do what mends the cause, then write down what was done. Nothing is replayed without "
-    "this evidence.",
-    "validate": "Criticizer checks that a replay can work and tells nobody twice: the circuit, the "
+    "remediate": "Fix the cause, then record what was done. A replay needs this evidence.",
+    "validate": "Criticizer checks that a replay can work and notifies no recipient twice: the circuit, the "
     "artifacts, newer versions, deliveries already made, credentials.",
-    "replay": "The job goes back to work. The original payload is used again, and it ends as it "
-    "should or comes back here.",
-    "verify": "The replayed job has ended well. Check that its effect is really there: findings stored, "
-    "each delivery with its provider's evidence. What is missing may arrive later: check again then.",
-    "resolve": "Write down how it ended, and close the letter.",
+    "replay": "The job runs again with the original payload. If it fails again, the dead letter comes "
+    "back as new.",
+    "verify": "The replayed job has succeeded. Check its effect: findings stored, each delivery with its "
+    "provider's evidence. What is missing may arrive later; check again then.",
+    "resolve": "Record how it ended, and close the dead letter.",
+}
+_BUTTONS = {
+    "triage": "Triage",
+    "remediate": "Record the remediation",
+    "validate": "Run the checks",
+    "replay": "Replay",
+    "verify": "Check the effect",
+    "resolve": "Resolve",
 }
 _NOW: Mapping[str, str] = {
     LetterStatus.NEW: "triage",
@@ -49,18 +64,20 @@ _NOW: Mapping[str, str] = {
     LetterStatus.VERIFYING: "verify",
 }
 AT_WORK = (LetterStatus.REPLAY_PENDING, LetterStatus.REPLAYING)
-# Steps that may be taken again, which takes the letter back to them, and from which states.
-_AGAIN: Mapping[str, tuple[str, ...]] = {
+# Steps that may be repeated, which takes the letter back to them, and from which states.
+_REPEATABLE: Mapping[str, tuple[str, ...]] = {
     "triage": (LetterStatus.TRIAGED, LetterStatus.REMEDIATED, LetterStatus.VALIDATED),
     "remediate": (LetterStatus.REMEDIATED, LetterStatus.VALIDATED),
     "validate": (LetterStatus.VALIDATED,),
 }
 SOON = timedelta(days=1)
+MAX_ATTEMPTS_SHOWN = 200
+EVENTS_PER_PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowStep:
-    """One step of the way. `state` is done, now, later or ended (discarded before it was taken)."""
+    """One step. `state` is done, now, later or ended (discarded before it was taken)."""
 
     name: str
     title: str
@@ -68,12 +85,12 @@ class WorkflowStep:
 
     @property
     def word(self) -> str:
-        return {"done": "done", "now": "to be done now", "later": "later", "ended": "not taken"}[self.state]
+        return {"done": "done", "now": "current step", "later": "later", "ended": "not taken"}[self.state]
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What is known of a step that was taken."""
+    """The record of a step that was taken."""
 
     title: str
     text: str
@@ -82,7 +99,7 @@ class Fact:
     lines: Sequence[str] = ()
     link: str = ""
     checks: Sequence[Any] = ()
-    redo: str = ""  # the step's name, when it may be taken again
+    redo: str = ""  # the step's name, when it may be repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +113,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Until when a letter stays in the console."""
+    """How long a letter is stored before it is archived."""
 
     until: datetime | None
     sentence: str
@@ -105,42 +122,36 @@ class Kept:
 
 
 def letter_chip(letter: DeadLetter) -> SafeString:
-    """Return how far a letter is: the same word and look wherever letters are shown."""
+    """Return the state of a letter as a badge, the same wherever letters are shown."""
     return badge("verified" if letter.is_verified else letter.status, letter.state_word)
 
 
 def current(letter: DeadLetter) -> str:
-    """Return the step a letter has come to; empty when it is closed."""
+    """Return the current step of a letter; empty when it is closed."""
     name = _NOW.get(letter.status, "")
     return "resolve" if letter.is_verified else name
 
 
 def awaited(letter: DeadLetter) -> str:
-    """Return the step that an operator takes now; empty while the job works, and when it is closed."""
+    """Return the step that waits for an operator; empty while the job runs, and when it is closed."""
     return "" if letter.status in AT_WORK else current(letter)
 
 
 def redone(letter: DeadLetter, step: str) -> str:
-    """Return `step` when the letter may take it again, otherwise ""."""
-    return step if letter.status in _AGAIN.get(step, ()) else ""
+    """Return `step` when it may be repeated, otherwise ""."""
+    return step if letter.status in _REPEATABLE.get(step, ()) else ""
 
 
 def steps_of(letter: DeadLetter) -> list[WorkflowStep]:
-    """Return the six steps as the page draws them."""
+    """Return the six steps with their states."""
     now = current(letter)
     if letter.status == LetterStatus.RESOLVED:
         taken = len(_ORDER)
     elif now:
         taken = _ORDER.index(now)
     else:
-        times = (
-            letter.triaged_at,
-            letter.remediated_at,
-            letter.validated_at,
-            letter.replayed_at,
-            letter.verified_at,
-        )
-        taken = sum(time is not None for time in times)
+        names = ("triaged_at", "remediated_at", "validated_at", "replayed_at", "verified_at")
+        taken = sum(getattr(letter, name) is not None for name in names)
     rest = "later" if now else "ended"
     return [
         WorkflowStep(name, STEPS[name], "done" if index < taken else "now" if name == now else rest)
@@ -149,36 +160,23 @@ def steps_of(letter: DeadLetter) -> list[WorkflowStep]:
 
 
 def facts_of(letter: DeadLetter) -> list[Fact]:
-    """Return who did what when, step by step, in the present round."""
+    """Return who did what when, step by step, since the letter was last new."""
     facts = []
     if letter.triaged_at:
-        text = letter.get_category_display() + (f"\n{letter.triage_note}" if letter.triage_note else "")
+        text = "\n".join(filter(None, [letter.get_category_display(), letter.triage_note]))
         facts.append(
             Fact("Triage", text, letter.triaged_by, letter.triaged_at, redo=redone(letter, "triage"))
         )
     if letter.remediated_at:
-        facts.append(
-            Fact(
-                "Remediate",
-                letter.evidence_note,
-                letter.remediated_by,
-                letter.remediated_at,
-                lines=[str(line) for line in letter.checklist],
-                link=safe_link(letter.evidence_link),
-                redo=redone(letter, "remediate"),
-            )
-        )
+        lines, link = [str(line) for line in letter.checklist], safe_link(letter.evidence_link)
+        again = redone(letter, "remediate")
+        who, at = letter.remediated_by, letter.remediated_at
+        facts.append(Fact("Remediate", letter.evidence_note, who, at, lines=lines, link=link, redo=again))
     if letter.validated_at and letter.status != LetterStatus.REMEDIATED:
         text = f"Overridden: {letter.override_reason}" if letter.override_reason else ""
+        checks, again = letter.validation, redone(letter, "validate")
         facts.append(
-            Fact(
-                "Validate",
-                text,
-                letter.validated_by,
-                letter.validated_at,
-                checks=letter.validation,
-                redo=redone(letter, "validate"),
-            )
+            Fact("Validate", text, letter.validated_by, letter.validated_at, checks=checks, redo=again)
         )
     if letter.replayed_at:
         start = "from the first stage" if letter.is_restart else f"from stage {letter.stage}"
@@ -201,23 +199,23 @@ def closed(letter: DeadLetter) -> Closed | None:
 
 
 def kept(letter: DeadLetter) -> Kept:
-    """Return the countdown of the retention (003, 3.2)."""
+    """Return how long the letter is stored, and why."""
     until = letter.expires_at
     if letter.status in IN_WORK:
-        return Kept(None, "Somebody works on it, so it stays.")
+        return Kept(None, "It is not archived while it is being worked on.")
     if until is None:
-        return Kept(None, "It is escalated, so it stays until somebody resolves or discards it.")
+        return Kept(None, "It is escalated: it is not archived before it is resolved or discarded.")
     if letter.edits.filter(status=EditStatus.REQUESTED).exists():
-        return Kept(None, "An edit of it waits for approval, so it stays.")
+        return Kept(None, "It is not archived while an edit of it waits for approval.")
     if batch := batch_in_hand(letter.pk):
         address = reverse("admin:deadletters_replaybatch_change", args=[batch])
-        return Kept(None, f"Batch {batch} has it in hand, so it stays.", address=address)
+        return Kept(None, f"It is not archived while it is part of batch {batch}.", address=address)
     if letter.status in CLOSED_LETTER:
-        what = "It is archived then; the archive brings it back."
+        what = "It is archived then, and can be restored."
     else:
         what = (
-            "Nobody works on it. It is archived then; the archive brings it back. "
-            "Alerts count such letters, and do not name them."
+            "It is not being worked on. It is archived then, and can be restored. "
+            "Alerts count such dead letters without naming them."
         )
     return Kept(until, what, is_soon=letter.status in OPEN_LETTER and until - timezone.now() < SOON)
 
@@ -225,3 +223,137 @@ def kept(letter: DeadLetter) -> Kept:
 def safe_link(address: str) -> str:
     """Return an address that may stand in a link; "" for anything but http and https."""
     return address if address.startswith(("https://", "http://")) else ""
+
+
+# -- context of the page -----------------------------------------------------------------------
+
+
+def form_of(step: str, letter: DeadLetter, request: HttpRequest | None) -> AdminForm | None:
+    """Return the form of a step, bound when there is a request; None for steps without fields."""
+    data = request.POST if request is not None else None
+    if step == "triage":
+        suggested = workflow.suggested_category(letter.error_class)
+        return TriageForm(data, initial={"category": str(letter.category or suggested)})
+    if step == "remediate":
+        return RemediateForm(data, checklist=workflow.checklist(letter.category))
+    if step == "validate":
+        asks = _may_be_overridden(letter) and (data is None or data.get("do") == "override")
+        return OverrideForm(data) if asks else None
+    if step == "replay":
+        return ReplayForm(data, stage=letter.stage)
+    return ResolveForm(data) if step == "resolve" else None
+
+
+def _may_be_overridden(letter: DeadLetter) -> bool:
+    """Say whether an operator may override the checks that failed."""
+    failed = [check for check in letter.validation if not check.get("ok")]
+    return letter.validation_ok is False and not any(check.get("is_hard") for check in failed)
+
+
+def step_context(
+    request: HttpRequest, letter: DeadLetter, step: str, form: AdminForm | None
+) -> dict[str, Any]:
+    if not step:
+        return {"step": "", "waiting": _waiting(letter)}
+    buttons = [{"value": step, "label": _BUTTONS[step], "skips_form": False}]
+    checks: Sequence[Any] = letter.verification if step == "verify" else ()
+    if step == "validate" and letter.validation_ok is False:
+        checks = letter.validation
+        buttons = [{"value": "check", "label": "Run the checks again", "skips_form": True}]
+        if form is not None:
+            buttons.append({"value": "override", "label": "Override and continue", "skips_form": False})
+    view = f"admin:deadletters_deadletter_{step}"
+    return {
+        "step": step,
+        "step_title": STEPS[step],
+        "step_help": HELP[step],
+        "step_address": reverse(view, args=[letter.pk]),
+        "form": form,
+        "checks": checks,
+        "buttons": buttons,
+        **reauthentication.asking(request, view, _address(letter.pk)),
+    }
+
+
+def _waiting(letter: DeadLetter) -> dict[str, str] | None:
+    """Return what a letter waits for while its job runs or a batch holds it."""
+    if not current(letter):
+        return None
+    if letter.status == LetterStatus.REPLAY_PENDING:
+        item = letter.replay_items.filter(status="ready").order_by("-id").first()
+        address = reverse("admin:deadletters_replaybatch_change", args=[item.batch_id]) if item else ""
+        text = "A batch will replay it."
+        return {"title": "Replay", "text": text, "address": address, "link": "Open the batch"}
+    return {
+        "title": "Replay",
+        "text": "The job is running. When it succeeds, verify its effect here; when it fails again, the dead "
+        "letter comes back as new.",
+        "address": reverse("admin:reviews_reviewjob_change", args=[letter.job_id]),
+        "link": "Follow the job",
+    }
+
+
+def letter_context(letter: DeadLetter) -> dict[str, Any]:
+    runs = letter.job.stages.filter(stage=letter.stage)
+    return {
+        "letter": letter,
+        "may_discard": letter.status in DISCARDABLE,
+        **_reopening(letter),
+        "kind": kind_with_code(letter.code),
+        "steps": steps_of(letter),
+        "facts": facts_of(letter),
+        "kept": kept(letter),
+        "closed": closed(letter),
+        "last_stack": letter.last_stack,
+        "attempt_rows": [
+            row for run in runs for row in run.attempt_rows.order_by("-id")[:MAX_ATTEMPTS_SHOWN]
+        ],
+        "context_facts": named_values(letter.sanitized_context),
+        "job_address": reverse("admin:reviews_reviewjob_change", args=[letter.job_id]),
+        "review_address": reverse("reviews:detail", args=[letter.job_id]),
+        **lineage(letter),
+    }
+
+
+def _reopening(letter: DeadLetter) -> dict[str, Any]:
+    if letter.status != LetterStatus.DISCARDED:
+        return {"may_reopen": False, "why_not_reopened": ""}
+    problem = workflow.why_not_reopened([letter.pk]).get(letter.pk, "")
+    return {"may_reopen": not problem, "why_not_reopened": problem}
+
+
+def events_context(letter: DeadLetter, before: str) -> dict[str, Any]:
+    """Return one page of the timeline, newest first."""
+    rows = letter.events.order_by("-id")
+    is_older = before.isascii() and before.isdigit() and len(before) < 19
+    newest = rows.values_list("pk", flat=True).first() or 0
+    found = list((rows.filter(pk__lt=int(before)) if is_older else rows)[: EVENTS_PER_PAGE + 1])
+    return {
+        "events": found[:EVENTS_PER_PAGE],
+        "events_before": found[EVENTS_PER_PAGE - 1].pk if len(found) > EVENTS_PER_PAGE else None,
+        "is_older_page": is_older,
+        "last_event": newest,
+    }
+
+
+def lineage(letter: DeadLetter) -> dict[str, Any]:
+    """Return the waiting edit of a letter, and the letters before and after it."""
+    edits = {
+        edit.status: edit
+        for edit in letter.edits.filter(status__in=(EditStatus.REQUESTED, EditStatus.APPLIED)).order_by("-pk")
+    }
+    successor = letter.generations.values_list("pk", flat=True).first()
+    parent = letter.parent_id
+    has_parent = parent and DeadLetter.objects.filter(pk=parent).exists()  # it may be in the archive
+    return {
+        "waiting_edit": edits.get(EditStatus.REQUESTED),
+        "applied_edit": edits.get(EditStatus.APPLIED),
+        "successor": successor,
+        "successor_address": _address(successor) if successor else "",
+        "parent_address": _address(parent) if parent and has_parent else "",
+        "may_edit": not edit_requests.why_not(letter),
+    }
+
+
+def _address(letter_id: int) -> str:
+    return reverse("admin:deadletters_deadletter_change", args=[letter_id])

@@ -1,58 +1,132 @@
-"""Dead letters in the console: the list with its set actions, and the page on which one is worked.
+"""Admin of dead letters: the list with its actions, and the page of one with its steps.
 
 Nothing here writes a state: each step is one call of `workflow`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin, messages
-from django.contrib.admin.views.main import ChangeList
+from django.contrib.postgres.expressions import ArraySubquery
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q, QuerySet
+from django.db.models import Func, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
-from criticizer.admin_site.bulk_actions import AdminForm, is_everything, message_with_link
-from criticizer.admin_site.keyset import KeysetAdmin, Ordering
+from criticizer.admin_site.bulk_actions import AdminForm, BulkAction, is_everything, message_with_link
+from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import badge, format_html_fast
-from criticizer.admin_site.search_query import age, exact, flags, number
+from criticizer.admin_site.search_query import Key, SearchProblem, Term, age, exact, flags, number
 from criticizer.admin_site.timestamps import time_ago
+from criticizer.db.full_text import FullTextFilter, match
 from criticizer.resilience.failures import ErrorClass, Severity
 from criticizer.wording import plural_count
-from deadletters.admin import letter_actions as deeds
-from deadletters.admin import live_regions
-from deadletters.admin.archive_page import address_of_letter
-from deadletters.admin.default_open_list import BATCH, LETTERS, LetterChangeList
-from deadletters.admin.edit_request import EditRequests
-from deadletters.admin.forms import ReasonForm, RowVersion
-from deadletters.admin.letter_context import events_context, form_of, letter_context, step_context
-from deadletters.admin.letter_page import AT_WORK, STEPS, awaited, letter_chip, redone
-from deadletters.admin.page_mixins import PageAdmin, TimelineAdmin, address_of_letters, sentence
-from deadletters.models import DeadLetter, DeadLetterEvent
-from deadletters.states import DISCARDABLE, OPEN_LETTER, Category, LetterStatus
+from deadletters.admin import letter_actions as actions
+from deadletters.admin.archive import address_of_letter
+from deadletters.admin.base import (
+    LIVE_SECONDS,
+    DeadLetterPages,
+    OpenFirst,
+    RowAction,
+    digest,
+    events_since,
+    live_html,
+    live_response,
+    sentence,
+)
+from deadletters.admin.edits import edit_view
+from deadletters.admin.forms import RowVersion
+from deadletters.admin.letter_page import (
+    AT_WORK,
+    STEPS,
+    awaited,
+    events_context,
+    form_of,
+    letter_chip,
+    letter_context,
+    redone,
+    step_context,
+)
+from deadletters.models import DeadLetter, DeadLetterEvent, DeadLetterGroup, ReplayItem
+from deadletters.states import OPEN_LETTER, Category, LetterStatus
 
-MAX_CHANGES_SHOWN = 10
+MAX_GROUPS = 200  # that the words of a search may match
 _LIVE = ("admin/deadletters/deadletter/_letter.html",)
 _OPEN = [status.value for status in OPEN_LETTER]
 
 
+class LetterChangeList(OpenFirst):
+    """The letters: a number alone is a changelist here, which names its letters."""
+
+    def _names(self, term: Term) -> bool:
+        return super()._names(term) or (not term.key and _is_number(term.value))
+
+
+def _of_letters(words: Sequence[str]) -> Q:
+    """Return the condition "the changelist has this number, and the failure contains these words".
+
+    Raises SearchProblem when too many groups match.
+    """
+    found = Q()
+    for changelist in filter(_is_number, words):
+        found &= Q(job__changelist_id=changelist)
+    text = [word for word in words if not _is_number(word)]
+    if text:
+        groups = DeadLetterGroup.objects.filter(match(("normalized_message",), text))
+        # Their numbers, not a subquery: PostgreSQL knows how many letters each group has.
+        ids = list(groups.order_by("pk").values_list("pk", flat=True)[: MAX_GROUPS + 1])
+        if len(ids) > MAX_GROUPS:
+            raise SearchProblem(
+                f"More than {MAX_GROUPS} groups of failures contain these words. Add a word, or search the "
+                "groups."
+            )
+        found &= Q(group_id__in=ids)
+    return found
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdigit()
+
+
+def _in_batches(text: str) -> Q:
+    items = ReplayItem.objects.filter(_BATCH.condition(text)).order_by()
+    # An array: PostgreSQL looks these up by number instead of walking all letters for the latest.
+    ids = Func(ArraySubquery(items.values("letter_id")), template="SELECT unnest(%(expressions)s)")
+    return Q(pk__in=ids)
+
+
+_BATCH = number("batch_id", "The replay batch that holds it", example="12")
+BATCH = Key(_in_batches, _BATCH.meaning, _BATCH.example)
+
+
 @admin.register(DeadLetter)
-class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, KeysetAdmin):
+class DeadLetterAdmin(DeadLetterPages):
     """The letters of every group, and the page of one."""
 
-    change_list_template = "admin/deadletters/change_list.html"
+    change_list = LetterChangeList
+    templates = "deadletter"
+    row_actions = (actions.DISCARD_ONE,)
+    bulk_actions = (
+        actions.TRIAGE,
+        actions.REMEDIATE,
+        actions.VALIDATE,
+        actions.BATCH,
+        actions.VERIFY,
+        actions.RESOLVE,
+        actions.DISCARD,
+        actions.REOPEN,
+    )
+    rows_key = "letter"
     confirm_template = "admin/deadletters/deadletter/confirm.html"
-    nouns = ("letter", "letters")
+    nouns = ("dead letter", "dead letters")
     timeline, timeline_of = DeadLetterEvent, "letter_id"
     empty_text = (
         "No job has failed for good. When one does, it waits here until somebody has found out why, "
@@ -94,17 +168,13 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, KeysetAdmin):
             "Open ones; escalated ones; replayed ones to be verified; verified ones to be resolved",
         ),
     }
-    search_words = LETTERS
+    search_words = FullTextFilter(_of_letters, "the text of the failure; a number alone means cl:")
     starting_views = {
         "Not looked at yet": "q=state%3Anew",
         "Escalated": "q=is%3Aescalated",
         "To be verified": "q=is%3Aunverified",
         "To be resolved": "q=is%3Averified",
     }
-    actions = ("triage", "remediate", "validate", "replay_batch", "verify", "resolve", "discard", "reopen")
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return LetterChangeList
 
     # -- columns ------------------------------------------------------------------------------
 
@@ -141,202 +211,119 @@ class DeadLetterAdmin(EditRequests, PageAdmin, TimelineAdmin, KeysetAdmin):
         again = f", {plural_count(replays, 'failed replay')}" if replays else ""
         return format_html_fast("{}{}", time_ago(letter.last_failure_at), again)
 
-    # -- set actions --------------------------------------------------------------------------
+    # -- actions on many ----------------------------------------------------------------------
 
-    def has_replay_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("deadletters.replay_deadletter"))
-
-    def address_of(self, pk: int) -> str:
-        return reverse("admin:deadletters_deadletter_change", args=[pk])
-
-    def address_of_set(self, ids: Sequence[int]) -> str:
-        return address_of_letters(ids)
+    def ask(self, action: BulkAction, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponseBase | None:
+        if action is actions.BATCH:  # its draft records how the letters were chosen
+            action = actions.batch(self.describe_filter(request), is_everything=is_everything(request))
+        return super().ask(action, request, chosen)
 
     def rows_to_show(self, ids: Sequence[int]) -> Any:
         return super().rows_to_show(ids).select_related("job")
 
-    def describe_filter(self, request: HttpRequest) -> str:
-        return request.GET.get("q", "") or "no search"
-
-    @admin.action(description=f"{deeds.TRIAGE.button}\u2026", permissions=["replay"])
-    def triage(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponseBase | None:
-        return self.ask(deeds.TRIAGE, request, queryset)
-
-    @admin.action(description=f"{deeds.REMEDIATE.button}\u2026", permissions=["replay"])
-    def remediate(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponseBase | None:
-        return self.ask(deeds.REMEDIATE, request, queryset)
-
-    @admin.action(description=f"{deeds.VALIDATE.button}\u2026", permissions=["replay"])
-    def validate(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponseBase | None:
-        return self.ask(deeds.VALIDATE, request, queryset)
-
-    @admin.action(description=f"{deeds.BATCH.button}\u2026", permissions=["replay"])
-    def replay_batch(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponseBase | None:
-        deed = deeds.batch(request.GET.get("q", ""), is_everything=is_everything(request))
-        return self.ask(deed, request, queryset)
-
-    @admin.action(description=f"{deeds.VERIFY.button}\u2026", permissions=["replay"])
-    def verify(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponseBase | None:
-        return self.ask(deeds.VERIFY, request, queryset)
-
-    @admin.action(description=f"{deeds.RESOLVE.button}\u2026", permissions=["replay"])
-    def resolve(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponseBase | None:
-        return self.ask(deeds.RESOLVE, request, queryset)
-
-    @admin.action(description=f"{deeds.DISCARD.button}\u2026", permissions=["replay"])
-    def discard(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponseBase | None:
-        return self.ask(deeds.DISCARD, request, queryset)
-
-    @admin.action(description=f"{deeds.REOPEN.button}\u2026", permissions=["replay"])
-    def reopen(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponseBase | None:
-        return self.ask(deeds.REOPEN, request, queryset)
-
-    # -- the letter ---------------------------------------------------------------------------
+    # -- the page of one ----------------------------------------------------------------------
 
     def get_urls(self) -> list[Any]:
-        steps = [
-            path(
-                f"<int:letter_id>/{step}/",
-                self.admin_site.admin_view(partial(self.step_view, step=step)),
-                name=f"deadletters_deadletter_{step}",
-            )
-            for step in STEPS
-        ]
-        discard = self.admin_site.admin_view(self.discard_view)
-        edit = self.admin_site.admin_view(self.edit_view)
-        follow = self.admin_site.admin_view(never_cache(self.live_view))
         return [
-            *steps,
-            path("<int:letter_id>/discard/", discard, name="deadletters_deadletter_discard"),
-            path("<int:letter_id>/edit/", edit, name="deadletters_deadletter_edit"),
-            path("<int:letter_id>/live/", follow, name="deadletters_deadletter_live"),
+            *(self.url(step, partial(self.step_view, step=step)) for step in STEPS),
+            self.url("edit", partial(edit_view, self)),
+            self.url("live", never_cache(self.live_view)),
             *super().get_urls(),
         ]
 
+    def may_replay(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm(actions.REPLAY))
+
     def row_gone(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Lead to the letter in the archive, where it is there."""
+        """Redirect to the letter in the archive, where it is there."""
         address = address_of_letter(object_id)
         return HttpResponseRedirect(address) if address else super().row_gone(request, object_id)
 
-    def row_page(self, request: HttpRequest, row: DeadLetter) -> HttpResponse:
-        return self._page(request, row)
+    def version_of(self, row: DeadLetter) -> dict[str, int]:
+        return {"row_version": row.row_version}
 
-    def step_view(self, request: HttpRequest, letter_id: int, step: str) -> HttpResponse:
-        """Take one step with what the form says, unless the letter changed since it was looked at."""
-        if not self.has_replay_permission(request):
+    def step_view(self, request: HttpRequest, pk: int, step: str) -> HttpResponse:
+        """Take one step with the form's data, unless the letter changed since the page was made."""
+        if not self.may_replay(request):
             raise PermissionDenied
-        letter = DeadLetter.objects.filter(pk=letter_id).first()
+        letter = DeadLetter.objects.filter(pk=pk).first()
         if letter is None or request.method != "POST":
-            return HttpResponseRedirect(self.address_of(letter_id))
+            return self.back(request, pk)
         form = form_of(step, letter, request)
         version = RowVersion(request.POST)
-        if not version.is_valid() or letter.row_version != version.cleaned_data["row_version"]:
-            return self._changed(request, letter, form, version)
+        if self.is_stale(letter, version):
+            return self.changed_page(request, letter, version, form)
         if form is not None and not form.is_valid():
-            return self._page(request, letter, form, at=step)
-        return self._take(request, letter, step, form.cleaned_data if form is not None else {})
-
-    def _take(
-        self, request: HttpRequest, letter: DeadLetter, step: str, given: Mapping[str, Any]
-    ) -> HttpResponse:
-        is_done, text = deeds.take(step, letter, request.user.get_username(), given)
-        said = sentence(text)
-        # The checks' sentence says by itself what was found; a refusal says that nothing changed.
-        if not is_done and step not in {"validate", "verify"}:
-            said = f"Nothing was done: {text.rstrip('.')}."
+            return self.row_page(request, letter, form, at=step)
+        given = form.cleaned_data if form is not None else {}
+        is_done, text = actions.take_step(step, letter, request.user.get_username(), given)
+        if is_done or step in {"validate", "verify"}:  # checks say by themselves what they found
+            text = sentence(text)
+        else:
+            text = f"Nothing was changed: {text.rstrip('.')}."
         job = reverse("admin:reviews_reviewjob_change", args=[letter.job_id])
-        is_replayed = is_done and step == "replay"
         self.message_user(
             request,
-            message_with_link(said, job if is_replayed else "", "Follow the job"),
+            message_with_link(text, job if is_done and step == "replay" else "", "Follow the job"),
             messages.SUCCESS if is_done else messages.WARNING,
         )
-        return HttpResponseRedirect(self.address_of(letter.pk))
+        return self.back(request, pk)
 
-    def discard_view(self, request: HttpRequest, letter_id: int) -> HttpResponse:
-        """Ask for a reason, then give the letter up."""
-        if not self.has_replay_permission(request):
-            raise PermissionDenied
-        letter = DeadLetter.objects.select_related("job").filter(pk=letter_id).first()
-        if letter is None or letter.status not in DISCARDABLE:
-            if letter is not None:
-                text = f"Nothing was done: the letter is {letter.state_word.lower()}."
-                self.message_user(request, text, messages.WARNING)
-            return HttpResponseRedirect(self.address_of(letter_id))
-        form = ReasonForm(request.POST or None)
-        version = RowVersion(request.POST or None)
-        if request.method == "POST":
-            if not version.is_valid() or version.cleaned_data["row_version"] != letter.row_version:
-                return self._changed(request, letter, None, version)
-            if form.is_valid():
-                return self._take(request, letter, "discard", form.cleaned_data)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": "Discard the letter",
-            "opts": self.opts,
-            "letter": letter,
-            "days": settings.DLQ_MAX_AGE_DAYS,
-            "form": form,
-        }
-        return TemplateResponse(request, "admin/deadletters/deadletter/discard.html", context)
+    def action_context(
+        self, request: HttpRequest, row: DeadLetter, action: RowAction, form: AdminForm
+    ) -> dict[str, Any]:
+        shown = super().action_context(request, row, action, form)
+        return {**shown, "title": "Discard the dead letter", "letter": row, "days": settings.DLQ_MAX_AGE_DAYS}
 
-    def _changed(
-        self, request: HttpRequest, letter: DeadLetter, form: AdminForm | None, version: RowVersion
+    def changed_page(
+        self, request: HttpRequest, row: DeadLetter, version: RowVersion, form: AdminForm | None = None
     ) -> HttpResponse:
-        """Refuse what was meant for an older version of the letter, and say who changed what."""
-        seen = version.cleaned_data.get("seen") if version.is_valid() else None
-        newer = letter.events.filter(pk__gt=seen or 0).order_by("-id")[:MAX_CHANGES_SHOWN]
-        return self._page(request, letter, form, changed=list(newer)[::-1], status=409)
+        return self.row_page(request, row, form, changed=events_since(row, version))
 
-    def _page(
+    def row_page(
         self,
         request: HttpRequest,
-        letter: DeadLetter,
+        row: DeadLetter,
         form: AdminForm | None = None,
         *,
         at: str = "",
         changed: Sequence[Any] | None = None,
-        status: int = 200,
     ) -> HttpResponse:
-        parts = self._parts(request, letter, form, at)
+        parts = self._parts(request, row, form, at)
         context = {
-            **self.admin_site.each_context(request),
-            "title": f"Letter {letter.pk}: {letter.error_class} in stage {letter.stage}",
-            "opts": self.opts,
-            "original": letter,
+            "title": f"Dead letter {row.pk}: {row.error_class} in stage {row.stage}",
+            "original": row,
             "changed": changed,
             **parts,
         }
-        if letter.status in AT_WORK:
-            context["live_seconds"] = live_regions.LIVE_SECONDS
-            context["live_have"] = live_regions.digest(live_regions.drawn(request, _LIVE, parts))
+        if row.status in AT_WORK:
+            context["live_seconds"] = LIVE_SECONDS
+            context["live_have"] = digest(live_html(request, _LIVE, parts))
             context["live_query"] = urlencode({"events_before": request.GET.get("events_before", "")})
-        template = "admin/deadletters/deadletter/change_form.html"
-        return TemplateResponse(request, template, context, status=status)
+        return self.render(request, "change_form.html", context, status=200 if changed is None else 409)
 
     def _parts(
         self, request: HttpRequest, letter: DeadLetter, form: AdminForm | None = None, at: str = ""
     ) -> dict[str, Any]:
-        """Return what the page says of the letter, all of which may change while its job works."""
+        """Return the context of the part of the page that may change while the job works."""
         step = redone(letter, at or request.GET.get("redo", "")) or awaited(letter)
         wanted = form_of(step, letter, None) if step else None
         if form is None or not isinstance(form, type(wanted)):
             form = wanted  # what was filled in belongs to another step
         return {
-            "may_act": self.has_replay_permission(request),
+            "may_act": self.may_replay(request),
             **letter_context(letter),
             **events_context(letter, request.GET.get("events_before", "")),
             **step_context(request, letter, step, form),
         }
 
-    def live_view(self, request: HttpRequest, letter_id: int) -> HttpResponse:
+    def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Return the letter as it is now while its job works; 204 when nothing has changed.
 
-        The page asks no more once somebody has to do something: no form that is being filled in is
-        replaced.
+        The page stops asking once a user has to act, so that no form is replaced while it is filled in.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
-        letter = get_object_or_404(DeadLetter.objects.select_related("job"), pk=letter_id)
-        html = live_regions.drawn(request, _LIVE, self._parts(request, letter))
-        return live_regions.answer(request, html, goes_on=letter.status in AT_WORK)
+        letter = get_object_or_404(DeadLetter.objects.select_related("job"), pk=pk)
+        html = live_html(request, _LIVE, self._parts(request, letter))
+        return live_response(request, html, goes_on=letter.status in AT_WORK)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponseBase
-from django.urls import reverse
+from django.http import HttpRequest
 
 from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column
 from criticizer.admin_site.bulk_actions import (
-    ActionResult,
     AdminForm,
     BulkAction,
     ConfirmedActionsMixin,
-    count_results,
+    for_each,
     reason_field,
 )
 from notifications.models.suppressions import Suppression
@@ -29,9 +26,8 @@ class LiftForm(AdminForm):
     )
 
 
-def _lift(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
-    reason = given["reason"]
-    return count_results([(reports.lift(pk, actor=actor, reason=reason), "lifted before") for pk in ids])
+def _lift(pk: int, *, actor: str, reason: str) -> tuple[bool, str]:
+    return reports.lift(pk, actor=actor, reason=reason), "lifted before"
 
 
 LIFT = BulkAction(
@@ -40,8 +36,9 @@ LIFT = BulkAction(
     "These addresses get mail again. Messages refused in the meantime are sent when their dead letters are "
     "replayed.",
     "lifted",
+    "notifications.lift_suppression",
     LiftForm,
-    _lift,
+    for_each(_lift),
 )
 
 
@@ -75,7 +72,7 @@ class SuppressionAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
     search_fields = ("address__startswith",)
     search_help_text = "The beginning of an address, in lower case."
     ordering = ("-id",)
-    actions = ("lift",)
+    bulk_actions = (LIFT,)
     fields = (
         detail_field("address", "address", "whole path"),
         "reason", "provider", detail_field("created_at", "suppressed"),
@@ -83,13 +80,3 @@ class SuppressionAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
         detail_field("lifted_at", "lifted"),
         "lifted_by", detail_field("lift_reason", "lifted because", "whole"),
     )  # fmt: skip
-
-    def has_lift_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("notifications.lift_suppression"))
-
-    def address_of(self, pk: int) -> str:
-        return reverse("admin:notifications_suppression_change", args=[pk])
-
-    @admin.action(description="Lift\u2026", permissions=["lift"])
-    def lift(self, request: HttpRequest, queryset: QuerySet[Suppression]) -> HttpResponseBase | None:
-        return self.ask(LIFT, request, queryset)

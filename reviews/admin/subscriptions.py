@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, list_column
 from criticizer.admin_site.bulk_actions import (
-    ActionResult,
     AdminForm,
     BulkAction,
     ConfirmedActionsMixin,
-    count_results,
+    for_each,
     reason_field,
 )
 from criticizer.admin_site.timestamps import time_ago
@@ -129,44 +126,44 @@ class DigestForm(UnmuteForm):
     field_order = ("minutes", "reason")
 
 
-def _unmute(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
-    results = []
-    for row in RecipientPreference.objects.filter(pk__in=ids):
-        is_muted = row.muted_until is not None and row.muted_until > timezone.now()
-        if is_muted:
-            policy.unmute(row.recipient, actor, given["reason"])
-        results.append((is_muted, "not muted"))
-    return count_results(results)
+def _unmute(pk: int, *, actor: str, reason: str) -> tuple[bool, str]:
+    row = RecipientPreference.objects.filter(pk=pk, muted_until__gt=timezone.now()).first()
+    if row is not None:
+        policy.unmute(row.recipient, actor, reason)
+    return row is not None, "not muted"
 
 
-def _set_digest(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
-    results = []
-    for recipient in RecipientPreference.objects.filter(pk__in=ids).values_list("recipient", flat=True):
-        try:
-            policy.set_digest(recipient, given["minutes"], actor, given["reason"])
-            results.append((True, ""))
-        except ValueError as error:
-            results.append((False, f"{recipient}: {error}"))
-    return count_results(results)
+def _set_digest(pk: int, *, actor: str, reason: str, minutes: int) -> tuple[bool, str]:
+    recipient = RecipientPreference.objects.values_list("recipient", flat=True).filter(pk=pk).first()
+    if recipient is None:
+        return False, "the preference does not exist any more"
+    try:
+        policy.set_digest(recipient, minutes, actor, reason)
+    except ValueError as error:
+        return False, f"{recipient}: {error}"
+    return True, ""
 
 
+_PERMISSION = "notifications.change_recipientpreference"
 UNMUTE = BulkAction(
     "unmute",
     "Unmute",
-    "Tell these recipients again? They muted Criticizer themselves, or somebody did so for them: unmute "
-    "them only if they want it.",
+    "Notify these recipients again? They muted Criticizer themselves, or another user did so for them: "
+    "unmute them only if they want it.",
     "unmuted",
+    _PERMISSION,
     UnmuteForm,
-    _unmute,
+    for_each(_unmute),
 )
 SET_DIGEST = BulkAction(
     "set_digest",
     "Set the digest",
-    "Reviews that end within the time are told to a recipient in one mail. What waits already is told as it "
-    "was promised. Only mail has digests.",
+    "A recipient gets the reviews that end within this time in one mail. Reviews that wait already are "
+    "sent as planned. Only mail has digests.",
     "set",
+    _PERMISSION,
     DigestForm,
-    _set_digest,
+    for_each(_set_digest),
 )
 
 
@@ -190,12 +187,9 @@ class RecipientPreferenceAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
     search_fields = ("recipient__exact",)
     search_help_text = "A recipient, exactly."
     ordering = ("recipient",)
-    actions = ("unmute", "set_digest")
+    bulk_actions = (UNMUTE, SET_DIGEST)
     fields = ("recipient", "threshold", "digest_minutes", "muted", "actor", "reason", "updated_at")
     object_history_template = "admin/reviews/allowlistentry/object_history.html"
-
-    def has_unmute_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("notifications.change_recipientpreference"))
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
@@ -203,23 +197,8 @@ class RecipientPreferenceAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
         edits = history_of(int(object_id), PreferenceEvent) if object_id.isdecimal() else []
         return super().history_view(request, object_id, {"edits": edits, **(extra_context or {})})
 
-    def address_of(self, pk: int) -> str:
-        return reverse("admin:notifications_recipientpreference_change", args=[pk])
-
     def rows_to_show(self, ids: Sequence[int]) -> Any:
         return [(row, self.muted(row)) for row in super().rows_to_show(ids)]
-
-    @admin.action(description="Unmute\u2026", permissions=["unmute"])
-    def unmute(
-        self, request: HttpRequest, queryset: QuerySet[RecipientPreference]
-    ) -> HttpResponseBase | None:
-        return self.ask(UNMUTE, request, queryset)
-
-    @admin.action(description="Set the digest\u2026", permissions=["unmute"])
-    def set_digest(
-        self, request: HttpRequest, queryset: QuerySet[RecipientPreference]
-    ) -> HttpResponseBase | None:
-        return self.ask(SET_DIGEST, request, queryset)
 
 
 @admin.register(PreferenceEvent)

@@ -67,10 +67,10 @@ def test_a_pace_out_of_range_changes_nothing(ann: Client, fields: Any, words: st
 def test_only_a_batch_under_way_has_a_pace_to_change(ann: Client) -> None:  # noqa: F811
     batch = drafted(ann)
     assert "Change the pace" not in page(ann, batch)
-    assert messages_of(change(ann, batch)) == ["Nothing was done: the batch is draft."]
+    assert messages_of(change(ann, batch)) == ["Nothing was changed: the batch is draft."]
     batches.cancel(batch.pk, actor="ann")
     assert "Change the pace" not in page(ann, batch)
-    assert messages_of(change(ann, batch)) == ["Nothing was done: the batch is cancelled."]
+    assert messages_of(change(ann, batch)) == ["Nothing was changed: the batch is cancelled."]
 
 
 def test_a_reader_does_not_change_the_pace_and_looking_changes_nothing(ann: Client) -> None:  # noqa: F811
@@ -128,7 +128,7 @@ def test_only_the_rows_of_the_page_that_is_looked_at_are_sent(
 
 
 def test_that_time_passes_is_no_reason_to_send_the_rows_again(ann: Client) -> None:  # noqa: F811
-    from deadletters.admin.live_regions import digest
+    from deadletters.admin.base import digest
 
     row = '<td><time datetime="2026-01-01T00:00:00Z" title="x" data-relative>{}</time></td>'
     assert digest(row.format("3 s ago")) == digest(row.format("4 s ago"))

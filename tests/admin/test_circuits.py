@@ -63,7 +63,7 @@ def test_the_circuit_shows_its_history(ann: Client, circuit: Circuit) -> None:
 
 def test_forcing_asks_why_and_how_long_first(ann: Client, circuit: Circuit) -> None:
     shown = act(ann, "force_open", [LLM])
-    assert "No calls are made until the time is over." in shown.content.decode()
+    assert "No call is made until the time is over." in shown.content.decode()
     assert not CircuitEvent.objects.exists()
 
 
@@ -108,7 +108,7 @@ def test_forced_closed_lets_what_waits_go(ann: Client, circuit: Circuit) -> None
 
 def test_releasing_what_is_not_forced_says_so(ann: Client, circuit: Circuit) -> None:
     shown = act(ann, "release", [LLM], reason="why not")
-    assert said(shown) == ["0 released, 1 skipped: not forced, or deleted."]
+    assert said(shown) == ["0 released, 1 skipped: it is not forced, or does not exist any more."]
 
 
 @pytest.mark.parametrize("group", ["auditor", "reviewer"])

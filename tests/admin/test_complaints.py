@@ -56,8 +56,8 @@ def test_bulk_retry_takes_all_that_match_not_only_the_page(
     body = {"action": "replay_batch", "_selected_action": [row.pk for row in page], "select_across": "1"}
     question = ann.post(address, body)
     text = question.content.decode()
-    assert "<strong>5 letters</strong>: all that match error:AUTH_DENIED" in text
-    assert "Make a draft of 5 letters</button>" in text  # the count is shown twice
+    assert "<strong>5 dead letters</strong>: all that match error:AUTH_DENIED" in text
+    assert "Create a draft of 5 dead letters</button>" in text  # the count is shown twice
     late = make_letter(error_class="AUTH_DENIED")
     answer(ann, question, reason="the key was rotated")
     chosen = set(ReplayBatch.objects.get().items.values_list("letter_id", flat=True))
@@ -74,7 +74,7 @@ def test_retry_all_after_an_outage_is_always_reachable(ann: Client) -> None:
     query, action = re.findall(r'action="([^"]*group%3A[^"]*)">.*?name="action" value="(\w+)"', text)[0]
     body = {"action": action, "_selected_action": "0", "select_across": "1"}
     question = ann.post(query.replace("&amp;", "&"), body)
-    assert "<strong>3 letters</strong>" in question.content.decode()
+    assert "<strong>3 dead letters</strong>" in question.content.decode()
 
 
 def test_failures_are_grouped_by_error_and_the_groups_are_where_one_lands(ann: Client) -> None:
@@ -221,7 +221,7 @@ def test_after_an_action_on_many_the_same_letters_are_one_click_away(ann: Client
     assert (done.request["PATH_INFO"], done.request["QUERY_STRING"]) == (LETTERS, "q=state%3Anew")
     assert {row.pk for row in done.context["cl"].result_list}.isdisjoint(ids)
     (message,) = done.context["messages"]
-    (link,) = re.findall(r'<a href="([^"]*)">Show these 3 letters</a>', str(message))
+    (link,) = re.findall(r'<a href="([^"]*)">Show these 3 dead letters</a>', str(message))
     found = ann.get(link.replace("&amp;", "&")).context["cl"].result_list
     assert {row.pk for row in found} == set(ids)
 
@@ -233,7 +233,7 @@ def test_the_way_back_to_very_many_letters_leads_to_the_first_of_them(
     ids = [make_letter().pk for _ in range(3)]
     question = ann.post(LETTERS, {"action": "discard", "_selected_action": ids})
     (message,) = answer(ann, question, reason="the branch is gone").context["messages"]
-    (link,) = re.findall(r'<a href="([^"]*)">Show the first 2 letters</a>', str(message))
+    (link,) = re.findall(r'<a href="([^"]*)">Show the first 2 dead letters</a>', str(message))
     found = ann.get(link.replace("&amp;", "&")).context["cl"].result_list
     assert len(found) == 2
     assert {row.pk for row in found} < set(ids)
@@ -253,5 +253,5 @@ def test_the_answer_to_another_lists_question_does_nothing(ann: Client) -> None:
     (selection,) = re.findall(r'name="selection" value="([^"]*)"', question.content.decode())
     body = {"action": "discard", "_selected_action": "0", "selection": selection, "reason": "not mine"}
     done = ann.post(LETTERS, body, follow=True)
-    assert messages_of(done) == ["That question is an hour old or was changed. Choose again."]
+    assert messages_of(done) == ["This confirmation has expired. Select the rows again."]
     assert not DeadLetter.objects.exclude(status="new").exists()

@@ -16,7 +16,7 @@ from django.utils import timezone
 from criticizer.models import OutboxMessage
 from criticizer.security import reauthentication
 from deadletters import workflow
-from deadletters.admin import default_open_list
+from deadletters.admin import letters as letters_admin
 from deadletters.models import DeadLetter, ReplayBatch
 from deadletters.states import LetterStatus
 from reviews.models import ReviewJob
@@ -182,9 +182,9 @@ def test_words_find_letters_by_what_their_failure_says(ann: Client, monkeypatch:
     assert found("-refused") == [other.pk]
     assert found("key 777") == [letter.pk]
     assert found("nothing") == []
-    monkeypatch.setattr(default_open_list, "MOST_GROUPS", 1)
+    monkeypatch.setattr(letters_admin, "MAX_GROUPS", 1)
     response = ann.get(f"{LIST}?q=key")
-    assert "More than 1 groups of failures say that" in messages_of(response)[0]
+    assert "More than 1 groups of failures contain these words" in messages_of(response)[0]
     assert not response.context["cl"].result_list
 
 
@@ -192,8 +192,8 @@ def test_a_letter_has_a_number_in_its_name_and_says_of_which_review_it_is(
     ann: Client, letter: DeadLetter
 ) -> None:
     text = page(ann, letter)
-    assert f"<h1>Letter {letter.pk}: NETWORK_TIMEOUT in stage fetch</h1>" in text
-    assert f"<title>Letter {letter.pk}: NETWORK_TIMEOUT in stage fetch" in text
+    assert f"<h1>Dead letter {letter.pk}: NETWORK_TIMEOUT in stage fetch</h1>" in text
+    assert f"<title>Dead letter {letter.pk}: NETWORK_TIMEOUT in stage fetch" in text
     assert f'Review <a class="path" href="/reviews/{letter.job_id}/">{letter.job}</a>' in text
 
 
@@ -212,7 +212,7 @@ def test_a_discarded_letter_says_so_first_and_advises_nothing(ann: Client, lette
     assert re.search(r"Discarded by ann\s+\d+ s ago: OPS-9: the branch is gone", text)
     assert text.index("OPS-9: the branch is gone") < text.index("The version control server did not answer")
     assert "Check the load of the version control server" not in text
-    assert "It is archived then; the archive brings it back." in text
+    assert "It is archived then, and can be restored." in text
 
 
 def test_a_resolved_letter_says_how_it_ended(ann: Client) -> None:
@@ -298,16 +298,16 @@ def test_the_countdown_warns_of_letters_that_nobody_works_on(ann: Client, settin
     assert "expiry soon" in page(ann, old)
     workflow.triage(old.pk, actor="ann", category="data")
     worked_on = page(ann, old)
-    assert "Somebody works on it, so it stays." in worked_on
+    assert "It is not archived while it is being worked on." in worked_on
     assert '<dd class="whole"><span class="expiry">' in worked_on  # a letter that stays has no date
     escalated = page(ann, make_letter(is_escalated=True, last_failure_at=old.last_failure_at))
-    assert "It is escalated, so it stays until somebody resolves or discards it." in escalated
+    assert "It is escalated: it is not archived before it is resolved or discarded." in escalated
     assert '<dd class="whole"><span class="expiry">' in escalated
 
 
 def test_the_countdown_promises_no_alert_of_each_letter(ann: Client) -> None:
     text = page(ann, make_letter())
-    assert "It is archived then; the archive brings it back. Alerts count such letters" in text
+    assert "It is archived then, and can be restored. Alerts count such dead letters" in text
     assert "with an alert" not in text
 
 
@@ -324,7 +324,7 @@ def test_the_whole_way_in_the_console(ann: Client, letter: DeadLetter) -> None:
     said += [messages_of(step(ann, letter, "remediate", evidence_link="https://t.example.com/OPS-7"))]
     first = step(ann, letter, "validate")
     if status_of(letter) == "remediated":  # no Perforce server answers in this test
-        assert "Override and go on" in first.content.decode()
+        assert "Override and continue" in first.content.decode()
         step(ann, letter, "validate", do="override", override_reason="p4 was asked by hand")
     assert status_of(letter) == "validated"
     said += [messages_of(step(ann, letter, "replay", start="stage", reason="the server is back"))]
@@ -339,7 +339,7 @@ def test_the_whole_way_in_the_console(ann: Client, letter: DeadLetter) -> None:
     event = letter.events.order_by("-id").first()
     assert event is not None
     assert (event.action, event.actor, event.reason) == ("replayed", "ann", "the server is back")
-    assert "The job is at work." in page(ann, letter)
+    assert "The job is running." in page(ann, letter)
 
 
 def test_a_restart_is_an_explicit_choice_and_recorded_as_one(ann: Client, letter: DeadLetter) -> None:
@@ -357,7 +357,7 @@ def test_a_restart_is_an_explicit_choice_and_recorded_as_one(ann: Client, letter
         ("new", "triage", {"category": "weather"}, "Select a valid choice"),
         ("triaged", "remediate", {}, "Give a link to a ticket, or say what was done."),
         ("triaged", "remediate", {"evidence_link": "javascript:alert(1)"}, "Enter a valid URL."),
-        ("validated", "replay", {"start": "stage", "reason": " "}, "Say why first."),
+        ("validated", "replay", {"start": "stage", "reason": " "}, "A reason is required."),
         ("validated", "replay", {"reason": "because"}, "This field is required."),
     ],
 )
@@ -415,7 +415,7 @@ def test_without_the_version_that_was_looked_at_nothing_is_done(
 def test_discarding_asks_first(ann: Client, letter: DeadLetter) -> None:
     assert "Discard the letter" in ann.get(f"{LIST}{letter.pk}/discard/").content.decode()
     assert status_of(letter) == "new"
-    assert "Say why first." in step(ann, letter, "discard", reason=" ").content.decode()
+    assert "A reason is required." in step(ann, letter, "discard", reason=" ").content.decode()
     assert messages_of(step(ann, letter, "discard", reason="the branch is gone")) == ["Discarded."]
     assert status_of(letter) == "discarded"
 
@@ -435,7 +435,7 @@ def test_a_replaying_letter_cannot_be_discarded(ann: Client) -> None:
     letter = make_letter(status="replaying")
     assert f"/{letter.pk}/discard/" not in page(ann, letter)
     assert messages_of(step(ann, letter, "discard", reason="tired")) == [
-        "Nothing was done: the letter is replaying."
+        "Nothing was changed: the dead letter is replaying."
     ]
 
 
@@ -522,7 +522,7 @@ def test_a_set_of_letters_gets_one_sum_of_results(ann: Client, letter: DeadLette
     question = ask(ann, "discard", [letter.pk, *others])
     workflow.discard(others[0], actor="bob", reason="faster")
     (message,) = messages_of(answer(ann, question, reason="old"))
-    assert message == "2 discarded, 1 skipped: discarded by bob meanwhile. Show these 3 letters."
+    assert message == "2 discarded, 1 skipped: discarded by bob since. Show these 3 dead letters."
 
 
 def test_letters_that_somebody_worked_on_since_the_question_are_spared(ann: Client) -> None:
@@ -536,7 +536,7 @@ def test_letters_that_somebody_worked_on_since_the_question_are_spared(ann: Clie
     assert not workflow.replay(refused.pk, actor="bob", reason="OPS-1").ok
     (message,) = messages_of(answer(ann, question, category="transient"))
     assert message.startswith(
-        "2 triaged, 1 skipped: triaged by bob meanwhile; 1 skipped: remediated by carol meanwhile."
+        "2 triaged, 1 skipped: triaged by bob since; 1 skipped: remediated by carol since."
     )
     found = dict(DeadLetter.objects.values_list("pk", "category"))
     assert [found[letter.pk] for letter in (triaged, checked, own, refused)] == [
@@ -551,7 +551,7 @@ def test_a_set_that_is_verified_says_that_it_escalated_and_does_not_call_it_skip
     done = factories.ReviewJobFactory(status="succeeded")
     waiting, new = make_letter(status="verifying", job=done), make_letter()
     question = ask(ann, "verify", [waiting.pk, new.pk])
-    assert "A letter whose effect is missing is escalated." in question.content.decode()
+    assert "A dead letter whose effect is missing is escalated." in question.content.decode()
     (message,) = messages_of(answer(ann, question))
     assert message.startswith(
         "0 verified, 1 escalated: the effect is missing, 1 skipped: it is new: triage it"
@@ -562,7 +562,7 @@ def test_no_batch_is_made_of_letters_that_somebody_else_took_up(ann: Client, let
     question = ask(ann, "replay_batch", [letter.pk])
     workflow.discard(letter.pk, actor="bob", reason="faster")
     assert messages_of(answer(ann, question, reason="OPS-1")) == [
-        "0 put into a batch, 1 skipped: discarded by bob meanwhile."
+        "0 put into a batch, 1 skipped: discarded by bob since."
     ]
     assert not ReplayBatch.objects.exists()
 
@@ -575,16 +575,16 @@ def test_what_changed_since_a_question_is_looked_up_in_bounded_parts(
     stamp = desk.stamp()
     for pk in ids:
         workflow.triage(pk, actor="bob", category="data")
-    monkeypatch.setattr("deadletters.admin.page_mixins._LOOKED_AT_ONCE", 2)
+    monkeypatch.setattr("deadletters.admin.base._IDS_PER_QUERY", 2)
     with django_assert_num_queries(2):
-        assert desk.changed_since(ids, stamp) == dict.fromkeys(ids, "triaged by bob meanwhile")
+        assert desk.changed_since(ids, stamp) == dict.fromkeys(ids, "triaged by bob since")
     assert desk.changed_since(ids, desk.stamp()) == {}
 
 
 def test_many_are_triaged_each_by_its_own_class(ann: Client, letter: DeadLetter) -> None:
     other = make_letter(error_class="AUTH_DENIED")
     response = answer(ann, ask(ann, "triage", [letter.pk, other.pk]), category="")
-    assert messages_of(response) == ["2 triaged. Show these 2 letters."]
+    assert messages_of(response) == ["2 triaged. Show these 2 dead letters."]
     found = DeadLetter.objects.order_by("pk").values_list("category", flat=True)
     assert list(found) == ["transient", "auth_config"]
 
@@ -594,13 +594,13 @@ def test_many_go_through_the_steps_together(ann: Client) -> None:
     answer(ann, ask(ann, "triage", ids), category="transient")
     answer(ann, ask(ann, "remediate", ids), evidence_note="the server is back")
     response = answer(ann, ask(ann, "validate", ids), override_reason="asked by hand")
-    assert messages_of(response) == ["3 validated. Show these 3 letters."]
+    assert messages_of(response) == ["3 validated. Show these 3 dead letters."]
     assert set(DeadLetter.objects.values_list("status", flat=True)) == {"validated"}
 
 
 def test_an_answer_to_a_question_that_was_changed_does_nothing(ann: Client, letter: DeadLetter) -> None:
     response = ask(ann, "discard", [letter.pk], selection="WzFd:abc:def", reason="because")
-    assert messages_of(response) == ["That question is an hour old or was changed. Choose again."]
+    assert messages_of(response) == ["This confirmation has expired. Select the rows again."]
     assert status_of(letter) == "new"
 
 

@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from deadletters import groups, workflow
-from deadletters.admin import archive_admin
+from deadletters.admin import archive as archive_admin
 from deadletters.models import DeadLetter, DeadLetterGroup, LetterArchive
 from deadletters.retention import letter_archive, policy
 from tests import factories
@@ -192,7 +192,7 @@ def test_one_letter_is_restored_for_a_reason_by_who_is_logged_in(ann: Client) ->
     groups.resolve_group(letter.group_id, actor="bob", reason="it is over")
     address = f"{ARCHIVE}{archive.pk}/restore/?letter={letter.pk}"
     assert f"Restore letter {letter.pk}" in shown(ann, address)
-    assert "Say why first." in ann.post(address, {"reason": ""}).content.decode()
+    assert "A reason is required." in ann.post(address, {"reason": ""}).content.decode()
     assert not DeadLetter.objects.exists()
     response = ann.post(address, {"reason": "OPS-4: still needed"}, follow=True)
     assert messages_of(response) == ["1 restored. Open it."]
@@ -230,7 +230,7 @@ def test_all_letters_are_restored_and_what_stays_says_why(ann: Client) -> None:
 def test_many_that_are_back_are_shown_together(ann: Client) -> None:
     letters, archive = archived(of=2)
     response = ann.post(f"{ARCHIVE}{archive.pk}/restore/", {"reason": "OPS-4"}, follow=True)
-    assert messages_of(response) == ["2 restored. Show these 2 letters."]
+    assert messages_of(response) == ["2 restored. Show these 2 dead letters."]
     (link,) = re.findall(r'href="([^"]*)">Show these', response.content.decode())
     found = ann.get(link.replace("&amp;", "&")).context["cl"].result_list
     assert {letter.pk for letter in found} == {letter.pk for letter in letters}
@@ -255,8 +255,9 @@ def test_a_discard_says_how_it_is_taken_back(ann: Client) -> None:
     text = shown(ann, f"{LIST}{letter.pk}/discard/")
     kept = "for as long as the letter is kept, 7 days, and its job is dead-lettered."
     assert f"Reopen on the letter's page takes this back {kept}" in text
-    assert "Reopen takes this back for as long as the letters are kept and their jobs are dead-lettered." in (
-        ask(ann, "discard", [letter.pk]).content.decode()
+    assert (
+        "Reopen undoes this for as long as the dead letters are stored and their jobs are dead-lettered."
+        in (ask(ann, "discard", [letter.pk]).content.decode())
     )
 
 
@@ -268,7 +269,7 @@ def test_a_discarded_letter_is_reopened_on_its_page(ann: Client) -> None:
     (target,) = re.findall(r'<form method="post" action="([^"]*by=all)">', html)
     form = {"action": "reopen", "_selected_action": [letter.pk]}
     question = ann.post(target, form, follow=True)
-    assert "The discard is taken back" in question.content.decode()
+    assert "Discarded dead letters are new again" in question.content.decode()
     response = answer(ann, question, reason="OPS-5: it was the wrong one")
     assert messages_of(response) == ["1 reopened."]
     text = shown(ann, f"{LIST}{letter.pk}/change/")
@@ -294,7 +295,7 @@ def test_many_are_reopened_from_the_list_and_the_others_say_why_not(ann: Client)
     factories.ReviewJobFactory(changelist_id=stays.job.changelist_id, review_version=2, status="succeeded")
     form = {"action": "reopen", "_selected_action": [one.pk, two.pk, stays.pk]}
     question = ann.post(f"{LIST}?q=state:discarded", form, follow=True)
-    assert "1 letter, newer version exists: 2" in question.content.decode()
+    assert "1 dead letter, newer version exists: 2" in question.content.decode()
     (message,) = messages_of(answer(ann, question, reason="OPS-5"))
     assert message.startswith("2 reopened, 1 skipped: newer version exists: 2.")
     assert DeadLetter.objects.filter(status="new").count() == 2
@@ -313,4 +314,6 @@ def test_a_letter_that_a_batch_has_in_hand_says_so(ann: Client) -> None:
     letter = make_letter(last_failure_at=timezone.now() - timedelta(days=6.5))
     batch = batches.draft(filter={}, ids=[letter.pk], actor="ann", reason="OPS-1")
     address = f"/admin/deadletters/replaybatch/{batch.pk}/change/"
-    assert f'<a href="{address}">Batch {batch.pk} has it in hand, so it stays.</a>' in page(ann, letter)
+    assert f'<a href="{address}">It is not archived while it is part of batch {batch.pk}.</a>' in page(
+        ann, letter
+    )

@@ -138,7 +138,7 @@ def test_the_difference_is_shown_before_it_can_be_asked_for(ann: Client, letter:
     edit = LetterEdit.objects.get()
     assert (edit.requested_by, edit.after) == ("ann", {"recipients": [ANN, CAROL]})
     assert "Edit requested" in letter_page(ann, letter)
-    assert "An edit of it waits for approval, so it stays." in letter_page(ann, letter)
+    assert "It is not archived while an edit of it waits for approval." in letter_page(ann, letter)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_the_difference_is_shown_before_it_can_be_asked_for(ann: Client, letter:
     [
         ("", "At least one recipient is required"),
         (f"{ANN}\nnobody", "nobody: A mail recipient lacks its domain."),
-        (f"{ANN}\n{BOB}", "Nothing is changed yet."),
+        (f"{ANN}\n{BOB}", "The data is unchanged. Change a field first."),
         (BOB, "has been notified already and cannot be removed."),
         (f"{ANN}\nmail:&lt;b&gt;@example.com", "must be the bare address"),
     ],
@@ -163,7 +163,7 @@ def test_what_cannot_be_is_said_beside_its_field(
 def test_an_edit_needs_a_reason(ann: Client, letter: DeadLetter) -> None:
     looked = fill_in(ann, letter, NEW, "look")
     response = fill_in(ann, letter, NEW, "ask", looked_at=looked.context["looked_at"])
-    assert "Say why first." in response.content.decode()
+    assert "A reason is required." in response.content.decode()
     assert not LetterEdit.objects.exists()
 
 
@@ -204,9 +204,9 @@ def test_an_approval_links_the_letters_both_ways(ann: Client, bob: Client, lette
     edit = LetterEdit.objects.get()
     question = page(bob, f"{EDITS}{edit.pk}/approve/")
     assert CAROL in question
-    assert "nothing is replayed by this" in question
+    assert "the approval replays nothing" in question
     empty = bob.post(f"{EDITS}{edit.pk}/approve/", {"reason": ""})
-    assert "Say why first." in empty.content.decode()
+    assert "A reason is required." in empty.content.decode()
     done = bob.post(f"{EDITS}{edit.pk}/approve/", {"reason": "carol leads"}, follow=True)
     new = letter.generations.get()
     assert messages_of(done) == [f"Approved. Replaced by letter {new.pk}."]
@@ -228,7 +228,7 @@ def test_who_asked_cannot_decide_even_with_the_permission(letter: DeadLetter) ->
     edit = LetterEdit.objects.get()
     for name in ("approve", "refuse"):
         refused = xena.post(f"{EDITS}{edit.pk}/{name}/", {"reason": "quick"}, follow=True)
-        assert "neither approves nor refuses it" in messages_of(refused)[0]
+        assert "your own edit" in messages_of(refused)[0]
     done = xena.post(f"{EDITS}{edit.pk}/withdraw/", {"reason": "no more"}, follow=True)
     assert messages_of(done) == ["Withdrawn."]
     edit.refresh_from_db()

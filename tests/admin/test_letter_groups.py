@@ -321,7 +321,7 @@ def test_a_group_that_somebody_decided_about_meanwhile_is_left_alone(
     )
     groups.assign(group.pk, actor="bob", owner="bob")
     assert messages_of(answer(ann, question, reason="mine")) == [
-        "0 acknowledged, 1 skipped: assigned by bob meanwhile."
+        "0 acknowledged, 1 skipped: assigned by bob since."
     ]
     assert messages_of(answer(ann, ask(ann, "acknowledge", [group.pk]), reason="mine")) == ["1 acknowledged."]
 

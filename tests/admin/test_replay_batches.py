@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from criticizer.models import OutboxMessage
 from deadletters import batches, workflow
-from deadletters.admin.default_open_list import BATCH
 from deadletters.admin.forms import BatchSettingsForm
+from deadletters.admin.letters import BATCH
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from tests import factories
 from tests.admin.test_deadletters import LIST as LETTERS
@@ -158,7 +158,7 @@ def test_settings_out_of_range_change_nothing(ann: Client, fields: dict[str, str
 def test_without_evidence_it_is_not_submitted(ann: Client) -> None:
     batch = drafted(ann)
     (said,) = messages_of(submit(ann, batch, evidence_note=""))
-    assert said.startswith("Nothing was done: evidence is required")
+    assert said.startswith("Nothing was changed: evidence is required")
     assert status_of(batch) == "draft"
 
 
@@ -225,7 +225,7 @@ def test_what_changed_while_an_approval_was_on_its_way_is_not_approved(
 
     monkeypatch.setattr("deadletters.batches.why_not_approve", faster)
     (said,) = messages_of(send(carol, batch, "approve", reason="read it"))
-    assert said == "Nothing was done: it was changed after you opened it: reload and try again."
+    assert said == "Nothing was changed: it was changed after you opened it: reload and try again."
     assert status_of(batch) == "awaiting"
 
 
@@ -236,7 +236,7 @@ def test_a_large_batch_waits_for_somebody_else(ann: Client, carol: Client, setti
     assert f"{LIST}{batch.pk}/approve/" not in page(ann, batch)
     assert ann.get(f"{LIST}{batch.pk}/approve/").status_code == 403
     assert "Approve: 2 letters" in carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
-    assert "Say why first." in send(carol, batch, "approve", reason=" ").content.decode()
+    assert "A reason is required." in send(carol, batch, "approve", reason=" ").content.decode()
     assert messages_of(send(carol, batch, "approve", reason="read it")) == ["Approved and started."]
     batch.refresh_from_db()
     assert (batch.status, batch.requested_by, batch.approved_by) == ("running", "ann", "carol")
@@ -297,7 +297,7 @@ def test_who_asked_cannot_approve_even_with_the_permission(client: Client, setti
     submit(client, batch)
     assert f"{LIST}{batch.pk}/approve/" not in page(client, batch)
     (said,) = messages_of(send(client, batch, "approve", reason="it is fine"))
-    assert said == "Nothing was done: you cannot approve your own batch."
+    assert said == "Nothing was changed: you cannot approve your own batch."
     assert status_of(batch) == "awaiting"
 
 
@@ -315,7 +315,7 @@ def test_one_person_with_both_roles_does_not_approve_what_they_submitted(ann: Cl
     assert (batch.status, batch.requested_by) == ("awaiting", "both")
     assert f"{LIST}{batch.pk}/approve/" not in page(both, batch)
     (said,) = messages_of(send(both, batch, "approve", reason="it is fine"))
-    assert said == "Nothing was done: you cannot approve your own batch."
+    assert said == "Nothing was changed: you cannot approve your own batch."
     assert "both; drafted or configured by ann" in carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
     assert messages_of(send(carol, batch, "approve", reason="read it")) == ["Approved and started."]
 
@@ -327,7 +327,7 @@ def test_who_configured_a_batch_is_told_why_they_cannot_approve_it(ann: Client) 
     submit(ann, batch, is_restart="on")
     assert f"{LIST}{batch.pk}/approve/" not in page(both, batch)
     (said,) = messages_of(both.get(f"{LIST}{batch.pk}/approve/", follow=True))
-    assert said == "Nothing was done: you drafted or configured this batch and cannot approve it."
+    assert said == "Nothing was changed: you drafted or configured this batch and cannot approve it."
     text = page(both, batch)
     assert "begins at the first stage: yes" in text
     assert status_of(batch) == "awaiting"
@@ -359,7 +359,7 @@ def test_who_may_approve_may_refuse_and_the_letters_are_let_go(ann: Client, caro
     assert f"{LIST}{batch.pk}/refuse/" not in page(ann, batch)
     assert ann.get(f"{LIST}{batch.pk}/refuse/").status_code == 403
     assert f"{LIST}{batch.pk}/refuse/" in page(carol, batch)
-    assert "Say why first." in send(carol, batch, "refuse", reason=" ").content.decode()
+    assert "A reason is required." in send(carol, batch, "refuse", reason=" ").content.decode()
     (said,) = messages_of(send(carol, batch, "refuse", reason="the vendor is still away"))
     assert said == "Refused; 2 letters were not replayed."
     batch.refresh_from_db()
@@ -367,7 +367,7 @@ def test_who_may_approve_may_refuse_and_the_letters_are_let_go(ann: Client, caro
     assert batch.status_reason == "refused by carol: the vendor is still away"
     assert set(batch.items.values_list("status", "detail")) == {("cancelled", "the batch was refused")}
     assert messages_of(send(carol, batch, "refuse", reason="again")) == [
-        "Nothing was done: the batch is cancelled."
+        "Nothing was changed: the batch is cancelled."
     ]
 
 
@@ -382,7 +382,7 @@ def test_a_dry_run_is_made_only_where_it_is_offered(ann: Client, carol: Client, 
     for client in (ann, carol):
         assert f'action="{LIST}{batch.pk}/dry-run/"' not in page(client, batch)
         (said,) = messages_of(send(client, batch, "dry_run"))
-        assert said == f"Nothing was done: the batch is {status}."
+        assert said == f"Nothing was changed: the batch is {status}."
     assert ReplayBatch.objects.get(pk=batch.pk).report == batch.report
 
 
@@ -391,7 +391,7 @@ def test_a_batch_that_is_paused_is_checked_by_who_may_replay(ann: Client, carol:
     submit(ann, batch)
     batches.pause(batch.pk, actor="ann")
     assert f'action="{LIST}{batch.pk}/dry-run/"' not in page(carol, batch)
-    assert messages_of(send(carol, batch, "dry_run")) == ["Nothing was done: the batch is paused."]
+    assert messages_of(send(carol, batch, "dry_run")) == ["Nothing was changed: the batch is paused."]
     assert messages_of(send(ann, batch, "dry_run"))[0].startswith("Dry run, nothing was replayed")
 
 
@@ -429,7 +429,7 @@ def test_pause_resume_and_cancel(ann: Client) -> None:
     assert "the server is away again" in text
     assert "Not replayed" in text
     assert messages_of(send(ann, batch, "resume", reason="again")) == [
-        "Nothing was done: the batch is cancelled."
+        "Nothing was changed: the batch is cancelled."
     ]
 
 
@@ -563,7 +563,7 @@ def test_a_reader_reads_and_does_nothing(ann: Client) -> None:
 
 
 def test_the_list_leads_to_the_batch_and_teaches_when_it_is_empty(ann: Client) -> None:
-    assert "Nothing was replayed in bulk yet." in ann.get(LIST).content.decode()
+    assert "No batch yet." in ann.get(LIST).content.decode()
     batch = drafted(ann)
     text = ann.get(LIST).content.decode()
     assert f"{LIST}{batch.pk}/change/" in text

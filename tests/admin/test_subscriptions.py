@@ -108,10 +108,10 @@ def test_unmuting_asks_why_and_says_what_happened_to_each(oli: Client) -> None:
     rows = {row.recipient: row.pk for row in policy.RecipientPreference.objects.all()}
     body = {"action": "unmute", "_selected_action": list(rows.values())}
     question = oli.post(WISHES, body)
-    assert "Tell these recipients again?" in said(question)
+    assert "Notify these recipients again?" in said(question)
     assert "<td>for ever</td>" in said(question)
     assert "for ever</td>" in said(oli.get(WISHES))
-    assert "Say why first" in said(answer(oli, question, reason=""))
+    assert "A reason is required" in said(answer(oli, question, reason=""))
     assert policy.preference_of(ANN).is_muted_for_ever
     done = answer(oli, question, reason="she asked in OPS-7")
     assert "1 unmuted, 1 skipped: not muted." in said(done)

@@ -94,6 +94,6 @@ def test_a_discard_is_taken_back_by_hand(visit: Visit) -> None:
     page.get_by_role("button", name="Discard the letter").click()
     page.get_by_role("button", name="Reopen").click()
     page.get_by_label("Reason").fill("OPS-3: it was needed")
-    page.get_by_role("button", name="Reopen: 1 letter").click()
+    page.get_by_role("button", name="Reopen: 1 dead letter").click()
     expect(page.locator("#letter-now")).to_contain_text("Now: Triage")
     assert DeadLetter.objects.get().status == "new"

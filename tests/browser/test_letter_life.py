@@ -91,7 +91,7 @@ class Life:
         page.get_by_label("Link to the ticket or incident").fill("https://tickets.example.com/OPS-7")
         page.get_by_label("What was done").fill(what)
         self.picture("2-remediate")
-        page.get_by_role("button", name="Record the remedy").click()
+        page.get_by_role("button", name="Record the remediation").click()
         self.said("Remediation recorded")
 
     def validate(self) -> None:
@@ -203,7 +203,7 @@ def test_a_letter_is_worked_to_resolution_and_another_fails_again_and_is_escalat
     expect(page.locator(".checks")).to_contain_text("Failed")
     life.picture("3-checks-failed")
     page.get_by_label("Why it may be replayed all the same").fill("the check may be wrong")
-    page.get_by_role("button", name="Override and go on").click()
+    page.get_by_role("button", name="Override and continue").click()
     life.said("Validated")
     life.replay()
     eventually(lambda: life.state(second) == "new")

@@ -1,36 +1,53 @@
-"""The archive in the console: files of removed letters, what is in them, and the way back."""
+"""Admin of the archive: the files of removed letters, the letters in them, and restoring."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+import structlog
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.urls import reverse
+from django.utils.dateparse import parse_datetime
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import list_column
-from criticizer.admin_site.bulk_actions import count_results, link_to_rows, message_with_link
-from criticizer.admin_site.keyset import KeysetAdmin, Ordering
+from criticizer.admin_site.bulk_actions import (
+    address_of_rows,
+    count_results,
+    link_to_rows,
+    message_with_link,
+)
+from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import Key, SearchProblem, age, number
 from criticizer.resilience.failures import kind_with_code
 from criticizer.wording import plural_count
-from deadletters.admin import archive_page
+from deadletters.admin.base import DeadLetterPages
 from deadletters.admin.forms import ReasonForm
 from deadletters.admin.letter_page import facts_of
-from deadletters.admin.page_mixins import PageAdmin, address_of_letters
-from deadletters.models import DeadLetter, LetterArchive
+from deadletters.models import DeadLetter, DeadLetterEvent, LetterArchive
 from deadletters.retention import letter_archive
-from deadletters.states import LetterStatus
+from deadletters.states import LetterAction, LetterStatus
+
+log = structlog.get_logger(__name__)
 
 LETTERS_PER_PAGE = 50
 MAX_LOOKED_FOR = 50  # letters that one search names
-_TEMPLATES = "admin/deadletters/letterarchive"
+EVENTS_SHOWN = 200
+_OPTIONS = DeadLetter._meta  # noqa: SLF001  documented API in spite of its name
+_ACTIONS = dict(LetterAction.choices)
+_RESTORE_FILE = (
+    "Put the file back from a backup, under the same name, into letters/ of the data directory or into "
+    "ARTIFACT_S3_BUCKET_LETTERS. If it was sealed with an older key, ARTIFACT_KEYS must hold that key."
+)
+_LATER = "The storage did not answer. Look at it, and at its credentials, then open this page again."
 
 
 def _holds(text: str) -> Q:
@@ -47,10 +64,10 @@ def _holds(text: str) -> Q:
 
 
 @admin.register(LetterArchive)
-class LetterArchiveAdmin(PageAdmin, KeysetAdmin):
+class LetterArchiveAdmin(DeadLetterPages):
     """The files of the archive, the page of one, and the page of a letter in it."""
 
-    change_list_template = "admin/deadletters/change_list.html"
+    templates = "letterarchive"
     empty_text = "No dead letter has been removed by retention yet."
     list_display = (
         "file",
@@ -92,16 +109,12 @@ class LetterArchiveAdmin(PageAdmin, KeysetAdmin):
         return bool(request.user.has_perm("deadletters.restore_letterarchive"))
 
     def get_urls(self) -> list[Any]:
-        restore = self.admin_site.admin_view(self.restore_view)
-        return [
-            path("<int:archive_id>/restore/", restore, name="deadletters_letterarchive_restore"),
-            *super().get_urls(),
-        ]
+        return [self.url("restore", self.restore_view), *super().get_urls()]
 
     # -- pages --------------------------------------------------------------------------------
 
     def row_page(self, request: HttpRequest, row: LetterArchive) -> HttpResponse:
-        file = archive_page.opened(row)
+        file = opened(row)
         wanted = _letter_of(request)
         if wanted is not None and not file.problem:
             return self._letter_page(request, row, file, wanted)
@@ -110,32 +123,32 @@ class LetterArchiveAdmin(PageAdmin, KeysetAdmin):
             "title": f"Letters {_numbers(row)} of the archive",
             "file": file,
             "page": page,
-            "lines": archive_page.lines_of(row, list(page.object_list)),
+            "lines": lines_of(row, list(page.object_list)),
             "numbers": _numbers(row),
         }
         return self._page(request, row, "change_form.html", context)
 
     def _letter_page(
-        self, request: HttpRequest, row: LetterArchive, file: archive_page.Opened, letter_id: int
+        self, request: HttpRequest, row: LetterArchive, file: Opened, letter_id: int
     ) -> HttpResponse:
-        entry = archive_page.entry_of(file, letter_id)
+        entry = entry_of(file, letter_id)
         if entry is None:
             self.message_user(request, f"This file does not hold letter {letter_id}.", messages.WARNING)
-            return HttpResponseRedirect(archive_page.address_of(row.pk))
-        letter, payload = archive_page.as_letter(entry), entry["payload"] or {}
+            return HttpResponseRedirect(file_address(row.pk))
+        letter, payload = as_letter(entry), entry["payload"] or {}
         context = {
             "title": f"Letter {letter.pk} as it was archived",
             "letter": letter,
-            "job_name": archive_page.jobs_of([letter.job_id]).get(letter.job_id, ""),
+            "job_name": jobs_of([letter.job_id]).get(letter.job_id, ""),
             "status": LetterStatus(letter.status).label,
             "kind": kind_with_code(letter.code),
             "now": DeadLetter.objects.filter(pk=letter.pk).first(),
             "facts": facts_of(letter),
             "context_facts": sorted((payload.get("sanitized_context") or {}).items()),
             "last_stack": payload.get("last_stack", ""),
-            "events": archive_page.events_of(entry),
-            "events_since": archive_page.events_since(entry),
-            "events_hidden": max(0, len(entry["events"]) - archive_page.EVENTS_SHOWN),
+            "events": events_of(entry),
+            "events_since": events_since(entry),
+            "events_hidden": max(0, len(entry["events"]) - EVENTS_SHOWN),
         }
         return self._page(request, row, "letter.html", context)
 
@@ -143,30 +156,28 @@ class LetterArchiveAdmin(PageAdmin, KeysetAdmin):
         self, request: HttpRequest, row: LetterArchive, template: str, context: dict[str, Any]
     ) -> HttpResponse:
         shared = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
             "original": row,
             "archive": row,
-            "archive_address": archive_page.address_of(row.pk),
+            "archive_address": file_address(row.pk),
             "may_restore": self.has_restore_permission(request),
         }
-        return TemplateResponse(request, f"{_TEMPLATES}/{template}", {**shared, **context})
+        return self.render(request, template, {**shared, **context})
 
-    # -- the way back -------------------------------------------------------------------------
+    # -- restoring ----------------------------------------------------------------------------
 
-    def restore_view(self, request: HttpRequest, archive_id: int) -> HttpResponse:
-        """Ask for a reason, then put one letter of a file back, or all of them."""
+    def restore_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Show the form for a reason; POST restores one letter of the file, or all of them."""
         if not self.has_restore_permission(request):
             raise PermissionDenied
-        row = LetterArchive.objects.filter(pk=archive_id).first()
+        row = LetterArchive.objects.filter(pk=pk).first()
         if row is None:
-            return self.row_gone(request, str(archive_id))
+            return self.row_gone(request, str(pk))
         wanted = _letter_of(request)
-        file = archive_page.opened(row)
+        file = opened(row)
         if file.problem or (wanted is not None and wanted not in file.ids):
             text = f"Nothing was restored: {file.problem or f'this file does not hold letter {wanted}'}."
             self.message_user(request, text, messages.WARNING)
-            return HttpResponseRedirect(archive_page.address_of(row.pk))
+            return HttpResponseRedirect(file_address(row.pk))
         form = ReasonForm(request.POST if request.method == "POST" else None)
         if form.is_valid():
             return self._restore(request, row, wanted, form.cleaned_data["reason"])
@@ -176,7 +187,7 @@ class LetterArchiveAdmin(PageAdmin, KeysetAdmin):
             "wanted": wanted,
             "number": len(ids),
             "there": DeadLetter.objects.filter(pk__in=ids).count(),
-            "cancel": archive_page.address_of(row.pk, wanted),
+            "cancel": file_address(row.pk, wanted),
             "form": form,
         }
         return self._page(request, row, "restore.html", context)
@@ -185,7 +196,7 @@ class LetterArchiveAdmin(PageAdmin, KeysetAdmin):
         self, request: HttpRequest, row: LetterArchive, wanted: int | None, reason: str
     ) -> HttpResponse:
         letters = [wanted] if wanted is not None else []
-        here = archive_page.address_of(row.pk, wanted)
+        here = file_address(row.pk, wanted)
         try:
             back = letter_archive.restore(
                 row, actor=request.user.get_username(), reason=reason, letters=letters
@@ -218,4 +229,119 @@ def _address_of(ids: list[int]) -> tuple[str, str]:
         return "", ""
     if len(ids) == 1:
         return reverse("admin:deadletters_deadletter_change", args=ids), "Open it"
-    return link_to_rows(ids, "letters", address_of_letters)
+    return link_to_rows(
+        ids, "dead letters", lambda shown: address_of_rows("deadletters.deadletter", "letter", shown)
+    )
+
+
+# -- reading a file ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file's letters, or why it cannot be read and what to do."""
+
+    entries: Sequence[Mapping[str, Any]]
+    problem: str = ""
+    advice: str = ""
+
+    @property
+    def ids(self) -> list[int]:
+        return [int(entry["letter"]["id"]) for entry in self.entries]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedLetter:
+    """One letter of a file. `now` is the letter as it is in the console again, None while it is not."""
+
+    letter: DeadLetter
+    job: str
+    address: str
+    now: DeadLetter | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line of a timeline as it was archived."""
+
+    action: str
+    actor: str
+    reason: str
+    created_at: datetime | None
+
+    @property
+    def get_action_display(self) -> str:
+        return str(_ACTIONS.get(self.action, self.action))
+
+
+def opened(found: LetterArchive) -> Opened:
+    """Read a file, or say what is wrong with it."""
+    try:
+        return Opened(list(letter_archive.read(found)))
+    except letter_archive.ArchiveDamaged as error:
+        return Opened((), str(error), _RESTORE_FILE)
+    except Exception as error:  # each kind of storage has errors of its own
+        log.exception("letter_archive_unread", archive=found.name)
+        why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+        return Opened((), f"{found.name} cannot be read: {why}", _LATER)
+
+
+def entry_of(file: Opened, letter_id: int) -> Mapping[str, Any] | None:
+    return next((entry for entry in file.entries if entry["letter"]["id"] == letter_id), None)
+
+
+def as_letter(entry: Mapping[str, Any]) -> DeadLetter:
+    """Return a letter of a file as a row that is not in the database."""
+    row = entry["letter"]
+    known = [field for field in _OPTIONS.concrete_fields if field.attname in row]
+    return DeadLetter(**{field.attname: field.to_python(row[field.attname]) for field in known})
+
+
+def lines_of(found: LetterArchive, entries: Sequence[Mapping[str, Any]]) -> list[ArchivedLetter]:
+    """Return letters of a file as its page lists them, in two queries."""
+    letters = [as_letter(entry) for entry in entries]
+    back = DeadLetter.objects.in_bulk([letter.pk for letter in letters])
+    jobs = jobs_of([letter.job_id for letter in letters])
+    return [
+        ArchivedLetter(
+            letter, jobs.get(letter.job_id, ""), file_address(found.pk, letter.pk), back.get(letter.pk)
+        )
+        for letter in letters
+    ]
+
+
+def jobs_of(job_ids: Sequence[int]) -> dict[int, str]:
+    """Return what the jobs that there are call themselves."""
+    model: Any = _OPTIONS.get_field("job").related_model
+    return {pk: str(job) for pk, job in model.objects.in_bulk(job_ids).items()}
+
+
+def events_of(entry: Mapping[str, Any]) -> list[Event]:
+    """Return the timeline of a letter as it was archived, newest first."""
+    newest = list(entry["events"])[::-1][:EVENTS_SHOWN]
+    return [
+        Event(event["action"], event["actor"], event["reason"], parse_datetime(event["created_at"]))
+        for event in newest
+    ]
+
+
+def events_since(entry: Mapping[str, Any]) -> list[DeadLetterEvent]:
+    """Return what happened to a letter since then: it was archived, restored, worked on; newest first."""
+    last = max((int(event["id"]) for event in entry["events"]), default=0)
+    since = DeadLetterEvent.objects.filter(letter_id=entry["letter"]["id"], pk__gt=last)
+    return list(since.order_by("-pk")[:EVENTS_SHOWN])
+
+
+def file_address(archive_id: int, letter_id: int | None = None) -> str:
+    """Return where a file is shown, or one of its letters."""
+    query = {"letter": letter_id} if letter_id is not None else None
+    return reverse("admin:deadletters_letterarchive_change", args=[archive_id], query=query)
+
+
+def address_of_letter(number: str) -> str:
+    """Return where a removed letter is shown as it was archived last; "" where no file holds it."""
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
+        return ""
+    named = letter_archive.named(int(number))
+    newest = LetterArchive.objects.filter(named).order_by("-pk").first() if named else None
+    return file_address(newest.pk, int(number)) if newest else ""
