@@ -1,8 +1,4 @@
-"""The console's shared manners, and the kernel's own tables in it (read-only).
-
-The stock Django admin, extended: nothing here writes a state. Lists never count a whole
-table, filters never ask for distinct values, and what nobody may edit has no form.
-"""
+"""Base classes and columns of the admin. Lists never count a whole table or select distinct values."""
 
 from __future__ import annotations
 
@@ -25,17 +21,17 @@ from criticizer.admin_site.timestamps import NEVER, time_ago, timestamp
 
 admin.site.site_header = "Criticizer"
 admin.site.site_title = "Criticizer"
-admin.site.index_title = "Console"
+admin.site.index_title = "Criticizer admin"
 
-# Results and schedules of django-q2 are off: their empty tables would only mislead. They are
-# registered by the import above, and autodiscovery does not repeat it.
+# Results and schedules of django-q2 are off: their empty tables would only mislead. The import
+# above registers them, and autodiscovery does not repeat it.
 admin.site.unregister([Failure, Schedule, Success])
 
 MAX_COUNTED = 10_000
 
 
 class BoundedPaginator(Paginator[Any]):
-    """Counts at most `MAX_COUNTED` rows: a list must open fast however long its table has grown."""
+    """Counts at most `MAX_COUNTED` rows, so that a list opens fast however long its table is."""
 
     @cached_property
     def count(self) -> int:
@@ -46,7 +42,7 @@ class BoundedPaginator(Paginator[Any]):
 
 
 class ReadOnlyAdmin(admin.ModelAdmin[Any]):
-    """Shows rows that only the product writes."""
+    """Admin of rows that only the product writes."""
 
     paginator = BoundedPaginator
     show_full_result_count = False
@@ -64,7 +60,7 @@ class ReadOnlyAdmin(admin.ModelAdmin[Any]):
         return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """Return what the page of a row shows besides its fields: `title`, for instance."""
+        """Return the context of a row's page besides its fields: `title`, for instance."""
         return {}
 
     def render_change_form(
@@ -82,7 +78,7 @@ class ReadOnlyAdmin(admin.ModelAdmin[Any]):
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        """Return the groups of the page, with every moment written exactly."""
+        """Return the fieldsets, with every time shown to the second."""
         groups = super().get_fieldsets(request, obj)
         if obj is None:
             return groups
@@ -127,16 +123,16 @@ def choice_filter(title: str, field: str, choices: Iterable[tuple[str, str]]) ->
 def list_column(field: str, title: str, css: str = "") -> Callable[[Any], Any]:
     """Return a list column that shows a field under a heading of its own.
 
-    `css` is the class of what it shows: "path" for names that may have to be broken into lines.
-    A moment is shown by how long ago it was.
+    `css` is the class of the value: "path" for long names that may be broken into lines.
+    A time is shown as "3 h ago".
     """
     return _shown(field, title, css, time_ago, "")
 
 
 def detail_field(field: str, title: str, css: str = "") -> Any:
-    """Return a line of a read-only page, as `list_column` does for a list; a moment is shown exactly.
+    """Return a field of a read-only page; a time is shown to the second.
 
-    `css` is "whole" for what may be long and takes a line of its own, or "whole path".
+    `css` is "whole" for long values that take a line of their own, or "whole path".
     """
     return _shown(field, title, css, timestamp, NEVER)
 
@@ -159,12 +155,12 @@ def _shown(
 
 
 def named_values(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return what was kept with an event or a failure, as pages list it."""
+    """Return the recorded context of an event or a failure as sorted (name, value)."""
     return sorted((str(name), value) for name, value in context.items())
 
 
 def state_column(field: str, title: str = "state") -> Callable[[Any, Any], SafeString]:
-    """Return a list column that shows a state as a word with an icon (states.css)."""
+    """Return a list column that shows a state as a badge (states.css)."""
 
     @admin.display(description=title, ordering=field)
     def column(self: Any, row: Any) -> SafeString:

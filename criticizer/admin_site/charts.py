@@ -2,7 +2,7 @@
 
 Shapes lie in a box of 600 by 100 units that the style sheet stretches, so that text stays HTML and
 keeps its size. Colours are classes (`s-ok`, `s-danger`, ...), never attributes. Every chart has a
-title, a sentence that says what it shows, and its numbers as a table.
+title, a sentence that describes it, and its numbers as a table.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What the template draws. `slots` are the labels of the slots, in order."""
+    """A chart as the template draws it. `slots` are the labels of the slots, in order."""
 
     key: str
     title: str
@@ -72,7 +72,7 @@ class Chart:
 
     @property
     def drawn(self) -> SafeString:
-        """Return the shapes as SVG. Hundreds of them: a template would take longer than the queries."""
+        """Return the shapes as SVG; a template would take longer than the queries."""
         bars = format_html_join(
             "",
             '<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>',

@@ -1,4 +1,4 @@
-"""Cells of exported tables. Spreadsheets run what looks like a formula, so nothing may."""
+"""CSV documents whose cells no spreadsheet evaluates as a formula."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-# What a spreadsheet takes for the beginning of a formula, also behind blanks and a byte-order mark.
+# Spreadsheets take these for the start of a formula, also after blanks and a byte-order mark.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def escape_cell(value: object) -> str:
-    """Return a value as text that is shown and never evaluated.
+    """Return a value as text that spreadsheets show and never evaluate.
 
     Numbers stay numbers. Text that could be a formula gets an apostrophe in front, as
     spreadsheets themselves mark plain text; control characters become blanks.

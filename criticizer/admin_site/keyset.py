@@ -48,7 +48,7 @@ from criticizer.db.query_limits import ALONE, BoundedCount, StatementTimeout, bo
 log = structlog.get_logger(__name__)
 
 AFTER, BEFORE, BY = "after", "before", "by"
-PAGE_MILLISECONDS = 3_000  # a page that takes longer is given up, with a word
+PAGE_MILLISECONDS = 3_000  # a page that takes longer is cancelled, with a message
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -81,7 +81,7 @@ class Ordering:
         if len({name.startswith("-") for name in self.fields}) != 1 or not columns[-1].primary_key:
             raise ImproperlyConfigured(f"{self.fields}: needs one direction, and the key last")
         if any(column.null for column in columns) and not self.where:
-            raise ImproperlyConfigured(f"{self.fields}: null has no place in an order; exclude it")
+            raise ImproperlyConfigured(f"{self.fields}: null cannot be sorted; exclude it")
 
 
 class _Beyond(Func):
@@ -101,19 +101,19 @@ class _Beyond(Func):
 
 
 def beyond(model: type[Model], ordering: Ordering, values: Sequence[Any], *, backwards: bool) -> _Beyond:
-    """Return the condition on rows that come after `values` in `ordering` (before, if `backwards`)."""
+    """Return the condition for rows after `values` in `ordering` (before, if `backwards`)."""
     sign = "<" if ordering.is_descending != backwards else ">"
     places = [Value(value, _column(model, name)) for value, name in zip(values, ordering.names, strict=True)]
     return _Beyond(*(F(name) for name in ordering.names), *places, sign=sign)
 
 
 def cursor_of(row: Model, ordering: Ordering) -> str:
-    """Return a row's place in `ordering` as `<value>,<key>`; times are microseconds since 1970."""
+    """Return a row's position in `ordering` as `<value>,<key>`; times are microseconds since 1970."""
     return ",".join(quote(_written(getattr(row, name)), safe="") for name in ordering.names)
 
 
 def read_cursor(text: str, model: type[Model], ordering: Ordering) -> list[Any] | None:
-    """Read what `cursor_of` wrote; None for anything else."""
+    """Parse the output of `cursor_of`; None for anything else."""
     parts = text.split(",")
     if not text or len(parts) != len(ordering.names) or len(text) > 1000:
         return None
@@ -138,7 +138,7 @@ def _written(value: Any) -> str:
 
 
 def _read(text: str, column: models.Field[Any, Any]) -> Any:
-    """Raises ValueError for what is no value of `column`."""
+    """Parse a value of `column`. Raises ValueError."""
     if isinstance(column, models.DateTimeField | models.IntegerField):
         if not text.removeprefix("-").isdigit() or not text.isascii() or len(text) > 18:
             raise ValueError(text)
@@ -150,7 +150,7 @@ def _read(text: str, column: models.Field[Any, Any]) -> Any:
 
 
 class KeysetChangeList(ChangeList):
-    """A page of a list and the addresses of its neighbours."""
+    """A page of a list, with the addresses of the next and previous pages."""
 
     model_admin: KeysetAdmin
     ordering_name = ""  # Django asks for addresses before it is known
@@ -160,7 +160,7 @@ class KeysetChangeList(ChangeList):
 
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         super().__init__(request, *args, **kwargs)
-        # Django would work out anew for each row how its address leads back to this list.
+        # Django would compute for each row how its address leads back to this list.
         self.back = f"?{self.preserved_filters}" if self.preserved_filters else ""
         self.preserved_filters = ""
 
@@ -170,7 +170,7 @@ class KeysetChangeList(ChangeList):
     def get_filters(self, request: HttpRequest) -> Any:
         by = self.params.get(BY, "")
         self.ordering_name = by if by in self.model_admin.orderings else self._first
-        # Not conditions on the rows; and whoever filters or searches anew starts at the first page.
+        # These are not filters; and a new filter or search starts at the first page.
         for name in (AFTER, BEFORE):
             self.params.pop(name, None)
         for name in (AFTER, BEFORE, BY):
@@ -216,9 +216,7 @@ class KeysetChangeList(ChangeList):
         except StatementTimeout:
             self.is_cancelled = True
             log.warning("list_took_too_long", model=self.opts.label_lower, search=bool(self.query))
-            messages.warning(
-                request, "This takes too long to find. Narrow it with a state, a class or an age."
-            )
+            messages.warning(request, "The search took too long. Narrow it with a state, a class or an age.")
         if self.newer_url or self.older_url:
             count = bounded_count(self.queryset)
         elif not self.is_cancelled:

@@ -1,4 +1,4 @@
-"""Views of the console's lists that people keep: a name for a search, filters and an order."""
+"""Saved views of the admin's lists: a name for a search, filters and an order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_THE_MOMENT = {"after", "before", "p", "e", "all", "_popup", "_to_field", "_f
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A view as the list offers it. `pk` is 0 for those that everybody has."""
+    """A view that a list offers. `pk` is 0 for the built-in ones."""
 
     name: str
     query: str
@@ -31,13 +31,13 @@ class View:
 
 
 def normalized_query(query: str) -> str:
-    """Return what of a query string makes the view: not the place in the list, in one order."""
+    """Return the part of a query string that makes the view, sorted; without the page."""
     pairs = [(name, value) for name, value in parse_qsl(query, max_num_fields=50) if value]
     return urlencode(sorted(pair for pair in pairs if pair[0] not in _OF_THE_MOMENT))
 
 
 def views_of(user: Any, page: str, starting: Mapping[str, str], query: str) -> list[View]:
-    """Return the views of a list: all rows, those it starts with, and the person's own.
+    """Return the views of a list: all rows, the built-in ones, and the user's own.
 
     `page` is the model's label; `starting` maps names to query strings; `query` is the present one.
     """
@@ -49,9 +49,9 @@ def views_of(user: Any, page: str, starting: Mapping[str, str], query: str) -> l
 
 
 def change(request: HttpRequest) -> HttpResponse:
-    """Keep a view (`page`, `name`, `query`) or forget one (`page`, `forget`), then show its list."""
+    """Save a view (`page`, `name`, `query`) or delete one (`page`, `forget`), then show its list."""
     if not request.user.is_authenticated:
-        raise PermissionDenied  # `admin_view` sends them to log in before
+        raise PermissionDenied  # `admin_view` redirects to the login before
     page = request.POST.get("page", "")
     address = _list_of(request, page)
     name, query = request.POST.get("name", "").strip()[:60], normalized_query(request.POST.get("query", ""))
@@ -59,20 +59,20 @@ def change(request: HttpRequest) -> HttpResponse:
     if forgotten := request.POST.get("forget", ""):
         known = forgotten.isascii() and forgotten.isdigit() and len(forgotten) < 19
         if known and own.filter(pk=int(forgotten)).delete()[0]:
-            messages.success(request, "The view is forgotten.")
+            messages.success(request, "View deleted.")
         return HttpResponseRedirect(address)
     if not name or "\x00" in name + query or len(query) > SavedView.QUERY_LENGTH:
-        messages.error(request, "A view needs a name, and a search that is not too long.")
+        messages.error(request, "View not saved. Enter a name, or shorten the search.")
     elif own.exclude(name=name).count() >= MAX_VIEWS:
-        messages.error(request, f"There are {MAX_VIEWS} views already: forget one first.")
+        messages.error(request, f"View not saved: you have {MAX_VIEWS} views already. Delete one first.")
     else:
         SavedView.objects.update_or_create(user=request.user, page=page, name=name, defaults={"query": query})
-        messages.success(request, f"The view \u201c{name}\u201d is saved.")
+        messages.success(request, f"View \u201c{name}\u201d saved.")
     return HttpResponseRedirect(f"{address}?{query}" if query else address)
 
 
 def _list_of(request: HttpRequest, page: str) -> str:
-    """Return the list's address. Raises Http404 and PermissionDenied: a view opens no door."""
+    """Return the list's address. Raises Http404 and PermissionDenied: a view grants no access."""
     try:
         model = apps.get_model(page)
         registered = admin.site.get_model_admin(model)

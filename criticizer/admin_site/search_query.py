@@ -1,9 +1,9 @@
-"""The `key:value` search of the console's lists.
+"""The `key:value` search of the admin's lists.
 
 `stage:llm error:RATE_LIMITED cl:12345 state:new age:>2d -severity:low "read timed out"`: all terms
 must hold; `-` negates one, a comma separates alternatives, quotes keep spaces together. Words
-without a key go to the list's full text. Each key is a condition that an index serves; a key that
-does not exist finds nothing and says which ones do, so that no action meets rows nobody asked for.
+without a key go to the list's full text. Each key is a condition that an index serves; an unknown
+key is an error that finds nothing, so that no action applies to rows outside the intended search.
 See `criticizer.admin_site.keyset` for an example.
 """
 
@@ -35,12 +35,12 @@ _LOOKUPS = {"": "exact", "<": "lt", ">": "gt", "<=": "lte", ">=": "gte"}
 
 
 class SearchProblem(Exception):
-    """What is wrong with a search, in a sentence for who typed it."""
+    """An invalid search; the message is shown to the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of the grammar: the condition of a value, what it means and how it is written.
+    """A key of the grammar: the condition for a value, its meaning and an example.
 
     `condition` raises SearchProblem for a value that it cannot read.
     """
@@ -69,7 +69,7 @@ def exact(field: str, meaning: str, *, choices: Iterable[Any] = (), example: str
     def condition(text: str) -> Q:
         values = [part.strip() for part in text.split(",")] if known else [text]
         if known and (strange := [value for value in values if value.lower() not in known]):
-            raise SearchProblem(f"\u201c{strange[0]}\u201d is none of {', '.join(known.values())}")
+            raise SearchProblem(f"\u201c{strange[0]}\u201d is not one of: {', '.join(known.values())}")
         found = [known[value.lower()] if known else value for value in values]
         return Q(**{field: found[0]}) if len(found) == 1 else Q(**{f"{field}__in": found})
 
@@ -88,7 +88,7 @@ def number(field: str, meaning: str, *, example: str = ">3") -> Key:
         if _NUMBERS.fullmatch(text):
             return Q(**{f"{field}__in": [int(part) for part in text.split(",")]})
         if (found := _NUMBER.fullmatch(text)) is None:
-            raise SearchProblem(f"\u201c{text}\u201d is no number such as 7, >3 or <=5")
+            raise SearchProblem(f"\u201c{text}\u201d is not a number. Enter a number, for example 7 or >3")
         return Q(**{f"{field}__{_LOOKUPS[found[1]]}": int(found[2])})
 
     return Key(condition, meaning, example)
@@ -99,7 +99,9 @@ def age(field: str, meaning: str, *, example: str = ">2d") -> Key:
 
     def condition(text: str) -> Q:
         if (found := _AGE.fullmatch(text)) is None:
-            raise SearchProblem(f"\u201c{text}\u201d is no age such as >2d, <3h or 90m (s, m, h, d, w)")
+            raise SearchProblem(
+                f"\u201c{text}\u201d is not an age. Enter an age, for example >2d, <3h or 90m (s, m, h, d, w)"
+            )
         seconds = min(int(found[2]) * _SECONDS[found[3].lower()], 100 * 365 * 86_400)
         then = timezone.now() - timedelta(seconds=seconds)
         return Q(**{f"{field}__{'lt' if found[1] == '>' else 'gte'}": then})
@@ -112,7 +114,7 @@ def flags(conditions: Mapping[str, Q], meaning: str) -> Key:
 
     def condition(text: str) -> Q:
         if text.lower() not in conditions:
-            raise SearchProblem(f"\u201c{text}\u201d is none of {', '.join(conditions)}")
+            raise SearchProblem(f"\u201c{text}\u201d is not one of: {', '.join(conditions)}")
         return conditions[text.lower()]
 
     return Key(condition, meaning, next(iter(conditions)))
@@ -130,7 +132,7 @@ def parse(text: str) -> list[Term]:
     while at < len(text):
         found = _TERM.match(text, at)
         if found is None:
-            raise SearchProblem("A quote is not closed.")
+            raise SearchProblem("A quote is not closed. Add the closing quote.")
         at = found.end()
         minus, key, quoted, bare = found.groups()
         value = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare
@@ -141,7 +143,7 @@ def parse(text: str) -> list[Term]:
 
 
 def condition_of(text: str, keys: Mapping[str, Key], words: FullTextFilter | None) -> Q:
-    """Return the condition that a search asks for. Raises SearchProblem when it cannot be read."""
+    """Return the condition of a search. Raises SearchProblem when it is invalid."""
     wanted, free, signs = Q(), [], ""
     for term in parse(text):
         key, value = term.key, term.value
@@ -150,18 +152,20 @@ def condition_of(text: str, keys: Mapping[str, Key], words: FullTextFilter | Non
         if key and key not in keys:
             known = ", ".join(f"{name}:" for name in keys)
             raise SearchProblem(
-                f"There is no key \u201c{key}:\u201d here. There are {known}. "
+                f"There is no key \u201c{key}:\u201d in this list. Use one of: {known}. "
                 "Put text with a colon in quotes."
             )
         if key and not value.strip():
-            raise SearchProblem(f"{key}: needs a value, such as {key}:{keys[key].example}.")
+            raise SearchProblem(f"{key}: needs a value, for example {key}:{keys[key].example}.")
         if key:
             try:
                 condition = keys[key].condition(value)
             except SearchProblem as problem:
                 raise SearchProblem(f"{key}: {problem}.") from problem
         elif words is None:
-            raise SearchProblem(f"Words are not searched here. Use {', '.join(f'{name}:' for name in keys)}.")
+            raise SearchProblem(
+                f"This list has no full-text search. Use {', '.join(f'{name}:' for name in keys)}."
+            )
         else:
             parts = [part for part in value.split() if any(map(str.isalnum, part))]
             signs = signs if parts else value
@@ -174,5 +178,5 @@ def condition_of(text: str, keys: Mapping[str, Key], words: FullTextFilter | Non
     if free and words is not None:
         wanted &= words.condition(free)
     if signs and not wanted:
-        raise SearchProblem(f"There is no letter and no digit to look for in \u201c{signs}\u201d.")
+        raise SearchProblem(f"Search for at least one letter or digit, not only \u201c{signs}\u201d.")
     return wanted

@@ -1,7 +1,7 @@
-"""Moments as the pages and the console write them: how long ago, or exactly, always in UTC.
+"""Times as the pages show them, always in UTC.
 
-Lists and sentences say how long ago it was, with the exact moment in the tooltip; histories and
-read-only forms, which are read beside logs, say it to the second.
+Lists show how long ago it was, with the time to the second in the tooltip; histories and read-only
+forms, which are compared with logs, show the time to the second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EXACT = '<time datetime="{}">{}</time>'
 
 
 def time_ago(moment: datetime | None) -> SafeString | str:
-    """Return such as `3 h ago` or `in 5 min`; the page keeps it true (static/reviews/times.js)."""
+    """Return such as `3 h ago` or `in 5 min`; static/reviews/times.js keeps it current."""
     if moment is None:
         return NEVER
     seconds = round((timezone.now() - moment).total_seconds())
@@ -36,12 +36,12 @@ def timestamp(moment: datetime | None) -> SafeString | str:
 
 
 def format_utc(moment: datetime) -> str:
-    """Return a moment in UTC, to the second, as text."""
+    """Return a time in UTC, to the second, as text."""
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(' ', 'seconds')} UTC"
 
 
 def _distance(seconds: int) -> str:
-    """Return a span of time in its largest unit. static/reviews/times.js says the same."""
+    """Return a span of time in its largest unit. static/reviews/times.js does the same."""
     for size, unit in _UNITS:
         if seconds >= size:
             return f"{seconds // size} {unit}"

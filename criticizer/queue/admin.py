@@ -23,7 +23,7 @@ _LEASED = Q(lease_token__isnull=False)
 
 @admin.register(OutboxMessage)
 class OutboxMessageAdmin(KeysetAdmin):
-    """The queue itself: a message stands here until its work is recorded."""
+    """The queue: a message is listed until its work is recorded."""
 
     list_display = (
         "message",
@@ -53,13 +53,13 @@ class OutboxMessageAdmin(KeysetAdmin):
             "Due now; leased by a worker; waiting for a dependency",
         ),
     }
-    starting_views = {"Due": "q=is%3Adue", "At work": "q=is%3Aleased", "Waiting": "q=is%3Awaiting"}
-    empty_text = "The queue is empty: all work is done."
+    starting_views = {"Due": "q=is%3Adue", "Running": "q=is%3Aleased", "Waiting": "q=is%3Awaiting"}
+    empty_text = "The queue is empty."
     change_form_template = "admin/criticizer/outboxmessage/change_form.html"
     fieldsets = (
         ("Message", {"fields": (
-            "state", "queue_of", detail_field("available_at", "due, or taken until"),
-            detail_field("started_at", "begun"),
+            "state", "queue_of", detail_field("available_at", "due, or leased until"),
+            detail_field("started_at", "started"),
             detail_field("retry_count", "retries"), detail_field("created_at", "written"), "dependency",
             "message", detail_field("error_message", "last error", "whole"),
         )}),
@@ -87,11 +87,11 @@ class OutboxMessageAdmin(KeysetAdmin):
     @admin.display(description="state")
     def state(self, row: Any) -> SafeString:
         if row.lease_token is not None:
-            value, label = "running", "Taken"
+            value, label = "running", "Running"
         elif row.waiting_for:
-            value, label = "retry_wait", "Waits"
+            value, label = "retry_wait", "Waiting"
         else:
-            value, label = "queued", "In line"
+            value, label = "queued", "Queued"
         return badge(value, label)
 
 

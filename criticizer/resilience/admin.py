@@ -127,7 +127,7 @@ class CircuitAdmin(ConfirmedActionsMixin, KeysetAdmin):
         "Not closed": "q=-state%3Aclosed",
         "Forced": "q=state%3Aforced_open%2Cforced_closed",
     }
-    empty_text = "Nothing was called yet. Each server that is called gets a circuit with its first call."
+    empty_text = "No calls yet. Each server gets a circuit with the first call to it."
     bulk_actions = (FORCE_OPEN, FORCE_CLOSED, RELEASE)
     fields = readonly_fields = ("shown_state",)  # change_form.html shows the whole circuit
 

@@ -47,16 +47,16 @@ _RESTORE_FILE = (
     "Put the file back from a backup, under the same name, into letters/ of the data directory or into "
     "ARTIFACT_S3_BUCKET_LETTERS. If it was sealed with an older key, ARTIFACT_KEYS must hold that key."
 )
-_LATER = "The storage did not answer. Look at it, and at its credentials, then open this page again."
+_LATER = "The storage did not answer. Check the storage and its credentials, then open this page again."
 
 
 def _holds(text: str) -> Q:
     """Return the condition "holds one of these letters". Raises SearchProblem for what is no number."""
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
-        raise SearchProblem(f"\u201c{text}\u201d is no number of a letter such as 2976")
+        raise SearchProblem(f"\u201c{text}\u201d is not a number. Enter a number, for example 2976")
     if len(parts) > MAX_LOOKED_FOR:
-        raise SearchProblem(f"more than {MAX_LOOKED_FOR} letters are too many at once")
+        raise SearchProblem(f"more than {MAX_LOOKED_FOR} dead letters. Search for fewer at a time")
     found = Q()
     for part in parts:
         found |= letter_archive.holding(int(part))
@@ -68,7 +68,7 @@ class LetterArchiveAdmin(DeadLetterPages):
     """The files of the archive, the page of one, and the page of a letter in it."""
 
     templates = "letterarchive"
-    empty_text = "No dead letter has been removed by retention yet."
+    empty_text = "No dead letter has been archived yet."
     list_display = (
         "file",
         "letters",
@@ -78,18 +78,18 @@ class LetterArchiveAdmin(DeadLetterPages):
     )
     orderings = {"latest": Ordering("Latest first", ("-id",))}
     search_keys = {
-        "letter": Key(_holds, "The file that holds this letter", "2976"),
-        "untouched": number("untouched_count", "How many of them nobody had looked at", example=">0"),
-        "restored": number("restored_count", "How many of them came back", example=">0"),
+        "letter": Key(_holds, "The file that holds this dead letter", "2976"),
+        "untouched": number("untouched_count", "The number that were never triaged", example=">0"),
+        "restored": number("restored_count", "The number that were restored", example=">0"),
         "age": age("created_at", "How long ago it was archived"),
     }
-    starting_views = {"Never looked at": "q=untouched%3A%3E0"}
+    starting_views = {"Never triaged": "q=untouched%3A%3E0"}
 
     @admin.display(description="file")
     def file(self, found: LetterArchive) -> SafeString:
         return format_html_fast('<span class="path">{}</span>', found.name)
 
-    # On a telephone the rows stand without the headings: what a cell says, it says in words.
+    # On a telephone rows are shown without headings, so each cell is a phrase.
 
     @admin.display(description="letters")
     def letters(self, found: LetterArchive) -> SafeString:
@@ -99,11 +99,11 @@ class LetterArchiveAdmin(DeadLetterPages):
     @admin.display(description="untouched", empty_value="")
     def untouched(self, found: LetterArchive) -> str:
         count = found.untouched_count
-        return "" if count is None else f"{count or 'none'} never looked at"
+        return "" if count is None else f"{count or 'none'} never triaged"
 
-    @admin.display(description="came back")
+    @admin.display(description="restored")
     def restored(self, found: LetterArchive) -> str:
-        return f"{found.restored_count or 'none'} came back"
+        return f"{found.restored_count or 'none'} restored"
 
     def has_restore_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("deadletters.restore_letterarchive"))
@@ -120,7 +120,7 @@ class LetterArchiveAdmin(DeadLetterPages):
             return self._letter_page(request, row, file, wanted)
         page = Paginator(file.entries, LETTERS_PER_PAGE).get_page(request.GET.get("page"))
         context = {
-            "title": f"Letters {_numbers(row)} of the archive",
+            "title": f"Dead letters {_numbers(row)} of the archive",
             "file": file,
             "page": page,
             "lines": lines_of(row, list(page.object_list)),
@@ -133,11 +133,11 @@ class LetterArchiveAdmin(DeadLetterPages):
     ) -> HttpResponse:
         entry = entry_of(file, letter_id)
         if entry is None:
-            self.message_user(request, f"This file does not hold letter {letter_id}.", messages.WARNING)
+            self.message_user(request, f"This file does not hold dead letter {letter_id}.", messages.WARNING)
             return HttpResponseRedirect(file_address(row.pk))
         letter, payload = as_letter(entry), entry["payload"] or {}
         context = {
-            "title": f"Letter {letter.pk} as it was archived",
+            "title": f"Dead letter {letter.pk} as archived",
             "letter": letter,
             "job_name": jobs_of([letter.job_id]).get(letter.job_id, ""),
             "status": LetterStatus(letter.status).label,
@@ -175,7 +175,7 @@ class LetterArchiveAdmin(DeadLetterPages):
         wanted = _letter_of(request)
         file = opened(row)
         if file.problem or (wanted is not None and wanted not in file.ids):
-            text = f"Nothing was restored: {file.problem or f'this file does not hold letter {wanted}'}."
+            text = f"Nothing was restored: {file.problem or f'this file does not hold dead letter {wanted}'}."
             self.message_user(request, text, messages.WARNING)
             return HttpResponseRedirect(file_address(row.pk))
         form = ReasonForm(request.POST if request.method == "POST" else None)
@@ -183,7 +183,9 @@ class LetterArchiveAdmin(DeadLetterPages):
             return self._restore(request, row, wanted, form.cleaned_data["reason"])
         ids = [wanted] if wanted is not None else file.ids
         context = {
-            "title": f"Restore letter {wanted}" if wanted is not None else "Restore all letters of the file",
+            "title": f"Restore dead letter {wanted}"
+            if wanted is not None
+            else "Restore all dead letters of the file",
             "wanted": wanted,
             "number": len(ids),
             "there": DeadLetter.objects.filter(pk__in=ids).count(),
@@ -224,7 +226,7 @@ def _letter_of(request: HttpRequest) -> int | None:
 
 
 def _address_of(ids: list[int]) -> tuple[str, str]:
-    """Return where letters that are back are shown, and what the link to there says."""
+    """Return the address of restored letters, and the text of the link."""
     if not ids:
         return "", ""
     if len(ids) == 1:
@@ -252,7 +254,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLetter:
-    """One letter of a file. `now` is the letter as it is in the console again, None while it is not."""
+    """One letter of a file. `now` is the restored letter, None while it is not restored."""
 
     letter: DeadLetter
     job: str
@@ -275,7 +277,7 @@ class Event:
 
 
 def opened(found: LetterArchive) -> Opened:
-    """Read a file, or say what is wrong with it."""
+    """Read a file; on failure return the problem and the advice."""
     try:
         return Opened(list(letter_archive.read(found)))
     except letter_archive.ArchiveDamaged as error:
@@ -311,7 +313,7 @@ def lines_of(found: LetterArchive, entries: Sequence[Mapping[str, Any]]) -> list
 
 
 def jobs_of(job_ids: Sequence[int]) -> dict[int, str]:
-    """Return what the jobs that there are call themselves."""
+    """Return the names of the jobs that exist."""
     model: Any = _OPTIONS.get_field("job").related_model
     return {pk: str(job) for pk, job in model.objects.in_bulk(job_ids).items()}
 
@@ -326,7 +328,7 @@ def events_of(entry: Mapping[str, Any]) -> list[Event]:
 
 
 def events_since(entry: Mapping[str, Any]) -> list[DeadLetterEvent]:
-    """Return what happened to a letter since then: it was archived, restored, worked on; newest first."""
+    """Return the events of a letter since it was archived, newest first."""
     last = max((int(event["id"]) for event in entry["events"]), default=0)
     since = DeadLetterEvent.objects.filter(letter_id=entry["letter"]["id"], pk__gt=last)
     return list(since.order_by("-pk")[:EVENTS_SHOWN])
@@ -339,7 +341,7 @@ def file_address(archive_id: int, letter_id: int | None = None) -> str:
 
 
 def address_of_letter(number: str) -> str:
-    """Return where a removed letter is shown as it was archived last; "" where no file holds it."""
+    """Return the page of a removed letter in its newest file; "" where no file holds it."""
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         return ""
     named = letter_archive.named(int(number))

@@ -1,4 +1,4 @@
-"""What the page of a replay batch shows: settings, verdicts, progress, and its items page by page."""
+"""The context of a batch's page: settings, verdicts, progress, and its items page by page."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ FAILURES_SHOWN = 10
 _NEEDED = "needed once it is submitted"
 _LETTERS = "admin:deadletters_deadletter_changelist"
 
-# Verdict of the dry run -> what people read, what it means, how it looks.
+# Verdict of the dry run -> label, meaning, look.
 _VERDICTS: Mapping[str, tuple[str, str, str]] = {
     "eligible": (
         "Can be replayed",
-        "It is walked through the steps and replayed in its turn. The allow-list is not looked at here: "
-        "every stage of the replay looks at it before it sends anything.",
+        "It goes through the steps and is replayed. The allow-list is not checked here: every stage of the "
+        "replay checks it before it sends anything.",
         "check-ok",
     ),
     "needs_override": (
         "A check fails",
-        "It is skipped, unless you say below why the check does not matter.",
+        "It is skipped unless the settings override failed checks.",
         "check-unknown",
     ),
     "circuit_open": (
         "Circuit open",
-        "What it depends on is away. The batch would stop at it, with an override too: wait.",
+        "Its dependency is unavailable. The batch would stop there, even with an override. Wait until the "
+        "circuit closes.",
         "check-unknown",
     ),
     "not_dead_lettered": (
@@ -54,7 +55,7 @@ _VERDICTS: Mapping[str, tuple[str, str, str]] = {
     ),
     "artifact_expired": (
         "Payload expired",
-        "Its change is not stored any more: only a restart from the first stage works.",
+        "Its change is not stored any more. Start the batch at the first stage instead.",
         "check-failed",
     ),
     "delivery_uncertain": (
@@ -63,67 +64,71 @@ _VERDICTS: Mapping[str, tuple[str, str, str]] = {
         "check-failed",
     ),
     "in_another_batch": ("In another batch", "Another batch will replay it. It is skipped.", "check-failed"),
-    "at_work": ("At work", "Its replay is under way. It is skipped.", "check-failed"),
-    "closed": ("Closed", "Somebody resolved or discarded it. It is skipped.", "check-failed"),
-    "gone": ("Gone", "The letter does not exist any more. It is skipped.", "check-failed"),
-    "not_replayable": ("Cannot be replayed", "The items below say why. It is skipped.", "check-failed"),
+    "at_work": ("Replaying", "Its replay is running. It is skipped.", "check-failed"),
+    "closed": ("Closed", "It is resolved or discarded. It is skipped.", "check-failed"),
+    "gone": ("Gone", "The dead letter does not exist any more. It is skipped.", "check-failed"),
+    "not_replayable": (
+        "Cannot be replayed",
+        "The items below show why. It is skipped.",
+        "check-failed",
+    ),
 }
 
 
 def pace_of(batch: ReplayBatch) -> dict[str, Any]:
-    """Return what the form of a batch's pace shows."""
+    """Return the initial data of the form of a batch's rate."""
     return {"rate_per_minute": batch.rate_per_minute, "max_in_flight": batch.max_in_flight}
 
 
 def settings_of(batch: ReplayBatch) -> dict[str, Any]:
-    """Return what the form of a draft shows."""
+    """Return the initial data of the form of a draft."""
     return {name: getattr(batch, name) for name in BatchSettingsForm.base_fields}
 
 
 def title_of(batch: ReplayBatch) -> str:
-    """Return the heading of a batch's page: `Batch 12: replay of 40 letters`."""
+    """Return the heading of a batch's page: `Batch 12: replay of 40 dead letters`."""
     return f"Batch {batch.pk}: replay of {plural_count(batch.item_count, 'letter')}"
 
 
 def submit_help(batch: ReplayBatch) -> str:
-    """Say what happens when a draft is submitted."""
+    """Return what happens when a draft is submitted."""
     approval = (
-        "Somebody else has to approve it before it begins"
+        "Another user has to approve it before it starts"
         if batches.needs_approval(batch)
-        else f"It begins at once; above {settings.REPLAY_APPROVAL_ABOVE} letters, with a full restart or "
-        "with overridden checks somebody else has to approve it first"
+        else f"It starts at once; above {settings.REPLAY_APPROVAL_ABOVE} dead letters, from the first stage "
+        "or with overridden checks another user has to approve it first"
     )
     return (
-        "Letters that are not triaged or remediated yet take these steps with what you write here, each is "
-        f"validated by itself, and a few go first. {approval}."
+        "Dead letters that are not triaged or remediated yet take these steps with the data below. Each is "
+        f"validated by itself, and a few are replayed first. {approval}."
     )
 
 
 def approval_of(batch: ReplayBatch) -> str:
-    """Say who approved a batch, or whether anybody has to; a draft is asked as it is now."""
+    """Return who approved a batch, or whether it needs approval, as a draft is now."""
     if batch.status == BatchStatus.DRAFT:
         return _NEEDED if batches.needs_approval(batch) else "not needed"
     return approval_in_list(batch)
 
 
 def approval_in_list(batch: ReplayBatch) -> str:
-    """Say it without a look at the letters of a draft, some of which may be overruled by hand."""
+    """Return the same without a query for letters of a draft that were overridden by hand."""
     if batch.approved_by:
         return batch.approved_by
     if batch.status == BatchStatus.DRAFT:
         return _NEEDED if batches.is_dangerous(batch) else "not by its settings"
-    return "nobody yet" if batch.needs_approval and batch.started_at is None else "not needed"
+    return "not approved yet" if batch.needs_approval and batch.started_at is None else "not needed"
 
 
 def failures_of(batch: ReplayBatch) -> list[dict[str, Any]]:
-    """Return how many of a batch's letters failed at which stage with which error, most first."""
+    """Return a batch's failures by stage and error, the most frequent first."""
     letters = DeadLetter.objects.filter(pk__in=batch.items.values("letter_id")).order_by()
     counted = letters.values("error_class", "stage").annotate(count=Count("pk"))
     return [dict(row) for row in counted.order_by("-count", "error_class", "stage")[:FAILURES_SHOWN]]
 
 
 def facts_of(batch: ReplayBatch) -> dict[str, Any]:
-    """Return what the list of a batch's facts shows (replaybatch/_facts.html)."""
+    """Return the context of replaybatch/_facts.html."""
     is_undecided = batch.status in {BatchStatus.DRAFT, BatchStatus.AWAITING}
     return {
         "by_hand": batches.overruled_by_hand(batch).count() if is_undecided else 0,
@@ -137,19 +142,19 @@ def facts_of(batch: ReplayBatch) -> dict[str, Any]:
 
 
 def chosen_by(batch: ReplayBatch) -> str:
-    """Say in words how the letters were chosen."""
+    """Return how the letters were chosen, as text."""
     if groups := batch.filter.get("groups"):
         numbers = ", ".join(str(number) for number in list(groups)[:20])
-        return f"all open letters of group{'s' if len(groups) != 1 else ''} {numbers}"
+        return f"all open dead letters of group{'s' if len(groups) != 1 else ''} {numbers}"
     query, picked = str(batch.filter.get("q", "")), batch.filter.get("picked")
     if picked:
         source = f"the list of {query}" if query else "the list"
         return f"{plural_count(picked, 'letter')} picked by hand from {source}"
-    return query or ("every letter of the list" if picked == 0 else "picked from the list")
+    return query or ("every dead letter of the list" if picked == 0 else "picked from the list")
 
 
 def chosen_address(batch: ReplayBatch) -> str:
-    """Return where the list shows what was searched for, closed letters as well; "" where nothing was."""
+    """Return where the list shows the search of a batch, closed letters as well; "" without a search."""
     query = str(batch.filter.get("q", ""))
     if groups := batch.filter.get("groups"):
         query = f"group:{','.join(str(number) for number in list(groups)[:20])}"
@@ -159,7 +164,7 @@ def chosen_address(batch: ReplayBatch) -> str:
 
 
 def label_of(verdict: str) -> str:
-    """Return what people read for a verdict."""
+    """Return the label of a verdict."""
     return _VERDICTS[verdict][0] if verdict in _VERDICTS else verdict.replace("_", " ").capitalize()
 
 
@@ -178,14 +183,14 @@ def verdict_rows(batch: ReplayBatch) -> list[dict[str, Any]]:
 
 
 def dry_run_sentence(report: Mapping[str, Any]) -> str:
-    """Say what a dry run found: `Dry run: 312 can be replayed, 4 superseded`."""
+    """Return the result of a dry run: `Dry run: 312 can be replayed, 4 superseded`."""
     counts: Mapping[str, int] = report.get("verdicts", {})
     parts = [f"{count} {label_of(verdict).lower()}" for verdict, count in counts.items()]
     return f"dry run, nothing was replayed: {', '.join(parts) or 'there is nothing to replay'}"
 
 
 def progress_context(batch: ReplayBatch) -> dict[str, Any]:
-    """Return what changes while a batch runs; `goes_on`: also held or ended, as long as a job is at work."""
+    """Return what changes while a batch runs. `goes_on`: it runs, or a job of it still does."""
     progress = batches.progress(batch.pk)
     return {
         "goes_on": batch.status == BatchStatus.RUNNING or ItemStatus.REPLAYING in progress.by_status,
@@ -201,7 +206,7 @@ def progress_context(batch: ReplayBatch) -> dict[str, Any]:
 
 
 def _newer_address(progress: batches.Progress) -> str:
-    """Return where the list shows just the letters that came later; "" where no search can name them."""
+    """Return where the list shows just the letters that arrived later; "" where no search names them."""
     groups = ",".join(map(str, progress.newer_groups))
     query = f"group:{groups} letter:>={progress.first_newer} state:{','.join(BEFORE_REPLAY)}"
     return reverse(_LETTERS, query={"q": query}) if progress.newer and len(query) <= MAX_CHARACTERS else ""

@@ -1,7 +1,4 @@
-"""Forms of the dead-letter console: one for each step of the workflow, each action and each batch.
-
-They check what was typed; whether a step may be taken is the workflow's business.
-"""
+"""Forms of the dead-letter admin: steps of the workflow, actions, and batches. They check input only."""
 
 from __future__ import annotations
 
@@ -20,18 +17,17 @@ MAX_TEXT = 2000
 MAX_DATA = 60_000  # characters of one part of a job's data
 MAX_LINK = 500
 MAX_SNOOZE_HOURS = 14 * 24
-# What each category means to who has to choose one (000, 8.5).
 CATEGORIES = (
-    ("transient", "Transient: what it needs was away or busy and comes back by itself"),
-    ("data", "Data: the change, the recipients or the model's answer cannot be worked with as they are"),
+    ("transient", "Transient: a dependency was unavailable or busy, and recovers by itself"),
+    ("data", "Data: the change, the recipients or the model's answer cannot be processed as they are"),
     ("auth_config", "Credentials or configuration: a key, a permission, an address or a setting is wrong"),
-    ("code_defect", "Code defect: Criticizer itself is wrong and has to be corrected"),
+    ("code_defect", "Code defect: Criticizer itself has to be fixed"),
 )
 
 
 def _reason(**kwargs: Any) -> forms.CharField:
-    words = "A ticket, an incident or a sentence. It becomes part of the letter's history."
-    return reason_field(**{"max_length": MAX_TEXT, "help_text": words, **kwargs})
+    help_text = "A ticket, an incident or a sentence. It becomes part of the dead letter's history."
+    return reason_field(**{"max_length": MAX_TEXT, "help_text": help_text, **kwargs})
 
 
 def _evidence_link() -> forms.CharField:
@@ -46,17 +42,17 @@ def _evidence_link() -> forms.CharField:
 
 
 class ReasonForm(AdminForm):
-    """Why an operator acts. Kept in the letter's history."""
+    """The reason of an action, for the history."""
 
     reason = _reason()
 
 
 class NothingForm(AdminForm):
-    """Asks for nothing but the button."""
+    """No fields: only the button."""
 
 
 class RowVersion(forms.Form):
-    """The hidden number by which a change that came in between is noticed."""
+    """Hidden fields that detect a change since the page was made: the row's version and newest event."""
 
     row_version = forms.IntegerField(min_value=0, widget=forms.HiddenInput)
     seen = forms.IntegerField(min_value=0, required=False, widget=forms.HiddenInput)
@@ -66,7 +62,7 @@ class RowVersion(forms.Form):
 
 
 class TriageForm(AdminForm):
-    """What kind of failure it is."""
+    """The category of a failure."""
 
     category = forms.ChoiceField(
         choices=CATEGORIES,
@@ -78,15 +74,15 @@ class TriageForm(AdminForm):
         max_length=MAX_TEXT,
         strip=True,
         widget=forms.Textarea(attrs={"rows": 2}),
-        help_text="What you found out, if it is not plain from the error.",
+        help_text="What you found out beyond the error itself.",
     )
 
 
 class TriageManyForm(TriageForm):
-    """What kind of failure many letters are; each may go by its own error class."""
+    """The category of many failures; empty: each by its own error class."""
 
     category = forms.ChoiceField(
-        choices=(("", "Each by what its error class suggests"), *CATEGORIES),
+        choices=(("", "Each as its error class suggests"), *CATEGORIES),
         required=False,
         initial="",
         widget=forms.RadioSelect,
@@ -94,7 +90,7 @@ class TriageManyForm(TriageForm):
 
 
 class RemediateForm(AdminForm):
-    """What was done about it, and where that is written down."""
+    """What was done about the cause, and where it is documented."""
 
     checklist = forms.MultipleChoiceField(
         required=False, widget=forms.CheckboxSelectMultiple, label="Done", choices=()
@@ -107,7 +103,7 @@ class RemediateForm(AdminForm):
         strip=True,
         label="What was done",
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="A link, a sentence, or both: this is the evidence that a replay asks for.",
+        help_text="A link, a sentence, or both. A replay requires this evidence.",
     )
 
     def __init__(self, *args: Any, checklist: Iterable[str] = (), **kwargs: Any) -> None:
@@ -121,7 +117,7 @@ class RemediateForm(AdminForm):
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         if not self.errors and not (cleaned.get("evidence_link") or cleaned.get("evidence_note")):
-            self.add_error("evidence_note", "Give a link to a ticket, or say what was done.")
+            self.add_error("evidence_note", "Enter a link to a ticket, or what was done.")
         return cleaned
 
 
@@ -129,26 +125,26 @@ class OverrideForm(AdminForm):
     """Why the letter may be replayed although a check failed."""
 
     override_reason = _reason(
-        label="Why it may be replayed all the same",
-        help_text="The failed checks and this reason become part of the letter's history.",
+        label="Reason for the override",
+        help_text="The failed checks and this reason become part of the dead letter's history.",
     )
 
 
 class ManyValidateForm(AdminForm):
-    """Why letters may be replayed although a check of theirs failed; empty: they may not."""
+    """Why letters may be replayed although a check failed; empty: they may not."""
 
     override_reason = _reason(
         required=False,
         label="Override failed checks because",
-        help_text="Leave it empty to let letters with failed checks stay where they are.",
+        help_text="Leave it empty to skip dead letters with failed checks.",
     )
 
 
 class ReplayForm(AdminForm):
-    """Where the job begins again, and why now."""
+    """The stage where the job starts again, and the reason."""
 
     start = forms.ChoiceField(
-        label="Begin at",
+        label="Start at",
         choices=(("stage", ""), ("restart", "")),
         initial="stage",
         widget=forms.RadioSelect,
@@ -162,24 +158,24 @@ class ReplayForm(AdminForm):
             ("stage", f"Stage {stage}, where it failed, with a fresh budget of attempts"),
             (
                 "restart",
-                "The first stage: the change is fetched and reviewed anew. Who was told already is not "
-                "told twice",
+                "The first stage: the change is fetched and reviewed again. Recipients that were notified "
+                "already are not notified twice",
             ),
         ]
 
 
 class ResolveForm(AdminForm):
-    """How the incident ended."""
+    """The notes that close a letter."""
 
     resolution = _reason(
         label="Resolution",
-        error_messages={"required": "Say how it ended."},
-        help_text="What was wrong and what solved it, for whoever meets this failure next.",
+        error_messages={"required": "A resolution is required."},
+        help_text="What was wrong and what fixed it, for the next time this failure occurs.",
     )
 
 
 class EditForm(AdminForm):
-    """The new data of a job, a field to each part of it that is not locked, and why."""
+    """The new data of a job, one field for each part that is not locked, and the reason."""
 
     reason = _reason()
 
@@ -200,16 +196,16 @@ class EditForm(AdminForm):
                     ),
                 )
         self.order_fields([*self.field_names.values(), "reason"])
-        # The difference can be looked at before a reason is given.
+        # The changes can be shown before a reason is given.
         self.asks = self.is_bound and self.data.get("do") == "ask"
         self.fields["reason"].required = self.asks
 
     def field_of(self, name: str) -> str | None:
-        """Return the form's field for a part of the data; None where it has none."""
+        """Return the form's field for a part of the data; None where there is none."""
         return self.field_names.get(name)
 
     def values(self) -> dict[str, list[str]]:
-        """Return the lines of each part, as they were typed."""
+        """Return the lines of each part, unchanged."""
         return {name: self.cleaned_data[field].splitlines() for name, field in self.field_names.items()}
 
 
@@ -221,13 +217,13 @@ def _is_locked(field: DataField) -> bool:
 
 
 class AssignForm(AdminForm):
-    """Who looks after a group. Empty: nobody."""
+    """The owner of a group; empty for none."""
 
     owner = forms.CharField(
         required=False,
         max_length=150,
         strip=True,
-        help_text="A name of an account or a team. Leave it empty to take the owner away.",
+        help_text="An account or a team. Leave it empty to remove the owner.",
     )
 
 
@@ -238,7 +234,7 @@ class SnoozeForm(AdminForm):
         initial=24,
         validators=[MinValueValidator(1), MaxValueValidator(MAX_SNOOZE_HOURS)],
         widget=forms.NumberInput(attrs={"min": 1, "max": MAX_SNOOZE_HOURS}),
-        help_text=f"Up to {MAX_SNOOZE_HOURS}, two weeks. The group is back in the list then.",
+        help_text=f"Up to {MAX_SNOOZE_HOURS}, two weeks. Then the group returns to the list.",
     )
     reason = _reason(help_text="A ticket, an incident or a sentence. It becomes part of the group's history.")
 
@@ -248,7 +244,7 @@ class SnoozeForm(AdminForm):
 
 
 class NoteForm(AdminForm):
-    """What people should know about a group, as it is; of several, what is left empty stays as it is."""
+    """Note and runbook of groups; for several groups an empty field leaves the present value."""
 
     note = forms.CharField(
         required=False, max_length=MAX_TEXT, strip=True, widget=forms.Textarea(attrs={"rows": 4})
@@ -260,7 +256,7 @@ class NoteForm(AdminForm):
         label="Runbook",
         widget=forms.URLInput(attrs={"placeholder": "https://"}),
         validators=[URLValidator(schemes=["http", "https"])],
-        help_text="Where it is written what to do about this failure.",
+        help_text="The page that describes what to do about this failure.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -268,20 +264,20 @@ class NoteForm(AdminForm):
         self.leaves_empty = not self.initial
         if self.leaves_empty:
             for field in self.fields.values():
-                field.help_text = f"{field.help_text} Left empty, each group keeps its own.".strip()
+                field.help_text = f"{field.help_text} If empty, each group keeps its own.".strip()
 
     def clean(self) -> dict[str, Any]:
-        """Return the fields; None where what is there stays."""
+        """Return the fields; None for those that do not change."""
         cleaned = super().clean() or {}
         if not self.leaves_empty:
             return cleaned
         if not self.errors and not any(cleaned.values()):
-            self.add_error("note", "Write a note, give a runbook, or both.")
+            self.add_error("note", "Enter a note, a runbook, or both.")
         return {name: value or None for name, value in cleaned.items()}
 
 
 class GroupReasonForm(AdminForm):
-    """Why a group's status changes."""
+    """The reason of a change to a group."""
 
     reason = _reason(help_text="A ticket, an incident or a sentence. It becomes part of the group's history.")
 
@@ -290,9 +286,9 @@ class GroupReasonForm(AdminForm):
 
 
 class BatchForm(AdminForm):
-    """What a replay of many letters is for."""
+    """The reason of a batch."""
 
-    reason = _reason(help_text="A ticket, an incident or a sentence. It is kept with the batch.")
+    reason = _reason(help_text="A ticket, an incident or a sentence. It is stored with the batch.")
 
 
 def _whole(least: int, most: int, **kwargs: Any) -> forms.IntegerField:
@@ -304,12 +300,12 @@ def _whole(least: int, most: int, **kwargs: Any) -> forms.IntegerField:
 
 
 class BatchSettingsForm(AdminForm):
-    """What the steps of a batch's letters say, and how fast it goes."""
+    """The settings of a draft: the data of the steps, and the rate."""
 
     category = forms.ChoiceField(
-        choices=(("", "Each by what its error class suggests"), *CATEGORIES),
+        choices=(("", "Each as its error class suggests"), *CATEGORIES),
         required=False,
-        label="Category of letters that are not triaged yet",
+        label="Category of dead letters that are not triaged yet",
     )
     evidence_link = _evidence_link()
     evidence_note = forms.CharField(
@@ -319,31 +315,34 @@ class BatchSettingsForm(AdminForm):
         strip=True,
         label="What was done",
         widget=forms.Textarea(attrs={"rows": 2}),
-        help_text="A link, a sentence, or both: the evidence for letters that are not remediated yet.",
+        help_text="A link, a sentence, or both: the evidence for dead letters that are not remediated yet.",
     )
     override_reason = _reason(
         required=False,
         label="Override failed checks because",
         widget=forms.Textarea(attrs={"rows": 2}),
-        help_text="Empty: letters whose checks fail are skipped. An override needs a second person, and "
-        "does not hold against an open circuit: the batch stops at it.",
+        help_text="If empty, dead letters whose checks fail are skipped. An override needs a second person "
+        "and does not apply to an open circuit: the batch stops there.",
     )
     is_restart = forms.BooleanField(
         required=False,
-        label="Begin at the first stage",
-        help_text="Instead of the failed one: every change is fetched and reviewed anew. This needs a second "
+        label="Start at the first stage",
+        help_text="Instead of the failed one: every change is fetched and reviewed again. Needs a second "
         "person.",
     )
     canary_size = _whole(
-        0, 100, label="Letters to try first", help_text="The batch stops if one fails again."
+        0,
+        100,
+        label="Canary size",
+        help_text="This many dead letters are replayed first. The batch stops if one fails again.",
     )
-    rate_per_minute = _whole(1, 6000, label="Letters a minute after that")
+    rate_per_minute = _whole(1, 6000, label="Dead letters per minute after that")
     max_in_flight = _whole(1, 500, label="At most at once")
 
 
 class PaceForm(AdminForm):
-    """How fast a batch goes from now on."""
+    """The rate of a batch from now on."""
 
-    rate_per_minute = _whole(1, 6000, label="Letters a minute")
+    rate_per_minute = _whole(1, 6000, label="Dead letters per minute")
     max_in_flight = _whole(1, 500, label="At most at once")
-    reason = _reason(required=False, help_text="Kept in the batch's history.")
+    reason = _reason(required=False, help_text="Stored in the batch's history.")

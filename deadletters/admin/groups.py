@@ -38,10 +38,10 @@ from deadletters.states import OPEN_LETTER, GroupStatus, LetterStatus
 LETTERS_SHOWN = 25
 EVENTS_SHOWN = 50
 MAX_STATES_COUNTED = 10_000
-# Letters that wait for their verification and those that have it need different things.
+# Letters that wait for their verification and verified ones need different steps.
 _VERIFIED = "verified"
 _SEARCHES = {LetterStatus.VERIFYING.value: "is:unverified", _VERIFIED: "is:verified"}
-# State of letters -> the action that takes them one step on, and what its button says.
+# State of letters -> the action of their next step, and the text of its button.
 _NEXT = {
     LetterStatus.NEW.value: ("triage", "Triage all {}"),
     LetterStatus.TRIAGED.value: ("remediate", "Remediate all {}"),
@@ -50,7 +50,7 @@ _NEXT = {
     LetterStatus.VERIFYING.value: ("verify", "Verify all {} unverified"),
     _VERIFIED: ("resolve", "Resolve all {} verified"),
 }
-# The newest letter of each group: one look into `dead_letters_in_group` for each.
+# The newest letter of each group: one index lookup in `dead_letters_in_group` for each.
 _NEWEST = """
 SELECT g.id, l.detail
   FROM unnest(%(groups)s::bigint[]) g(id)
@@ -58,8 +58,8 @@ SELECT g.id, l.detail
        SELECT left(detail, 500) AS detail FROM dead_letters
         WHERE group_id = g.id ORDER BY last_failure_at DESC, id DESC LIMIT 1) l"""
 _NOTES = {
-    LetterStatus.REPLAY_PENDING.value: "A batch replays them in their turn.",
-    LetterStatus.REPLAYING.value: "Their jobs are at work.",
+    LetterStatus.REPLAY_PENDING.value: "A batch replays them.",
+    LetterStatus.REPLAYING.value: "Their jobs are running.",
 }
 
 
@@ -90,10 +90,10 @@ class DeadLetterGroupAdmin(DeadLetterPages):
     nouns = ("group", "groups")
     timeline, timeline_of = DeadLetterGroupEvent, "group_id"
     empty_text = (
-        "Nothing is broken. Jobs that fail for good stand here, grouped by what went wrong, with how often "
-        "it happened and who looks after it."
+        "No failures. Jobs that failed permanently are listed here, grouped by their failure, with the "
+        "number of occurrences and the owner."
     )
-    none_open = "None needs attention."
+    none_open = "No group needs attention."
     list_display = ("cause", "where", "letters", "days", "seen", "owner_name", "state")
     orderings = {
         "open": Ordering("Needs attention, latest first", ("-last_seen", "-id"), groups.ATTENTION),
@@ -103,34 +103,34 @@ class DeadLetterGroupAdmin(DeadLetterPages):
         "state": exact("status", "The group's status", choices=GroupStatus.choices),
         "stage": exact("stage", "The stage that failed", choices=[(n, n) for n in settings.STAGES]),
         "error": exact("error_class", "The error class", choices=[(c.value, c.value) for c in ErrorClass]),
-        "source": exact("source", "What it depends on", example="llm:openai"),
-        "owner": exact("owner", "Who looks after it", example="ann"),
-        "age": age("last_seen", "How long ago it happened last"),
-        "since": age("first_seen", "How long ago it happened first"),
+        "source": exact("source", "The dependency", example="llm:openai"),
+        "owner": exact("owner", "The owner", example="ann"),
+        "age": age("last_seen", "How long ago it last happened"),
+        "since": age("first_seen", "How long ago it first happened"),
         "group": number("pk", "The group's number", example="3"),
-        "open": number("open_count", "How many letters are open", example=">0"),
+        "open": number("open_count", "The number of open dead letters", example=">0"),
         "is": flags(
             {
                 "snoozed": Q(snooze_until__gt=Now()),
                 "unowned": Q(owner=""),
                 "open": Q(open_count__gt=0),
             },
-            "Snoozed groups; groups without an owner; groups with open letters",
+            "Snoozed groups; groups without an owner; groups with open dead letters",
         ),
     }
     search_words = full_text("normalized_message")
     starting_views = {
         "Snoozed": "q=is%3Asnoozed",
-        "Nobody's": "q=is%3Aunowned",
-        "With open letters": "q=is%3Aopen",
+        "Without owner": "q=is%3Aunowned",
+        "With open dead letters": "q=is%3Aopen",
     }
     bulk_actions = (BATCH_OF_GROUPS, *GROUP_ACTIONS)
 
     # -- columns ------------------------------------------------------------------------------
 
-    @admin.display(description="what broke")
+    @admin.display(description="failure")
     def cause(self, group: DeadLetterGroup) -> SafeString:
-        """Show the error as the link: what the newest letter says, and what all of them have in common."""
+        """Show the error as the link: the newest letter's text, and what all of them have in common."""
         own, common = group.__dict__.get("words", ""), group.normalized_message
         lines = [("own", own), ("quiet", common if common != own else "")]
         return format_html_fast(
@@ -202,9 +202,9 @@ def days_of(group_ids: Sequence[int]) -> dict[int, list[int]]:
 
 
 def newest_words(group_ids: Sequence[int]) -> dict[int, str]:
-    """Return what the newest letter of each group says, redacted; a group without a letter is left out.
+    """Return the redacted text of the newest letter of each group; groups without letters are left out.
 
-    Groups are told apart by text without what changes, which hides what an operator wants to read.
+    The text of a group itself has placeholders for what varies, which operators want to read.
     """
     rows = prepared.rows(_NEWEST, {"groups": list(group_ids)}) if group_ids else []
     return {int(row["id"]): row["detail"].strip() for row in rows}
@@ -243,7 +243,7 @@ def _group_context(group: DeadLetterGroup) -> dict[str, Any]:
 
 
 def _by_state(group: DeadLetterGroup) -> list[dict[str, Any]]:
-    """Return how many open letters stand at which step, and what takes them on."""
+    """Return the open letters by state, with the action of their next step."""
     rows = DeadLetter.objects.filter(group=group, status__in=OPEN_LETTER).order_by()
     counted = Counter(
         _VERIFIED if status == LetterStatus.VERIFYING and verified_at else status

@@ -129,11 +129,11 @@ class DeadLetterAdmin(DeadLetterPages):
     nouns = ("dead letter", "dead letters")
     timeline, timeline_of = DeadLetterEvent, "letter_id"
     empty_text = (
-        "No job has failed for good. When one does, it waits here until somebody has found out why, "
-        "mended it, and replayed it."
+        "No job has failed permanently. A job that does is listed here until its cause is fixed and it has "
+        "been replayed."
     )
-    none_open = "None open."
-    gone_text = "The archive does not name it either."
+    none_open = "No open dead letters."
+    gone_text = "It is not in the archive either."
     list_display = ("what", "changelist", "stage", "state", "severity_word", "failed")
     list_select_related = ("job",)
     list_only = (
@@ -145,18 +145,18 @@ class DeadLetterAdmin(DeadLetterPages):
         "all": Ordering("All, latest first", ("-last_failure_at", "-id")),
     }
     search_keys = {
-        "state": exact("status", "How far it is", choices=LetterStatus.choices),
+        "state": exact("status", "The state", choices=LetterStatus.choices),
         "stage": exact("stage", "The stage that failed", choices=[(n, n) for n in settings.STAGES]),
         "error": exact("error_class", "The error class", choices=[(c.value, c.value) for c in ErrorClass]),
         "code": exact("code", "The failure code", example="CRITICIZER_E101"),
         "cl": exact("job__changelist_id", "The changelist", example="12345"),
         "job": number("job_id", "The job's number", example="17"),
-        "letter": number("pk", "The letter's number", example="2976"),
+        "letter": number("pk", "The dead letter's number", example="2976"),
         "group": number("group_id", "The group's number", example="3"),
         "batch": BATCH,
-        "severity": exact("severity", "How grave it is", choices=[(s.value, s.value) for s in Severity]),
-        "category": exact("category", "What triage said", choices=Category.choices),
-        "age": age("last_failure_at", "How long ago it failed last"),
+        "severity": exact("severity", "The severity", choices=[(s.value, s.value) for s in Severity]),
+        "category": exact("category", "The category of its triage", choices=Category.choices),
+        "age": age("last_failure_at", "How long ago it last failed"),
         "replays": number("failed_replay_count", "How often a replay failed", example=">0"),
         "is": flags(
             {
@@ -165,22 +165,22 @@ class DeadLetterAdmin(DeadLetterPages):
                 "unverified": Q(status=LetterStatus.VERIFYING, verified_at=None),
                 "verified": Q(status=LetterStatus.VERIFYING, verified_at__isnull=False),
             },
-            "Open ones; escalated ones; replayed ones to be verified; verified ones to be resolved",
+            "Open; escalated; replayed and not verified; verified and not resolved",
         ),
     }
     search_words = FullTextFilter(_of_letters, "the text of the failure; a number alone means cl:")
     starting_views = {
-        "Not looked at yet": "q=state%3Anew",
+        "New": "q=state%3Anew",
         "Escalated": "q=is%3Aescalated",
-        "To be verified": "q=is%3Aunverified",
-        "To be resolved": "q=is%3Averified",
+        "To verify": "q=is%3Aunverified",
+        "To resolve": "q=is%3Averified",
     }
 
     # -- columns ------------------------------------------------------------------------------
 
     @admin.display(description="error")
     def what(self, letter: DeadLetter) -> SafeString:
-        """Show why, not just which: the error is the link."""
+        """Show the error as the link."""
         return format_html_fast(
             '{} <span class="quiet">{}</span><br><span class="quiet">{}</span>',
             letter.error_class,

@@ -1,4 +1,4 @@
-"""How often a failure happened, day by day, as a small drawing with the numbers in words beside it."""
+"""A small bar chart of the failures per day, with its numbers as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def counts_by_day(counted: Mapping[date, int], today: date, days: int = DAYS) ->
 
 
 def sentence(counts: Sequence[int]) -> str:
-    """Say in words what the drawing shows, for those who do not see it."""
+    """Return the chart as text, for screen readers."""
     total = sum(counts)
     if not total:
         return f"None in the last {len(counts)} days"

@@ -66,17 +66,17 @@ def test_a_pace_out_of_range_changes_nothing(ann: Client, fields: Any, words: st
 
 def test_only_a_batch_under_way_has_a_pace_to_change(ann: Client) -> None:  # noqa: F811
     batch = drafted(ann)
-    assert "Change the pace" not in page(ann, batch)
+    assert "Change the rate" not in page(ann, batch)
     assert messages_of(change(ann, batch)) == ["Nothing was changed: the batch is draft."]
     batches.cancel(batch.pk, actor="ann")
-    assert "Change the pace" not in page(ann, batch)
+    assert "Change the rate" not in page(ann, batch)
     assert messages_of(change(ann, batch)) == ["Nothing was changed: the batch is cancelled."]
 
 
 def test_a_reader_does_not_change_the_pace_and_looking_changes_nothing(ann: Client) -> None:  # noqa: F811
     batch = running(ann)
     uma = factories.staff_client("uma", "auditor")
-    assert "Change the pace" not in page(uma, batch)
+    assert "Change the rate" not in page(uma, batch)
     assert change(uma, batch).status_code == 403
     ann.get(f"{LIST}{batch.pk}/pace/", {"rate_per_minute": 120, "max_in_flight": 7})
     batch.refresh_from_db()

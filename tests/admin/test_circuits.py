@@ -80,7 +80,7 @@ def test_without_reason_or_end_nothing_is_forced(
     ann: Client, circuit: Circuit, fields: dict[str, object]
 ) -> None:
     shown = act(ann, "force_open", [LLM], **fields)
-    assert "Nothing was done yet: correct this first." in shown.content.decode()
+    assert "Nothing was changed. Correct these fields and submit again." in shown.content.decode()
     circuit.refresh_from_db()
     assert circuit.state == CircuitState.CLOSED
 

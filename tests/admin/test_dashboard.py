@@ -141,7 +141,7 @@ def test_the_dashboard_says_how_it_goes(operator: Client) -> None:
     assert int(tiles["Open dead letters"].number) >= 1, letter
     assert [bar.name for bar in shown.attempts] == ["RATE_LIMITED"]
     page = operator.get("/admin/").content.decode()
-    assert "How it goes" in page
+    assert "Overview" in page
     assert "RATE_LIMITED" in page
 
 
@@ -206,7 +206,7 @@ def test_each_window_is_drawn_and_any_other_is_the_usual_one(operator: Client, w
 
 def test_the_page_without_anything_says_so(operator: Client) -> None:
     page = operator.get("/admin/").content.decode()
-    for text in ("Nothing was counted yet", "No review ended in this time.", "No attempt failed"):
+    for text in ("No figures yet", "No review ended in this time.", "No attempt failed"):
         assert text in page
 
 
@@ -231,7 +231,7 @@ def test_the_refresh_sends_the_dashboard_or_nothing_new(
 def test_who_may_not_see_everything_sees_no_figures(client: Client) -> None:
     bob = factories.UserFactory(is_staff=True)
     client.force_login(bob)
-    assert "How it goes" not in client.get("/admin/").content.decode()
+    assert "Overview" not in client.get("/admin/").content.decode()
     assert client.get(reverse("dashboard-live")).status_code == 403
 
 

@@ -109,7 +109,7 @@ def test_the_letter_shows_what_why_and_what_to_do(ann: Client, letter: DeadLette
         "&lt;script&gt;",
         "Attempts of this stage",
         "Now: Triage",
-        "Kept until",
+        "Stored until",
         f"/admin/reviews/reviewjob/{letter.job_id}/change/",
         f"/admin/deadletters/deadlettergroup/{letter.group_id}/change/",
     ):
@@ -149,12 +149,12 @@ def test_a_search_that_names_a_letter_finds_it_closed_or_not(ann: Client, search
 def test_a_search_among_the_open_ones_leads_to_the_closed_ones(ann: Client) -> None:
     closed = make_letter(status="discarded")
     page = ann.get(f"{LIST}?q=group:{closed.group_id}").content.decode()
-    (link,) = re.findall(r'None open. <a href="([^"]*)">Look among the closed ones too</a>', page)
+    (link,) = re.findall(r'No open dead letters. <a href="([^"]*)">Search the closed ones too</a>', page)
     found = ann.get(LIST + link.replace("&amp;", "&")).context["cl"].result_list
     assert [row.pk for row in found] == [closed.pk]
-    assert 'None open. <a href="?by=all">Show all</a>' in ann.get(LIST).content.decode()
+    assert 'No open dead letters. <a href="?by=all">Show all</a>' in ann.get(LIST).content.decode()
     for query in ("?q=stat:new", "?q=cl:1", "?by=all&q=code:x"):  # unreadable, or among all already
-        assert "None open" not in ann.get(LIST + query).content.decode()
+        assert "No open dead letters" not in ann.get(LIST + query).content.decode()
 
 
 def test_the_order_of_a_search_by_name_leads_back_to_the_open_ones(ann: Client, letter: DeadLetter) -> None:
@@ -220,13 +220,13 @@ def test_a_resolved_letter_says_how_it_ended(ann: Client) -> None:
     text = re.sub("<[^>]*>", "", page(ann, letter))
     assert f"Resolved by {letter.resolved_by}" in text
     assert f": {letter.resolution}" in text
-    assert "look at the cause first" not in text
+    assert "fix the cause first" not in text
 
 
 def test_who_looks_for_a_letter_that_never_was_is_told_so(ann: Client) -> None:
     response = ann.get(f"{LIST}987654/change/", follow=True)
     assert messages_of(response) == [
-        "That dead letter does not exist any more. The archive does not name it either."
+        "That dead letter does not exist any more. It is not in the archive either."
     ]
 
 
@@ -262,13 +262,13 @@ def test_letters_to_be_verified_and_letters_to_be_resolved_are_told_apart(ann: C
     make_letter(status="resolved")
     desk = ann.get(LIST).context["cl"].model_admin
     found = {}
-    for title in ("To be verified", "To be resolved"):
+    for title in ("To verify", "To resolve"):
         response = ann.get(f"{LIST}?{desk.starting_views[title]}")
         chips = re.findall(r'data-state="(verif[a-z]+)">([A-Za-z ]+)<', response.content.decode())
         found[title] = ([row.pk for row in response.context["cl"].result_list], chips)
     assert found == {
-        "To be verified": ([waiting.pk], [("verifying", "To be verified")]),
-        "To be resolved": ([verified.pk], [("verified", "Verified")]),
+        "To verify": ([waiting.pk], [("verifying", "To be verified")]),
+        "To resolve": ([verified.pk], [("verified", "Verified")]),
     }
     assert "The letter is verified." in page(ann, verified)
     assert '<span class="state" data-state="verified">Verified</span>' in page(ann, verified)
@@ -355,7 +355,7 @@ def test_a_restart_is_an_explicit_choice_and_recorded_as_one(ann: Client, letter
     [
         ("new", "triage", {}, "Choose a category."),
         ("new", "triage", {"category": "weather"}, "Select a valid choice"),
-        ("triaged", "remediate", {}, "Give a link to a ticket, or say what was done."),
+        ("triaged", "remediate", {}, "Enter a link to a ticket, or what was done."),
         ("triaged", "remediate", {"evidence_link": "javascript:alert(1)"}, "Enter a valid URL."),
         ("validated", "replay", {"start": "stage", "reason": " "}, "A reason is required."),
         ("validated", "replay", {"reason": "because"}, "This field is required."),
@@ -366,7 +366,7 @@ def test_a_form_that_is_not_filled_in_changes_nothing_and_says_where(
 ) -> None:
     letter = make_letter(status=status)
     text = step(ann, letter, name, **fields).content.decode()
-    assert "Nothing was done yet" in text
+    assert "Nothing was changed." in text
     assert words in text
     assert re.search(r'<a href="#id_\w+">', text)
     assert status_of(letter) == status
@@ -397,7 +397,7 @@ def test_a_letter_that_changed_meanwhile_refuses_and_says_who_changed_what(
     response = ann.post(f"{LIST}{letter.pk}/triage/", {**looked_at, "category": "transient"})
     text = response.content.decode()
     assert response.status_code == 409
-    assert "Somebody was faster" in text
+    assert "changed while you were editing. Your change was not saved." in text
     assert "Triaged by bob" in text
     assert "the branch is gone" in text
     assert DeadLetter.objects.get(pk=letter.pk).category == "data"
@@ -413,7 +413,7 @@ def test_without_the_version_that_was_looked_at_nothing_is_done(
 
 
 def test_discarding_asks_first(ann: Client, letter: DeadLetter) -> None:
-    assert "Discard the letter" in ann.get(f"{LIST}{letter.pk}/discard/").content.decode()
+    assert "Discard the dead letter" in ann.get(f"{LIST}{letter.pk}/discard/").content.decode()
     assert status_of(letter) == "new"
     assert "A reason is required." in step(ann, letter, "discard", reason=" ").content.decode()
     assert messages_of(step(ann, letter, "discard", reason="the branch is gone")) == ["Discarded."]
@@ -423,7 +423,7 @@ def test_discarding_asks_first(ann: Client, letter: DeadLetter) -> None:
 def test_a_letter_whose_effect_is_missing_is_checked_again_or_discarded(ann: Client) -> None:
     letter = make_letter(status="verifying", is_escalated=True)
     text = page(ann, letter)
-    assert "look at the cause first" in text
+    assert "fix the cause first" in text
     assert "Check the effect" in text
     assert f"/{letter.pk}/discard/" in text
     assert messages_of(step(ann, letter, "discard", reason="told by hand")) == ["Discarded."]
@@ -448,7 +448,7 @@ def test_a_reader_sees_letters_but_may_not_act(client: Client, letter: DeadLette
     user.user_permissions.set(operator.permissions.exclude(codename="replay_deadletter"))
     client.force_login(user)
     text = page(client, letter)
-    assert "takes the permission" in text
+    assert "you need the permission" in text
     assert '<form method="post" action="/admin/deadletters' not in text
     assert f"/{letter.pk}/discard/" not in text
     assert step(client, letter, "triage", category="data").status_code == 403
@@ -484,7 +484,7 @@ def test_a_replay_asks_for_a_password_that_is_too_old(ann: Client, letter: DeadL
     store["password_at"] -= reauthentication.MAX_AGE_SECONDS + 1
     store.save()
     text = page(ann, letter)
-    assert "Your password is asked for first." in text
+    assert "Confirm your password first." in text
     assert 'name="reason"' not in text  # nobody types what would be lost
     response = step(ann, letter, "replay", start="stage", reason="now")
     assert "Confirm your password" in response.content.decode()
@@ -513,7 +513,7 @@ def test_an_action_asks_first_and_changes_nothing_yet(ann: Client, letter: DeadL
 @pytest.mark.parametrize("action", ["remediate", "resolve", "discard", "replay_batch"])
 def test_no_action_without_its_words(ann: Client, letter: DeadLetter, action: str) -> None:
     response = answer(ann, ask(ann, action, [letter.pk]), reason="  ")
-    assert "Nothing was done yet" in response.content.decode()
+    assert "Nothing was changed." in response.content.decode()
     assert status_of(letter) == "new"
 
 

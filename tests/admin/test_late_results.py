@@ -60,7 +60,7 @@ def _client_page(job: ReviewJob) -> str:
 
 def test_a_late_result_is_not_accepted_without_a_reason(late: ReviewJob) -> None:
     answer = _client("operator").post(_address(late), {"reason": " "})
-    assert "Say why first." in answer.content.decode()
+    assert "A reason is required." in answer.content.decode()
     late.refresh_from_db()
     assert late.status == "timed_out"
 

@@ -66,8 +66,8 @@ def test_the_list_says_what_lies_in_each_file(ann: Client) -> None:
     )
     text = shown(ann, ARCHIVE)
     numbers = f"{letters[0].pk}\u2013{letters[2].pk}"
-    assert f"{archive.name} 3 letters {numbers} 3 never looked at none came back" in text
-    assert "older 7 letters 1\u20139 none came back" in text
+    assert f"{archive.name} 3 letters {numbers} 3 never triaged none restored" in text
+    assert "older 7 letters 1\u20139 none restored" in text
     assert '<a href="/admin/deadletters/letterarchive/" aria-current="page">Archive</a>' in (
         ann.get(ARCHIVE).content.decode()
     )
@@ -89,8 +89,8 @@ def test_a_letters_number_finds_the_file_that_holds_it(ann: Client) -> None:
     ):
         found = ann.get(f"{ARCHIVE}?q=letter:{numbers}").context["cl"].result_list
         assert list(found) == files
-    assert "is no number of a letter" in shown(ann, f"{ARCHIVE}?q=letter:x")
-    assert "too many at once" in shown(ann, f"{ARCHIVE}?q=letter:{','.join(['1'] * 51)}")
+    assert "is not a number" in shown(ann, f"{ARCHIVE}?q=letter:x")
+    assert "Search for fewer at a time" in shown(ann, f"{ARCHIVE}?q=letter:{','.join(['1'] * 51)}")
 
 
 # -- a file ------------------------------------------------------------------------------------
@@ -106,21 +106,21 @@ def test_a_file_lists_its_letters_a_page_at_a_time(ann: Client, monkeypatch: pyt
     assert str(letters[2].job) not in text
     assert str(letters[2].job) in shown(ann, at(archive, "?page=2"))
     letter_archive.restore(archive, actor="ann", reason="OPS-1", letters=[letters[0].pk])
-    assert "Discarded 8 d ago Back : Discarded" in shown(ann, at(archive))
+    assert "Discarded 8 d ago Yes : Discarded" in shown(ann, at(archive))
 
 
 def test_a_letter_is_shown_as_it_was_archived_with_its_timeline(ann: Client) -> None:
     (letter,), archive = archived()
     text = shown(ann, at(archive, f"?letter={letter.pk}"))
     for part in (
-        f"Letter {letter.pk} as it was archived",
+        f"Dead letter {letter.pk} as archived",
         "The version control server did not answer in time.",
         "Traceback &lt;b&gt;bold&lt;/b&gt;",
         "note &lt;script&gt;",
-        "Restore this letter",
+        "Restore this dead letter",
     ):
         assert part in text
-    since, then = text.split("History as it was archived")
+    since, then = text.split("History as archived")
     assert "Archived and removed by criticizer" in since.split("History since then")[1]
     assert "Created by pipeline" in then
     assert "Created by pipeline" not in since
@@ -133,7 +133,7 @@ def test_the_old_address_of_a_letter_leads_to_it_in_the_archive(ann: Client) -> 
     for tail in ("change", "discard"):
         response = ann.get(f"{LIST}{letter.pk}/{tail}/", follow=True)
         assert response.redirect_chain[-1][0] == at(archive, f"?letter={letter.pk}")
-        assert f"Letter {letter.pk} as it was archived" in response.content.decode()
+        assert f"Dead letter {letter.pk} as archived" in response.content.decode()
     with connection.cursor() as cursor:  # a database that lost the row: none of its own statements deletes it
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute("DELETE FROM letter_archives")
@@ -191,7 +191,7 @@ def test_one_letter_is_restored_for_a_reason_by_who_is_logged_in(ann: Client) ->
     (letter, other), archive = archived(of=2)
     groups.resolve_group(letter.group_id, actor="bob", reason="it is over")
     address = f"{ARCHIVE}{archive.pk}/restore/?letter={letter.pk}"
-    assert f"Restore letter {letter.pk}" in shown(ann, address)
+    assert f"Restore dead letter {letter.pk}" in shown(ann, address)
     assert "A reason is required." in ann.post(address, {"reason": ""}).content.decode()
     assert not DeadLetter.objects.exists()
     response = ann.post(address, {"reason": "OPS-4: still needed"}, follow=True)
@@ -201,12 +201,12 @@ def test_one_letter_is_restored_for_a_reason_by_who_is_logged_in(ann: Client) ->
     event = back.events.get(action="restored")
     assert (event.actor, event.reason) == ("ann", "OPS-4: still needed")
     assert f"{LIST}{letter.pk}/change/" in response.content.decode()
-    assert "Restore this letter" not in response.content.decode()
+    assert "Restore this dead letter" not in response.content.decode()
     # Its group needs attention again, and says who brought that about.
     assert DeadLetterGroup.objects.get().status == "open"
     landing = ann.get("/admin/deadletters/deadlettergroup/").context["cl"].result_list
     assert [group.pk for group in landing] == [letter.group_id]
-    assert "1 restored" not in shown(ann, ARCHIVE)
+    assert "1 restored." not in shown(ann, ARCHIVE)
     assert LetterArchive.objects.get().restored_count == 1
 
 
@@ -215,7 +215,7 @@ def test_all_letters_are_restored_and_what_stays_says_why(ann: Client) -> None:
     letter_archive.restore(archive, actor="bob", reason="OPS-1", letters=[one.pk])
     replaced = make_letter(job=two.job)
     address = f"{ARCHIVE}{archive.pk}/restore/"
-    assert "3 letters , 1 of which is there already and is left alone" in shown(ann, address)
+    assert "3 dead letters , 1 of which exists already and is skipped" in shown(ann, address)
     response = ann.post(address, {"reason": "OPS-4: still needed"}, follow=True)
     (message,) = messages_of(response)
     assert message == (
@@ -241,7 +241,7 @@ def test_who_only_reads_sees_the_archive_and_restores_nothing(role: str) -> None
     (letter,), archive = archived()
     eve = factories.staff_client("eve", role)
     text = shown(eve, at(archive, f"?letter={letter.pk}"))
-    assert "takes the permission to restore letters" in text
+    assert "you need the permission to restore dead letters" in text
     assert "Restore" not in shown(eve, at(archive))
     assert eve.post(f"{ARCHIVE}{archive.pk}/restore/", {"reason": "OPS-1"}).status_code == 403
     assert not DeadLetter.objects.exists()
@@ -253,8 +253,8 @@ def test_who_only_reads_sees_the_archive_and_restores_nothing(role: str) -> None
 def test_a_discard_says_how_it_is_taken_back(ann: Client) -> None:
     letter = make_letter()
     text = shown(ann, f"{LIST}{letter.pk}/discard/")
-    kept = "for as long as the letter is kept, 7 days, and its job is dead-lettered."
-    assert f"Reopen on the letter's page takes this back {kept}" in text
+    kept = "for as long as the dead letter is stored, 7 days, and its job is dead-lettered."
+    assert f"Reopen on its page undoes this {kept}" in text
     assert (
         "Reopen undoes this for as long as the dead letters are stored and their jobs are dead-lettered."
         in (ask(ann, "discard", [letter.pk]).content.decode())
@@ -265,7 +265,7 @@ def test_a_discarded_letter_is_reopened_on_its_page(ann: Client) -> None:
     letter = make_letter()
     workflow.discard(letter.pk, actor="ann", reason="by mistake")
     html = page(ann, letter)
-    assert "Reopen takes the discard back" in html
+    assert "Reopen undoes the discard" in html
     (target,) = re.findall(r'<form method="post" action="([^"]*by=all)">', html)
     form = {"action": "reopen", "_selected_action": [letter.pk]}
     question = ann.post(target, form, follow=True)

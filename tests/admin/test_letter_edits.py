@@ -114,8 +114,8 @@ def test_the_page_shows_what_is_locked_and_why(ann: Client, letter: DeadLetter) 
     for part in (letter.job.idempotency_key, "It deduplicates requests.", ANN, BOB,
                  "They can read the findings", "A replay sets a new deadline"):  # fmt: skip
         assert part in text
-    assert "rarely a matter of data" not in text
-    assert "rarely a matter of data" in page(
+    assert "rarely caused by data" not in text
+    assert "rarely caused by data" in page(
         ann, f"{LETTERS}{make_letter(error_class='NETWORK_TIMEOUT').pk}/edit/"
     )
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_is_said_beside_its_field(
 ) -> None:
     response = fill_in(ann, letter, recipients, "look")
     assert message in response.content.decode()
-    assert "Nothing was done yet" in response.content.decode()
+    assert "Nothing was changed." in response.content.decode()
     assert not response.context["difference"]
 
 
@@ -171,7 +171,7 @@ def test_a_letter_that_changed_meanwhile_is_not_edited(ann: Client, letter: Dead
     body = {"row_version": letter.row_version + 1, "data_recipients": NEW, "do": "ask", "reason": "OPS-1"}
     response = ann.post(f"{LETTERS}{letter.pk}/edit/", body)
     assert response.status_code == 409
-    assert "Somebody was faster" in response.content.decode()
+    assert "changed while you were editing. Your change was not saved." in response.content.decode()
 
 
 def test_a_locked_field_in_the_form_is_not_listened_to(ann: Client, letter: DeadLetter) -> None:
@@ -211,8 +211,10 @@ def test_an_approval_links_the_letters_both_ways(ann: Client, bob: Client, lette
     new = letter.generations.get()
     assert messages_of(done) == [f"Approved. Replaced by letter {new.pk}."]
     old_text, new_text = letter_page(ann, letter), letter_page(ann, new)
-    assert re.search(rf"Edited by ann, approved by bob .*: lives on as <a[^>]*>letter {new.pk}</a>", old_text)
-    assert re.search(rf"Generation 2 of <a[^>]*>letter {letter.pk}</a>", new_text)
+    assert re.search(
+        rf"Edited by ann, approved by bob .*: replaced by <a[^>]*>dead letter {new.pk}</a>", old_text
+    )
+    assert re.search(rf"Generation 2: the edited copy of <a[^>]*>dead letter {letter.pk}</a>", new_text)
     assert "Now: Validate" in new_text
     assert CAROL in new_text
     assert ReviewJob.objects.get().recipients == [ANN, CAROL]

@@ -180,7 +180,7 @@ def test_snoozed_groups_are_told_apart(ann: Client, group: DeadLetterGroup) -> N
 
 
 def test_an_empty_list_teaches_what_stands_here(ann: Client) -> None:
-    assert "Nothing is broken." in ann.get(LIST).content.decode()
+    assert "No failures." in ann.get(LIST).content.decode()
 
 
 # -- decisions -------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_only_the_groups_that_can_be_resolved_are_and_the_question_says_which_ar
 ) -> None:
     over = factories.DeadLetterFactory(status="discarded", error_class="NOT_FOUND").group
     question = ask(ann, "resolve", [group.pk, over.pk])
-    assert "Left alone: 1 group, 1 of its letters is still open." in question.content.decode()
+    assert "Skipped: 1 group, 1 of its letters is still open." in question.content.decode()
     response = answer(ann, question, reason="over")
     assert messages_of(response) == [
         "1 resolved, 1 skipped: 1 of its letters is still open. Show these 2 groups."
@@ -227,8 +227,8 @@ def test_the_list_says_that_none_needs_attention_and_leads_to_the_others(
 ) -> None:
     DeadLetterGroup.objects.update(status="resolved")
     text = ann.get(LIST).content.decode()
-    assert 'None needs attention. <a href="?by=all">Show all</a>' in text
-    assert "Nothing is broken." not in text
+    assert 'No group needs attention. <a href="?by=all">Show all</a>' in text
+    assert "No failures." not in text
 
 
 def test_assign_snooze_and_note(ann: Client, group: DeadLetterGroup) -> None:
@@ -260,7 +260,7 @@ def test_the_note_of_one_group_is_there_to_be_changed(ann: Client, group: DeadLe
         "note": "call the vendor",
         "runbook_url": "https://r.example.com",
     }
-    assert "Left empty" not in question.content.decode()
+    assert "If empty" not in question.content.decode()
     noted = decide(ann, "annotate", group, note="", runbook_url="https://r.example.com")
     assert (noted.note, noted.runbook_url) == ("", "https://r.example.com")
 
@@ -270,8 +270,8 @@ def test_what_is_left_empty_for_several_groups_stays(ann: Client, group: DeadLet
     for one in (group, other):
         groups.annotate(one.pk, actor="bob", note=f"note {one.pk}", runbook_url="https://old.example.com")
     question = ask(ann, "annotate", [group.pk, other.pk])
-    assert "Left empty, each group keeps its own." in question.content.decode()
-    assert "Write a note, give a runbook" in answer(ann, question).content.decode()
+    assert "If empty, each group keeps its own." in question.content.decode()
+    assert "Enter a note, a runbook" in answer(ann, question).content.decode()
     # One of them is changed meanwhile: what is left empty for the other stays all the same.
     groups.assign(other.pk, actor="bob", owner="bob")
     answer(ann, question, runbook_url="https://new.example.com")
@@ -297,7 +297,7 @@ def test_a_decision_that_is_not_filled_in_changes_nothing(
 ) -> None:
     version = DeadLetterGroup.objects.get(pk=group.pk).row_version
     response = answer(ann, ask(ann, action, [group.pk]), **fields)
-    assert "Nothing was done yet" in response.content.decode()
+    assert "Nothing was changed." in response.content.decode()
     assert DeadLetterGroup.objects.get(pk=group.pk).row_version == version
 
 

@@ -35,7 +35,7 @@ def test_a_replay_is_followed_until_it_is_over(ann: Client, letter: DeadLetter) 
     replaying(letter)
     html = page(ann, letter)
     have = followed(html)
-    assert "The letter is replaying." in html
+    assert "The dead letter is replaying." in html
     assert 'aria-live="polite"' in html
     unchanged = live(ann, letter, have=have)
     assert (unchanged.status_code, unchanged["X-Live-Next"]) == (204, "2")

@@ -247,7 +247,7 @@ def test_a_key_that_is_none_finds_nothing_and_names_those_that_are(root: Client)
     factories.ReviewJobFactory()
     answer = root.get(JOBS, {"q": "stat:queued"})
     assert ids(answer) == []
-    assert "There is no key “stat:” here. There are cl:, state:, stage:" in answer.content.decode()
+    assert "There is no key “stat:” in this list. Use one of: cl:, state:, stage:" in answer.content.decode()
 
 
 # -- views ------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_a_view_is_saved_offered_and_forgotten(root: Client) -> None:
     answer = save(root, name="Mine", query="q=state:queued&by=oldest&after=1,2")
     assert answer["Location"] == f"{JOBS}?by=oldest&q=state%3Aqueued"
     shown = root.get(answer["Location"])
-    assert "The view “Mine” is saved." in shown.content.decode()
+    assert "View “Mine” saved." in shown.content.decode()
     (view,) = [view for view in shown.context["views"] if view.pk]
     assert (view.name, view.query, view.is_current) == ("Mine", "by=oldest&q=state%3Aqueued", True)
     save(root, name="Mine", query="q=is:late")

@@ -81,7 +81,7 @@ def test_a_draft_replays_nothing_and_says_of_each_letter_what_would_happen(ann: 
     batch = drafted(ann)
     text = page(ann, batch)
     assert f"Batch {batch.pk}: replay of 2 letters" in text
-    assert "Submit: 2 letters" in text
+    assert "Submit: 2 dead letters" in text
     assert "Can be replayed" in text
     assert set(DeadLetter.objects.values_list("status", flat=True)) == {"new"}
     assert not OutboxMessage.objects.filter(message_type="replay_batch").exists()
@@ -94,7 +94,7 @@ def test_the_dry_run_tells_apart_what_became_of_the_letters(ann: Client) -> None
     response = submit(ann, batch, do="check")
     assert "1 closed" in messages_of(response)[0]
     text = page(ann, batch)
-    assert "Somebody resolved or discarded it." in text
+    assert "It is resolved or discarded." in text
     assert "the dead letter is discarded" in text
 
 
@@ -130,7 +130,7 @@ def test_a_draft_is_checked_only_together_with_what_was_typed(ann: Client) -> No
 def test_who_may_not_save_is_not_told_to(ann: Client) -> None:
     batch = drafted(ann)
     batches.configure(batch.pk, actor="ann", is_restart=True)
-    saves = "“Save and dry run” keeps the settings above and asks of every letter"
+    saves = "“Save and dry run” saves the settings above and checks for each dead letter"
     assert saves in page(ann, batch)
     text = page(factories.staff_client("uma", "auditor"), batch)
     assert "Save and dry run" not in text
@@ -151,7 +151,7 @@ def test_settings_out_of_range_change_nothing(ann: Client, fields: dict[str, str
     batch = drafted(ann)
     text = submit(ann, batch, **fields).content.decode()
     assert words in text
-    assert "Nothing was done yet" in text
+    assert "Nothing was changed." in text
     assert status_of(batch) == "draft"
 
 
@@ -182,7 +182,7 @@ def test_a_batch_that_changed_meanwhile_is_refused(ann: Client, setting: str) ->
     assert batches.configure(batch.pk, actor="bob", **{setting: value}).message == "changed"
     response = submit(ann, batch, row_version=version)
     assert response.status_code == 409
-    assert "Somebody was faster" in response.content.decode()
+    assert "changed while you were editing. Your change was not saved." in response.content.decode()
     batch.refresh_from_db()
     assert (batch.status, getattr(batch, setting)) == ("draft", value)
 
@@ -197,7 +197,7 @@ def test_who_was_slower_reads_what_happened_meanwhile(ann: Client, carol: Client
     assert "Configured by bob" in said
     assert "a minute: 7" in said
     assert "Drafted by ann" not in said
-    assert "what you wrote is still below" in said
+    assert "your input is still below" in said
     assert "typed by ann" in response.content.decode()
     submit(ann, batch, is_restart="on")
     asked = carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
@@ -235,7 +235,7 @@ def test_a_large_batch_waits_for_somebody_else(ann: Client, carol: Client, setti
     assert messages_of(submit(ann, batch)) == ["Submitted: another person must approve it."]
     assert f"{LIST}{batch.pk}/approve/" not in page(ann, batch)
     assert ann.get(f"{LIST}{batch.pk}/approve/").status_code == 403
-    assert "Approve: 2 letters" in carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
+    assert "Approve: 2 dead letters" in carol.get(f"{LIST}{batch.pk}/approve/").content.decode()
     assert "A reason is required." in send(carol, batch, "approve", reason=" ").content.decode()
     assert messages_of(send(carol, batch, "approve", reason="read it")) == ["Approved and started."]
     batch.refresh_from_db()
@@ -252,7 +252,7 @@ def test_who_approves_sees_what_makes_the_batch_dangerous(ann: Client, carol: Cl
         "the check knows the old host",
         "the server is back",
         "600 a minute, at most 5 at once",
-        "<dt>First a few</dt><dd>1</dd>",
+        "<dt>Canary size</dt><dd>1</dd>",
         "2 letters picked by hand from the list",
         "2 NETWORK_TIMEOUT in stage fetch",
     ):
@@ -261,7 +261,7 @@ def test_who_approves_sees_what_makes_the_batch_dangerous(ann: Client, carol: Cl
 
 def test_who_approves_sees_how_many_letters_were_overruled_by_hand(ann: Client, carol: Client) -> None:
     batch = drafted(ann)
-    row = "<dt>Overridden by hand</dt><dd>1 letter: "
+    row = "<dt>Overridden by hand</dt><dd>1 dead letter: "
     assert row not in page(ann, batch)
     letter = batch.items.order_by("id")[0].letter_id
     workflow.triage(letter, actor="bob", category="data", note="OPS-1")
@@ -286,7 +286,7 @@ def test_a_draft_says_whether_it_will_need_an_approval(ann: Client, settings: An
         assert listed in ann.get(LIST).content.decode()
     settings.REPLAY_APPROVAL_ABOVE = 1
     submit(ann, batch)
-    assert "<dt>Approved by</dt><dd>nobody yet</dd>" in page(ann, batch)
+    assert "<dt>Approved by</dt><dd>not approved yet</dd>" in page(ann, batch)
 
 
 def test_who_asked_cannot_approve_even_with_the_permission(client: Client, settings: Any) -> None:
@@ -436,7 +436,7 @@ def test_pause_resume_and_cancel(ann: Client) -> None:
 def test_what_is_decided_about_is_what_has_no_outcome_yet(ann: Client) -> None:
     batch = drafted(ann, 3)
     submit(ann, batch)
-    assert "Cancel the batch: 3 letters" in ann.get(f"{LIST}{batch.pk}/cancel/").content.decode()
+    assert "Cancel the batch: 3 dead letters" in ann.get(f"{LIST}{batch.pk}/cancel/").content.decode()
     batch.items.filter(pk=batch.items.order_by("id")[0].pk).update(status="skipped")
     batches.pause(batch.pk, actor="ann")
     text = ann.get(f"{LIST}{batch.pk}/resume/").content.decode()
@@ -471,7 +471,7 @@ def test_progress_is_sent_while_it_runs_and_only_when_it_changed(ann: Client) ->
     live = f"{LIST}{batch.pk}/live/"
     first = ann.get(live)
     assert first.headers["X-Live-Next"] == "2"
-    assert "0 of 2 letters have their outcome." in first.content.decode()
+    assert "0 of 2 dead letters have an outcome." in first.content.decode()
     have = first.headers["X-Live-Have"]
     assert ann.get(live, {"have": have}).status_code == 204
     batches.pause(batch.pk, actor="ann")
@@ -500,7 +500,7 @@ def test_the_letters_of_a_batch_are_found_by_its_number(ann: Client) -> None:
     ids = set(batch.items.values_list("letter_id", flat=True))
     workflow.discard(min(ids), actor="bob", reason="not needed")  # closed ones are shown as well
     other = make_letter()
-    (address,) = re.findall(r'<a href="([^"]+)">These letters in the list</a>', page(ann, batch))
+    (address,) = re.findall(r'<a href="([^"]+)">Show them in the list</a>', page(ann, batch))
     assert address == f"{LETTERS}?q=batch%3A{batch.pk}"
     assert {row.pk for row in ann.get(address).context["cl"].result_list} == ids
     found = ann.get(LETTERS, {"q": f"-batch:{batch.pk}"}).context["cl"].result_list
@@ -556,7 +556,7 @@ def test_reading_never_acts(ann: Client) -> None:
 def test_a_reader_reads_and_does_nothing(ann: Client) -> None:
     batch = drafted(ann)
     uma = factories.staff_client("uma", "auditor")
-    assert "takes the permission" in page(uma, batch)
+    assert "you need the permission" in page(uma, batch)
     for name in ("submit", "dry_run", "pause", "approve", "refuse", "resume", "cancel"):
         assert send(uma, batch, name, reason="because").status_code == 403
     assert status_of(batch) == "draft"
@@ -578,4 +578,4 @@ def test_all_open_letters_of_a_group_are_one_press_away(ann: Client) -> None:
     assert messages_of(response) == ["1 put into a batch. Open the batch."]
     batch = ReplayBatch.objects.get()
     assert response.request["PATH_INFO"] == f"{LIST}{batch.pk}/change/"
-    assert f"all open letters of group {letter.group_id}" in page(ann, batch)
+    assert f"all open dead letters of group {letter.group_id}" in page(ann, batch)

@@ -81,7 +81,7 @@ def test_a_message_leads_to_its_review_its_queue_and_what_it_waits_for(root: Cli
     )  # fmt: skip
     text = page(root, "criticizer_outboxmessage", message)
     said = facts(text)
-    assert (said["State"], said["Queue"], said["Waits for"]) == ("Waits", "llm", "llm:openai")
+    assert (said["State"], said["Queue"], said["Waits for"]) == ("Waiting", "llm", "llm:openai")
     assert said["Stage"] == f"{run.get_stage_display()} {run.get_status_display()}"
     assert f'href="{reverse("admin:reviews_reviewjob_change", args=[run.job_id])}"' in text
     assert f'href="{reverse("admin:criticizer_circuit_change", args=["llm_3Aopenai"])}"' in text

@@ -57,7 +57,10 @@ def test_lifting_asks_why_first(ann: Client, rows: list[Suppression]) -> None:
     assert "Lift: 2 addresses" in question
     assert "<b>@" not in question
     for reason in ("", "  ", "no"):
-        assert "Nothing was done yet: correct this first." in act(ann, rows, reason=reason).content.decode()
+        assert (
+            "Nothing was changed. Correct these fields and submit again."
+            in act(ann, rows, reason=reason).content.decode()
+        )
     assert not Suppression.objects.filter(lifted_at__isnull=False).exists()
 
 

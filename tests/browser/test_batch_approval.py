@@ -38,8 +38,8 @@ def test_who_submits_a_batch_is_not_who_approves_it(visit: Visit) -> None:
     batches.dry_run(batch.pk)
     page = visit(f"{BASE}/replaybatch/{batch.pk}/change/", carol())
     page.get_by_label("What was done").fill("OPS-7: the key was rotated")
-    page.get_by_label("Begin at the first stage").check()
-    page.get_by_role("button", name="Submit: 2 letters").click()
+    page.get_by_label("Start at the first stage").check()
+    page.get_by_role("button", name="Submit: 2 dead letters").click()
     expect(page.locator(".messagelist")).to_have_text("Submitted: another person must approve it.")
     expect(page.get_by_role("link", name="Approve…")).to_have_count(0)
     expect(page.get_by_text("Not checked with these settings.")).to_be_visible()
@@ -56,6 +56,6 @@ def test_who_submits_a_batch_is_not_who_approves_it(visit: Visit) -> None:
     other.reload()
     expect(other.get_by_role("region", name="Dry run")).to_be_visible()
     other.get_by_label("Reason").fill("looked at the ticket")
-    other.get_by_role("button", name="Approve: 2 letters").click()
+    other.get_by_role("button", name="Approve: 2 dead letters").click()
     expect(other.locator(".messagelist")).to_have_text("Approved and started.")
     assert ReplayBatch.objects.get().approved_by == "bob"

@@ -63,7 +63,7 @@ def test_the_dead_letter_fits_a_phone_and_a_wide_screen(visit: Visit) -> None:
     ann = scenes.ann("operator")
     page = visit(reverse("admin:deadletters_deadletter_change", args=[letter.pk]), ann, width=360)
     expect(page.get_by_role("heading", level=1)).to_have_text(
-        f"Letter {letter.pk}: NETWORK_TIMEOUT in stage fetch"
+        f"Dead letter {letter.pk}: NETWORK_TIMEOUT in stage fetch"
     )
     expect(page.get_by_text("Check the load of the version control server")).to_be_visible()
     for address in (page.url, reverse("admin:reviews_reviewjob_change", args=[letter.job_id])):
@@ -78,11 +78,11 @@ def test_ann_discards_a_letter_with_a_reason(visit: Visit) -> None:
     ann = scenes.ann("operator")
     page = visit(reverse("admin:deadletters_deadletter_change", args=[letter.pk]), ann)
     page.get_by_role("link", name="Discard").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Discard the letter")
-    page.get_by_role("button", name="Discard the letter").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Discard the dead letter")
+    page.get_by_role("button", name="Discard the dead letter").click()
     assert page.locator("textarea:invalid").count() == 1  # the browser asks for the reason first
     page.get_by_label("Reason").fill("the branch was deleted")
-    page.get_by_role("button", name="Discard the letter").click()
+    page.get_by_role("button", name="Discard the dead letter").click()
     expect(page.locator(".messagelist")).to_contain_text("Discarded.")
     expect(page.locator(".messagelist")).to_be_focused()
     expect(page.locator(".events")).to_contain_text("the branch was deleted")

@@ -105,7 +105,7 @@ def test_a_decision_says_whom_it_counts_for(visit: Visit) -> None:
     expect(page.get_by_text("It is one message about 3 reviews")).to_be_visible()
     picture(page, "uncertain")
     page.get_by_role("button", name="Decide…").click()
-    expect(page.get_by_text("the decision counts for all of them")).to_be_visible()
+    expect(page.get_by_text("the decision applies to all of them")).to_be_visible()
     picture(page, "decide")
     page.get_by_label("It arrived").check()
     page.get_by_label("Evidence or reason").fill("OPS-7: dana has it")

@@ -58,15 +58,15 @@ def test_one_asks_and_another_approves_by_hand(visit: Visit) -> None:
     page.get_by_role("link", name="Edit the data…").click()
     look(page, "1-page")
     page.get_by_label("Recipients").fill(f"{ANN}\nbob@example")
-    page.get_by_role("button", name="Look at the difference").click()
+    page.get_by_role("button", name="Show the changes").click()
     expect(page.get_by_role("alert")).to_contain_text("bob@example: ")
     look(page, "2-wrong")
     page.get_by_label("Recipients").fill(f"{ANN}\ncarol@example.com")
-    page.get_by_role("button", name="Look at the difference").click()
+    page.get_by_role("button", name="Show the changes").click()
     expect(page.locator(".difference")).to_contain_text("Added mail:carol@example.com")
     look(page, "3-difference")
     page.get_by_label("Reason").fill("OPS-7: bob has left, carol leads his team now")
-    page.get_by_role("button", name="Ask for approval").click()
+    page.get_by_role("button", name="Request approval").click()
     expect(page.locator(".messagelist")).to_contain_text("Requested: another person must approve it.")
     look(page, "4-waiting")
 
@@ -85,8 +85,10 @@ def test_one_asks_and_another_approves_by_hand(visit: Visit) -> None:
 
     page.goto(f"{BASE}/deadletter/{letter.pk}/change/")
     look(page, "9-old")
-    page.get_by_role("link", name=f"letter {new.pk}", exact=True).click()
-    expect(page.locator(".lineage")).to_contain_text(f"Generation 2 of letter {letter.pk}")
+    page.get_by_role("link", name=f"dead letter {new.pk}", exact=True).click()
+    expect(page.locator(".lineage")).to_contain_text(
+        f"Generation 2: the edited copy of dead letter {letter.pk}"
+    )
     expect(page.locator("#now-title")).to_have_text("Now: Validate")
     look(page, "10-new")
 
@@ -94,9 +96,9 @@ def test_one_asks_and_another_approves_by_hand(visit: Visit) -> None:
 def test_the_reader_begins_at_what_is_wrong_not_at_a_notice_above_it(visit: Visit) -> None:
     letter = factories.DeadLetterFactory(error_class="AUTH_DENIED", stage="fetch")
     page = visit(f"{BASE}/deadletter/{letter.pk}/edit/", scenes.ann("operator"))
-    expect(page.locator(".changed")).to_contain_text("AUTH_DENIED is rarely a matter of data")
+    expect(page.locator(".changed")).to_contain_text("AUTH_DENIED is rarely caused by data")
     expect(page.locator(".changed")).not_to_be_focused()  # it stands there from the beginning
-    page.get_by_role("button", name="Look at the difference").click()
+    page.get_by_role("button", name="Show the changes").click()
     expect(page.locator(".changed")).to_be_visible()
     expect(page.locator(".error-summary")).to_be_focused()
 
@@ -137,12 +139,12 @@ def test_a_batchs_rows_follow_and_the_reader_stays_where_they_are(visit: Visit) 
     expect(link).to_be_focused()
     assert row.evaluate("(row) => row.seen")  # the same row, patched
     assert page.evaluate("scrollY") == place
-    rate = page.get_by_label("Letters a minute")
+    rate = page.get_by_label("Dead letters per minute")
     rate.fill("120")
     ReplayItem.objects.filter(pk=last.pk).update(detail="already resolved by dora")
     expect(row).to_contain_text("already resolved by dora")
     expect(rate).to_have_value("120")  # what is being typed stays
-    page.get_by_role("button", name="Change the pace").click()
+    page.get_by_role("button", name="Change the rate").click()
     expect(page.locator(".messagelist")).to_have_text(re.compile("120 a minute, at most 20 at once"))
 
 

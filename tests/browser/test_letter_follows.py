@@ -32,7 +32,7 @@ def test_a_letter_comes_back_by_itself_and_what_is_typed_then_stays(visit: Visit
     expect(page.locator("#now-title")).to_have_text("Now: Replay")
     expect(page.get_by_role("button", name="Pause updates")).to_be_visible()
     expect(page.locator("#letter-word")).to_have_attribute("aria-live", "polite")
-    expect(page.locator("#letter-word")).to_have_text("The letter is replaying.")
+    expect(page.locator("#letter-word")).to_have_text("The dead letter is replaying.")
     steps = page.locator("#letter-steps").element_handle()
     DeadLetter.objects.filter(pk=letter.pk).update(status="new", failed_replay_count=1)
     expect(page.locator("#now-title")).to_have_text("Now: Triage")

@@ -202,7 +202,7 @@ def test_a_letter_is_worked_to_resolution_and_another_fails_again_and_is_escalat
     life.validate()
     expect(page.locator(".checks")).to_contain_text("Failed")
     life.picture("3-checks-failed")
-    page.get_by_label("Why it may be replayed all the same").fill("the check may be wrong")
+    page.get_by_label("Reason for the override").fill("the check may be wrong")
     page.get_by_role("button", name="Override and continue").click()
     life.said("Validated")
     life.replay()

@@ -123,7 +123,7 @@ def test_a_view_is_saved_used_and_forgotten(visit: Visit) -> None:
     expect(page.locator("#result_list tbody tr")).to_have_count(1)
     assert not is_too_wide(page)
     page.get_by_role("button", name="Forget the view The second").click()
-    expect(page.get_by_text("The view is forgotten.")).to_be_visible()
+    expect(page.get_by_text("View deleted.")).to_be_visible()
     expect(view).to_have_count(0)
 
 

@@ -91,16 +91,16 @@ def test_ages_are_moments(text: str) -> None:
         ("http://example.com", "no key “http:”"),
         ("stage:", "stage: needs a value, such as stage:fetch."),
         ('stage:""', "stage: needs a value"),
-        ("stage:nowhere", "“nowhere” is none of fetch, llm"),
-        ("stage:llm,nowhere", "“nowhere” is none of fetch, llm"),
-        ("age:soon", "“soon” is no age such as >2d"),
-        ("age:99999999d", "is no age"),
-        ("n:many", "is no number such as 7"),
-        ("n:" + "9" * 19, "is no number"),
-        ("is:early", "“early” is none of late"),
+        ("stage:nowhere", "“nowhere” is not one of: fetch, llm"),
+        ("stage:llm,nowhere", "“nowhere” is not one of: fetch, llm"),
+        ("age:soon", "“soon” is not an age. Enter an age, for example >2d"),
+        ("age:99999999d", "is not an age"),
+        ("n:many", "is not a number"),
+        ("n:" + "9" * 19, "is not a number"),
+        ("is:early", "“early” is not one of: late"),
         ('"open', "A quote is not closed."),
-        ("- …", "There is no letter and no digit to look for in “…”."),
-        ("\0", "There is no letter and no digit"),
+        ("- …", "Search for at least one letter or digit, not only “…”."),
+        ("\0", "Search for at least one letter or digit"),
         ("a " * 21, "at most 20 terms"),
         ("a" * 501, "at most 500 characters"),
     ],
@@ -113,7 +113,7 @@ def test_what_cannot_be_read_is_said(text: str, says: str) -> None:
 
 def test_words_where_none_are_searched_name_the_keys() -> None:
     keys: dict[str, Key] = {"cl": KEYS["cl"]}
-    with pytest.raises(SearchProblem, match="Words are not searched here"):
+    with pytest.raises(SearchProblem, match="This list has no full-text search"):
         condition_of("words", keys, None)
 
 

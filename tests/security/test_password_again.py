@@ -28,7 +28,7 @@ from tests.security.conftest import grow_old
 pytestmark = pytest.mark.django_db
 
 LETTERS, GROUPS = "/admin/deadletters/deadletter/", "/admin/deadletters/deadlettergroup/"
-NOTICE = "Your password is asked for first."
+NOTICE = "Confirm your password first."
 NOTHING_DONE = "Password confirmed. Your action was not performed; please submit it again."
 
 
