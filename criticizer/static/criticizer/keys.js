@@ -1,4 +1,4 @@
-// Keyboard shortcuts of the console's lists. Single letters, so they rest while something is typed,
+// Keyboard shortcuts of the admin's lists. Single letters, so they are off while the user types,
 // with a modifier, and when switched off in the list that `?` opens (kept in this browser).
 "use strict";
 {

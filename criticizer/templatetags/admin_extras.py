@@ -1,4 +1,4 @@
-"""The table of a list that is paged by key."""
+"""Headings and rows of a list that is paged by key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ register = template.Library()
 
 @register.simple_tag
 def headings(changes: ChangeList) -> list[dict[str, Any]]:
-    """Return what stands above each column: `text`, and `class_attrib` as HTML."""
+    """Return the heading of each column: `text`, and `class_attrib` as HTML."""
     return list(result_headers(changes))
 
 

@@ -1,4 +1,4 @@
-"""What every list of the dead-letter console shows."""
+"""Tags of the dead-letter pages: the badge of a state, and the approvals that wait."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ SELECT (SELECT count(*) FROM replay_batches WHERE status = 'awaiting') AS batche
 
 @register.simple_tag
 def approvals_waiting() -> dict[str, Any] | None:
-    """Return how many batches and edits wait for somebody's approval: `{"batches": 1, "edits": 0}`."""
+    """Return how many batches and edits wait for approval: `{"batches": 1, "edits": 0}`."""
     return prepared.row(_WAITING)

@@ -1,4 +1,4 @@
-"""What pages of the console show that belong to rooms below this one."""
+"""Tags of admin pages that show reviews: the dashboard, and the stage of a message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ register = template.Library()
 
 @register.inclusion_tag("admin/_dashboard_frame.html", takes_context=True)
 def show_dashboard(context: dict[str, Any]) -> dict[str, Any]:
-    """Draw the dashboard for those who may see it; nothing for others."""
+    """Render the dashboard for users with the permission; nothing for others."""
     request = context["request"]
     if not figures.may_see(request.user):
         return {}
