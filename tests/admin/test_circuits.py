@@ -15,7 +15,7 @@ from criticizer.resilience import gate, overrides
 from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitChange, CircuitState
 from tests import factories
-from tests.admin.test_deadletters import answer
+from tests.admin.test_letters import answer
 from tests.kernel.test_circuit_breaker import calls, parked
 
 pytestmark = pytest.mark.django_db

@@ -21,8 +21,8 @@ from deadletters.admin.forms import BatchSettingsForm
 from deadletters.admin.letters import BATCH
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from tests import factories
-from tests.admin.test_deadletters import LIST as LETTERS
-from tests.admin.test_deadletters import answer, make_letter, messages_of
+from tests.admin.test_letters import LIST as LETTERS
+from tests.admin.test_letters import answer, make_letter, messages_of
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/deadletters/replaybatch/"

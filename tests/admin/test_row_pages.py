@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from criticizer.models import Circuit
 from tests import factories
-from tests.admin.test_cells import HOSTILE
+from tests.admin.test_list_rendering import HOSTILE
 
 pytestmark = pytest.mark.django_db
 

@@ -11,7 +11,7 @@ from notifications.preferences import policy
 from reviews.audit.history import PreferenceEvent, SubscriptionEvent
 from reviews.models import Subscription
 from tests import factories
-from tests.admin.test_deadletters import answer
+from tests.admin.test_letters import answer
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,7 @@ from django.test import Client
 from notifications.models import Suppression
 from tests import factories
 from tests.admin.test_circuits import said
-from tests.admin.test_deadletters import answer
+from tests.admin.test_letters import answer
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/notifications/suppression/"

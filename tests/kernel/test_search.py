@@ -87,9 +87,9 @@ def test_ages_are_moments(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("stat:new", "There is no key “stat:” here. There are stage:, cl:, path:, n:, age:, is:."),
+        ("stat:new", "There is no key “stat:” in this list. Use one of: stage:, cl:, path:, n:, age:, is:. "),
         ("http://example.com", "no key “http:”"),
-        ("stage:", "stage: needs a value, such as stage:fetch."),
+        ("stage:", "stage: needs a value, for example stage:fetch."),
         ('stage:""', "stage: needs a value"),
         ("stage:nowhere", "“nowhere” is not one of: fetch, llm"),
         ("stage:llm,nowhere", "“nowhere” is not one of: fetch, llm"),

@@ -34,7 +34,7 @@ from notifications.suppressions.reports import MailReport, Recorded, record
 from reviews.models import JobEvent, ReviewJob
 from reviews.replay import delivery_audit
 from reviews.reports import _messages_before
-from tests.admin.test_deadletters import answer
+from tests.admin.test_letters import answer
 from tests.factories import ReviewJobFactory, UserFactory
 from tests.notifications.scripted import (
     ANN,

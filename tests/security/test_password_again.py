@@ -21,7 +21,7 @@ from deadletters.models import DeadLetter, DeadLetterGroup, ReplayBatch
 from notifications.models import Delivery, Suppression
 from reviews.models import ApiKey
 from tests import factories
-from tests.admin.test_deadletters import messages_of
+from tests.admin.test_letters import messages_of
 from tests.factories import PASSWORD
 from tests.security.conftest import grow_old
 

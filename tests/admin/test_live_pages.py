@@ -10,7 +10,7 @@ from django.test import Client
 
 from deadletters import workflow
 from deadletters.models import DeadLetter
-from tests.admin.test_deadletters import LIST, ann, letter, make_letter, page, validated  # noqa: F401  fixtures
+from tests.admin.test_letters import LIST, ann, letter, make_letter, page, validated  # noqa: F401  fixtures
 
 pytestmark = pytest.mark.django_db
 

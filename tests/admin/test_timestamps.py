@@ -17,7 +17,7 @@ from criticizer.admin_site import timestamps
 from criticizer.admin_site.base import ReadOnlyAdmin
 from criticizer.models import SecurityEvent
 from tests import factories
-from tests.admin.test_cells import ROWS
+from tests.admin.test_list_rendering import ROWS
 
 NOW = datetime(2026, 11, 21, 17, 30, 5, tzinfo=UTC)
 # As Django writes them when nobody says how: "Nov. 21, 2026, 5:30 p.m.", "4 minutes ago", an ISO moment.

@@ -20,7 +20,7 @@ from deadletters.admin.sparkline import counts_by_day, sentence, sparkline
 from deadletters.fingerprint import Fingerprint
 from deadletters.models import DeadLetterGroup, DeadLetterGroupDay
 from tests import factories
-from tests.admin.test_deadletters import answer, messages_of
+from tests.admin.test_letters import answer, messages_of
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/deadletters/deadlettergroup/"

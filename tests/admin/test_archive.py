@@ -18,7 +18,7 @@ from deadletters.admin import archive as archive_admin
 from deadletters.models import DeadLetter, DeadLetterGroup, LetterArchive
 from deadletters.retention import letter_archive, policy
 from tests import factories
-from tests.admin.test_deadletters import LIST, answer, ask, make_letter, messages_of, page
+from tests.admin.test_letters import LIST, answer, ask, make_letter, messages_of, page
 
 pytestmark = pytest.mark.django_db
 ARCHIVE = "/admin/deadletters/letterarchive/"

@@ -1,6 +1,6 @@
 """Pictures of the pages, taken only on request.
 
-CRITICIZER_SCREENSHOTS=directory python -m pytest tests/browser/test_screens.py
+CRITICIZER_SCREENSHOTS=directory python -m pytest tests/browser/test_screenshots.py
 
 With the directory docs/images and `-k readme`, the pictures of the README are made again.
 """

@@ -11,7 +11,7 @@ from django.test import Client
 from deadletters import batches
 from deadletters.models import ReplayBatch, ReplayItem
 from tests import factories
-from tests.admin.test_deadletters import messages_of
+from tests.admin.test_letters import messages_of
 from tests.admin.test_replay_batches import LIST, ann, drafted, page  # noqa: F401
 
 pytestmark = pytest.mark.django_db

@@ -16,8 +16,8 @@ from deadletters import batches, workflow
 from deadletters.models import DeadLetter, DeadLetterEvent, DeadLetterGroup, ReplayBatch
 from reviews.models import ReviewJob
 from tests import factories
-from tests.admin.test_deadletters import LIST as LETTERS
-from tests.admin.test_deadletters import answer, make_letter, messages_of, step
+from tests.admin.test_letters import LIST as LETTERS
+from tests.admin.test_letters import answer, make_letter, messages_of, step
 from tests.admin.test_replay_batches import GROUPS
 from tests.admin.test_replay_batches import LIST as BATCHES
 from tests.deadletters.conftest import Fail, Work, fail, look, work  # noqa: F401  fixtures
