@@ -55,8 +55,8 @@ class RowAction:
 class OpenFirst(KeysetChangeList):
     """A list that opens with the open rows; searches that name rows look at all of them.
 
-    Who searches for a changelist wants its outcome, closed or not; who searches for a kind of failure
-    wants what is left to do. For the latter the list links to the closed rows (`wider_url`).
+    A search for a changelist asks for its outcome, closed or not; a search for a kind of failure asks
+    for what is left to do. For the latter the list links to the closed rows (`wider_url`).
     """
 
     # Keys of the search that name rows; "" stands for words without a key.

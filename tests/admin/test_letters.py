@@ -270,7 +270,7 @@ def test_letters_to_be_verified_and_letters_to_be_resolved_are_told_apart(ann: C
         "To verify": ([waiting.pk], [("verifying", "To be verified")]),
         "To resolve": ([verified.pk], [("verified", "Verified")]),
     }
-    assert "The letter is verified." in page(ann, verified)
+    assert "The dead letter is verified." in page(ann, verified)
     assert '<span class="state" data-state="verified">Verified</span>' in page(ann, verified)
     assert '<span class="state" data-state="verifying">To be verified</span>' in page(ann, waiting)
     assert "it is already verified" in messages_of(step(ann, verified, "triage", category="data"))[0]

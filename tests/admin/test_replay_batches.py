@@ -134,7 +134,7 @@ def test_who_may_not_save_is_not_told_to(ann: Client) -> None:
     assert saves in page(ann, batch)
     text = page(factories.staff_client("uma", "auditor"), batch)
     assert "Save and dry run" not in text
-    assert "A dry run asks of every letter" in text
+    assert "A dry run checks for each dead letter" in text
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ def test_what_is_decided_about_is_what_has_no_outcome_yet(ann: Client) -> None:
     batch.items.filter(pk=batch.items.order_by("id")[0].pk).update(status="skipped")
     batches.pause(batch.pk, actor="ann")
     text = ann.get(f"{LIST}{batch.pk}/resume/").content.decode()
-    assert "Resume: 2 letters" in text
+    assert "Resume: 2 dead letters" in text
     assert "2 letters of 3 without an outcome" in text
 
 
