@@ -12,7 +12,8 @@ def plural_count(count: int, noun: str, *, zero: str = "0") -> str:
     """Return such as `1 finding`, `3 findings`, `2 deliveries`; `zero` stands for 0."""
     if count == 1:
         return f"1 {noun}"
-    return f"{count or zero} {noun[:-1]}ies" if noun.endswith("y") else f"{count or zero} {noun}s"
+    is_ies = noun.endswith("y") and noun[-2] not in "aeiou"  # deliveries, but replays
+    return f"{count or zero} {noun[:-1]}ies" if is_ies else f"{count or zero} {noun}s"
 
 
 def server_words(words: object) -> str:

@@ -441,7 +441,7 @@ def test_what_is_decided_about_is_what_has_no_outcome_yet(ann: Client) -> None:
     batches.pause(batch.pk, actor="ann")
     text = ann.get(f"{LIST}{batch.pk}/resume/").content.decode()
     assert "Resume: 2 dead letters" in text
-    assert "2 letters of 3 without an outcome" in text
+    assert "2 dead letters of 3 without an outcome" in text
 
 
 def test_what_is_new_since_the_draft_leads_to_just_that(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
