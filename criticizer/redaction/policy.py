@@ -1,4 +1,4 @@
-"""What a deployment removes besides secrets: mail addresses, internal hosts and networks."""
+"""Policy of what is removed besides secrets: mail addresses, internal hosts and networks."""
 
 from __future__ import annotations
 

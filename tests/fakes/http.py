@@ -44,11 +44,12 @@ class Said:
     reset: bool = False
 
 
-class LoopbackServer:
-    """A real HTTP server in threads of its own."""
+class ThreadedServer:
+    """A real HTTP server in threads of its own; subclasses answer in `_serve`."""
 
-    def __init__(self, answer: Callable[[Asked], Said], tls: ssl.SSLContext | None = None) -> None:
-        self._answer = answer
+    path = ""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._stopping = threading.Event()
         outer = self
 
@@ -74,7 +75,7 @@ class LoopbackServer:
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.port: int = self._server.server_address[1]
-        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}{self.path}"
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
         )
@@ -88,6 +89,35 @@ class LoopbackServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
+        raise NotImplementedError
+
+    @staticmethod
+    def _reset(handler: BaseHTTPRequestHandler) -> None:
+        """Close the connection by RST: that is what a linger of zero makes of close()."""
+        handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        handler.connection.close()
+
+    @staticmethod
+    def _send(
+        handler: BaseHTTPRequestHandler, status: int, headers: Mapping[str, str], content: bytes
+    ) -> None:
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        handler.wfile.write(content)
+
+
+class LoopbackServer(ThreadedServer):
+    """Answers each request with what a function returns for it."""
+
+    def __init__(self, answer: Callable[[Asked], Said], tls: ssl.SSLContext | None = None) -> None:
+        self._answer = answer
+        super().__init__(tls)
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         parts = urlsplit(handler.path)
@@ -105,15 +135,7 @@ class LoopbackServer:
         if said.hang:
             self._stopping.wait(60)
         elif said.reset:
-            # A linger of zero makes close() send RST.
-            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            handler.connection.close()
+            self._reset(handler)
         else:
             content = said.body if isinstance(said.body, bytes) else json.dumps(said.body).encode()
-            handler.send_response(said.status)
-            for name, value in {"Content-Type": "application/json", **said.headers}.items():
-                handler.send_header(name, value)
-            handler.send_header("Content-Length", str(len(content)))
-            handler.send_header("Connection", "close")
-            handler.end_headers()
-            handler.wfile.write(content)
+            self._send(handler, said.status, {"Content-Type": "application/json", **said.headers}, content)

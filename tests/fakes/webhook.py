@@ -16,15 +16,15 @@ import base64
 import hashlib
 import hmac
 import json
-import socket
 import ssl
-import struct
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from tests.fakes.http import ThreadedServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,13 @@ class Received:
         return json.loads(self.raw)
 
 
-class WebhookReceiver:
-    """A real HTTP server in threads of its own.
+class WebhookReceiver(ThreadedServer):
+    """Records requests and deduplicates them by `webhook-id`.
 
     `respond` decides about requests that nothing is scripted for; None means the default.
     """
+
+    path = "/hook"
 
     def __init__(
         self,
@@ -76,42 +78,7 @@ class WebhookReceiver:
         self._scripted: deque[Behaviour] = deque()
         self._default = Behaviour()
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                receiver._serve(self)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Say nothing."""
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, request: object, client_address: object) -> None:
-                """A client that hangs up is part of the tests."""
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self.port: int = self._server.server_address[1]
-        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/hook"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-        )
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stopping.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(tls)
 
     def script(self, *behaviours: Behaviour) -> None:
         """Queue behaviours; afterwards the default answers again."""
@@ -141,19 +108,11 @@ class WebhookReceiver:
         if act.hang:
             self._stopping.wait(60)
         elif act.reset:
-            # A linger of zero makes close() send RST.
-            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            handler.connection.close()
+            self._reset(handler)
         elif act.drip:
             self._drip(handler)
         else:
-            handler.send_response(act.status)
-            for name, value in act.headers.items():
-                handler.send_header(name, value)
-            handler.send_header("Content-Length", str(len(act.body)))
-            handler.send_header("Connection", "close")
-            handler.end_headers()
-            handler.wfile.write(act.body)
+            self._send(handler, act.status, act.headers, act.body)
 
     def _drip(self, handler: BaseHTTPRequestHandler) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What checks share: the lines that a change adds, and the findings about them."""
+"""Lines that a change adds, and findings about them, shared by the checks."""
 
 from __future__ import annotations
 
