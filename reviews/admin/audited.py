@@ -1,6 +1,6 @@
-"""What the admin of an audited table shares: a reason for each edit, and the history as recorded.
+"""Admin base classes of audited tables: a reason for each edit, and the history of the edits.
 
-The history is what the database's triggers wrote (pghistory), not what the admin tells.
+The database's triggers write the history (pghistory), not the admin.
 """
 
 from __future__ import annotations
@@ -18,16 +18,27 @@ from reviews.audit.history import A_PROGRAM, EDIT_WORDS, history_of, origin, whe
 from reviews.web.forms import DeletionForm
 
 
-class AuditedAdmin(admin.ModelAdmin[Any]):
-    """Edits are kept with who, when, what, why and from where (001, 9.1)."""
+class HistoryMixin(admin.ModelAdmin[Any]):
+    """Admin mixin: the history page of a row shows its recorded edits."""
 
     events: ClassVar[type[Model]]  # the table of the history
-    paginator = BoundedPaginator
-    show_full_result_count = False
     object_history_template = "admin/reviews/allowlistentry/object_history.html"
 
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        edits = history_of(int(object_id), self.events) if object_id.isdecimal() else []
+        return super().history_view(request, object_id, {"edits": edits, **(extra_context or {})})
+
+
+class AuditedAdmin(HistoryMixin):
+    """Admin of a table whose edits are recorded with who, when, what, why and from where."""
+
+    paginator = BoundedPaginator
+    show_full_result_count = False
+
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Take the bulk deletion away: each deletion has a reason of its own."""
+        # No bulk deletion: each deletion has a reason of its own.
         actions = super().get_actions(request)
         actions.pop("delete_selected", None)
         return actions
@@ -43,17 +54,11 @@ class AuditedAdmin(admin.ModelAdmin[Any]):
             raise PermissionDenied
         form = DeletionForm(request.POST or None)
         if request.method == "POST" and not form.is_valid():
-            self.message_user(request, "Nothing was deleted: say why first.", messages.ERROR)
+            self.message_user(request, "Nothing was deleted: a reason is required.", messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
         reason = form.cleaned_data["reason"] if form.is_valid() else ""
         with pghistory.context(**origin(request, deletion_reason=reason)):
             return super().delete_view(request, object_id, {"reason_form": form, **(extra_context or {})})
-
-    def history_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        edits = history_of(int(object_id), self.events) if object_id.isdecimal() else []
-        return super().history_view(request, object_id, {"edits": edits, **(extra_context or {})})
 
 
 class EditsAdmin(ReadOnlyAdmin):

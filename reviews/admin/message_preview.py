@@ -1,4 +1,4 @@
-"""A review's message as it would be made now, for the console: nothing is stored, nothing is sent."""
+"""Admin preview of a review's message: nothing is stored, nothing is sent."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _reads_messages = permission_required(_PERMISSIONS, raise_exception=True)
 
 
 def may_read(user: Any) -> bool:
-    """Say whether somebody may read the messages of reviews."""
+    """Return whether a user may read the messages of reviews."""
     return bool(user.has_perms(_PERMISSIONS))
 
 
 class RecipientForm(forms.Form):
-    """Whose message is shown: each recipient reads of the files they may read."""
+    """The recipient whose message is shown; each reads only of files in their viewing scope."""
 
     recipient = forms.ChoiceField()
 

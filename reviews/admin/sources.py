@@ -13,7 +13,7 @@ from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, list_column
 from criticizer.admin_site.list_rendering import badge
 from reviews.models import SourceEvent, SourcePosition
 
-# Outcome -> the look of a state that means as much (states.css).
+# Outcome -> CSS state with the same meaning (states.css).
 _LOOKS = {
     SourceEvent.Outcome.CREATED: "alive",
     SourceEvent.Outcome.JOINED: "superseded",
@@ -25,7 +25,7 @@ _LOOKS = {
 
 @admin.register(SourceEvent)
 class SourceEventAdmin(ReadOnlyAdmin):
-    """What triggers told and the poll found, and which review came of it."""
+    """Events that triggers sent or the poll found, with the review of each."""
 
     list_display = (
         list_column("received_at", "received"),
@@ -68,15 +68,15 @@ class SourceEventAdmin(ReadOnlyAdmin):
 
 @admin.register(SourcePosition)
 class SourcePositionAdmin(ReadOnlyAdmin):
-    """How far the poll has looked, and how much no trigger told."""
+    """The position of the poll in each stream, and how many events no trigger sent."""
 
     list_display = (
         list_column("stream", "stream", "path"),
         "condition",
-        list_column("place", "place", "path"),
-        list_column("missing", "not told"),
-        list_column("last_missing_at", "last not told"),
-        list_column("polled_at", "asked"),
+        list_column("place", "position", "path"),
+        list_column("missing", "missed"),
+        list_column("last_missing_at", "last missed"),
+        list_column("polled_at", "polled"),
         "problem",
     )
     ordering = ("stream",)
@@ -85,5 +85,5 @@ class SourcePositionAdmin(ReadOnlyAdmin):
 
     @admin.display(description="state")
     def condition(self, row: Any) -> SafeString:
-        look, label = ("silent", "Stopped") if row.problem else ("alive", "Asked to the end")
+        look, label = ("silent", "Stopped") if row.problem else ("alive", "Complete")
         return format_html('<span class="condition" data-state="{}">{}</span>', look, label)

@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
@@ -23,15 +23,15 @@ from criticizer.admin_site.timestamps import time_ago
 from notifications.models import RecipientPreference
 from notifications.preferences import policy
 from notifications.recipients import normalise
-from reviews.admin.audited import AuditedAdmin, EditsAdmin
-from reviews.audit.history import PreferenceEvent, SubscriptionEvent, history_of
+from reviews.admin.audited import AuditedAdmin, EditsAdmin, HistoryMixin
+from reviews.audit.history import PreferenceEvent, SubscriptionEvent
 from reviews.models import Subscription
 from reviews.recipients.subscriptions import check_pattern
 from reviews.web.forms import ReasonedEdit
 
 
 class SubscriptionForm(ReasonedEdit[Subscription]):
-    """Whom an administrator wants told of which changes, with the reason for this edit."""
+    """A recipient and the changes to notify it of, with the reason for this edit."""
 
     class Meta:
         model = Subscription
@@ -57,7 +57,7 @@ class SubscriptionForm(ReasonedEdit[Subscription]):
 
 @admin.register(Subscription)
 class SubscriptionAdmin(AuditedAdmin):
-    """Who is told of which changes. Those that people keep on their own page are theirs to change."""
+    """Subscriptions. Those that users made on their own page are read-only here."""
 
     events = SubscriptionEvent
     form = SubscriptionForm
@@ -74,7 +74,7 @@ class SubscriptionAdmin(AuditedAdmin):
     ordering = ("pattern", "id")
     delete_confirmation_template = "admin/reviews/subscription/delete_confirmation.html"
 
-    @admin.display(description="told to")
+    @admin.display(description="recipient")
     def reader(self, subscription: Subscription) -> str:
         if subscription.owner is not None:
             return f"{subscription.owner.get_username()} (own page)"
@@ -105,21 +105,16 @@ class SubscriptionEditAdmin(EditsAdmin):
 
 @admin.display(description="muted until", ordering="muted_until", empty_value="")
 def _muted(self: Any, row: Any) -> SafeString | str:
-    """Say when a recipient is told again, of a preference or of an edit of one."""
     if row.muted_until is None:
         return ""
     return "for ever" if row.muted_until >= policy.NO_END else time_ago(row.muted_until)
 
 
 class UnmuteForm(AdminForm):
-    """Why recipients are told again."""
-
     reason = reason_field(max_length=255, help_text="A ticket, an incident or a sentence.")
 
 
 class DigestForm(UnmuteForm):
-    """For how long the reviews of recipients are kept for one mail, and why."""
-
     minutes = forms.TypedChoiceField(
         choices=policy.DigestMinutes.choices, coerce=int, label="Collect reviews for"
     )
@@ -168,16 +163,17 @@ SET_DIGEST = BulkAction(
 
 
 @admin.register(RecipientPreference)
-class RecipientPreferenceAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
-    """What recipients want. They decide it themselves; an operator may unmute and set their digest."""
+class RecipientPreferenceAdmin(HistoryMixin, ConfirmedActionsMixin, ReadOnlyAdmin):
+    """Preferences of recipients, who set them; an operator may unmute and set the digest."""
 
+    events = PreferenceEvent
     confirm_template = "admin/notifications/recipientpreference/confirm.html"
     nouns = ("recipient", "recipients")
     max_chosen = 100
     muted = _muted
     list_display = (
         list_column("recipient", "recipient", "path"),
-        list_column("threshold", "told of"),
+        list_column("threshold", "notified of"),
         list_column("digest_minutes", "digest"),
         "muted",
         list_column("actor", "changed by"),
@@ -189,13 +185,6 @@ class RecipientPreferenceAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
     ordering = ("recipient",)
     bulk_actions = (UNMUTE, SET_DIGEST)
     fields = ("recipient", "threshold", "digest_minutes", "muted", "actor", "reason", "updated_at")
-    object_history_template = "admin/reviews/allowlistentry/object_history.html"
-
-    def history_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        edits = history_of(int(object_id), PreferenceEvent) if object_id.isdecimal() else []
-        return super().history_view(request, object_id, {"edits": edits, **(extra_context or {})})
 
     def rows_to_show(self, ids: Sequence[int]) -> Any:
         return [(row, self.muted(row)) for row in super().rows_to_show(ids)]
@@ -203,7 +192,7 @@ class RecipientPreferenceAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
 
 @admin.register(PreferenceEvent)
 class PreferenceEditAdmin(EditsAdmin):
-    """Every edit of what recipients want."""
+    """Every edit of the preferences."""
 
     muted = _muted
     list_display = (
@@ -211,7 +200,7 @@ class PreferenceEditAdmin(EditsAdmin):
         list_column("actor", "who"),
         "what",
         list_column("recipient", "recipient", "path"),
-        list_column("threshold", "told of"),
+        list_column("threshold", "notified of"),
         list_column("digest_minutes", "digest"),
         "muted",
         "reason",

@@ -391,7 +391,7 @@ def test_a_page_that_breaks_down_says_nothing_of_why(
     job = world.job(world.change(), MAIL)
     world.settle()
     monkeypatch.setattr("reviews.web.views.results_of", break_down)
-    monkeypatch.setattr("reviews.admin.results_of", break_down)
+    monkeypatch.setattr("reviews.admin.jobs.results_of", break_down)
     browser = Client(raise_request_exception=False)
     browser.force_login(get_user_model().objects.create_superuser("mallory"))
     for address in (f"/reviews/{job}/", f"/admin/reviews/reviewjob/{job}/change/"):

@@ -106,7 +106,7 @@ def test_deleting_needs_a_reason_and_leaves_a_trace(ann: Client) -> None:
     entry = factories.AllowListEntryFactory()
     address = f"{LIST}{entry.pk}/delete/"
     refused = ann.post(address, {"post": "yes"}, follow=True)
-    assert "Nothing was deleted: say why first." in refused.content.decode()
+    assert "Nothing was deleted: a reason is required." in refused.content.decode()
     assert AllowListEntry.objects.exists()
     ann.post(address, {"post": "yes", "reason": "the part is gone"})
     assert not AllowListEntry.objects.exists()
@@ -237,7 +237,7 @@ def test_a_name_with_special_characters_gets_advice(ann: Client) -> None:
 def test_the_answer_is_the_fetchers(ann: Client) -> None:
     """What the tool says is what `config.allow_list()` decides, over rows and paths of every kind."""
     from reviews import config
-    from reviews.admin.allow_list_explain import explain
+    from reviews.admin.allow_list import explain
 
     for kind, pattern in (("include", "//depot/main/a/..."), ("exclude", "//depot/main/a/k*")):
         factories.AllowListEntryFactory(kind=kind, pattern=pattern)

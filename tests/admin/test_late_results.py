@@ -39,7 +39,7 @@ def test_an_operator_accepts_a_late_result(late: ReviewJob) -> None:
     answer = _client("operator").post(_address(late), {"reason": "INC-7: still wanted"}, follow=True)
 
     assert [str(message) for message in answer.context["messages"]] == [
-        "Accepted: the recipients are told now."
+        "Accepted: the recipients are notified now."
     ]
     late.refresh_from_db()
     assert late.status == "queued"

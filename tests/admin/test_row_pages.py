@@ -51,9 +51,9 @@ def test_an_attempt_says_why_it_failed_and_leads_to_review_stage_and_letter(root
     assert (said["Attempt"], said["Outcome"], said["Stage"]) == (
         "3 of 5",
         "Failed",
-        "Fetch Failed all its attempts",
+        "Fetch Failed all attempts",
     )
-    assert (said["Dead letter"], said["Tried again after"]) == (f"Letter {letter.pk} New", "2.5 s")
+    assert (said["Dead letter"], said["Tried again after"]) == (f"Dead letter {letter.pk} New", "2.5 s")
     assert said["Started"].endswith(" UTC")
     for address in (
         reverse("admin:reviews_reviewjob_change", args=[letter.job_id]),

@@ -65,7 +65,7 @@ def test_the_console_says_how_far_the_poll_is_and_what_stopped_it(ann: Client) -
     SourcePosition.objects.create(stream="perforce submitted", place="12345", missing=3)
     SourcePosition.objects.create(stream="git demo main", problem="NETWORK_TIMEOUT: <b>silent</b>")
     page = ann.get("/admin/reviews/sourceposition/").content.decode()
-    assert "Asked to the end" in page
+    assert "Complete" in page
     assert "Stopped" in page
     assert "&lt;b&gt;silent" in page
     assert "<b>silent" not in page

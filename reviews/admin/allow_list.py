@@ -1,0 +1,148 @@
+"""Admin of the allow-list, and the page that explains its decision about a path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+
+from criticizer.admin_site.base import choice_filter, list_column
+from criticizer.resilience.failures import PermanentFailure
+from reviews import config
+from reviews.admin.audited import AuditedAdmin, EditsAdmin
+from reviews.audit.history import AllowListEntryEvent
+from reviews.models import AllowListEntry
+from reviews.sources.allowlist import AllowList, AllowListDecision
+from reviews.sources.paths import canonical_case, encode_path, path_fault, printable
+from reviews.web.forms import AllowListEntryForm, PathForm
+
+
+@admin.register(AllowListEntry)
+class AllowListEntryAdmin(AuditedAdmin):
+    """Lines that narrow DEPOT_ALLOW_LIST; each edit is recorded with who, when, why and from where."""
+
+    events = AllowListEntryEvent
+    form = AllowListEntryForm
+    list_display = (list_column("pattern", "pattern", "path"), "kind", "position", "reason")
+    list_filter = (choice_filter("kind", "kind", AllowListEntry.Kind.choices),)
+    search_fields = ("pattern__startswith",)
+    ordering = ("position", "id")
+    change_list_template = "admin/reviews/allowlistentry/change_list.html"
+    delete_confirmation_template = "admin/reviews/allowlistentry/delete_confirmation.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.explain_view)
+        return [path("explain/", view, name="reviews_allowlistentry_explain"), *super().get_urls()]
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return super().changelist_view(
+            request, {"ceiling": settings.DEPOT_ALLOW_LIST, **(extra_context or {})}
+        )
+
+    def explain_view(self, request: HttpRequest) -> HttpResponse:
+        """Show whether a path is allowed and which line decides; nothing is fetched."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        form = PathForm(request.GET if "path" in request.GET else None)
+        explanation = None
+        if form.is_valid():
+            explanation = explain(
+                form.cleaned_data["path"], case_sensitive=not form.cleaned_data["ignore_case"]
+            )
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Would this path be allowed?",
+            "opts": self.opts,
+            "form": form,
+            "explanation": explanation,
+        }
+        return TemplateResponse(request, "admin/reviews/allowlistentry/explain.html", context)
+
+
+@admin.register(AllowListEntryEvent)
+class AllowListEditAdmin(EditsAdmin):
+    """Every edit of the allow-list, deleted lines included."""
+
+    list_display = (
+        list_column("pgh_created_at", "when"),
+        "who",
+        "what",
+        list_column("pattern", "pattern", "path"),
+        "kind",
+        "reason",
+        "where",
+    )
+    search_fields = ("pattern__startswith",)
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainStep:
+    """The decision of one list; `row` is the stored line that decided, if one did."""
+
+    name: str
+    decision: AllowListDecision
+    row: AllowListEntry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What `ChangeFetcher` would decide about `path`.
+
+    `compared` is the form in which it is compared, or empty when the path is not canonical;
+    `advice` suggests a canonical path then.
+    """
+
+    path: str
+    decision: AllowListDecision
+    compared: str
+    steps: tuple[ExplainStep, ...]
+    advice: str = ""
+
+
+def explain(path: str, *, case_sensitive: bool = True) -> Explanation:
+    """Decide about `path` with the current lines, list by list."""
+    fault = path_fault(path)
+    ceiling = AllowList(settings.DEPOT_ALLOW_LIST).with_case(case_sensitive)
+    try:
+        decision = config.allow_list().with_case(case_sensitive).decide(path)
+    except PermanentFailure as failure:
+        # A stored line that is not valid denies everything: so does the fetcher.
+        return Explanation(printable(path), AllowListDecision(allowed=False, reason=failure.detail), "", ())
+    if fault is not None:
+        return Explanation(printable(path), decision, "", (), _advice(path))
+    steps = [ExplainStep("The ceiling (DEPOT_ALLOW_LIST)", ceiling.decide(path))]
+    rows = list(AllowListEntry.objects.order_by("position", "id"))
+    if rows:
+        found = _rows_alone(rows, case_sensitive).decide(path)
+        row = next((row for row in reversed(rows) if _text(row) == found.line), None)
+        steps.append(ExplainStep("The lines of the admin", found, row))
+    compared = canonical_case(path, case_sensitive=case_sensitive)
+    return Explanation(printable(path), decision, printable(compared), tuple(steps))
+
+
+def _rows_alone(rows: list[AllowListEntry], case_sensitive: bool) -> AllowList:
+    # Without the ceiling; lines that only exclude leave the rest to it, so everything comes first.
+    lines = [_text(row) for row in rows]
+    if all(row.kind == AllowListEntry.Kind.EXCLUDE for row in rows):
+        lines = [*settings.DEPOT_ALLOW_LIST, *lines]
+    return AllowList(lines, case_sensitive)
+
+
+def _text(row: AllowListEntry) -> str:
+    return ("-" if row.kind == AllowListEntry.Kind.EXCLUDE else "") + row.pattern
+
+
+def _advice(path: str) -> str:
+    """Return how the path would be written if its characters were meant as they stand."""
+    written = encode_path(path.strip())
+    if path_fault(written) is None:
+        return f"If the name really holds these characters, its depot path is {printable(written)}."
+    return ""

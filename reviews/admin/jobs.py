@@ -1,0 +1,159 @@
+"""Admin of reviews: the list, the page of one review, and accepting a late result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+from django.utils.safestring import SafeString
+
+from criticizer.admin_site.base import list_column, state_column
+from criticizer.admin_site.keyset import KeysetAdmin, Ordering
+from criticizer.admin_site.list_rendering import format_html_fast
+from criticizer.admin_site.search_query import Key, age, exact, flags, number
+from criticizer.resilience.failures import ErrorClass
+from deadletters.admin.forms import ReasonForm
+from reviews import pipeline
+from reviews.admin import message_preview
+from reviews.models import ReviewJob, StageRun
+from reviews.recipients.scopes import scope_of
+from reviews.search import JOB_WORDS
+from reviews.states import ACTIVE_JOB, JobStatus, Stage, StageStatus
+from reviews.web.review_page import results_of, stages_of
+
+_ERROR_CLASSES = [(name.value, name.value) for name in ErrorClass]
+_ENDED = Q(finished_at__isnull=False)
+
+
+def _stage_key(key: Key, **also: Any) -> Key:
+    """Return a key of stages as a key of jobs: one of the job's stages matches it."""
+
+    def condition(text: str) -> Q:
+        stages = StageRun.objects.filter(key.condition(text), job=OuterRef("pk"), **also)
+        return Q(Exists(stages))
+
+    return replace(key, condition=condition)
+
+
+@admin.register(ReviewJob)
+class ReviewJobAdmin(KeysetAdmin):
+    change_form_template = "admin/reviews/reviewjob/change_form.html"
+    list_display = (
+        "changelist",
+        list_column("review_version", "version"),
+        "state",
+        list_column("title", "title", "words"),
+        list_column("author", "author", "words"),
+        list_column("created_at", "requested"),
+    )
+    list_only = (
+        "changelist_id", "review_version", "status", "is_late", "title", "author", "created_at",
+    )  # fmt: skip
+    # Each order and search key is served by an index.
+    orderings = {
+        "newest": Ordering("Newest", ("-created_at", "-id")),
+        "oldest": Ordering("Oldest", ("created_at", "id")),
+        "finished": Ordering("Finished last", ("-finished_at", "-id"), where=_ENDED),
+    }
+    search_keys = {
+        "cl": exact("changelist_id", "The changelist", example="12345"),
+        "state": exact("status", "The state; several with commas", choices=JobStatus.choices),
+        "stage": _stage_key(
+            exact("stage", "The current stage, or the one that failed", choices=Stage.choices, example="llm"),
+            status__in=(StageStatus.RUNNING, StageStatus.RETRY_WAIT, StageStatus.FAILED),
+        ),
+        "error": _stage_key(
+            exact(
+                "error_class",
+                "The last error class of a stage",
+                choices=_ERROR_CLASSES,
+                example="RATE_LIMITED",
+            )
+        ),
+        "age": age("created_at", "Time since it was requested", example="<2d"),
+        "finished": age("finished_at", "Time since it ended", example="<1h"),
+        "version": number("review_version", "The version of the review", example=">1"),
+        "key": exact("idempotency_key", "The idempotency key of the request", example="p4-12345"),
+        "is": flags(
+            {"late": Q(is_late=True), "ended": _ENDED, "active": Q(status__in=ACTIVE_JOB)},
+            "Late, ended or active",
+        ),
+    }
+    search_words = JOB_WORDS
+    starting_views = {
+        "Running": "q=is%3Aactive",
+        "Failed": "q=state%3Adead_lettered%2Ctimed_out",
+        "Late": "q=is%3Alate",
+    }
+    fields = readonly_fields = ("state",)  # change_form.html shows the whole job
+    status_badge = state_column("status")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).filter(scope_of(request.user).of_jobs()).defer("recipients")
+
+    @admin.display(description="changelist", ordering="changelist_id")
+    def changelist(self, job: ReviewJob) -> SafeString:
+        return format_html_fast('<span class="path">{}</span>', job.changelist_id)
+
+    @admin.display(description="state")
+    def state(self, job: ReviewJob) -> SafeString:
+        status = self.status_badge(job)
+        return format_html_fast('{} <span class="quiet">late</span>', status) if job.is_late else status
+
+    def view_on_site(self, job: ReviewJob) -> str:
+        return reverse("reviews:detail", args=[job.pk])
+
+    def page_context(self, request: HttpRequest, row: ReviewJob) -> dict[str, Any]:
+        """Return the job with its stages, attempts, findings, coverage and deliveries, each bounded."""
+        scope = scope_of(request.user)
+        return {
+            "title": f"Review of {row.changelist_id[:80]}, version {row.review_version}",
+            "job": row,
+            "stages": stages_of(row, scope),
+            "results": results_of(row, scope),
+            "letters": row.dead_letters.order_by("-id")[:20],
+            "events": row.events.order_by("-id")[:50],
+            "may_read_message": message_preview.may_read(request.user),
+            "may_accept_late": request.user.has_perm("reviews.accept_late")
+            and not pipeline.why_not_acceptable(row.pk),
+        }
+
+    def get_urls(self) -> list[Any]:
+        accept = self.admin_site.admin_view(self.accept_late_view)
+        return [
+            path("<int:job_id>/accept-late/", accept, name="reviews_reviewjob_accept_late"),
+            *super().get_urls(),
+        ]
+
+    def accept_late_view(self, request: HttpRequest, job_id: int) -> HttpResponse:
+        """Ask for a reason, then deliver the late result of a timed-out review."""
+        if not request.user.has_perm("reviews.accept_late"):
+            raise PermissionDenied
+        job = get_object_or_404(self.get_queryset(request), pk=job_id)
+        address = reverse("admin:reviews_reviewjob_change", args=[job_id])
+        if problem := pipeline.why_not_acceptable(job_id):
+            self.message_user(request, f"Nothing was accepted: {problem}.", messages.WARNING)
+            return HttpResponseRedirect(address)
+        form = ReasonForm(request.POST or None)
+        if not form.is_valid():
+            context = {
+                **self.admin_site.each_context(request),
+                "title": "Accept the late result",
+                "opts": self.opts,
+                "form": form,
+                "job": job,
+            }
+            return TemplateResponse(request, "admin/reviews/reviewjob/accept_late.html", context)
+        problem = pipeline.accept_late(job_id, request.user.get_username(), form.cleaned_data["reason"])
+        if problem:
+            self.message_user(request, f"Nothing was accepted: {problem}.", messages.WARNING)
+        else:
+            self.message_user(request, "Accepted: the recipients are notified now.", messages.SUCCESS)
+        return HttpResponseRedirect(address)
