@@ -6,8 +6,8 @@ the same for a thousand jobs and for a million. Every number links to its rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,11 +16,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.admin_site import charts
-from criticizer.admin_site.charts import Bar, Chart
+from criticizer.admin_site.charts import Bar
 from criticizer.db import prepared
 from criticizer.db.query_limits import MAX_COUNTED, BoundedCount
 from criticizer.observability.health import workers_alive
-from criticizer.resilience import circuit_breaker
+from criticizer.resilience.circuit_breaker import open_circuits
 from criticizer.resilience.states import CIRCUIT_LOOKS, CircuitState
 from notifications.states import DeliveryStatus
 from reviews.dashboard import rollup
@@ -29,7 +29,6 @@ from reviews.dashboard.trends import (
     OPEN_DELIVERY,
     WINDOWS,
     Figures,
-    Latency,
     Window,
     done_deliveries,
     ended_address,
@@ -45,14 +44,16 @@ from reviews.states import JobStatus
 
 SEEN_BY = ("reviews.view_all_files", "deadletters.view_deadletter", "criticizer.view_circuit")
 STALE_SECONDS = 180
-REFRESH_SECONDS = 15  # between two looks of an open page
-_LATE_WAIT = (60, 300)  # seconds the oldest due message waits: to look at, to act on
-_GOOD_RATE = (95, 80)  # percent
+REFRESH_SECONDS = 15  # of an open page
+_LATE_WAIT = (60, 300)  # seconds the oldest due message waits: warning, danger
+_GOOD_RATE = (95, 80)  # percent: good, warning
+
+Counts = dict[tuple[str, str], BoundedCount]  # by kind and name
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One number. `tone` is ok, warn or danger; `note` says the same in words."""
+    """One number. `tone` is ok, warn or danger; `note` is its text."""
 
     title: str
     number: str
@@ -82,80 +83,49 @@ class CircuitLine:
     href: str
 
 
-@dataclass(frozen=True, slots=True)
-class Present:
-    """The present state of the installation."""
-
-    active: BoundedCount
-    letters: BoundedCount
-    deliveries: Mapping[DeliveryStatus, BoundedCount]
-    queues: Sequence[QueueLine]
-    circuits: Sequence[CircuitLine]
-    edits: BoundedCount
-    batches: BoundedCount
-    waiting: BoundedCount  # messages whose dependency may not be called now
-
-
-@dataclass(frozen=True, slots=True)
-class Dashboard:
-    """Context of the dashboard template."""
-
-    window: Window
-    counted_at: datetime | None
-    is_stale: bool
-    tiles: Sequence[Tile]
-    throughput: Chart
-    latency: Chart
-    latencies: Sequence[Latency]
-    attempts: Sequence[Bar]
-    letters: Chart
-    deliveries_open: Sequence[Bar]
-    deliveries_done: Sequence[Bar]
-    queues: Sequence[QueueLine]
-    circuits: Sequence[CircuitLine]
-    links: Mapping[str, str] = field(default_factory=dict)
-
-
 def may_see(user: Any) -> bool:
     """Return whether a user may see the dashboard, which counts across all viewing scopes."""
     return bool(user.is_active and user.is_staff and user.has_perms(SEEN_BY))
 
 
-def dashboard(window_name: str) -> Dashboard:
-    """Return everything the dashboard shows; `window_name` is a key of WINDOWS, or the default is taken."""
+def dashboard(window_name: str) -> dict[str, Any]:
+    """Return the context of the dashboard; `window_name` is a key of WINDOWS, or the default is taken."""
     window = WINDOWS.get(window_name, WINDOWS[DEFAULT_WINDOW])
     now = timezone.now()
-    figures, present = read(window, now), _present()
-    counted_at = rollup.brought_up_to_date_at()
-    return Dashboard(
-        window=window,
-        counted_at=counted_at,
-        is_stale=counted_at is None or (now - counted_at).total_seconds() > STALE_SECONDS,
-        tiles=_tiles(window, figures, present, now),
-        throughput=throughput(window, figures),
-        latency=latency_lines(window, figures),
-        latencies=latencies(window, figures),
-        attempts=failed_attempts(window, figures),
-        letters=letters(now),
-        deliveries_open=_open_deliveries(present),
-        deliveries_done=done_deliveries(window, figures),
-        queues=present.queues,
-        circuits=present.circuits,
-        links={
+    figures, counted_at = read(window, now), rollup.brought_up_to_date_at()
+    counts, queues = _present()
+    circuits = [_circuit_line(name, row.state) for name, row in sorted(open_circuits().items())]
+    return {
+        "window": window,
+        "counted_at": counted_at,
+        "is_stale": counted_at is None or (now - counted_at).total_seconds() > STALE_SECONDS,
+        "tiles": [
+            *_review_tiles(window, figures, counts),
+            _queue_tile(queues, counts["waiting", ""], now),
+            *_trouble_tiles(counts, queues, circuits),
+        ],
+        "throughput": throughput(window, figures),
+        "latency": latency_lines(window, figures),
+        "latencies": latencies(window, figures),
+        "attempts": failed_attempts(window, figures),
+        "letters": letters(now),
+        "deliveries_open": _open_deliveries(counts),
+        "deliveries_done": done_deliveries(window, figures),
+        "queues": queues,
+        "circuits": circuits,
+        "links": {
             "attempts": list_address("reviews_attempt", f"outcome:failed age:<{window.name}"),
-            "letters": list_address("deadletters_deadletter"),
-            "groups": list_address("deadletters_deadlettergroup"),
             "deliveries": list_address("notifications_delivery"),
             "circuits": list_address("criticizer_circuit"),
             "workers": list_address("criticizer_workercluster"),
         },
-    )
+    }
 
 
 # -- present state ----------------------------------------------------------------------------
 
 
-# One statement: each count has a bound and a partial index (batches are few), whose conditions it repeats.
+# One statement. Each count has a bound, and a partial index whose condition it repeats.
 _NOW = f"""
 SELECT 'active' AS kind, '' AS name, count(*) AS number, NULL::timestamptz AS oldest FROM (
   SELECT 1 FROM jobs WHERE status IN ('queued', 'in_progress', 'retryable_failed')
@@ -184,33 +154,19 @@ SELECT 'queue', name,
   FROM unnest(%(queues)s::text[]) q(name)"""  # noqa: S608  constants of this module
 
 
-def _present() -> Present:
+def _present() -> tuple[Counts, list[QueueLine]]:
+    """Return the counts of now by (kind, name), and the queues."""
     workers = workers_alive()
-    numbers: dict[tuple[str, str], BoundedCount] = {}
+    counts: Counts = {}
     queues = []
     for row in prepared.rows(_NOW, {"queues": list(workers)}):
         kind, name = row["kind"], row["name"]
         number = BoundedCount(int(row["number"])) if kind == "letters" else BoundedCount.up_to(row["number"])
-        numbers[kind, name] = number
+        counts[kind, name] = number
         if kind == "queue":
             href = list_address("criticizer_outboxmessage", f"queue:{name} is:due")
             queues.append(QueueLine(name, number, row["oldest"], workers[name], href))
-    deliveries = {
-        status: numbers.get(("delivery", status.value), BoundedCount(0)) for status in OPEN_DELIVERY
-    }
-    return Present(
-        active=numbers["active", ""],
-        letters=numbers["letters", ""],
-        deliveries=deliveries,
-        queues=sorted(queues, key=lambda line: line.name),
-        circuits=[
-            _circuit_line(name, found.state)
-            for name, found in sorted(circuit_breaker.open_circuits().items())
-        ],
-        edits=numbers["edits", ""],
-        batches=numbers["batches", ""],
-        waiting=numbers["waiting", ""],
-    )
+    return counts, sorted(queues, key=lambda line: line.name)
 
 
 def _circuit_line(name: str, state: CircuitState) -> CircuitLine:
@@ -218,68 +174,25 @@ def _circuit_line(name: str, state: CircuitState) -> CircuitLine:
     return CircuitLine(name, str(state.label), CIRCUIT_LOOKS[state], href)
 
 
-def _open_deliveries(present: Present) -> list[Bar]:
+def _open_deliveries(counts: Counts) -> list[Bar]:
     rows = []
-    for status, number in present.deliveries.items():
-        if number:
+    for status in OPEN_DELIVERY:
+        if number := counts.get(("delivery", status.value)):
             look = "s-severe" if status == DeliveryStatus.UNCERTAIN else "s-1"
             href = list_address("notifications_delivery", f"state:{status.value}")
             rows.append((str(status.label), number, look, href))
-    return charts.bar_rows(rows, write=str)  # a bounded number says so itself
+    return charts.bar_rows(rows, write=str)  # a bounded count is written as such
 
 
-def _tiles(window: Window, figures: Figures, present: Present, now: datetime) -> list[Tile]:
+def _review_tiles(window: Window, figures: Figures, counts: Counts) -> list[Tile]:
     ended = sum(figures.total("jobs", label) for label in figures.labels("jobs"))
     good = figures.total("jobs", JobStatus.SUCCEEDED)
     bad = figures.total("jobs", JobStatus.DEAD_LETTERED) + figures.total("jobs", JobStatus.TIMED_OUT)
-    waiting, circuits = present.letters, present.circuits
-    serving = sum(line.workers for line in present.queues)
-    unserved = [line.name for line in present.queues if not line.workers]
-    tiles = [
-        Tile(
-            "Reviews ended",
-            charts.whole(ended),
-            ended_address(window),
-            f"in {window.title}",
-        ),
-        _rate_tile(window, good, bad),
-        Tile("Running", str(present.active), list_address("reviews_reviewjob", "is:active"), "now"),
-        _queue_tile(present, now),
-        Tile(
-            "Open dead letters",
-            str(waiting),
-            list_address("deadletters_deadlettergroup"),
-            "wait for an operator" if waiting else "none",
-            "warn" if waiting else "ok",
-        ),
-        Tile(
-            "Workers",
-            charts.whole(serving),
-            list_address("criticizer_workercluster"),
-            f"no worker serves {', '.join(unserved)}" if unserved else "every queue is served",
-            "danger" if unserved else "ok",
-        ),
-        Tile(
-            "Circuits not closed",
-            charts.whole(len(circuits)),
-            list_address("criticizer_circuit"),
-            "some calls are held back" if circuits else "every dependency is called",
-            "warn" if circuits else "ok",
-        ),
-    ]
-    return [*tiles, *_approvals(present)]
-
-
-def _approvals(present: Present) -> list[Tile]:
-    """Return tiles for what waits for a second person's approval, if anything does."""
-    kinds = [
-        ("Edits to approve", present.edits, "deadletters_letteredit", "state:requested"),
-        ("Batches to approve", present.batches, "deadletters_replaybatch", "state:awaiting"),
-    ]
+    active = list_address("reviews_reviewjob", "is:active")
     return [
-        Tile(title, str(number), list_address(table, search), "wait for a second person", "warn")
-        for title, number, table, search in kinds
-        if number
+        Tile("Reviews ended", charts.whole(ended), ended_address(window), f"in {window.title}"),
+        _rate_tile(window, good, bad),
+        Tile("Running", str(counts["active", ""]), active, "now"),
     ]
 
 
@@ -289,24 +202,54 @@ def _rate_tile(window: Window, good: int, bad: int) -> Tile:
         return Tile("Success rate", "\N{EN DASH}", href, "nothing ended")
     rate = good * 100 / (good + bad)
     tone = "ok" if rate >= _GOOD_RATE[0] else "warn" if rate >= _GOOD_RATE[1] else "danger"
-    # 99.96 is not 100: what failed is not rounded away.
+    # 99.96 is not rounded to 100: there were failures.
     text = "100" if not bad else f"{min(rate, 99.9):.1f}"
     return Tile("Success rate", f"{text} %", href, f"{charts.whole(bad)} failed", tone)
 
 
-def _queue_tile(present: Present, now: datetime) -> Tile:
-    queues = present.queues
+def _queue_tile(queues: Sequence[QueueLine], waiting: BoundedCount, now: datetime) -> Tile:
+    """Return the tile of due messages; `waiting` counts those whose dependency may not be called now."""
+    title = "Due in the queue"
     oldest = min((line.oldest for line in queues if line.oldest), default=None)
-    number = sum(line.due for line in queues)
-    exact = all(line.due.is_exact for line in queues)
-    href = list_address("criticizer_outboxmessage", "is:due")
-    text = charts.whole(number) + ("" if exact else "+")
-    if oldest is None and present.waiting:
+    number = charts.whole(sum(line.due for line in queues))
+    text = number if all(line.due.is_exact for line in queues) else f"{number}+"
+    if oldest is None and waiting:
         href = list_address("criticizer_outboxmessage", "is:waiting")
-        wait = "waits" if present.waiting == 1 else "wait"
-        return Tile("Due in the queue", text, href, f"{present.waiting} {wait} for a dependency", "warn")
+        wait = "waits" if waiting == 1 else "wait"
+        return Tile(title, text, href, f"{waiting} {wait} for a dependency", "warn")
+    href = list_address("criticizer_outboxmessage", "is:due")
     if oldest is None:
-        return Tile("Due in the queue", text, href, "nothing waits", "ok")
+        return Tile(title, text, href, "nothing waits", "ok")
     waits = max((now - oldest).total_seconds(), 0)
     tone = "danger" if waits >= _LATE_WAIT[1] else "warn" if waits >= _LATE_WAIT[0] else "ok"
-    return Tile("Due in the queue", text, href, f"the oldest for {charts.seconds(waits)}", tone)
+    return Tile(title, text, href, f"the oldest for {charts.seconds(waits)}", tone)
+
+
+def _trouble_tiles(
+    counts: Counts, queues: Sequence[QueueLine], circuits: Sequence[CircuitLine]
+) -> list[Tile]:
+    """Return the tiles of dead letters, workers and circuits, and of approvals that are due."""
+    letters = counts["letters", ""]
+    groups = list_address("deadletters_deadlettergroup")
+    workers = charts.whole(sum(line.workers for line in queues))
+    unserved = ", ".join(line.name for line in queues if not line.workers)
+    clusters, breakers = list_address("criticizer_workercluster"), list_address("criticizer_circuit")
+    tiles = [
+        Tile("Open dead letters", str(letters), groups, "wait for an operator", "warn")
+        if letters
+        else Tile("Open dead letters", "0", groups, "none", "ok"),
+        Tile("Workers", workers, clusters, f"no worker serves {unserved}", "danger")
+        if unserved
+        else Tile("Workers", workers, clusters, "every queue is served", "ok"),
+        Tile("Circuits not closed", charts.whole(len(circuits)), breakers, "some calls are held back", "warn")
+        if circuits
+        else Tile("Circuits not closed", "0", breakers, "every dependency is called", "ok"),
+    ]
+    for title, kind, table, search in (
+        ("Edits to approve", "edits", "deadletters_letteredit", "state:requested"),
+        ("Batches to approve", "batches", "deadletters_replaybatch", "state:awaiting"),
+    ):
+        if number := counts[kind, ""]:
+            href = list_address(table, search)
+            tiles.append(Tile(title, str(number), href, "wait for a second person", "warn"))
+    return tiles

@@ -20,7 +20,7 @@ from criticizer.queue.advisory_locks import Lock
 
 log = structlog.get_logger(__name__)
 
-FINE, COARSE = 300, 3600  # seconds of a stretch
+FINE, COARSE = 300, 3600  # seconds of an interval
 EVERY_SECONDS = 20  # two clusters do not count the same interval
 AGAIN = timedelta(hours=1)  # recounted when an interval is over
 AT_ONCE = timedelta(hours=6)  # of a long gap, in one transaction
@@ -31,40 +31,41 @@ LIMIT_MILLISECONDS = 20_000
 _STEPS_PER_DOUBLING = 4
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Times are counted in steps of a quarter of a doubling: sums of counts stay percentiles.
-_STEP = "round(4 * ln(greatest(extract(epoch FROM {})::float8, 0.001)) / ln(2))::int"
-_ATTEMPT_STEP = _STEP.format("a.finished_at - a.started_at")
-_REVIEW_STEP = _STEP.format("finished_at - created_at")
-
-_COUNT = f"""
+# Times are counted in steps of a quarter of a doubling: sums of counts keep their percentiles.
+_COUNT = """
 INSERT INTO rollups (seconds, started_at, kind, label, number)
-SELECT {FINE}, date_bin('{FINE} seconds', at, 'epoch'::timestamptz), kind, label, count(*) FROM (
-  SELECT 'jobs' AS kind, finished_at AS at, status AS label FROM jobs
+SELECT %(fine)s, date_bin(make_interval(secs => %(fine)s), at, 'epoch'::timestamptz), kind,
+       CASE WHEN took IS NULL THEN label
+            ELSE label || round(4 * ln(greatest(extract(epoch FROM took)::float8, 0.001)) / ln(2))::int END,
+       count(*)
+  FROM (
+  SELECT 'jobs' AS kind, finished_at AS at, status AS label, NULL::interval AS took FROM jobs
    WHERE finished_at >= %(since)s AND finished_at < %(until)s
   UNION ALL
-  SELECT 'latency', finished_at, 'review:' || {_REVIEW_STEP} FROM jobs
+  SELECT 'latency', finished_at, 'review:', finished_at - created_at FROM jobs
    WHERE finished_at >= %(since)s AND finished_at < %(until)s AND status = 'succeeded'
   UNION ALL
-  SELECT 'attempts', a.started_at, s.stage || ':' || a.outcome || ':' || a.error_class
+  SELECT 'attempts', a.started_at, s.stage || ':' || a.outcome || ':' || a.error_class, NULL
     FROM attempts a JOIN stage_runs s ON s.id = a.stage_run_id
    WHERE a.started_at >= %(since)s AND a.started_at < %(until)s
   UNION ALL
-  SELECT 'latency', a.started_at, s.stage || ':' || {_ATTEMPT_STEP}
+  SELECT 'latency', a.started_at, s.stage || ':', a.finished_at - a.started_at
     FROM attempts a JOIN stage_runs s ON s.id = a.stage_run_id
    WHERE a.started_at >= %(since)s AND a.started_at < %(until)s AND a.outcome = 'succeeded'
   UNION ALL
-  SELECT 'deliveries', created_at, status FROM deliveries
+  SELECT 'deliveries', created_at, status, NULL FROM deliveries
    WHERE created_at >= %(since)s AND created_at < %(until)s
-) happened GROUP BY 1, 2, 3, 4"""  # noqa: S608  constants of this module
+) happened GROUP BY 1, 2, 3, 4"""
 _FORGET = """
 DELETE FROM rollups
  WHERE seconds = %(seconds)s AND started_at >= %(since)s AND started_at < %(until)s AND kind <> 'mark'"""
-_SUM = f"""
+_SUM = """
 INSERT INTO rollups (seconds, started_at, kind, label, number)
-SELECT {COARSE}, date_bin('{COARSE} seconds', started_at, 'epoch'::timestamptz), kind, label, sum(number)
+SELECT %(coarse)s, date_bin(make_interval(secs => %(coarse)s), started_at, 'epoch'::timestamptz),
+       kind, label, sum(number)
   FROM rollups
- WHERE seconds = {FINE} AND started_at >= %(since)s AND started_at < %(until)s AND kind <> 'mark'
- GROUP BY 1, 2, 3, 4"""  # noqa: S608  constants of this module
+ WHERE seconds = %(fine)s AND started_at >= %(since)s AND started_at < %(until)s AND kind <> 'mark'
+ GROUP BY 1, 2, 3, 4"""
 _PRUNE = "DELETE FROM rollups WHERE seconds = %(seconds)s AND started_at < %(before)s AND kind <> 'mark'"
 _UNMARK = "DELETE FROM rollups WHERE seconds = 0"
 _MARK = """
@@ -100,13 +101,14 @@ def _stretch() -> bool:
         if mark and done >= edge and now.timestamp() - mark["number"] < EVERY_SECONDS:
             return False
         is_new = done < edge
-        # From the full hour: the sum of an hour needs all of its stretches, also those pruned since.
+        # From the full hour: the sum of an hour needs all of its intervals, also those pruned since.
         since = _floor(done - AGAIN, COARSE) if is_new else done - timedelta(seconds=FINE)
         until = edge + timedelta(seconds=FINE) if done + AT_ONCE >= edge else done + AT_ONCE
         _recount(since, until)
         now_done = max(done, min(edge, until))
         if is_new:
-            _prune(now)
+            for seconds, kept in KEPT.items():
+                _run(_PRUNE, {"seconds": seconds, "before": _floor(now - kept, COARSE)})
         _run(_UNMARK, {})
         _run(_MARK, {"done": now_done, "now": int(now.timestamp())})
         return now_done < edge
@@ -114,15 +116,10 @@ def _stretch() -> bool:
 
 def _recount(since: datetime, until: datetime) -> None:
     _run(_FORGET, {"seconds": FINE, "since": since, "until": until})
-    _run(_COUNT, {"since": since, "until": until})
+    _run(_COUNT, {"fine": FINE, "since": since, "until": until})
     hours = {"since": _floor(since, COARSE), "until": _floor(until, COARSE) + timedelta(seconds=COARSE)}
     _run(_FORGET, {"seconds": COARSE, **hours})
-    _run(_SUM, hours)
-
-
-def _prune(now: datetime) -> None:
-    for seconds, kept in KEPT.items():
-        _run(_PRUNE, {"seconds": seconds, "before": _floor(now - kept, COARSE)})
+    _run(_SUM, {"fine": FINE, "coarse": COARSE, **hours})
 
 
 def _run(statement: str, values: Mapping[str, datetime | int]) -> None:
@@ -140,11 +137,10 @@ def step_seconds(step: int) -> float:
 
 
 def percentile_of(steps: Mapping[int, int], percent: int) -> float | None:
-    """Return a percentile in seconds of counted steps, within an eighth of a doubling; None without any."""
-    total = sum(steps.values())
-    seen = 0
+    """Return a percentile in seconds of counted steps, within an eighth of a doubling; None of no counts."""
+    total, seen = sum(steps.values()), 0
     for step, number in sorted(steps.items()):
         seen += number
-        if seen * 100 >= total * percent:
+        if total and seen * 100 >= total * percent:
             return step_seconds(step)
     return None

@@ -22,7 +22,7 @@ from reviews.states import STAGE_ORDER, AttemptOutcome, JobStatus
 
 LETTER_DAYS = 14
 MOST_CLASSES = 8
-REVIEW = "review"  # the whole of it, beside its stages
+REVIEW = "review"  # the whole review, beside its stages
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PALETTE = ("s-1", "s-2", "s-3", "s-4")
 OPEN_DELIVERY = (*UNSENT_DELIVERY, DeliveryStatus.UNCERTAIN)
@@ -30,13 +30,13 @@ OPEN_DELIVERY = (*UNSENT_DELIVERY, DeliveryStatus.UNCERTAIN)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of time up to now, and the slots its charts are cut into."""
+    """A period up to now, and the slots of its charts."""
 
     name: str
     title: str
     seconds: int
     slot_seconds: int
-    source: int  # which of the rollup's lengths
+    source: int  # length of the rollup's intervals, in seconds
     clock: str
 
 
@@ -70,11 +70,10 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long a stage takes. Bars are percent of the longest; `href`: where what was timed is listed."""
+    """Times of a stage. Bars are percent of the longest; `href` lists what was timed."""
 
     name: str
     href: str
-    count: int
     p50: Bar
     p95: Bar
 
@@ -100,7 +99,7 @@ def timed_address(window: Window, name: str) -> str:
 
 
 def read(window: Window, now: datetime) -> Figures:
-    """Read the counts of a window: its slots end with the one that `now` is in."""
+    """Read the counts of a window; the last slot contains `now`."""
     length = timedelta(seconds=window.slot_seconds)
     last = _EPOCH + timedelta(seconds=now.timestamp() // window.slot_seconds * window.slot_seconds)
     slots = [last - back * length for back in reversed(range(window.seconds // window.slot_seconds))]
@@ -141,45 +140,39 @@ def throughput(window: Window, figures: Figures) -> Chart:
             name,
             look,
             [sum(numbers) for numbers in zip(*(figures.of("jobs", s) for s in statuses), strict=True)],
-            list_address(
-                "reviews_reviewjob", f"state:{','.join(statuses)} finished:<{window.name}", by="finished"
-            ),
+            ended_address(window, *statuses),
         )
         for name, look, statuses in parts
     ]
     return charts.stacked_bars("throughput", "Reviews that ended", _names(window, figures), series)
 
 
-def _steps(figures: Figures, name: str, slot: int | None = None) -> dict[int, int]:
-    found = {}
+def _steps(figures: Figures) -> dict[str, dict[int, Sequence[int]]]:
+    """Return the counts of each stage and of whole reviews, by step and slot."""
+    by_name: dict[str, dict[int, Sequence[int]]] = {name: {} for name in (*STAGE_ORDER, REVIEW)}
     for label in figures.labels("latency"):
-        stage, _, step = label.rpartition(":")
-        if stage == name:
-            numbers = figures.of("latency", label)
-            found[int(step)] = sum(numbers) if slot is None else numbers[slot]
-    return found
+        name, _, step = label.rpartition(":")
+        if name in by_name:
+            by_name[name][int(step)] = figures.of("latency", label)
+    return by_name
+
+
+def _title(name: str) -> str:
+    return "whole review" if name == REVIEW else name
 
 
 def latency_lines(window: Window, figures: Figures) -> Chart:
-    names = [*(stage.value for stage in STAGE_ORDER), REVIEW]
-    by_name: dict[str, list[tuple[int, Sequence[int]]]] = {name: [] for name in names}
-    for label in figures.labels("latency"):
-        stage, _, step = label.rpartition(":")
-        if stage in by_name:
-            by_name[stage].append((int(step), figures.of("latency", label)))
     series = [
         Series(
-            "whole review" if name == REVIEW else name,
-            _PALETTE[index],
+            _title(name),
+            look,
             [
-                rollup.percentile_of({step: numbers[slot] for step, numbers in by_name[name]}, 95)
-                if any(numbers[slot] for _, numbers in by_name[name])
-                else None
+                rollup.percentile_of({step: numbers[slot] for step, numbers in steps.items()}, 95)
                 for slot in range(len(figures.slots))
             ],
             timed_address(window, name),
         )
-        for index, name in enumerate(names)
+        for look, (name, steps) in zip(_PALETTE, _steps(figures).items(), strict=True)
     ]
     return charts.lines(
         "latency",
@@ -193,21 +186,15 @@ def latency_lines(window: Window, figures: Figures) -> Chart:
 
 def latencies(window: Window, figures: Figures) -> list[Latency]:
     known = []
-    for name in (*(stage.value for stage in STAGE_ORDER), REVIEW):
-        steps = _steps(figures, name)
-        p50, p95 = rollup.percentile_of(steps, 50), rollup.percentile_of(steps, 95)
+    for name, steps in _steps(figures).items():
+        totals = {step: sum(numbers) for step, numbers in steps.items()}
+        p50, p95 = rollup.percentile_of(totals, 50), rollup.percentile_of(totals, 95)
         if p50 is not None and p95 is not None:
-            known.append((name, sum(steps.values()), p50, p95))
+            known.append((name, p50, p95))
     longest = max((p95 for *_, p95 in known), default=1.0)
     return [
-        Latency(
-            "whole review" if name == REVIEW else name,
-            timed_address(window, name),
-            count,
-            _time_bar(p50, longest),
-            _time_bar(p95, longest),
-        )
-        for name, count, p50, p95 in known
+        Latency(_title(name), timed_address(window, name), _time_bar(p50, longest), _time_bar(p95, longest))
+        for name, p50, p95 in known
     ]
 
 
