@@ -25,7 +25,7 @@ GIT = str(shutil.which("git"))
 SOURCE = Path(str(demo_example.__file__))
 
 
-def test_the_change_holds_a_secret_a_conflict_and_a_debugger_call(tmp_path: Path) -> None:
+def test_example_change_has_a_secret_a_conflict_and_a_debugger_call(tmp_path: Path) -> None:
     made = tmp_path / demo_example.NAME
     commit = demo_example.make(made, GIT)
     source = GitSource(demo_example.NAME, made)
@@ -39,14 +39,14 @@ def test_the_change_holds_a_secret_a_conflict_and_a_debugger_call(tmp_path: Path
     ]
 
 
-def test_its_source_holds_none_of_them() -> None:
+def test_example_source_has_no_findings() -> None:
     text = SOURCE.read_text()
     assert find_secrets(text) == []
     assert "breakpoint(" not in text
     assert "<" * 7 not in text
 
 
-def test_no_settings_of_the_user_apply_and_none_change(
+def test_example_ignores_the_git_settings_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
@@ -67,7 +67,7 @@ def test_no_settings_of_the_user_apply_and_none_change(
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["home", "one", "two"]
 
 
-def test_git_that_fails_is_quoted_and_leaves_nothing(tmp_path: Path) -> None:
+def test_git_failure_is_quoted_and_cleaned_up(tmp_path: Path) -> None:
     git = tmp_path / "git"
     git.write_text("#!/bin/sh\necho 'fatal: the disk is full' >&2\nexit 128\n")
     git.chmod(0o755)
@@ -76,7 +76,7 @@ def test_git_that_fails_is_quoted_and_leaves_nothing(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["git"]
 
 
-def test_commits_are_named_as_the_service_names_them(tmp_path: Path) -> None:
+def test_commits_have_changelist_ids_of_the_service(tmp_path: Path) -> None:
     sha = demo_example.make(tmp_path / demo_example.NAME, GIT)
     commit = demo.example_commit(tmp_path)
     assert (commit.changelist_id, commit.subject) == (f"git:example@{sha}", demo_example.SUBJECT)
@@ -86,7 +86,7 @@ def test_commits_are_named_as_the_service_names_them(tmp_path: Path) -> None:
     ]
 
 
-def test_a_directory_that_is_no_repository_ends_the_demo_with_a_sentence(tmp_path: Path) -> None:
+def test_demo_rejects_a_directory_without_a_repository(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "manage.py", "demo", "--repo", str(tmp_path)],
         cwd=settings.BASE_DIR,

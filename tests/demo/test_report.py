@@ -23,7 +23,7 @@ def job(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_a_finding_shows_its_place_its_weight_and_its_own_lines() -> None:
+def test_report_shows_location_severity_and_lines_of_a_finding() -> None:
     excerpt = [
         (8, " ", "import x"),
         (9, "-", "old"),
@@ -49,7 +49,7 @@ def test_a_finding_shows_its_place_its_weight_and_its_own_lines() -> None:
     ]
 
 
-def test_a_finding_of_the_old_side_marks_what_was_taken_away() -> None:
+def test_report_marks_removed_lines_of_an_old_side_finding() -> None:
     finding = {**FINDING, "side": "old", "end_line": None}
     excerpt = [(9, "-", "gone"), (9, "+", "came")]
     lines = list(demo_report.lines("x", job(findings=[finding]), [excerpt], []))
@@ -57,7 +57,7 @@ def test_a_finding_of_the_old_side_marks_what_was_taken_away() -> None:
     assert "        9 + came" in lines
 
 
-def test_lines_fit_a_terminal_and_cannot_drive_it() -> None:
+def test_report_lines_fit_the_terminal_and_hold_no_control_characters() -> None:
     excerpt = [(9, "+", "\x1b[2J" + "wide " * 40)]
     finding = {**FINDING, "title": "long " * 40}
     found = job(findings=[finding] * 20, coverage=[{"file": f"//demo/{'d/' * 60}{n}", "status": "skipped"}
@@ -70,7 +70,7 @@ def test_lines_fit_a_terminal_and_cannot_drive_it() -> None:
     assert "0 of 9 files read" in lines[3]
 
 
-def test_the_closing_says_where_mails_are_and_how_long_links_work() -> None:
+def test_closing_names_the_mail_directory_and_the_life_of_links() -> None:
     stopped = demo_report.closing(Path("/data/mail/new"), keep=False)
     assert "/data/mail/new/" in stopped
     assert "make demo KEEP=1" in " ".join(stopped.split())

@@ -18,7 +18,7 @@ from django.conf import settings
 pytestmark = pytest.mark.cluster
 
 
-def test_it_shows_findings_stays_for_a_look_around_and_leaves_nothing_running(tmp_path: Path) -> None:
+def test_demo_keep_shows_findings_and_stops_every_process(tmp_path: Path) -> None:
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),

@@ -60,7 +60,7 @@ def ended(**fields: Any) -> ReviewJob:
 # -- again ------------------------------------------------------------------------------------
 
 
-def test_ann_is_shown_who_is_told_and_requests_the_next_version(ann: Client) -> None:
+def test_rerun_shows_recipients_and_requests_the_next_version(ann: Client) -> None:
     job = ended(recipients=["mail:carol@example.com", "slack:C0123ABCD"])
     asked = page(ann, job, "again/")
     assert "mail:carol@example.com" in asked
@@ -78,7 +78,7 @@ def test_ann_is_shown_who_is_told_and_requests_the_next_version(ann: Client) -> 
     assert job.status == "succeeded"
 
 
-def test_a_form_that_is_sent_twice_makes_one_review(ann: Client) -> None:
+def test_rerun_submitted_twice_creates_one_review(ann: Client) -> None:
     job = ended()
     first, second = post(ann, job, "again"), post(ann, job, "again")
     assert "Version 2 was already requested; it is shown here." in said(second)
@@ -87,7 +87,7 @@ def test_a_form_that_is_sent_twice_makes_one_review(ann: Client) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_at_once_make_one_review() -> None:
+def test_concurrent_reruns_create_one_review() -> None:
     job = ended()
 
     def ask(_: int) -> bool:
@@ -101,7 +101,7 @@ def test_many_at_once_make_one_review() -> None:
     assert ReviewJob.objects.filter(changelist_id=job.changelist_id).count() == 2
 
 
-def test_a_review_at_work_is_superseded_after_a_warning(ann: Client) -> None:
+def test_rerun_warns_and_supersedes_a_running_review(ann: Client) -> None:
     job = factories.job_with_stages(status="queued")
     assert "is still running" in page(ann, job, "again/")
     post(ann, job, "again")
@@ -109,7 +109,7 @@ def test_a_review_at_work_is_superseded_after_a_warning(ann: Client) -> None:
     assert job.status == "superseded"
 
 
-def test_found_recipients_are_found_anew_and_never_become_given(ann: Client, settings: Any) -> None:
+def test_rerun_resolves_found_recipients_again_and_never_copies_them(ann: Client, settings: Any) -> None:
     settings.DEFAULT_RECIPIENTS = ["team@example.com"]
     job = ended(recipients_are="found", recipients=["mail:dave@example.com"])
     asked = page(ann, job, "again/")
@@ -120,11 +120,11 @@ def test_found_recipients_are_found_anew_and_never_become_given(ann: Client, set
     assert (new.recipients_are, new.recipients) == ("to_find", ["mail:team@example.com"])
 
 
-def test_without_recipients_the_question_says_so(ann: Client) -> None:
+def test_rerun_page_states_missing_recipients(ann: Client) -> None:
     assert "<strong>None:</strong>" in page(ann, ended(recipients=[]), "again/")
 
 
-def test_only_the_newest_version_is_reviewed_again(ann: Client) -> None:
+def test_rerun_of_an_old_version_is_refused(ann: Client) -> None:
     old = ended()
     newest = ended(changelist_id=old.changelist_id, review_version=3)
     assert "Review again" not in page(ann, old)
@@ -136,7 +136,7 @@ def test_only_the_newest_version_is_reviewed_again(ann: Client) -> None:
     assert f"/reviews/{newest.pk}/again/" in page(ann, newest)
 
 
-def test_a_version_that_the_api_made_meanwhile_is_shown_instead(ann: Client) -> None:
+def test_rerun_shows_the_version_that_the_api_created_first(ann: Client) -> None:
     job = ended()
     made = review_requests.request_review(ReviewRequest("other", job.changelist_id, 2, (), rerun=True))
     answer = post(ann, job, "again")
@@ -144,33 +144,33 @@ def test_a_version_that_the_api_made_meanwhile_is_shown_instead(ann: Client) -> 
     assert answer.redirect_chain[-1][0] == f"/reviews/{made.job_id}/"
 
 
-def test_a_key_that_somebody_took_for_something_else_is_said(ann: Client) -> None:
+def test_rerun_reports_an_idempotency_key_used_by_another_review(ann: Client) -> None:
     job = ended()
     review_requests.request_review(ReviewRequest(rerun.key_of(job.changelist_id, 2), "99999"))
     assert "already used by another review" in said(post(ann, job, "again"))
     assert ReviewJob.objects.filter(changelist_id=job.changelist_id).count() == 1
 
 
-def test_a_key_that_can_be_guessed_blocks_nobody(ann: Client) -> None:
+def test_guessed_idempotency_key_does_not_block_a_rerun(ann: Client) -> None:
     job = ended()
     review_requests.request_review(ReviewRequest(f"page:{job.changelist_id}:v2", "99999"))
     assert "Version 2 was requested." in said(post(ann, job, "again"))
 
 
-def test_the_key_depends_on_the_secret_of_the_installation(settings: Any) -> None:
+def test_rerun_key_depends_on_the_secret_key(settings: Any) -> None:
     here = rerun.key_of("12345", 2)
     settings.SECRET_KEY = "of another installation"
     assert rerun.key_of("12345", 2) != here
 
 
-def test_after_the_highest_version_there_is_none(ann: Client) -> None:
+def test_rerun_after_the_highest_version_is_refused(ann: Client) -> None:
     job = ended(review_version=rerun.LAST_VERSION)
     assert "highest possible number" in page(ann, job, "again/")
     assert "highest possible number" in said(post(ann, job, "again"))
 
 
 @pytest.mark.parametrize("status", [JobStatus.DEAD_LETTERED, JobStatus.TIMED_OUT])
-def test_what_the_older_version_loses_is_said_first(ann: Client, status: JobStatus) -> None:
+def test_rerun_page_warns_about_late_results_and_open_dead_letters(ann: Client, status: JobStatus) -> None:
     job = ended(status=status, is_late=True)
     if status == JobStatus.DEAD_LETTERED:
         assert "any more" not in page(ann, job, "again/")  # an operator gave it up
@@ -192,7 +192,7 @@ def reader_of_some_files() -> Client:
     return dave
 
 
-def test_a_newer_version_that_somebody_does_not_see_is_not_named() -> None:
+def test_rerun_does_not_name_versions_outside_the_viewing_scope() -> None:
     job = ended()
     factories.CoverageRowFactory(job=job, file="//depot/main/a.c")
     hidden = ended(changelist_id=job.changelist_id, review_version=7)
@@ -204,7 +204,7 @@ def test_a_newer_version_that_somebody_does_not_see_is_not_named() -> None:
         assert "version 7" not in answer
 
 
-def test_somebody_who_sees_some_files_is_told_when_the_review_will_be_there() -> None:
+def test_rerun_within_a_viewing_scope_masks_recipients_and_announces_the_review() -> None:
     job = ended()
     factories.CoverageRowFactory(job=job, file="//depot/main/a.c")
     dave = reader_of_some_files()
@@ -217,7 +217,7 @@ def test_somebody_who_sees_some_files_is_told_when_the_review_will_be_there() ->
 # -- cancelling -------------------------------------------------------------------------------
 
 
-def test_ann_cancels_with_a_reason(ann: Client) -> None:
+def test_operator_cancels_with_a_reason(ann: Client) -> None:
     job = factories.job_with_stages(status="queued")
     assert "No recipient has been notified" in page(ann, job, "cancel/")
     assert "This field is required." in said(post(ann, job, "cancel", reason="  "))
@@ -232,14 +232,14 @@ def test_ann_cancels_with_a_reason(ann: Client) -> None:
     assert job.events.count() == 1
 
 
-def test_who_was_told_already_is_counted(ann: Client) -> None:
+def test_cancel_page_counts_recipients_already_notified(ann: Client) -> None:
     job = factories.job_with_stages(status="in_progress")
     factories.DeliveryFactory(job=job, status="sent")
     assert "1 recipient has already been notified" in page(ann, job, "cancel/")
 
 
 @pytest.mark.parametrize("status", [s for s in JobStatus if s not in {*ACTIVE_JOB, JobStatus.CANCELLED}])
-def test_what_has_ended_is_not_cancelled(ann: Client, status: JobStatus) -> None:
+def test_ended_review_is_not_cancelled(ann: Client, status: JobStatus) -> None:
     job = ended(status=status)
     assert "Cancel this review" not in page(ann, job)
     for answer in (page(ann, job, "cancel/"), said(post(ann, job, "cancel", reason="x"))):
@@ -248,7 +248,7 @@ def test_what_has_ended_is_not_cancelled(ann: Client, status: JobStatus) -> None
     assert job.status == status
 
 
-def test_a_review_that_ends_while_it_is_cancelled_is_said(
+def test_review_that_ends_during_cancellation_is_reported(
     ann: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = factories.job_with_stages(status="in_progress")
@@ -265,7 +265,7 @@ def test_a_review_that_ends_while_it_is_cancelled_is_said(
 
 
 @pytest.mark.parametrize("deed", ["again", "cancel"])
-def test_bob_may_not_and_is_not_offered_it(bob: Client, deed: str) -> None:
+def test_action_without_permission_is_neither_offered_nor_allowed(bob: Client, deed: str) -> None:
     job = factories.job_with_stages(status="queued")
     assert f"/{deed}/" not in page(bob, job)
     for answer in (bob.get(f"/reviews/{job.pk}/{deed}/"), post(bob, job, deed, reason="x")):
@@ -283,12 +283,12 @@ def test_a_post_from_elsewhere_is_refused(ann: Client, deed: str) -> None:
 
 
 @pytest.mark.parametrize("deed", ["again", "cancel"])
-def test_a_review_that_is_not_there_is_not_found(ann: Client, deed: str) -> None:
+def test_action_on_an_unknown_review_is_not_found(ann: Client, deed: str) -> None:
     assert ann.get(f"/reviews/4711/{deed}/").status_code == 404
     assert post(ann, ReviewJob(pk=4711), deed, reason="x").status_code == 404
 
 
-def test_banners_that_call_for_another_review_lead_to_it(ann: Client, bob: Client) -> None:
+def test_banner_links_to_a_rerun_or_names_the_operator(ann: Client, bob: Client) -> None:
     job = ended(banner="Only deterministic checks ran. A rerun gets the full review.")
     link = f'<a href="/reviews/{job.pk}/again/">Review again</a>'
     assert link in page(ann, job)
@@ -301,7 +301,7 @@ def test_banners_that_call_for_another_review_lead_to_it(ann: Client, bob: Clien
 
 
 @pytest.mark.parametrize("status", [JobStatus.CANCELLED, JobStatus.TIMED_OUT])
-def test_a_review_that_ended_early_leads_to_another(ann: Client, status: JobStatus) -> None:
+def test_cancelled_and_timed_out_reviews_link_to_a_rerun(ann: Client, status: JobStatus) -> None:
     job = factories.ReviewJobFactory(status=status)
     assert f'<a href="/reviews/{job.pk}/again/">Review again</a></div>' in page(ann, job)
 
@@ -333,5 +333,5 @@ def test_a_review_that_ended_early_leads_to_another(ann: Client, status: JobStat
         ({"status": "succeeded"}, "All recipients chose not to be notified: they are muted"),
     ],
 )
-def test_the_page_says_why_nobody_is_told(bob: Client, fields: dict[str, Any], words: str) -> None:
+def test_review_page_explains_missing_recipients(bob: Client, fields: dict[str, Any], words: str) -> None:
     assert words in page(bob, ended(**fields))

@@ -22,34 +22,34 @@ def bob(client: Client) -> Client:
     return client
 
 
-def test_the_policy_has_no_unsafe_source(bob: Client) -> None:
+def test_content_security_policy_has_no_unsafe_source(bob: Client) -> None:
     policy = bob.get("/")["Content-Security-Policy"]
     assert "default-src 'self'" in policy
     assert "unsafe" not in policy
 
 
-def test_the_banner_names_the_queues_without_a_worker(bob: Client) -> None:
+def test_banner_names_queues_without_a_worker(bob: Client) -> None:
     factories.WorkerClusterFactory(queue="stages")
     assert "No worker is serving the queue llm." in bob.get("/").content.decode()
 
 
-def test_a_cluster_that_stopped_beating_does_not_count(bob: Client) -> None:
+def test_banner_ignores_clusters_without_a_recent_lease(bob: Client) -> None:
     for queue in ("stages", "llm"):
         factories.WorkerClusterFactory(queue=queue, beat_at=timezone.now() - timedelta(minutes=1))
     assert "No worker is serving the queues llm, stages." in bob.get("/").content.decode()
 
 
-def test_with_all_workers_there_is_no_banner(bob: Client) -> None:
+def test_no_banner_when_every_queue_has_a_worker(bob: Client) -> None:
     for queue in ("stages", "llm"):
         factories.WorkerClusterFactory(queue=queue)
     assert "No worker is serving" not in bob.get("/").content.decode()
 
 
-def test_strangers_learn_nothing_of_the_workers(client: Client) -> None:
+def test_banner_is_hidden_without_login(client: Client) -> None:
     assert "No worker is serving" not in client.get("/login/").content.decode()
 
 
-def test_a_page_does_not_fail_because_the_banner_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_renders_when_the_banner_query_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def down() -> dict[str, int]:
         raise OperationalError
 
@@ -58,18 +58,18 @@ def test_a_page_does_not_fail_because_the_banner_cannot_be_asked(monkeypatch: py
 
 
 @pytest.mark.parametrize("name", ["403", "403_csrf", "404", "500", "503"])
-def test_error_pages_need_neither_database_nor_request(name: str, django_assert_num_queries: object) -> None:
+def test_error_pages_render_without_database_or_request(name: str, django_assert_num_queries: object) -> None:
     with django_assert_num_queries(0):  # type: ignore[operator]
         assert "<h1>" in render_to_string(f"{name}.html")
 
 
-def test_an_unknown_address_gets_our_page(bob: Client) -> None:
+def test_unknown_address_gets_the_404_page(bob: Client) -> None:
     answer = bob.get("/nowhere/")
     assert answer.status_code == 404
     assert "This page does not exist." in answer.content.decode()
 
 
-def test_login_returns_to_the_page_that_asked_for_it(client: Client) -> None:
+def test_login_redirects_back_to_the_requested_page(client: Client) -> None:
     user = factories.UserFactory()
     job = factories.ReviewJobFactory()
     answer = client.post(
@@ -79,7 +79,7 @@ def test_login_returns_to_the_page_that_asked_for_it(client: Client) -> None:
     assert (answer.status_code, answer["Location"]) == (302, f"/reviews/{job.pk}/")
 
 
-def test_login_does_not_send_people_to_other_hosts(client: Client) -> None:
+def test_login_does_not_redirect_to_other_hosts(client: Client) -> None:
     user = factories.UserFactory()
     answer = client.post(
         "/login/",
@@ -88,6 +88,6 @@ def test_login_does_not_send_people_to_other_hosts(client: Client) -> None:
     assert answer["Location"] == "/"
 
 
-def test_logging_out_takes_a_post(bob: Client) -> None:
+def test_logout_requires_post(bob: Client) -> None:
     assert bob.get("/logout/").status_code == 405
     assert bob.post("/logout/")["Location"] == "/login/"

@@ -38,37 +38,37 @@ def contrast(one: str, other: str) -> float:
     return (brighter + 0.05) / (darker + 0.05)
 
 
-def test_the_measure_itself_is_right() -> None:
+def test_contrast_ratio_of_known_colours() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize(("text", "ground"), PAIRS, ids=lambda name: name)
-def test_text_stands_out_from_its_ground(text: str, ground: str, scheme: int) -> None:
+def test_text_contrast_is_at_least_4_5(text: str, ground: str, scheme: int) -> None:
     assert contrast(TOKENS[text][scheme], TOKENS[ground][scheme]) >= 4.5
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize("ground", GROUNDS)
-def test_the_edges_of_fields_and_buttons_stand_out(ground: str, scheme: int) -> None:
+def test_edge_contrast_of_fields_and_buttons(ground: str, scheme: int) -> None:
     assert contrast(TOKENS["line-strong"][scheme], TOKENS[ground][scheme]) >= 3
 
 
-def test_colours_live_in_the_tokens_alone() -> None:
+def test_colours_are_defined_in_tokens_css_only() -> None:
     for sheet in ("states.css", "pages.css", "admin.css"):
         rules = re.sub(r'url\(".*?"\)', "", (STATIC / sheet).read_text())
         assert re.findall(r"#[0-9a-fA-F]{3,8}\b(?=[;\s,)])|rgba?\(", rules) == [], sheet
 
 
-def test_every_variable_that_a_sheet_uses_exists() -> None:
+def test_css_variables_are_defined() -> None:
     sheets = {path.name: path.read_text() for path in STATIC.glob("*.css")}
     known = {name for text in sheets.values() for name in re.findall(r"(--[a-z-]+):", text)}
     for name, text in sheets.items():
         assert set(re.findall(r"var\((--[a-z-]+)\)", text)) <= known, name
 
 
-def test_templates_need_no_unsafe_policy() -> None:
+def test_templates_have_no_inline_styles_or_scripts() -> None:
     pages = [path for path in TEMPLATES.rglob("*.html") if path.parent.name != "notifications"]  # mail
     assert pages
     for path in pages:

@@ -34,7 +34,7 @@ def test_a_stage_can_be_made_in_every_status(status: StageStatus) -> None:
     assert factories.StageRunFactory(status=status).status == status
 
 
-def test_rows_carry_what_the_database_filled_in() -> None:
+def test_factory_rows_carry_database_defaults() -> None:
     job = factories.job_with_stages()
     assert job.created_at is not None
     assert [stage.stage for stage in job.stages.order_by("id")] == ["fetch", "llm", "notify"]

@@ -19,7 +19,7 @@ def plain(row_html: str) -> str:
     return html.unescape(re.sub(r"<span class=\"[a-z0-9]+\">|</span>", "", row_html))
 
 
-def test_lines_keep_their_numbers_kinds_and_text() -> None:
+def test_excerpt_rows_keep_numbers_kinds_and_text() -> None:
     rows = excerpt_rows("//depot/a.py", [[7, " ", "def f():"], [None, "-", "  a"], [8, "+", "  return 1"]])
     assert [(row.number, row.kind, plain(row.html)) for row in rows] == [
         (7, "context", "def f():"),
@@ -31,34 +31,34 @@ def test_lines_keep_their_numbers_kinds_and_text() -> None:
 
 @pytest.mark.parametrize("name", ["a.py", "a.html", "a.md", "a.c", "a.yaml", "Makefile", "a.unknown", ""])
 @given(lines=st.lists(st.text(st.characters(exclude_characters="\r\n"), max_size=60), max_size=8))
-def test_any_text_comes_out_as_the_same_visible_text(name: str, lines: list[str]) -> None:
+def test_highlighting_preserves_the_visible_text(name: str, lines: list[str]) -> None:
     rows = excerpt_rows(f"//depot/{name}", [[n, "+", line] for n, line in enumerate(lines, 1)])
     assert [plain(row.html) for row in rows] == [name_invisible(line) for line in lines]
     assert [row.number for row in rows] == list(range(1, len(lines) + 1))
 
 
-def test_markup_in_code_is_escaped() -> None:
+def test_excerpt_escapes_markup() -> None:
     (row,) = excerpt_rows("//depot/a.html", [[1, "+", "<script>alert(1)</script>"]])
     assert "<script" not in row.html
 
 
-def test_a_string_over_several_lines_keeps_one_row_a_line() -> None:
+def test_multi_line_string_keeps_one_row_per_line() -> None:
     rows = excerpt_rows("//depot/a.py", [[1, "+", 'x = """'], [2, "+", "two"], [3, "+", '"""']])
     assert [plain(row.html) for row in rows] == ['x = """', "two", '"""']
 
 
 @pytest.mark.parametrize("stored", [None, {}, "text", [1], [[1, "+"]], [[1, "+", None]], [["a", "+", 5]]])
-def test_rows_of_another_shape_are_left_out(stored: object) -> None:
+def test_malformed_excerpt_rows_are_left_out(stored: object) -> None:
     assert excerpt_rows("//depot/a.py", stored) == []
 
 
-def test_rows_and_lines_are_bounded() -> None:
+def test_excerpt_rows_and_lines_are_bounded() -> None:
     rows = excerpt_rows("//depot/a.txt", [[n, "+", "x" * 10_000] for n in range(1000)])
     assert len(rows) == MAX_ROWS
     assert len(plain(rows[0].html)) == MAX_LINE_CHARS + 1
 
 
-def test_code_in_messages_is_set_as_code_and_escaped() -> None:
+def test_prose_filter_marks_code_and_escapes() -> None:
     assert prose("use `a < b` here & `") == "use <code>a &lt; b</code> here &amp; `"
 
 
@@ -71,5 +71,5 @@ def test_code_in_messages_is_set_as_code_and_escaped() -> None:
         ("odd", "odd:\u2026"),
     ],
 )
-def test_recipients_are_masked(recipient: str, shown: str) -> None:
+def test_masked_filter_hides_addresses(recipient: str, shown: str) -> None:
     assert masked(recipient) == shown

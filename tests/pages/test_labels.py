@@ -22,7 +22,7 @@ def bob(client: Client) -> Client:
     return client
 
 
-def test_only_the_word_for_a_dead_letter_differs() -> None:
+def test_reader_labels_differ_for_dead_letters_only() -> None:
     said = dict(STATES_FOR_READERS)
     assert list(said) == JobStatus.values
     assert {key: word for key, word in said.items() if word != JobStatus(key).label} == {
@@ -31,7 +31,7 @@ def test_only_the_word_for_a_dead_letter_differs() -> None:
     assert state_for_readers("unknown") == "unknown"
 
 
-def test_no_page_of_reviewers_says_dead_lettered(bob: Client) -> None:
+def test_reviewer_pages_do_not_show_dead_lettered(bob: Client) -> None:
     job = factories.job_with_stages(status=JobStatus.DEAD_LETTERED)
     live = bob.get(f"/reviews/{job.pk}/live/").content.decode()
     for text in (bob.get("/").content.decode(), bob.get(f"/reviews/{job.pk}/").content.decode(), live):
@@ -41,7 +41,7 @@ def test_no_page_of_reviewers_says_dead_lettered(bob: Client) -> None:
     assert filtered.count(f">{FAILED}<") == 2  # in the list and in the filter
 
 
-def test_the_console_keeps_the_terms_of_the_specification(client: Client) -> None:
+def test_admin_shows_the_status_names(client: Client) -> None:
     factories.job_with_stages(status=JobStatus.DEAD_LETTERED)
     client.force_login(factories.UserFactory(is_staff=True, is_superuser=True))
     assert "Dead-lettered" in client.get("/admin/reviews/reviewjob/").content.decode()
@@ -55,7 +55,7 @@ def test_the_console_keeps_the_terms_of_the_specification(client: Client) -> Non
         ("github-token", "Secret added: github token"),
     ],
 )
-def test_a_title_does_not_repeat_itself(kind: str, title: str) -> None:
+def test_secret_finding_title_does_not_repeat_itself(kind: str, title: str) -> None:
     assert secrets._finding("//depot/a.py", kind, 1, 1).title == title
 
 
@@ -69,7 +69,7 @@ def marked(client: Client, **finding: object) -> list[tuple[str, str]]:
     return re.findall(r'class="row \w+ meant" data-line="(\d*)" data-sign="(.)"', text)
 
 
-def test_the_lines_a_finding_is_about_are_marked(bob: Client) -> None:
+def test_lines_of_a_finding_are_marked(bob: Client) -> None:
     assert marked(bob, line=7, end_line=8) == [("7", "+"), ("8", "+")]
     assert marked(bob, line=9, end_line=None) == [("9", " ")]
     assert marked(bob, line=7, end_line=7, side="old") == [("7", "\N{MINUS SIGN}")]

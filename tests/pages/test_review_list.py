@@ -46,7 +46,7 @@ def walk(step: str) -> Iterator[list[int]]:
 
 
 @pytest.mark.usefixtures("_pages_of_three")
-def test_pages_show_every_job_once_even_when_times_are_equal() -> None:
+def test_pagination_shows_each_job_once_with_equal_times() -> None:
     for n in range(8):
         factories.ReviewJobFactory(created_at=NOON + timedelta(seconds=n // 4))
     wanted = list(ReviewJob.objects.order_by("-created_at", "-id").values_list("pk", flat=True))
@@ -58,7 +58,7 @@ def test_pages_show_every_job_once_even_when_times_are_equal() -> None:
 
 
 @pytest.mark.usefixtures("_pages_of_three")
-def test_a_new_job_does_not_shift_the_older_page() -> None:
+def test_new_job_does_not_shift_the_older_page() -> None:
     jobs = [factories.ReviewJobFactory(created_at=NOON + timedelta(seconds=n)) for n in range(6)]
     older = list_page().older
     factories.ReviewJobFactory(created_at=NOON + timedelta(days=1))
@@ -68,17 +68,17 @@ def test_a_new_job_does_not_shift_the_older_page() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "1-", "-1", "1-2-3", "\u0661-1", "9" * 30 + "-1", "1-" + "9" * 30])
-def test_a_broken_cursor_is_no_cursor(bob: Client, text: str) -> None:
+def test_invalid_cursor_is_ignored(bob: Client, text: str) -> None:
     assert Cursor.parse(text) is None
     assert bob.get("/", {"after": text}).status_code == 200
 
 
-def test_a_cursor_survives_being_written() -> None:
+def test_cursor_round_trip() -> None:
     cursor = Cursor(NOON + timedelta(microseconds=7), 12)
     assert Cursor.parse(str(cursor)) == cursor
 
 
-def test_filters_narrow_by_changelist_status_and_text() -> None:
+def test_list_filters_by_changelist_status_and_text() -> None:
     factories.ReviewJobFactory(changelist_id="77", title="Tiles", status="succeeded")
     factories.ReviewJobFactory(changelist_id="770", author="Carol", status="queued")
     found = {
@@ -103,13 +103,13 @@ def test_filters_narrow_by_changelist_status_and_text() -> None:
         ("word " * 19, False),
     ],
 )
-def test_words_are_looked_for_in_title_and_author(bob: Client, text: str, is_found: bool) -> None:
+def test_text_filter_searches_title_and_author(bob: Client, text: str, is_found: bool) -> None:
     factories.ReviewJobFactory(title="Fix the crash in the gallery (O'Hara's)", author="ann")
     assert bool(list_page(text=text.strip()).rows) is is_found
     assert bob.get("/", {"text": text}).status_code == 200
 
 
-def test_what_takes_too_long_is_given_up_with_a_word(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_list_query_is_cancelled_and_reported(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     factories.ReviewJobFactory(title="Tiles")
     slow = Q(RawSQL("pg_sleep(5) IS NOT NULL", [], output_field=BooleanField()))
     monkeypatch.setattr(review_list, "words_of_jobs", lambda words: slow)
@@ -119,7 +119,7 @@ def test_what_takes_too_long_is_given_up_with_a_word(bob: Client, monkeypatch: p
     assert "Tiles" in bob.get("/").content.decode()  # nothing stays limited
 
 
-def test_a_row_says_what_was_found_and_how_much_was_read(bob: Client) -> None:
+def test_list_row_shows_findings_and_coverage(bob: Client) -> None:
     job = factories.ReviewJobFactory(status="succeeded")
     for severity in ("low", "critical", "low"):
         factories.FindingRowFactory(job=job, severity=severity)
@@ -130,7 +130,7 @@ def test_a_row_says_what_was_found_and_how_much_was_read(bob: Client) -> None:
     assert "3 of 4 files read, 1 in part" in bob.get("/").content.decode()
 
 
-def test_an_active_job_shows_the_stage_it_is_in(bob: Client) -> None:
+def test_list_row_of_an_active_job_shows_its_stage(bob: Client) -> None:
     job = factories.ReviewJobFactory(status="in_progress")
     for stage, status in [("notify", "pending"), ("fetch", "succeeded"), ("llm", "running")]:
         factories.StageRunFactory(job=job, stage=stage, status=status)
@@ -152,14 +152,14 @@ def test_the_number_of_queries_does_not_grow_with_the_rows(
         bob.get("/")
 
 
-def test_the_empty_list_teaches_the_first_step(bob: Client) -> None:
+def test_empty_list_explains_the_first_steps(bob: Client) -> None:
     text = bob.get("/").content.decode()
     assert "make demo" in text
     assert "curl -X POST" in text
     assert "No review matches" in bob.get("/", {"text": "tiles"}).content.decode()
 
 
-def test_a_wrong_filter_is_answered_beside_its_field(bob: Client) -> None:
+def test_invalid_filter_shows_an_error_at_its_field(bob: Client) -> None:
     answer = bob.get("/", {"status": "no-such-status"})
     assert answer.status_code == 200
     assert "errorlist" in answer.content.decode()
@@ -168,14 +168,14 @@ def test_a_wrong_filter_is_answered_beside_its_field(bob: Client) -> None:
 @pytest.mark.parametrize(
     "name", ["reviews:list", "reviews:list-live", "reviews:detail", "reviews:detail-live"]
 )
-def test_everything_needs_a_login(client: Client, name: str) -> None:
+def test_review_pages_require_login(client: Client, name: str) -> None:
     args = [factories.ReviewJobFactory().pk] if "detail" in name else []
     answer = client.get(reverse(name, args=args))
     assert answer.status_code == 302
     assert answer["Location"].startswith("/login/?next=")
 
 
-def test_the_live_table_is_sent_only_when_it_changed(bob: Client) -> None:
+def test_live_list_is_sent_only_when_it_changed(bob: Client) -> None:
     job = factories.ReviewJobFactory(created_at=NOON)
     first = bob.get("/reviews/live/")
     assert first["X-Live-Next"] == "2"
@@ -184,7 +184,7 @@ def test_the_live_table_is_sent_only_when_it_changed(bob: Client) -> None:
     assert "changed" in bob.get("/reviews/live/", {"have": have}).content.decode()
 
 
-def test_the_live_table_is_not_repeated(bob: Client) -> None:
+def test_unchanged_live_list_is_answered_with_204(bob: Client) -> None:
     have = bob.get("/reviews/live/")["X-Live-Have"]
     again = bob.get("/reviews/live/", {"have": have})
     assert (again.status_code, again.content, again["X-Live-Next"]) == (204, b"", "10")

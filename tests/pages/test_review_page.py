@@ -36,19 +36,19 @@ def text_of(client: Client, job: ReviewJob) -> str:
 
 
 @pytest.mark.parametrize("status", JobStatus)
-def test_every_status_has_a_page(bob: Client, status: JobStatus) -> None:
+def test_review_page_renders_every_status(bob: Client, status: JobStatus) -> None:
     job = factories.job_with_stages(status=status)
     assert f'data-state="{status}">{state_for_readers(status)}<' in text_of(bob, job)
 
 
 @pytest.mark.parametrize("status", JobStatus)
-def test_the_page_asks_on_exactly_while_the_job_is_active(bob: Client, status: JobStatus) -> None:
+def test_live_updates_continue_only_while_the_job_is_active(bob: Client, status: JobStatus) -> None:
     job = factories.job_with_stages(status=status)
     live = bob.get(f"/reviews/{job.pk}/live/")
     assert ("X-Live-Next" in live) == (status in ACTIVE_JOB)
 
 
-def test_progress_tells_attempts_trouble_and_the_next_try(bob: Client) -> None:
+def test_progress_shows_attempts_last_failure_and_next_attempt(bob: Client) -> None:
     job = factories.ReviewJobFactory(status="retryable_failed")
     run = factories.StageRunFactory(
         job=job, status="retry_wait", attempts=2, next_attempt_at=timezone.now() + timedelta(minutes=3)
@@ -74,7 +74,7 @@ def test_results_are_sent_again_only_when_they_changed(bob: Client) -> None:
 
 
 @pytest.mark.parametrize("what", ["finding", "coverage", "delivery", "banner", "letter", "version"])
-def test_the_revision_changes_with_all_that_is_shown(what: str) -> None:
+def test_results_revision_changes_with_each_shown_row(what: str) -> None:
     job = factories.ReviewJobFactory(status="succeeded")
     before = review_page.results_revision(job)
     match what:
@@ -93,7 +93,7 @@ def test_the_revision_changes_with_all_that_is_shown(what: str) -> None:
     assert review_page.results_revision(job) != before
 
 
-def test_findings_are_grouped_worst_first_and_those_about_files_stand_apart() -> None:
+def test_findings_are_grouped_worst_first_and_file_findings_apart() -> None:
     job = factories.ReviewJobFactory(status="succeeded")
     for severity, line in [("low", 1), ("critical", 9), ("critical", 2), ("high", None)]:
         factories.FindingRowFactory(job=job, severity=severity, line=line)
@@ -105,7 +105,7 @@ def test_findings_are_grouped_worst_first_and_those_about_files_stand_apart() ->
     assert [f.row.severity for f in results.about_files] == ["high"]
 
 
-def test_when_findings_are_too_many_the_worst_are_shown_and_the_rest_is_said(
+def test_too_many_findings_show_the_worst_and_count_the_rest(
     bob: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(review_page, "MAX_FINDINGS", 2)
@@ -116,7 +116,7 @@ def test_when_findings_are_too_many_the_worst_are_shown_and_the_rest_is_said(
     assert "2 more findings not shown here" in text_of(bob, job)
 
 
-def test_no_findings_is_never_said_without_how_much_was_read(bob: Client) -> None:
+def test_no_findings_is_shown_with_the_coverage(bob: Client) -> None:
     job = factories.ReviewJobFactory(status="succeeded")
     assert "No findings" not in text_of(bob, job)
     factories.CoverageRowFactory(job=job)
@@ -126,13 +126,13 @@ def test_no_findings_is_never_said_without_how_much_was_read(bob: Client) -> Non
     assert "binary file" in text
 
 
-def test_the_banner_of_checks_only_stands_above_the_findings(bob: Client) -> None:
+def test_banner_of_a_checks_only_review_is_above_the_findings(bob: Client) -> None:
     job = factories.ReviewJobFactory(status="succeeded", banner="Only the deterministic checks ran.")
     text = text_of(bob, job)
     assert text.index("Only the deterministic checks ran.") < text.index("findings-title")
 
 
-def test_a_superseded_version_leads_to_the_newest(bob: Client) -> None:
+def test_superseded_version_links_to_the_newest(bob: Client) -> None:
     old = factories.ReviewJobFactory(status="superseded")
     newest = factories.ReviewJobFactory(changelist_id=old.changelist_id, review_version=3)
     text = text_of(bob, old)
@@ -140,7 +140,7 @@ def test_a_superseded_version_leads_to_the_newest(bob: Client) -> None:
     assert 'aria-label="Versions of this changelist"' in text
 
 
-def test_a_dead_letter_tells_bob_what_and_ann_what_to_do(client: Client) -> None:
+def test_dead_letter_notice_shows_hint_and_link_to_operators_only(client: Client) -> None:
     letter = factories.DeadLetterFactory(code="CRITICIZER_E101", error_class="NETWORK_TIMEOUT")
     client.force_login(factories.UserFactory())
     for_bob = text_of(client, letter.job)
@@ -152,14 +152,14 @@ def test_a_dead_letter_tells_bob_what_and_ann_what_to_do(client: Client) -> None
     assert f"/admin/deadletters/deadletter/{letter.pk}/change/" in for_ann
 
 
-def test_late_and_timed_out_reviews_say_so(bob: Client) -> None:
+def test_late_and_timed_out_reviews_have_a_notice(bob: Client) -> None:
     late = factories.ReviewJobFactory(status="succeeded", is_late=True)
     timed_out = factories.ReviewJobFactory(status="timed_out", is_late=True)
     assert "finished after its deadline" in text_of(bob, late)
     assert "missed its deadline" in text_of(bob, timed_out)
 
 
-def test_recipients_are_masked_for_bob(bob: Client) -> None:
+def test_recipients_are_masked_without_staff_status(bob: Client) -> None:
     job = factories.DeliveryFactory(recipient="mail:carol@example.com", status="sent").job
     text = text_of(bob, job)
     assert "carol" not in text
@@ -171,7 +171,7 @@ def test_recipients_are_shown_to_staff(ann: Client) -> None:
     assert "mail:carol@example.com" in text_of(ann, job)
 
 
-def test_the_page_costs_a_bounded_number_of_queries(
+def test_review_page_has_a_bounded_number_of_queries(
     bob: Client, django_assert_max_num_queries: object
 ) -> None:
     job = factories.job_with_stages(status="succeeded")
@@ -183,7 +183,7 @@ def test_the_page_costs_a_bounded_number_of_queries(
         text_of(bob, job)
 
 
-def test_pages_are_not_kept_by_caches_and_change_nothing(bob: Client) -> None:
+def test_review_pages_are_read_only_and_not_cached(bob: Client) -> None:
     job = factories.ReviewJobFactory()
     assert "no-store" in bob.get(f"/reviews/{job.pk}/")["Cache-Control"]
     assert bob.post(f"/reviews/{job.pk}/").status_code == 405

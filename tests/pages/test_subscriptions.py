@@ -43,7 +43,7 @@ def said(response: Any) -> str:
     return str(response.content.decode())
 
 
-def test_a_path_is_added_listed_and_removed() -> None:
+def test_path_is_added_listed_and_removed() -> None:
     ann = person()
     assert "No paths yet" in said(ann.get(PAGE))
     body = {"action": "add", "pattern": " //depot/main/src/... ", "author": "carol"}
@@ -71,14 +71,14 @@ def test_a_path_is_added_listed_and_removed() -> None:
         ("", "required"),
     ],
 )
-def test_a_path_that_cannot_be_is_refused_with_its_reason(pattern: str, words: str) -> None:
+def test_invalid_path_is_rejected_with_a_reason(pattern: str, words: str) -> None:
     page = said(person().post(PAGE, {"action": "add", "pattern": pattern}))
     assert words in page
     assert "<script>" not in page
     assert not Subscription.objects.exists()
 
 
-def test_the_same_path_twice_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicate_path_and_too_many_paths_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscription_views, "MAX_OWN", 2)
     ann = person()
     pages = [
@@ -90,7 +90,7 @@ def test_the_same_path_twice_and_too_many_are_refused(monkeypatch: pytest.Monkey
     assert Subscription.objects.count() == 2
 
 
-def test_nobody_sees_or_removes_what_is_anothers() -> None:
+def test_subscriptions_of_other_users_are_neither_shown_nor_removable() -> None:
     ann, mallory = person(), person("mallory", "mallory@example.com")
     ann.post(PAGE, {"action": "add", "pattern": "//depot/main/hush/..."})
     Subscription.objects.create(recipient="mail:boss@example.com", pattern="//depot/main/...", reason="x")
@@ -102,7 +102,7 @@ def test_nobody_sees_or_removes_what_is_anothers() -> None:
     assert "boss@" not in page
 
 
-def test_nobody_subscribes_or_mutes_another_address() -> None:
+def test_posted_address_is_ignored() -> None:
     mallory = person("mallory", "mallory@example.com")
     more = {"recipient": ANN, "owner": "1", "address": ANN}
     mallory.post(PAGE, {"action": "add", "pattern": "//depot/main/a.c", **more})
@@ -113,7 +113,7 @@ def test_nobody_subscribes_or_mutes_another_address() -> None:
 
 
 @pytest.mark.parametrize(("days", "words"), [("1", "Muted for a day."), ("", "Muted until you unmute it.")])
-def test_muting_and_unmuting(days: str, words: str) -> None:
+def test_mute_and_unmute(days: str, words: str) -> None:
     ann = person()
     page = said(ann.post(PAGE, {"action": "mute", "days": days}, follow=True))
     assert words in page
@@ -127,7 +127,7 @@ def test_muting_and_unmuting(days: str, words: str) -> None:
     assert policy.preference_of(ANN).muted_until is None
 
 
-def test_the_threshold_is_kept_and_shown() -> None:
+def test_threshold_is_saved_and_shown() -> None:
     ann = person()
     page = said(ann.post(PAGE, {"action": "threshold", "threshold": "high"}, follow=True))
     assert '<option value="high" selected>' in page
@@ -142,13 +142,13 @@ def test_the_threshold_is_kept_and_shown() -> None:
     [{}, {"action": "replay"}, {"action": "remove"}, {"action": "remove", "subscription": "9" * 40},
      {"action": "mute", "days": "-1"}],
 )  # fmt: skip
-def test_what_means_nothing_changes_nothing(body: dict[str, str]) -> None:
+def test_invalid_action_changes_nothing(body: dict[str, str]) -> None:
     ann = person()
     assert ann.post(PAGE, body).status_code == 400
     assert policy.preference_of(ANN).muted_until is None
 
 
-def test_without_a_mail_address_the_page_says_so_and_takes_nothing() -> None:
+def test_account_without_mail_address_cannot_subscribe() -> None:
     ann = person(email="")
     assert "no mail address" in said(ann.get(PAGE))
     assert ann.post(PAGE, {"action": "add", "pattern": "//depot/main/a.c"}).status_code == 400
@@ -163,7 +163,7 @@ def test_a_post_from_elsewhere_is_refused() -> None:
     assert policy.preference_of(ANN).muted_until is None
 
 
-def test_it_is_for_readers_only_and_the_menu_says_so() -> None:
+def test_notifications_page_requires_the_reader_permission() -> None:
     assert Client().get(PAGE).status_code == 302
     outsider = Client()
     outsider.force_login(factories.UserFactory(reads=False))
@@ -171,7 +171,7 @@ def test_it_is_for_readers_only_and_the_menu_says_so() -> None:
     assert 'href="/subscriptions/"' in said(person().get("/"))
 
 
-def test_text_that_acts_is_shown_as_text() -> None:
+def test_subscription_text_is_escaped() -> None:
     ann = person()
     ann.post(PAGE, {"action": "add", "pattern": "//depot/main/a.c", "author": "<b>\u202eeve"})
     page = said(ann.get(PAGE))
