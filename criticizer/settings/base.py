@@ -56,8 +56,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "reviews.web.context_processors.workers",
-                "reviews.web.context_processors.circuits",
+                "reviews.web.context_processors.banners",
             ]
         },
     }

@@ -26,8 +26,8 @@ RECIPIENT = "mail:demo@example.com"
 _FINAL = {"succeeded", "dead_lettered", "timed_out", "cancelled", "superseded"}
 
 
-# Variables of a `.env` file that the demo ignores: it uses its own database and files and sends
-# nothing outside. Empty means unset.
+# Variables of a `.env` file that the demo ignores: it has its own database and files and sends nothing
+# outside. Empty means unset.
 _NOT_THE_DEMOS = (
     "DATABASE_URL",
     "DATABASE_URL_FILE",
@@ -147,16 +147,16 @@ def newest_commits(repository: Path, count: int) -> list[Commit]:
     )
     lines = [line.partition(" ") for line in done.text.splitlines()]
     if done.exit_code != 0 or not lines:
-        why = done.stderr.strip().splitlines()[-1:] or ["it has no commits"]
+        problem = done.stderr.strip().splitlines()[-1:] or ["it has no commits"]
         raise DemoError(
-            f"{repository} cannot be reviewed ({why[0]}): set REPO to a git repository with commits."
+            f"{repository} cannot be reviewed ({problem[0]}): set REPO to a git repository with commits."
         )
     return [Commit(REPOSITORY, sha, subject) for sha, _, subject in reversed(lines)]
 
 
 @dataclass
 class Client:
-    """The demo as a trigger: it knows only the HTTP API."""
+    """HTTP client of the demo, which uses the API only, as a trigger does."""
 
     base_url: str
     key: str
@@ -193,8 +193,8 @@ class Client:
             },
         )
         if answer.status_code not in (200, 201):
-            said = f"{answer.status_code} {answer.text[:300]}"
-            raise DemoError(f"the API refused commit {commit.sha[:12]}: {said}")
+            problem = f"{answer.status_code} {answer.text[:300]}"
+            raise DemoError(f"the API refused commit {commit.sha[:12]}: {problem}")
         return int(answer.json()["id"])
 
     def job(self, job_id: int) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class Client:
 
 
 def ticks(seconds: float, tend: Callable[[], None]) -> Iterator[None]:
-    """Yield about four times a second for `seconds`."""
+    """Yield about four times a second for `seconds`; `tend` runs before each."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         tend()

@@ -15,7 +15,7 @@ NAME = "example"  # in GIT_REPOSITORIES, and so in its depot paths
 FILE = "src/payments.py"
 SUBJECT = "Retry payments that the gateway refuses"
 
-# Recognised as a code host's token by its form; its words show that it is not real.
+# Recognised by its form as a token of a code host; its text shows that it is not real.
 _PLANTED = "gh" + "p_" + "NotARealToken" * 3
 _DEBUGGER = "break" + "point()"
 
@@ -55,7 +55,7 @@ _COMMITS = (("Take payments", _BEFORE), (SUBJECT, _AFTER))
 
 
 class ExampleError(Exception):
-    """The repository could not be made; says what git answered."""
+    """The repository could not be created; the message quotes git."""
 
 
 def make(directory: Path, git: str) -> str:
@@ -82,16 +82,16 @@ def make(directory: Path, git: str) -> str:
 
 
 def _git(git: str, directory: Path, *arguments: str) -> str:
-    who = {"NAME": "Ann Example", "EMAIL": "ann@example.com", "DATE": "2026-01-05T09:00:00+0000"}
+    person = {"NAME": "Ann Example", "EMAIL": "ann@example.com", "DATE": "2026-01-05T09:00:00+0000"}
     environment = {
         "PATH": os.defpath,
         "HOME": "/nonexistent",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
-        **{f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in who.items()},
+        **{f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in person.items()},
     }
     done = subprocesses.run([git, *arguments], environment=environment, timeout_seconds=30, cwd=directory)
     if done.exit_code != 0:
-        said = " ".join(done.stderr.split()) or f"status {done.exit_code}"
-        raise ExampleError(f"git {arguments[0]}: {said}")
+        problem = " ".join(done.stderr.split()) or f"status {done.exit_code}"
+        raise ExampleError(f"git {arguments[0]}: {problem}")
     return done.text.strip()

@@ -7,7 +7,7 @@ from typing import Any
 from django import template
 
 from criticizer.models import OutboxMessage
-from reviews.dashboard import overview as figures
+from reviews.dashboard import overview
 from reviews.dashboard.trends import WINDOWS
 from reviews.models import StageRun
 from reviews.pipeline import AGGREGATE
@@ -20,15 +20,15 @@ register = template.Library()
 def show_dashboard(context: dict[str, Any]) -> dict[str, Any]:
     """Render the dashboard for users with the permission; nothing for others."""
     request = context["request"]
-    if not figures.may_see(request.user):
+    if not overview.may_see(request.user):
         return {}
-    shown = figures.dashboard(request.GET.get("window", ""))
-    return {"dashboard": shown, "windows": WINDOWS, "next_seconds": figures.REFRESH_SECONDS}
+    shown = overview.dashboard(request.GET.get("window", ""))
+    return {"dashboard": shown, "windows": WINDOWS, "next_seconds": overview.REFRESH_SECONDS}
 
 
 @register.simple_tag(takes_context=True)
 def stage_of(context: dict[str, Any], message: OutboxMessage) -> StageRun | None:
-    """Return the stage that a message of the outbox is about; None outside the reader's viewing scope."""
+    """Return the stage of an outbox message; None outside the user's viewing scope."""
     if message.aggregate_type != AGGREGATE:
         return None
     runs = StageRun.objects.select_related("job").filter(pk=message.aggregate_id)

@@ -24,7 +24,7 @@ register.filter(timestamps.timestamp)
 
 @register.filter
 def took(start: datetime | None, end: datetime | None) -> str:
-    """Show how long something took."""
+    """Show a duration: `120 ms`, `3.4 s`, `2 min 5 s`."""
     if start is None or end is None:
         return "\N{EN DASH}"
     seconds = (end - start).total_seconds()
@@ -49,13 +49,13 @@ def state_for_readers(status: str) -> str:
 
 @register.filter
 def visible(text: str) -> str:
-    """Show characters that hide or reorder text by their code points."""
+    """Replace characters that hide or reorder text by their code points."""
     return name_invisible(str(text))
 
 
 @register.filter
 def prose(text: str) -> SafeString:
-    """Escape a message, with `code` in backticks set as code. Line ends are kept by the style sheet."""
+    """Escape a message and mark text in backticks as code; pages.css keeps the line ends."""
     pieces = _CODE.split(name_invisible(str(text)))
     return format_html_join(
         "",

@@ -59,8 +59,7 @@ def _calls_for_another(notice: Notice, job: ReviewJob) -> bool:
 
 @never_cache
 @login_required
-@permission_required("reviews.view_reviewjob", raise_exception=True)
-@permission_required(REQUEST, raise_exception=True)
+@permission_required(("reviews.view_reviewjob", REQUEST), raise_exception=True)
 @require_http_methods(["GET", "HEAD", "POST"])
 def review_again(request: HttpRequest, job_id: int) -> HttpResponse:
     """Show what a rerun will do, and request it."""
@@ -92,8 +91,7 @@ def review_again(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @never_cache
 @login_required
-@permission_required("reviews.view_reviewjob", raise_exception=True)
-@permission_required(CANCEL, raise_exception=True)
+@permission_required(("reviews.view_reviewjob", CANCEL), raise_exception=True)
 @require_http_methods(["GET", "HEAD", "POST"])
 def cancel(request: HttpRequest, job_id: int) -> HttpResponse:
     """Ask for a reason, then cancel a running review."""

@@ -20,29 +20,21 @@ _ONLY_A_CALL = " with the next review or replay that needs it"
 
 
 def unserved_queues() -> list[str]:
-    """Return the names of queues without a live worker; empty when the database cannot be asked."""
+    """Return the names of queues without a live worker; empty when the database fails."""
     try:
         alive = workers_alive()
     except DatabaseError:
-        # The page itself reports the database; a banner must not be what breaks it.
+        # The page reports the database itself; the banner must not break it.
         log.warning("workers_unknown")
         return []
     queues = {queue for _, queue in settings.STAGES.values()}
     return sorted(queue for queue in queues if not alive.get(queue))
 
 
-def workers(request: HttpRequest) -> dict[str, object]:
-    """Offer `unserved_queues` to templates. Asked only where it is shown, and only of people logged in."""
-    user = getattr(request, "user", None)
-    if user is None or not user.is_authenticated:
-        return {"unserved_queues": []}
-    return {"unserved_queues": SimpleLazyObject(unserved_queues)}
-
-
 def stopped_dependencies() -> list[str]:
     """Return a sentence for each configured dependency whose circuit is not closed.
 
-    Empty when the database cannot be asked. Webhook hosts are left out: operators see them in the admin.
+    Empty when the database fails. Webhook hosts are left out: operators see them in the admin.
     """
     try:
         states = circuit_breaker.open_circuits()
@@ -78,9 +70,12 @@ def _held(stopped: Stopped) -> str:
     return ""
 
 
-def circuits(request: HttpRequest) -> dict[str, object]:
-    """Offer `stopped_dependencies` to templates, as `workers` does its queues."""
+def banners(request: HttpRequest) -> dict[str, object]:
+    """Return both banners for logged-in users; each is queried only where a template shows it."""
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
-        return {"stopped_dependencies": []}
-    return {"stopped_dependencies": SimpleLazyObject(stopped_dependencies)}
+        return {"unserved_queues": [], "stopped_dependencies": []}
+    return {
+        "unserved_queues": SimpleLazyObject(unserved_queues),
+        "stopped_dependencies": SimpleLazyObject(stopped_dependencies),
+    }

@@ -40,12 +40,8 @@ class CodeRow:
     is_meant: bool = False
 
 
-def _none(number: int | None, kind: str) -> bool:
-    return False
-
-
 def excerpt_rows(
-    file: str, excerpt: object, is_meant: Callable[[int | None, str], bool] = _none
+    file: str, excerpt: object, is_meant: Callable[[int | None, str], bool] = lambda number, kind: False
 ) -> list[CodeRow]:
     """Return a finding's stored excerpt, `[[line or null, kind, text], …]`, highlighted by file name.
 
@@ -87,7 +83,7 @@ def _lexer(name: str) -> Lexer | None:
 def _highlighted(lines: Sequence[str], name: str) -> list[SafeString]:
     lexer = _lexer(name)
     if lexer is None:
-        return [_plain(line) for line in lines]
+        return [escape(line) for line in lines]
     htmls: list[list[tuple[str, str]]] = [[]]
     for token, value in lexer.get_tokens("\n".join(lines)):
         for index, piece in enumerate(value.split("\n")):
@@ -96,7 +92,7 @@ def _highlighted(lines: Sequence[str], name: str) -> list[SafeString]:
             if piece:
                 htmls[-1].append((_css_class(token), piece))
     if len(htmls) != len(lines):  # a lexer that swallows line ends must not shift the numbers
-        return [_plain(line) for line in lines]
+        return [escape(line) for line in lines]
     return [_joined(pieces) for pieces in htmls]
 
 
@@ -106,10 +102,6 @@ def _joined(pieces: Sequence[tuple[str, str]]) -> SafeString:
         "{}",
         ((format_html('<span class="{}">{}</span>', css, text) if css else text,) for css, text in pieces),
     )
-
-
-def _plain(text: str) -> SafeString:
-    return escape(text)
 
 
 def _css_class(token: _TokenType) -> str:

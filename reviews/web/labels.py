@@ -10,5 +10,5 @@ STATES_FOR_READERS = [(status.value, _FOR_READERS.get(status, str(status.label))
 
 
 def state_for_readers(status: str) -> str:
-    """Return how a job's status is called on the pages of reviewers."""
+    """Return the label of a job's status on the pages of reviewers."""
     return dict(STATES_FOR_READERS).get(status, status)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import structlog
 from django.db.models import Count, QuerySet
@@ -54,7 +55,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class ReadFiles:
-    """How much of a change was read: never say "no findings" without it."""
+    """Numbers of files read; always shown beside "no findings"."""
 
     read: int = 0
     partly: int = 0
@@ -77,12 +78,12 @@ class ReadFiles:
 
 @dataclass(frozen=True, slots=True)
 class ListedJob:
-    """A job as a row of the list. `severities` holds those that occur, worst first."""
+    """A row of the list. `severities` holds those that occur, worst first."""
 
     job: ReviewJob
     severities: Sequence[tuple[str, int]]
     files: ReadFiles
-    stage: StageRun | None  # the one at work, of a job that is not finished
+    stage: StageRun | None  # the current one, of an active job
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class ListPage:
     newer: Cursor | None = None
     older: Cursor | None = None
     is_first: bool = True
-    is_cancelled: bool = False  # finding it took too long
+    is_cancelled: bool = False  # the query took too long
 
     @property
     def has_active(self) -> bool:
@@ -132,7 +133,7 @@ def list_page(
 
 def _page(jobs: QuerySet[ReviewJob], scope: Scope, after: str, before: str) -> ListPage:
     if (start := Cursor.parse(before)) is not None:
-        # Each bound stands twice: the first form can use the index, the second is exact.
+        # Each bound is given twice: the filter can use the index, the exclusion is exact.
         newer = jobs.filter(created_at__gte=start.created_at).exclude(
             created_at=start.created_at, id__lte=start.job_id
         )
@@ -158,15 +159,9 @@ def _page(jobs: QuerySet[ReviewJob], scope: Scope, after: str, before: str) -> L
 def listed(jobs: Sequence[ReviewJob], scope: Scope = EVERYTHING) -> list[ListedJob]:
     """Add to each job what its row shows, in three queries whatever their number."""
     ids = [job.pk for job in jobs]
-    findings: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    counts = FindingRow.objects.filter(scope.files(), job__in=ids).order_by().values_list("job", "severity")
-    for job_id, severity, count in counts.annotate(n=Count("id")):
-        findings[job_id][severity] = count
-    coverage: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    covered = CoverageRow.objects.filter(scope.files(), job__in=ids).order_by().values_list("job", "status")
-    for job_id, status, count in covered.annotate(n=Count("id")):
-        coverage[job_id][status] = count
-    stages = _stages_at_work([job.pk for job in jobs if job.is_active])
+    findings = _counts(FindingRow.objects.filter(scope.files(), job__in=ids), "severity")
+    coverage = _counts(CoverageRow.objects.filter(scope.files(), job__in=ids), "status")
+    stages = _current_stages([job.pk for job in jobs if job.is_active])
     return [
         ListedJob(
             job,
@@ -178,13 +173,21 @@ def listed(jobs: Sequence[ReviewJob], scope: Scope = EVERYTHING) -> list[ListedJ
     ]
 
 
+def _counts(rows: QuerySet[Any], field: str) -> defaultdict[int, dict[str, int]]:
+    """Count rows by job and value of a field."""
+    counts: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for job_id, value, number in rows.order_by().values_list("job", field).annotate(n=Count("id")):
+        counts[job_id][value] = number
+    return counts
+
+
 def worst_first(by_severity: Mapping[str, int]) -> list[tuple[str, int]]:
     return [
         (severity.value, by_severity[severity]) for severity in FindingSeverity if by_severity.get(severity)
     ]
 
 
-def _stages_at_work(job_ids: Iterable[int]) -> dict[int, StageRun]:
+def _current_stages(job_ids: Iterable[int]) -> dict[int, StageRun]:
     """Return each job's earliest unfinished stage."""
     unfinished = StageRun.objects.filter(job__in=list(job_ids)).exclude(status=StageStatus.SUCCEEDED)
     # Last first, so that the earliest of a job stays.

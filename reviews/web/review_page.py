@@ -22,6 +22,7 @@ from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, FindingSeveri
 from reviews.states import JobStatus, StageStatus
 from reviews.web.highlight import CodeRow, excerpt_rows
 from reviews.web.labels import state_for_readers
+from reviews.web.rerun import newer_than
 from reviews.web.review_list import ReadFiles, in_stage_order, worst_first
 
 MAX_FINDINGS = 200
@@ -236,14 +237,12 @@ def _timed_out(job: ReviewJob, *, for_operator: bool) -> Notice:
 
 
 def _superseded(job: ReviewJob) -> Notice:
-    newer = ReviewJob.objects.filter(
-        changelist_id=job.changelist_id, review_version__gt=job.review_version
-    ).order_by("-review_version")
-    newest = newer.only("id", "review_version").first()
+    newest = newer_than(job)
     text = "A newer version of this changelist was requested, so this review was stopped."
     if newest is None:
         return Notice("info", text)
-    return Notice("info", text, url=_address(newest), link=f"Open version {newest.review_version}")
+    address = reverse("reviews:detail", args=[newest.pk])
+    return Notice("info", text, url=address, link=f"Open version {newest.review_version}")
 
 
 def _dead_letters(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
@@ -268,7 +267,3 @@ def _dead_letter(letter: DeadLetter, *, for_operator: bool) -> Notice:
         url=reverse("admin:deadletters_deadletter_change", args=[letter.pk]),
         link="Open the dead letter",
     )
-
-
-def _address(job: ReviewJob) -> str:
-    return reverse("reviews:detail", args=[job.pk])

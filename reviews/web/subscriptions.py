@@ -55,6 +55,10 @@ class SubscriptionForm(forms.Form):
             raise forms.ValidationError(str(error)) from error
 
 
+class RemovalForm(forms.Form):
+    subscription = forms.IntegerField(min_value=1, max_value=2**63 - 1)
+
+
 class MuteForm(forms.Form):
     days = forms.ChoiceField(choices=_DAYS, required=False, label="How long")
 
@@ -73,20 +77,22 @@ class DigestForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 def subscriptions(request: HttpRequest) -> HttpResponse:
     """Show and change the user's own subscriptions; no other user's are reachable here."""
-    address = address_of(request.user)
-    scope = scope_of(request.user)
+    address, scope = address_of(request.user), scope_of(request.user)
     form = SubscriptionForm(scope=scope)
     if request.method == "POST":
-        action = request.POST.get("action", "")
-        if action not in _ACTIONS or not address:
-            return HttpResponseBadRequest("Unknown action.\n", content_type="text/plain")
-        form = SubscriptionForm(request.POST if action == "add" else None, scope=scope)
+        action, done = request.POST.get("action", ""), ""
         with pghistory.context(**origin(request)):
-            said = _ACTIONS[action](request, address, form)
-        if said:
-            messages.success(request, said)
+            if address and action == "add":
+                form = SubscriptionForm(request.POST, scope=scope)
+                done = _add(request, form)
+            elif address and action in _ACTIONS:
+                form_class, act = _ACTIONS[action]
+                chosen = form_class(request.POST)
+                done = act(request, address, chosen.cleaned_data) if chosen.is_valid() else ""
+        if done:
+            messages.success(request, done)
             return HttpResponseRedirect(reverse("reviews:subscriptions"))
-        if action != "add":
+        if not form.is_bound:
             return HttpResponseBadRequest("Unknown action.\n", content_type="text/plain")
     own = Subscription.objects.filter(owner=request.user.pk).order_by("pattern", "author")
     preference = policy.preference_of(address) if address else None
@@ -107,11 +113,10 @@ def subscriptions(request: HttpRequest) -> HttpResponse:
     return render(request, "reviews/subscriptions.html", context)
 
 
-def _add(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
+def _add(request: HttpRequest, form: SubscriptionForm) -> str:
     if not form.is_valid():
         return ""
-    own = Subscription.objects.filter(owner=request.user.pk)
-    if own.count() >= MAX_OWN:
+    if Subscription.objects.filter(owner=request.user.pk).count() >= MAX_OWN:
         form.add_error(None, f"You have {MAX_OWN} subscriptions, the maximum. Remove one first.")
         return ""
     try:
@@ -123,56 +128,44 @@ def _add(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
     return f"Subscribed to {form.cleaned_data['pattern']}."
 
 
-def _remove(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
-    wanted = request.POST.get("subscription", "")
-    number = int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 19 else 0
-    found = Subscription.objects.filter(owner=request.user.pk, pk=number).first()
+def _remove(request: HttpRequest, address: str, chosen: dict[str, Any]) -> str:
+    found = Subscription.objects.filter(owner=request.user.pk, pk=chosen["subscription"]).first()
     if found is None:
         return ""
     found.delete()
     return f"Unsubscribed from {found.pattern}."
 
 
-def _mute(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
-    chosen = MuteForm(request.POST)
-    if not chosen.is_valid():
-        return ""
-    days = chosen.cleaned_data["days"]
+def _mute(request: HttpRequest, address: str, chosen: dict[str, Any]) -> str:
+    days = chosen["days"]
     until = timezone.now() + timedelta(days=int(days)) if days else None
     policy.mute(address, until, request.user.get_username())
     return f"Muted {dict(_DAYS)[days].lower().replace('until i', 'until you')}."
 
 
-def _unmute(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
+def _unmute(request: HttpRequest, address: str, chosen: dict[str, Any]) -> str:
     policy.unmute(address, request.user.get_username())
     return "Unmuted: you are notified of reviews again."
 
 
-def _threshold(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
-    chosen = ThresholdForm(request.POST)
-    if not chosen.is_valid():
-        return ""
-    threshold = chosen.cleaned_data["threshold"]
-    policy.set_threshold(address, threshold, request.user.get_username())
-    return f"You are now notified of: {Threshold(threshold).label.lower()}."
+def _threshold(request: HttpRequest, address: str, chosen: dict[str, Any]) -> str:
+    policy.set_threshold(address, chosen["threshold"], request.user.get_username())
+    return f"You are now notified of: {Threshold(chosen['threshold']).label.lower()}."
 
 
-def _digest(request: HttpRequest, address: str, form: SubscriptionForm) -> str:
-    chosen = DigestForm(request.POST)
-    if not chosen.is_valid():
-        return ""
-    minutes = chosen.cleaned_data["minutes"]
+def _digest(request: HttpRequest, address: str, chosen: dict[str, Any]) -> str:
+    minutes = chosen["minutes"]
     policy.set_digest(address, minutes, request.user.get_username())
     if not minutes:
         return "Each review comes in a mail of its own from now on."
     return f"Reviews within {DigestMinutes(minutes).label.lower()} come in one mail from now on."
 
 
-_ACTIONS: dict[str, Callable[[HttpRequest, str, SubscriptionForm], str]] = {
-    "add": _add,
-    "remove": _remove,
-    "mute": _mute,
-    "unmute": _unmute,
-    "threshold": _threshold,
-    "digest": _digest,
+# The forms are valid when an action runs; "" means that nothing was changed.
+_ACTIONS: dict[str, tuple[type[forms.Form], Callable[[HttpRequest, str, dict[str, Any]], str]]] = {
+    "remove": (RemovalForm, _remove),
+    "mute": (MuteForm, _mute),
+    "unmute": (forms.Form, _unmute),
+    "threshold": (ThresholdForm, _threshold),
+    "digest": (DigestForm, _digest),
 }

@@ -8,6 +8,7 @@ them in by element id. `X-Live-Next` is the number of seconds until the next req
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
@@ -21,14 +22,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from reviews import failure_reference as codes
-from reviews.dashboard import overview as figures
+from reviews.dashboard import overview
 from reviews.dashboard.trends import WINDOWS
 from reviews.models import ReviewJob
 from reviews.recipients.resolve import no_recipients_reason
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.web import actions
 from reviews.web.forms import ReviewFilter
-from reviews.web.review_list import ListPage, list_page
+from reviews.web.review_list import list_page
 from reviews.web.review_page import (
     notices_of,
     progress_sentence,
@@ -43,32 +44,35 @@ BUSY_SECONDS = 2
 IDLE_SECONDS = 10
 
 
-@require_safe
-@never_cache
-@login_required
-@permission_required("reviews.view_reviewjob", raise_exception=True)
+def _reader_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Decorate a read-only page of reviewers: login and permission required, never cached."""
+    permitted = permission_required("reviews.view_reviewjob", raise_exception=True)(view)
+    return require_safe(never_cache(login_required(permitted)))
+
+
+def _live(request: HttpRequest, html: str, next_seconds: int) -> HttpResponse:
+    """Return a live fragment, or 204 when the reader has it already; `next_seconds` 0 ends the updates."""
+    have = hashlib.sha256(html.encode()).hexdigest()[:16]
+    response = HttpResponse(status=204) if request.GET.get("have") == have else HttpResponse(html)
+    response["X-Live-Have"] = have
+    if next_seconds:
+        response["X-Live-Next"] = str(next_seconds)
+    return response
+
+
+@_reader_page
 def review_list(request: HttpRequest) -> HttpResponse:
     """Show the newest reviews, narrowed by changelist, status and text."""
-    context = _list_context(request)
-    return render(request, "reviews/list.html", context)
+    return render(request, "reviews/list.html", _list_context(request))
 
 
-@require_safe
-@never_cache
-@login_required
-@permission_required("reviews.view_reviewjob", raise_exception=True)
+@_reader_page
 def review_list_live(request: HttpRequest) -> HttpResponse:
     """Return the table of the list, or 204 when the reader has it already."""
     context = _list_context(request)
     html = render_to_string("_workers.html", {}, request)
     html += render_to_string("reviews/_list.html", context, request)
-    have = hashlib.sha256(html.encode()).hexdigest()[:16]
-    unchanged = request.GET.get("have") == have
-    response = HttpResponse(status=204) if unchanged else HttpResponse(html)
-    response["X-Live-Have"] = have
-    if context["live_seconds"]:
-        response["X-Live-Next"] = str(context["live_seconds"])
-    return response
+    return _live(request, html, context["live_seconds"])
 
 
 def _list_context(request: HttpRequest) -> dict[str, Any]:
@@ -83,22 +87,13 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
         "form": form,
         "page": page,
         "is_filtered": any(filters.values()) or not form.is_valid(),
-        "live_seconds": _list_pace(page),
+        "live_seconds": BUSY_SECONDS if page.has_active else IDLE_SECONDS if page.is_first else 0,
         "sees_no_file": not scope.everything and not scope.prefixes,
         "base_url": settings.BASE_URL.rstrip("/"),
     }
 
 
-def _list_pace(page: ListPage) -> int:
-    if page.has_active:
-        return BUSY_SECONDS
-    return IDLE_SECONDS if page.is_first else 0
-
-
-@require_safe
-@never_cache
-@login_required
-@permission_required("reviews.view_reviewjob", raise_exception=True)
+@_reader_page
 def review_detail(request: HttpRequest, job_id: int) -> HttpResponse:
     """Show one review: its progress, findings, coverage and deliveries."""
     scope = scope_of(request.user)
@@ -114,10 +109,7 @@ def review_detail(request: HttpRequest, job_id: int) -> HttpResponse:
     return render(request, "reviews/detail.html", context)
 
 
-@require_safe
-@never_cache
-@login_required
-@permission_required("reviews.view_reviewjob", raise_exception=True)
+@_reader_page
 def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
     """Return the progress of one review, and its results if they differ from what the reader has."""
     scope = scope_of(request.user)
@@ -155,7 +147,7 @@ def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict
         "versions": versions,
         "notices": notices,
         "shows_recipients": is_staff,
-        "nobody": no_recipients_reason(
+        "no_recipients_reason": no_recipients_reason(
             job.status, job.recipients, job.recipients_are, len(results.deliveries)
         ),
         **may,
@@ -166,16 +158,12 @@ def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict
 @never_cache
 def dashboard_live(request: HttpRequest) -> HttpResponse:
     """Return the dashboard of `?window=`, or 204 when the reader has it already."""
-    if not figures.may_see(request.user):
+    if not overview.may_see(request.user):
         raise PermissionDenied
-    shown = figures.dashboard(request.GET.get("window", ""))
+    shown = overview.dashboard(request.GET.get("window", ""))
     html = render_to_string("_workers.html", {}, request)
     html += render_to_string("admin/_dashboard.html", {"dashboard": shown, "windows": WINDOWS}, request)
-    have = hashlib.sha256(html.encode()).hexdigest()[:16]
-    response = HttpResponse(status=204) if request.GET.get("have") == have else HttpResponse(html)
-    response["X-Live-Have"] = have
-    response["X-Live-Next"] = str(figures.REFRESH_SECONDS)
-    return response
+    return _live(request, html, overview.REFRESH_SECONDS)
 
 
 @require_safe
@@ -186,7 +174,7 @@ def failure_codes(request: HttpRequest) -> HttpResponse:
     for section in codes.sections():
         rows = []
         for code, *cells in section.rows:
-            # A code stands in several tables: the first is the one that is linked to.
+            # A code may be in several tables: links go to the first.
             rows.append({"anchor": "" if code in seen else code, "code": code, "cells": cells})
             seen.add(code)
         sections.append(

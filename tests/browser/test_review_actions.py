@@ -21,7 +21,7 @@ def breaks_no_rule(page: Page) -> bool:
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_ann_reviews_again_and_cancels(visit: Visit, width: int, scheme: str) -> None:
+def test_operator_reruns_and_cancels_a_review(visit: Visit, width: int, scheme: str) -> None:
     scenes.live_workers()
     job = scenes.finished_review()
     ReviewJob.objects.filter(pk=job.pk).update(
@@ -29,7 +29,7 @@ def test_ann_reviews_again_and_cancels(visit: Visit, width: int, scheme: str) ->
         recipients=["mail:ann@example.com", "webhook:https://ci.example.com/hooks/" + "review/" * 20],
     )
     page = visit(f"/reviews/{job.pk}/", scenes.ann("operator"), width=width, scheme=scheme, expects="inline")
-    picture(page, f"deeds-review-{width}-{scheme}")
+    picture(page, f"actions-review-{width}-{scheme}")
     page.locator(".notice").get_by_role("link", name="Review again").click()
     assert breaks_no_rule(page)
     picture(page, f"again-{width}-{scheme}")
@@ -48,18 +48,18 @@ def test_ann_reviews_again_and_cancels(visit: Visit, width: int, scheme: str) ->
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_a_review_without_recipients_says_that_nobody_was_told(visit: Visit, width: int, scheme: str) -> None:
+def test_review_page_explains_missing_recipients(visit: Visit, width: int, scheme: str) -> None:
     job = factories.job_with_stages(status="dead_lettered", recipients=[])
     page = visit(f"/reviews/{job.pk}/", scenes.ann("operator"), width=width, scheme=scheme)
     expect(page.get_by_text("No one was notified: no recipients.")).to_be_visible()
-    picture(page, f"nobody-{width}-{scheme}")
+    picture(page, f"no-recipients-{width}-{scheme}")
     page.get_by_role("link", name="Review again").click()
     expect(page.get_by_text("None:")).to_be_visible()
-    picture(page, f"again-nobody-{width}-{scheme}")
+    picture(page, f"again-no-recipients-{width}-{scheme}")
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_the_description_of_the_api_follows_the_scheme(visit: Visit, width: int, scheme: str) -> None:
+def test_api_docs_follow_the_colour_scheme(visit: Visit, width: int, scheme: str) -> None:
     page = visit("/api/docs/", width=width, scheme=scheme)
     page.locator(".opblock-post .opblock-summary-control").first.click()
     expect(page.get_by_text("slack:<channel id>").first).to_be_visible()

@@ -1,4 +1,4 @@
-"""The demo's own change: what the checks find in it, and where they do not look for it."""
+"""The example change of the demo, and the findings of the checks in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo prints, line by line."""
+"""Output lines of the demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py demo --keep` as a newcomer runs it: reviews, mails, a look around, the end."""
+"""`manage.py demo --keep` from start to end, as a new user runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reviewing again and cancelling on the pages: who may, what is shown first, and once only."""
+"""Rerun and cancellation from the review page: permissions, confirmation, once only."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def said(answer: Any) -> str:
     return text
 
 
-def page(client: Client, job: ReviewJob, deed: str = "") -> str:
-    return said(client.get(f"/reviews/{job.pk}/{deed}", follow=True))
+def page(client: Client, job: ReviewJob, action: str = "") -> str:
+    return said(client.get(f"/reviews/{job.pk}/{action}", follow=True))
 
 
-def post(client: Client, job: ReviewJob, deed: str, **fields: str) -> Any:
-    return client.post(f"/reviews/{job.pk}/{deed}/", fields, follow=True)
+def post(client: Client, job: ReviewJob, action: str, **fields: str) -> Any:
+    return client.post(f"/reviews/{job.pk}/{action}/", fields, follow=True)
 
 
 def ended(**fields: Any) -> ReviewJob:
@@ -264,28 +264,28 @@ def test_review_that_ends_during_cancellation_is_reported(
 # -- who may, and where it is offered ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("deed", ["again", "cancel"])
-def test_action_without_permission_is_neither_offered_nor_allowed(bob: Client, deed: str) -> None:
+@pytest.mark.parametrize("action", ["again", "cancel"])
+def test_action_without_permission_is_neither_offered_nor_allowed(bob: Client, action: str) -> None:
     job = factories.job_with_stages(status="queued")
-    assert f"/{deed}/" not in page(bob, job)
-    for answer in (bob.get(f"/reviews/{job.pk}/{deed}/"), post(bob, job, deed, reason="x")):
+    assert f"/{action}/" not in page(bob, job)
+    for answer in (bob.get(f"/reviews/{job.pk}/{action}/"), post(bob, job, action, reason="x")):
         assert answer.status_code == 403
     assert ReviewJob.objects.get().status == "queued"
 
 
-@pytest.mark.parametrize("deed", ["again", "cancel"])
-def test_a_post_from_elsewhere_is_refused(ann: Client, deed: str) -> None:
+@pytest.mark.parametrize("action", ["again", "cancel"])
+def test_post_without_csrf_token_is_rejected(ann: Client, action: str) -> None:
     job = factories.job_with_stages(status="queued")
     strict = Client(enforce_csrf_checks=True)
     strict.cookies = ann.cookies
-    assert strict.post(f"/reviews/{job.pk}/{deed}/", {"reason": "x"}).status_code == 403
+    assert strict.post(f"/reviews/{job.pk}/{action}/", {"reason": "x"}).status_code == 403
     assert ReviewJob.objects.get().status == "queued"
 
 
-@pytest.mark.parametrize("deed", ["again", "cancel"])
-def test_action_on_an_unknown_review_is_not_found(ann: Client, deed: str) -> None:
-    assert ann.get(f"/reviews/4711/{deed}/").status_code == 404
-    assert post(ann, ReviewJob(pk=4711), deed, reason="x").status_code == 404
+@pytest.mark.parametrize("action", ["again", "cancel"])
+def test_action_on_an_unknown_review_is_not_found(ann: Client, action: str) -> None:
+    assert ann.get(f"/reviews/4711/{action}/").status_code == 404
+    assert post(ann, ReviewJob(pk=4711), action, reason="x").status_code == 404
 
 
 def test_banner_links_to_a_rerun_or_names_the_operator(ann: Client, bob: Client) -> None:
@@ -306,7 +306,7 @@ def test_cancelled_and_timed_out_reviews_link_to_a_rerun(ann: Client, status: Jo
     assert f'<a href="/reviews/{job.pk}/again/">Review again</a></div>' in page(ann, job)
 
 
-# -- nobody is told ---------------------------------------------------------------------------
+# -- reviews without recipients ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

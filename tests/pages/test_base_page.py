@@ -1,4 +1,4 @@
-"""What all pages share: the policy, the worker banner, the error pages, the login."""
+"""Parts of all pages: content security policy, worker banner, error pages, login."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The colours: every pair of text and ground that occurs has a contrast of 4.5:1, light and dark."""
+"""Contrast of every text and background pair that occurs is at least 4.5:1, light and dark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The factories make rows that the database accepts as they stand."""
+"""The factories create rows that the database accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code excerpts: numbers that stay true, and text from outside that stays text."""
+"""Code excerpts: stable line numbers, and untrusted text that is shown as text."""
 
 from __future__ import annotations
 

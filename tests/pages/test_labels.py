@@ -1,4 +1,4 @@
-"""What reviewers read of a review that failed, and which lines a finding is about."""
+"""Labels for reviewers, and the lines of a finding that are marked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reviews list: order, pages, filters, and what each row says."""
+"""The reviews list: order, pagination, filters and rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The review page: what it says in each state of a job, and to whom."""
+"""The review page in each state of a job, for each reader."""
 
 from __future__ import annotations
 

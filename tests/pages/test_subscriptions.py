@@ -1,4 +1,4 @@
-"""The page "My notifications": one's own subscriptions, threshold and mute, and nobody else's."""
+"""The page "My notifications": one's own subscriptions, threshold and mute, never another user's."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_account_without_mail_address_cannot_subscribe() -> None:
     assert not Subscription.objects.exists()
 
 
-def test_a_post_from_elsewhere_is_refused() -> None:
+def test_post_without_csrf_token_is_rejected() -> None:
     person()
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(get_user_model().objects.get(username="ann"))
