@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from reviews.artifacts import integrity as artifact_care
+from reviews.artifacts import integrity
 
 
 class Command(BaseCommand):
@@ -19,7 +19,7 @@ class Command(BaseCommand):
     def handle(self, *, limit: int | None, batch: int, **options: Any) -> None:
         if batch < 1 or (limit is not None and limit < 1):
             raise CommandError("--limit and --batch must be at least 1.")
-        done = artifact_care.rotate_keys(limit, batch)
+        done = integrity.rotate_keys(limit, batch)
         self.stdout.write(
             f"{done.resealed} resealed, {done.skipped} changed by others, {done.failed} failed, "
             f"{done.left} left under older keys."

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from reviews.artifacts import integrity as artifact_care
+from reviews.artifacts import integrity
 from reviews.models import Artifact
 
 
@@ -17,8 +17,8 @@ class Command(BaseCommand):
         parser.add_argument("--limit", type=int, default=10_000, help="the most artifacts to open")
 
     def handle(self, *, limit: int, **options: Any) -> None:
-        seen = artifact_care.verify(limit, all_now=True)
-        walked = artifact_care.find_orphans()
+        seen = integrity.verify(limit, all_now=True)
+        walked = integrity.find_orphans()
         self.stdout.write(f"{seen.opened} artifacts opened, {walked.files} files checked.")
         known = Artifact.objects.filter(deleted_at=None).exclude(fault="").count()
         if seen.faults or walked.faults or known:
