@@ -71,7 +71,7 @@ def test_one_asks_and_another_approves_by_hand(visit: Visit) -> None:
     look(page, "4-waiting")
 
     other = visit(f"{BASE}/deadlettergroup/", approver())
-    other.get_by_role("link", name="Letter edits 1 to approve").click()
+    other.get_by_role("link", name="Edits 1 to approve").click()
     look_at_list(other, "5-list")
     other.locator("#result_list th a").click()
     look(other, "6-edit")
