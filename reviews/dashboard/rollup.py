@@ -74,10 +74,10 @@ VALUES (0, %(done)s, 'mark', '', %(now)s)"""
 
 
 def roll_up() -> None:
-    """Bring the figures up to date; of a long gap, a day at a time. Never raises for the database."""
+    """Bring the counts up to date, a long gap in parts; a database failure is logged, never raised."""
     try:
         for _ in range(MOST_AT_ONCE):
-            if not _stretch():
+            if not _count_due():
                 return
     except (DatabaseError, StatementTimeout) as error:
         log.warning("rollup_failed", error=type(error).__name__)
@@ -89,7 +89,7 @@ def brought_up_to_date_at() -> datetime | None:
     return None if number is None else _EPOCH + timedelta(seconds=int(number))
 
 
-def _stretch() -> bool:
+def _count_due() -> bool:
     """Count what is due; return whether there is more."""
     with statement_timeout(LIMIT_MILLISECONDS), transaction.atomic():
         if not advisory_locks.take_now(Lock.ROLL_UP):

@@ -110,12 +110,7 @@ def read(window: Window, now: datetime) -> Figures:
           FROM rollups
          WHERE seconds = %(source)s AND started_at >= %(start)s AND started_at < %(end)s
          GROUP BY 1, 2, 3""",
-        {
-            "start": slots[0],
-            "end": last + length,
-            "slot": window.slot_seconds,
-            "source": window.source,
-        },
+        {"start": slots[0], "end": last + length, "slot": window.slot_seconds, "source": window.source},
     )
     by_slot: defaultdict[str, dict[str, list[int]]] = defaultdict(dict)
     for row in found:

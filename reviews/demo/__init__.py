@@ -24,8 +24,6 @@ START_SECONDS = 60.0
 REVIEW_SECONDS = 150.0
 RECIPIENT = "mail:demo@example.com"
 _FINAL = {"succeeded", "dead_lettered", "timed_out", "cancelled", "superseded"}
-
-
 # Variables of a `.env` file that the demo ignores: it has its own database and files and sends nothing
 # outside. Empty means unset.
 _NOT_THE_DEMOS = (
@@ -126,24 +124,12 @@ def git_command() -> str:
 
 def newest_commits(repository: Path, count: int) -> list[Commit]:
     """Return up to `count` commits of a repository, oldest of them first. Raises DemoError."""
-    command = [
-        git_command(),
-        "-C",
-        str(repository.absolute()),
-        "log",
-        f"-{count}",
-        "--no-merges",
-        "--format=%H %s",
-    ]
+    log = ["log", f"-{count}", "--no-merges", "--format=%H %s"]
+    trust = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
     done = subprocesses.run(
-        command,
+        [git_command(), "-C", str(repository.absolute()), *log],
         timeout_seconds=30,
-        environment={
-            **os.environ,
-            "GIT_CONFIG_COUNT": "1",
-            "GIT_CONFIG_KEY_0": "safe.directory",
-            "GIT_CONFIG_VALUE_0": "*",
-        },
+        environment={**os.environ, **trust},
     )
     lines = [line.partition(" ") for line in done.text.splitlines()]
     if done.exit_code != 0 or not lines:

@@ -1,4 +1,4 @@
-"""The console's first page: what is counted, who sees it, and what it costs."""
+"""The dashboard of the admin: counts, permissions, links and bounded queries."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def counted(kind: str, seconds: int = rollup.FINE) -> dict[str, int]:
     return found
 
 
-def test_what_happened_is_counted_once_however_often_it_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_rollups_count_each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         ended(JobStatus.SUCCEEDED, 20)
     ended(JobStatus.DEAD_LETTERED, 90)
@@ -84,7 +84,7 @@ def test_what_happened_is_counted_once_however_often_it_is_counted(monkeypatch: 
     assert rollup.brought_up_to_date_at() is not None
 
 
-def test_what_ends_late_is_counted_when_its_stretch_is_an_hour_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempts_that_end_late_are_recounted_within_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     attempt = attempted(minutes_ago=30)
     type(attempt).objects.filter(pk=attempt.pk).update(outcome=AttemptOutcome.STARTED, finished_at=None)
     rollup.roll_up()
@@ -96,7 +96,7 @@ def test_what_ends_late_is_counted_when_its_stretch_is_an_hour_old(monkeypatch: 
     assert counted("attempts") == {"llm:succeeded:": 1}
 
 
-def test_old_counts_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_counts_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     for days, seconds in ((4, rollup.FINE), (4, rollup.COARSE), (101, rollup.COARSE)):
         at = timezone.now() - timedelta(days=days)
         Rollup.objects.create(seconds=seconds, started_at=at, kind="jobs", label="succeeded", number=1)
@@ -105,15 +105,15 @@ def test_old_counts_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row.seconds for row in Rollup.objects.filter(kind="jobs")] == [rollup.COARSE]
 
 
-def test_a_database_that_is_away_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roll_up_survives_a_database_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> bool:
         raise rollup.StatementTimeout
 
-    monkeypatch.setattr(rollup, "_stretch", fail)
+    monkeypatch.setattr(rollup, "_count_due", fail)
     rollup.roll_up()
 
 
-def test_percentiles_come_out_of_counted_steps_within_a_tenth() -> None:
+def test_percentiles_of_counted_steps_are_within_a_tenth() -> None:
     for seconds in [0.5] * 50 + [8.0] * 45 + [100.0] * 5:
         attempted(seconds=seconds)
     rollup.roll_up()
@@ -123,7 +123,7 @@ def test_percentiles_come_out_of_counted_steps_within_a_tenth() -> None:
     assert rollup.percentile_of({}, 50) is None
 
 
-def test_the_dashboard_says_how_it_goes(operator: Client) -> None:
+def test_dashboard_shows_tiles_and_failed_attempts(operator: Client) -> None:
     for _ in range(9):
         ended(JobStatus.SUCCEEDED, 20)
     letter = factories.DeadLetterFactory()
@@ -152,7 +152,7 @@ def waits_for_approval() -> None:
     ReplayBatch.objects.update(status=BatchStatus.AWAITING, needs_approval=True)
 
 
-def test_what_waits_for_a_second_person_has_a_tile_and_nothing_else_has(operator: Client) -> None:
+def test_approvals_have_a_tile_only_when_due(operator: Client) -> None:
     assert not [tile.title for tile in dashboard("24h")["tiles"] if "approve" in tile.title]
     waits_for_approval()
     tiles = [tile for tile in dashboard("24h")["tiles"] if "approve" in tile.title]
@@ -164,7 +164,7 @@ def test_what_waits_for_a_second_person_has_a_tile_and_nothing_else_has(operator
         assert len(operator.get(tile.href).context["cl"].result_list) == 1
 
 
-def test_circuits_are_told_in_words_and_lead_to_their_page(operator: Client) -> None:
+def test_circuit_lines_show_the_label_and_link_to_the_circuit(operator: Client) -> None:
     Circuit.objects.create(name="provider:mail", state="half_open")
     page = operator.get("/admin/").content.decode()
     assert '<span class="state" data-state="running">Half-open</span>' in page
@@ -173,7 +173,7 @@ def test_circuits_are_told_in_words_and_lead_to_their_page(operator: Client) -> 
     assert operator.get(line.href).context["circuit"].name == "provider:mail"
 
 
-def test_every_number_leads_to_the_rows_behind_it(operator: Client) -> None:
+def test_every_number_links_to_its_rows(operator: Client) -> None:
     waits_for_approval()
     good, late = ended(JobStatus.SUCCEEDED, 20), ended(JobStatus.TIMED_OUT, 20)
     attempt = attempted("RATE_LIMITED")
@@ -200,25 +200,25 @@ def test_every_number_leads_to_the_rows_behind_it(operator: Client) -> None:
 
 
 @pytest.mark.parametrize("window", [*WINDOWS, "", "x", "24h' OR 1"])
-def test_each_window_is_drawn_and_any_other_is_the_usual_one(operator: Client, window: str) -> None:
+def test_unknown_window_falls_back_to_the_default(operator: Client, window: str) -> None:
     answer = operator.get("/admin/", {"window": window})
     assert answer.status_code == 200
     assert dashboard(window)["window"].name == (window if window in WINDOWS else "24h")
 
 
-def test_the_page_without_anything_says_so(operator: Client) -> None:
+def test_empty_dashboard_explains_itself(operator: Client) -> None:
     page = operator.get("/admin/").content.decode()
     for text in ("No figures yet", "No review ended in this time.", "No attempt failed"):
         assert text in page
 
 
-def test_old_figures_are_called_old(operator: Client) -> None:
+def test_stale_figures_are_marked(operator: Client) -> None:
     rollup.roll_up()
     Rollup.objects.filter(kind="mark").update(number=int(timezone.now().timestamp()) - 1000)
     assert "These figures are old." in operator.get("/admin/").content.decode()
 
 
-def test_the_refresh_sends_the_dashboard_or_nothing_new(
+def test_live_dashboard_is_sent_only_when_it_changed(
     operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = timezone.now()  # the axes move on every five minutes
@@ -230,16 +230,14 @@ def test_the_refresh_sends_the_dashboard_or_nothing_new(
     assert again.status_code == 204
 
 
-def test_who_may_not_see_everything_sees_no_figures(client: Client) -> None:
+def test_dashboard_requires_its_permissions(client: Client) -> None:
     bob = factories.UserFactory(is_staff=True)
     client.force_login(bob)
     assert "Overview" not in client.get("/admin/").content.decode()
     assert client.get(reverse("dashboard-live")).status_code == 403
 
 
-def test_the_dashboard_reads_no_table_of_jobs_whole(
-    operator: Client, django_assert_max_num_queries: Any
-) -> None:
+def test_dashboard_counts_are_bounded(operator: Client, django_assert_max_num_queries: Any) -> None:
     ended(JobStatus.SUCCEEDED, 20)
     with django_assert_max_num_queries(60) as queries:
         dashboard("7d")
@@ -253,7 +251,7 @@ def test_the_dashboard_reads_no_table_of_jobs_whole(
     assert seen == {"JOBS", "DELIVERIES", "OUTBOX_MESSAGES"}
 
 
-def test_the_figures_are_counted_while_the_deliveries_are_audited() -> None:
+def test_roll_up_runs_beside_every_other_lock() -> None:
     ended(JobStatus.SUCCEEDED, 20)
     with connect() as elsewhere:
         for lock in {*Lock} - {Lock.ROLL_UP}:
@@ -262,7 +260,7 @@ def test_the_figures_are_counted_while_the_deliveries_are_audited() -> None:
     assert counted("jobs") == {"succeeded": 1}
 
 
-def test_one_cluster_counts_at_a_time() -> None:
+def test_only_one_cluster_rolls_up_at_a_time() -> None:
     ended(JobStatus.SUCCEEDED, 20)
     with connect() as elsewhere:
         elsewhere.execute(advisory_locks.TRY, {"lock": Lock.ROLL_UP.value})
@@ -273,7 +271,7 @@ def test_one_cluster_counts_at_a_time() -> None:
     assert counted("jobs") == {"succeeded": 1}
 
 
-def test_slots_end_with_the_present_one() -> None:
+def test_last_slot_contains_now() -> None:
     now = datetime(2026, 3, 1, 12, 17, tzinfo=UTC)
     Rollup.objects.create(
         seconds=rollup.FINE, started_at=datetime(2026, 3, 1, 12, 15, tzinfo=UTC), kind="jobs",
@@ -288,7 +286,7 @@ def test_slots_end_with_the_present_one() -> None:
 # -- charts -----------------------------------------------------------------------------------
 
 
-def test_bars_stack_within_their_box_and_one_among_thousands_is_seen() -> None:
+def test_stacked_bars_fit_their_box_and_small_values_are_visible() -> None:
     series = [charts.Series("good", "s-ok", [990, 0]), charts.Series("bad", "s-danger", [1, 0])]
     chart = charts.stacked_bars("t", "Title", ["a", "b"], series)
     good, bad = chart.bars
@@ -300,17 +298,17 @@ def test_bars_stack_within_their_box_and_one_among_thousands_is_seen() -> None:
     assert chart.sentence == "990 good, 1 bad"
 
 
-def test_a_line_breaks_where_there_is_no_number() -> None:
+def test_line_breaks_at_missing_values() -> None:
     series = [charts.Series("p95", "s-1", [1.0, 2.0, None, 4.0])]
     (line,) = charts.lines("t", "T", list("abcd"), series, charts.seconds, "x").lines
     assert line.d.count("M") == 2
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.05, "50 ms"), (3.44, "3.4 s"), (45, "45 s"), (600, "10 min")])
-def test_times_are_short(value: float, text: str) -> None:
+def test_seconds_are_formatted_briefly(value: float, text: str) -> None:
     assert charts.seconds(value) == text
 
 
 @pytest.mark.parametrize(("value", "top"), [(0.3, 0.5), (1, 1), (1.1, 2), (99, 100), (101, 200)])
-def test_axes_end_at_round_numbers(value: float, top: float) -> None:
+def test_axis_tops_are_round_numbers(value: float, top: float) -> None:
     assert charts.nice_top(value) == pytest.approx(top)
