@@ -31,9 +31,9 @@ def verify(failed: Failed) -> list[Check]:
 
 
 def _stage(job: ReviewJob, stage: str) -> Check:
-    status = job.stages.values_list("status", flat=True).get(stage=stage)
+    status = job.stages.filter(stage=stage).values_list("status", flat=True).first()
     passed = status == StageStatus.SUCCEEDED
-    words = f"stage {stage} succeeded" if passed else f"stage {stage} is {status}"
+    words = f"stage {stage} succeeded" if passed else f"stage {stage} is {status or 'missing'}"
     return Check(CheckKind.STAGE, passed, words, is_waiting=job.status in ACTIVE_JOB)
 
 
