@@ -170,8 +170,8 @@ def assign(group_id: int, *, actor: str, owner: str, row_version: int | None = N
     name = owner.strip()
     with transaction.atomic():
         group, changes = _locked(group_id), {"owner": clean(name, 255)}
-        result = _set(group, row_version, _ANY, GroupAction.ASSIGNED, actor, name or "nobody", **changes)
-    return Result(True, f"assigned to {name or 'nobody'}") if result.ok else result
+        result = _set(group, row_version, _ANY, GroupAction.ASSIGNED, actor, name or "no one", **changes)
+    return Result(True, f"assigned to {name or 'no one'}") if result.ok else result
 
 
 def annotate(

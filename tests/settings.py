@@ -50,7 +50,7 @@ COUNT_MILLISECONDS = 10_000  # a busy machine is no reason to say "many"
 CIRCUIT_CACHE_SECONDS = 0.0  # what one test remembers, the next one must not
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # fast, tests only
 
-# Tests empty tables that the application's role may not; `tests/kernel/test_privileges.py` is that role.
+# Tests empty tables that the application's role may not; `tests/core/test_privileges.py` is that role.
 DATABASES["default"]["USER"] = os.environ.get("TEST_DATABASE_ROLE", OWNER)  # noqa: F405
 
 if os.environ.get("CRITICIZER_SLOW_PAGES"):

@@ -16,7 +16,7 @@ from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitChange, CircuitState
 from tests import factories
 from tests.admin.test_letters import answer
-from tests.kernel.test_circuit_breaker import calls, parked
+from tests.core.test_circuit_breaker import calls, parked
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/criticizer/circuit/"

@@ -23,7 +23,7 @@ from criticizer.resilience.failures import (
 from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.retry import BACKOFF
 from criticizer.resilience.states import CircuitState
-from tests.kernel.test_circuit_breaker import (
+from tests.core.test_circuit_breaker import (
     LLM,
     call,
     cool_down_ends,
