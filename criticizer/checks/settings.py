@@ -80,7 +80,7 @@ def secret_key() -> Messages:
     if not settings.DEBUG and check_secret_key(None):
         yield message(
             "W008",
-            "SECRET_KEY is short or simple: a person who guesses it can forge sessions, links and audit seals.",
+            "SECRET_KEY is short or simple; who guesses it can forge sessions, links and audit seals.",
             "Set it to 50 random characters or more, made with: openssl rand -base64 48",
         )
 
