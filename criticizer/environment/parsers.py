@@ -135,15 +135,18 @@ def _boolean(text: str) -> bool:
 def url(*schemes: str) -> Parser:
     """Return the parser of a URL with a host and, where it has one, a valid port."""
 
-    def is_valid(text: str) -> object:
+    def parse(text: str) -> str:
         try:
             parts = urlsplit(text)
-            return parts.scheme in schemes and parts.hostname and parts.port != 0 and " " not in text
+            is_valid = parts.scheme in schemes and parts.hostname and parts.port != 0 and " " not in text
         except ValueError:
-            return False
+            is_valid = False
+        if not is_valid:
+            raise Invalid("is not a valid URL")  # it may hold a password, and is not repeated
+        return text
 
     starts = " or ".join(f"{scheme}://" for scheme in schemes)
-    return Parser(matching(is_valid, "a valid URL"), f"a URL with a host that starts {starts}")
+    return Parser(parse, f"a URL with a host that starts {starts}")
 
 
 def _data_directory(text: str) -> Path:

@@ -76,7 +76,7 @@ def _p4port(text: str) -> str:
     try:
         return validate_port(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not the address of a Perforce server") from None
+        raise Invalid("is not the address of a Perforce server") from None
 
 
 def _allow_list(text: str) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import structlog
+from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
@@ -36,9 +37,10 @@ class PeriodicTask:
             self._unleased().delete()
 
     def run_now(self) -> None:
-        """Make the next run due now. Part of the caller's transaction."""
-        if self._unleased().update(available_at=Now(), waiting_for=""):
-            outbox.notify(self.queue)
+        """Make the next run due now. Part of the caller's transaction, or a transaction of its own."""
+        with transaction.atomic():
+            if self._unleased().update(available_at=Now(), waiting_for=""):
+                outbox.notify(self.queue)
 
     def _unleased(self) -> QuerySet[OutboxMessage]:
         return OutboxMessage.objects.filter(aggregate_type=self.aggregate, lease_token=None)

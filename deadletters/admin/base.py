@@ -23,7 +23,7 @@ from criticizer.admin_site.search_query import SearchProblem, Term, parse
 from deadletters.admin.forms import ReasonForm, RowVersion
 from deadletters.models import DeadLetterEvent, DeadLetterGroupEvent
 from deadletters.states import NO_STEP, EventSource
-from deadletters.types import Result
+from deadletters.types import SYSTEM, Result
 
 OPEN, ALL = "open", "all"
 LIVE_SECONDS = 2
@@ -227,13 +227,14 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
         return self.timeline.objects.order_by("-id").values_list("pk", flat=True).first() or 0
 
     def changed_since(self, ids: Sequence[int], stamp: int) -> Mapping[int, str]:
-        """Return rows that a user changed later; what the system did by itself does not count."""
+        """Return rows that a user changed later; automatic steps of the service do not count."""
         if self.timeline is None:
             return {}
         key = self.timeline_of
         later = (
             self.timeline.objects.filter(pk__gt=stamp)
             .exclude(source=EventSource.SYSTEM)
+            .exclude(source=EventSource.DELIVERY_RESOLUTION, actor=SYSTEM)
             .exclude(action__in=NO_STEP)
         )
         newest = later.order_by(key, "-id").distinct(key)

@@ -186,9 +186,14 @@ class Driver:
 
             await in_thread(lambda: record(claim, write))
         except asyncio.CancelledError:
-            # Only the work was cancelled, not this task.
-            await in_thread(lambda: with_reconnect(lambda: pipeline.give_back(claim)))
-            log.info("attempt_given_back", job=claim.job_id, stage=claim.stage.value)
+            # Only the work was cancelled, not this task. A failure here is not one of the stage: its lease
+            # expires, and the stage is repeated.
+            try:
+                await in_thread(lambda: with_reconnect(lambda: pipeline.give_back(claim)))
+            except Exception:
+                log.exception("stage_not_recorded", stage_run=claim.stage_run_id)
+            else:
+                log.info("attempt_given_back", job=claim.job_id, stage=claim.stage.value)
 
     async def _work(self, claim: StageClaim) -> Written:
         if self._is_giving_back:

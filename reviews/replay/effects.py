@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Count, Exists, OuterRef, Q
 from django.db.models.functions import Coalesce
 
 from criticizer.resilience.failures import Failure
@@ -65,8 +65,7 @@ def _file_count(job_id: int) -> int | None:
 
 def _deliveries(job: ReviewJob) -> Check:
     deliveries = job.deliveries.exclude(status=DeliveryStatus.SUPERSEDED)
-    count = deliveries.count()
-    if job.recipients and not count:
+    if job.recipients and not deliveries.exists():
         # Recipients who want no message have no delivery; events of the job name them.
         events = JobEvent.objects.filter(job=job, kind=JobEvent.Kind.NOT_TOLD)
         unwilling = {
@@ -75,15 +74,20 @@ def _deliveries(job: ReviewJob) -> Check:
         if unwilling.issuperset(job.recipients):
             return Check(CheckKind.DELIVERIES, True, resolve.DECLINED)
         return Check(CheckKind.DELIVERIES, False, "the review has recipients, and none was notified")
-    abandoned = deliveries.filter(status=DeliveryStatus.ABANDONED).count()
-    unsettled = deliveries.filter(status__in=UNSENT_DELIVERY).count()
     # The evidence of a delivery in a digest belongs to the delivery that carries it.
     evidence = DeliveryAttempt.objects.filter(delivery=OuterRef("carrier"), outcome__in=EVIDENCE)
-    sent = deliveries.filter(status=DeliveryStatus.SENT, notified_at__isnull=False).exclude(
-        notification_id=""
+    is_sent = Q(status=DeliveryStatus.SENT, notified_at__isnull=False) & ~Q(notification_id="")
+    # One statement: counts of different moments would not add up while messages are being sent.
+    found = deliveries.annotate(
+        carrier=Coalesce("digest__carrier", "pk"), has_evidence=Exists(evidence)
+    ).aggregate(
+        count=Count("pk"),
+        abandoned=Count("pk", filter=Q(status=DeliveryStatus.ABANDONED)),
+        unsettled=Count("pk", filter=Q(status__in=UNSENT_DELIVERY)),
+        proven=Count("pk", filter=is_sent & Q(has_evidence=True)),
     )
-    proven = sent.annotate(carrier=Coalesce("digest__carrier", "pk")).filter(Exists(evidence)).count()
-    wanted = count - abandoned
+    abandoned, unsettled, proven = found["abandoned"], found["unsettled"], found["proven"]
+    wanted = found["count"] - abandoned
     words = f"{proven} of {plural_count(wanted, 'delivery')} with their provider's evidence"
     words += f", {abandoned} abandoned" if abandoned else ""
     words += f", {unsettled} not settled yet" if unsettled else ""

@@ -181,6 +181,15 @@ def test_malformed_secrets_are_refused_and_not_repeated() -> None:
     ] == []
 
 
+def test_a_wrong_url_is_not_repeated() -> None:
+    """`https://user:pa/ss@host` is read as a host `user` with the port `pa`: the error must not print it."""
+    names = [name for name in VARIABLES if name.endswith("_URL") or name == "ARTIFACT_S3_ENDPOINT"]
+    assert len(names) > 8
+    errors = {name: error_of(lambda: read({name: "https://ann:pa/ss@host/v1"})) for name in names}  # noqa: B023
+    assert [error for name, error in errors.items() if "pa/ss" in error] == []
+    assert "is not a valid URL" in errors["LLM_BASE_URL"]
+
+
 def test_line_breaks_and_unreadable_files_are_refused_for_every_variable() -> None:
     failures = []
     for name in VARIABLES:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
+from structlog.testing import capture_logs
 
 from criticizer.db import prepared
 from criticizer.models import Circuit, OutboxMessage, SecurityEvent
@@ -551,6 +552,27 @@ def test_a_worker_that_is_shut_down_leaves_what_was_answered(bench: Bench) -> No
     bench.work()
     assert (job_of(job).status, run_of(job).attempts) == (JobStatus.SUCCEEDED, 1)
     assert len(bench.llm.requests) == 4, "two that were begun, and the two that were not finished"
+
+
+def test_give_back_that_fails_at_shutdown_is_not_a_failure_of_the_stage(bench: Bench) -> None:
+    """The lease expires and the stage is repeated; a clean stop must not dead-letter a job."""
+
+    def broken(_: StageClaim) -> None:
+        raise RuntimeError("give_back failed")
+
+    job = bench.job()
+    claim = bench.fetch_only(job)
+    bench.monkeypatch.setattr(pipeline, "claim", lambda *_: claim)
+    bench.monkeypatch.setattr(pipeline, "give_back", broken)
+    bench.monkeypatch.setattr(async_executor, "LEASE_RENEWER", LeaseRenewer(lambda held: held))
+    driver = async_executor.Driver("stages", 1)
+    driver._is_giving_back = True
+    with capture_logs() as logged:
+        asyncio.run(driver._run_one(Due(claim.outbox_id, claim.stage_run_id, claim.token)))
+    assert "stage_not_recorded" in {entry["event"] for entry in logged}
+    assert run_of(job).status == "running"
+    assert job_of(job).status == JobStatus.IN_PROGRESS
+    assert not DeadLetter.objects.exists()
 
 
 def test_a_worker_that_is_shut_down_gives_its_permit_back(bench: Bench) -> None:
