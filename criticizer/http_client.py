@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -226,18 +228,24 @@ def host_and_port(address: str) -> str:
     return f"{host}:{url.port or (443 if url.scheme == 'https' else 80)}"
 
 
-def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float | None:
-    """Return the seconds a server asks us to wait: delta seconds, an HTTP date, or milliseconds.
+def retry_after(
+    headers: Mapping[str, str], now: Callable[[], float] = time.time, *, lenient: bool = False
+) -> float | None:
+    """Return the seconds a server asks us to wait: whole seconds or an HTTP date, as RFC 9110 has it.
 
-    `headers` are looked up in lower case.
+    `lenient` also reads what model servers send: milliseconds, fractions and negative numbers (0). A
+    receiver that deduplicates nothing is sent to again after a 503 with this header: there only the
+    standard's own form counts. `headers` are looked up in lower case.
     """
-    milliseconds = _number(headers.get("retry-after-ms", ""))
-    if milliseconds is not None:
-        return milliseconds / 1000
     value = headers.get("retry-after", "").strip()
-    seconds = _number(value)
-    if seconds is not None or not value:
-        return seconds
+    if lenient:
+        milliseconds = _number(headers.get("retry-after-ms", ""))
+        if milliseconds is not None:
+            return milliseconds / 1000
+        if (seconds := _number(value)) is not None:
+            return seconds
+    elif re.fullmatch(r"[0-9]{1,9}", value):
+        return float(value)
     try:
         moment = parsedate_to_datetime(value)
         if moment.tzinfo is None:  # "-0000" means UTC of unknown origin
@@ -252,4 +260,4 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if 0 <= value < 1e9 else None  # neither infinite nor not a number
+    return max(0.0, value) if math.isfinite(value) else None

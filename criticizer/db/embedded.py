@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from criticizer.resilience.failures import Failure
 from criticizer.workers import subprocesses
 
 DATABASE = "criticizer"
@@ -85,12 +86,15 @@ class EmbeddedServer:
         return str(Path(found.origin).parent / "pginstall18" / "bin" / name)
 
     def _run(self, name: str, *arguments: str, timeout: float = 60) -> tuple[int, str]:
-        done = subprocesses.run(
-            [self._binary(name), *arguments],
-            environment={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-            timeout_seconds=timeout,
-            account=self._as_account,
-        )
+        try:
+            done = subprocesses.run(
+                [self._binary(name), *arguments],
+                environment={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+                timeout_seconds=timeout,
+                account=self._as_account,
+            )
+        except Failure as error:
+            raise EmbeddedError(f"{name} could not be started: {error}") from error
         if done.timed_out:
             raise EmbeddedError(f"{name} did not end in {timeout:.0f} s: check the disk, then try again")
         return done.exit_code, done.text + done.stderr
@@ -113,7 +117,12 @@ class EmbeddedServer:
                 environment={"PATH": os.defpath},
                 timeout_seconds=60,
             )
-            account = pwd.getpwnam(_ACCOUNT)
+            try:
+                account = pwd.getpwnam(_ACCOUNT)
+            except KeyError:
+                raise EmbeddedError(
+                    f"the account {_ACCOUNT} could not be created: create it, or set DATABASE_URL"
+                ) from None
         if (self.cluster_dir / "PG_VERSION").exists() and (owner := self.cluster_dir.stat()).st_uid != 0:
             # Created by another account: run as that one.
             self._as_account = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}

@@ -159,9 +159,7 @@ def count_failure(name: str, generation: int, error_class: str, *, is_auth: bool
     Returns the seconds left of the cool-down when the circuit had opened since the call began.
     """
     with transaction.atomic():
-        if not is_auth:
-            # The bucket's row first, as for answered calls: two orders would deadlock.
-            _count(name, generation, failures=1)
+        # The circuit before the bucket, as answered calls do: two orders would deadlock.
         found = lock(name)
         if found is None or found[0].state == CircuitState.FORCED_CLOSED:
             return None
@@ -174,6 +172,7 @@ def count_failure(name: str, generation: int, error_class: str, *, is_auth: bool
             counts = Counts(refusals=circuit.auth_failures + 1)
             reason = f"our credentials were refused {counts.refusals} times in a row"
         else:
+            _count(name, generation, failures=1)
             counts = _counts_of_window(circuit, now)
             reason = f"{counts.failures} of {counts.calls} calls within a minute failed"
         state = next_state(CircuitState.CLOSED, Signal.REFUSED if is_auth else Signal.FAILED, counts)

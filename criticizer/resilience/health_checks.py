@@ -157,7 +157,8 @@ def start(stop: threading.Event | None = None) -> threading.Thread:
                 run_due()
             except (OperationalError, InterfaceError) as error:
                 log.warning("harmless_probes_failed", error=type(error).__name__)
-                reconnect.note_loss()
+                if reconnect.is_disconnect(error):
+                    reconnect.note_loss()
                 connection.close()
             except Exception:
                 log.exception("harmless_probes_failed")

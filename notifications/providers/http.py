@@ -7,6 +7,7 @@ import ssl
 from criticizer import http_client
 from criticizer.http_client import Answer, ExchangeFailed, Fault, Limits, Phase, Request
 from criticizer.resilience.failures import Component, ErrorClass, Failure, RetryableFailure, UncertainFailure
+from notifications.providers.failures import misconfigured
 
 
 def exchange(
@@ -31,6 +32,8 @@ def _failure(error: ExchangeFailed, who: str, *, acts: bool) -> Failure:
     if error.phase is not Phase.BEFORE_SEND:
         kind = UncertainFailure if acts else RetryableFailure
         detail = f"{who} did not answer the request it was sent"
+    elif error.fault is Fault.UNUSABLE_REQUEST:
+        return misconfigured(f"{who}: its address or a key has characters that cannot be sent")
     elif error.certificate:
         detail = f"the certificate of {who} is not trusted: {error.certificate}"
     else:

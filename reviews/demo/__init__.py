@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from criticizer.environment import CODE_DIR, IS_CHECKOUT, WORK_DIR
+from criticizer.resilience.failures import Failure
 from criticizer.workers import subprocesses
 from reviews.demo import example as demo_example
 
@@ -70,7 +71,7 @@ def set_environment(arguments: list[str]) -> None:
                 newest_commits(repository, 1)
             data_dir.mkdir(parents=True, exist_ok=True)
             demo_example.make(example, git_command())
-        except (DemoError, demo_example.ExampleError, OSError) as error:
+        except (DemoError, demo_example.ExampleError, Failure, OSError) as error:
             sys.exit(f"The demo failed: {error}")
     os.environ.update(dict.fromkeys(_NOT_THE_DEMOS, ""))
     repositories = {**({REPOSITORY: repository} if repository else {}), demo_example.NAME: example}

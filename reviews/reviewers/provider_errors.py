@@ -101,7 +101,7 @@ def failure_of_answer(
     return failure(
         error_class,
         detail,
-        retry_after_seconds=retry_after(headers, now) if error_class in _RETRYABLE else None,
+        retry_after_seconds=retry_after(headers, now, lenient=True) if error_class in _RETRYABLE else None,
         call=call_id,
         status=status,
         provider_code=code,

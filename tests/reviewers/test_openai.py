@@ -179,7 +179,7 @@ def test_each_foreign_error_becomes_its_class_and_the_next_call_works(
         ({"Retry-After": "0.5"}, 0.5),
         ({"Retry-After": formatdate(NOW + 90, usegmt=True)}, 90.0),
         ({"Retry-After": formatdate(NOW - 90, usegmt=True)}, 0.0),
-        ({"Retry-After": "-5"}, None),
+        ({"Retry-After": "-5"}, 0.0),
         ({"Retry-After": "soon"}, None),
         ({"Retry-After": "inf"}, None),
         ({"retry-after-ms": "1500", "Retry-After": "2"}, 1.5),
