@@ -72,11 +72,11 @@ class Tracer:
             try:
                 result = function(*arguments, **keywords)
             finally:
-                if name == "ledger.claim" and result is not None:
+                if name == "store.claim" and result is not None:
                     self._phase = WRITTEN
                 elif name.endswith(".send"):
                     self._phase = ANSWERED
-                elif name in {"ledger.mark_sent", "ledger.record_failure", "ledger.back_fill"}:
+                elif name in {"store.mark_sent", "store.record_failure", "store.back_fill"}:
                     self._phase = MARKED
                 self._reach(f"{name}:ends")
             return result

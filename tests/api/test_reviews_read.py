@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rest_framework.serializers import Serializer
 
-from reviews.api import schemas, views
+from reviews.api import pagination, schemas
 from reviews.models import ReviewJob
 from reviews.states import JobStatus, Stage, StageStatus
 from tests.api.conftest import ApiClient, assert_error, review
@@ -166,7 +166,7 @@ def test_a_page_that_is_not_there_is_not_found(reviewer: ApiClient, page: str) -
 
 
 def test_counting_stops_at_a_limit(reviewer: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "COUNT_LIMIT", 2)
+    monkeypatch.setattr(pagination, "COUNT_LIMIT", 2)
     for _ in range(4):
         ReviewJobFactory()
     assert reviewer.get(URL).json()["count"] == 2

@@ -36,7 +36,7 @@ def test_a_letter_comes_back_by_itself_and_what_is_typed_then_stays(visit: Visit
     steps = page.locator("#letter-steps").element_handle()
     DeadLetter.objects.filter(pk=letter.pk).update(status="new", failed_replay_count=1)
     expect(page.locator("#now-title")).to_have_text("Now: Triage")
-    expect(page.locator("#letter-word")).to_have_text("The letter is new.")
+    expect(page.locator("#letter-word")).to_have_text("The dead letter is new.")
     assert steps is not None
     assert steps.evaluate("(steps) => steps.isConnected")  # patched, not drawn anew
     expect(page.get_by_role("button", name="Pause updates")).to_be_hidden()

@@ -122,7 +122,7 @@ def test_a_view_is_saved_used_and_forgotten(visit: Visit) -> None:
     view.click()
     expect(page.locator("#result_list tbody tr")).to_have_count(1)
     assert not is_too_wide(page)
-    page.get_by_role("button", name="Forget the view The second").click()
+    page.get_by_role("button", name="Delete the view The second").click()
     expect(page.get_by_text("View deleted.")).to_be_visible()
     expect(view).to_have_count(0)
 
@@ -211,7 +211,7 @@ def test_a_number_leads_to_its_rows(visit: Visit) -> None:
 
 LISTS = {
     "reviews/reviewjob": ".field-state .state",
-    "notifications/delivery": ".field-state_and_why .state",
+    "notifications/delivery": ".field-state_with_error .state",
     "criticizer/circuit": ".field-shown_state .state",
     "reviews/attempt": ".field-state .state",
     "criticizer/outboxmessage": ".field-state .state",

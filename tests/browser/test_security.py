@@ -56,7 +56,7 @@ def test_the_password_is_asked_for_again_and_the_way_goes_on(visit: Visit) -> No
     page.goto("/admin/reviews/apikey/add/")
     assert "Confirm your password" in page.inner_text("h1")
     page.fill("#id_password", factories.PASSWORD)
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Confirm").click()
     page.fill("#id_name", "ci")
     page.select_option("#id_role", "trigger")
     page.locator("input[name=_save]").click()

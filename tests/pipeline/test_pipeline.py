@@ -415,7 +415,7 @@ def test_an_older_version_is_not_replayed_over_a_newer_one(post: Post, work: Wor
 
 def test_a_replay_needs_a_reason(post: Post, work: Work) -> None:
     letter = _dead(post, work)
-    with pytest.raises(ValueError, match="Say why"):
+    with pytest.raises(ValueError, match="A reason is required"):
         workflow.replay(letter.pk, actor="ann", reason="  ")
 
 

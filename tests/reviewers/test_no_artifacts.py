@@ -39,7 +39,7 @@ def test_only_the_redacting_step_loads_an_artifact() -> None:
         "reviews/replay/allowlist_recheck.py": {"fetched"},  # for those below, and for the paths in messages
         "reviews/stages/llm.py": {"_prepare"},
         "reviews/replay/preflight.py": {"probe"},  # looks at its paths
-        "reviews/replay/adapter.py": {"_files_of"},  # counts the files whose coverage must be there
+        "reviews/replay/effects.py": {"_file_count"},  # counts the files whose coverage must be there
     }
 
 
