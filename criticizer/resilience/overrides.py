@@ -25,7 +25,7 @@ MAX_FORCED_SECONDS = 24 * 3600
 
 
 def force(name: str, state: CircuitState, *, actor: str, reason: str, seconds: float) -> bool:
-    """Force a circuit open or closed for `seconds`; False when there is none of that name.
+    """Force a circuit open or closed for `seconds`; False when no circuit has that name.
 
     Raises ValueError for another state, without a reason, or for more than 24 hours.
     """

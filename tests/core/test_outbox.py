@@ -86,7 +86,7 @@ def test_what_is_done_is_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    "deed",
+    "change",
     [
         outbox.hold,
         outbox.done,
@@ -94,9 +94,9 @@ def test_what_is_done_is_gone() -> None:
     ],
     ids=["hold", "done", "put_back"],
 )
-def test_without_the_lease_nothing_changes(deed: Callable[..., bool]) -> None:
+def test_without_the_lease_nothing_changes(change: Callable[..., bool]) -> None:
     message = leased()
     before = row()
-    assert not deed(message.id, uuid4())
-    assert not deed(message.id + 1, message.lease_token)
+    assert not change(message.id, uuid4())
+    assert not change(message.id + 1, message.lease_token)
     assert row() == before

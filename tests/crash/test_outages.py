@@ -1,4 +1,4 @@
-"""A dependency that is away: work waits for it, uses no budget and goes on by itself."""
+"""A dependency that is away: work waits for it, uses no budget and continues automatically."""
 
 from __future__ import annotations
 
