@@ -1,4 +1,4 @@
-"""docs/guarantees.md: every module, test and number that it names or that code cites exists."""
+"""docs/guarantees.md and the pages below it: modules, tests and numbers that they name exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from django.conf import settings
 
 ROOT = Path(settings.BASE_DIR)
-PAGE = ROOT / "docs" / "guarantees.md"
+PAGES = [ROOT / "docs" / "guarantees.md", *sorted((ROOT / "docs" / "guarantees").glob("*.md"))]
 APPS = ("criticizer", "reviews", "notifications", "deadletters")
 _ITEM = re.compile(r"^- \*\*(G\d+)\*\* (.+)$", re.MULTILINE)
 _MODULE = re.compile(r"`([\w/]+\.py)`")
@@ -19,7 +19,7 @@ _CITATION = re.compile(r"\(guarantees? ([^)]*)\)")
 
 
 def guarantees() -> dict[str, str]:
-    found = _ITEM.findall(PAGE.read_text())
+    found = _ITEM.findall("\n".join(page.read_text() for page in PAGES))
     assert len(found) == len({number for number, _ in found}), "a number is given twice"
     return dict(found)
 
