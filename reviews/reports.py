@@ -34,6 +34,7 @@ def report_of(job: ReviewJob) -> Report:
         reviewed_at=llm.finished_at or job.created_at,
         banner=" ".join(filter(None, [_LATE if job.is_late else "", job.banner])),
         findings=tuple(_finding(row) for row in job.findings.all()),
+        status_lines=(limited_to(job),) if job.series else (),
         coverage=tuple(ReportFile(row.file, row.status, row.reason) for row in job.coverage.all()),
     )
     earlier = _reviewed_before(job)
@@ -42,12 +43,18 @@ def report_of(job: ReviewJob) -> Report:
     return comparison.compared(report, earlier.review_version, map(_finding, earlier.findings.all()))
 
 
+def limited_to(job: ReviewJob) -> str:
+    """Return which files a review covers that was requested by a key with prefixes."""
+    trees = ", ".join(f"{prefix}..." for prefix in job.scope_prefixes)
+    return f"The API key that requested this review is limited to {trees}: no other file was read."
+
+
 def messages_for(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, Message]:
     """Return the message to each recipient: `reports` holds what each of them may read."""
     answers = _messages_before(job, reports)
     messages = {}
     for recipient, report in reports.items():
-        token = snapshot.token_for(job.changelist_id, recipient, job.review_version)
+        token = snapshot.token_for(job.changelist_id, recipient, job.review_version, job.series)
         link = unsubscribe.link(recipient, token)
         messages[recipient] = render(
             report, recipient, token, unsubscribe_url=link, answers=answers.get(recipient)
@@ -57,8 +64,7 @@ def messages_for(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, Mes
 
 def _reviewed_before(job: ReviewJob) -> ReviewJob | None:
     """Return the newest earlier version that was reviewed."""
-    earlier = ReviewJob.objects.filter(
-        changelist_id=job.changelist_id,
+    earlier = job.versions().filter(
         review_version__lt=job.review_version,
         stages__stage=Stage.LLM,
         stages__status=StageStatus.SUCCEEDED,
@@ -73,6 +79,7 @@ def _messages_before(job: ReviewJob, recipients: Mapping[str, Report]) -> dict[s
     """
     sent = Delivery.objects.filter(
         changelist_id=job.changelist_id,
+        series=job.series,
         review_version__lt=job.review_version,
         recipient__in=recipients,
         status=DeliveryStatus.SENT,

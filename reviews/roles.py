@@ -18,11 +18,14 @@ from django.db import DEFAULT_DB_ALIAS
 TRIGGER, REVIEWER, OPERATOR = "trigger", "reviewer", "operator"
 APPROVER, AUDITOR = "approver", "auditor"
 _READERS = (TRIGGER, REVIEWER, OPERATOR, APPROVER, AUDITOR)
+READS_ADDRESSES = (OPERATOR, APPROVER, AUDITOR)  # of recipients' webhooks; as staff on the pages
 
 # URL name of the API -> method -> roles of keys. A method that is not listed is refused to every key.
 API: dict[str, dict[str, tuple[str, ...]]] = {
     "api-reviews": {"GET": _READERS, "POST": (TRIGGER,)},
     "api-review": {"GET": _READERS},
+    "api-review-findings": {"GET": _READERS},
+    "api-review-coverage": {"GET": _READERS},
     "api-review-cancel": {"POST": (TRIGGER, OPERATOR)},  # a trigger its own reviews only
     "api-perforce": {"POST": (TRIGGER,)},
     "api-dead-letters": {"GET": (OPERATOR, APPROVER, AUDITOR)},

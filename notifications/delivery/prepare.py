@@ -24,10 +24,11 @@ def create_deliveries(
     review_version: int,
     messages: Mapping[str, Message],
     *,
+    series: str = "",
     digest_minutes: Mapping[str, int] | None = None,
     not_after: datetime | None = None,
 ) -> None:
-    """Create one row per changelist, recipient and review version (guarantee G45).
+    """Create one row per changelist, recipient and review version of a series (guarantee G45).
 
     Existing rows stay: a sent one stays sent, one that may have been sent keeps its bytes, and any other
     takes the new message. Every row ends up belonging to `job_id`. `digest_minutes`: the digest interval
@@ -36,13 +37,15 @@ def create_deliveries(
     Raises ValueError when a message carries another token or address than its recipient's.
     """
     rows = [
-        _row(job_id, changelist_id, review_version, recipient, message)
+        _row(job_id, changelist_id, review_version, series, recipient, message)
         for recipient, message in messages.items()
     ]
     attempted = DeliveryAttempt.objects.filter(delivery=OuterRef("pk"), outcome__in=MAY_HAVE_ARRIVED)
     with transaction.atomic():
         Delivery.objects.bulk_create(rows, ignore_conflicts=True)
-        existing = Delivery.objects.filter(changelist_id=changelist_id, review_version=review_version)
+        existing = Delivery.objects.filter(
+            changelist_id=changelist_id, review_version=review_version, series=series
+        )
         existing.exclude(job_id=job_id).filter(recipient__in=messages).update(job_id=job_id, updated_at=Now())
         for row in rows:
             # Differs only where an earlier run left a row and the review has been made again since.
@@ -58,8 +61,10 @@ def create_deliveries(
             lifecycle.join(job_id, digest_minutes, not_after)
 
 
-def _row(job_id: int, changelist_id: str, review_version: int, recipient: str, message: Message) -> Delivery:
-    token = token_for(changelist_id, recipient, review_version)
+def _row(
+    job_id: int, changelist_id: str, review_version: int, series: str, recipient: str, message: Message
+) -> Delivery:
+    token = token_for(changelist_id, recipient, review_version, series)
     if message.token != token or message.address != split(recipient)[1]:
         raise ValueError("a message must carry the token and the address of its recipient")
     payload, digest = snapshot.freeze(message)
@@ -68,6 +73,7 @@ def _row(job_id: int, changelist_id: str, review_version: int, recipient: str, m
         changelist_id=changelist_id,
         recipient=recipient,
         review_version=review_version,
+        series=series,
         token=token,
         subject=message.subject,
         payload=payload,

@@ -17,10 +17,12 @@ from notifications.recipients import split
 _NAMESPACE = UUID("8a6e2f3c-43b1-5d0e-9c55-70b1d1a3c0de")
 
 
-def token_for(changelist_id: str, recipient: str, review_version: int) -> UUID:
+def token_for(changelist_id: str, recipient: str, review_version: int, series: str = "") -> UUID:
     """Return the idempotency token of a delivery, a UUIDv5 of the tuple."""
     # As JSON: no two tuples share a text, whatever characters they hold.
-    return uuid5(_NAMESPACE, json.dumps([changelist_id, recipient, review_version]))
+    return uuid5(
+        _NAMESPACE, json.dumps([changelist_id, recipient, review_version, *([series] if series else [])])
+    )
 
 
 def token_of_all(tokens: Iterable[UUID]) -> UUID:

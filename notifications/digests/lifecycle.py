@@ -280,12 +280,12 @@ def _messages(members: list[Delivery], *, asking: Delivery) -> dict[int, Message
 
 
 def _newest(members: list[Delivery]) -> list[Delivery]:
-    newest: dict[str, Delivery] = {}
+    newest: dict[tuple[str, str], Delivery] = {}
     for member in members:
-        known = newest.get(member.changelist_id)
+        known = newest.get((member.changelist_id, member.series))
         if known is None or member.review_version > known.review_version:
-            newest[member.changelist_id] = member
-    return [member for member in members if newest[member.changelist_id] is member]
+            newest[member.changelist_id, member.series] = member
+    return [member for member in members if newest[member.changelist_id, member.series] is member]
 
 
 def _readable(members: list[Delivery]) -> dict[int, Message]:

@@ -29,6 +29,7 @@ class Delivery(models.Model):
     changelist_id = models.CharField(max_length=128)
     recipient = models.CharField(max_length=512)  # channel-qualified: mail:ann@example.com
     review_version = models.IntegerField()
+    series = models.CharField(max_length=32, blank=True, db_default="")  # of the job
     status = models.CharField(
         max_length=12, choices=DeliveryStatus.choices, db_default=DeliveryStatus.PENDING
     )
@@ -67,7 +68,8 @@ class Delivery(models.Model):
         ]
         constraints = [
             models.UniqueConstraint(
-                fields=["changelist_id", "recipient", "review_version"], name="deliveries_one_per_intent"
+                fields=["changelist_id", "recipient", "review_version", "series"],
+                name="deliveries_one_per_intent",
             ),
             # Send, then mark: a sent row has the provider's id and time, an unsent row never both.
             # `notification_id` alone on an unsent row means "may have been sent".

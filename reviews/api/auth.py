@@ -53,6 +53,15 @@ class ApiClient:
         """Return the actor under which this key's actions are recorded."""
         return f"key:{self.name}"
 
+    @property
+    def series(self) -> str:
+        """Return the series of the reviews that this key requests: its own, if it has prefixes."""
+        return "" if self.scope.everything else f"key:{self.key_id}"
+
+    def requested(self, requested_by: str, series: str) -> bool:
+        """Return whether this key requested the review with these values."""
+        return series == self.series and (bool(series) or requested_by == self.actor)
+
 
 class ApiKeyAuthentication(BaseAuthentication):
     """`Authorization: Bearer <key>`, at the cost of one query."""
@@ -111,10 +120,10 @@ class HasRole(BasePermission):
         return False
 
 
-def refuse_role(request: Request) -> None:
-    """Record that the key's role did not allow the request."""
+def refuse_role(request: Request, what: str = "") -> None:
+    """Record that the key did not allow the request: its role, or `what`."""
     client = client_of(request)
-    reason = f"{request.method} as {client.role}"
+    reason = f"{request.method} as {client.role}{what and f', {what}'}"
     REFUSALS.note(SecurityEvent.Kind.ROLE_DENIED, reason, client.name, client_ip(request))
 
 

@@ -50,7 +50,10 @@ AUTH_DENIED = ApiErrorKind(
     401, "AUTH_DENIED", "CRITICIZER_E452", "A valid API key is needed: Authorization: Bearer <key>."
 )
 PERMISSION_DENIED = ApiErrorKind(
-    403, "PERMISSION_DENIED", "CRITICIZER_E453", "The role of this API key does not allow the request."
+    403,
+    "PERMISSION_DENIED",
+    "CRITICIZER_E453",
+    "The role or the prefixes of this API key do not allow the request.",
 )
 NOT_FOUND = ApiErrorKind(404, "NOT_FOUND", "CRITICIZER_E454", "There is nothing at this address.")
 METHOD_NOT_ALLOWED = ApiErrorKind(

@@ -1,6 +1,7 @@
 """Jobs and dead letters as the API answers them: their rows, read by the fields that `schemas` describes.
 
-The number of queries is the same however many jobs or dead letters there are.
+The number of queries is the same however many jobs or dead letters there are, and the rows of an answer
+are bounded however large a change is (guarantee G152). What a key may not see is left out here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, When
+from django.db.models import Case, F, IntegerField, OuterRef, Q, QuerySet, Subquery, When, Window
+from django.db.models.functions import RowNumber
 from django.urls import reverse
 from rest_framework.serializers import BaseSerializer, Serializer
 
@@ -20,23 +22,32 @@ from deadletters.states import CLOSED_LETTER
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
 from reviews.api import schemas
+from reviews.api.auth import ApiClient
+from reviews.api.pagination import COUNT_LIMIT
 from reviews.intake.review_requests import IntakeResult, ReviewRequest
 from reviews.models import CoverageRow, FindingRow, RecipientMode, ReviewJob, StageRun
 from reviews.recipients.resolve import no_recipients_reason
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients.scopes import Scope
+from reviews.recipients.visibility import masked
+from reviews.roles import READS_ADDRESSES
 from reviews.states import STAGE_ORDER, JobStatus, Stage, StageStatus
 
 Json = dict[str, Any]
 
+MAX_ROWS = 1000  # of deliveries, findings or files in one answer
+MAX_LISTED = 100  # deliveries of each job in a list
 
-def _read(shape: type[Serializer[Any]], rows: QuerySet[Any], *more: str, omit: str = "") -> QuerySet[Any]:
+
+def _read(
+    shape: type[Serializer[Any]], rows: QuerySet[Any], *more: str, omit: Sequence[str] = ()
+) -> QuerySet[Any]:
     """Return the rows, oldest first, as dictionaries of `more` and the serializer's own values.
 
-    These are its fields but nested ones, those of some answers only, and the one to `omit`.
+    These are its fields but nested ones, those of some answers only, and those to `omit`.
     """
     fields = shape().fields.items()
     own = (name for name, field in fields if field.required and not isinstance(field, BaseSerializer))
-    return rows.order_by("pk").values(*more, *(name for name in own if name != omit))
+    return rows.order_by("pk").values(*more, *(name for name in own if name not in omit))
 
 
 _OPEN_LETTER = (
@@ -57,7 +68,8 @@ _OF_JOB_AND_PAYLOAD = {
 _JOBS = _read(
     schemas.JobSerializer,
     ReviewJob.objects.annotate(dead_letter=Subquery(_OPEN_LETTER[:1])),
-    "recipients", "recipients_are", omit="stage",
+    "recipients", "recipients_are", "requested_by", "series", "scope_prefixes",
+    omit=("stage", "findings_left_out", "coverage_left_out"),
 )  # fmt: skip
 _STAGES = _read(schemas.StageSerializer, StageRun.objects.all(), "job_id")
 _DELIVERIES = _read(schemas.DeliverySerializer, Delivery.objects.annotate(**_OF_DIGEST), "job_id")
@@ -67,29 +79,78 @@ _LETTERS = _read(schemas.DeadLetterSerializer, DeadLetter.objects.annotate(**_OF
 _EVENTS = _read(schemas.LetterEventSerializer, DeadLetterEvent.objects.all(), "letter_id")
 
 
-def jobs(ids: Sequence[int], scope: Scope = EVERYTHING) -> list[Json]:
-    """Return the jobs with these ids, in this order; unknown ids are left out.
+class _CountUpTo(Subquery):
+    """The number of rows of a sliced query."""
 
-    Findings and coverage are those of files in `scope`. The caller checks that the jobs may be seen.
+    template = "(SELECT count(*) FROM (%(subquery)s) counted)"
+    output_field = IntegerField()
+
+
+def job(job_id: int, client: ApiClient) -> Json | None:
+    """Return a job with at most MAX_ROWS of its findings and files in the client's scope; None if unknown.
+
+    The caller checks that the job may be seen.
     """
-    # The jobs first: one that is read as succeeded then has all its findings.
-    rows = list(_JOBS.filter(pk__in=ids))
-    in_scope = scope.files()
-    in_depot = Q() if scope.everything else Q(file__startswith="//")
+    # The job first: one that is read as succeeded then has all its findings.
+    row = _rows([job_id], client).first()
+    if row is None:
+        return None
     children = {
-        "stages": _by_parent("job_id", _STAGES.filter(job__in=ids)),
-        "deliveries": _by_parent("job_id", _DELIVERIES.filter(job__in=ids)),
-        "findings": _by_parent("job_id", _FINDINGS.filter(in_scope, job__in=ids)),
-        "coverage": _by_parent("job_id", _COVERAGE.filter(in_scope, in_depot, job__in=ids)),
+        "stages": _of_job(_STAGES.filter(job=job_id)),
+        "deliveries": _of_job(_DELIVERIES.filter(job=job_id)[:MAX_ROWS]),
+        **{
+            name: _of_job(rows.filter(job=job_id)[:MAX_ROWS]) for name, rows in _results(client.scope).items()
+        },
     }
-    found = {
-        row["id"]: _job(row, {name: rows_of.get(row["id"], []) for name, rows_of in children.items()})
-        for row in rows
-    }
+    return _job(row, children, client)
+
+
+def job_rows(ids: Sequence[int], client: ApiClient) -> list[Json]:
+    """Return the jobs with these ids, in this order, with counts instead of findings and files.
+
+    Unknown ids are left out.
+    """
+    place = Window(RowNumber(), partition_by="job_id", order_by="pk")
+    stages = _by_parent("job_id", _STAGES.filter(job__in=ids))
+    deliveries = _by_parent(
+        "job_id", _DELIVERIES.alias(place=place).filter(job__in=ids, place__lte=MAX_LISTED)
+    )
+    found = {}
+    for row in _rows(ids, client):
+        children = {"stages": stages.get(row["id"], []), "deliveries": deliveries.get(row["id"], [])}
+        found[row["id"]] = _job(row, {**children, "findings": [], "coverage": []}, client)
     return [found[job_id] for job_id in ids if job_id in found]
 
 
-def created_job(request: ReviewRequest, result: IntakeResult) -> Json:
+def results_page(name: str, job_id: int, after: int, scope: Scope) -> Json:
+    """Return a page of a job's `findings` or `coverage` in the scope: the rows with an id above `after`."""
+    rows = _results(scope)[name].filter(job=job_id, pk__gt=after).annotate(place=F("pk"))
+    shown = _of_job(rows[: MAX_ROWS + 1])
+    places = [row.pop("place") for row in shown]
+    address = _absolute(f"api-review-{name}", job_id)
+    more = f"{address}?after={places[MAX_ROWS - 1]}" if len(shown) > MAX_ROWS else None
+    return {"next": more, "results": shown[:MAX_ROWS]}
+
+
+def _results(scope: Scope) -> dict[str, QuerySet[Any]]:
+    """Return the findings and the coverage in a scope."""
+    in_depot = Q() if scope.everything else Q(file__startswith="//")
+    return {
+        "findings": _FINDINGS.filter(scope.files()),
+        "coverage": _COVERAGE.filter(scope.files(), in_depot),
+    }
+
+
+def _rows(ids: Sequence[int], client: ApiClient) -> QuerySet[Any]:
+    counts = {
+        f"{name}_left_out": _CountUpTo(rows.filter(job=OuterRef("pk")).values("pk")[:COUNT_LIMIT])
+        for name, rows in _results(client.scope).items()
+    }
+    rows: QuerySet[Any] = _JOBS.filter(pk__in=ids).annotate(**counts)
+    return rows
+
+
+def created_job(request: ReviewRequest, result: IntakeResult, client: ApiClient) -> Json:
     """Return a job that this request has just created, without a query: nothing has happened to it yet."""
     row = {
         "id": result.job_id,
@@ -102,8 +163,13 @@ def created_job(request: ReviewRequest, result: IntakeResult) -> Json:
         "finished_at": None,
         "is_late": False,
         "dead_letter": None,
+        "findings_left_out": 0,
+        "coverage_left_out": 0,
         "recipients": request.recipients,
         "recipients_are": RecipientMode.GIVEN.value,
+        "requested_by": request.requested_by,
+        "series": request.series,
+        "scope_prefixes": request.scope_prefixes,
     }
     stages = [
         {
@@ -116,13 +182,21 @@ def created_job(request: ReviewRequest, result: IntakeResult) -> Json:
         }
         for stage in STAGE_ORDER
     ]
-    return _job(row, {"stages": stages, "deliveries": [], "findings": [], "coverage": []})
+    return _job(row, {"stages": stages, "deliveries": [], "findings": [], "coverage": []}, client)
 
 
-def letters(ids: Sequence[int]) -> list[Json]:
-    """Return the dead letters with these ids, in this order; unknown ids are left out."""
+def letters(ids: Sequence[int], scope: Scope) -> list[Json]:
+    """Return the dead letters with these ids, in this order; unknown ids are left out.
+
+    Free text of a failure may name any file of the change, so only those who see every file get it.
+    """
     rows = list(_LETTERS.filter(pk__in=ids))
     events = _by_parent("letter_id", _EVENTS.filter(letter__in=ids))
+    if not scope.everything:
+        for row in rows:
+            row |= {"detail": "", "last_stack": "", "sanitized_context": {}, "payload_reference": ""}
+        for event in (event for of_letter in events.values() for event in of_letter):
+            event["reason"] = ""
     found = {
         row["id"]: {
             **_shown(row),
@@ -139,9 +213,20 @@ def letters(ids: Sequence[int]) -> list[Json]:
     return [found[letter_id] for letter_id in ids if letter_id in found]
 
 
-def _job(row: Json, children: dict[str, list[Json]]) -> Json:
+def _job(row: Json, children: dict[str, list[Json]], client: ApiClient) -> Json:
     recipients, mode = row.pop("recipients"), row.pop("recipients_are")
+    requester = row.pop("requested_by"), row.pop("series")
+    limits = [f"{prefix}..." for prefix in row.pop("scope_prefixes")]
     children["stages"].sort(key=lambda run: STAGE_ORDER.index(run["stage"]))
+    reason = no_recipients_reason(row["status"], recipients, mode, len(children["deliveries"]))
+    for name in ("findings", "coverage"):
+        row[f"{name}_left_out"] = max(0, row[f"{name}_left_out"] - len(children[name]))
+    if not client.requested(*requester):
+        if not client.scope.everything:
+            row["idempotency_key"], children["deliveries"] = "", []
+        elif client.role not in READS_ADDRESSES:
+            for delivery in children["deliveries"]:
+                delivery["recipient"] = _without_secret(delivery["recipient"])
     answer = {
         **_shown(row),
         # The first stage that has not succeeded, or the last one when all have.
@@ -152,8 +237,13 @@ def _job(row: Json, children: dict[str, list[Json]]) -> Json:
         **children,
         "links": {"self": _absolute("api-review", row["id"]), "html": _absolute("reviews:detail", row["id"])},
     }
-    reason = no_recipients_reason(row["status"], recipients, mode, len(children["deliveries"]))
+    if requester[1]:
+        answer["limited_to"] = limits
     return {**answer, "message": reason} if reason else answer
+
+
+def _without_secret(recipient: str) -> str:
+    return masked(recipient) if recipient.startswith("webhook:") else recipient
 
 
 def _by_parent(parent: str, rows: Iterable[Json]) -> dict[int, list[Json]]:
@@ -161,6 +251,10 @@ def _by_parent(parent: str, rows: Iterable[Json]) -> dict[int, list[Json]]:
     for row in rows:
         grouped.setdefault(row.pop(parent), []).append(_shown(row))
     return grouped
+
+
+def _of_job(rows: Iterable[Json]) -> list[Json]:
+    return [_shown({name: value for name, value in row.items() if name != "job_id"}) for row in rows]
 
 
 def _shown(row: Json) -> Json:

@@ -32,7 +32,10 @@ class StageSerializer(serializers.Serializer[Any]):
 class DeliverySerializer(serializers.Serializer[Any]):
     """The delivery to one recipient."""
 
-    recipient = serializers.CharField(help_text=f"{ANY_CHANNEL}.")
+    recipient = serializers.CharField(
+        help_text=f"{ANY_CHANNEL}. Keys of the roles trigger and reviewer that did not request the review see"
+        " only the host of a webhook."
+    )
     status = serializers.ChoiceField(
         choices=DeliveryStatus.choices,
         help_text="`uncertain`: the message may have arrived; an operator decides. It is never sent twice.",
@@ -90,10 +93,12 @@ class JobLinksSerializer(serializers.Serializer[Any]):
 
 
 class JobSerializer(serializers.Serializer[Any]):
-    """A review job. Every key but the last four is always present."""
+    """A review job. Every key but the last five is always present."""
 
     id = serializers.IntegerField(help_text="The review's id.")
-    idempotency_key = serializers.CharField(help_text="The key of the request that created it.")
+    idempotency_key = serializers.CharField(
+        help_text="The key of the request that created it; empty for a key with prefixes that did not."
+    )
     changelist_id = serializers.CharField(help_text="The requested changelist, normalised.")
     review_version = serializers.IntegerField(help_text="Counts the reviews of the changelist.")
     status = serializers.ChoiceField(
@@ -110,15 +115,33 @@ class JobSerializer(serializers.Serializer[Any]):
     )
     is_late = serializers.BooleanField(help_text="True when the result came after the deadline.")
     stages = StageSerializer(many=True, help_text="All three stages.")
-    deliveries = DeliverySerializer(many=True, help_text="One for each recipient, from stage notify on.")
-    findings = FindingSerializer(many=True, help_text="From the end of stage llm on.")
+    deliveries = DeliverySerializer(
+        many=True,
+        help_text="One for each recipient, from stage notify on; at most 1,000, in a list 100. Empty for a"
+        " key with prefixes that did not request the review.",
+    )
+    findings = FindingSerializer(
+        many=True, help_text="From the end of stage llm on; at most 1,000, in a list of reviews none."
+    )
+    findings_left_out = serializers.IntegerField(
+        help_text="Findings that this answer leaves out, counted up to 10,000: read them at …/findings/."
+    )
     coverage = CoverageSerializer(
-        many=True, help_text="Every file of the change, from the end of stage llm on."
+        many=True,
+        help_text="The files of the change, from the end of stage llm on; at most 1,000, in a list of reviews"
+        " none.",
+    )
+    coverage_left_out = serializers.IntegerField(
+        help_text="Files that this answer leaves out, counted up to 10,000: read them at …/coverage/."
     )
     dead_letter = serializers.IntegerField(
         allow_null=True, help_text="The id of the open dead letter; null without one."
     )
     links = JobLinksSerializer(help_text="URLs of this review.")
+    limited_to = serializers.ListField(
+        child=serializers.CharField(), required=False,
+        help_text="The prefixes of the key that requested it: no other file was read; absent without any.",
+    )  # fmt: skip
     duplicate = serializers.BooleanField(
         required=False, help_text="True in the answer to a POST that created no review; absent otherwise."
     )
@@ -147,6 +170,22 @@ class JobPageSerializer(_PageSerializer):
     """One page of jobs, newest first."""
 
     results = JobSerializer(many=True, help_text="At most 50.")
+
+
+class _ResultsPageSerializer(serializers.Serializer[Any]):
+    next = serializers.URLField(allow_null=True, help_text="URL of the next page; null on the last.")
+
+
+class FindingPageSerializer(_ResultsPageSerializer):
+    """Findings of a review."""
+
+    results = FindingSerializer(many=True, help_text="At most 1,000.")
+
+
+class CoveragePageSerializer(_ResultsPageSerializer):
+    """Covered files of a review."""
+
+    results = CoverageSerializer(many=True, help_text="At most 1,000.")
 
 
 class TriggerAnswerSerializer(serializers.Serializer[Any]):

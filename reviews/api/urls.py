@@ -8,6 +8,8 @@ from reviews.api.openapi import DocsView, SchemaView
 urlpatterns = [
     path("v1/reviews/", views.ReviewList.as_view(), name="api-reviews"),
     path("v1/reviews/<int:job_id>/", views.ReviewDetail.as_view(), name="api-review"),
+    path("v1/reviews/<int:job_id>/findings/", views.ReviewFindings.as_view(), name="api-review-findings"),
+    path("v1/reviews/<int:job_id>/coverage/", views.ReviewCoverage.as_view(), name="api-review-coverage"),
     path("v1/reviews/<int:job_id>/cancel/", views.ReviewCancel.as_view(), name="api-review-cancel"),
     path("v1/triggers/perforce/", views.PerforceTrigger.as_view(), name="api-perforce"),
     path("v1/dead-letters/", views.DeadLetterList.as_view(), name="api-dead-letters"),

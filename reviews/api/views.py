@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import django_filters
 from django.db.models import Q, QuerySet
@@ -31,6 +31,7 @@ from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
 from reviews.intake.source_events import Overtaken
 from reviews.models import ReviewJob
 from reviews.roles import API, TRIGGER
+from reviews.sources.registry import depot_prefix
 from reviews.states import JobStatus
 
 
@@ -97,7 +98,7 @@ class ReviewList(ApiView):
             raise ValidationError(dict(found.errors))
         pages = Pages()
         return pages.get_paginated_response(
-            representations.jobs(pages.ids(found.qs, request, self), client_of(request).scope)
+            representations.job_rows(pages.ids(found.qs, request, self), client_of(request))
         )
 
     @extend_schema(
@@ -136,9 +137,9 @@ class ReviewList(ApiView):
                 },
             )
         if result.outcome is IntakeOutcome.CREATED:
-            job = representations.created_job(wanted, result)
+            job = representations.created_job(wanted, result, client_of(request))
             return Response(job, status=201, headers={"Location": job["links"]["self"]})
-        job = retry_lost_commit(lambda: _job_or_404(result.job_id, request, is_requested=True))
+        job = retry_lost_commit(lambda: _job_or_404(result.job_id or 0, request))
         body: Any = request.data
         return Response(
             duplicate_hints.with_hints(job, wanted, result, names_recipients=bool(body.get("recipients")))
@@ -159,29 +160,37 @@ def _review_request(request: Request) -> ReviewRequest:
     form.fields["idempotency_key"].required = True  # the body holds the header by now
     form.is_valid(raise_exception=True)
     values = form.validated_data
+    client = client_of(request)
+    repository = depot_prefix(values["changelist_id"])
+    if repository is not None and not client.scope.may_touch(repository):
+        _refuse_scope(request, f"no file below {repository} is in its scope")
     return ReviewRequest(
         idempotency_key=values["idempotency_key"],
         changelist_id=values["changelist_id"],
         review_version=values["review_version"],
         recipients=tuple(dict.fromkeys(values["recipients"])) or config.default_recipients(),
         rerun=values["rerun"],
-        requested_by=client_of(request).actor,
+        requested_by=client.actor,
+        series=client.series,
+        scope_prefixes=client.scope.prefixes,
     )
 
 
-def _job_or_404(job_id: int | None, request: Request, *, is_requested: bool = False) -> representations.Json:
-    """Return a job with the files the key may see. Raises NotFound, also where it may see none.
+def _refuse_scope(request: Request, why: str) -> NoReturn:
+    refuse_role(request, "outside its prefixes")
+    raise PermissionDenied(f"this API key is limited to its prefixes: {why}")
 
-    A request for a job that exists gets the job, without the files outside the key's scope.
-    """
-    scope = client_of(request).scope
-    may_see = is_requested or scope.everything
-    if job_id is None or not (may_see or _visible_jobs(request).filter(pk=job_id).exists()):
+
+def _job_or_404(job_id: int, request: Request) -> representations.Json:
+    """Return a job with the files the key may see. Raises NotFound, also where it may see none."""
+    job = representations.job(job_id, client_of(request)) if _may_see(request, job_id) else None
+    if job is None:
         raise NotFound
-    jobs = representations.jobs([job_id], scope)
-    if not jobs:
-        raise NotFound
-    return jobs[0]
+    return job
+
+
+def _may_see(request: Request, job_id: int) -> bool:
+    return client_of(request).scope.everything or _visible_jobs(request).filter(pk=job_id).exists()
 
 
 def _visible_jobs(request: Request) -> QuerySet[ReviewJob]:
@@ -189,7 +198,7 @@ def _visible_jobs(request: Request) -> QuerySet[ReviewJob]:
     client = client_of(request)
     if client.scope.everything:
         return ReviewJob.objects.all()
-    return ReviewJob.objects.filter(client.scope.of_jobs() | Q(requested_by=client.actor))
+    return ReviewJob.objects.filter(client.scope.of_jobs() | Q(series=client.series))
 
 
 class ReviewDetail(ApiView):
@@ -204,13 +213,61 @@ class ReviewDetail(ApiView):
         return Response(_job_or_404(job_id, request))
 
 
+class _ReviewResults(ApiView):
+    """All rows of one list of a review, in pages of a fixed size."""
+
+    name: ClassVar[str]
+
+    def get(self, request: Request, job_id: int) -> Response:
+        after = request.query_params.get("after", "0")
+        if not after.isdecimal() or len(after) > 18:
+            raise ValidationError({"after": ["Not a place in this list: follow the URL of next."]})
+        if not _may_see(request, job_id) or not ReviewJob.objects.filter(pk=job_id).exists():
+            raise NotFound
+        return Response(representations.results_page(self.name, job_id, int(after), client_of(request).scope))
+
+
+_AFTER = OpenApiParameter(
+    "after", OpenApiTypes.INT, description="The place at which a page begins: from next."
+)
+
+
+class ReviewFindings(_ReviewResults):
+    roles = API["api-review-findings"]
+    name = "findings"
+
+    @extend_schema(
+        operation_id="reviews_findings",
+        summary="Read all findings of a review, in pages",
+        parameters=[_AFTER],
+        responses={200: schemas.FindingPageSerializer, **_ERRORS, **_NOT_FOUND},
+    )
+    def get(self, request: Request, job_id: int) -> Response:
+        return super().get(request, job_id)
+
+
+class ReviewCoverage(_ReviewResults):
+    roles = API["api-review-coverage"]
+    name = "coverage"
+
+    @extend_schema(
+        operation_id="reviews_coverage",
+        summary="Read the coverage of all files of a review, in pages",
+        parameters=[_AFTER],
+        responses={200: schemas.CoveragePageSerializer, **_ERRORS, **_NOT_FOUND},
+    )
+    def get(self, request: Request, job_id: int) -> Response:
+        return super().get(request, job_id)
+
+
 class ReviewCancel(ApiView):
     roles = API["api-review-cancel"]
 
     @extend_schema(
         operation_id="reviews_cancel",
         summary="Cancel a review that is not final",
-        description="A trigger key cancels its own reviews only. Cancelling again gives the same answer.",
+        description="A trigger key, and a key with prefixes, cancels its own reviews only. Cancelling again"
+        " gives the same answer.",
         request=forms.CancelSerializer,
         responses={
             200: OpenApiResponse(schemas.JobSerializer, "The cancelled review"),
@@ -224,13 +281,18 @@ class ReviewCancel(ApiView):
     def post(self, request: Request, job_id: int) -> Response:
         form = forms.CancelSerializer(data=request.data)
         form.is_valid(raise_exception=True)
-        owner = _visible_jobs(request).filter(pk=job_id).values_list("requested_by", flat=True).first()
-        if owner is None:
+        client = client_of(request)
+        requester = _visible_jobs(request).filter(pk=job_id).values_list("requested_by", "series").first()
+        if requester is None:
             raise NotFound
-        if client_of(request).role == TRIGGER and owner != client_of(request).actor:
-            refuse_role(request)
-            raise PermissionDenied("a trigger key cancels its own reviews only")
-        cancelled = pipeline.cancel(job_id, client_of(request).actor, form.validated_data["reason"])
+        if not client.requested(*requester):
+            # A review may have more files than a key with prefixes sees.
+            if not client.scope.everything:
+                _refuse_scope(request, "it cancels its own reviews only")
+            if client.role == TRIGGER:
+                refuse_role(request)
+                raise PermissionDenied("a trigger key cancels its own reviews only")
+        cancelled = pipeline.cancel(job_id, client.actor, form.validated_data["reason"])
         job = _job_or_404(job_id, request)
         if not cancelled and job["status"] != JobStatus.CANCELLED:
             raise ApiError(STATE_CONFLICT, {"status": job["status"]})
@@ -247,6 +309,9 @@ class PerforceTrigger(ApiView):
         responses={202: schemas.TriggerAnswerSerializer, **_POST_ERRORS},
     )
     def post(self, request: Request) -> Response:
+        if not client_of(request).scope.everything:
+            # Which files the changelist has is not known yet, and its event may end another review.
+            _refuse_scope(request, "events of a server need a key without prefixes")
         form = forms.PerforceEventSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         event = {
@@ -278,7 +343,7 @@ class DeadLetterList(ApiView):
     def get(self, request: Request) -> Response:
         pages = Pages()
         ids = pages.ids(_visible_letters(request).order_by("-last_failure_at", "-id"), request, self)
-        return pages.get_paginated_response(representations.letters(ids))
+        return pages.get_paginated_response(representations.letters(ids, client_of(request).scope))
 
 
 class DeadLetterDetail(ApiView):
@@ -290,7 +355,7 @@ class DeadLetterDetail(ApiView):
         responses={200: schemas.DeadLetterSerializer, **_ERRORS, **_NOT_FOUND},
     )
     def get(self, request: Request, letter_id: int) -> Response:
-        found = representations.letters([letter_id])
+        found = representations.letters([letter_id], client_of(request).scope)
         if not found or not _visible_letters(request).filter(pk=letter_id).exists():
             raise NotFound
         return Response(found[0])

@@ -37,6 +37,8 @@ class ReviewRequest:
     """A validated request. Recipients are channel-qualified and normalised.
 
     With `finds_recipients` they are for a change without subscribers (`reviews.recipients.resolve`).
+    `series` and `scope_prefixes` bind what a key with prefixes requests (guarantee G150): its keys and
+    versions are compared with those of its own series only.
     """
 
     idempotency_key: str
@@ -46,6 +48,8 @@ class ReviewRequest:
     rerun: bool = False
     requested_by: str = ""
     finds_recipients: bool = False
+    series: str = ""
+    scope_prefixes: tuple[str, ...] = ()
 
     @property
     def sha256(self) -> str:
@@ -83,10 +87,12 @@ class IntakeResult:
 _INSERT = """
 WITH job AS (
   INSERT INTO jobs (idempotency_key, request_sha256, changelist_id, review_version, recipients,
-                    recipients_are, requested_by, deadline_at)
-  SELECT %(key)s, %(sha256)s, %(changelist)s::varchar, %(version)s, %(recipients)s,
-         %(recipients_are)s, %(requested_by)s, statement_timestamp() + make_interval(secs => %(sla)s)
-   WHERE %(rerun)s OR NOT EXISTS (SELECT 1 FROM jobs WHERE changelist_id = %(changelist)s::varchar)
+                    recipients_are, requested_by, series, scope_prefixes, deadline_at)
+  SELECT %(key)s, %(sha256)s, %(changelist)s::varchar, %(version)s, %(recipients)s, %(recipients_are)s,
+         %(requested_by)s, %(series)s::varchar, %(scope_prefixes)s,
+         statement_timestamp() + make_interval(secs => %(sla)s)
+   WHERE %(rerun)s OR NOT EXISTS (SELECT 1 FROM jobs WHERE changelist_id = %(changelist)s::varchar
+                                                       AND series = %(series)s::varchar)
   ON CONFLICT DO NOTHING RETURNING id, created_at, deadline_at),
 runs AS (
   INSERT INTO stage_runs (job_id, stage, next_attempt_at)
@@ -101,10 +107,10 @@ SELECT job.id, job.created_at, job.deadline_at, pg_notify(%(channel)s, '') FROM 
 
 _EXISTING = """
 SELECT id, true AS same_key, request_sha256, changelist_id, review_version, recipients, recipients_are
-  FROM jobs WHERE idempotency_key = %(key)s
+  FROM jobs WHERE idempotency_key = %(key)s AND series = %(series)s
 UNION ALL
 (SELECT id, false, request_sha256, changelist_id, review_version, recipients, recipients_are
-   FROM jobs WHERE changelist_id = %(changelist)s ORDER BY review_version DESC)"""
+   FROM jobs WHERE changelist_id = %(changelist)s AND series = %(series)s ORDER BY review_version DESC)"""
 
 
 def request_review(request: ReviewRequest, *, delay_seconds: float = 0.0) -> IntakeResult:
@@ -154,6 +160,8 @@ def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) 
             "recipients": Jsonb(list(request.recipients)),
             "recipients_are": "to_find" if request.finds_recipients else "given",
             "requested_by": request.requested_by,
+            "series": request.series,
+            "scope_prefixes": Jsonb(list(request.scope_prefixes)),
             "sla": settings.REVIEW_SLA_SECONDS,
             "rerun": rerun,
             "delay": delay_seconds,
@@ -171,7 +179,14 @@ def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) 
 
 def _existing(request: ReviewRequest) -> IntakeResult | None:
     """Return the answer from existing jobs; None when the request is a rerun."""
-    found = prepared.rows(_EXISTING, {"key": request.idempotency_key, "changelist": request.changelist_id})
+    found = prepared.rows(
+        _EXISTING,
+        {
+            "key": request.idempotency_key,
+            "changelist": request.changelist_id,
+            "series": request.series,
+        },
+    )
     versions = [row for row in found if not row["same_key"]]
     newest = max((row["review_version"] for row in versions), default=None)
     for row in found:
@@ -218,9 +233,13 @@ def _rerun(request: ReviewRequest, delay_seconds: float, tries: int = 3) -> Inta
         if existing is not None:
             return existing
         older = prepared.rows(
-            "SELECT id FROM jobs WHERE changelist_id = %(changelist)s AND status = ANY(%(active)s)"
-            " FOR UPDATE",
-            {"changelist": request.changelist_id, "active": [status.value for status in ACTIVE_JOB]},
+            "SELECT id FROM jobs WHERE changelist_id = %(changelist)s AND series = %(series)s"
+            " AND status = ANY(%(active)s) FOR UPDATE",
+            {
+                "changelist": request.changelist_id,
+                "series": request.series,
+                "active": [status.value for status in ACTIVE_JOB],
+            },
         )
         # The older versions end and the newer one begins, or neither.
         pipeline.supersede([row["id"] for row in older], request.review_version)

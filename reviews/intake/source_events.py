@@ -211,7 +211,7 @@ def _has_not_begun_to_read(job_id: int | None) -> bool:
 
 def _covering_job(event: Event) -> ReviewJob | None:
     """Return the job that has read, or will read, what the poll found."""
-    jobs = ReviewJob.objects.filter(changelist_id=event.changelist_id)
+    jobs = _versions(event.changelist_id)
     if event.kind is Kind.CHANGE:
         jobs = jobs.exclude(idempotency_key__regex=_SHELF_KEYS)
     newest = jobs.only("version_key").order_by("-review_version").first()
@@ -273,8 +273,12 @@ def _delay_seconds(event: Event) -> float:
 
 
 def _newest_version(changelist_id: str) -> int:
-    versions = ReviewJob.objects.filter(changelist_id=changelist_id)
-    return versions.aggregate(newest=Max("review_version"))["newest"] or 0
+    return _versions(changelist_id).aggregate(newest=Max("review_version"))["newest"] or 0
+
+
+def _versions(changelist_id: str) -> QuerySet[ReviewJob]:
+    """Return the reviews of the whole changelist: those of keys with prefixes do not cover an event."""
+    return ReviewJob.objects.filter(changelist_id=changelist_id, series="")
 
 
 def _write(

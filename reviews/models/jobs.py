@@ -61,7 +61,7 @@ class RecipientOrigin(models.TextChoices):
 class ReviewJob(models.Model):
     """One requested review of one version of a changelist."""
 
-    idempotency_key = models.CharField(max_length=255, unique=True)
+    idempotency_key = models.CharField(max_length=255)
     request_sha256 = models.CharField(max_length=64)  # detects a repeated key with another body
     changelist_id = models.CharField(max_length=128)
     review_version = models.IntegerField(db_default=1)
@@ -71,6 +71,10 @@ class ReviewJob(models.Model):
     )
     recipient_origins = models.JSONField(db_default={})  # of found ones: recipient -> `RecipientOrigin`
     requested_by = models.CharField(max_length=255, blank=True)
+    # Reviews requested with a key that has prefixes: a series of its own for each such key, so that its
+    # keys and versions meet no others, and the key's prefixes at that time. "": every file (guarantee G150).
+    series = models.CharField(max_length=32, blank=True, db_default="")
+    scope_prefixes = models.JSONField(db_default=[])  # as in `Scope`: they end in a slash
     status = models.CharField(max_length=20, choices=JobStatus.choices, db_default=JobStatus.QUEUED)
     status_reason = models.CharField(max_length=512, blank=True, db_default="")
     created_at = models.DateTimeField(db_default=Now())
@@ -91,10 +95,13 @@ class ReviewJob(models.Model):
         verbose_name = "review"
         permissions = [("accept_late", "Can accept a late result")]
         constraints = [
-            models.UniqueConstraint(fields=["changelist_id", "review_version"], name="jobs_one_per_version"),
+            models.UniqueConstraint(fields=["idempotency_key", "series"], name="jobs_one_per_key"),
+            models.UniqueConstraint(
+                fields=["changelist_id", "review_version", "series"], name="jobs_one_per_version"
+            ),
             # At most one version of a changelist is active: closes the race between two reruns.
             models.UniqueConstraint(
-                fields=["changelist_id"],
+                fields=["changelist_id", "series"],
                 condition=Q(status__in=[status.value for status in ACTIVE_JOB]),
                 name="jobs_one_active_version",
             ),
@@ -144,6 +151,10 @@ class ReviewJob(models.Model):
     @property
     def is_active(self) -> bool:
         return self.status in ACTIVE_JOB
+
+    def versions(self) -> models.QuerySet[ReviewJob]:
+        """Return the reviews of the same changelist in the same series, this one included."""
+        return ReviewJob.objects.filter(changelist_id=self.changelist_id, series=self.series)
 
 
 class StageRun(models.Model):

@@ -26,7 +26,7 @@ def replay(job_id: int, stage: Stage) -> bool:
                  deadline_at = greatest(deadline_at, now() + make_interval(secs => %(sla)s))
            WHERE id = %(job)s AND status = 'dead_lettered'
              AND NOT EXISTS (SELECT 1 FROM jobs n WHERE n.changelist_id = jobs.changelist_id
-                                AND n.id <> jobs.id AND (n.status IN {ACTIVE}
+                                AND n.series = jobs.series AND n.id <> jobs.id AND (n.status IN {ACTIVE}
                                      OR n.review_version > jobs.review_version))
           RETURNING id)
         UPDATE stage_runs s

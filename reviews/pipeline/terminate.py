@@ -186,7 +186,7 @@ def why_not_acceptable(job_id: int) -> str:
         return "the review does not exist"
     if job.status != JobStatus.TIMED_OUT:
         return "only a review that timed out has a late result"
-    versions = ReviewJob.objects.filter(changelist_id=job.changelist_id).exclude(pk=job_id)
+    versions = job.versions().exclude(pk=job_id)
     if versions.filter(Q(status__in=ACTIVE_JOB) | Q(review_version__gt=job.review_version)).exists():
         return "a newer version of the changelist exists"
     reviewed = job.stages.filter(stage=Stage.LLM, status=StageStatus.SUCCEEDED)

@@ -31,6 +31,10 @@ class Scope:
     def allows(self, path: str) -> bool:
         return self.everything or path.startswith(self.prefixes)
 
+    def may_touch(self, directory: str) -> bool:
+        """Return whether some file below a depot directory such as `//app/` may be seen."""
+        return self.allows(directory) or any(prefix.startswith(directory) for prefix in self.prefixes)
+
     def files(self) -> Q:
         """Return the condition on `file` of findings and coverage rows that may be seen.
 
@@ -95,6 +99,11 @@ def scope_of_lines(lines: Any) -> Scope:
 def scope_of_key(prefixes: Any) -> Scope:
     """Return the scope of an API key. A key without prefixes sees everything its role may."""
     return scope_of_lines(prefixes) if prefixes else EVERYTHING
+
+
+def scope_of_job(job: ReviewJob) -> Scope:
+    """Return the scope of who requested a review: that of the API key at the time (guarantee G150)."""
+    return Scope(prefixes=tuple(job.scope_prefixes)) if job.series else EVERYTHING
 
 
 def _is_tree(line: object) -> bool:

@@ -35,21 +35,40 @@ class Reach:
         return all(scope.allows(path) for scope in self.scopes)
 
 
-def reports_for(report: Report, recipients: Iterable[str], origins: Mapping[str, str]) -> dict[str, Report]:
+def reports_for(
+    report: Report, recipients: Iterable[str], origins: Mapping[str, str], requester: Scope = EVERYTHING
+) -> dict[str, Report]:
     """Return the part of the report that each recipient may read, in the order of the recipients.
 
-    `origins` has the origin of found recipients; the others were given with the request.
+    `origins` has the origin of found recipients; the others were given with the request. No recipient is
+    shown more than the `requester` may see.
     """
     recipients = list(recipients)
     known = scopes_of_addresses(recipients)
     made: dict[Reach, Report] = {}
     found = {}
     for recipient in recipients:
-        reach = known.get(recipient) or Reach((_of_unknown(origins.get(recipient, "")),))
+        own = known.get(recipient) or Reach((_of_unknown(origins.get(recipient, "")),))
+        reach = Reach((*own.scopes, requester))
         if reach not in made:
             made[reach] = part_of(report, reach)
         found[recipient] = made[reach]
     return found
+
+
+def masked(recipient: str) -> str:
+    """Mask a recipient for readers who may not see addresses: `mail:a…@example.com`.
+
+    A webhook keeps its host only: the rest of its URL may be a secret.
+    """
+    channel, _, address = recipient.partition(":")
+    scheme, slashes, rest = address.partition("://")
+    if slashes:
+        return f"{channel}:{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/\u2026"
+    name, at, domain = address.rpartition("@")
+    if at:
+        return f"{channel}:{name[:1]}\u2026@{domain}"
+    return f"{channel}:\u2026"
 
 
 def _of_unknown(origin: str) -> Scope:

@@ -30,7 +30,7 @@ SELECT j.id, j.changelist_id, j.review_version, j.status, n.version AS newer, n.
   LEFT JOIN LATERAL (
     SELECT max(o.review_version) FILTER (WHERE o.review_version > j.review_version) AS version,
            bool_or(o.status = ANY(%(active)s)) AS active
-      FROM jobs o WHERE o.changelist_id = j.changelist_id AND o.id <> j.id) n ON true
+      FROM jobs o WHERE o.changelist_id = j.changelist_id AND o.series = j.series AND o.id <> j.id) n ON true
   LEFT JOIN LATERAL (
     SELECT (f.deleted_at IS NULL) AS artifact FROM artifacts f
      WHERE f.job_id = j.id AND f.kind = 'change' ORDER BY f.id DESC LIMIT 1) a ON true

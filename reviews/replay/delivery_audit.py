@@ -128,7 +128,7 @@ _SETTLED, _DOUBTFUL = prepared.sql_list(SETTLED_DELIVERY), prepared.sql_list(UNR
 _LEFT_OPEN = f"""
 SELECT * FROM (
   SELECT DISTINCT d.job_id, j.status,
-         NOT EXISTS (SELECT 1 FROM jobs n WHERE n.changelist_id = j.changelist_id
+         NOT EXISTS (SELECT 1 FROM jobs n WHERE n.changelist_id = j.changelist_id AND n.series = j.series
                         AND n.review_version > j.review_version) AS newest
     FROM deliveries d JOIN jobs j ON j.id = d.job_id
    WHERE NOT (d.status IN {_SETTLED})
@@ -179,7 +179,7 @@ def _is_newest(job_id: int) -> bool:
         prepared.value(
             """
             SELECT NOT EXISTS (SELECT 1 FROM jobs n WHERE n.changelist_id = j.changelist_id
-                                  AND n.review_version > j.review_version)
+                                  AND n.series = j.series AND n.review_version > j.review_version)
               FROM jobs j WHERE j.id = %(job)s AND j.status = 'succeeded'""",
             {"job": job_id},
         )

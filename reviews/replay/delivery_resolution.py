@@ -46,9 +46,7 @@ class DeliveryJobs:
         job = ReviewJob.objects.get(pk=job_id)
         if reason := _NOTHING_MORE.get(JobStatus(job.status)):
             return reason
-        newer = ReviewJob.objects.filter(
-            changelist_id=job.changelist_id, review_version__gt=job.review_version
-        )
+        newer = job.versions().filter(review_version__gt=job.review_version)
         return _NOTHING_MORE[JobStatus.SUPERSEDED] if newer.exists() else ""
 
     def note(self, job_id: int, *, actor: str, words: str) -> None:

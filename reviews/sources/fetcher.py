@@ -51,8 +51,11 @@ class ChangeFetcher:
         max_change_bytes: int = MAX_CHANGE_BYTES,
         max_file_bytes: int = MAX_FILE_BYTES,
         max_files: int = MAX_FILES,
+        may_read: Callable[[str], bool] | None = None,
     ) -> None:
+        """`may_read` decides which paths the requester may read; None: all of them."""
         self._source = source
+        self._may_read = may_read
         self._allow_list = allow_list
         self._on_violation = on_violation
         self._max_change_bytes = max_change_bytes
@@ -104,15 +107,27 @@ class ChangeFetcher:
         return changelist_id, self._allow_list.with_case(self._source.case_sensitive)
 
     def _describe(self, changelist_id: str, allow_list: AllowList) -> ListedChange:
-        """Return the listing with every path allowed; move sources outside the list are left out."""
+        """Return the listing with every path allowed; move sources outside the list are left out.
+
+        So are files, and move sources, that the requester may not read. A change without any other is
+        NOT_FOUND, like one that does not exist: who may read nothing of it learns nothing of it.
+        """
         listed = self._source.describe(changelist_id)
+        files = [file for file in listed.files if self._is_readable(file.path)]
+        if not files and self._may_read is not None:
+            raise PermanentFailure(
+                ErrorClass.NOT_FOUND, Component.SOURCE, "no file of the change is in the requester's scope"
+            )
         self._check(changelist_id, (file.path for file in listed.files), allow_list, "query")
-        return replace(
-            listed, files=tuple(self._without_denied_source(file, allow_list) for file in listed.files)
-        )
+        return replace(listed, files=tuple(self._without_denied_source(file, allow_list) for file in files))
+
+    def _is_readable(self, path: str) -> bool:
+        return self._may_read is None or self._may_read(path)
 
     def _without_denied_source(self, file: ListedFile, allow_list: AllowList) -> ListedFile:
-        if file.old_path is None or self._allows(file.old_path, allow_list):
+        if file.old_path is None or (
+            self._is_readable(file.old_path) and self._allows(file.old_path, allow_list)
+        ):
             return file
         # The file itself is in scope; where it came from is neither read nor named.
         return replace(file, action=Action.ADD, old_path=None, old_file_type=None, old_revision=None)

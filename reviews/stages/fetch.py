@@ -10,6 +10,7 @@ from reviews.models import Artifact, ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.pipeline.executor import Written
 from reviews.recipients import resolve
+from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_job
 from reviews.sources import change_codec
 from reviews.sources.base import Change, Source
 from reviews.sources.fetcher import ChangeFetcher
@@ -24,7 +25,8 @@ def run(claim: StageClaim) -> Written:
     Perforce must not be called.
     """
     source = source_for(claim.changelist_id, config.sources())
-    change = _fetch(claim.changelist_id, source)
+    scope = scope_of_job(ReviewJob.objects.only("series", "scope_prefixes").get(pk=claim.job_id))
+    change = _fetch(claim.changelist_id, source, scope)
     found = resolve.find(claim, change, source)
     stored = store.store(claim, Artifact.Kind.CHANGE, change_codec.to_json(change))
     title = next((line.strip() for line in change.description.splitlines() if line.strip()), "")
@@ -41,9 +43,14 @@ def run(claim: StageClaim) -> Written:
     return write
 
 
-def _fetch(changelist_id: str, source: Source | None = None) -> Change:
+def _fetch(changelist_id: str, source: Source | None = None, scope: Scope = EVERYTHING) -> Change:
     source = source or source_for(changelist_id, config.sources())
-    fetcher = ChangeFetcher(source, config.allow_list(), config.record_violation)
+    fetcher = ChangeFetcher(
+        source,
+        config.allow_list(),
+        config.record_violation,
+        may_read=None if scope.everything else scope.allows,
+    )
     if not isinstance(source, PerforceSource):
         return fetcher.fetch(changelist_id)  # git is local and has no circuit
     with gate.guarded(config.perforce_dependency()):

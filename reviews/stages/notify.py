@@ -24,6 +24,7 @@ from reviews.models import Artifact, JobEvent, ReviewJob
 from reviews.pipeline import LostLease, StageClaim
 from reviews.pipeline.executor import Written
 from reviews.recipients import visibility
+from reviews.recipients.scopes import scope_of_job
 from reviews.replay import allowlist_recheck
 from reviews.reports import messages_for, report_of
 
@@ -47,7 +48,9 @@ def run(claim: StageClaim) -> Written:
             allowlist_recheck.refuse_outside(
                 job.changelist_id, allowlist_recheck.paths_shown(job.pk), "notify"
             )
-        reports = visibility.reports_for(report_of(job), job.recipients, job.recipient_origins)
+        reports = visibility.reports_for(
+            report_of(job), job.recipients, job.recipient_origins, scope_of_job(job)
+        )
         wishes = _wishes(job, reports)
         declined = wishes.unwanted
         messages = messages_for(
@@ -58,6 +61,7 @@ def run(claim: StageClaim) -> Written:
             job.changelist_id,
             job.review_version,
             messages,
+            series=job.series,
             digest_minutes={} if job.is_late else wishes.digest_minutes,
             not_after=lifecycle.latest(job.deadline_at),
         )

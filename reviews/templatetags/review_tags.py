@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site import timestamps
 from criticizer.invisible_characters import name_invisible
+from reviews.recipients.visibility import masked
 from reviews.web import labels
 
 register = template.Library()
@@ -20,6 +21,7 @@ _CODE = re.compile(r"`([^`\n]{1,400})`")
 
 register.filter(timestamps.time_ago)
 register.filter(timestamps.timestamp)
+register.filter(masked)
 
 
 @register.filter
@@ -65,16 +67,3 @@ def prose(text: str) -> SafeString:
             for index, piece in enumerate(pieces)
         ),
     )
-
-
-@register.filter
-def masked(recipient: str) -> str:
-    """Mask a recipient for users without staff status: `mail:a…@example.com`."""
-    channel, _, address = recipient.partition(":")
-    scheme, slashes, rest = address.partition("://")
-    if slashes:
-        return f"{channel}:{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/\u2026"
-    name, at, domain = address.rpartition("@")
-    if at:
-        return f"{channel}:{name[:1]}\u2026@{domain}"
-    return f"{channel}:\u2026"

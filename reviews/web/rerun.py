@@ -36,9 +36,7 @@ def key_of(changelist_id: str, version: int) -> str:
 
 def newer_than(job: ReviewJob) -> ReviewJob | None:
     """Return the newest version of the job's changelist, None when the job is it."""
-    newer = ReviewJob.objects.filter(
-        changelist_id=job.changelist_id, review_version__gt=job.review_version
-    ).order_by("-review_version")
+    newer = job.versions().filter(review_version__gt=job.review_version).order_by("-review_version")
     return newer.only("id", "review_version").first()
 
 
@@ -87,6 +85,8 @@ def request(job: ReviewJob, actor: str, seen: QuerySet[ReviewJob]) -> RerunResul
         rerun=True,
         requested_by=actor,
         finds_recipients=finds_recipients(job),
+        series=job.series,
+        scope_prefixes=tuple(job.scope_prefixes),
     )
     found = review_requests.request_review(wanted)
     if found.outcome is IntakeOutcome.CREATED:

@@ -18,6 +18,7 @@ from notifications.rendering.report import ExcerptLine, ReportFinding
 from reviews.models import Attempt, CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.pipeline import AGGREGATE, why_not_acceptable
 from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.reports import limited_to
 from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, FindingSeverity
 from reviews.states import JobStatus, StageStatus
 from reviews.web.highlight import CodeRow, excerpt_rows
@@ -155,7 +156,7 @@ def progress_sentence(job: ReviewJob, stages: Sequence[StageView]) -> str:
 
 def versions_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[ReviewJob]:
     """Return the newest versions of the job's changelist, newest first."""
-    same = scope.jobs().filter(changelist_id=job.changelist_id).only("id", "review_version", "status")
+    same = job.versions().filter(scope.of_jobs()).only("id", "review_version", "status")
     return list(same.order_by("-review_version")[:MAX_VERSIONS])
 
 
@@ -168,7 +169,7 @@ def results_revision(job: ReviewJob) -> str:
         job.coverage.order_by().aggregate(n=Count("id"), last=Max("id")),
         list(deliveries[:MAX_DELIVERIES]),
         list(job.dead_letters.order_by("id").values_list("id", "status")),
-        ReviewJob.objects.filter(changelist_id=job.changelist_id).aggregate(newest=Max("review_version")),
+        job.versions().aggregate(newest=Max("review_version")),
     )
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
@@ -220,6 +221,8 @@ def notices_of(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
         notices.append(Notice("warn", "This review finished after its deadline."))
     if job.banner:
         notices.append(Notice("info", job.banner))
+    if job.series:
+        notices.append(Notice("info", limited_to(job)))
     return notices
 
 

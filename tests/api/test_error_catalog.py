@@ -143,7 +143,7 @@ def test_internal_failure_has_the_error_body_without_internals(
 ) -> None:
     client = client_with_role("trigger")
     ask = post(review()) if where == "post" else get(URL)
-    name = (review_requests, "request_review") if where == "post" else (representations, "jobs")
+    name = (review_requests, "request_review") if where == "post" else (representations, "job_rows")
     monkeypatch.setattr(*name, failing(raised))
     response = ask(client)
     assert_error(response, status, error)

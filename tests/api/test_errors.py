@@ -144,6 +144,6 @@ def test_any_other_defect_of_a_page_stays_a_500(monkeypatch: pytest.MonkeyPatch)
     def broken(*given: Any) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(representations, "jobs", broken)
+    monkeypatch.setattr(representations, "job_rows", broken)
     response = ApiClient(api_keys.create("ann", "reviewer")).get(URL)
     assert response.status_code == 500

@@ -104,10 +104,12 @@ def answer_of(job: Any, letter: Any) -> dict[str, Any]:
             {**FINDING, "file": "description", "line": None, "end_line": None, "side": "old",
              "suggestion": "Say it."},
         ],
+        "findings_left_out": 0,
         "coverage": [
             {"file": "//depot/main/b.py", "status": "skipped", "reason": "binary"},
             {"file": "//depot/main/app.py", "status": "reviewed", "reason": ""},
         ],
+        "coverage_left_out": 0,
         "dead_letter": letter.pk,
         "links": {"self": address(f"{URL}{job.pk}/"), "html": address(f"/reviews/{job.pk}/")},
     }  # fmt: skip
@@ -130,12 +132,13 @@ def test_list_answer_is_complete(reviewer: ApiClient) -> None:
                 "id": untold.pk, "idempotency_key": "k-2", "changelist_id": "78", "review_version": 1,
                 "status": "queued", "stage": "notify", "deadline_at": LATER_TEXT, "created_at": LATER_TEXT,
                 "finished_at": None, "is_late": False, "stages": [], "deliveries": [], "findings": [],
-                "coverage": [], "dead_letter": None,
+                "findings_left_out": 0, "coverage": [], "coverage_left_out": 0, "dead_letter": None,
                 "links": {"self": address(f"{URL}{untold.pk}/"), "html": address(f"/reviews/{untold.pk}/")},
                 "message": "No one will be notified: no recipients. The request named none, and"
                 " DEFAULT_RECIPIENTS is empty.",
             },
-            answer_of(job, letter),
+            answer_of(job, letter)
+            | {"findings": [], "findings_left_out": 2, "coverage": [], "coverage_left_out": 2},
         ],
     }  # fmt: skip
 
@@ -144,7 +147,7 @@ def test_key_with_depot_trees_gets_the_findings_and_coverage_below_them(db: None
     job, letter = dead_lettered()
     CoverageRowFactory(job=job, file="//depot/mais/x.py")
     FindingRowFactory(job=job, file="//depot/other/x.py")
-    expected = answer_of(job, letter)
+    expected = {**answer_of(job, letter), "idempotency_key": "", "deliveries": []}
     key = api_keys.create("narrow", "reviewer", ["//depot/main/...", "//depot/mai_/..."])
     assert ApiClient(key).get(f"{URL}{job.pk}/").json() == expected
     other = ApiClient(api_keys.create("other", "reviewer", ["//depot/other/..."]))

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.django_db
 URL = "/api/v1/reviews/"
 JOB_KEYS = {
     "id", "idempotency_key", "changelist_id", "review_version", "status", "stage", "deadline_at",
-    "created_at", "finished_at", "is_late", "stages", "deliveries", "findings", "coverage", "dead_letter",
-    "links",
+    "created_at", "finished_at", "is_late", "stages", "deliveries", "findings", "findings_left_out",
+    "coverage", "coverage_left_out", "dead_letter", "links",
 }  # fmt: skip
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.conf import settings
 from rest_framework.serializers import Serializer
 
 from reviews.api import pagination, schemas
-from reviews.models import ReviewJob
+from reviews.models import CoverageRow, FindingRow, ReviewJob
 from reviews.states import JobStatus, Stage, StageStatus
 from tests.api.conftest import ApiClient, assert_error, review
 from tests.factories import (
@@ -89,7 +90,7 @@ def test_schema_has_exactly_the_answered_fields(
 ) -> None:
     body = reviewer.get(f"{URL}{full_job().pk}/").json()
     assert set(body[name][0]) == set(shape().fields)
-    optional = {"duplicate", "payload_mismatch", "message", "recipients_not_added"}
+    optional = {"limited_to", "duplicate", "payload_mismatch", "message", "recipients_not_added"}
     assert set(body) == set(schemas.JobSerializer().fields) - optional
 
 
@@ -122,8 +123,62 @@ def test_list_needs_the_same_number_of_queries_for_one_job_and_for_many(
     for jobs in (1, 10):
         for _ in range(jobs):
             full_job()
-        with django_assert_num_queries(8):  # the key, the count, the page, the jobs and their four lists
+        # the key, the count, the page, the jobs, their stages and their deliveries
+        with django_assert_num_queries(6):
             reviewer.get(URL)
+
+
+def test_a_large_review_is_answered_in_bounded_parts_and_read_in_pages(reviewer: ApiClient) -> None:
+    job = job_with_stages()
+    files = [f"//depot/main/{number:05}.c" for number in range(2500)]
+    CoverageRow.objects.bulk_create(CoverageRow(job=job, file=file, status="reviewed") for file in files)
+    FindingRow.objects.bulk_create(
+        FindingRow(
+            job=job, file=file, severity="low", category="bug", title="t", message="m" * 500, source="llm"
+        )
+        for file in files[:1200]
+    )
+    (listed,) = reviewer.get(URL).json()["results"]
+    assert (listed["findings"], listed["coverage"]) == ([], [])
+    assert (listed["findings_left_out"], listed["coverage_left_out"]) == (1200, 2500)
+    one = reviewer.get(f"{URL}{job.pk}/").json()
+    assert (len(one["findings"]), one["findings_left_out"]) == (1000, 200)
+    assert (len(one["coverage"]), one["coverage_left_out"]) == (1000, 1500)
+    for name, expected in (("findings", files[:1200]), ("coverage", files)):
+        found: list[str] = []
+        address = f"{URL}{job.pk}/{name}/"
+        while address:
+            page = reviewer.get(address).json()
+            assert len(page["results"]) <= 1000
+            found += [row["file"] for row in page["results"]]
+            address = (page["next"] or "").removeprefix(settings.BASE_URL)
+        assert found == expected
+    assert page["results"][0] == one["coverage"][0] | {"file": files[2000]}
+
+
+@pytest.mark.parametrize("after", ["x", "-1", "9" * 19, ""])
+def test_a_place_that_is_no_number_is_refused(reviewer: ApiClient, after: str) -> None:
+    address = f"{URL}{job_with_stages().pk}/findings/?after={after}"
+    assert_error(reviewer.get(address), 400, "SCHEMA_INVALID")
+
+
+def test_the_parts_of_a_review_that_is_not_there_are_not_found(reviewer: ApiClient) -> None:
+    for name in ("findings", "coverage"):
+        assert_error(reviewer.get(f"{URL}999999/{name}/"), 404, "NOT_FOUND")
+
+
+def test_a_webhooks_address_is_shown_to_its_requester_and_to_operators(
+    client_with_role: Any, reviewer: ApiClient
+) -> None:
+    secret = "webhook:https://ann:pw@ci.example.com/hooks/T0KEN?sig=abc"
+    job = ReviewJobFactory(recipients=[secret], requested_by="key:ci")
+    DeliveryFactory(job=job, recipient=secret)
+    ci, other = client_with_role("trigger", "ci"), client_with_role("trigger", "other")
+    operator = client_with_role("operator")
+    for client, shown in ((ci, True), (operator, True), (other, False), (reviewer, False)):
+        one, listed = client.get(f"{URL}{job.pk}/").json(), client.get(URL).json()["results"][0]
+        expected = secret if shown else "webhook:https://ci.example.com/\u2026"
+        assert [row["recipient"] for row in one["deliveries"] + listed["deliveries"]] == [expected] * 2
 
 
 def test_lists_are_filtered(reviewer: ApiClient) -> None:

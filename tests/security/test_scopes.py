@@ -11,8 +11,8 @@ from django.test import Client
 
 from reviews.audit.history import ViewerScopeEvent
 from reviews.intake import api_keys
-from reviews.models import ViewerScope
-from reviews.recipients.scopes import Scope, scope_of, scope_of_lines
+from reviews.models import ApiKey, ReviewJob, ViewerScope
+from reviews.recipients.scopes import Scope, scope_of, scope_of_job, scope_of_lines
 from reviews.states import JobStatus
 from tests import factories
 
@@ -170,9 +170,8 @@ def test_a_key_with_prefixes_reads_files_below_them_only(mixed: Any, hidden: Any
 
 
 def test_a_key_without_prefixes_reads_everything_its_role_may(mixed: Any, hidden: Any) -> None:
-    listed = bearing().get("/api/v1/reviews/").json()
-    assert listed["count"] == 2
-    assert SECRET_FILE in str(listed)
+    assert bearing().get("/api/v1/reviews/").json()["count"] == 2
+    assert SECRET_FILE in str(bearing(role="trigger").get(f"/api/v1/reviews/{hidden.pk}/").json())
 
 
 def test_a_trigger_sees_its_own_review_before_its_files_are_known() -> None:
@@ -182,20 +181,62 @@ def test_a_trigger_sees_its_own_review_before_its_files_are_known() -> None:
     assert client.get(f"/api/v1/reviews/{made['id']}/").status_code == 200
 
 
-def test_asking_again_for_a_review_shows_no_file_outside_the_scope(mixed: Any) -> None:
-    client = bearing("//depot/main/...", role="trigger")
-    body = {"idempotency_key": mixed.idempotency_key, "changelist_id": mixed.changelist_id}
-    answer = client.post("/api/v1/reviews/", body, content_type="application/json")
-    assert answer.json()["duplicate"]
-    assert SECRET_FILE not in answer.content.decode()
+def test_the_pages_of_a_review_follow_the_keys_scope(mixed: Any, hidden: Any) -> None:
+    client = bearing("//depot/main/...")
+    for name in ("findings", "coverage"):
+        page = client.get(f"/api/v1/reviews/{mixed.pk}/{name}/").json()
+        assert [row["file"] for row in page["results"]] == [OPEN_FILE]
+        assert client.get(f"/api/v1/reviews/{hidden.pk}/{name}/").status_code == 404
 
 
-def test_letters_of_hidden_reviews_are_hidden_too(hidden: Any) -> None:
+def test_letters_of_hidden_reviews_are_hidden_too_and_others_without_free_text(
+    mixed: Any, hidden: Any
+) -> None:
     letter = factories.DeadLetterFactory()
     factories.CoverageRowFactory(job=letter.job, file=SECRET_FILE)
     client = bearing("//depot/main/...", role="operator")
     assert client.get(f"/api/v1/dead-letters/{letter.pk}/").status_code == 404
     assert client.get("/api/v1/dead-letters/").json()["count"] == 0
+    seen = factories.DeadLetterFactory(
+        job=mixed, detail=f"cannot read {SECRET_FILE}", last_stack=SECRET_FILE, payload_reference=SECRET_FILE,
+        sanitized_context={"path": SECRET_FILE},
+    )  # fmt: skip
+    factories.DeadLetterEventFactory(letter=seen, action="noted", reason=f"as in {SECRET_FILE}")
+    answer = client.get(f"/api/v1/dead-letters/{seen.pk}/")
+    assert (answer.status_code, answer.json()["job"]) == (200, mixed.pk)
+    assert SECRET_FILE not in answer.content.decode()
+
+
+def test_an_operator_key_with_prefixes_cancels_nothing_and_reads_no_metrics(mixed: Any) -> None:
+    client = bearing("//depot/main/...", role="operator")
+    cancelled = client.post(f"/api/v1/reviews/{mixed.pk}/cancel/", {}, content_type="application/json")
+    assert (cancelled.status_code, cancelled.json()["error"]) == (403, "PERMISSION_DENIED")
+    mixed.refresh_from_db()
+    assert mixed.is_active
+    away = {"REMOTE_ADDR": "192.0.2.7"}
+    assert client.get("/metrics", **away).status_code == 403
+    assert bearing(role="operator").get("/metrics", **away).status_code == 200
+
+
+def test_a_key_with_a_damaged_prefix_requests_nothing_but_its_own_nothing() -> None:
+    client = bearing("//depot/main/...", role="trigger")
+    ApiKey.objects.update(prefixes=["//depot/main"])
+    body = {"idempotency_key": "k-1", "changelist_id": "77", "recipients": ["mail:ann@example.com"]}
+    made = client.post("/api/v1/reviews/", body, content_type="application/json").json()
+    assert made["limited_to"] == []
+    assert scope_of_job(ReviewJob.objects.get()) == Scope()
+
+
+def test_two_keys_with_prefixes_do_not_meet() -> None:
+    body = {
+        "idempotency_key": "k-1",
+        "changelist_id": "77",
+        "recipients": ["webhook:https://a.example/T0KEN"],
+    }
+    for number, prefix in enumerate(["//depot/main/...", "//depot/libs/..."], 1):
+        made = bearing(prefix, role="trigger").post("/api/v1/reviews/", body, content_type="application/json")
+        assert made.status_code == 201
+        assert ReviewJob.objects.count() == number
 
 
 @pytest.mark.parametrize("prefix", ["//depot/main", "-//depot/main/...", "//depot/*/...", "//depot/../..."])

@@ -35,8 +35,10 @@ group `reviewer` the permission `reviews.view_all_files`.
 ## API keys
 
 `manage.py create_api_key --name ci --role trigger [--prefix //depot/main/...]`. With prefixes a
-key sees only files below them, and its own reviews; without, every file. Keys can also be created
-in the admin. A key cannot be widened: create another one and revoke the old one.
+key sees only files below them, and its own reviews; without, every file. The prefixes bind what it
+requests as well ([keys and roles](api.md#keys-and-roles)): no other file is read for it or told to
+its recipients, and it ends no review of others. Keys can also be created in the admin. A key cannot
+be widened: create another one and revoke the old one.
 
 """
 
