@@ -28,6 +28,8 @@ class OutboxMessage(models.Model):
     message_type = models.CharField(max_length=64)
     payload = models.JSONField(db_default={})
     queue = models.CharField(max_length=32)
+    # Who made the work: an API key, a poll, a person. Claims take turns between flows (`outbox.claim`).
+    flow = models.CharField(max_length=255, db_default="system")
     available_at = models.DateTimeField(db_default=Now())
     lease_token = models.UUIDField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)  # when the worker with the lease began
@@ -40,16 +42,22 @@ class OutboxMessage(models.Model):
     class Meta:
         db_table = "outbox_messages"
         indexes = [
-            # The claim: WHERE queue = … AND available_at <= now() ORDER BY available_at, id.
-            # Never clock_timestamp(): volatile, it would scan every future retry.
-            models.Index(fields=["queue", "available_at", "id"], name="outbox_claim"),
+            # Whether and when something is due (broker.py), whatever its flow.
+            models.Index(fields=["queue", "available_at"], name="outbox_due"),
+            # The claim: from flow to flow, in each by time; and what each has in work.
+            models.Index(fields=["queue", "flow", "available_at", "id"], name="outbox_fair"),
+            models.Index(
+                fields=["queue", "flow"], condition=Q(lease_token__isnull=False), name="outbox_working"
+            ),
             models.Index(fields=["waiting_for"], condition=~Q(waiting_for=""), name="outbox_waiting"),
         ]
         constraints = [
             # One message per piece of work: the sweep inserts missing ones without checking first.
             models.UniqueConstraint(
                 fields=["aggregate_type", "aggregate_id", "message_type"], name="outbox_one_per_work"
-            )
+            ),
+            # The claim begins after the flow "".
+            models.CheckConstraint(condition=~Q(flow=""), name="outbox_has_flow"),
         ]
 
     def __str__(self) -> str:

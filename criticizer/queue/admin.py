@@ -28,6 +28,7 @@ class OutboxMessageAdmin(KeysetAdmin):
     list_display = (
         "message",
         "queue",
+        "flow",
         "state",
         list_column("available_at", "due"),
         list_column("retry_count", "retries"),
@@ -40,6 +41,7 @@ class OutboxMessageAdmin(KeysetAdmin):
     }
     search_keys = {
         "queue": exact("queue", "The queue", choices=[("stages", "stages"), ("llm", "llm")]),
+        "flow": exact("flow", "Who made the work: an API key, a poll, a person", example="key:ci"),
         "type": exact("message_type", "The kind of work", example="run_stage"),
         "waits": exact("waiting_for", "The dependency it waits for", example="llm:openai"),
         "retries": number("retry_count", "How many attempts failed before", example=">0"),
@@ -58,7 +60,7 @@ class OutboxMessageAdmin(KeysetAdmin):
     change_form_template = "admin/criticizer/outboxmessage/change_form.html"
     fieldsets = (
         ("Message", {"fields": (
-            "state", "queue_of", detail_field("available_at", "due, or leased until"),
+            "state", "queue_of", "flow", detail_field("available_at", "due, or leased until"),
             detail_field("started_at", "started"),
             detail_field("retry_count", "retries"), detail_field("created_at", "written"), "dependency",
             "message", detail_field("error_message", "last error", "whole"),

@@ -107,20 +107,19 @@ class OutboxBroker(Broker):  # type: ignore[misc]
         if self.list_key in settings.DRIVEN_QUEUES:
             due = self._open().execute(_DUE, self._asked(), prepare=True).fetchone()
             return [self._task(settings.TASKS["drive"], (self.list_key,))] if due else []
-        parameters = {
-            **self._asked(),
-            "limit": settings.CLAIM_BATCH,
-            "lease": outbox.scaled(outbox.LEASE_SECONDS),
-        }
-        claimed = self._open().execute(outbox.CLAIM, parameters, prepare=True).fetchall()
+        claimed = outbox.claim(self.list_key, settings.CLAIM_BATCH, self._rows)
         if claimed and self._watchdog:
-            self._watchdog.watch(row["lease_token"] for row in claimed)
+            self._watchdog.watch(message.lease_token for message in claimed)
         return [
             self._task(
-                settings.TASKS[row["message_type"]], (row["id"], row["aggregate_id"], str(row["lease_token"]))
+                settings.TASKS[message.message_type],
+                (message.id, message.aggregate_id, str(message.lease_token)),
             )
-            for row in sorted(claimed, key=lambda row: row["id"])
+            for message in sorted(claimed, key=lambda message: message.id)
         ]
+
+    def _rows(self, sql: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+        return self._open().execute(sql.encode(), parameters, prepare=True).fetchall()
 
     def _wait(self) -> None:
         connection = self._open()

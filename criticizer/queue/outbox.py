@@ -11,8 +11,11 @@ pipeline does the same inside its own statements, together with the stage's row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
+from string import Template
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -24,6 +27,10 @@ RENEW_SECONDS = 10.0  # three chances before a lease runs out
 RESCUE_SECONDS = 10.0  # after a database loss, before work with expired leases is rescued
 STALL_SECONDS = 8.0  # claimed but not started for so long: the cluster is wedged
 WAKE_PER_SECOND = 20.0  # work that waited for a dependency
+FLOW_WINDOW = 32  # flows that one claim compares; the next claim continues after them
+SYSTEM, REPLAYS = "system", "replays"  # flows of work that no requester made
+
+_after: dict[str, str] = {}  # by queue: the flow after which this process's next claim looks; "" is the first
 
 
 def scaled(seconds: float) -> float:
@@ -50,15 +57,50 @@ class Claimed:
 
 # now(), never clock_timestamp(): a volatile function is no index condition, and an idle poll
 # would walk every retry that is not due yet.
-CLAIM = """
-UPDATE outbox_messages o
-   SET available_at = now() + make_interval(secs => %(lease)s), lease_token = gen_random_uuid(),
-       started_at = NULL
-  FROM (SELECT id FROM outbox_messages
-         WHERE queue = %(queue)s AND available_at <= now() AND (lease_token IS NULL OR %(rescue)s)
-         ORDER BY available_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED) due
- WHERE o.id = due.id
-RETURNING o.id, o.aggregate_type, o.aggregate_id, o.message_type, o.lease_token, o.retry_count"""
+#
+# `flows` steps along the index outbox_fair, over `window` flows after the flow `after`, so the cost
+# grows neither with the messages nor with the flows. A message's turn is its place within its flow,
+# behind what the flow has in work: the lowest turns are claimed, and the oldest of equal ones.
+# Candidates are more than `limit`, as another claimer may have locked some. Limits are constants of the
+# text: without them the planner expects many rows, sorts them, and plans each call anew.
+_CLAIM = Template("""
+WITH RECURSIVE flows AS (
+  SELECT 0 AS place, %(after)s::varchar AS flow
+  UNION ALL
+  SELECT place + 1, (SELECT o.flow FROM outbox_messages o
+                      WHERE o.queue = %(queue)s AND o.flow > flows.flow ORDER BY o.flow LIMIT 1)
+    FROM flows WHERE place < $WINDOW AND flow IS NOT NULL),
+working AS (
+  SELECT flow, count(*) AS leased FROM outbox_messages
+   WHERE queue = %(queue)s AND lease_token IS NOT NULL AND available_at > now() GROUP BY flow),
+turns AS (
+  SELECT due.id, due.available_at, coalesce(working.leased, 0) + due.place AS turn
+    FROM flows LEFT JOIN working USING (flow), LATERAL (
+         SELECT id, available_at, row_number() OVER (ORDER BY available_at, id) AS place
+           FROM outbox_messages o
+          WHERE o.queue = %(queue)s AND o.flow = flows.flow AND o.available_at <= now()
+            AND (o.lease_token IS NULL OR %(rescue)s)
+          ORDER BY available_at, id LIMIT $CANDIDATES) due
+   WHERE flows.place > 0
+   ORDER BY turn, available_at, id LIMIT $CANDIDATES),
+claimed AS (
+  UPDATE outbox_messages o
+     SET available_at = now() + make_interval(secs => %(lease)s), lease_token = gen_random_uuid(),
+         started_at = NULL
+   WHERE id = ANY(ARRAY(
+         SELECT m.id FROM outbox_messages m JOIN turns USING (id)
+          WHERE m.id = ANY(ARRAY(SELECT id FROM turns))
+            AND m.available_at <= now() AND (m.lease_token IS NULL OR %(rescue)s)
+          ORDER BY turns.turn, turns.available_at, turns.id LIMIT $LIMIT FOR UPDATE OF m SKIP LOCKED))
+  RETURNING o.id, o.aggregate_type, o.aggregate_id, o.message_type, o.lease_token, o.retry_count)
+SELECT last.flow AS examined, claimed.*
+  FROM (SELECT flow FROM flows ORDER BY place DESC LIMIT 1) last LEFT JOIN claimed ON true""")
+
+
+@cache
+def _claim_of(limit: int) -> str:
+    return _CLAIM.substitute(LIMIT=limit, CANDIDATES=2 * limit, WINDOW=FLOW_WINDOW)
+
 
 NEXT_DUE = """
 SELECT extract(epoch FROM available_at - clock_timestamp())::float8 AS seconds
@@ -66,13 +108,20 @@ SELECT extract(epoch FROM available_at - clock_timestamp())::float8 AS seconds
  WHERE queue = %(queue)s AND (lease_token IS NULL OR available_at > now() OR %(rescue)s)
  ORDER BY available_at LIMIT 1"""
 
-# Wake waiters early but staggered, to avoid a thundering herd.
+# Wake waiters early but staggered, to avoid a thundering herd; flows take turns, as in a claim.
 _WAKE = """
-WITH waiting AS (
-  SELECT id, available_at FROM outbox_messages
+WITH working AS (
+  SELECT flow, count(*) AS leased FROM outbox_messages
+   WHERE lease_token IS NOT NULL AND available_at > now() GROUP BY flow),
+turns AS (
+  SELECT id, coalesce(leased, 0) + row_number() OVER (PARTITION BY flow ORDER BY available_at, id) AS turn
+    FROM outbox_messages LEFT JOIN working USING (flow)
+   WHERE waiting_for = %(dependency)s AND lease_token IS NULL),
+waiting AS (
+  SELECT id, turn, o.available_at FROM outbox_messages o JOIN turns USING (id)
    WHERE waiting_for = %(dependency)s AND lease_token IS NULL
-   ORDER BY available_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
-placed AS (SELECT id, row_number() OVER (ORDER BY available_at, id) - 1 AS place FROM waiting),
+   ORDER BY turn, o.available_at, id LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED),
+placed AS (SELECT id, row_number() OVER (ORDER BY turn, available_at, id) - 1 AS place FROM waiting),
 woken AS (
   UPDATE outbox_messages o
      SET available_at = least(o.available_at, now() + make_interval(secs => placed.place / %(rate)s)),
@@ -101,20 +150,29 @@ _DONE = "DELETE FROM outbox_messages WHERE id = %(id)s AND lease_token = %(token
 
 _PUBLISH = """
 WITH made AS (
-  INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, available_at)
-  VALUES (%(aggregate_type)s, %(aggregate_id)s, %(message_type)s, %(queue)s,
+  INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, flow, available_at)
+  VALUES (%(aggregate_type)s, %(aggregate_id)s, %(message_type)s, %(queue)s, %(flow)s,
           now() + make_interval(secs => %(delay)s))
   ON CONFLICT (aggregate_type, aggregate_id, message_type) DO NOTHING RETURNING queue)
 SELECT pg_notify('criticizer_' || queue, '') FROM made"""
 
 
-def claim(queue: str, limit: int) -> list[Claimed]:
-    """Lease up to `limit` due messages, oldest first. Never waits for another claimer."""
-    found = prepared.rows(
-        CLAIM,
-        {"queue": queue, "limit": limit, "lease": scaled(LEASE_SECONDS), "rescue": may_rescue()},
-    )
-    return [Claimed(**row) for row in found]
+def claim(queue: str, limit: int, run: Callable[..., list[dict[str, Any]]] = prepared.rows) -> list[Claimed]:
+    """Lease up to `limit` due messages; `run` executes the statement. Never waits for another claimer.
+
+    Flows take turns: next is the flow with the fewest messages in work, of equal ones the one whose
+    message was due first, and within a flow the oldest message (guarantee G140).
+    """
+    asked = {"queue": queue, "lease": scaled(LEASE_SECONDS), "rescue": may_rescue()}
+    starts = int(not _after.get(queue))
+    while True:
+        found = run(_claim_of(limit), {**asked, "after": _after.get(queue, "")})
+        for row in found:
+            _after[queue] = row.pop("examined") or ""
+        claimed = [Claimed(**row) for row in found if row["id"] is not None]
+        starts += not _after[queue]
+        if claimed or starts == 2:  # every flow was looked at
+            return claimed
 
 
 def may_rescue() -> bool:
@@ -127,7 +185,12 @@ def may_rescue() -> bool:
 
 
 def publish(
-    aggregate_type: str, aggregate_id: int, message_type: str, queue: str, delay_seconds: float = 0.0
+    aggregate_type: str,
+    aggregate_id: int,
+    message_type: str,
+    queue: str,
+    delay_seconds: float = 0.0,
+    flow: str = SYSTEM,
 ) -> None:
     """Make a piece of work due, once: an existing message stays as it is.
 
@@ -140,6 +203,7 @@ def publish(
             "aggregate_id": aggregate_id,
             "message_type": message_type,
             "queue": queue,
+            "flow": flow,
             "delay": delay_seconds,
         },
     )

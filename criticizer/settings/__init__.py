@@ -113,11 +113,12 @@ CALL_SECONDS = max(values["LLM_TIMEOUT_SECONDS"], 120) + 30
 # -- work -------------------------------------------------------------------------------------
 
 _workers = values.pop("WORKERS")
-CLAIM_BATCH = 2 * _workers  # rows leased by one claim
+CLAIM_BATCH = _workers  # rows leased by one claim
 Q_CLUSTER = {
     **Q_CLUSTER,  # noqa: F405
     "workers": _workers,
-    # Prefetch stays small: it delays a clean stop and its leases are already running.
+    # Prefetch stays small: it goes before others' work that is due later, delays a clean stop, and its
+    # leases are already running.
     "bulk": CLAIM_BATCH,
     "queue_limit": CLAIM_BATCH,
 }

@@ -100,8 +100,9 @@ runs AS (
                              THEN now() + make_interval(secs => %(delay)s::float8) END
     FROM job, unnest(ARRAY['fetch', 'llm', 'notify']) AS stage RETURNING id, stage),
 due AS (
-  INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, available_at)
-  SELECT 'stage_run', runs.id, 'run_stage', %(queue)s, now() + make_interval(secs => %(delay)s::float8)
+  INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, flow, available_at)
+  SELECT 'stage_run', runs.id, 'run_stage', %(queue)s, %(flow)s,
+         now() + make_interval(secs => %(delay)s::float8)
     FROM runs WHERE runs.stage = 'fetch' RETURNING id)
 SELECT job.id, job.created_at, job.deadline_at, pg_notify(%(channel)s, '') FROM job, due"""
 
@@ -162,6 +163,7 @@ def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) 
             "requested_by": request.requested_by,
             "series": request.series,
             "scope_prefixes": Jsonb(list(request.scope_prefixes)),
+            "flow": request.requested_by or outbox.SYSTEM,
             "sla": settings.REVIEW_SLA_SECONDS,
             "rerun": rerun,
             "delay": delay_seconds,

@@ -287,7 +287,7 @@ class Commits:
             self._id(sha),
             self.repository,
             recipients=config.default_recipients(),
-            requested_by="poll",
+            requested_by=f"poll:{self.repository}",
         )
         try:
             listed = source.describe(event.changelist_id)

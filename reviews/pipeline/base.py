@@ -25,6 +25,8 @@ _CONSTANTS = {
     "ENDED": ENDED,
     "UNFINISHED": UNFINISHED,
     "WAITING": WAITING,
+    # Whose turn the work of a job `j` uses up (guarantee G140); without a requester it is the system's.
+    "FLOW": "coalesce(nullif(j.requested_by, ''), 'system')",
     # When work of a job `j` is due again: at its deadline at the latest, so that it is then ended.
     "BEFORE_DEADLINE": "least(now() + make_interval(secs => %(delay)s), j.deadline_at)",
     # The deliveries `d` that keep a job from success: not made, and not given up by an operator or

@@ -28,10 +28,12 @@ WITH run AS (
    WHERE id = %(stage_run)s AND lease_token = %(token)s AND status = 'running' RETURNING job_id),
 attempt AS (
   UPDATE attempts SET outcome = 'succeeded', finished_at = now() FROM run WHERE attempts.id = %(attempt)s),
-gone AS (DELETE FROM outbox_messages USING run WHERE outbox_messages.id = %(outbox)s),
+gone AS (DELETE FROM outbox_messages o USING run WHERE o.id = %(outbox)s RETURNING o.flow),
 due AS (
-  INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, lease_token, available_at)
-  SELECT 'stage_run', n.id, 'run_stage', %(next_queue)s, %(inline)s::uuid,
+  INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, flow, lease_token,
+                               available_at)
+  SELECT 'stage_run', n.id, 'run_stage', %(next_queue)s, coalesce((SELECT flow FROM gone), 'system'),
+         %(inline)s::uuid,
          now() + make_interval(secs => CASE WHEN %(inline)s::uuid IS NULL THEN 0 ELSE %(lease)s END)
     FROM run JOIN stage_runs n ON n.job_id = run.job_id AND n.stage = %(next_stage)s
   ON CONFLICT (aggregate_type, aggregate_id, message_type) DO NOTHING

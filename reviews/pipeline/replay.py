@@ -50,5 +50,5 @@ def replay(job_id: int, stage: Stage) -> bool:
     if stage is not Stage.NOTIFY:
         store.leave_digests(job_id)  # a digest due earlier would hold the old review
     operator_actions.reset_failed(job_id)
-    outbox.publish(AGGREGATE, first, MESSAGE, queue_of(stage))
+    outbox.publish(AGGREGATE, first, MESSAGE, queue_of(stage), flow=outbox.REPLAYS)
     return True

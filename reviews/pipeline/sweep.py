@@ -13,13 +13,13 @@ log = structlog.get_logger(__name__)
 
 _SWEEP = statement("""
 WITH current AS (
-  SELECT DISTINCT ON (s.job_id) s.id, s.stage, s.status, s.next_attempt_at, s.lease_expires_at
+  SELECT DISTINCT ON (s.job_id) s.id, s.stage, s.status, s.next_attempt_at, s.lease_expires_at, $FLOW AS flow
     FROM stage_runs s JOIN jobs j ON j.id = s.job_id
    WHERE j.status IN $ACTIVE AND s.status IN $UNFINISHED
    ORDER BY s.job_id, array_position(%(order)s::text[], s.stage::text)),
 made AS (
-  INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, available_at)
-  SELECT 'stage_run', c.id, 'run_stage', (%(queues)s::jsonb) ->> c.stage,
+  INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, flow, available_at)
+  SELECT 'stage_run', c.id, 'run_stage', (%(queues)s::jsonb) ->> c.stage, c.flow,
          greatest(now(), coalesce(c.next_attempt_at, c.lease_expires_at, now()))
     FROM current c
    WHERE NOT EXISTS (SELECT 1 FROM outbox_messages o

@@ -235,7 +235,7 @@ def accept_late(job_id: int, actor: str, reason: str) -> str:
             if notify is None:
                 return "the review has changed since: reload it"
             operator_actions.revive_cancelled(job_id)
-            outbox.publish(AGGREGATE, notify, MESSAGE, queue_of(Stage.NOTIFY))
+            outbox.publish(AGGREGATE, notify, MESSAGE, queue_of(Stage.NOTIFY), flow=outbox.REPLAYS)
     except IntegrityError:
         return "another version of the changelist is active"
     log.info("late_result_accepted", job=job_id, actor=actor)

@@ -1,0 +1,115 @@
+"""Claims take turns between flows, whatever each has waiting (guarantee G140)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from criticizer.db import prepared
+from criticizer.models import OutboxMessage
+from criticizer.queue import outbox
+from criticizer.queue.outbox import Claimed
+
+pytestmark = pytest.mark.django_db
+
+QUEUE = "stages"
+
+
+@pytest.fixture(autouse=True)
+def _starts_at_the_first_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "_after", {})
+
+
+def due(flow: str, count: int = 1, *, seconds_ago: float = 0, **columns: Any) -> None:
+    """Insert messages of a flow, due one after another."""
+    first = 1 + (OutboxMessage.objects.count() and OutboxMessage.objects.latest("aggregate_id").aggregate_id)
+    prepared.rows(
+        """INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, flow, available_at,
+                                        waiting_for)
+           SELECT 'thing', %(first)s + n, 'do_it', %(queue)s, %(flow)s,
+                  now() - make_interval(secs => %(ago)s) + make_interval(secs => 0.000001 * n), %(waiting)s
+             FROM generate_series(1, %(count)s) n""",
+        {"queue": QUEUE, "flow": flow, "count": count, "first": first, "ago": seconds_ago + 1,
+         "waiting": columns.get("waiting_for", "")},
+    )  # fmt: skip
+
+
+def claim(limit: int) -> list[str]:
+    """Return the flows of the messages that one claim takes, in alphabetical order."""
+    return sorted(map(flow_of, outbox.claim(QUEUE, limit)))
+
+
+def flow_of(message: Claimed) -> str:
+    return OutboxMessage.objects.get(pk=message.id).flow
+
+
+def test_a_single_message_is_claimed_before_5000_older_ones_of_another_flow() -> None:
+    due("key:flood", 5000, seconds_ago=600)
+    due("key:single")
+    assert claim(2) == ["key:flood", "key:single"]
+    assert claim(4) == ["key:flood"] * 4  # nobody else waits
+
+
+def test_flow_with_messages_in_work_yields_to_one_that_has_none() -> None:
+    due("key:flood", 20, seconds_ago=600)
+    assert claim(4) == ["key:flood"] * 4
+    due("key:other", 6)
+    assert claim(4) == ["key:other"] * 4  # until both have as many in work
+    assert claim(4) == ["key:flood"] * 2 + ["key:other"] * 2
+
+
+def test_within_a_flow_the_oldest_message_is_claimed_first() -> None:
+    due("key:flood", 10)
+    expected = list(OutboxMessage.objects.order_by("available_at").values_list("pk", flat=True))
+    claimed = [message.id for _ in range(5) for message in sorted(outbox.claim(QUEUE, 2), key=lambda m: m.id)]
+    assert claimed == expected
+
+
+def test_each_of_many_flows_has_its_turn_although_a_claim_looks_at_some_of_them() -> None:
+    flows = [f"key:{number:04}" for number in range(3 * outbox.FLOW_WINDOW)]
+    for flow in flows:
+        due(flow, 3)
+    claimed = [flow for _ in range(len(flows) // 4) for flow in claim(4)]
+    assert sorted(claimed) == flows
+
+
+def test_a_flow_without_due_messages_is_passed_by_and_none_is_missed() -> None:
+    for number in range(40):
+        due(f"key:{number:04}", seconds_ago=-600)
+    due("key:late")
+    assert claim(4) == ["key:late"]
+    assert claim(4) == []
+    due("key:0000")  # before the place where the next claim begins
+    assert claim(4) == ["key:0000"]
+
+
+def test_expired_leases_are_claimed_again_in_turn() -> None:
+    due("key:flood", 4)
+    due("key:single")
+    assert len(outbox.claim(QUEUE, 10)) == 5
+    OutboxMessage.objects.update(available_at=prepared.value("SELECT now() - interval '1 second'"))
+    assert claim(2) == ["key:flood", "key:single"]
+
+
+def test_two_claimers_share_what_is_due(transactional_db: None) -> None:
+    due("key:flood", 6)
+    due("key:single")
+    first = outbox.claim(QUEUE, 4)
+    second = outbox.claim(QUEUE, 4)
+    assert len({message.id for message in first + second}) == 7
+
+
+def test_waiting_for_a_dependency_is_in_turn_too() -> None:
+    due("key:flood", 50, seconds_ago=-600, waiting_for="llm:openai")
+    due("key:flood", 3)
+    assert claim(3) == ["key:flood"] * 3  # three calls of the flood are in flight
+    due("key:single", seconds_ago=-900, waiting_for="llm:openai")
+    assert outbox.wake("llm:openai", limit=1) == 1
+    assert claim(4) == ["key:single"]
+
+
+def test_work_without_a_requester_has_a_flow_of_its_own() -> None:
+    due("key:flood", 100, seconds_ago=600)
+    outbox.publish("poll", 0, "poll_sources", QUEUE)
+    assert "system" in claim(2)
