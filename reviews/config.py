@@ -90,16 +90,6 @@ def record_violation(violation: SecurityViolation) -> None:
     )
 
 
-def record_blocked(changelist_id: str, job_id: int, attempt: int, reason_code: str) -> None:
-    """Write the security event of a model call that redaction refused, without content."""
-    SecurityEvent.objects.create(
-        kind=SecurityEvent.Kind.REDACTION_BLOCKED,
-        changelist_id=changelist_id[:128],
-        reason=reason_code[:64],
-        context={"stage": "llm", "job": job_id, "attempt": attempt},
-    )
-
-
 def model() -> LlmConfig | None:
     """Return the configuration of the language model, or None with LLM_PROVIDER=none."""
     if settings.LLM_PROVIDER == "none":

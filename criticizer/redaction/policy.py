@@ -16,6 +16,8 @@ from criticizer.redaction.redacted_text import RedactionBlocked
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+POLICY_KINDS = frozenset({"email", "internal-host", "internal-ip"})
+
 _DOMAIN = re2.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
 _EMAIL = re2.compile(
     rb"(?:[A-Za-z0-9._%+-]|[^\x00-\x7f]|\\?')+@(?:(?:[A-Za-z0-9-]|[^\x00-\x7f])+\.)+(?:[A-Za-z0-9-]|[^\x00-\x7f]){2,}"

@@ -116,8 +116,7 @@ class RedactedText:
 
     def _part(self, text: str) -> RedactedText:
         self._require_intact()
-        counts = Counter(_KIND.findall(text)) if "<REDACTED:" in text else {}
-        return RedactedText(_MAKER, text, counts, self.ruleset, self.policy)
+        return restored(text, self.ruleset, self.policy)
 
     def _require_intact(self) -> None:
         if not self.intact():
@@ -184,6 +183,16 @@ def _common(parts: list[RedactedText]) -> tuple[str, str]:
     if len(found) != 1:
         raise RedactionBlocked("mixed_policy")
     return found.pop()
+
+
+def restored(text: str, ruleset: str, policy: str) -> RedactedText:
+    """Return a RedactedText again that was stored under its rules and policy (a digest).
+
+    For the codec of the redacted artifact alone (guarantee G160): what it opens is encrypted and
+    compared with its digest, and was made under the rules and the policy of today.
+    """
+    counts = Counter(_KIND.findall(text)) if "<REDACTED:" in text else {}
+    return RedactedText(_MAKER, text, counts, ruleset, policy)
 
 
 def seal(text: str, counts: Mapping[str, int], ruleset: str, policy: str) -> RedactedText:

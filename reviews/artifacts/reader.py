@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +59,7 @@ def read(artifact: Artifact, user: Any, address: str) -> ArtifactText:
             raise ReadFailed("The artifact has expired and its file is deleted.")
         data = store.content_of(artifact)
         # The rows do not name where a renamed file came from.
-        named = _paths_in(data) if artifact.kind == Artifact.Kind.CHANGE and not scope.everything else None
+        named = None if scope.everything else _paths_in(artifact, data)
         if named is not None and not _is_inside(scope, named):
             raise _refused(artifact, user, address, "outside the viewing scope")
     except PermanentFailure as failure:
@@ -87,8 +88,13 @@ def _is_inside(scope: Scope, paths: Collection[str]) -> bool:
     return scope.everything or (bool(paths) and all(map(scope.allows, paths)))
 
 
-def _paths_in(data: bytes) -> set[str]:
-    """Return every path in a fetched change, with the old paths of its files."""
+def _paths_in(artifact: Artifact, data: bytes) -> set[str] | None:
+    """Return every path in a fetched change, with the old paths of its files; None of other kinds."""
+    if artifact.kind == Artifact.Kind.REDACTED:
+        fields = json.loads(data)
+        return set(filter(None, [*fields["paths"], *fields["old_paths"]]))
+    if artifact.kind != Artifact.Kind.CHANGE:
+        return None
     return {
         path for file in change_codec.from_json(data).files for path in (file.path, file.old_path) if path
     }

@@ -34,6 +34,8 @@ from reviews.states import JobStatus
 
 log = structlog.get_logger(__name__)
 
+# Either is enough for a review: the redacted change is opened, or made anew from the raw one.
+FETCHED = (Artifact.Kind.CHANGE, Artifact.Kind.REDACTED)
 # After so many files without an answer a round stops: each costs a timeout.
 AWAY_AFTER = 3
 
@@ -98,6 +100,7 @@ def load(job_id: int, kind: Artifact.Kind) -> bytes:
             Component.SOURCE,
             f"the {kind.value} artifact has expired; restart from fetch",
         )
+    log.info("artifact_opened", job=job_id, kind=kind.value, raw=artifact.is_raw)
     return content_of(artifact)
 
 
@@ -188,7 +191,8 @@ def delete_expired(limit: int = 200) -> int:
                 break
             continue
         deleted += Artifact.objects.filter(pk=artifact.pk, deleted_at=None).update(deleted_at=Now())
-        if artifact.kind == Artifact.Kind.CHANGE and artifact.job.status == JobStatus.DEAD_LETTERED:
+        is_needed = artifact.kind in FETCHED and artifact.job.status == JobStatus.DEAD_LETTERED
+        if is_needed and not artifact.job.artifacts.filter(kind__in=FETCHED, deleted_at=None).exists():
             JobEvent.objects.create(
                 job_id=artifact.job_id,
                 kind=JobEvent.Kind.ALERT,

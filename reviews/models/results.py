@@ -65,6 +65,7 @@ class Artifact(models.Model):
 
     class Kind(models.TextChoices):
         CHANGE = "change", "Change as fetched"
+        REDACTED = "redacted", "Redacted change"
         PROMPT = "prompt", "Prompt"
         ANSWER = "answer", "Model answer"
         MAIL = "mail", "Mail metadata"

@@ -17,6 +17,7 @@ from criticizer.wording import plural_count
 from deadletters.types import Change, Check, CheckKind, DataField, Failed
 from notifications.states import UNRESOLVED_DELIVERY
 from reviews import config, pipeline
+from reviews.artifacts.store import FETCHED
 from reviews.models import Artifact, ReviewJob
 from reviews.pipeline.dependencies import dependencies_of, why_not_configured
 from reviews.replay import editing, effects, preflight
@@ -32,8 +33,8 @@ SELECT j.id, j.changelist_id, j.review_version, j.status, n.version AS newer, n.
            bool_or(o.status = ANY(%(active)s)) AS active
       FROM jobs o WHERE o.changelist_id = j.changelist_id AND o.series = j.series AND o.id <> j.id) n ON true
   LEFT JOIN LATERAL (
-    SELECT (f.deleted_at IS NULL) AS artifact FROM artifacts f
-     WHERE f.job_id = j.id AND f.kind = 'change' ORDER BY f.id DESC LIMIT 1) a ON true
+    SELECT bool_or(f.deleted_at IS NULL) AS artifact FROM artifacts f
+     WHERE f.job_id = j.id AND f.kind IN ('change', 'redacted')) a ON true
   LEFT JOIN LATERAL (
     SELECT count(*) FILTER (WHERE e.status = 'sent') AS sent,
            count(*) FILTER (WHERE e.status = 'uncertain') AS uncertain,
@@ -169,7 +170,7 @@ def _restarted(failed: Sequence[Failed], restart: bool | None) -> set[int]:
     if restart is not None:
         return {one.job_id for one in failed} if restart else set()
     reviewing = {one.job_id for one in failed if one.stage == Stage.LLM}
-    kept = Artifact.objects.filter(job_id__in=reviewing, kind=Artifact.Kind.CHANGE, deleted_at=None)
+    kept = Artifact.objects.filter(job_id__in=reviewing, kind__in=FETCHED, deleted_at=None)
     return reviewing - set(kept.values_list("job_id", flat=True))
 
 

@@ -8,32 +8,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
 
 from criticizer.resilience import gate
 from criticizer.resilience.failures import Failure
 from reviews import config
-from reviews.artifacts import store
-from reviews.models import Artifact, CoverageRow
-from reviews.sources import change_codec
+from reviews.artifacts import redactor
+from reviews.models import CoverageRow
 from reviews.sources.allowlist import AllowList
-from reviews.sources.base import Change
-from reviews.sources.enforcement import CheckedAt, denied, refuse, without_old_side
+from reviews.sources.enforcement import CheckedAt, denied, refuse
 from reviews.sources.git import GitSource
 from reviews.sources.perforce.source import PerforceSource
 from reviews.sources.registry import depot_prefix, source_for
 
 
-def still_allowed(change: Change, stage: CheckedAt) -> Change:
-    """Return a fetched change as a fetch would return it now. Raises as `refuse_outside` does."""
-    files = change.files
-    looked_at = refuse_outside(change.changelist_id, [file.path for file in files], stage)
-    sources = [file.old_path for file in files if file.old_path is not None]
-    gone = {path for path, _ in outside(change.changelist_id, sources, looked_at)}
-    if not gone:
-        return change
-    kept = tuple(without_old_side(file) if file.old_path in gone else file for file in files)
-    return replace(change, files=kept)
+def gone_sources(
+    changelist_id: str, stage: CheckedAt, paths: Sequence[str], old_paths: Sequence[str]
+) -> set[str]:
+    """Return those of the old paths that a fetch would not read now. Raises as `refuse_outside` does."""
+    allow_list = refuse_outside(changelist_id, paths, stage)
+    return {path for path, _ in outside(changelist_id, old_paths, allow_list)}
 
 
 def refuse_outside(
@@ -55,13 +48,8 @@ def paths_shown(job_id: int) -> list[str]:
     paths = list(CoverageRow.objects.filter(job_id=job_id).values_list("file", flat=True))
     if any("<" in path for path in paths):  # a name that was redacted
         with contextlib.suppress(Failure):  # the change may have expired
-            return [file.path for file in fetched(job_id).files]
+            return list(redactor.paths(job_id))
     return paths
-
-
-def fetched(job_id: int) -> Change:
-    """Return the fetched change of a job. Raises as `store.load` and `change_codec.from_json` do."""
-    return change_codec.from_json(store.load(job_id, Artifact.Kind.CHANGE))
 
 
 def outside(changelist_id: str, paths: Sequence[str], allow_list: AllowList) -> list[tuple[str, str]]:

@@ -10,9 +10,9 @@ from criticizer.wording import plural_count
 from deadletters.types import Check, CheckKind, Failed
 from notifications.models import DeliveryAttempt
 from notifications.states import EVIDENCE, UNSENT_DELIVERY, DeliveryStatus
-from reviews.models import Artifact, JobEvent, ReviewJob
+from reviews.artifacts import redactor, store
+from reviews.models import JobEvent, ReviewJob
 from reviews.recipients import resolve
-from reviews.replay import allowlist_recheck
 from reviews.states import ACTIVE_JOB, JobStatus, Stage, StageStatus
 
 
@@ -38,7 +38,7 @@ def _stage(job: ReviewJob, stage: str) -> Check:
 
 
 def _change(job: ReviewJob) -> Check:
-    is_stored = job.artifacts.filter(kind=Artifact.Kind.CHANGE).exists()
+    is_stored = job.artifacts.filter(kind__in=store.FETCHED).exists()
     words = "the fetched change was stored" if is_stored else "no fetched change was stored"
     return Check(CheckKind.CHANGE, is_stored, words)
 
@@ -58,7 +58,7 @@ def _review(job: ReviewJob) -> Check:
 def _file_count(job_id: int) -> int | None:
     """Return how many files the fetched change has, or None if it can no longer be read."""
     try:
-        return len(allowlist_recheck.fetched(job_id).files)
+        return len(redactor.paths(job_id))
     except Failure:
         return None
 

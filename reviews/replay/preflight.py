@@ -9,6 +9,7 @@ from criticizer.redaction import clean
 from criticizer.resilience.failures import DependencyUnavailable, ErrorClass, Failure
 from deadletters.types import Check, CheckKind, Failed
 from reviews import config
+from reviews.artifacts import redactor
 from reviews.models import ReviewJob
 from reviews.replay import allowlist_recheck
 from reviews.sources.enforcement import SecurityViolation
@@ -29,7 +30,7 @@ def probe(failed: Failed, *, restart: bool | None) -> list[Check]:
     if failed.stage == Stage.NOTIFY:
         return [_still_allowed(changelist_id, allowlist_recheck.paths_shown(failed.job_id))]
     try:
-        change = allowlist_recheck.fetched(failed.job_id)
+        paths = redactor.paths(failed.job_id)
     except Failure as failure:
         trouble = f"{words_of(failure).removesuffix('; restart from fetch')}: restart from the first stage"
         if restart is None:
@@ -39,8 +40,8 @@ def probe(failed: Failed, *, restart: bool | None) -> list[Check]:
             ]
         return [Check(CheckKind.ARTIFACT_OPENS, False, trouble, is_hard=True)]
     return [
-        Check(CheckKind.ARTIFACT_OPENS, True, "the change artifact opens"),
-        _still_allowed(changelist_id, [file.path for file in change.files]),
+        Check(CheckKind.ARTIFACT_OPENS, True, "the redacted change opens"),
+        _still_allowed(changelist_id, paths),
     ]
 
 

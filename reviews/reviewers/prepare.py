@@ -1,17 +1,20 @@
 """Preparation of a review, the work for the processor: diff, check, redact, pack.
 
-Redaction sees the whole change in one call, so that a value found in one file is removed from
-all, and it comes before any cutting.
+Redaction sees the whole change in one call, its author and file names included, so that a value
+found in one place is removed from all, and it comes before any cutting.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import overload
 
-from criticizer.redaction import RedactedText, RedactionBlocked, Redactor, clean
+from criticizer.redaction import RedactedText, RedactionBlocked, Redactor
+from criticizer.redaction.policy import POLICY_KINDS
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.reviewers.anchoring import excerpt
 from reviews.reviewers.base import Coverage, CoverageStatus, Finding, Side
@@ -19,9 +22,11 @@ from reviews.reviewers.checks import run_checks
 from reviews.reviewers.chunks import Chunk, ShownLine, pack
 from reviews.reviewers.prompt import ChangeText, ManifestEntry, file_tokens, overhead_tokens
 from reviews.sources.base import Action, Change, FileChange, SkipReason
-from reviews.sources.diffs import FileDiff, RenderedDiff, diff_file, render
+from reviews.sources.diffs import FileDiff, RenderedDiff, diff_file, not_compared, render
 
 MIN_CHUNK_TOKENS = 500
+# Processor time after which the files that are left count as too large to compare.
+DIFF_SECONDS = 3.0
 
 _SKIPPED: Mapping[SkipReason, str] = {
     SkipReason.BINARY: "binary file",
@@ -49,13 +54,19 @@ class ReviewLimits:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A change ready for the model. Holds redacted text only, apart from `paths`.
+    """A change ready for the model. Holds redacted text only (guarantee G160).
 
-    `notes[i]` is why file `i` has nothing to show to the model, or empty; `hunks[i]` counts its
-    hunks. `redactions` counts what was removed, by kind.
+    `title`, `author`, `paths` and `old_paths` are for people: without secrets, but with the hosts and
+    addresses that only a model must not see. `hides_names`: one of the paths lost a part. `notes[i]` is
+    why file `i` has nothing to show to the model, or empty; `hunks[i]` counts its hunks. `redactions`
+    counts what was removed, by kind.
     """
 
+    title: str
+    author: str
     paths: tuple[str, ...]
+    old_paths: tuple[str | None, ...]
+    hides_names: bool
     findings: tuple[Finding, ...]
     text: ChangeText
     chunks: tuple[Chunk, ...]
@@ -110,14 +121,15 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
     Raises PermanentFailure REDACTION_BLOCKED when redaction is in doubt, CONFIG_INVALID when
     `max_input_tokens` does not leave space for a hunk.
     """
-    diffs = [diff_file(file) for file in change.files]
+    diffs = _diffs(change.files)
     rendered = [render(diff) if _has_hunks_to_show(diff) else None for diff in diffs]
-    description, paths, old_paths, texts, counts = _redacted(change, rendered, redactor)
+    clean = _redacted(change, rendered, redactor)
     notes = [_note(file, diff) for file, diff in zip(change.files, diffs, strict=True)]
     manifest = tuple(
-        ManifestEntry(paths[i], file.action, notes[i][0], old_paths[i]) for i, file in enumerate(change.files)
+        ManifestEntry(clean.paths[i], file.action, notes[i][0], clean.old_paths[i])
+        for i, file in enumerate(change.files)
     )
-    text = ChangeText(description, manifest)
+    text = ChangeText(clean.description, manifest)
     budget = limits.max_input_tokens - overhead_tokens(text, limits.max_findings_per_chunk)
     costs = [file_tokens(entry) for entry in manifest]
     if budget < MIN_CHUNK_TOKENS + max(costs, default=0):
@@ -126,20 +138,39 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
             Component.CONFIGURATION,
             f"LLM_MAX_INPUT_TOKENS={limits.max_input_tokens} leaves no space for a hunk: raise it",
         )
-    chunks = tuple(islice(pack(diffs, rendered, texts, costs, budget), limits.max_calls))
-    findings = tuple(
-        _with_excerpt(finding, change, diffs, rendered, texts) for finding in run_checks(change, diffs)
-    )
+    chunks = tuple(islice(pack(diffs, rendered, clean.diffs, costs, budget), limits.max_calls))
+    paths = tuple(map(_for_people, (file.path for file in change.files), clean.paths))
+    old_paths = tuple(map(_for_people, (file.old_path for file in change.files), clean.old_paths))
+    index_of = {file.path: i for i, file in enumerate(change.files)}
+    findings = [
+        _with_excerpt(finding, index_of.get(finding.file), diffs, rendered, clean.diffs, paths)
+        for finding in run_checks(change, diffs)
+    ]
     return Prepared(
-        paths=tuple(file.path for file in change.files),
-        findings=findings,
+        title=_title(change.description, clean.description),
+        author=_for_people(change.author, clean.author) or "",
+        paths=paths,
+        old_paths=old_paths,
+        hides_names=any(
+            (file.path, file.old_path) != shown
+            for file, shown in zip(change.files, zip(paths, old_paths, strict=True), strict=True)
+        ),
+        findings=tuple(_without_secrets(findings, redactor)),
         text=text,
         chunks=chunks,
-        notes=tuple(_with_detail(note, file) for (note, _), file in zip(notes, change.files, strict=True)),
+        notes=tuple(
+            f"{note}: {detail.text}"[:_MAX_REASON_CHARS] if file.skipped and detail.text else note
+            for (note, _), file, detail in zip(notes, change.files, clean.details, strict=True)
+        ),
         skipped=tuple(is_skipped for _, is_skipped in notes),
         hunks=tuple(len(diff.hunks) for diff in diffs),
-        redactions=counts,
+        redactions=clean.counts,
     )
+
+
+def _diffs(files: Sequence[FileChange]) -> list[FileDiff]:
+    until = time.thread_time() + DIFF_SECONDS
+    return [diff_file(file) if time.thread_time() < until else not_compared(file) for file in files]
 
 
 def _has_hunks_to_show(diff: FileDiff) -> bool:
@@ -147,28 +178,49 @@ def _has_hunks_to_show(diff: FileDiff) -> bool:
     return bool(diff.hunks) and diff.action is not Action.DELETE
 
 
-def _redacted(
-    change: Change, rendered: Sequence[RenderedDiff | None], redactor: Redactor
-) -> tuple[
-    RedactedText,
-    list[RedactedText],
-    list[RedactedText | None],
-    list[RedactedText | None],
-    Mapping[str, int],
-]:
-    """Redact description, paths and diffs in one call and return them by kind."""
-    with_old = [i for i, file in enumerate(change.files) if file.old_path is not None]
-    with_diff = [i for i, diff in enumerate(rendered) if diff is not None]
-    raw = [
-        change.description,
-        # A name with a line feed in it (git allows that) must not make a second entry.
-        *(file.path.replace("\n", " ") for file in change.files),
-        *((change.files[i].old_path or "").replace("\n", " ") for i in with_old),
-        *(diff.text for diff in rendered if diff is not None),
-    ]
+@dataclass(frozen=True, slots=True)
+class _Redacted:
+    """Every text of a change after redaction; the sequences have one entry per file."""
+
+    description: RedactedText
+    author: RedactedText
+    paths: list[RedactedText]
+    old_paths: list[RedactedText | None]
+    details: list[RedactedText]
+    diffs: list[RedactedText | None]
+    counts: Mapping[str, int]
+
+
+def _redacted(change: Change, rendered: Sequence[RenderedDiff | None], redactor: Redactor) -> _Redacted:
+    """Redact all texts of a change in one call. Raises PermanentFailure REDACTION_BLOCKED."""
+    files = change.files
+    # A name with a line feed in it (git allows that) must not make a second entry.
+    names = [file.path.replace("\n", " ") for file in files]
+    old_names = [file.old_path and file.old_path.replace("\n", " ") for file in files]
+    texts = [diff and diff.text for diff in rendered]
+    raw = [change.description, change.author, *names, *old_names, *(f.skip_detail for f in files), *texts]
+    done = _redact_all(redactor, [text or "" for text in raw])
+    counts: Counter[str] = Counter()
+    for part in done:
+        counts.update(part.counts)
+    rest = iter(done[2:])
+    count = len(files)
+    paths, old_paths, details, diffs = (list(islice(rest, count)) for _ in range(4))
+    return _Redacted(
+        done[0],
+        done[1],
+        paths,
+        [text if name is not None else None for name, text in zip(old_names, old_paths, strict=True)],
+        details,
+        [text if raw_text is not None else None for raw_text, text in zip(texts, diffs, strict=True)],
+        dict(counts),
+    )
+
+
+def _redact_all(redactor: Redactor, texts: Sequence[str]) -> list[RedactedText]:
     try:
-        done = redactor.redact_all(raw)
-        if [t.text.count("\n") for t in done] != [t.count("\n") for t in raw]:
+        done = redactor.redact_all(texts)
+        if [t.text.count("\n") for t in done] != [t.count("\n") for t in texts]:
             raise RedactionBlocked("line_count")
     except RedactionBlocked as blocked:
         raise PermanentFailure(
@@ -177,26 +229,32 @@ def _redacted(
             "the change could not be cleaned of secrets with certainty",
             context={"reason_code": blocked.reason_code},
         ) from None
-    rest = iter(done)
-    description = next(rest)
-    paths = [next(rest) for _ in change.files]
-    old_paths: list[RedactedText | None] = [None] * len(change.files)
-    for i in with_old:
-        old_paths[i] = next(rest)
-    texts: list[RedactedText | None] = [None] * len(change.files)
-    for i in with_diff:
-        texts[i] = next(rest)
-    counts: Counter[str] = Counter()
-    for part in done:
-        counts.update(part.counts)
-    return description, paths, old_paths, texts, dict(counts)
+    return done
 
 
-def _with_detail(note: str, file: FileChange) -> str:
-    """Add the source's detail about a skipped file. Not for the manifest, which is our text only."""
-    if file.skipped is None or not file.skip_detail:
-        return note
-    return f"{note}: {clean(file.skip_detail)}"[:_MAX_REASON_CHARS]
+def _without_secrets(findings: Sequence[Finding], redactor: Redactor) -> Iterator[Finding]:
+    """Take the change's secrets out of the texts of the checks, which may quote its names."""
+    texts = [text for one in findings for text in (one.title, one.message, one.suggestion)]
+    done = iter(_redact_all(redactor, texts))
+    for one in findings:
+        title, message, suggestion = (text.text for text in islice(done, 3))
+        yield replace(one, title=title, message=message, suggestion=suggestion)
+
+
+@overload
+def _for_people(raw: str, redacted: RedactedText) -> str: ...
+@overload
+def _for_people(raw: str | None, redacted: RedactedText | None) -> str | None: ...
+def _for_people(raw: str | None, redacted: RedactedText | None) -> str | None:
+    """Return a text without secrets; people may see what only the policy removes."""
+    return raw if redacted is None or POLICY_KINDS.issuperset(redacted.counts) else redacted.text
+
+
+def _title(description: str, redacted: RedactedText) -> str:
+    """Return the first line of a description that is not blank."""
+    lines = description.split("\n")
+    number = next((number for number, line in enumerate(lines, start=1) if line.strip()), 1)
+    return _for_people(lines[number - 1], redacted.lines(number, number)).strip()
 
 
 def _note(file: FileChange, diff: FileDiff) -> tuple[str, bool]:
@@ -212,17 +270,18 @@ def _note(file: FileChange, diff: FileDiff) -> tuple[str, bool]:
 
 def _with_excerpt(
     finding: Finding,
-    change: Change,
+    index: int | None,
     diffs: Sequence[FileDiff],
     rendered: Sequence[RenderedDiff | None],
     texts: Sequence[RedactedText | None],
+    paths: Sequence[str],
 ) -> Finding:
-    """Return a check's finding with the redacted lines around it, where the diff shows them."""
-    index = next((i for i, file in enumerate(change.files) if file.path == finding.file), None)
-    if index is None or finding.line is None:
+    """Return a check's finding about file `index` with the redacted lines around it, where shown."""
+    if index is None:
         return finding
+    finding = replace(finding, file=paths[index])
     text, places = texts[index], rendered[index]
-    if text is None or places is None:
+    if finding.line is None or text is None or places is None:
         return finding
     lines = text.text.split("\n")
     for hunk, where in zip(diffs[index].hunks, places.places, strict=True):

@@ -100,10 +100,21 @@ def diff_file(file: FileChange, context: int = 3, enclosing: int = 10) -> FileDi
         return base
     old_text, new_text = file.old_text or "", file.new_text or ""
     if _is_too_large(old_text) or _is_too_large(new_text):
-        return FileDiff(path=file.path, action=file.action, old_path=file.old_path, too_large=True)
+        return not_compared(file)
     old, new = split_lines(old_text), split_lines(new_text)
     hunks = _hunks(old, new, _equal_blocks(old, new), context, enclosing)
     return FileDiff(path=file.path, action=file.action, old_path=file.old_path, hunks=tuple(hunks))
+
+
+def not_compared(file: FileChange) -> FileDiff:
+    """Return the result of a file that is too large to compare."""
+    return FileDiff(
+        path=file.path,
+        action=file.action,
+        old_path=file.old_path,
+        skipped=file.skipped,
+        too_large=file.skipped is None,
+    )
 
 
 def split_lines(text: str) -> list[str]:

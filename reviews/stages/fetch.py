@@ -1,17 +1,20 @@
-"""Stage fetch: read the change under the allow-list, store it encrypted, find its recipients."""
+"""Stage fetch: read the change under the allow-list, find its recipients, redact and store it."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from criticizer.redaction import clean
 from criticizer.resilience import gate
+from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews import config
-from reviews.artifacts import store
-from reviews.models import Artifact, ReviewJob
+from reviews.artifacts import redactor, store
+from reviews.models import ReviewJob
 from reviews.pipeline import StageClaim
-from reviews.pipeline.executor import Written
+from reviews.pipeline.executor import Written, with_reconnect
 from reviews.recipients import resolve
 from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_job
-from reviews.sources import change_codec
+from reviews.reviewers.prepare import Prepared
 from reviews.sources.base import Change, Source
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.perforce.source import PerforceSource
@@ -21,26 +24,35 @@ from reviews.sources.registry import source_for
 def run(claim: StageClaim) -> Written:
     """Fetch the changelist of `claim` and return the function that stores it.
 
-    Raises the failures of `ChangeFetcher.fetch` and `resolve.find`, and DependencyUnavailable while
-    Perforce must not be called.
+    Raises the failures of `ChangeFetcher.fetch`, `resolve.find` and `redactor.make`, with a security
+    event of REDACTION_BLOCKED, and DependencyUnavailable while Perforce must not be called.
     """
     source = source_for(claim.changelist_id, config.sources())
     scope = scope_of_job(ReviewJob.objects.only("series", "scope_prefixes").get(pk=claim.job_id))
     change = _fetch(claim.changelist_id, source, scope)
     found = resolve.find(claim, change, source)
-    stored = store.store(claim, Artifact.Kind.CHANGE, change_codec.to_json(change))
-    title = next((line.strip() for line in change.description.splitlines() if line.strip()), "")
+    prepared, artifacts = _redacted(claim, change)
 
     def write() -> None:
-        stored.save()
+        for artifact in artifacts:
+            artifact.save()
         ReviewJob.objects.filter(pk=claim.job_id).update(
-            author=clean(change.author, 255),
-            title=clean(title, 200)[:255],
+            author=clean(prepared.author, 255),
+            title=clean(prepared.title, 200)[:255],
             version_key=change.version_key,
         )
         resolve.freeze(claim, found)
 
     return write
+
+
+def _redacted(claim: StageClaim, change: Change) -> tuple[Prepared, list[store.Stored]]:
+    try:
+        return redactor.make(claim, change)
+    except PermanentFailure as failure:
+        if failure.error_class is ErrorClass.REDACTION_BLOCKED:
+            with_reconnect(partial(redactor.record_blocked, claim, failure))
+        raise
 
 
 def _fetch(changelist_id: str, source: Source | None = None, scope: Scope = EVERYTHING) -> Change:

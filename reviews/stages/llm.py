@@ -1,4 +1,4 @@
-"""Stage llm: redact, run the checks, ask the model, store findings and coverage."""
+"""Stage llm: ask the model about the redacted change, store findings and coverage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 
 from criticizer.db import prepared as sql
 from criticizer.models import Circuit
-from criticizer.redaction import Redactor, clean
+from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import (
     Component,
@@ -23,7 +23,8 @@ from criticizer.resilience.failures import (
 )
 from criticizer.resilience.states import CircuitState
 from reviews import config, pipeline
-from reviews.artifacts import store
+from reviews.artifacts import redactor, store
+from reviews.artifacts.redactor import RedactedChange
 from reviews.models import Artifact, CoverageRow, FindingRow, JobEvent, ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.pipeline.async_executor import in_thread
@@ -31,7 +32,6 @@ from reviews.pipeline.executor import Written, with_reconnect
 from reviews.replay import allowlist_recheck
 from reviews.reviewers.coverage_texts import ALERT_ABOVE, alert_text, stopped_banner
 from reviews.reviewers.model_review import ReviewContext
-from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared, review_without_model
 from reviews.sources.allowlist import AllowList
 from reviews.stages.model_client import Model, ProgressKeeper, is_short, open_model
@@ -63,8 +63,7 @@ async def run(claim: StageClaim) -> Written:
         return await _run(claim)
     except PermanentFailure as failure:
         if failure.error_class is ErrorClass.REDACTION_BLOCKED:
-            reason = str(failure.context.get("reason_code", ""))
-            note = partial(config.record_blocked, claim.changelist_id, claim.job_id, claim.attempt, reason)
+            note = partial(redactor.record_blocked, claim, failure)
             await in_thread(lambda: with_reconnect(note))
         raise
 
@@ -78,7 +77,7 @@ async def _run(claim: StageClaim) -> Written:
                 Component.CONFIGURATION,
                 "LLM_REQUIRED is set and LLM_PROVIDER is none",
             )
-        return await in_thread(lambda: _stored(claim, checks_only(_prepare(claim))))
+        return await in_thread(lambda: _stored(claim, checks_only(_change(claim).prepared)))
     ready = await in_thread(lambda: _ready(claim, model.name))
     keeper = ProgressKeeper(claim, ready.progress)
     try:
@@ -99,14 +98,14 @@ class _Ready:
     `allow_list` is no newer than the one that allowed it.
     """
 
-    prepared: Prepared
+    change: RedactedChange
     allow_list: AllowList
     progress: dict[str, str]
     away: DependencyUnavailable | None
 
 
 def _ready(claim: StageClaim, name: str) -> _Ready:
-    """Prepare the review, which is expensive, unless it would have to wait."""
+    """Open the redacted change, unless its review would have to wait."""
     away: DependencyUnavailable | None = None
     try:
         with_reconnect(lambda: gate.check(name))
@@ -116,18 +115,13 @@ def _ready(claim: StageClaim, name: str) -> _Ready:
                 raise
             away = waiting
     allow_list = with_reconnect(config.allow_list)
-    return _Ready(_prepare(claim), allow_list, with_reconnect(lambda: pipeline.progress_of(claim)), away)
+    return _Ready(_change(claim), allow_list, with_reconnect(lambda: pipeline.progress_of(claim)), away)
 
 
-def _prepare(claim: StageClaim) -> Prepared:
-    fetched = with_reconnect(lambda: allowlist_recheck.fetched(claim.job_id))
+def _change(claim: StageClaim) -> RedactedChange:
     # The list may have been edited since the fetch, which may be days ago.
-    change = with_reconnect(lambda: allowlist_recheck.still_allowed(fetched, "llm"))
-    return prepare(change, Redactor(settings.REDACTION_POLICY), _limits())
-
-
-def _limits() -> ReviewLimits:
-    return ReviewLimits(max_input_tokens=settings.LLM_MAX_INPUT_TOKENS)
+    check = partial(allowlist_recheck.gone_sources, claim.changelist_id, "llm")
+    return with_reconnect(lambda: redactor.load(claim.job_id, check))
 
 
 async def _review(claim: StageClaim, model: Model, ready: _Ready, keeper: ProgressKeeper) -> ReviewOutcome:
@@ -144,14 +138,16 @@ async def _review(claim: StageClaim, model: Model, ready: _Ready, keeper: Progre
     try:
         if ready.away is not None:
             raise ready.away
-        return await review_prepared(ready.prepared, model.client, _limits(), ready.progress, around)
+        return await review_prepared(
+            ready.change.prepared, model.client, redactor.limits(), ready.progress, around
+        )
     except (Failure, DependencyUnavailable) as error:
         reason = error
         why = await in_thread(lambda: _why_without(claim, model.name, reason))
         if not why:
             raise
     log.warning("review_without_model", job=claim.job_id, dependency=model.name, why=why)
-    return review_without_model(ready.prepared, model.client, _limits(), ready.progress, why)
+    return review_without_model(ready.change.prepared, model.client, redactor.limits(), ready.progress, why)
 
 
 def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:
@@ -160,7 +156,7 @@ def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:
         if not pipeline.still_ours(claim):
             return False
         allowlist_recheck.refuse_outside(
-            claim.changelist_id, ready.prepared.paths, "llm", seen=ready.allow_list
+            claim.changelist_id, ready.change.paths, "llm", seen=ready.allow_list
         )
         return True
     except (DatabaseError, InterfaceError):

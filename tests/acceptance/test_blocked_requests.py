@@ -8,8 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from criticizer.models import SecurityEvent
-from criticizer.redaction import engine, require_policy
+from criticizer.redaction import Redactor, engine, require_policy
 from criticizer.redaction.rules import issuer_tokens
+from reviews.reviewers import prepared_codec, redactor
+from reviews.reviewers.prepare import ReviewLimits, prepare
+from reviews.sources import change_codec
 from tests.acceptance.world import World
 
 guard = importlib.import_module("criticizer.redaction.guard")
@@ -20,7 +23,13 @@ def _raises(*args: object) -> None:
     raise ValueError(f"cannot scan: {SECRET}")
 
 
+def _redact_here(raw: bytes, policy: dict[str, object], limits: ReviewLimits, recipe: str) -> bytes:
+    change = change_codec.from_json(raw)
+    return prepared_codec.to_json(prepare(change, Redactor(policy), limits), recipe)
+
+
 def _break_scan(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(redactor, "redact_change", _redact_here)  # the redacting process sees no patch
     patch.setattr(engine, "scan", _raises)
 
 
@@ -64,11 +73,12 @@ def test_blocked_request_is_not_sent_and_leaves_an_audit_row_without_content(
         job = world.job(world.commit, world.hook)
         world.settle()
         letter = world.letter(job)
-        assert (letter.error_class, letter.stage) == ("REDACTION_BLOCKED", "llm")
+        stage = "fetch" if reason == "internal_error" else "llm"
+        assert (letter.error_class, letter.stage) == ("REDACTION_BLOCKED", stage)
         assert world.llm.requests == []
         event = SecurityEvent.objects.get(kind=SecurityEvent.Kind.REDACTION_BLOCKED)
         assert (event.reason, event.changelist_id, event.path) == (reason, world.commit, "")
-        assert event.context == {"stage": "llm", "job": job, "attempt": 1}
+        assert event.context == {"stage": stage, "job": job, "attempt": 1}
         for kept in (str(letter.sanitized_context), letter.last_stack, letter.detail, str(event.context)):
             assert SECRET not in kept
     # The twin: the trouble is over, the replay goes through.

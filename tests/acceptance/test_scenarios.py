@@ -24,11 +24,11 @@ from criticizer.resilience.failures import ErrorClass
 from deadletters.models import DeadLetter
 from notifications.models import Delivery
 from reviews import pipeline
+from reviews.artifacts import redactor
 from reviews.models import CoverageRow, FindingRow, JobEvent, ReviewJob
 from reviews.reviewers import coverage_texts
 from reviews.reviewers.coverage_texts import NOT_REVIEWED
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.stages import llm as llm_stage
 from tests.acceptance import troubles
 from tests.acceptance.world import AFTER, BEFORE, MAIL, World
 from tests.fakes.llm import Recorded, Reply, error
@@ -60,7 +60,7 @@ def change_in_parts(world: World, count: int = 3) -> str:
 
 def one_call_at_a_time(world: World) -> None:
     limits = ReviewLimits(max_input_tokens=8_000, max_parallel_calls=1)
-    world.monkeypatch.setattr(llm_stage, "_limits", lambda: limits)
+    world.monkeypatch.setattr(redactor, "limits", lambda: limits)
 
 
 def part_of(request: Recorded) -> int:

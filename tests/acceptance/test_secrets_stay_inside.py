@@ -244,7 +244,13 @@ def test_a_planted_secret_stays_inside(world: World, logged: io.StringIO) -> Non
     for job, place in jobs.items():
         assert world.status(job) == "succeeded", place
         kinds = set(Artifact.objects.filter(job_id=job).values_list("kind", flat=True))
-        assert kinds == {"change", "prompt", "answer", "mail"}  # all of them are among what is searched
+        assert kinds == {
+            "change",
+            "redacted",
+            "prompt",
+            "answer",
+            "mail",
+        }  # all of them are among what is searched
         if place in {in_a_new_file, in_an_added_line}:
             # The finding is reported all the same: by kind and line.
             found = world.api.get(f"/api/v1/reviews/{job}/").json()["findings"]

@@ -281,8 +281,9 @@ def invariant_violation(world: World) -> None:
 
 
 def artifact_gone(world: World) -> None:
-    for path in (world.files / "artifacts_raw").rglob("*.bin"):
-        path.unlink()
+    for storage in ("artifacts_raw", "artifacts_redacted"):
+        for path in (world.files / storage).rglob("*.bin"):
+            path.unlink()
 
 
 def artifact_key_lost(world: World) -> None:
@@ -445,7 +446,7 @@ CONFIGURATION = [
         before("llm", artifact_key_lost),
         _E.CONFIG_INVALID, _P.CONFIGURATION, restart=True,
     ),
-    Case("llm-no-room", "llm", setting(LLM_MAX_INPUT_TOKENS=500), _E.CONFIG_INVALID, _P.CONFIGURATION),
+    Case("llm-no-room", "fetch", setting(LLM_MAX_INPUT_TOKENS=500), _E.CONFIG_INVALID, _P.CONFIGURATION),
     Case("llm-redirects", "llm", llm(Reply(status=302)), _E.CONFIG_INVALID, _P.REVIEWER),
     Case(
         "smtp-no-starttls", "notify", smtp(Switches(), SMTP_SECURITY="starttls"),

@@ -28,7 +28,7 @@ from deadletters.models import DeadLetter
 from notifications.delivery.snapshot import token_for
 from notifications.rendering import render
 from reviews import pipeline
-from reviews.artifacts import store
+from reviews.artifacts import redactor, store
 from reviews.models import (
     AllowListEntry,
     Artifact,
@@ -86,7 +86,7 @@ class Bench:
 
     def one_by_one(self) -> None:
         limits = ReviewLimits(max_input_tokens=8_000, max_parallel_calls=1)
-        self.monkeypatch.setattr(stage, "_limits", lambda: limits)
+        self.monkeypatch.setattr(redactor, "limits", lambda: limits)
 
     def claim(self, job: int) -> StageClaim:
         """Claim the stage llm of a job as a worker would."""
@@ -220,7 +220,7 @@ def test_scenario_04_message_without_findings_says_so(bench: Bench) -> None:
 def test_an_open_circuit_costs_no_attempt_and_no_call(bench: Bench) -> None:
     open_circuit()
     job = bench.job()
-    bench.monkeypatch.setattr(stage, "prepare", None)  # nor the preparation
+    bench.monkeypatch.setattr(redactor, "load", None)  # nor the preparation
     bench.work()
     assert (run_of(job).status, run_of(job).attempts, len(bench.llm.requests)) == ("pending", 0, 0)
     assert OutboxMessage.objects.get().waiting_for == NAME

@@ -1,4 +1,4 @@
-"""Reviewers get redacted text and cannot open a stored artifact (guarantee G104)."""
+"""Reviewers get redacted text and cannot open a stored artifact (guarantees G104, G160)."""
 
 from __future__ import annotations
 
@@ -11,44 +11,47 @@ ROOT = Path(__file__).resolve().parents[2]
 # The store itself, its care, and the audited reading of the console.
 INTERNAL = {"reviews/artifacts/store.py", "reviews/artifacts/integrity.py", "reviews/artifacts/reader.py"}
 
-LOADS = {"store.load", "store.content_of", "allowlist_recheck.fetched"}
+# The opening of an artifact, and of what a raw one holds.
+LOADS = {"store.load", "store.content_of", "change_codec.from_json"}
 
 
 def calls_of(path: Path) -> set[str]:
-    """Return the functions of a module that load or open an artifact."""
+    """Return the functions of a module that open an artifact."""
     found = set()
     for function in ast.walk(ast.parse(path.read_text())):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            for node in ast.walk(function):
-                if (
-                    isinstance(node, ast.Attribute)
-                    and isinstance(node.value, ast.Name)
-                    and f"{node.value.id}.{node.attr}" in LOADS
-                ):
-                    found.add(function.name)
+            calls = {ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.Attribute)}
+            found |= {function.name} if calls & LOADS else set()
     return found
 
 
-def test_only_the_redacting_step_loads_an_artifact() -> None:
+def test_only_the_redactor_opens_an_artifact() -> None:
     loading = {
         path.relative_to(ROOT).as_posix(): calls_of(path)
         for app in ("criticizer", "reviews", "notifications", "deadletters")
         for path in (ROOT / app).rglob("*.py")
     }
     assert {name: calls for name, calls in loading.items() if calls and name not in INTERNAL} == {
-        "reviews/replay/allowlist_recheck.py": {"fetched"},  # for those below, and for the paths in messages
-        "reviews/stages/llm.py": {"_prepare"},
-        "reviews/replay/preflight.py": {"probe"},  # looks at its paths
-        "reviews/replay/effects.py": {"_file_count"},  # counts the files whose coverage must be there
+        "reviews/artifacts/redactor.py": {"_stored", "_raw"},
+        "reviews/reviewers/redactor_child.py": {"_answer"},  # what it was sent, in its own process
     }
 
 
-def test_the_redacting_step_hands_on_what_was_prepared_and_nothing_raw() -> None:
-    """`_prepare` returns `Prepared` only, whose texts for the model are sealed by the redactor."""
-    tree = ast.parse((ROOT / "reviews/stages/llm.py").read_text())
-    prepare = next(node for node in tree.body if getattr(node, "name", "") == "_prepare")
-    assert isinstance(prepare, ast.FunctionDef)
-    assert ast.unparse(prepare.returns or ast.Constant(None)) == "Prepared"
+def test_the_redactor_hands_on_what_was_prepared_and_nothing_raw() -> None:
+    """Other modules get `Prepared`, whose texts are sealed, and the paths, which they check."""
+    tree = ast.parse((ROOT / "reviews/artifacts/redactor.py").read_text())
+    public = {
+        node.name: ast.unparse(node.returns or ast.Constant(None))
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    }
+    assert public == {
+        "limits": "ReviewLimits",
+        "make": "tuple[Prepared, list[store.Stored]]",
+        "load": "RedactedChange",
+        "paths": "tuple[str, ...]",
+        "record_blocked": "None",
+    }
 
 
 def test_modules_of_reviewers_and_redaction_load_no_storage_and_no_key() -> None:

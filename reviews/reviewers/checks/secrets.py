@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 from criticizer.redaction import RedactionBlocked, find_secrets
@@ -10,6 +11,8 @@ from reviews.reviewers.checks.hidden import DESCRIPTION
 from reviews.reviewers.checks.lines import added_lines, check_finding, files_and_diffs
 from reviews.sources.base import Change
 from reviews.sources.diffs import FileDiff
+
+SEARCH_SECONDS = 5.0  # processor time for a whole change
 
 # Recognised by a name beside it or by its randomness alone: the redactor must not take a chance
 # with these, but a reader's time is worth more than a guess marked as critical.
@@ -24,25 +27,32 @@ def added_secrets(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding
     A value that the old side already has is not reported: the change moved or re-indented it.
     A secret of several lines, such as a private key, is one finding.
     """
-    for kind, _, _ in _places(change.description, None, frozenset()):
-        yield _finding(DESCRIPTION, kind, None, None)
+    deadline = time.thread_time() + SEARCH_SECONDS
+    yield from _in_text(DESCRIPTION, change.description, None, frozenset(), deadline)
     for file, diff in files_and_diffs(change, diffs):
         added = frozenset(line.number for line in added_lines(file, diff))
-        if not added or file.new_text is None:
-            continue
-        try:
-            places = _places(file.new_text, file.old_text, added)
-        except RedactionBlocked as blocked:
-            yield _unsearched(file.path, blocked.reason_code)
-            continue
-        for kind, first, last in places:
-            yield _finding(file.path, kind, first, last)
+        if added and file.new_text is not None:
+            yield from _in_text(file.path, file.new_text, file.old_text, added, deadline)
 
 
-def _places(text: str, old_text: str | None, added: frozenset[int]) -> list[tuple[str, int, int]]:
+def _in_text(
+    path: str, text: str, old_text: str | None, added: frozenset[int], deadline: float
+) -> Iterator[Finding]:
+    try:
+        places = _places(text, old_text, added, deadline)
+    except RedactionBlocked as blocked:
+        yield _unsearched(path, blocked.reason_code)
+        return
+    for kind, first, last in places:
+        yield _finding(path, kind, *((first, last) if added else (None, None)))
+
+
+def _places(
+    text: str, old_text: str | None, added: frozenset[int], deadline: float
+) -> list[tuple[str, int, int]]:
     """Return kind, first and last line of each secret; on `added` lines alone if there are any."""
     places: list[tuple[str, int, int]] = []
-    for span in find_secrets(text):
+    for span in find_secrets(text, deadline):
         value = text[span.start : span.end]
         if added and (span.line not in added or (old_text and value in old_text)):
             continue

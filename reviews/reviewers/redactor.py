@@ -1,0 +1,212 @@
+"""The redacting process of this worker: started at the first change, kept for the next ones.
+
+    raw change ─► redactor_child ─► fork within limits ─► prepare ─► redacted change
+
+A change that takes too much time or memory is blocked, and costs nothing but its own attempt. A
+process that was killed is started again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import selectors
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, cast
+
+import reviews
+from criticizer.redaction import known_secrets
+from criticizer.resilience.failures import (
+    Component,
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    RetryableFailure,
+)
+from criticizer.workers import subprocesses
+from reviews.reviewers import redactor_child as child
+from reviews.reviewers.prepare import ReviewLimits
+
+WALL_SECONDS = 90.0  # on a machine that is busy with other things
+MAX_ANSWER_BYTES = 300_000_000
+_PIECE_BYTES = 1 << 20
+_OVERRUNS = {
+    child.NO_MEMORY: "too_much_memory",
+    child.SIGNALED + signal.SIGXCPU: "too_slow",
+    # A library that gets no memory, or a defect in one.
+    child.SIGNALED + signal.SIGABRT: "too_much_memory",
+    child.SIGNALED + signal.SIGSEGV: "crashed",
+    child.SIGNALED + signal.SIGBUS: "crashed",
+}
+
+
+class _Ended(Exception):
+    """The process did not answer; it is killed or has ended."""
+
+
+class RedactorProcess:
+    """A running redacting process, for one thread at a time. `generation`: the secrets it knows."""
+
+    def __init__(self, own_secrets: known_secrets.OwnSecrets) -> None:
+        self.pid = os.getpid()
+        self.generation = own_secrets.generation
+        self._process = subprocesses.start(
+            [sys.executable, "-E", "-s", "-m", child.__name__],
+            environment={"LC_ALL": "C.UTF-8"},
+            stdin=subprocesses.PIPE,
+            stdout=subprocesses.PIPE,
+            stderr=subprocesses.DEVNULL,
+            cwd=Path(reviews.__file__).parents[1],
+        )
+        self._stdin = cast("IO[bytes]", self._process.stdin)
+        self._stdout = cast("IO[bytes]", self._process.stdout)
+        for pipe in (self._stdin, self._stdout):
+            os.set_blocking(pipe.fileno(), False)
+        self._unsent = _frame(json.dumps(own_secrets.values).encode())
+
+    def is_usable(self) -> bool:
+        return self.pid == os.getpid() and self._process.poll() is None
+
+    def ask(self, options: Mapping[str, object], raw: bytes) -> bytes:
+        """Return the answer to one change. Raises _Ended; the process is of no more use then."""
+        deadline = time.monotonic() + WALL_SECONDS
+        request = [self._unsent, _frame(json.dumps(options).encode()), _frame(raw)]
+        self._unsent = b""
+        try:
+            with selectors.DefaultSelector() as selector:
+                for data in request:
+                    self._send(memoryview(data), selector, deadline)
+                (length,) = child.LENGTH.unpack(self._receive(child.LENGTH.size, selector, deadline))
+                if length > MAX_ANSWER_BYTES:
+                    raise _Ended
+                return self._receive(length, selector, deadline)
+        except (OSError, _Ended):
+            self._status_after_end()
+            raise _Ended from None
+
+    def _send(self, rest: memoryview, selector: selectors.BaseSelector, deadline: float) -> None:
+        while rest:
+            self._wait(selector, self._stdin, selectors.EVENT_WRITE, deadline)
+            rest = rest[os.write(self._stdin.fileno(), rest[:_PIECE_BYTES]) :]
+
+    def _receive(self, size: int, selector: selectors.BaseSelector, deadline: float) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            self._wait(selector, self._stdout, selectors.EVENT_READ, deadline)
+            piece = os.read(self._stdout.fileno(), min(size - len(data), _PIECE_BYTES))
+            if not piece:
+                raise _Ended
+            data += piece
+        return bytes(data)
+
+    def _wait(self, selector: selectors.BaseSelector, pipe: IO[bytes], event: int, deadline: float) -> None:
+        selector.register(pipe, event)
+        ready = selector.select(max(0.0, deadline - time.monotonic()))
+        selector.unregister(pipe)
+        if not ready:
+            raise _Ended
+
+    def _status_after_end(self) -> None:
+        # It ends by itself after its fork did; one that hangs is killed.
+        with contextlib.suppress(subprocesses.TimeoutExpired):
+            self._process.wait(1.0)
+        self.close()
+
+    @property
+    def overrun(self) -> str:
+        """Return the reason code of a change that took too much, "" for any other end."""
+        return _OVERRUNS.get(self._process.returncode, "")
+
+    def close(self) -> None:
+        """End the process and its fork."""
+        if self.pid != os.getpid():
+            return  # our parent's
+        for pipe in (self._stdin, self._stdout):
+            pipe.close()
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+_lock = threading.Lock()
+_current: RedactorProcess | None = None
+
+
+def redact_change(
+    raw: bytes,
+    policy: Mapping[str, object],
+    limits: ReviewLimits,
+    recipe: str,
+    *,
+    cpu_seconds: int = child.CPU_SECONDS,
+    memory_bytes: int = child.MEMORY_BYTES,
+) -> bytes:
+    """Return the prepared change (`prepared_codec`) of a raw one (`change_codec`), within limits.
+
+    Raises PermanentFailure REDACTION_BLOCKED when redaction is in doubt or the change takes more
+    processor time or memory than a change may, and the failures of `prepare`; RetryableFailure
+    WORKER_LOST when the process was killed or did not answer.
+    """
+    options = {
+        "policy": policy,
+        "limits": asdict(limits),
+        "recipe": recipe,
+        "cpu_seconds": cpu_seconds,
+        "memory_bytes": memory_bytes,
+    }
+    with _lock:
+        process = _running()
+        try:
+            answer = process.ask(options, raw)
+        except _Ended:
+            raise _failure_of(process.overrun) from None
+    if answer[:1] == b"+":
+        return answer[1:]
+    error_class, place, detail, context = json.loads(answer[1:])
+    raise PermanentFailure(ErrorClass(error_class), Component(place), detail, context=context)
+
+
+def _running() -> RedactorProcess:
+    global _current
+    own = known_secrets.registered()
+    if _current is None or not _current.is_usable() or _current.generation != own.generation:
+        close()
+        _current = RedactorProcess(own)
+    return _current
+
+
+def close() -> None:
+    """End this worker's redacting process, if there is one."""
+    global _current
+    process, _current = _current, None
+    if process is not None:
+        process.close()
+
+
+atexit.register(close)
+
+
+def _failure_of(overrun: str) -> Failure:
+    if overrun:
+        return PermanentFailure(
+            ErrorClass.REDACTION_BLOCKED,
+            Component.INTERNAL,
+            "the change takes more time or memory to clean of secrets than a change may",
+            context={"reason_code": overrun},
+        )
+    return RetryableFailure(
+        ErrorClass.WORKER_LOST, Component.QUEUE, "the redacting process was killed or did not answer"
+    )
+
+
+def _frame(data: bytes) -> bytes:
+    return child.LENGTH.pack(len(data)) + data

@@ -1,0 +1,109 @@
+"""The redacting process: a raw change comes in, its redacted form goes out (guarantee G161).
+
+It has no database, no settings and no environment; it gets the policy with each change and the
+installation's own secrets, which it must find, once through its pipe. Each change is prepared in a
+fork that ends with it, so that memory comes back and limits of the kernel end a fork that takes too
+much. A fork that did not answer ends this process too, with a status that says why: `redactor`
+starts another.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import struct
+import sys
+from typing import Any
+
+from criticizer.redaction import Redactor, clean_stack, register_own_secrets
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure
+from criticizer.workers.parent_death import die_with_parent
+from reviews.reviewers import prepared_codec
+from reviews.reviewers.prepare import ReviewLimits, prepare
+from reviews.sources import change_codec
+
+CPU_SECONDS = 15  # for a whole change: three times what 10 MB of ordinary code need
+MEMORY_BYTES = 1_500_000_000  # address space
+NICENESS = 5  # the calls of other reviews go first
+
+LENGTH = struct.Struct(">Q")
+NO_MEMORY = 3  # exit status
+SIGNALED = 64  # exit status of a process ended by a signal, less its number
+
+
+def main() -> None:
+    """Serve changes until the pipe is closed."""
+    register_own_secrets(json.loads(_frame() or b"[]"))
+    gc.freeze()
+    while options := _frame():
+        if (fork := os.fork()) == 0:
+            _serve(json.loads(options))
+        _, status = os.waitpid(fork, 0)
+        if os.WIFSIGNALED(status):
+            sys.exit(SIGNALED + os.WTERMSIG(status))
+        if status:
+            sys.exit(os.WEXITSTATUS(status))
+
+
+def _serve(options: dict[str, Any]) -> None:
+    """Prepare one change within the limits, answer and end. In the fork."""
+    die_with_parent()
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (options["cpu_seconds"], options["cpu_seconds"] + 1))
+    resource.setrlimit(resource.RLIMIT_AS, (options["memory_bytes"],) * 2)
+    try:
+        answer = _answer(_frame(), options)
+        _write(LENGTH.pack(len(answer)) + answer)
+    except MemoryError:
+        os._exit(NO_MEMORY)
+    except BaseException:  # noqa: BLE001  the parent has gone
+        os._exit(1)
+    os._exit(0)
+
+
+def _answer(raw: bytes, options: dict[str, Any]) -> bytes:
+    """Return `+` and the redacted change, or `-` and the failure."""
+    try:
+        change = change_codec.from_json(raw)
+        del raw
+        prepared = prepare(change, Redactor(options["policy"]), ReviewLimits(**options["limits"]))
+        return b"+" + prepared_codec.to_json(prepared, options["recipe"])
+    except Failure as failure:
+        found = failure
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  its message may quote the change
+        found = PermanentFailure(
+            ErrorClass.INTERNAL_BUG,
+            Component.INTERNAL,
+            f"the preparation of the change failed: {type(error).__name__}",
+            context={"stack": clean_stack(error)[-2000:]},
+        )
+    fields = [found.error_class, found.place, found.detail, dict(found.context)]
+    return b"-" + json.dumps(fields).encode()
+
+
+def _frame() -> bytes:
+    """Read one frame; b"" at the end of the pipe."""
+    head = _read(LENGTH.size)
+    return _read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
+
+
+def _read(size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size and (piece := os.read(0, min(size - len(data), 1 << 20))):
+        data += piece
+    return bytes(data)
+
+
+def _write(data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(1, rest) :]
+
+
+if __name__ == "__main__":
+    main()

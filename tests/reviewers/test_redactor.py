@@ -1,0 +1,135 @@
+"""The redacting process: bounded, replaceable, and the same result as in this process (guarantee G161)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from criticizer.redaction import Redactor, guard
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
+from reviews.reviewers import prepared_codec, redactor
+from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
+from reviews.reviewers.prompt import request_text
+from reviews.sources import change_codec
+from reviews.sources.base import Change
+from tests.reviewers.build import added, change, edited, fake_token
+
+D = "//depot/p/"
+ONE = change(
+    edited(D + "a.py", "x = 1\n", f"x = 2\nkey = '{fake_token()}'\n"),
+    added(D + "b.py", "breakpoint()\n"),
+    description="Round down.\n\nMore.",
+)
+SLOW = change(*(added(D + f"{n}.py", f"value_{n} = compute({n})\n" * 20_000) for n in range(6)))
+HOSTILE = "curl -u a: " * 90_000  # 1 MB of what the rules must look at again and again
+
+
+@pytest.fixture(autouse=True)
+def end_of_process() -> Iterator[None]:
+    yield
+    redactor.close()
+
+
+def redacted(of: Change, **limits: int) -> bytes:
+    return redactor.redact_change(change_codec.to_json(of), {}, ReviewLimits(), "recipe", **limits)
+
+
+def opened(data: bytes) -> Prepared:
+    prepared = prepared_codec.from_json(data, "recipe", {})
+    assert prepared is not None
+    return prepared
+
+
+def memory(pid: int) -> int:
+    """Return the resident memory of a process in MB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1_000_000
+
+
+def pid() -> int:
+    assert redactor._current is not None
+    return redactor._current._process.pid
+
+
+def test_a_change_comes_back_as_it_would_be_prepared_here() -> None:
+    there, here = opened(redacted(ONE)), prepare(ONE, Redactor())
+    assert there == here
+    assert fake_token() not in redacted(ONE).decode()
+    request = request_text(there.text, there.chunks, 0, lambda: "fence")
+    assert guard(request) == guard(request_text(here.text, here.chunks, 0, lambda: "fence"))
+
+
+def test_another_recipe_is_not_opened() -> None:
+    assert prepared_codec.from_json(redacted(ONE), "newer", {}) is None
+
+
+def test_one_process_serves_many_changes_and_its_memory_comes_back() -> None:
+    redacted(ONE)
+    first, before = pid(), memory(pid())
+    big = change(*(added(D + f"{n}.py", f"value_{n} = compute({n})\n" * 20_000) for n in range(3)))
+    for _ in range(2):
+        redacted(big)
+    assert pid() == first
+    assert memory(first) < before + 20
+
+
+def test_a_change_of_hostile_lines_is_blocked_within_its_budget() -> None:
+    hostile = change(*(added(D + f"{n}.sh", HOSTILE) for n in range(19)))
+    began = time.monotonic()
+    with pytest.raises(PermanentFailure) as blocked:
+        redacted(hostile)
+    assert blocked.value.error_class is ErrorClass.REDACTION_BLOCKED
+    assert blocked.value.context["reason_code"] == "too_slow"
+    assert time.monotonic() - began < 60
+    assert opened(redacted(ONE)).paths == (D + "a.py", D + "b.py")
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [({"cpu_seconds": 1}, "too_slow"), ({"memory_bytes": 60_000_000}, "too_much_memory")],
+)
+def test_the_kernel_ends_a_change_that_takes_too_much(limits: dict[str, int], reason: str) -> None:
+    with pytest.raises(PermanentFailure) as blocked:
+        redacted(SLOW, **limits)
+    assert blocked.value.error_class is ErrorClass.REDACTION_BLOCKED
+    assert blocked.value.context["reason_code"] == reason
+    assert opened(redacted(ONE)).title == "Round down."
+
+
+def test_a_killed_process_is_retried_and_started_again() -> None:
+    redacted(ONE)
+    victim = pid()
+    killer = threading.Timer(0.5, lambda: os.kill(victim, signal.SIGKILL))
+    killer.start()
+    with pytest.raises(RetryableFailure) as lost:
+        redacted(SLOW)
+    assert lost.value.error_class is ErrorClass.WORKER_LOST
+    assert opened(redacted(ONE)).author == "ann"
+    assert pid() != victim
+
+
+def test_an_idle_process_that_was_killed_is_replaced_unnoticed() -> None:
+    redacted(ONE)
+    os.kill(pid(), signal.SIGKILL)
+    redactor._current._process.wait()  # type: ignore[union-attr]
+    assert opened(redacted(ONE)).author == "ann"
+
+
+def test_the_process_has_no_environment_and_no_open_connection() -> None:
+    redacted(ONE)
+    environment = Path(f"/proc/{pid()}/environ").read_bytes().split(b"\0")
+    assert [entry.partition(b"=")[0] for entry in environment if entry] == [b"LC_ALL"]
+    opened_files = [str(entry.readlink()) for entry in Path(f"/proc/{pid()}/fd").iterdir()]
+    assert not [name for name in opened_files if name.startswith("socket:")]
+
+
+def test_a_defect_is_reported_without_the_text_of_the_change() -> None:
+    with pytest.raises(PermanentFailure) as bug:
+        redactor.redact_change(b'{"format": 1, "secret": "x"}', {}, ReviewLimits(), "recipe")
+    assert bug.value.error_class is ErrorClass.SCHEMA_INVALID
