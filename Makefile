@@ -50,8 +50,8 @@ test: $(VENV)/dev check
 test-all: $(VENV)/nightly check
 	@.ci/browser
 	@.ci/imap
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not cluster" --cov --cov-report= $(PYTEST_ARGS)
-	$(BIN)/python -m pytest -m cluster --cov --cov-append --cov-report= $(PYTEST_ARGS)
+	CRITICIZER_TEST_RUN=all $(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not cluster" --cov --cov-report= $(PYTEST_ARGS)
+	CRITICIZER_TEST_RUN=all $(BIN)/python -m pytest -m cluster --cov --cov-append --cov-report= $(PYTEST_ARGS)
 	$(BIN)/coverage report --skip-covered --sort=cover | tail -40
 	$(MAKE) drill JOBS=200 FAULTS=40
 	$(MAKE) matrix POINTS=3 DELIVERIES=500

@@ -9,11 +9,14 @@ class ReviewsConfig(AppConfig):
     verbose_name = "Reviews"
 
     def ready(self) -> None:
+        from criticizer.admin_site import viewing_scope
         from criticizer.observability.metrics import COUNTED_TABLES, GAUGES
         from criticizer.resilience.health_checks import CHECKS, PENDING
         from reviews import health_checks, metrics
+        from reviews.recipients.scopes import visible_to
         from reviews.roles import after_migrate
 
+        viewing_scope.PROVIDERS[:] = [visible_to]
         GAUGES.extend(metrics.GAUGES)
         COUNTED_TABLES.extend(metrics.COUNTED_TABLES)
 

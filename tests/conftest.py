@@ -16,13 +16,17 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from criticizer.db import reconnect
 from criticizer.db.embedded import EmbeddedServer
 from criticizer.resilience.health_checks import CHECKS
-from tests import emptying
+from tests import emptying, skips
 
 # A busy machine is slow to make and to run examples: that says nothing about what they try.
 hypothesis.settings.register_profile(
     "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("patient")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    skips.register(config)
 
 
 @pytest.fixture(scope="session")

@@ -18,10 +18,7 @@ from django_q.models import Failure, Schedule, Success
 
 from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.timestamps import NEVER, time_ago, timestamp
-
-admin.site.site_header = "Criticizer"
-admin.site.site_title = "Criticizer"
-admin.site.index_title = "Criticizer admin"
+from criticizer.admin_site.viewing_scope import ScopedAdmin
 
 # Results and schedules of django-q2 are off: their empty tables would only mislead. The import
 # above registers them, and autodiscovery does not repeat it.
@@ -41,7 +38,7 @@ class BoundedPaginator(Paginator[Any]):
         return len(rows)
 
 
-class ReadOnlyAdmin(admin.ModelAdmin[Any]):
+class ReadOnlyAdmin(ScopedAdmin):
     """Admin of rows that only the product writes."""
 
     paginator = BoundedPaginator

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.admin.utils import quote
 from django.core import signing
 from django.db.models import QuerySet
@@ -26,6 +26,7 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import MAX_CHARACTERS
+from criticizer.admin_site.viewing_scope import ScopedAdmin, visible_to
 from criticizer.security import reauthentication
 from criticizer.wording import plural_count
 
@@ -65,7 +66,7 @@ class ActionResult:
     """How many rows an action changed, and how many it skipped for which reason.
 
     `otherwise` counts rows that it changed in another way than its name says: text -> rows.
-    `address` links to the outcome; empty where the list itself shows it.
+    `address` links to the outcome; empty where the list itself shows it. `notes` are sentences to add.
     """
 
     done: int
@@ -73,12 +74,14 @@ class ActionResult:
     otherwise: Mapping[str, int] = field(default_factory=dict)
     address: str = ""
     link: str = "Show them"
+    notes: Sequence[str] = ()
 
     def sentence(self, verb: str) -> str:
         """Return such as `3 triaged, 1 skipped: it is discarded already.`"""
         otherwise = [f"{count} {text}" for text, count in self.otherwise.items()]
         reasons = summarize_reasons(self.skipped, lambda count, reason: f"{count} skipped: {reason}")
-        return ", ".join(filter(None, [f"{self.done} {verb}", *otherwise, reasons])) + "."
+        counted = ", ".join(filter(None, [f"{self.done} {verb}", *otherwise, reasons]))
+        return " ".join([f"{counted}.", *self.notes])
 
 
 def summarize_reasons(reasons: Mapping[str, int], text: Callable[[int, str], str]) -> str:
@@ -132,7 +135,7 @@ class BulkAction:
         return self.press.format(what=what) if self.press else f"{self.button}: {what}"
 
 
-class ConfirmedActionsMixin(admin.ModelAdmin[Any]):
+class ConfirmedActionsMixin(ScopedAdmin):
     """Mixin: offers `bulk_actions` in the list, each behind a confirmation page."""
 
     bulk_actions: tuple[BulkAction, ...] = ()
@@ -181,6 +184,9 @@ class ConfirmedActionsMixin(admin.ModelAdmin[Any]):
         is_answer = "selection" in request.POST
         if is_answer:
             ids, seen = self._unsigned(request.POST["selection"])
+            if ids and visible_to(request.user) is not None:  # it may be another user's answer
+                seen_rows = set(self.get_queryset(request).filter(pk__in=ids).values_list("pk", flat=True))
+                ids = [pk for pk in ids if pk in seen_rows]
         else:
             ids, seen = list(chosen.values_list("pk", flat=True)[: self.max_chosen + 1]), self.stamp()
         if problem := self._selection_problem(ids):

@@ -16,6 +16,7 @@ from criticizer.admin_site.base import detail_field, list_column
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
 from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import age, exact, flags, number
+from criticizer.admin_site.viewing_scope import across_reviews
 from criticizer.models import Circuit, OutboxMessage
 
 _LEASED = Q(lease_token__isnull=False)
@@ -25,6 +26,7 @@ _LEASED = Q(lease_token__isnull=False)
 class OutboxMessageAdmin(KeysetAdmin):
     """The queue: a message is listed until its work is recorded."""
 
+    scope = across_reviews("the errors of every review's stages")
     list_display = (
         "message",
         "queue",

@@ -22,6 +22,7 @@ from criticizer.admin_site.bulk_actions import (
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
 from criticizer.admin_site.list_rendering import circuit_badge
 from criticizer.admin_site.search_query import Key, age, exact
+from criticizer.admin_site.viewing_scope import not_of_reviews
 from criticizer.db.full_text import FullTextFilter
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage, Pace
 from criticizer.resilience import overrides
@@ -103,6 +104,7 @@ def _named(words: Sequence[str]) -> Q:
 
 @admin.register(Circuit)
 class CircuitAdmin(ConfirmedActionsMixin, KeysetAdmin):
+    scope = not_of_reviews("dependencies")
     change_form_template = "admin/criticizer/circuit/change_form.html"
     confirm_template = "admin/criticizer/circuit/confirm.html"
     nouns = ("circuit", "circuits")

@@ -1,18 +1,34 @@
-"""Admin of security events (read-only)."""
+"""Admin of security events (read-only) and of accounts."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group, User
 from django.http import HttpRequest
 
 from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column, named_values
+from criticizer.admin_site.viewing_scope import ScopedAdmin, not_of_reviews
 from criticizer.models import SecurityEvent
+
+admin.site.unregister([User, Group])
+
+
+@admin.register(User)
+class AccountAdmin(ScopedAdmin, UserAdmin[User]):
+    scope = not_of_reviews("accounts")
+
+
+@admin.register(Group)
+class RoleAdmin(ScopedAdmin, GroupAdmin):
+    scope = not_of_reviews("roles")
 
 
 @admin.register(SecurityEvent)
 class SecurityEventAdmin(ReadOnlyAdmin):
+    scope = not_of_reviews("for who may read refusals, which are about paths outside every scope")
     list_display = (
         list_column("created_at", "when"),
         list_column("kind", "event"),

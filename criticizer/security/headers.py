@@ -29,13 +29,13 @@ def policy() -> str:
 
 
 class HardeningMiddleware:
-    """Refuse too large bodies unread and add the missing security headers to every response."""
+    """Refuse too large bodies and impossible addresses; add the missing security headers."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = _too_large(request) or self.get_response(request)
+        response = _too_large(request) or _has_nul(request) or self.get_response(request)
         headers = response.headers
         headers.setdefault("Content-Security-Policy", policy())
         headers.setdefault("Permissions-Policy", PERMISSIONS_POLICY)
@@ -45,6 +45,13 @@ class HardeningMiddleware:
         headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
         headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
         return response
+
+
+def _has_nul(request: HttpRequest) -> HttpResponse | None:
+    """Return 400 for a NUL in the address: no name holds one, and the database refuses it."""
+    if "\x00" not in request.path_info and "%00" not in request.META.get("QUERY_STRING", ""):
+        return None
+    return HttpResponse("The address is not valid.\n", status=400, content_type="text/plain; charset=utf-8")
 
 
 def _too_large(request: HttpRequest) -> HttpResponse | None:

@@ -36,7 +36,6 @@ _KEY = "password_at"
 _TURNED_AWAY = "turned_away_from"
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 # Fields that only a submitted confirmation page has.
-_ANSWERS = ("selection", "confirmed")
 
 
 class PasswordForm(forms.Form):
@@ -110,7 +109,7 @@ def _is_dangerous(request: HttpRequest, when: str) -> bool:
         return True
     if request.method in _SAFE:
         return False
-    return when != "answer" or any(name in request.POST for name in _ANSWERS)
+    return when != "answer" or "selection" in request.POST
 
 
 @sensitive_post_parameters("password")

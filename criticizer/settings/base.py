@@ -12,7 +12,7 @@ INSTALLED_APPS = [
     "reviews",
     "notifications",
     "deadletters",
-    "django.contrib.admin",
+    "criticizer.admin_site.site.SiteConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

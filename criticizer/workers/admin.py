@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column
 from criticizer.admin_site.list_rendering import badge
+from criticizer.admin_site.viewing_scope import not_of_reviews
 from criticizer.models import WorkerCluster
 from criticizer.observability.health import BEAT_SECONDS
 from criticizer.queue.admin import queue_link
@@ -18,6 +19,7 @@ from criticizer.queue.admin import queue_link
 
 @admin.register(WorkerCluster)
 class WorkerClusterAdmin(ReadOnlyAdmin):
+    scope = not_of_reviews("processes")
     list_display = (
         "queue",
         "state",

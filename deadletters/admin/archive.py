@@ -27,6 +27,7 @@ from criticizer.admin_site.bulk_actions import (
 from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import Key, SearchProblem, age, number
+from criticizer.admin_site.viewing_scope import across_reviews
 from criticizer.resilience.failures import kind_with_code
 from criticizer.wording import plural_count
 from deadletters.admin.base import DeadLetterPages
@@ -67,6 +68,7 @@ def _holds(text: str) -> Q:
 class LetterArchiveAdmin(DeadLetterPages):
     """The files of the archive, the page of one, and the page of a letter in it."""
 
+    scope = across_reviews("files with dead letters of many reviews")
     templates = "letterarchive"
     empty_text = "No dead letter has been archived yet."
     list_display = (
@@ -169,7 +171,7 @@ class LetterArchiveAdmin(DeadLetterPages):
         """Show the form for a reason; POST restores one letter of the file, or all of them."""
         if not self.has_restore_permission(request):
             raise PermissionDenied
-        row = LetterArchive.objects.filter(pk=pk).first()
+        row = self.row(request, pk)
         if row is None:
             return self.row_gone(request, str(pk))
         wanted = _letter_of(request)

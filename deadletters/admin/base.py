@@ -186,7 +186,7 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
         """Show the page of an action; POST with a reason takes it."""
         if not request.user.has_perm(action.permission):
             raise PermissionDenied
-        row = self.model.objects.filter(pk=pk).first()
+        row = self.row(request, pk)
         if row is None:
             return self.back(request, pk)
         if problem := action.why_not(row, request.user):

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils.dateparse import parse_datetime
@@ -25,6 +26,7 @@ from criticizer.admin_site.bulk_actions import AdminForm
 from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import age, exact
+from criticizer.admin_site.viewing_scope import RowScope, Visible, visible_to
 from criticizer.security import reauthentication
 from deadletters import batches
 from deadletters.admin.base import (
@@ -52,9 +54,16 @@ from deadletters.admin.batch_page import (
 )
 from deadletters.admin.forms import BatchSettingsForm, PaceForm, RowVersion
 from deadletters.admin.letter_actions import REPLAY
-from deadletters.models import ReplayBatch, ReplayBatchEvent
+from deadletters.models import ReplayBatch, ReplayBatchEvent, ReplayItem
 from deadletters.states import BatchStatus
 from deadletters.types import Result
+
+
+def _of_visible_letters(visible: Visible) -> Any:
+    """Return the condition on batches whose dead letters may all be seen."""
+    items = ReplayItem.objects.filter(batch=OuterRef("pk"))
+    return Exists(items) & ~Exists(items.filter(~visible("job_id", whole=True)))
+
 
 APPROVE = "deadletters.approve_replaybatch"
 _LIVE = ("admin/deadletters/replaybatch/_progress.html", "admin/deadletters/replaybatch/_items.html")
@@ -117,6 +126,7 @@ CANCEL = RowAction(
 class ReplayBatchAdmin(DeadLetterPages):
     """Batches, newest first, and the page of one."""
 
+    scope = RowScope(_of_visible_letters)
     templates = "replaybatch"
     row_actions = (APPROVE_BATCH, REFUSE, RESUME, CANCEL)
     empty_text = (
@@ -217,6 +227,7 @@ class ReplayBatchAdmin(DeadLetterPages):
             "actions": self.buttons(request, batch),
             "may_pause": self.may_replay(request) and batch.status == BatchStatus.RUNNING,
             **progress_context(batch),
+            **({} if visible_to(request.user) is None else {"new_since": 0}),  # counts all reviews
             **items_page(batch, request.GET.get("outcome", ""), request.GET.get("after", "")),
         }
 
@@ -227,14 +238,14 @@ class ReplayBatchAdmin(DeadLetterPages):
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
-        parts = self._live_context(request, get_object_or_404(ReplayBatch, pk=pk))
+        parts = self._live_context(request, get_object_or_404(self.get_queryset(request), pk=pk))
         return live_response(request, live_html(request, _LIVE, parts), goes_on=parts["goes_on"])
 
     def csv_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Return the outcome of every letter as CSV (RFC 4180), safe for spreadsheets."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        batch = get_object_or_404(ReplayBatch, pk=pk)
+        batch = get_object_or_404(self.get_queryset(request), pk=pk)
         header, *rows = batches.csv_rows(batch.pk)
         answer = HttpResponse(csv_export.to_csv(header, rows), content_type="text/csv; charset=utf-8")
         answer["Content-Disposition"] = f'attachment; filename="replay-batch-{batch.pk}.csv"'
@@ -246,7 +257,7 @@ class ReplayBatchAdmin(DeadLetterPages):
         """Return the batch that a button was pressed for; None for a GET, or when it does not exist."""
         if not may:
             raise PermissionDenied
-        return ReplayBatch.objects.filter(pk=pk).first() if request.method == "POST" else None
+        return self.row(request, pk) if request.method == "POST" else None
 
     def submit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Save the settings of a draft, then make its dry run, or submit it."""

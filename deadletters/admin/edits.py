@@ -24,6 +24,7 @@ from criticizer.admin_site.bulk_actions import AdminForm
 from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import age, exact, number
+from criticizer.admin_site.viewing_scope import of_whole_job
 from deadletters import workflow
 from deadletters.admin.base import DeadLetterPages, OpenFirst, RowAction, sentence
 from deadletters.admin.forms import EditForm, RowVersion
@@ -82,6 +83,7 @@ WITHDRAW = RowAction(
 class LetterEditAdmin(DeadLetterPages):
     """The edits, those that wait first, and the page of one."""
 
+    scope = of_whole_job("letter__job")
     change_list = OpenFirst
     templates = "letteredit"
     row_actions = (APPROVE_EDIT, REFUSE, WITHDRAW)
@@ -154,7 +156,7 @@ def edit_view(letters: DeadLetterPages, request: HttpRequest, pk: int) -> HttpRe
     """Show the data with the locked fields, then the difference, then request its approval."""
     if not request.user.has_perm(REPLAY):
         raise PermissionDenied
-    letter = DeadLetter.objects.select_related("job").filter(pk=pk).first()
+    letter = letters.row(request, pk)
     if letter is None:
         return DeadLetterPages.row_gone(letters, request, str(pk))
     if problem := edit_requests.why_not(letter):

@@ -22,6 +22,7 @@ from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import Term, age, exact, flags, full_text, number
 from criticizer.admin_site.timestamps import time_ago
+from criticizer.admin_site.viewing_scope import across_reviews
 from criticizer.db import prepared
 from criticizer.models import Circuit
 from criticizer.resilience.failures import ErrorClass, kind_with_code
@@ -83,6 +84,7 @@ class GroupChangeList(OpenFirst):
 class DeadLetterGroupAdmin(DeadLetterPages):
     """The landing page of the dead letters, and the page of one group."""
 
+    scope = across_reviews("counts and texts of all reviews with the same failure")
     change_list = GroupChangeList
     templates = "deadlettergroup"
     rows_key = "group"

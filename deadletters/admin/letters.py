@@ -26,6 +26,7 @@ from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import Key, SearchProblem, Term, age, exact, flags, number
 from criticizer.admin_site.timestamps import time_ago
+from criticizer.admin_site.viewing_scope import of_whole_job, visible_to
 from criticizer.db.full_text import FullTextFilter, match
 from criticizer.resilience.failures import ErrorClass, Severity
 from criticizer.wording import plural_count
@@ -111,6 +112,7 @@ BATCH = Key(_in_batches, _BATCH.meaning, _BATCH.example)
 class DeadLetterAdmin(DeadLetterPages):
     """The letters of every group, and the page of one."""
 
+    scope = of_whole_job("job")
     change_list = LetterChangeList
     templates = "deadletter"
     row_actions = (actions.DISCARD_ONE,)
@@ -246,7 +248,7 @@ class DeadLetterAdmin(DeadLetterPages):
         """Take one step with the form's data, unless the letter changed since the page was made."""
         if not self.may_replay(request):
             raise PermissionDenied
-        letter = DeadLetter.objects.filter(pk=pk).first()
+        letter = self.row(request, pk)
         if letter is None or request.method != "POST":
             return self.back(request, pk)
         form = form_of(step, letter, request)
@@ -312,6 +314,7 @@ class DeadLetterAdmin(DeadLetterPages):
             form = wanted  # what was filled in belongs to another step
         return {
             "may_act": self.may_replay(request),
+            "sees_groups": visible_to(request.user) is None,
             **letter_context(letter),
             **events_context(letter, request.GET.get("events_before", "")),
             **step_context(request, letter, step, form),
@@ -324,6 +327,6 @@ class DeadLetterAdmin(DeadLetterPages):
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
-        letter = get_object_or_404(DeadLetter.objects.select_related("job"), pk=pk)
+        letter = get_object_or_404(self.get_queryset(request).select_related("job"), pk=pk)
         html = live_html(request, _LIVE, self._parts(request, letter))
         return live_response(request, html, goes_on=letter.status in AT_WORK)

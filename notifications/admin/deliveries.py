@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.contrib import admin, messages
-from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.db.models import QuerySet
+from django.contrib import admin
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest
-from django.http.response import HttpResponseBase
-from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import list_column, state_column
+from criticizer.admin_site.bulk_actions import ActionResult, BulkAction, ConfirmedActionsMixin
 from criticizer.admin_site.keyset import KeysetAdmin
 from criticizer.admin_site.list_rendering import format_html_fast
-from criticizer.security import reauthentication
+from criticizer.admin_site.viewing_scope import RowScope, Visible
 from notifications.admin import (
     delivery_search,
     suppressions,  # noqa: F401  registers the suppressed addresses
@@ -28,7 +26,6 @@ from notifications.digests import lifecycle
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
 
-MAX_AT_ONCE = 100
 MAX_ATTEMPTS = 200
 
 
@@ -44,8 +41,41 @@ def _shared_with(rows: Sequence[Delivery]) -> dict[int, list[Delivery]]:
     }
 
 
+def _of_visible_messages(visible: Visible) -> Any:
+    """Return the condition on deliveries whose message tells of reviews that may all be seen."""
+    hidden = Delivery.objects.filter(~visible("job"), digest=OuterRef("digest"))
+    return visible("job") & ~Q(Exists(hidden))
+
+
+def _decide(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
+    action = OperatorAction(given["decision"])
+    done, notes = operator_actions.decide(ids, action, actor=actor, reason=given["reason"])
+    left = len(ids) - done
+    return ActionResult(done, {"see the reason below": left} if left else {}, notes=notes)
+
+
+def _undoubted(ids: Sequence[int]) -> dict[int, str]:
+    rows = Delivery.objects.filter(pk__in=ids).exclude(status=DeliveryStatus.UNCERTAIN)
+    return dict.fromkeys(rows.values_list("pk", flat=True), "no decision is needed")
+
+
+DECIDE = BulkAction(
+    "decide",
+    "Decide about uncertain deliveries",
+    "These messages may have arrived; the provider cannot say. Before you decide, check the recipient's "
+    "mailbox or channel and the log of the mail server.",
+    "decided",
+    "notifications.decide_delivery",
+    DecisionForm,
+    _decide,
+    press="Decide about {what}",
+    refused=_undoubted,
+)
+
+
 @admin.register(Delivery)
-class DeliveryAdmin(KeysetAdmin):
+class DeliveryAdmin(ConfirmedActionsMixin, KeysetAdmin):
+    scope = RowScope(_of_visible_messages)
     change_form_template = "admin/notifications/delivery/change_form.html"
     list_display = (
         list_column("changelist_id", "changelist", "path"),
@@ -64,7 +94,10 @@ class DeliveryAdmin(KeysetAdmin):
     search_keys = delivery_search.KEYS
     starting_views = delivery_search.VIEWS
     list_select_related = False
-    actions = ("decide",)
+    bulk_actions = (DECIDE,)
+    nouns = ("delivery", "deliveries")
+    max_chosen = 100
+    confirm_template = "admin/notifications/delivery/confirm.html"
     fields = readonly_fields = ("state",)  # change_form.html shows the whole delivery
     state = state_column("status")
 
@@ -84,57 +117,12 @@ class DeliveryAdmin(KeysetAdmin):
             "delivery": row,
             "history": lifecycle.carrier_of(row).attempt_rows.order_by("-id")[:MAX_ATTEMPTS],
             "shared_with": _shared_with([row])[row.pk],
-            "may_decide": row.status == DeliveryStatus.UNCERTAIN and self.has_decide_permission(request),
+            "may_decide": row.status == DeliveryStatus.UNCERTAIN and request.user.has_perm(DECIDE.permission),
             "may_read": request.user.has_perm("reviews.view_all_files"),
         }
 
-    def has_decide_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("notifications.decide_delivery"))
-
-    @admin.action(description="Decide about uncertain deliveries\u2026", permissions=["decide"])
-    def decide(self, request: HttpRequest, queryset: QuerySet[Delivery]) -> HttpResponseBase | None:
-        """Show the confirmation page; on its answer, decide about exactly the deliveries it listed."""
-        is_answer = "confirmed" in request.POST
-        form = DecisionForm(request.POST if is_answer else None)
-        chosen = (
-            [int(pk) for pk in request.POST.getlist(ACTION_CHECKBOX_NAME) if pk.isdecimal()]
-            if is_answer
-            else list(queryset.values_list("pk", flat=True)[: MAX_AT_ONCE + 1])
-        )
-        rows = Delivery.objects.filter(pk__in=chosen[: MAX_AT_ONCE + 1]).defer("payload").order_by("pk")
-        uncertain = [row for row in rows if row.status == DeliveryStatus.UNCERTAIN]
-        if len(chosen) > MAX_AT_ONCE:
-            self.message_user(request, f"Select at most {MAX_AT_ONCE} deliveries at a time.", messages.ERROR)
-            return None
-        if not is_answer and not uncertain:
-            self.message_user(request, "None of these needs a decision.", messages.WARNING)
-            return None
-        if not form.is_valid():
-            return self._confirmation(request, uncertain, form, skipped=len(chosen) - len(uncertain))
-        done, words = operator_actions.decide(
-            chosen,
-            OperatorAction(form.cleaned_data["decision"]),
-            actor=request.user.get_username(),
-            reason=form.cleaned_data["reason"],
-        )
-        text = " ".join([f"{done} of {len(chosen)} decided.", *words])
-        self.message_user(request, text, messages.SUCCESS if done == len(chosen) else messages.WARNING)
-        return None
-
-    def _confirmation(
-        self, request: HttpRequest, rows: list[Delivery], form: DecisionForm, *, skipped: int
-    ) -> TemplateResponse:
+    def rows_to_show(self, ids: Sequence[int]) -> Any:
+        """Return the deliveries, each with the others in its message."""
+        rows = list(super().rows_to_show(ids).defer("payload"))
         shared_with = _shared_with(rows)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": "Decide about uncertain deliveries",
-            "opts": self.opts,
-            "form": form,
-            "rows": rows,
-            "shared": [(row, shared_with[row.pk]) for row in rows if shared_with[row.pk]],
-            "skipped": skipped,
-            **reauthentication.asking(
-                request, "admin:notifications_delivery_changelist", request.get_full_path()
-            ),
-        }
-        return TemplateResponse(request, "admin/notifications/delivery/confirm.html", context)
+        return [(row, shared_with[row.pk]) for row in rows]

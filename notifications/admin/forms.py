@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django import forms
 
+from criticizer.admin_site.bulk_actions import AdminForm, reason_field
 from notifications.delivery.operator_actions import OperatorAction
 
 _CHOICES = (
@@ -13,14 +14,11 @@ _CHOICES = (
 )
 
 
-class DecisionForm(forms.Form):
+class DecisionForm(AdminForm):
     decision = forms.ChoiceField(choices=_CHOICES, widget=forms.RadioSelect, label="Action")
-    reason = forms.CharField(
-        min_length=3,
+    reason = reason_field(
         max_length=1000,
-        strip=True,
         label="Evidence or reason",
-        widget=forms.Textarea(attrs={"rows": 4, "aria-describedby": "id_reason_helptext"}),
         help_text="For a confirmation, the evidence that it arrived: who saw it, a line of the mail"
         " server's log, a ticket. It is saved with the delivery and the review.",
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 from django.db.models import Max, Q
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.list_rendering import circuit_badge
+from criticizer.admin_site.viewing_scope import narrowed, of_job
 from criticizer.models import Circuit
 from criticizer.wording import plural_count
 from notifications import config
@@ -51,7 +53,8 @@ def problem() -> str:
     return "; ".join(f"{channel}: {reason}" for channel, reason in config.problems().items())
 
 
-def views() -> list[ProviderView]:
+def views(user: Any) -> list[ProviderView]:
+    """Return each channel; its last error is one of a delivery that the user may see."""
     providers = config.providers()
     found = []
     for channel in CHANNELS:
@@ -73,7 +76,7 @@ def views() -> list[ProviderView]:
                 example=_EXAMPLES.get(channel, ""),
                 circuits=[(circuit, circuit_badge(circuit)) for circuit in listed[:MAX_CIRCUITS]],
                 hidden_circuits=max(len(listed) - MAX_CIRCUITS, 0),
-                last_error=_last_error(channel),
+                last_error=_last_error(channel, user),
             )
         )
     return found
@@ -102,9 +105,10 @@ def facts_of(capabilities: Capabilities) -> list[tuple[str, str]]:
     return facts
 
 
-def _last_error(channel: str) -> DeliveryAttempt | None:
+def _last_error(channel: str, user: Any) -> DeliveryAttempt | None:
     newest = DeliveryAttempt.objects.aggregate(newest=Max("id"))["newest"] or 0
     rows = DeliveryAttempt.objects.filter(
         id__gt=newest - _NEWEST_ATTEMPTS, delivery__recipient__startswith=f"{channel}:"
     )
+    rows = narrowed(rows, user, of_job("delivery__job"))
     return rows.exclude(error_class="").select_related("delivery").order_by("-id").first()

@@ -16,6 +16,7 @@ from criticizer.admin_site.bulk_actions import (
     for_each,
     reason_field,
 )
+from criticizer.admin_site.viewing_scope import not_of_reviews
 from notifications.models.suppressions import Suppression
 from notifications.suppressions import reports
 
@@ -57,6 +58,7 @@ class InForce(admin.SimpleListFilter):
 
 @admin.register(Suppression)
 class SuppressionAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
+    scope = not_of_reviews("addresses that mail services refused")
     confirm_template = "admin/notifications/suppression/confirm.html"
     nouns = ("address", "addresses")
     max_chosen = 100

@@ -98,7 +98,7 @@ def _providers(
         "title": "Providers",
         "providers": [
             (view, form if form and view.channel == tested else TestMessageForm(channel=view.channel))
-            for view in provider_page.views()
+            for view in provider_page.views(request.user)
         ],
         "problem": provider_page.problem(),
         "tested": tested,

@@ -13,6 +13,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 
 from criticizer.admin_site.base import choice_filter, list_column
+from criticizer.admin_site.viewing_scope import not_of_reviews
 from criticizer.resilience.failures import PermanentFailure
 from reviews import config
 from reviews.admin.audited import AuditedAdmin, EditsAdmin
@@ -27,6 +28,7 @@ from reviews.web.forms import AllowListEntryForm, PathForm
 class AllowListEntryAdmin(AuditedAdmin):
     """Lines that narrow DEPOT_ALLOW_LIST; each edit is recorded with who, when, why and from where."""
 
+    scope = not_of_reviews("which paths may be reviewed")
     events = AllowListEntryEvent
     form = AllowListEntryForm
     list_display = (list_column("pattern", "pattern", "path"), "kind", "position", "reason")
@@ -71,6 +73,7 @@ class AllowListEntryAdmin(AuditedAdmin):
 class AllowListEditAdmin(EditsAdmin):
     """Every edit of the allow-list, deleted lines included."""
 
+    scope = not_of_reviews("which paths may be reviewed")
     list_display = (
         list_column("pgh_created_at", "when"),
         "who",

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column
 from criticizer.admin_site.list_rendering import badge
+from criticizer.admin_site.viewing_scope import not_of_reviews
 from reviews.intake import api_keys
 from reviews.models import ApiKey
 from reviews.web.forms import ApiKeyForm
@@ -22,6 +23,7 @@ from reviews.web.forms import ApiKeyForm
 class ApiKeyAdmin(ReadOnlyAdmin):
     """API keys are created and revoked here; a key is shown once, its digest never."""
 
+    scope = not_of_reviews("programs and their roles")
     add_form_template = "admin/change_form.html"  # the read-only form has no button to save with
     list_display = (
         list_column("name", "name", "path"),

@@ -7,24 +7,24 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.views.decorators.cache import never_cache
 
 from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column
+from criticizer.admin_site.viewing_scope import of_job
 from criticizer.security.client_ip import client_ip
 from reviews.artifacts import reader
 from reviews.artifacts.reader import ReadFailed, ReadRefused
 from reviews.models import Artifact
-from reviews.recipients.scopes import scope_of
 
 
 @admin.register(Artifact)
 class ArtifactAdmin(ReadOnlyAdmin):
     """Stored artifacts. Reading one needs a permission and is always recorded."""
 
+    scope = of_job("job")
     change_form_template = "admin/reviews/artifact/change_form.html"
     list_display = (
         list_column("job", "review", "path"),
@@ -50,11 +50,6 @@ class ArtifactAdmin(ReadOnlyAdmin):
         detail_field("deleted_at", "deleted"),
         "fault", detail_field("key_id", "key"), detail_field("name", "name", "whole path"),
     )  # fmt: skip
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        # A row names its changelist, so the viewing scope applies.
-        scope, found = scope_of(request.user), super().get_queryset(request)
-        return found if scope.everything else found.filter(job__in=scope.jobs())
 
     @admin.display(description="contents")
     def contents(self, artifact: Artifact) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.safestring import SafeString
@@ -14,9 +13,9 @@ from criticizer.admin_site.base import detail_field, list_column, named_values, 
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
 from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import age, exact, number
+from criticizer.admin_site.viewing_scope import of_whole_job
 from criticizer.resilience.failures import ErrorClass, kind_with_code
 from reviews.models import Attempt
-from reviews.recipients.scopes import scope_of
 from reviews.states import AttemptOutcome, Stage
 
 
@@ -24,6 +23,7 @@ from reviews.states import AttemptOutcome, Stage
 class AttemptAdmin(KeysetAdmin):
     """Attempts of all stages; the dashboard counts them."""
 
+    scope = of_whole_job("stage_run__job")
     list_display = (
         "number_of",
         "stage",
@@ -59,10 +59,6 @@ class AttemptAdmin(KeysetAdmin):
         )}),
     )  # fmt: skip
     state = state_column("outcome", "outcome")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        scope, found = scope_of(request.user), super().get_queryset(request)
-        return found if scope.everything else found.filter(stage_run__job__in=scope.jobs())
 
     def page_context(self, request: HttpRequest, row: Attempt) -> dict[str, Any]:
         return {

@@ -14,11 +14,12 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from criticizer.admin_site.base import BoundedPaginator, ReadOnlyAdmin, choice_filter
+from criticizer.admin_site.viewing_scope import ScopedAdmin
 from reviews.audit.history import A_PROGRAM, EDIT_WORDS, history_of, origin, where_from, with_usernames
 from reviews.web.forms import DeletionForm
 
 
-class HistoryMixin(admin.ModelAdmin[Any]):
+class HistoryMixin(ScopedAdmin):
     """Admin mixin: the history page of a row shows its recorded edits."""
 
     events: ClassVar[type[Model]]  # the table of the history

@@ -18,8 +18,10 @@ from criticizer.admin_site.base import list_column, state_column
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.search_query import Key, age, exact, flags, number
+from criticizer.admin_site.viewing_scope import of_job, of_registered
 from criticizer.resilience.failures import ErrorClass
 from deadletters.admin.forms import ReasonForm
+from deadletters.models import DeadLetter
 from reviews import pipeline
 from reviews.admin import message_preview
 from reviews.models import ReviewJob, StageRun
@@ -44,6 +46,7 @@ def _stage_key(key: Key, **also: Any) -> Key:
 
 @admin.register(ReviewJob)
 class ReviewJobAdmin(KeysetAdmin):
+    scope = of_job("pk")
     change_form_template = "admin/reviews/reviewjob/change_form.html"
     list_display = (
         "changelist",
@@ -96,7 +99,7 @@ class ReviewJobAdmin(KeysetAdmin):
     status_badge = state_column("status")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).filter(scope_of(request.user).of_jobs()).defer("recipients")
+        return super().get_queryset(request).defer("recipients")
 
     @admin.display(description="changelist", ordering="changelist_id")
     def changelist(self, job: ReviewJob) -> SafeString:
@@ -118,7 +121,7 @@ class ReviewJobAdmin(KeysetAdmin):
             "job": row,
             "stages": stages_of(row, scope),
             "results": results_of(row, scope),
-            "letters": row.dead_letters.order_by("-id")[:20],
+            "letters": of_registered(DeadLetter, request.user).filter(job=row).order_by("-id")[:20],
             "events": row.events.order_by("-id")[:50],
             "may_read_message": message_preview.may_read(request.user),
             "may_accept_late": request.user.has_perm("reviews.accept_late")

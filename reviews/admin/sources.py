@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, list_column
 from criticizer.admin_site.list_rendering import badge
+from criticizer.admin_site.viewing_scope import not_of_reviews, of_job
 from reviews.models import SourceEvent, SourcePosition
 
 # Outcome -> CSS state with the same meaning (states.css).
@@ -27,6 +28,7 @@ _LOOKS = {
 class SourceEventAdmin(ReadOnlyAdmin):
     """Events that triggers sent or the poll found, with the review of each."""
 
+    scope = of_job("job")
     list_display = (
         list_column("received_at", "received"),
         "event",
@@ -70,6 +72,7 @@ class SourceEventAdmin(ReadOnlyAdmin):
 class SourcePositionAdmin(ReadOnlyAdmin):
     """The position of the poll in each stream, and how many events no trigger sent."""
 
+    scope = not_of_reviews("how far the poll is")
     list_display = (
         list_column("stream", "stream", "path"),
         "condition",

@@ -20,6 +20,7 @@ from criticizer.admin_site.bulk_actions import (
     reason_field,
 )
 from criticizer.admin_site.timestamps import time_ago
+from criticizer.admin_site.viewing_scope import not_of_reviews
 from notifications.models import RecipientPreference
 from notifications.preferences import policy
 from notifications.recipients import normalise
@@ -59,6 +60,7 @@ class SubscriptionForm(ReasonedEdit[Subscription]):
 class SubscriptionAdmin(AuditedAdmin):
     """Subscriptions. Those that users made on their own page are read-only here."""
 
+    scope = not_of_reviews("who is notified of which paths")
     events = SubscriptionEvent
     form = SubscriptionForm
     list_display = (
@@ -89,6 +91,7 @@ class SubscriptionAdmin(AuditedAdmin):
 class SubscriptionEditAdmin(EditsAdmin):
     """Every edit of the subscriptions, deleted ones included."""
 
+    scope = not_of_reviews("who is notified of which paths")
     list_display = (
         list_column("pgh_created_at", "when"),
         "who",
@@ -166,6 +169,7 @@ SET_DIGEST = BulkAction(
 class RecipientPreferenceAdmin(HistoryMixin, ConfirmedActionsMixin, ReadOnlyAdmin):
     """Preferences of recipients, who set them; an operator may unmute and set the digest."""
 
+    scope = not_of_reviews("what recipients chose")
     events = PreferenceEvent
     confirm_template = "admin/notifications/recipientpreference/confirm.html"
     nouns = ("recipient", "recipients")
@@ -194,6 +198,7 @@ class RecipientPreferenceAdmin(HistoryMixin, ConfirmedActionsMixin, ReadOnlyAdmi
 class PreferenceEditAdmin(EditsAdmin):
     """Every edit of the preferences."""
 
+    scope = not_of_reviews("what recipients chose")
     muted = _muted
     list_display = (
         list_column("pgh_created_at", "when"),

@@ -6,6 +6,7 @@ from django import forms
 from django.contrib import admin
 
 from criticizer.admin_site.base import list_column
+from criticizer.admin_site.viewing_scope import not_of_reviews
 from reviews.admin.audited import AuditedAdmin, EditsAdmin
 from reviews.audit.history import ViewerScopeEvent
 from reviews.intake.api_keys import check_tree
@@ -31,6 +32,7 @@ class ViewerScopeForm(ReasonedEdit[ViewerScope]):
 
 @admin.register(ViewerScope)
 class ViewerScopeAdmin(AuditedAdmin):
+    scope = not_of_reviews("the scopes themselves")
     events = ViewerScopeEvent
     form = ViewerScopeForm
     list_display = (list_column("prefix", "depot tree", "path"), "group", "reason")
@@ -44,6 +46,7 @@ class ViewerScopeAdmin(AuditedAdmin):
 class ViewerScopeEditAdmin(EditsAdmin):
     """Every edit of the viewing scopes, deleted ones included."""
 
+    scope = not_of_reviews("the scopes themselves")
     list_display = (
         list_column("pgh_created_at", "when"),
         "who",

@@ -53,7 +53,7 @@ def history_of(entry_id: int, events: Any) -> list[Edit]:
     """Return the newest edits of one row, newest first, each compared with the one before it."""
     rows = with_usernames(events.objects.filter(pgh_obj_id=entry_id))
     newest = list(rows.select_related("pgh_context").order_by("-pgh_id")[: MAX_EDITS + 1])
-    befores = [*newest[1:], None]
+    befores = [*newest[1:], None][: len(newest)]
     return [
         Edit(
             at=row.pgh_created_at,

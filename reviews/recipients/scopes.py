@@ -8,7 +8,7 @@ server ignores case: that can only hide.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,21 +42,35 @@ class Scope:
         """
         if self.everything:
             return Q()
+        return self._within() | ~Q(file__startswith="//") if self.prefixes else self._within()
+
+    def _within(self) -> Q:
         visible = Q(pk__in=())
         for prefix in self.prefixes:
             visible |= Q(file__startswith=prefix)
-        return visible if not self.prefixes else visible | ~Q(file__startswith="//")
+        return visible
 
-    def of_jobs(self) -> Q:
-        """Return the condition on jobs with at least one file that may be seen."""
+    def of_jobs(self, job: str = "pk") -> Q:
+        """Return the condition on jobs with at least one file that may be seen.
+
+        `job` is the lookup of the job from the rows that are narrowed.
+        """
         if self.everything:
             return Q()
         if not self.prefixes:
             return Q(pk__in=())
-        within = self.files() & Q(file__startswith="//")
-        return Q(Exists(CoverageRow.objects.filter(within, job=OuterRef("pk")))) | Q(
-            Exists(FindingRow.objects.filter(within, job=OuterRef("pk")))
+        within = self._within()
+        return Q(Exists(CoverageRow.objects.filter(within, job=OuterRef(job)))) | Q(
+            Exists(FindingRow.objects.filter(within, job=OuterRef(job)))
         )
+
+    def of_whole_jobs(self, job: str = "pk") -> Q:
+        """Return the condition on jobs with files that may be seen and no others."""
+        if self.everything:
+            return Q()
+        hidden = CoverageRow.objects.filter(~self._within(), job=OuterRef(job))
+        about_hidden = FindingRow.objects.filter(~self.files(), job=OuterRef(job))
+        return self.of_jobs(job) & ~Q(Exists(hidden)) & ~Q(Exists(about_hidden))
 
     def jobs(self) -> QuerySet[ReviewJob]:
         """Return the reviews that may be seen."""
@@ -74,6 +88,14 @@ def scope_of(user: Any) -> Scope:
         return EVERYTHING
     lines = ViewerScope.objects.filter(group__user=user).values_list("prefix", flat=True)
     return scope_of_lines(lines)
+
+
+def visible_to(user: Any) -> Callable[..., Q] | None:
+    """Return the admin's conditions for a person (`viewing_scope.Visible`), None for everything."""
+    scope = scope_of(user)
+    if scope.everything:
+        return None
+    return lambda job, whole=False: scope.of_whole_jobs(job) if whole else scope.of_jobs(job)
 
 
 def scopes_of(users: Collection[Any]) -> dict[int, Scope]:

@@ -146,9 +146,14 @@ def test_an_uncertain_digest_is_decided_once_and_all_its_reviews_resume(world: W
     client.force_login(UserFactory(username="ann", is_staff=True, is_superuser=True))
     row = world.delivery(jobs[1], MAIL)
     chosen = {"action": "decide", "_selected_action": [row.pk]}
-    asked = client.post("/admin/notifications/delivery/", chosen).content.decode()
-    assert "is one message about 3 reviews: the decision applies to all of them" in asked
-    answer = {**chosen, "confirmed": "yes", "decision": "resend", "reason": "OPS-7: not in the mailbox"}
+    asked = client.post("/admin/notifications/delivery/", chosen)
+    assert "is one message about 3 reviews: the decision applies to all of them" in asked.content.decode()
+    answer = {
+        **chosen,
+        "selection": asked.context["selection"],
+        "decision": "resend",
+        "reason": "OPS-7: not in the mailbox",
+    }
     page = client.post("/admin/notifications/delivery/", answer, follow=True).content.decode()
     assert "It is one message about 3 reviews." in page
     from reviews.replay import delivery_audit

@@ -26,6 +26,7 @@ from django.utils.translation import gettext_lazy
 
 from criticizer.admin_site.keyset import KeysetAdmin
 from criticizer.admin_site.list_rendering import columns_of, format_html_fast, render_rows
+from criticizer.admin_site.viewing_scope import not_of_reviews
 from criticizer.models import Circuit, OutboxMessage
 from deadletters.models import DeadLetter, DeadLetterGroup, LetterArchive, LetterEdit, ReplayBatch
 from notifications.models import Delivery
@@ -189,6 +190,7 @@ class _Other(KeysetAdmin):
         "day",
     )
     list_display_links = ("created_at", "marked")
+    scope = not_of_reviews("a test")
     empty_value_display = "nothing"
 
     @admin.display(boolean=True)

@@ -63,9 +63,17 @@ def uncertain(**changes: object) -> Delivery:
     return row
 
 
+CHOSEN = {"action": "decide"}
+
+
 def post(client: Client, row: Delivery, **answer: str) -> str:
-    form = {"action": "decide", "_selected_action": [row.pk], **answer}
-    return client.post(LIST, form, follow=True).content.decode()
+    """Choose a delivery; with an answer, answer the page that asks."""
+    form = {**CHOSEN, "_selected_action": [row.pk]}
+    asked = client.post(LIST, form, follow=True)
+    if not answer or "selection" not in (asked.context or {}):
+        return asked.content.decode()
+    answer["selection"] = asked.context["selection"]
+    return client.post(LIST, {**form, **answer}, follow=True).content.decode()
 
 
 def test_only_an_uncertain_delivery_offers_the_decision(ann: Client) -> None:
@@ -85,11 +93,17 @@ def test_the_confirmation_page_shows_the_chosen_deliveries(ann: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [{}, {"decision": "confirm"}, {"reason": "OPS-1"}, {"decision": "nonsense"}]
+    "answer",
+    [
+        {"reason": ""},
+        {"decision": "confirm"},
+        {"reason": "OPS-1"},
+        {"decision": "nonsense", "reason": "OPS-1"},
+    ],
 )
 def test_a_decision_needs_a_choice_and_a_reason(ann: Client, answer: dict[str, str]) -> None:
     row = uncertain()
-    assert "Choose an action and enter a reason." in post(ann, row, confirmed="yes", **answer)
+    assert "Nothing was changed. Correct these fields" in post(ann, row, **answer)
     row.refresh_from_db()
     assert row.status == "uncertain"
 
@@ -99,21 +113,34 @@ def test_a_decision_needs_a_choice_and_a_reason(ann: Client, answer: dict[str, s
 )
 def test_a_decision_is_applied_and_recorded(ann: Client, decision: str, status: str) -> None:
     row = uncertain()
-    page = post(ann, row, confirmed="yes", decision=decision, reason="OPS-1: looked into it")
-    assert "1 of 1 decided." in page
+    page = post(ann, row, decision=decision, reason="OPS-1: looked into it")
+    assert "1 decided." in page
     row.refresh_from_db()
     assert row.status == status
     note = row.attempt_rows.order_by("-id").first()
     assert note is not None
     assert "OPS-1: looked into it" in note.detail
     assert row.job.events.get(kind="decided").actor
-    again = post(ann, row, confirmed="yes", decision=decision, reason="once more")
-    assert "0 of 1 decided." in again
+    again = post(ann, row, decision=decision, reason="once more")
+    assert "no decision is needed" in again
 
 
 def test_a_delivery_that_is_not_uncertain_is_left_alone(ann: Client) -> None:
     row = DeliveryFactory(status="sent")
-    assert "None of these needs a decision." in post(ann, row)
+    assert "not possible now: no decision is needed." in post(ann, row)
+
+
+def test_a_delivery_that_was_decided_meanwhile_says_so(ann: Client) -> None:
+    row = uncertain()
+    form = {**CHOSEN, "_selected_action": [row.pk]}
+    asked = ann.post(LIST, form).context["selection"]
+    post(ann, row, decision="confirm", reason="OPS-1: bob has it")
+    answer = {**form, "selection": asked, "decision": "abandon", "reason": "OPS-1: bob has it"}
+    page = ann.post(LIST, answer, follow=True).content.decode()
+    assert "0 decided" in page
+    assert "Nothing was changed: the delivery is sent now." in page
+    row.refresh_from_db()
+    assert row.status == "sent"
 
 
 def test_a_reader_without_permission_cannot_decide(client: Client) -> None:
@@ -122,7 +149,7 @@ def test_a_reader_without_permission_cannot_decide(client: Client) -> None:
     client.force_login(reader)
     row = uncertain()
     assert "Decide…" not in client.get(f"{LIST}{row.pk}/change/").content.decode()
-    post(client, row, confirmed="yes", decision="confirm", reason="OPS-1: it is mine")
+    post(client, row, decision="confirm", reason="OPS-1: it is mine")
     row.refresh_from_db()
     assert row.status == "uncertain"
 
@@ -132,7 +159,7 @@ def test_the_password_is_asked_again_when_it_was_given_long_ago(ann: Client) -> 
     session = ann.session
     session["password_at"] -= 3600
     session.save()
-    form = {"action": "decide", "_selected_action": [row.pk], "confirmed": "yes", "decision": "confirm",
+    form = {**CHOSEN, "_selected_action": [row.pk], "selection": "signed", "decision": "confirm",
             "reason": "OPS-1: seen"}  # fmt: skip
     assert ann.post(LIST, form)["Location"].startswith("/reauth/")
     row.refresh_from_db()

@@ -7,20 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, Permission
+from django.db import transaction
 from django.test import Client
 
 from criticizer.models import Circuit
 from criticizer.security import reauthentication
-from deadletters.models import LetterArchive, LetterEdit, ReplayBatch
 from notifications.models import RecipientPreference
 from notifications.preferences import policy
 from reviews.api.auth import ApiKeyThrottle
 from reviews.api.auth_failures import REFUSALS
+from reviews.audit.history import AllowListEntryEvent, PreferenceEvent, SubscriptionEvent, ViewerScopeEvent
 from reviews.intake import api_keys
-from reviews.models import Subscription, ViewerScope
+from reviews.models import ReviewJob, SourcePosition, Subscription, ViewerScope
 from reviews.roles import ROLES
 from tests import factories
+from tests.security.world import review_rows
 
 
 @pytest.fixture(autouse=True)
@@ -33,24 +35,39 @@ def _fresh_process() -> Iterator[None]:
     REFUSALS.reset()
 
 
+@pytest.fixture(scope="module")
+def module_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """The database for rows that all tests of a module share; each test has a savepoint of its own."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
 class People:
     """Clients of people, by the letter of their role in the tables of these tests.
 
     `?` anonymous, `N` logged in without any role, `R` reviewer, `O` operator, `A` approver, `U`
-    auditor, `S` security admin, `X` superuser. All but `?` are staff, so that the admin asks for
-    permissions.
+    auditor, `S` security admin, `X` superuser. `C` and `D` have a custom group with every permission
+    but the one to see all files: the world's review is in C's viewing scope and outside D's. All but
+    `?` are staff, so that the admin asks for permissions.
     """
 
     LETTERS = {"R": "reviewer", "O": "operator", "A": "approver", "U": "auditor", "S": "security admin"}
+    SCOPES = {"C": "//okapi/...", "D": "//zebra/..."}
 
-    def __init__(self, is_staff: bool = True) -> None:
+    def __init__(self) -> None:
         self.clients = {"?": Client(raise_request_exception=False)}
-        for letter in "NROAUSX":
+        for letter in "NROAUSXCD":
             user = factories.UserFactory(
-                username=f"{letter}-person", is_staff=is_staff, is_superuser=letter == "X", reads=False
+                username=f"{letter}-person", is_staff=True, is_superuser=letter == "X", reads=False
             )
             if letter in self.LETTERS:
                 user.groups.add(Group.objects.get(name=self.LETTERS[letter]))
+            if letter in self.SCOPES:
+                group = Group.objects.create(name=f"group of {letter}")
+                group.permissions.set(Permission.objects.exclude(codename="view_all_files"))
+                ViewerScope.objects.create(group=group, prefix=self.SCOPES[letter], reason="their project")
+                user.groups.add(group)
             self.clients[letter] = Client(raise_request_exception=False)
             self.clients[letter].force_login(user)
 
@@ -63,45 +80,39 @@ class World:
     ids: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.job = factories.job_with_stages()
-        factories.FindingRowFactory(job=self.job)
-        factories.CoverageRowFactory(job=self.job)
-        entry = factories.AllowListEntryFactory()
-        ViewerScope.objects.create(
-            group=Group.objects.get(name="reviewer"), prefix="//depot/main/...", reason="their project"
+        scope = ViewerScope.objects.create(
+            group=Group.objects.get(name="reviewer"), prefix="//okapi/...", reason="their project"
         )
-        letter = factories.DeadLetterFactory()
+        recipient = "mail:ann@example.com"
         self.ids = {
-            "reviews_reviewjob": self.job.pk,
-            "reviews_allowlistentry": entry.pk,
-            "reviews_artifact": factories.ArtifactFactory(job=self.job).pk,
+            **review_rows("okapi99", "//okapi/app.py"),
+            "reviews_allowlistentry": factories.AllowListEntryFactory().pk,
             "reviews_apikey": factories.ApiKeyFactory().pk,
-            "reviews_viewerscope": ViewerScope.objects.get().pk,
+            "reviews_viewerscope": scope.pk,
             "reviews_subscription": Subscription.objects.create(
-                recipient="mail:ann@example.com", pattern="//depot/main/...", reason="OPS-1"
+                recipient=recipient, pattern="//depot/main/...", reason="OPS-1"
             ).pk,
+            "reviews_sourceposition": SourcePosition.objects.create(stream="git").pk,
             "notifications_recipientpreference": RecipientPreference.objects.create(
-                recipient="mail:ann@example.com", muted_until=policy.NO_END
+                recipient=recipient, muted_until=policy.NO_END
             ).pk,
-            "notifications_delivery": factories.DeliveryFactory(job=self.job, status="uncertain").pk,
             "notifications_suppression": factories.SuppressionFactory().pk,
-            "deadletters_deadletter": letter.pk,
-            "deadletters_deadlettergroup": letter.group_id,
-            "deadletters_replaybatch": ReplayBatch.objects.create(
-                reason="the server is back", requested_by="ann"
-            ).pk,
-            "deadletters_letterarchive": LetterArchive.objects.create(
-                name="lost", sha256="0" * 64, letter_count=1, first_letter=1, last_letter=1
-            ).pk,
-            "deadletters_letteredit": LetterEdit.objects.create(
-                letter=letter, before={}, after={}, reason="the address is wrong", requested_by="ann"
-            ).pk,
             "criticizer_securityevent": factories.SecurityEventFactory().pk,
             "criticizer_workercluster": factories.WorkerClusterFactory().pk,
             "criticizer_circuit": Circuit.objects.create(name="llm:openai").pk,
             "auth_user": factories.UserFactory(username="somebody").pk,
             "auth_group": Group.objects.get(name="auditor").pk,
+            **{
+                f"{model._meta.app_label}_{model._meta.model_name}": model.objects.latest("pgh_id").pk
+                for model in (
+                    AllowListEntryEvent,
+                    ViewerScopeEvent,
+                    SubscriptionEvent,
+                    PreferenceEvent,
+                )
+            },
         }
+        self.job = ReviewJob.objects.get(pk=self.ids["reviews_reviewjob"])
 
 
 @pytest.fixture

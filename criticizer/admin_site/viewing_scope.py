@@ -1,0 +1,114 @@
+"""Viewing scopes of the admin: each table says how its rows lead to a review (guarantee G180).
+
+`ScopedAdmin.get_queryset` narrows the rows of a user who may not see every file. Lists, counts, pages,
+actions, exports and histories start from it, so a row outside the scope does not exist for that user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import ValidationError
+from django.db.models import Model, Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+
+# (job, whole) -> condition on rows: `job` is the lookup from a row to its review. With `whole` every file
+# of the review has to be in the scope, not just one.
+Visible = Callable[..., Any]
+# user -> `Visible`, or None for a user who may see every file. The app of the reviews registers it.
+PROVIDERS: list[Callable[[Any], Visible | None]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class RowScope:
+    """How a table is narrowed; not at all without a condition. `why`: why not review by review."""
+
+    condition: Callable[[Visible], Any] | None
+    why: str = ""
+
+
+def of_job(job: str) -> RowScope:
+    """Rows of one review, seen with any file of it."""
+    return RowScope(lambda visible: visible(job))
+
+
+def of_whole_job(job: str) -> RowScope:
+    """Rows whose texts may name any file of their review: seen when all its files may be seen."""
+    return RowScope(lambda visible: visible(job, whole=True))
+
+
+def across_reviews(why: str) -> RowScope:
+    """Rows that sum up or quote many reviews: for users who may see every file."""
+    return RowScope(lambda _: Q(pk__in=()), why)
+
+
+def not_of_reviews(why: str) -> RowScope:
+    """Rows that say nothing of a review: the table's own permission is enough."""
+    return RowScope(None, why)
+
+
+def visible_to(user: Any) -> Visible | None:
+    """Return the conditions for a user, None for one who may see every file."""
+    (provider,) = PROVIDERS
+    return provider(user)
+
+
+class ScopedAdmin(admin.ModelAdmin[Any]):
+    """Base of every admin of the product: rows outside the user's viewing scope do not exist."""
+
+    scope: RowScope
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return narrowed(super().get_queryset(request), request.user, self.scope)
+
+    def row(self, request: HttpRequest, pk: Any) -> Any:
+        """Return a row that the user may see, or None."""
+        return self.get_queryset(request).filter(pk=pk).first()
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Allow only the list's own filters: any other column would answer questions about its values."""
+        own = [str(getattr(one, "parameter_name", one)) for one in self.get_list_filter(request)]
+        return any(
+            lookup == name or lookup.startswith(f"{name}__") for name in own
+        ) and super().lookup_allowed(lookup, value, request)
+
+    def response_action(
+        self, request: HttpRequest, queryset: QuerySet[Any], *location: Any, **named: Any
+    ) -> Any:
+        """Ignore chosen keys that no row of the table can have: Django would fail on them."""
+        form = request.POST.copy()
+        chosen = form.getlist(ACTION_CHECKBOX_NAME)
+        form.setlist(ACTION_CHECKBOX_NAME, [key for key in chosen if self._is_key(key)])
+        request.POST = form  # type: ignore[assignment]
+        return super().response_action(request, queryset, *location, **named)
+
+    def _is_key(self, text: str) -> bool:
+        try:
+            self.opts.pk.to_python(text)
+        except (ValidationError, ValueError):
+            return False
+        return "\x00" not in text
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        is_narrowed = self.scope.condition is not None and visible_to(request.user) is not None
+        said = {"subtitle": "Only what your viewing scopes allow is listed"} if is_narrowed else {}
+        return super().changelist_view(request, {**said, **(extra_context or {})})
+
+
+def narrowed(rows: QuerySet[Any], user: Any, scope: RowScope) -> QuerySet[Any]:
+    """Return the rows that a user may see."""
+    if scope.condition is None or (visible := visible_to(user)) is None:
+        return rows
+    return rows.filter(scope.condition(visible))
+
+
+def of_registered(model: type[Model], user: Any) -> QuerySet[Any]:
+    """Return the rows of a registered table that a user may see, for what other pages show of it."""
+    registered: Any = admin.site.get_model_admin(model)
+    return narrowed(QuerySet(model), user, registered.scope)

@@ -1,0 +1,67 @@
+"""A review with one row in every table that reaches it, for tests of who may see what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deadletters.models import LetterArchive, LetterEdit, ReplayBatch, ReplayItem
+from reviews.models import SourceEvent
+from tests import factories
+
+
+def review_rows(mark: str, *files: str) -> dict[str, Any]:
+    """Make a review of `files` and what comes of it; `mark` is in every text. Return table -> key."""
+    job = factories.job_with_stages(
+        changelist_id=f"{mark}-cl", title=f"{mark} title", author=f"{mark} author",
+        status_reason=f"{mark} status", banner=f"{mark} banner", recipients=[f"mail:{mark}@example.com"],
+        status="dead_lettered", idempotency_key=f"{mark}-key", requested_by=f"{mark}-ci",
+    )  # fmt: skip
+    for file in files:
+        factories.CoverageRowFactory(job=job, file=file, reason=f"{mark} reason")
+        factories.FindingRowFactory(job=job, file=file, title=f"{mark} finding", message=f"{mark} message")
+    run = job.stages.get(stage="fetch")
+    attempt = factories.AttemptFactory(
+        stage_run=run, outcome="failed", error_class="NOT_FOUND", detail=f"{mark} attempt",
+        context={"path": f"{mark} context"},
+    )  # fmt: skip
+    delivery = factories.DeliveryFactory(
+        job=job, status="uncertain", recipient=f"mail:{mark}@example.com", subject=f"{mark} subject",
+        error_class="DELIVERY_UNCERTAIN", detail=f"{mark} delivery",
+    )  # fmt: skip
+    factories.DeliveryAttemptFactory(
+        delivery=delivery, outcome="ambiguous", error_class="TIMEOUT", detail=f"{mark} try"
+    )
+    group = factories.DeadLetterGroupFactory(normalized_message=f"{mark} failure", note=f"{mark} note")
+    letter = factories.DeadLetterFactory(job=job, group=group, detail=f"{mark} letter")
+    factories.DeadLetterEventFactory(letter=letter, reason=f"{mark} event")
+    batch = ReplayBatch.objects.create(reason=f"{mark} batch", requested_by="ann", item_count=1)
+    ReplayItem.objects.create(
+        batch=batch, letter=letter, job_id=job.pk, group_id=group.pk, detail=f"{mark} item"
+    )
+    ReplayBatch.objects.filter(pk=batch.pk).update(status="awaiting", needs_approval=True)
+    edit = LetterEdit.objects.create(
+        letter=letter, before={"recipients": [mark]}, after={"recipients": [f"{mark} after"]},
+        reason=f"{mark} edit", requested_by="ann",
+    )  # fmt: skip
+    archive = LetterArchive.objects.create(
+        name=f"{mark}-archive", sha256="0" * 64, letter_count=1, first_letter=1, last_letter=1
+    )
+    event = SourceEvent.objects.create(
+        server=f"{mark}-server", event="submitted", changelist_id=job.changelist_id, origin="trigger",
+        outcome="created", job=job,
+    )  # fmt: skip
+    return {
+        "reviews_reviewjob": job.pk,
+        "reviews_attempt": attempt.pk,
+        "reviews_artifact": factories.ArtifactFactory(job=job, name=f"{mark}-artifact").pk,
+        "reviews_sourceevent": event.pk,
+        "notifications_delivery": delivery.pk,
+        "deadletters_deadlettergroup": group.pk,
+        "deadletters_deadletter": letter.pk,
+        "deadletters_replaybatch": batch.pk,
+        "deadletters_letteredit": edit.pk,
+        "deadletters_letterarchive": archive.pk,
+        "criticizer_outboxmessage": factories.OutboxMessageFactory(
+            aggregate_id=run.pk, error_message=f"{mark} queue"
+        ).pk,
+    }
