@@ -9,7 +9,7 @@ import sys
 
 from benchmarks.figures import say
 
-NAMES = ("admin_scale", "chain", "intake", "deliveries", "llm_inflight", "redaction")
+NAMES = ("admin_scale", "chain", "intake", "deliveries", "llm_inflight", "redaction", "review_quality")
 
 
 def _run(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Anchoring of findings to lines by the text they quote, and merging of duplicates.
+"""Anchoring of findings to lines by the text they quote.
 
 A finding is shown only on a file that was sent, at a line whose text it quoted, and as plain
 text. A finding that cannot be anchored is shown without a line, never at a guessed one.
@@ -11,16 +11,19 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import SequenceMatcher
 from typing import Any
 
 from reviews.reviewers.base import SEVERITY_ORDER, Finding, FindingSeverity, Side
 from reviews.reviewers.chunks import Chunk, ShownLine
+from reviews.reviewers.merging import merged
 from reviews.reviewers.plaintext import plain
+from reviews.reviewers.quotes import Place, ShownText
 
-MIN_SUBSTRING_CHARS = 12
-MAX_RANGE_LINES = 60
+__all__ = ["Anchored", "anchor", "excerpt", "merged"]
+
+MAX_CANDIDATES = 5  # of an ambiguous quote, shown
 EXCERPT_LINES = 3  # on either side
+EXCERPT_OTHER_LINES = 10  # of what was replaced
 PLACEHOLDER = "<REDACTED"
 
 
@@ -35,15 +38,16 @@ class Anchored:
 def anchor(
     answer: Mapping[str, Any], chunk: Chunk, shown_paths: Mapping[int, str], paths: Sequence[str]
 ) -> Anchored:
-    """Turn a validated answer into findings on the chunk's lines (reject or demote, in order).
+    """Turn a parsed answer into findings on the chunk's lines (drop or demote, in order).
 
     `shown_paths` maps the chunk's file indexes to the paths the model saw; `paths` are the real
-    ones. A quote is looked up on its side of its file: exactly, then ignoring white space, then as
-    a unique part of at least 12 characters. Among several places the stated hunk decides. Without
-    a place the finding keeps its file, loses its line, and counts at most medium.
+    ones. `quotes` says what counts as the same text. A quote that occurs in several places which
+    nothing tells apart gives a finding without a line that names them; without any place the
+    finding keeps its file, loses its line, and counts at most medium (guarantee G201).
     """
     dropped: Counter[str] = Counter()
     kept: list[Finding] = []
+    text = ShownText(chunk)
     for raw in answer["findings"]:
         index = _file_of(str(raw["file"]), shown_paths)
         if index is None:
@@ -53,28 +57,44 @@ def anchor(
             dropped["redaction_placeholder"] += 1
             continue
         finding = _finding(raw, paths[index])
-        place = _place(raw, chunk, index)
-        if place is None:
+        places = text.find(raw, index)
+        if not places:
             kept.append(_demoted(finding))
-        elif not place[0].is_near_change:
+        elif not any(place.line.is_near_change for place in places):
             dropped["not_near_a_change"] += 1
         else:
-            first, last, hunk_lines = place
-            kept.append(
-                replace(
-                    finding,
-                    line=first.number,
-                    end_line=last.number,
-                    side=first.side,
-                    quote=first.text,
-                    excerpt=excerpt(hunk_lines, first.number, last.number),
-                )
-            )
+            kept.append(_placed(finding, places[0]) if len(places) == 1 else _ambiguous(finding, places))
     return Anchored(tuple(kept), dict(dropped))
 
 
+def _placed(finding: Finding, place: Place) -> Finding:
+    return replace(
+        finding,
+        line=place.line.number,
+        end_line=place.end.number,
+        side=place.text.side,
+        quote=place.line.text,
+        excerpt=excerpt(place.text.hunk.lines, place.line.number, place.end.number, place.text.side),
+    )
+
+
+def _ambiguous(finding: Finding, places: Sequence[Place]) -> Finding:
+    """Return the finding without a line, with the lines it may mean."""
+    shown = sorted(places, key=lambda place: place.line.number)[:MAX_CANDIDATES]
+    *others, last = [str(place.line.number) for place in shown]
+    more = f" and {len(places) - len(shown)} more" if len(places) > len(shown) else ""
+    named = f"{', '.join([*others, last])}{more}" if more else f"{', '.join(others)} and {last}"
+    return replace(
+        finding,
+        side=shown[0].text.side,
+        quote=shown[0].line.text,
+        message=f"{finding.message} The quoted text is on lines {named}.",
+        excerpt=tuple((place.line.number, place.line.kind, place.line.text[:400]) for place in shown),
+    )
+
+
 def _finding(raw: Mapping[str, Any], path: str) -> Finding:
-    message = " ".join(filter(None, [plain(raw["problem"]), _trigger(plain(raw["trigger"]))]))
+    message = " ".join(filter(None, [plain(raw["problem"]), _trigger(plain(raw.get("trigger") or ""))]))
     return Finding(
         file=path,
         severity=FindingSeverity(raw["severity"]),
@@ -98,90 +118,43 @@ def _demoted(finding: Finding) -> Finding:
 
 
 def _file_of(named: str, shown_paths: Mapping[int, str]) -> int | None:
-    exact = [index for index, path in shown_paths.items() if path == named]
-    if exact:
-        return exact[0]
-    by_name = [i for i, path in shown_paths.items() if posixpath.basename(path) == posixpath.basename(named)]
-    return by_name[0] if len(by_name) == 1 and posixpath.basename(named) else None
-
-
-def _place(
-    raw: Mapping[str, Any], chunk: Chunk, index: int
-) -> tuple[ShownLine, ShownLine, list[ShownLine]] | None:
-    sides = [Side(raw["side"])] if raw.get("side") else [Side.NEW, Side.OLD]
-    quote = raw["quote"].strip("\r\n")
-    for side in sides:
-        lines = [
-            (hunk.name, line)
-            for hunk in chunk.hunks
-            if hunk.file == index
-            for line in hunk.lines
-            if line.side is side
-        ]
-        for spelling in dict.fromkeys([quote, _without_prefix(quote, side)]):
-            matches = _matches(spelling, lines)
-            if len(matches) > 1:
-                matches = [match for match in matches if match[0] == raw.get("hunk")]
-            if len(matches) == 1:
-                name, first = matches[0]
-                same_hunk = [line for hunk, line in lines if hunk == name]
-                return first, _last(raw.get("quote_end"), first, same_hunk), same_hunk
+    """Return the index of the file that is meant: by path, id, or the end of its path if unique."""
+    if known := re.fullmatch(r"(?:===\s*)?\[?F(\d{1,6})(?:H\d{1,6})?\]?(?:[\s:]+(\S.*))?", named.strip()):
+        index = int(known[1]) - 1
+        if index in shown_paths and known[2] in (None, shown_paths[index]):
+            return index
+    names = dict.fromkeys([named, re.sub(r"\s+\|.*|[#@]\d+$", "", named.strip().strip("`\"'"))])
+    for name in names:
+        for index, path in shown_paths.items():
+            if path == name:
+                return index
+    tail = list(names)[-1].replace("\\", "/")
+    tail = re.sub(r"^(?:[ab]|\.{1,2})?/+", "", tail)
+    if not tail:
+        return None
+    by_tail = [i for i, path in shown_paths.items() if f"/{path}".endswith(f"/{tail}")]
+    by_name = [i for i, path in shown_paths.items() if posixpath.basename(path) == posixpath.basename(tail)]
+    for found in (by_tail, by_name):
+        if found:
+            return found[0] if len(found) == 1 else None
     return None
 
 
-def excerpt(lines: Iterable[ShownLine], first: int, last: int) -> tuple[tuple[int | None, str, str], ...]:
-    """Return the lines of one side around a finding, as pages and mails show them."""
+def excerpt(
+    lines: Iterable[ShownLine], first: int, last: int, side: Side = Side.NEW
+) -> tuple[tuple[int | None, str, str], ...]:
+    """Return the lines around a finding on `side`, as pages and mails show them.
+
+    What the change took away or put in between them stands with them, without a number.
+    """
     wanted = range(first - EXCERPT_LINES, min(last, first + 10) + EXCERPT_LINES + 1)
-    return tuple((line.number, line.kind, line.text[:400]) for line in lines if line.number in wanted)
-
-
-def _without_prefix(quote: str, side: Side) -> str:
-    """Remove the number and mark that models copy against their instructions."""
-    return re.sub(r"^\s*\d{1,7} [ +]" if side is Side.NEW else r"^-", "", quote)
-
-
-def _matches(quote: str, lines: Sequence[tuple[str, ShownLine]]) -> list[tuple[str, ShownLine]]:
-    if not quote.strip():
-        return []
-    exact = [entry for entry in lines if entry[1].text == quote]
-    if exact:
-        return exact
-    normal = " ".join(quote.split())
-    same = [entry for entry in lines if " ".join(entry[1].text.split()) == normal]
-    if same or len(normal) < MIN_SUBSTRING_CHARS:
-        return same
-    return [entry for entry in lines if normal in " ".join(entry[1].text.split())]
-
-
-def _last(quote_end: object, first: ShownLine, lines: Iterable[ShownLine]) -> ShownLine:
-    if not isinstance(quote_end, str):
-        return first
-    following = [("", ln) for ln in lines if first.number <= ln.number < first.number + MAX_RANGE_LINES]
-    matches = _matches(quote_end.strip("\r\n"), following)
-    return matches[0][1] if matches else first
-
-
-def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Order findings, severest first, and drop duplicates about the same place."""
-    ordered = sorted(
-        findings,
-        key=lambda f: (SEVERITY_ORDER[f.severity], -(f.confidence or 0), f.file, f.line or 0, f.title),
-    )
-    kept: list[Finding] = []
-    for finding in ordered:
-        if not any(_is_same(finding, other) for other in kept):
-            kept.append(finding)
-    return tuple(sorted(kept, key=lambda f: (SEVERITY_ORDER[f.severity], f.file, f.line or 0, f.title)))
-
-
-def _is_same(one: Finding, other: Finding) -> bool:
-    if one.file != other.file or one.side is not other.side or (one.line is None) != (other.line is None):
-        return False
-    if one.line is not None and other.line is not None:
-        one_end, other_end = one.end_line or one.line, other.end_line or other.line
-        if one.line > other_end or other.line > one_end:
-            return False
-    if one.source != other.source and "llm" not in (one.source, other.source):
-        return False  # two checks never say the same thing
-    a, b = one.title.casefold(), other.title.casefold()
-    return a == b or SequenceMatcher(None, a, b).ratio() >= 0.75
+    shown = list(lines)
+    own = [line for line in shown if line.side is side and line.number in wanted]
+    if not own:
+        return ()
+    low, high = own[0].position, own[-1].position
+    other = [
+        line for line in shown if line.side is not side and line.kind != " " and low <= line.position <= high
+    ]
+    rows = sorted([*own, *other[:EXCERPT_OTHER_LINES]], key=lambda line: line.position)
+    return tuple((line.number if line.side is side else None, line.kind, line.text[:400]) for line in rows)

@@ -1,46 +1,35 @@
-"""The model's answer: its JSON schema, and validation and cleaning of what came back.
+"""The model's answer: the JSON schema that is asked for, and the findings of what came back.
 
 All text of a model is untrusted: it may be malformed, invented, or dictated by the change
-under review. `anchoring` puts valid findings onto lines.
+under review. `answer_reading` finds the findings, `answer_fields` their fields, this module
+judges each alone; `anchoring` puts them onto lines.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
-from itertools import islice
 from typing import Any
 
-from jsonschema import Draft202012Validator, ValidationError
-
 from criticizer.redaction import clean
+from reviews.reviewers.answer_fields import CATEGORIES, LIMITS, shaped
+from reviews.reviewers.answer_reading import Reading, read_answer
 from reviews.reviewers.base import SEVERITY_ORDER, FindingSeverity
+from reviews.reviewers.lenient_json import values_in
 
 MAX_ANSWER_CHARS = 400_000
 MAX_OUTLINE_CHARS = 800
 MAX_START_CHARS = 120
-_MOST = 20  # fields of an object, errors of an answer
+_MOST = 20  # fields of an object
 _WORD = re.compile(r"[A-Za-z0-9_-]{0,20}")  # a severity, a category, a side
 
-_LIMITS = {"title": 80, "problem": 600, "trigger": 300, "suggestion": 1200}
-_TEXTS = ("quote", "quote_end", "rule_id", *_LIMITS)
-_CATEGORIES = [
-    "bug",
-    "security",
-    "concurrency",
-    "resource",
-    "api",
-    "data-loss",
-    "performance",
-    "test",
-    "rule",
-]
+_TEXTS = ("quote", "quote_end", "rule_id", *LIMITS)
 
 
 def answer_schema(max_findings: int) -> dict[str, Any]:
-    """Return the full JSON schema of an answer, against which every answer is validated.
+    """Return the JSON schema that an answer is asked to follow, and what `parse_answer` returns does.
 
     Fields that a finding may lack may also be null, because strict modes demand every field.
     """
@@ -49,19 +38,21 @@ def answer_schema(max_findings: int) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "file": text,
         "hunk": optional,
+        "line": {"type": ["integer", "null"]},
         "quote": text,
         "quote_end": optional,
+        "end_line": {"type": ["integer", "null"]},
         "side": {"enum": ["new", "old", None]},
-        "category": {"enum": _CATEGORIES},
+        "category": {"enum": list(CATEGORIES)},
         "rule_id": optional,
         "severity": {"enum": [str(severity) for severity in FindingSeverity]},
-        "confidence": {"type": "integer", "minimum": 0, "maximum": 100},
-        "title": {**text, "maxLength": _LIMITS["title"]},
-        "problem": {**text, "maxLength": _LIMITS["problem"]},
-        "trigger": {**text, "maxLength": _LIMITS["trigger"]},
-        "suggestion": {**optional, "maxLength": _LIMITS["suggestion"]},
+        "confidence": {"type": ["integer", "null"], "minimum": 0, "maximum": 100},
+        "title": {**text, "maxLength": LIMITS["title"]},
+        "problem": {**text, "maxLength": LIMITS["problem"]},
+        "trigger": {**text, "maxLength": LIMITS["trigger"]},
+        "suggestion": {**optional, "maxLength": LIMITS["suggestion"]},
     }
-    required = ["file", "quote", "category", "severity", "confidence", "title", "problem", "trigger"]
+    required = ["file", "quote", "title", "problem", "severity"]
     finding = {
         "type": "object",
         "additionalProperties": False,
@@ -97,75 +88,76 @@ def strict_schema(max_findings: int) -> dict[str, Any]:
 
 
 class UnusableAnswer(Exception):
-    """An answer that breaks the schema. The message is ours: it quotes nothing.
-
-    It names the field by its place, such as `findings/0/severity`, and the rule of the schema.
-    """
+    """An answer of which nothing can be used. The message is ours: it quotes nothing."""
 
 
 def parse_answer(text: str, max_findings: int) -> dict[str, Any]:
-    """Return the validated answer with every string cleaned.
+    """Return what an answer says: `findings` and `files_read` by the schema, every string cleaned.
 
-    Text that is merely too long and findings beyond the cap are cut here, because another call
-    would cost more than they are worth. Raises UnusableAnswer for anything else the schema refuses.
+    Each finding is judged alone (guarantee G200). `coerced` counts, by field, what was written in
+    another form; `dropped` counts, by reason, findings that could not be used; `cut` says that the
+    answer ended early. Raises UnusableAnswer when it says nothing, or none of its findings is usable.
     """
-    answer = _json_object(text)
-    # Optional: which files were read is only counted.
-    answer.setdefault("files_read", [])
-    _shorten(answer, max_findings)
-    errors = islice(_validator(max_findings).iter_errors(answer), _MOST)
-    # Missing fields first: an unknown field is often a misspelt one.
-    error = min(errors, key=lambda found: found.validator != "required", default=None)
-    if error is not None:
-        raise UnusableAnswer(_in_words(error))
-    for finding in answer["findings"]:
-        for name in _TEXTS:
-            if isinstance(finding.get(name), str):
-                finding[name] = clean(finding[name])
-    # They are only compared with what was sent.
-    answer["files_read"] = [path for path in answer["files_read"][:1000] if path == clean(path)]
-    return answer
-
-
-def _in_words(error: ValidationError) -> str:
-    """Return which field breaks which rule, in the schema's own words."""
-    where = "/".join(str(part) for part in error.absolute_path)
-    where = re.sub(r"[^A-Za-z0-9_/]", "", where)[:80] or "the answer"
-    rule: Any = error.validator_value
-    instance: Any = error.instance
-    if error.validator == "required":
-        missing = [name for name in rule if name not in instance]
-        return f"{where} lacks {', '.join(missing)}"
-    if error.validator == "additionalProperties":
-        return f"{where} holds a field that the schema does not have"
-    if error.validator == "enum":
-        return f"{where} is not one of: {', '.join(str(value) for value in rule if value is not None)}"
-    if error.validator == "type":
-        return f"{where} is not of type {rule if isinstance(rule, str) else ' or '.join(rule)}"
-    return f"{where} breaks the rule {error.validator} ({rule}) of the schema"
-
-
-@lru_cache(maxsize=8)
-def _validator(max_findings: int) -> Draft202012Validator:
-    return Draft202012Validator(answer_schema(max_findings))
-
-
-def _json_object(text: str) -> dict[str, Any]:
     if len(text) > MAX_ANSWER_CHARS:
         raise UnusableAnswer("the answer is too long")
-    # By plain search: a pattern with a lazy middle takes quadratic time on a hostile answer.
-    opening = text.find("\n", text.find("```")) if "```" in text else -1
-    closing = text.find("```", opening) if opening >= 0 else -1
-    fenced = text[opening:closing] if closing >= 0 else ""
-    first, last = text.find("{"), text.rfind("}")
-    for candidate in (text, fenced, text[first : last + 1] if first >= 0 else ""):
-        try:
-            parsed = json.loads(candidate, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(parsed, dict):
-            return parsed
-    raise UnusableAnswer("the answer is not a JSON object" if text.strip() else "the answer is empty")
+    reading = read_answer(text)
+    if not reading.is_answer and not reading.raw:
+        raise UnusableAnswer(_nothing_said(text, reading))
+    coerced: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+    findings: list[dict[str, Any]] = []
+    problems: list[str] = []
+    for number, (raw, around) in enumerate(reading.raw):
+        finding, problem = _judged(raw, around, coerced)
+        if finding is None:
+            dropped["incomplete"] += 1
+            problems.append(f"findings/{number} {problem}")
+        elif finding not in findings:
+            findings.append(finding)
+    if reading.is_cut and not findings:
+        raise UnusableAnswer("the answer ended before its first finding was complete")
+    if problems and not findings:
+        raise UnusableAnswer(problems[0])
+    if len(findings) > max_findings:
+        findings.sort(key=_rank)
+        dropped["over_the_limit"] = len(findings) - max_findings
+        del findings[max_findings:]
+    # They are only compared with what was sent.
+    files_read = [path for path in reading.files_read[:1000] if path == clean(path)]
+    return {
+        "findings": findings,
+        "files_read": files_read,
+        "coerced": dict(coerced),
+        "dropped": dict(dropped),
+        "cut": reading.is_cut,
+    }
+
+
+def _judged(
+    raw: object, around: Mapping[str, object], coerced: Counter[str]
+) -> tuple[dict[str, Any] | None, str]:
+    """Return a finding by the schema, or what it lacks."""
+    if not isinstance(raw, Mapping):
+        return None, "is not an object"
+    finding, counts = shaped(raw, around)
+    missing = [name for name in ("file", "problem") if not (finding[name] or "").strip()]
+    if missing:
+        return None, f"lacks {', '.join(missing)}"
+    for name in _TEXTS:
+        if finding[name]:
+            finding[name] = clean(finding[name])[: LIMITS.get(name)]
+    coerced.update(counts)
+    return finding, ""
+
+
+def _nothing_said(text: str, reading: Reading) -> str:
+    if not text.strip():
+        return "the answer is empty"
+    return "the answer lacks findings" if reading.is_json else "the answer is not a JSON object"
+
+
+def _rank(finding: Mapping[str, Any]) -> tuple[int, int]:
+    return SEVERITY_ORDER[FindingSeverity(finding["severity"])], -(finding["confidence"] or 0)
 
 
 def outline_of(text: str) -> str:
@@ -175,8 +167,11 @@ def outline_of(text: str) -> str:
     represented by its first characters. Bounded, and cleaned of secrets.
     """
     try:
-        shape = json.dumps(_shape(_json_object(text)), ensure_ascii=False)
-    except UnusableAnswer:
+        value = next((value for value, *_ in values_in(text[:MAX_ANSWER_CHARS], bool)))
+        if not isinstance(value, dict):
+            raise StopIteration
+        shape = json.dumps(_shape(value), ensure_ascii=False)
+    except StopIteration:
         start = " ".join(text[:2000].split())[:MAX_START_CHARS]
         shape = f"{len(text)} characters, beginning: {start}" if start else "nothing"
     return clean(shape, MAX_OUTLINE_CHARS)
@@ -198,28 +193,3 @@ def _shape(value: object, depth: int = 0) -> object:
 
 def _key(name: str) -> str:
     return name if len(name) <= 40 else name[:40] + "…"
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
-
-
-def _shorten(answer: dict[str, Any], max_findings: int) -> None:
-    findings = answer.get("findings")
-    if not isinstance(findings, list):
-        return
-    if len(findings) > max_findings:
-        findings.sort(key=_rank_of_raw)
-        del findings[max_findings:]
-    for finding in findings:
-        for name, limit in _LIMITS.items() if isinstance(finding, dict) else ():
-            value = finding.get(name)
-            if isinstance(value, str) and len(value) > limit:
-                finding[name] = value[: limit - 1].rstrip() + "…"
-
-
-def _rank_of_raw(finding: object) -> tuple[int, int]:
-    severity = finding.get("severity") if isinstance(finding, dict) else None
-    confidence = finding.get("confidence") if isinstance(finding, dict) else None
-    known = SEVERITY_ORDER.get(FindingSeverity(severity), 9) if severity in list(FindingSeverity) else 9
-    return known, -confidence if isinstance(confidence, int) else 0

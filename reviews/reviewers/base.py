@@ -77,6 +77,8 @@ class Usage:
     output_tokens: int = 0
     repaired: int = 0
     failed_chunks: int = 0
+    coerced: int = 0  # values that were written in another form than asked for
+    dropped: int = 0  # findings that could not be used
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -85,6 +87,8 @@ class Usage:
             self.output_tokens + other.output_tokens,
             self.repaired + other.repaired,
             self.failed_chunks + other.failed_chunks,
+            self.coerced + other.coerced,
+            self.dropped + other.dropped,
         )
 
 

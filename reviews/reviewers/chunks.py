@@ -40,13 +40,17 @@ def tokens(text: RedactedText | str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ShownLine:
-    """A line as the model sees it, in which quotes are looked up. `number` counts on `side`."""
+    """A line as the model sees it, in which quotes are looked up.
+
+    `number` counts on `side`, `position` in the hunk as a diff writes it, both sides together.
+    """
 
     side: Side
     number: int
     kind: str  # ' ', '+' or '-'
     text: str
     is_near_change: bool
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +203,7 @@ def _shown_hunk(
             if written is None:
                 page.layout.append(f"[... clipped here: {len(positions) - done} more lines are not shown]")
                 break
-            shown.append(ShownLine(side, number, line.kind, written.text.removeprefix(line.kind), near[k]))
+            shown.append(ShownLine(side, number, line.kind, written.text.removeprefix(line.kind), near[k], k))
     text = RedactedText.template("\n".join(page.layout), **page.parts)
     return ShownHunk(name, index, text, tuple(shown), page.is_clipped)
 

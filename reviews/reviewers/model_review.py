@@ -14,6 +14,7 @@ import hashlib
 import json
 import time
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -57,6 +58,7 @@ _OF_THE_PART = frozenset({ErrorClass.SCHEMA_INVALID, ErrorClass.TOKEN_LIMIT, Err
 # These may be the part's own fault, which is assumed at the last attempt.
 _OF_THE_PART_AT_LAST = frozenset({ErrorClass.NETWORK_TIMEOUT, ErrorClass.UPSTREAM_INTERNAL})
 ASK_EVERY_SECONDS = 1.0
+LONG_ANSWER_CHARS = 40_000
 
 log = structlog.get_logger()
 
@@ -208,19 +210,18 @@ class ModelReview:
         return self._around.is_last_attempt and error.error_class in _OF_THE_PART_AT_LAST
 
     async def _ask(self, part: int, call_id: str, calls: list[ModelAnswer | None]) -> dict[str, object]:
-        """Call, and call once more with the reason when the answer is unusable."""
+        """Call, and call once more with the reason when nothing of the answer is usable."""
         user = request_text(self._prepared.text, self._prepared.chunks, part, self._around.boundary)
-        cap = self._limits.max_findings_per_chunk
         first = await self._call(user, call_id, calls)
         try:
-            return self._honest(parse_answer(first.text, cap), user, call_id)
+            return self._honest(await self._parsed(first), user, call_id)
         except UnusableAnswer as error:
             was_cut = first.finish_reason in {"length", "max_tokens"}
             problem = "it was cut off at the output limit, report fewer findings" if was_cut else str(error)
             log.info("answer_repair_asked", call=call_id, problem=problem, characters=len(first.text))
         second = await self._call(repair_text(user, problem), f"{call_id}-repair", calls)
         try:
-            return self._honest(parse_answer(second.text, cap), user, call_id)
+            return self._honest(await self._parsed(second), user, call_id)
         except UnusableAnswer as error:
             raise PermanentFailure(
                 ErrorClass.SCHEMA_INVALID,
@@ -233,6 +234,13 @@ class ModelReview:
                     "answer": outline_of(second.text),
                 },
             ) from None
+
+    async def _parsed(self, answer: ModelAnswer) -> dict[str, object]:
+        cap = self._limits.max_findings_per_chunk
+        if len(answer.text) < LONG_ANSWER_CHARS:
+            return parse_answer(answer.text, cap)
+        # The other calls of this event loop must not wait for it.
+        return await asyncio.to_thread(parse_answer, answer.text, cap)
 
     def _honest(self, answer: dict[str, object], user: RedactedText, call_id: str) -> dict[str, object]:
         """Drop the findings that repeat the marks of their request."""
@@ -268,23 +276,26 @@ class ModelReview:
         answer = finished["answer"]
         assert isinstance(answer, dict)
         anchored = anchor(answer, chunk, shown, self._prepared.paths)
+        dropped = Counter(answer.get("dropped", {})) + Counter(anchored.dropped)
+        coerced = answer.get("coerced", {})
         unconfirmed = len(set(shown.values()) - set(answer["files_read"]))
         demoted = sum(finding.demoted for finding in anchored.findings)
-        if anchored.dropped or unconfirmed or demoted:
+        if dropped or unconfirmed or demoted or coerced:
             log.info(
                 "answer_checked",
                 part=part + 1,
                 files_unconfirmed=unconfirmed,
                 without_evidence=demoted,
-                **anchored.dropped,
+                coerced=coerced,
+                dropped=dict(dropped),
             )
         numbers = finished["usage"]
         assert isinstance(numbers, dict)
         return PartResult(
             findings=anchored.findings,
-            usage=Usage(**numbers),
+            usage=replace(Usage(**numbers), coerced=sum(coerced.values()), dropped=dropped.total()),
             model=str(finished["model"]),
-            dropped=anchored.dropped,
+            dropped=dict(dropped),
         )
 
     def _digest(self, part: int) -> str:

@@ -59,7 +59,8 @@ what the change took away, marked "-"; both describe one place, they are not two
 How to answer
 Answer once, with one JSON object and nothing else. For each finding: "file" is the path as listed; \
 "hunk" its id; "quote" is one complete line copied exactly from the hunk, without its number and \
-its + or - mark; "quote_end" the last line when several are concerned, otherwise null; "side" is \
+its + or - mark; "line" the number printed before it, null for a removed line; "quote_end" and \
+"end_line" the last line when several are concerned, otherwise null; "side" is \
 "old" only for a removed line. "title" has at most 80 characters, "problem" says what is wrong in \
 at most 600, "trigger" what makes it fail in at most 300, "suggestion" how to repair it, or null. \
 "confidence" is 0 to 100. "files_read" lists the paths whose hunks you read.

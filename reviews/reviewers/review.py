@@ -18,9 +18,9 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 from criticizer.resilience.failures import ErrorClass
-from reviews.reviewers.anchoring import merged
 from reviews.reviewers.base import Review, Usage
 from reviews.reviewers.coverage_texts import NO_MODEL_BANNER, UNAVAILABLE, degraded_banner, incomplete_banner
+from reviews.reviewers.merging import merged
 from reviews.reviewers.model import ModelClient
 from reviews.reviewers.model_review import ModelReview, PartResult, ReviewContext
 from reviews.reviewers.prepare import Prepared, ReviewLimits
@@ -101,14 +101,18 @@ def review_without_model(
 def _outcome(
     prepared: Prepared, client: ModelClient, asking: ModelReview, results: Sequence[PartResult], banner: str
 ) -> ReviewOutcome:
+    raw = [*prepared.findings, *(f for result in results for f in result.findings)]
+    findings = merged(raw)
     review = Review(
-        findings=merged([*prepared.findings, *(f for result in results for f in result.findings)]),
+        findings=findings,
         coverage=prepared.coverage([result.reason for result in results]),
         banner=banner,
         usage=sum((result.usage for result in results), Usage()),
         model=next((result.model for result in results if result.model), client.model),
     )
     dropped: Counter[str] = Counter()
+    if len(raw) > len(findings):
+        dropped["merged"] = len(raw) - len(findings)
     for result in results:
         dropped.update(result.dropped)
     return ReviewOutcome(

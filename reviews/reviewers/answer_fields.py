@@ -1,0 +1,321 @@
+"""The fields of one finding as models write them, turned into ours.
+
+A name is recognised by its letters alone. Values are coerced where their meaning is plain, and
+each coercion is counted by the field's name, so that a model that needs many is noticed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from reviews.reviewers.base import FindingSeverity, Side
+
+CATEGORIES = (
+    "bug",
+    "security",
+    "concurrency",
+    "resource",
+    "api",
+    "data-loss",
+    "performance",
+    "test",
+    "rule",
+)
+LIMITS = {"title": 80, "problem": 600, "trigger": 300, "suggestion": 1200}
+MAX_QUOTE_CHARS = 4_000
+_MAX_FIELDS = 60  # of one raw finding
+_MAX_DEPTH = 5
+_MAX_LINE = 10_000_000
+
+# The first name is ours; of several that a finding has, the one listed first wins.
+_NAMES = {
+    "file": "file path filename filepath relativepath newpath sourcefile filewithpath"
+    " relevantfile uri document",
+    "hunk": "hunk hunkid hunkname",
+    "line": "line startline linenumber linestart lineno firstline fromline beginline lines linerange"
+    " linenumbers relevantlinesstart newline row ln",
+    "end_line": "endline lineend toline lastlinenumber stopline relevantlinesend",
+    "quote": "quote existingcode codequote quotedcode quotedline quotedlines quotestart codesnippet snippet"
+    " code originalcode currentcode offendingcode problematiccode badcode sourceline codeline"
+    " linecontent linetext"
+    " sourcecode evidence excerpt codeblock affectedcode relevantcode before diff",
+    "quote_end": "quoteend endquote lastline quotelast",
+    "side": "side diffside",
+    "category": "category type kind issuetype class label labels tag tags issuecategory area",
+    "rule_id": "ruleid rule",
+    "severity": "severity level priority impact importance criticality risk severitylevel sev risklevel",
+    "confidence": "confidence confidencescore certainty score probability likelihood",
+    "title": "title summary headline header subject name issueheader shortdescription oneliner"
+    " onesentencesummary heading",
+    "problem": "problem description body message explanation issuecontent details detail comment text content"
+    " note remark reason rationale analysis issue finding bug defect why what concern"
+    " longdescription markdown"
+    " problemdescription reasoning vulnerability",
+    "trigger": "trigger scenario failurescenario reproduction whenitfails condition example howtoreproduce"
+    " exploit input steps consequence",
+    "suggestion": "suggestion suggestedfix fix recommendation remediation proposedfix solution suggestedcode"
+    " improvedcode replacement resolution howtofix suggestions recommendedfix fixsuggestion correction after"
+    " suggestedchange newcode action mitigation patch",
+}
+FIELD_OF = {name: field for field, names in reversed(_NAMES.items()) for name in names.split()}
+_RANK = {name: rank for names in _NAMES.values() for rank, name in enumerate(names.split())}
+_TEXTS = ("title", "problem", "trigger", "suggestion")
+
+_SEVERITIES = {
+    FindingSeverity.CRITICAL: "critical blocker fatal severe emergency showstopper p0 s0 sev0 crit",
+    FindingSeverity.HIGH: "high major error serious important urgent p1 s1 sev1 danger severity1",
+    FindingSeverity.MEDIUM: "medium moderate med warning warn normal average p2 s2 sev2 potential mid",
+    FindingSeverity.LOW: "low minor info informational information note notice trivial nit nitpick hint"
+    " suggestion style cosmetic p3 p4 p5 s3 s4 sev3 sev4 optional negligible",
+}
+_SEVERITY_OF = {word: severity for severity, words in _SEVERITIES.items() for word in words.split()}
+_SEVERITY_OF |= {"🔴": FindingSeverity.HIGH, "🟠": FindingSeverity.MEDIUM, "🟡": FindingSeverity.MEDIUM}
+_CATEGORY_WORDS = (
+    (
+        "security",
+        "secur vulnerab inject xss csrf auth credential secret cve cwe owasp crypto privacy exploit ssrf",
+    ),
+    ("concurrency", "concurr race thread deadlock lock atomic async synchron"),
+    ("data-loss", "data-loss data_loss dataloss data loss corrupt integrity"),
+    ("resource", "resource leak memory handle"),
+    ("performance", "perf efficien slow scalab latency complexity"),
+    ("api", "api contract compat interface breaking"),
+    ("test", "test"),
+    ("rule", "rule polic convention"),
+)
+_CONFIDENCES = {
+    "very high": 95,
+    "certain": 95,
+    "very low": 10,
+    "high": 85,
+    "medium": 60,
+    "moderate": 60,
+    "low": 30,
+}
+_OLD = frozenset(
+    ("old", "left", "removed", "deleted", "minus", "before", "base", "original", "previous", "-")
+)
+_NEW = frozenset(("new", "right", "added", "plus", "after", "head", "modified", "current", "+"))
+_NOTHING = frozenset(("", "null", "none", "n/a", "na", "nil", "undefined", "-", "unknown"))
+_WORD = re.compile(r"[a-z]+\d?|[🔴🟠🟡]")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?|\.\d+")
+_PLACE = re.compile(
+    r"^(.{1,1000}?)(?::L?|#L|\s*\(?,?\s*lines?\s+)(\d{1,7})(?:\s*[-\u2013:,]\s*L?(\d{1,7}))?\)?:?$",
+    re.IGNORECASE,
+)
+
+
+def field_of(name: str) -> str | None:
+    """Return our name of a field, or None."""
+    letters = "".join(filter(str.isalpha, name[:60])).casefold()
+    return FIELD_OF.get(letters)
+
+
+def is_like_a_finding(raw: Mapping[str, object]) -> bool:
+    """Return whether an object has fields of a finding: what is wrong, and where."""
+    names = {field_of(name) for name in list(raw)[:_MAX_FIELDS]}
+    if not names & {"problem", "title"}:
+        return False
+    return bool(names & {"file", "quote", "line"}) or any(
+        "location" in name.casefold() or name.casefold() in ("position", "range", "place") for name in raw
+    )
+
+
+def shaped(raw: Mapping[str, object], inherited: Mapping[str, object]) -> tuple[dict[str, Any], Counter[str]]:
+    """Return a raw finding in our fields, and how often which field had to be coerced.
+
+    `inherited` are fields that the objects around it stated for all of theirs. What is not there
+    is None, or "" for a text; nothing is refused here.
+    """
+    coerced: Counter[str] = Counter()
+    given: dict[str, list[tuple[int, object]]] = {}
+    for depth, name, value in _leaves(raw):
+        letters = "".join(filter(str.isalpha, name[:60])).casefold()
+        field = FIELD_OF.get(letters)
+        if field is None or value is None:
+            continue
+        given.setdefault(field, []).append((depth * 100 + _RANK[letters], value))
+        if name != field:
+            coerced["name"] += 1
+    for field, value in inherited.items():
+        given.setdefault(field, [(999, value)])
+    ranked = {
+        field: [value for _, value in sorted(values, key=lambda v: v[0])] for field, values in given.items()
+    }
+    _two_texts(ranked)
+    found: dict[str, Any] = {}
+    for field, read in _READERS.items():
+        found[field], is_coerced = read(ranked.get(field, [None])[0])
+        coerced[field] += is_coerced
+    _split_place(found, coerced)
+    _complete(found, coerced)
+    return found, +coerced
+
+
+def _leaves(raw: Mapping[str, object], above: str = "", depth: int = 0) -> Iterator[tuple[int, str, object]]:
+    """Yield (depth, name, value), with objects of a place or a range opened."""
+    for name, value in list(raw.items())[:_MAX_FIELDS]:
+        field = field_of(name)
+        inner = value[0] if isinstance(value, list) and value and isinstance(value[0], dict) else value
+        if isinstance(inner, dict) and depth < _MAX_DEPTH and field not in _TEXTS:
+            if field == "quote" and "text" in inner:
+                yield depth, name, inner["text"]
+            yield from _leaves(inner, name, depth + 1)
+        elif above and field_of(above + name) is not None:
+            yield depth, above + name, value  # start: {line: 3}
+        else:
+            yield depth, name, value
+
+
+def _two_texts(ranked: dict[str, list[object]]) -> None:
+    """Of two texts that describe the problem and no title, make the shorter one the title."""
+    texts = [value for value in ranked.get("problem", []) if isinstance(value, str) and value.strip()]
+    if len(texts) > 1 and "title" not in ranked:
+        short, long = sorted(texts[:2], key=len)
+        ranked["title"], ranked["problem"] = [short], [long]
+
+
+def _text(value: object, limit: int) -> tuple[str, bool]:
+    if value is None:
+        return "", False
+    if isinstance(value, dict):
+        value = [inner for inner in value.values() if isinstance(inner, str)]
+    if isinstance(value, list):
+        return "\n".join(str(item)[:limit] for item in value[:50] if isinstance(item, str | int))[
+            :limit
+        ], True
+    if not isinstance(value, str):
+        return str(value)[:limit], True
+    return (value if len(value) <= limit else value[: limit - 1].rstrip() + "…"), False
+
+
+def _prose(field: str) -> Callable[[object], tuple[str, bool]]:
+    def read(value: object) -> tuple[str, bool]:
+        text, is_coerced = _text(value, LIMITS[field])
+        return ("" if text.strip().casefold() in _NOTHING else text), is_coerced
+
+    return read
+
+
+def _quote(value: object) -> tuple[str, bool]:
+    # Cut without a mark: it is compared with lines.
+    text, is_coerced = _text(value, 10**9)
+    return text[:MAX_QUOTE_CHARS], is_coerced
+
+
+def _word(value: object) -> tuple[str | None, bool]:
+    text, is_coerced = _text(value, 1_024)
+    text = text.strip().strip("`\"'*<>")
+    return (None if text.casefold() in _NOTHING else text), is_coerced
+
+
+def _severity(value: object) -> tuple[str, bool]:
+    text = _text(value, 200)[0].casefold()
+    if text in list(FindingSeverity):
+        return text, False
+    known = (_SEVERITY_OF[word] for word in _WORD.findall(text) if word in _SEVERITY_OF)
+    return str(next(known, FindingSeverity.MEDIUM)), True
+
+
+def severity_of_name(name: str) -> str | None:
+    """Return the severity that a key such as `high` or `critical_issues` states, or None."""
+    words = _WORD.findall(name[:60].casefold())
+    return next((str(_SEVERITY_OF[word]) for word in words if word in _SEVERITY_OF), None)
+
+
+def _category(value: object) -> tuple[str, bool]:
+    text = _text(value, 200)[0].strip().casefold()
+    if text in CATEGORIES:
+        return text, False
+    for category, words in _CATEGORY_WORDS:
+        if category in text or any(word in text for word in words.split()):
+            return category, True
+    return "bug", value is not None
+
+
+def _confidence(value: object) -> tuple[int | None, bool]:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 100:
+        return value, False
+    if value is None or isinstance(value, bool):
+        return None, False
+    text = _text(value, 40)[0].strip().casefold()
+    number = _NUMBER.search(text)
+    if number is None:
+        return next((level for word, level in _CONFIDENCES.items() if word in text), None), True
+    amount = float(number.group())
+    whole = re.search(r"/\s*(10|5|100)\b", text)
+    if whole is not None:
+        amount *= 100 / int(whole[1])
+    elif amount <= 1 and ("." in number.group() or isinstance(value, float)) and "%" not in text:
+        amount *= 100
+    return round(min(100.0, max(0.0, amount))), True
+
+
+def _side(value: object) -> tuple[str | None, bool]:
+    if value is None or value in list(Side):
+        return (str(value) if value else None), False
+    text = _text(value, 40)[0].strip().casefold()
+    words = re.findall(r"[a-z]+|[-+]", text)
+    if any(word in _OLD for word in words):
+        return "old", True
+    return ("new" if any(word in _NEW for word in words) else None), True
+
+
+def _line(value: object) -> tuple[list[int], bool]:
+    """Return the numbers that a line or a range of lines names: none, one or two."""
+    if value is None or isinstance(value, bool):
+        return [], False
+    if isinstance(value, int):
+        return ([value] if 0 < value < _MAX_LINE else []), False
+    if isinstance(value, list):
+        numbers = [item for item in value[:200] if isinstance(item, int) and 0 < item < _MAX_LINE]
+    else:
+        numbers = [int(n) for n in re.findall(r"\d{1,7}", _text(value, 80)[0]) if int(n)]
+        if isinstance(value, float):
+            numbers = numbers[:1]
+    return ([numbers[0], *numbers[-1:]] if numbers else []), True
+
+
+_READERS: Mapping[str, Callable[[object], tuple[Any, bool]]] = {
+    "file": _word,
+    "hunk": _word,
+    "line": _line,
+    "end_line": _line,
+    "quote": _quote,
+    "quote_end": _quote,
+    "side": _side,
+    "category": _category,
+    "rule_id": _word,
+    "severity": _severity,
+    "confidence": _confidence,
+    **{field: _prose(field) for field in _TEXTS},
+}
+
+
+def _split_place(found: dict[str, Any], coerced: Counter[str]) -> None:
+    """Take apart `path:12-15`, and a range of lines."""
+    lines, ends = found["line"], found["end_line"]
+    place = _PLACE.match(found["file"] or "")
+    if place is not None:
+        found["file"] = place[1].strip().strip("`\"'* ")
+        coerced["file"] += 1
+        lines = lines or [int(number) for number in place.groups()[1:] if number and int(number)]
+    found["line"] = lines[0] if lines else None
+    last = max(ends or lines or [0])
+    found["end_line"] = last if lines and last > lines[0] else None
+
+
+def _complete(found: dict[str, Any], coerced: Counter[str]) -> None:
+    """Fill a missing title from the problem, and a missing problem from what else was said."""
+    if not found["problem"].strip() and found["title"].strip():
+        found["problem"] = found["trigger"] or found["title"]
+        coerced["problem"] += 1
+    if not found["title"].strip() and found["problem"].strip():
+        first = re.split(r"(?<=[.!?])\s|\n", found["problem"].strip(), maxsplit=1)[0]
+        found["title"] = _text(first, LIMITS["title"])[0]
+        coerced["title"] += 1
+    for name in ("quote_end", "suggestion"):
+        found[name] = found[name] or None
