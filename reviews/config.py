@@ -38,6 +38,7 @@ def sources() -> SourcesConfig:
         perforce=perforce,
         git=settings.GIT_REPOSITORIES if "git" in enabled else {},
         git_executable=settings.GIT_EXECUTABLE or "git",
+        git_references=settings.GIT_REFERENCES,
     )
 
 

@@ -26,6 +26,7 @@ _ORIGIN = re.compile(rf"https?://(?:(?:\*\.)?{_NAME}|\[[0-9A-Fa-f:]+\])(?::[1-9]
 _RATE = re.compile(r"[1-9][0-9]{0,11}/(?:s|sec|second|m|min|minute|h|hour|d|day)")
 _P4_USER = re.compile(r"[^\s@#*%/\"'-][^\s@#*%/\"']{0,99}")
 _GIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_GIT_REFERENCE = re.compile(r"refs/[A-Za-z0-9_][A-Za-z0-9._/+-]{0,99}\*?")
 _GIT_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,99}")
 _DEPENDENCY = re.compile(r"(?:llm|p4|provider)(?::[A-Za-z0-9._:\[\]#-]{1,120})?")
 _PERIOD_SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -229,6 +230,17 @@ def _git_watch(text: str) -> list[tuple[str, str]]:
     return list(found)
 
 
+def _git_references(text: str) -> list[str]:
+    """Return patterns of references, each below refs/, at least one."""
+    found = items(text)
+    if not found:
+        raise ValueError("no reference is named, so that no commit could be reviewed")
+    for item in found:
+        if not _GIT_REFERENCE.fullmatch(item) or ".." in item or "//" in item:
+            raise ValueError(f"{item!r} is not a reference such as refs/heads/*")
+    return found
+
+
 def _limits(parse_limit: Callable[[str], float | None], accepts: str) -> Parser:
     """Return the parser of `<dependency>=<limit>,...`."""
 
@@ -317,5 +329,6 @@ ABSOLUTE_PATH = Parser(
 )
 GIT_REPOSITORIES = Parser(_git_repositories, "name=/path,name2=/path2, each name once", dict)
 GIT_WATCH = Parser(_git_watch, "name:branch,name2:branch with names of GIT_REPOSITORIES", list)
+GIT_REFERENCES = Parser(_git_references, "references such as refs/heads/*,refs/pull/*", list)
 RATE_LIMITS = _limits(_calls_per_second, "limits such as llm:openai=60/m,provider:mail=10/s")
 CONCURRENCY_LIMITS = _limits(_concurrent_calls, "limits such as llm:openai=200")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import resource
 import selectors
 import signal
 import stat
@@ -126,6 +127,7 @@ def run(
     *,
     environment: Mapping[str, str],
     timeout_seconds: float,
+    cpu_seconds: int | None = None,
     max_stdout_bytes: int = MAX_STDOUT_BYTES,
     stdin: bytes = b"",
     cwd: str | PathLike[str] = "/",
@@ -136,7 +138,8 @@ def run(
 
     `environment` is the whole environment of the child. `stdin` is for lists of arguments and for
     passwords, which never become arguments. `subcommand` is a fixed word for the log; without one
-    nothing is logged. A non-zero exit is returned, not raised.
+    nothing is logged. A non-zero exit is returned, not raised; -SIGXCPU is that of a program that used up
+    `cpu_seconds` of processor time.
 
     Raises ValueError as `start` does, PermanentFailure CONFIG_INVALID when the program cannot be
     started, RetryableFailure UPSTREAM_UNAVAILABLE when the machine cannot start another process.
@@ -160,6 +163,9 @@ def run(
     except OSError as error:
         detail = f"no process could be started: {error.strerror}"
         raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail) from error
+    if cpu_seconds is not None:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(child.pid, resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
     exchange = _Exchange(child, stdin, max_stdout_bytes, deadline=started + timeout_seconds)
     try:
         exchange.until_end()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from reviews.sources.paths import MAX_PATH_CHARACTERS, canonical_case, path_fault, printable
+from reviews.sources.paths import MAX_PATH_CHARACTERS, canonical_case, path_fault, printable, widest_case
 
 # Stands for a wildcard while a line's form is checked as if it were a path.
 _STAND_IN = "_"
@@ -101,9 +101,9 @@ class AllowList:
         fault = path_fault(path, literal_names=literal_names)
         if fault is not None or not isinstance(path, str):
             return AllowListDecision(allowed=False, reason=fault or "the path is not text")
-        segments = canonical_case(path, case_sensitive=self.case_sensitive)[2:].split("/")
+        included, excluded = self._compared(path)
         for line in reversed(self._parsed):
-            if line.matches(segments):
+            if line.matches(included if line.include else excluded):
                 verb = "allowed" if line.include else "excluded"
                 return AllowListDecision(line.include, f"{verb} by the line {line.text}", line.text)
         return self._default
@@ -118,13 +118,20 @@ class AllowList:
         directory = prefix.rstrip("/")
         if path_fault(f"{directory}/{_STAND_IN}") is not None:
             return False
-        segments = canonical_case(directory, case_sensitive=self.case_sensitive)[2:].split("/")
+        included, excluded = self._compared(directory)
         for line in reversed(self._parsed):
-            if line.include and line.touches(segments):
+            if line.include and line.touches(included):
                 return True
-            if not line.include and line.covers(segments):
+            if not line.include and line.covers(excluded):
                 return False
         return self._default.allowed
+
+    def _compared(self, path: str) -> tuple[list[str], list[str]]:
+        """Return the segments that including and excluding lines compare: in doubt, a path is excluded."""
+        included = canonical_case(path, case_sensitive=self.case_sensitive)[2:].split("/")
+        if self.case_sensitive:
+            return included, included
+        return included, widest_case(path, case_sensitive=False)[2:].split("/")
 
     def with_case(self, case_sensitive: bool) -> AllowList:
         """Return the same list for a server with or without case-sensitive names."""
@@ -175,7 +182,7 @@ def parse_line(text: str, case_sensitive: bool) -> AllowListLine:
     if tree and not open_end:
         body = body[:-1]
     _check_form(shown, body)
-    folded = canonical_case(body, case_sensitive=case_sensitive)
+    folded = (canonical_case if include else widest_case)(body, case_sensitive=case_sensitive)
     levels = [tuple(segment.split("*")) for segment in folded[2:].split("/")]
     if open_end:
         levels[-1] = (*levels[-1], "")

@@ -7,6 +7,7 @@ use, makes it another path, so nothing here decodes.
 from __future__ import annotations
 
 import re
+import string
 import unicodedata
 
 from criticizer.invisible_characters import DIRECTION_OVERRIDES
@@ -18,6 +19,7 @@ _ENCODED = {"%": "%25", "*": "%2A", "#": "%23", "@": "%40"}
 _ENCODE = re.compile(r"[%*#@]")
 _ESCAPE = re.compile(r"%(?:40|23|2[Aa]|25)")
 _BAD_PERCENT = re.compile(r"%(?!40|23|2[Aa]|25)")
+_ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _DEPOT = re.compile(r"[A-Za-z0-9._-]+")
 # Overrides make a path read as another one on a page.
 _DIRECTION_OVERRIDE = re.compile(f"[{DIRECTION_OVERRIDES}]")
@@ -80,9 +82,22 @@ def _is_control(character: str) -> bool:
 
 
 def canonical_case(path: str, *, case_sensitive: bool) -> str:
-    """Return the form in which paths are compared: `%2a` is `%2A`, and case folded if it means nothing."""
+    """Return the form in which paths are compared: `%2a` is `%2A`, and A to Z fold if case means nothing.
+
+    No other letter folds, as on a Perforce server: `ß` and `ss` are different names.
+    """
     upper = _ESCAPE.sub(lambda found: found[0].upper(), path)
-    return upper if case_sensitive else upper.casefold()
+    return upper if case_sensitive else upper.translate(_ASCII_LOWER)
+
+
+def widest_case(path: str, *, case_sensitive: bool) -> str:
+    """Return the form in which paths are compared to be excluded: whatever some server may take for equal is.
+
+    All of Unicode folds: a server's own rules for letters beyond A to Z are not known.
+    """
+    narrow = canonical_case(path, case_sensitive=case_sensitive)
+    # U+0307: the dot that a capital dotted I leaves behind.
+    return narrow if case_sensitive else narrow.upper().casefold().replace("\u0307", "")
 
 
 def storable(text: str) -> str:

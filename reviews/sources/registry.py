@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.sources.base import Source
-from reviews.sources.git import REPOSITORY_NAME, GitSource
+from reviews.sources.git import BRANCHES, REPOSITORY_NAME, GitSource
 from reviews.sources.perforce.client import PerforceConfig
 from reviews.sources.perforce.listing import P4Listing
 from reviews.sources.perforce.source import CHANGE_NUMBER, PerforceSource
@@ -25,6 +25,7 @@ class SourcesConfig:
     perforce: PerforceConfig | None = None
     git: Mapping[str, Path] = field(default_factory=dict)
     git_executable: str | Path = "git"
+    git_references: Sequence[str] = BRANCHES
 
 
 def validate_changelist_id(value: object) -> str:
@@ -75,7 +76,7 @@ def source_for(changelist_id: str, config: SourcesConfig) -> Source:
             Component.SOURCE,
             f"no git repository is named {found[1]}: add {found[1]}=/path to GIT_REPOSITORIES",
         )
-    return GitSource(found[1], repository, config.git_executable)
+    return GitSource(found[1], repository, config.git_executable, references=config.git_references)
 
 
 def listing_of(config: PerforceConfig) -> P4Listing:

@@ -71,6 +71,7 @@ WRONG: Mapping[str, list[str]] = {
     "DLQ_MAX_AGE_DAYS": [*_NUMBERS, "0"],
     "DLQ_MAX_SIZE": [*_NUMBERS, "0"],
     "GIT_REPOSITORIES": ["app", "app=relative", "a/b=/srv", "app=/srv,app=/srv2"],
+    "GIT_REFERENCES": [",", "main", "heads/*", "refs/", "refs/*/x", "refs/a..b", "refs/a//b", "refs/he?ds"],
     "GIT_WATCH": ["app", "app:", ":main", "app:-x", "app:a..b", "app:a//b", "app:a b", "app:@{1}", "app:..",
                   "other:main"],
     "IMAP_ARCHIVE_ADDRESS": ["", "archive", "a b@example.com", "A <archive@example.com>"],

@@ -234,3 +234,29 @@ def test_many_stars_cost_no_backtracking() -> None:
     before = time.process_time()
     assert not allow_list.decide("//d/" + "a" * 1000).allowed
     assert time.process_time() - before < 5  # a backtracking matcher would not end at all
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("//depot/strasse/...", "//depot/straße/a"),
+        ("//depot/straße/...", "//depot/strasse/a"),
+        ("//depot/src/...", "//depot/\u017frc/a"),
+        ("//depot/kernel/...", "//depot/\u212aernel/a"),
+        ("//depot/istanbul/...", "//depot/İstanbul/a"),
+        ("//depot/istanbul/...", "//depot/\u0131stanbul/a"),
+        ("//depot/ärger/...", "//depot/Ärger/a"),
+        ("//depot/file/...", "//depot/ﬁle/a"),
+    ],
+)
+def test_only_a_to_z_fold_where_a_line_includes_and_all_letters_where_it_excludes(
+    line: str, path: str
+) -> None:
+    included = AllowList([line], case_sensitive=False)
+    assert included.decide(line.replace("...", "a").replace("depot", "DEPOT")).allowed
+    assert not included.decide(path).allowed
+    for one, other in ((line, path), (path.replace("/a", "/..."), line.replace("...", "a"))):
+        excluding = AllowList(["//depot/...", f"-{one}"], case_sensitive=False)
+        assert not excluding.decide(other).allowed
+        assert not excluding.may_touch(other.removesuffix("/a"))
+        assert AllowList(["//depot/...", f"-{one}"]).decide(other).allowed  # as git compares

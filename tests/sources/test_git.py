@@ -55,6 +55,7 @@ def test_a_message_in_another_encoding_is_read_as_text(repo: GitRepo) -> None:
     repo.git("config", "i18n.commitEncoding", "ISO-8859-1")
     tree = repo.git("write-tree")
     sha = repo.git("commit-tree", tree, stdin="Grüße\n".encode("latin-1"))
+    repo.git("branch", "latin", sha)
     assert describe(repo, sha).description == "Grüße"
 
 
@@ -96,6 +97,90 @@ def test_a_rename_with_an_edit_has_both_names_and_both_sides(repo: GitRepo) -> N
     )
     assert file.old_text == body
     assert file.new_text == f"{body}more\n"
+
+
+def test_contents_over_the_budget_are_renamed_only_if_equal(
+    repo: GitRepo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "".join(f"line {number}\n" for number in range(200))
+    repo.commit_files({"moved": text, "edited": text.replace("line 7", "row 7")})
+    changes: dict[str, str | bytes | None] = {"moved": None, "new": text, "edited": None}
+    sha = repo.commit_files({**changes, "new-edited": text.replace("line 9", "row 9")})
+    assert {file.action for file in describe(repo, sha).files} == {Action.RENAME}
+    monkeypatch.setattr("reviews.sources.git._RENAME_BYTES", 3000)
+    files = {file.path: file.action for file in describe(repo, sha).files}
+    assert files == {
+        "//app/new": Action.RENAME,
+        "//app/edited": Action.DELETE,
+        "//app/new-edited": Action.ADD,
+    }
+
+
+def test_many_pairs_are_not_compared(repo: GitRepo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reviews.sources.git._RENAME_PAIRS", 8)
+    text = "".join(f"line {number}\n" for number in range(50))
+    repo.commit_files({f"old{number}": f"{text}{number}\n" for number in range(3)})
+    gone: dict[str, str | bytes | None] = dict.fromkeys(f"old{number}" for number in range(3))
+    sha = repo.commit_files({**gone, **{f"new{number}": f"{text}{number}{number}\n" for number in range(3)}})
+    assert sorted(file.action for file in describe(repo, sha).files) == [Action.ADD] * 3 + [Action.DELETE] * 3
+
+
+def test_a_commit_that_needs_too_much_processor_time_is_refused_at_its_first_attempt(
+    repo: GitRepo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha = repo.commit_files({"a": "1\n"})
+    monkeypatch.setattr("reviews.sources.git_command.CPU_SECONDS", 1)
+    body = 'if [ "$1" = diff-tree ]; then while :; do :; done; else exec git "$@"; fi'
+    bomb = GitSource("app", repo.path, script(tmp_path / "git", body))
+    with pytest.raises(PermanentFailure, match="1 s of processor time") as caught:
+        bomb.describe(f"git:app@{sha}")
+    assert caught.value.error_class is ErrorClass.POLICY_REJECTED
+
+
+def test_a_commit_that_no_branch_leads_to_is_unknown(repo: GitRepo) -> None:
+    kept = repo.commit_files({"a": "1\n"})
+    rewritten = repo.commit_files({"a": "2\n"})
+    assert describe(repo, rewritten).files
+    repo.git("reset", "-q", "--hard", kept)
+    assert describe(repo, kept).files
+    failure = refusal(repo, f"git:app@{rewritten}")
+    assert (failure.error_class, "no branch" in failure.detail) == (ErrorClass.NOT_FOUND, True)
+    repo.git("update-ref", "refs/pull/1/head", rewritten)
+    refusal(repo, f"git:app@{rewritten}")
+    pulls = GitSource("app", repo.path, references=["refs/heads/*", "refs/pull/*"])
+    assert pulls.describe(f"git:app@{rewritten}").files
+    assert pulls.describe(f"git:app@{kept}").files
+    one = GitSource("app", repo.path, references=["refs/pull/1/head"])
+    assert one.describe(f"git:app@{rewritten}").files
+    repo.git("update-ref", "refs/heads/team/feature", rewritten)
+    assert describe(repo, rewritten).files
+
+
+def test_objects_of_another_repository_are_unknown_until_a_branch_leads_to_them(
+    repo: GitRepo, tmp_path: Path
+) -> None:
+    other = GitRepo(tmp_path / "other")
+    secret = other.commit_files({"secret": "1\n"})
+    (repo.path / ".git/objects/info/alternates").write_text(f"{other.path}/.git/objects\n")
+    repo.commit_files({"a": "1\n"})
+    assert refusal(repo, f"git:app@{secret}").error_class is ErrorClass.NOT_FOUND
+    repo.git("branch", "shared", secret)
+    assert describe(repo, secret).files
+
+
+def test_commits_are_reachable_whatever_their_dates(repo: GitRepo) -> None:
+    shas = []
+    for number, year in enumerate((2020, 2040, 1975, 1971, 2001, 1999)):
+        repo.write("a", f"{number}\n")
+        repo.git("add", "-A")
+        tree, parents = repo.git("write-tree"), [part for sha in shas[-1:] for part in ("-p", sha)]
+        date = f"committer Ann <ann@example.com> {(year - 1970) * 31_557_600} +0000"
+        lines = [f"tree {tree}", *(f"parent {sha}" for sha in parents[1::2]), f"author{date[9:]}", date]
+        text = "\n".join(lines) + "\n\nA change.\n"
+        shas.append(repo.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=text.encode()))
+    repo.git("update-ref", "refs/heads/main", shas[-1])
+    for sha in shas:
+        assert describe(repo, sha).files
 
 
 def test_modes_links_and_submodules_have_types(repo: GitRepo) -> None:

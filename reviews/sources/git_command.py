@@ -1,0 +1,236 @@
+"""Runs the plumbing commands of git on one repository, and names the failures of git.
+
+A repository is data: nothing in it may run a program here. Hooks, external diffs, text
+conversion, file-system monitors, replacement objects and transports are all disabled.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.workers.subprocesses import SEARCH_PATH, CommandResult, resolve_executable, run
+from reviews.sources.paths import printable
+
+SHA = re.compile(r"[0-9a-f]{40}")
+# Of a processor: what one commit costs does not depend on the load of the machine.
+CPU_SECONDS = 30
+MAX_OUTPUT_BYTES = 64_000_000
+# Messages of git (LC_ALL=C): first match wins. The machine or its file system failed; files may not be
+# read; objects of the commit are missing or damaged.
+_FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
+    (
+        r"Resource temporarily unavailable|Cannot allocate memory|[Oo]ut of memory|Too many open files"
+        r"|Stale (?:NFS )?file handle|Input/output error|Connection timed out",
+        RetryableFailure,
+        ErrorClass.UPSTREAM_UNAVAILABLE,
+        "the machine or its file system failed under git",
+    ),
+    (
+        r"Permission denied|Operation not permitted",
+        PermanentFailure,
+        ErrorClass.PERMISSION_DENIED,
+        "our account may not read the repository's files",
+    ),
+    (
+        r"corrupt|inflate|object file .* is empty|bad (?:object|tree object|file)"
+        r"|missing (?:blob|tree|commit)|unable to read|could not read|invalid object"
+        r"|hash mismatch|file .* is far too short",
+        PermanentFailure,
+        ErrorClass.NOT_FOUND,
+        "the repository does not hold all of this commit: check it with git fsck",
+    ),
+)
+# Settings that win over those of the repository.
+_SETTINGS = (
+    ("core.fsmonitor", "false"),
+    ("core.hooksPath", "/dev/null"),
+    ("core.attributesFile", "/dev/null"),
+    ("diff.external", ""),
+    ("log.showSignature", "false"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GitObject:
+    """Answer of `cat-file --batch-check` about an object that exists."""
+
+    kind: str
+    size_bytes: int
+
+
+class GitCommand:
+    """git on one repository: bare, ordinary or a worktree, of any owner."""
+
+    def __init__(self, name: str, repository: Path, executable: str | Path, timeout_seconds: float) -> None:
+        """Raise PermanentFailure CONFIG_INVALID when there is no repository at the path."""
+        self._name = name
+        self._repository = repository
+        self._directory = _git_directory(repository)
+        self._executable = resolve_executable(executable)
+        self._timeout_seconds = timeout_seconds
+
+    def run(
+        self, subcommand: str, *arguments: str, max_bytes: int = MAX_OUTPUT_BYTES, stdin: bytes = b""
+    ) -> CommandResult:
+        """Run a command whatever its exit status.
+
+        Raises RetryableFailure when it hangs or is killed, PermanentFailure POLICY_REJECTED when it needs
+        more than CPU_SECONDS: it would need them again.
+        """
+        result = run(
+            [str(self._executable), subcommand, *arguments],
+            subcommand=subcommand,
+            environment=self._environment(),
+            timeout_seconds=self._timeout_seconds,
+            cpu_seconds=CPU_SECONDS,
+            max_stdout_bytes=max_bytes,
+            stdin=stdin,
+        )
+        facts: dict[str, object] = {"subcommand": subcommand, "exit": result.exit_code}
+        if result.exit_code == -signal.SIGXCPU:
+            raise PermanentFailure(
+                ErrorClass.POLICY_REJECTED,
+                Component.INTERNAL,
+                f"git needs more than {CPU_SECONDS} s of processor time for this commit",
+                context=facts,
+            )
+        if result.timed_out:
+            facts["timeout_seconds"] = self._timeout_seconds
+            detail = "git did not finish in its time"
+            raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.SOURCE, detail, context=facts)
+        if result.exit_code < 0 and not result.truncated:
+            detail = "git was killed in the middle of its work"
+            raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail, context=facts)
+        return result
+
+    def output(
+        self, subcommand: str, *arguments: str, max_bytes: int = MAX_OUTPUT_BYTES, stdin: bytes = b""
+    ) -> bytes:
+        """Return what a command prints; raise `failure` unless it succeeds."""
+        result = self.run(subcommand, *arguments, max_bytes=max_bytes, stdin=stdin)
+        if result.exit_code != 0 or result.truncated:
+            raise self.failure(result)
+        return result.stdout
+
+    def failure(self, result: CommandResult) -> Failure:
+        """Return the failure for git's error message."""
+        first_line = next((line for line in result.stderr.splitlines() if line.strip()), "")
+        facts: dict[str, object] = {
+            "repository": self._name,
+            "exit": result.exit_code,
+            "git_message": printable(first_line, 300),
+        }
+        for pattern, failure, error_class, detail in _FAULTS:
+            if re.search(pattern, result.stderr):
+                return failure(error_class, Component.SOURCE, detail, context=facts)
+        return misconfigured("git cannot read the repository: check GIT_REPOSITORIES", **facts)
+
+    def objects(self, shas: Sequence[str]) -> dict[str, GitObject]:
+        """Return kind and size of those of the objects that exist."""
+        if not shas:
+            return {}
+        found = self.output("cat-file", "--batch-check", stdin=_lines(shas))
+        objects = {}
+        for line in found.decode("ascii", "replace").splitlines():
+            words = line.split(" ")
+            if len(words) == 3 and words[2].isdigit():
+                objects[words[0]] = GitObject(words[1], int(words[2]))
+        return objects
+
+    def contents(self, shas: Sequence[str], objects: Mapping[str, GitObject]) -> dict[str, bytes]:
+        """Return the contents of objects that exist; all are in memory."""
+        if not shas:
+            return {}
+        # Each object comes as `<sha> <kind> <size>\n<bytes>\n`.
+        room = sum(objects[sha].size_bytes + 100 for sha in shas)
+        data = self.output("cat-file", "--batch", stdin=_lines(shas), max_bytes=room)
+        contents, position = {}, 0
+        for sha in shas:
+            start = data.find(b"\n", position) + 1
+            end = start + objects[sha].size_bytes
+            if not data.startswith(f"{sha} ".encode(), position) or len(data) <= end:
+                raise RetryableFailure(
+                    ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, "git ended in the middle of its answer"
+                )
+            contents[sha] = data[start:end]
+            position = end + 1
+        return contents
+
+    def shallow_commits(self) -> set[str]:
+        """Return the commits at which a shallow clone ends."""
+        common = self._directory / "commondir"
+        try:
+            directory = self._directory / common.read_text().strip() if common.is_file() else self._directory
+            return set((directory / "shallow").read_text().split())
+        except OSError:
+            return set()
+
+    def _environment(self) -> dict[str, str]:
+        environment = {
+            "PATH": SEARCH_PATH,
+            "LC_ALL": "C",  # error messages in the words that are looked for
+            "HOME": "/nonexistent",
+            # An explicit directory means no search upwards and no check of its owner: the
+            # configuration chose this repository.
+            "GIT_DIR": str(self._directory),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_SYSTEM": "/dev/null",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            # A partial clone must fail, not fetch: the first for new gits, the second for old
+            # ones, where it wins over whatever the repository sets for a protocol.
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_ALLOW_PROTOCOL": "none",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ASKPASS": "/bin/false",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_PAGER": "cat",
+        }
+        settings = (*_SETTINGS, ("safe.directory", str(self._repository)))
+        environment["GIT_CONFIG_COUNT"] = str(len(settings))
+        for number, (key, value) in enumerate(settings):
+            environment[f"GIT_CONFIG_KEY_{number}"] = key
+            environment[f"GIT_CONFIG_VALUE_{number}"] = value
+        return environment
+
+
+def _git_directory(repository: Path) -> Path:
+    """Return the directory that holds a repository's objects, as git would name it in GIT_DIR."""
+    if not repository.is_absolute():
+        raise misconfigured(
+            f"the path of a repository must be absolute, not {printable(str(repository), 200)}"
+        )
+    link = repository / ".git"
+    try:
+        if link.is_file():  # a worktree or a submodule
+            target = link.read_text().removeprefix("gitdir:").strip()
+            directory = (repository / target).resolve()
+        else:
+            directory = link if link.is_dir() else repository
+        if (directory / "HEAD").is_file():
+            return directory
+    except OSError as error:
+        raise misconfigured(
+            f"the repository at {printable(str(repository), 200)} cannot be opened: {error.strerror}"
+        ) from error
+    raise misconfigured(
+        f"there is no git repository at {printable(str(repository), 200)}: correct GIT_REPOSITORIES"
+    )
+
+
+def not_found(detail: str) -> PermanentFailure:
+    return PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, detail)
+
+
+def misconfigured(detail: str, **context: object) -> PermanentFailure:
+    return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail, context=context)
+
+
+def _lines(shas: Sequence[str]) -> bytes:
+    return "".join(f"{sha}\n" for sha in shas if SHA.fullmatch(sha)).encode("ascii")
