@@ -1,10 +1,9 @@
 """Intake: POST /api/v1/reviews/ with 20 % repeated keys, against a plain ORM view.
 
-Ours is the product's web server as `manage.py up` starts it: gunicorn, two processes of four
-threads, all middleware, authentication and throttling on. The peer (`plain_view`) is served the
-same way on the same tables and gives the same answers; a second one gives short answers. Sixteen
-connections post for a few seconds from a process of their
-own (`load`), then bursts of 50 identical requests arrive at once.
+Ours is the product's web server as `manage.py up` starts it: two processes of four threads, all
+middleware, authentication and throttling on. The peer (`plain_view`) is served the same way on the
+same tables and gives the same answers; a second one gives short answers. Sixteen connections post for
+a few seconds from a process of their own (`load`), then bursts of 50 identical requests arrive at once.
 
 CPU is user + system time of the web server and PostgreSQL per request; it bears a busy machine
 better than requests per second, which share two cores with the load generator.

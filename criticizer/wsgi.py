@@ -1,4 +1,4 @@
-"""WSGI entry point: `gunicorn criticizer.wsgi`."""
+"""WSGI entry point of other servers; `manage.py web` is ours."""
 
 import os
 

@@ -39,6 +39,10 @@ _SETTINGS = {
 }
 
 
+# Whoever may search the socket's directory; no network address, whatever `listen_addresses` says.
+_CLIENTS = "local all all trust\n"
+
+
 class EmbeddedError(RuntimeError):
     """The embedded server could not be created or started; the message says what to do."""
 
@@ -165,6 +169,7 @@ class EmbeddedServer:
                 return False
             for directory in (self.cluster_dir, self.socket_dir):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.cluster_dir / "pg_hba.conf").write_text(_CLIENTS)
             options = " ".join(f"-c {name}={value!r}" for name, value in self.settings.items())
             status, output = self._run(
                 "pg_ctl", "-D", str(self.cluster_dir), "-l", str(self.log), "-w", "-t", "60",

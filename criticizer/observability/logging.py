@@ -51,7 +51,7 @@ def django_logging(level: str) -> dict[str, Any]:
             "django-q": {"level": "WARNING"},
             "httpx": {"level": "WARNING"},
             "httpcore": {"level": "WARNING"},
-            "gunicorn.access": {"level": "WARNING"},
+            "waitress.queue": {"level": "ERROR"},  # a line for each request that waits for a thread
         },
     }
 

@@ -41,7 +41,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "criticizer.security.reauthentication.ReauthMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "django_structlog.middlewares.RequestMiddleware",
+    "criticizer.observability.request_log.RequestLog",
     "pghistory.middleware.HistoryMiddleware",
 ]
 ROOT_URLCONF = "criticizer.urls"

@@ -12,7 +12,7 @@ _PR_SET_PDEATHSIG = 1
 def die_with_parent() -> None:
     """Let Linux kill this process when its parent dies.
 
-    Elsewhere the watchdog and gunicorn compare the parent's pid, which takes a little longer.
+    Elsewhere the watchdog compares the parent's pid, which takes a little longer.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

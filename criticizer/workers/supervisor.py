@@ -18,7 +18,7 @@ from typing import IO
 
 import structlog
 
-from criticizer.environment import CODE_DIR, IS_CHECKOUT, WORK_DIR
+from criticizer.environment import CODE_DIR, IS_CHECKOUT
 from criticizer.queue.outbox import scaled
 from criticizer.workers import subprocesses
 
@@ -132,15 +132,6 @@ def url_host(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def web(host: str, port: int, environment: Mapping[str, str], processes: int = 2, threads: int = 4) -> Child:
-    """Return the web server: gunicorn with threads, each with one database connection."""
-    command = [
-        sys.executable, "-m", "gunicorn", "criticizer.wsgi:application",
-        "--config", "python:criticizer.workers.gunicorn_conf",
-        "--chdir", str(WORK_DIR),
-        "--bind", f"{url_host(host)}:{port}", "--workers", str(processes), "--threads", str(threads),
-        "--worker-class", "gthread", "--timeout", "60", "--graceful-timeout", "20",
-        "--no-control-socket",  # its file would be in the home directory
-        "--max-requests", "20000", "--max-requests-jitter", "2000", "--log-level", "warning",
-    ]  # fmt: skip
-    return Child("web", command, environment)
+def web(host: str, port: int, environment: Mapping[str, str]) -> Child:
+    """Return the web server. The caller has run the system checks."""
+    return Child("web", manage("web", "--host", host, "--port", str(port), "--skip-checks"), environment)

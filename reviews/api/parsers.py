@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import IO, Any, BinaryIO, NoReturn
+from typing import IO, Any, NoReturn
 
-from django.http import HttpRequest
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser
 
@@ -16,20 +15,6 @@ from reviews.api.errors import ApiError
 MAX_BODY_BYTES = 64 * 1024
 # Reading on lets the client finish sending and see the answer instead of a connection reset.
 _DRAIN_BYTES = 1024 * 1024
-
-
-def chunked_stream(request: HttpRequest) -> BinaryIO | None:
-    """Return the body's stream when it comes in chunks, without a Content-Length.
-
-    Django reads Content-Length bytes, so it would see an empty body. The server must declare that
-    its input ends by itself (`wsgi.input_terminated`).
-    """
-    if "chunked" not in request.META.get("HTTP_TRANSFER_ENCODING", "").lower():
-        return None
-    if not request.META.get("wsgi.input_terminated"):
-        return None
-    stream: BinaryIO = request.META["wsgi.input"]
-    return stream
 
 
 class BoundedJSONParser(BaseParser):

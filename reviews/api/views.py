@@ -25,7 +25,6 @@ from reviews.api.commit_retry import retry_lost_commit
 from reviews.api.error_catalog import BUSY, STATE_CONFLICT, VERSION_CONFLICT
 from reviews.api.errors import ApiError
 from reviews.api.pagination import Pages
-from reviews.api.parsers import chunked_stream
 from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
 from reviews.intake.source_events import Overtaken
@@ -36,16 +35,9 @@ from reviews.states import JobStatus
 
 
 class ApiView(APIView):
-    """`roles`: the roles that may use each method. Reads bodies that come in chunks."""
+    """`roles`: the roles that may use each method."""
 
     roles: ClassVar[Mapping[str, tuple[str, ...]]]
-
-    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
-        made = super().initialize_request(request, *args, **kwargs)
-        stream = chunked_stream(request)
-        if stream is not None:
-            made._stream = stream  # noqa: SLF001
-        return made
 
 
 _ERRORS = {

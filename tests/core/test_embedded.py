@@ -35,6 +35,16 @@ def test_start_makes_it_once_and_says_whether_it_started(server: EmbeddedServer)
     assert server.start()
 
 
+def test_it_takes_no_client_from_a_network_address(server: EmbeddedServer) -> None:
+    server.start()
+    (server.cluster_dir / "pg_hba.conf").write_text("host all all 127.0.0.1/32 trust\nlocal all all trust\n")
+    server.stop()
+    server.start()  # of an earlier version
+    with psycopg.connect(host=str(server.socket_dir), user="postgres", dbname="template1") as connection:
+        rules = connection.execute("SELECT type, address FROM pg_hba_file_rules").fetchall()
+    assert rules == [("local", None)]
+
+
 def test_it_comes_back_after_a_power_cut(server: EmbeddedServer) -> None:
     server.start()
     server.kill()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.db import connection
 
-from criticizer.management.commands.up import database_problem, port_problem
-from criticizer.workers.supervisor import clusters, web
+from criticizer.management.commands.up import FIRST_LOGIN, Command, database_problem, port_problem
+from criticizer.workers import web_server
+from criticizer.workers.supervisor import clusters
 
 
 @pytest.fixture
@@ -64,9 +68,34 @@ def test_what_can_be_no_place_to_listen_is_said(host: str, port: int, words: str
     assert words in port_problem(host, port)
 
 
-def test_an_ipv6_address_stands_in_brackets_before_its_port() -> None:
-    command = web("::1", 8000, {}).command
-    assert command[command.index("--bind") + 1] == "[::1]:8000"
+@pytest.mark.parametrize(("host", "family"), [("::1", socket.AF_INET6), ("127.0.0.1", socket.AF_INET)])
+def test_the_web_server_listens_where_it_is_told(host: str, family: socket.AddressFamily) -> None:
+    with web_server.listen(host, 0) as listening:
+        assert (listening.family, listening.getsockname()[0]) == (family, host)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_first_password_is_shown_on_a_terminal_and_else_kept_in_a_file(
+    tmp_path: Path, settings: Any, is_terminal: bool
+) -> None:
+    settings.DATA_DIR = tmp_path
+    out = io.StringIO()
+    out.isatty = lambda: is_terminal  # type: ignore[method-assign]
+    for _ in range(2):  # the second time there is an account
+        Command(stdout=out)._first_login()
+    said, file = out.getvalue(), tmp_path / FIRST_LOGIN
+    assert said.count("First login: admin / ") == 1
+    admin = get_user_model().objects.get()
+    if is_terminal:
+        assert admin.check_password(said.split()[4])
+        assert not file.exists()
+    else:
+        password = file.read_text().strip()
+        assert admin.check_password(password)
+        assert str(file) in said
+        assert password not in said
+        assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_what_up_has_checked_its_workers_do_not_say_again() -> None:

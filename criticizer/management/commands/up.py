@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import time
+from functools import partial
 
 import structlog
 from django.conf import settings
@@ -23,6 +24,8 @@ from criticizer.redaction import clean
 from criticizer.workers.supervisor import Supervisor, clusters, url_host, web
 
 log = structlog.get_logger(__name__)
+
+FIRST_LOGIN = "first-login.txt"
 
 
 class Command(BaseCommand):
@@ -98,13 +101,25 @@ class Command(BaseCommand):
             time.sleep(5)
 
     def _first_login(self) -> None:
-        """Create the first administrator and print its password, once."""
+        """Create the first administrator; show its password on a terminal, else keep it in a file.
+
+        What is not a terminal may be a service's log, which others read.
+        """
         users = get_user_model()
         if users.objects.exists():
             return
         password = secrets.token_urlsafe(15)
+        if self.stdout.isatty():
+            shown = f"{password}   (shown once; change it in the admin)"
+        else:
+            # Before the account: an interrupted start leaves no account whose password nobody knows.
+            file = settings.DATA_DIR / FIRST_LOGIN
+            file.unlink(missing_ok=True)
+            with open(file, "x", opener=partial(os.open, mode=0o600)) as kept:
+                kept.write(f"{password}\n")
+            shown = f"the password in {file}   (change it in the admin and delete the file)"
         users.objects.create_superuser("admin", password=password)
-        self.stdout.write(f"First login: admin / {password}   (shown once; change it in the admin)")
+        self.stdout.write(f"First login: admin / {shown}")
 
 
 def database_problem(database: BaseDatabaseWrapper) -> str:

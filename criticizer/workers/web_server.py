@@ -1,0 +1,205 @@
+"""The web server: waitress in several processes that share one listening socket.
+
+One event loop a process receives requests and sends answers; a thread works only on requests that have
+arrived whole, and hands over its answer without waiting for the client. A connection that sends or takes
+little or nothing therefore costs a descriptor, no thread, and ends at its deadline (guarantee G154).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from waitress import wasyncore
+from waitress.adjustments import Adjustments
+from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser
+from waitress.server import TcpWSGIServer
+from waitress.utilities import RequestEntityTooLarge
+
+from criticizer.workers.parent_death import die_with_parent
+
+log = structlog.get_logger(__name__)
+
+REQUEST_SECONDS = 30.0  # to send a request, from its first byte or the connection's beginning
+ANSWER_SECONDS = 120.0  # to take the answer
+IDLE_SECONDS = 30.0  # between two requests; longer than a proxy keeps its connections
+CONNECTIONS = 1000  # a process; over it those nearest to their deadlines end
+MAX_HEADER_BYTES = 32 * 1024
+MAX_BODY_BYTES = 1024 * 1024 + 1  # DATA_UPLOAD_MAX_MEMORY_SIZE and less are read, the rest refused unread
+STOP_SECONDS = 20.0  # for running requests and unsent answers
+_MEMORY_BYTES = 64 * 1024  # of a body or an answer; the rest lies in a temporary file
+_DESCRIPTORS = 3 * CONNECTIONS + 200  # each connection may have a file for its body and one for its answer
+
+
+class Parser(HTTPRequestParser):  # type: ignore[misc]
+    """Gives a request whose body is too large to the application unread: its 413 has the right form."""
+
+    error: Any
+
+    def received(self, data: bytes) -> int:
+        consumed: int = super().received(data)
+        if isinstance(self.error, RequestEntityTooLarge):
+            self.error = None
+            self.headers.setdefault("CONTENT_LENGTH", str(MAX_BODY_BYTES))
+            self.headers["CONNECTION"] = "close"
+        return consumed
+
+
+class Connection(HTTPChannel):  # type: ignore[misc]
+    parser_class = Parser
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self.deadline = time.monotonic() + REQUEST_SECONDS
+        super().__init__(*given, **named)
+
+    def received(self, data: bytes) -> bool:
+        if self.request is None:
+            self.deadline = time.monotonic() + REQUEST_SECONDS
+        return bool(super().received(data))
+
+    def service(self) -> None:
+        self.deadline = float("inf")
+        super().service()
+        self.deadline = time.monotonic() + (ANSWER_SECONDS if self.total_outbufs_len else IDLE_SECONDS)
+
+
+class Server(TcpWSGIServer):  # type: ignore[misc]
+    """One process's event loop. `stop` may be called from a signal handler."""
+
+    accepting: bool
+    channel_class = Connection
+    next_channel_cleanup = float("inf")  # `_end_overdue` instead: waitress waits for blocked clients
+
+    def __init__(self, application: Callable[..., Any], listening: socket.socket, threads: int) -> None:
+        self._stop_at = float("inf")
+        self._next_look = 0.0
+        self._most = min(CONNECTIONS, max(10, (_open_files() - 200) // 3))
+        adjustments = Adjustments(
+            sockets=[listening],
+            threads=threads,
+            ident=None,
+            connection_limit=2**31,  # `_end_overdue` instead: waitress stops accepting
+            max_request_header_size=MAX_HEADER_BYTES,
+            max_request_body_size=MAX_BODY_BYTES,
+            inbuf_overflow=_MEMORY_BYTES,
+            outbuf_overflow=_MEMORY_BYTES,
+            outbuf_high_watermark=2**31,  # above it a thread waits for the client
+            clear_untrusted_proxy_headers=False,  # `client_ip` knows which proxies to trust
+        )
+        name = (listening.family, listening.type, listening.proto, listening.getsockname())
+        super().__init__(application, _sock=listening, bind_socket=False, adj=adjustments, sockinfo=name)
+
+    def stop(self) -> None:
+        """End when running requests are answered, after STOP_SECONDS at the latest."""
+        self._stop_at = min(self._stop_at, time.monotonic() + STOP_SECONDS)
+        self.pull_trigger()
+
+    def run(self) -> None:
+        while not self._is_done():
+            wasyncore.poll2(1.0, self._map)
+            self._end_overdue(time.monotonic())
+
+    def _is_done(self) -> bool:
+        if self._stop_at == float("inf"):
+            return False
+        if self.accepting:
+            self.accepting = False
+            self.del_channel(self._map)
+            self.socket.close()
+        for connection in list(self.active_channels.values()):
+            if not (connection.requests or connection.total_outbufs_len or connection.request):
+                connection.handle_close()
+        return not self.active_channels or time.monotonic() > self._stop_at
+
+    def _end_overdue(self, now: float) -> None:
+        """Close connections after their deadlines, and when there are too many, those nearest to them."""
+        excess = len(self.active_channels) - self._most
+        if excess <= 0 and now < self._next_look:
+            return
+        self._next_look = now + 1.0
+        waiting = [found for found in self.active_channels.values() if not found.requests]
+        waiting.sort(key=lambda connection: float(connection.deadline))
+        for place, connection in enumerate(waiting):
+            if place >= excess and connection.deadline > now:
+                return
+            connection.handle_close()
+
+
+def _open_files() -> int:
+    """Raise the limit of open files as far as is needed and allowed, and return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < _DESCRIPTORS:
+        soft = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises OSError."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server(address[:2], family=family, backlog=1024, dualstack_ipv6=host == "::")
+
+
+def serve(application: Callable[..., Any], listening: socket.socket, processes: int, threads: int) -> None:
+    """Serve until SIGTERM or SIGINT in `processes` of `threads` each; start again those that end."""
+    ours = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ours)
+    children: set[int] = set()
+    started_at = 0.0
+    while True:
+        if len(children) < processes and (not started_at or time.monotonic() - started_at > 1.0):
+            children |= {_fork(application, listening, threads) for _ in range(processes - len(children))}
+            started_at = time.monotonic()
+        found = signal.sigtimedwait(ours, 1.0)
+        if found is not None and found.si_signo != signal.SIGCHLD:
+            break
+        for child in _ended(children):
+            log.error("web_process_ended", pid=child)
+    listening.close()
+    for child in children:
+        os.kill(child, signal.SIGTERM)
+    stop_at = time.monotonic() + STOP_SECONDS + 2
+    while children and time.monotonic() < stop_at:
+        signal.sigtimedwait({signal.SIGCHLD}, 0.2)
+        _ended(children)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+
+
+def _ended(children: set[int]) -> set[int]:
+    """Take the children that have ended out of the set, and return them."""
+    found = {child for child in children if os.waitpid(child, os.WNOHANG)[0]}
+    children -= found
+    return found
+
+
+def _fork(application: Callable[..., Any], listening: socket.socket, threads: int) -> int:
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        die_with_parent()
+        if os.getppid() == parent:
+            _run(application, listening, threads)
+            status = 0
+    except BaseException:
+        log.exception("web_process_failed")
+    finally:
+        os._exit(status)
+
+
+def _run(application: Callable[..., Any], listening: socket.socket, threads: int) -> None:
+    server = Server(application, listening, threads)
+    signal.signal(signal.SIGTERM, lambda number, frame: server.stop())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent stops us
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+    server.run()
