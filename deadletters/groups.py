@@ -85,8 +85,10 @@ def occurred(fingerprint: Fingerprint, *, stage: str, error_class: str, source: 
         alerts.tell(
             "reopened",
             key=f"reopened:{group_id}:{at:%Y-%m-%d}",
-            title=f"{error_class} in {stage} came back after its group was resolved",
-            text=f"Group {group_id}: {fingerprint.message}",
+            error_class=error_class,
+            stage=stage,
+            group=group_id,
+            message=fingerprint.message,
             path=alerts.page("deadlettergroup", group_id),
         )
     return group_id

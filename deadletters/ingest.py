@@ -28,7 +28,8 @@ def open_letter(draft: LetterDraft) -> int:
 
     A letter whose replay got past its stage waits for verification, and the new failure gets a letter of
     its own. One whose restart failed earlier moves to the stage that failed. Operators are alerted once a
-    day of a failure that repeats its non-retryable class, which escalates, and of critical ones.
+    day of a failure that repeats its non-retryable class, which escalates, and of critical ones; once an
+    hour of those of severity high and of used-up budgets.
     """
     ours = _fingerprint(draft)
     letters = _locked_of(draft.job_id, *OPEN_LETTER)  # locked before groups, here as everywhere
@@ -37,8 +38,8 @@ def open_letter(draft: LetterDraft) -> int:
     )
     existing = _existing(letters, draft, group_id)
     letter = _create(draft, group_id) if existing is None else _bring_back(existing, draft, group_id, ours)
-    if draft.severity == Severity.CRITICAL and groups.asks_for_attention(group_id):
-        _alert("critical", f"{draft.error_class} in {draft.stage}: a critical failure", letter, draft, ours)
+    if (kind := _alert_kind(draft)) and groups.asks_for_attention(group_id):
+        _alert(kind, letter, draft, ours)
     return int(letter.pk)
 
 
@@ -161,16 +162,26 @@ def _bring_back(letter: DeadLetter, draft: LetterDraft, group_id: int, ours: Fin
         reason = f"{draft.error_class} again after a replay: for engineering review"
         transitions.note(letter.pk, LetterAction.ESCALATED, SYSTEM, reason)
         log.error("dead_letter_escalated", letter=letter.pk, job=draft.job_id, error_class=draft.error_class)
-        title = f"{draft.error_class} in {draft.stage} failed again after a replay"
-        _alert("escalated", title, letter, draft, ours)
+        _alert("escalated", letter, draft, ours)
     return letter
 
 
-def _alert(kind: str, title: str, letter: DeadLetter, draft: LetterDraft, ours: Fingerprint) -> None:
+def _alert_kind(draft: LetterDraft) -> str:
+    """Return the kind of alert for a failure, or "" where nobody is alerted."""
+    if draft.severity in {Severity.CRITICAL, Severity.HIGH}:
+        return draft.severity
+    return "exhausted" if draft.retryable else ""
+
+
+def _alert(kind: str, letter: DeadLetter, draft: LetterDraft, ours: Fingerprint) -> None:
+    """Alert once a day of each failure, and once an hour of those told together."""
+    period = "%Y-%m-%dT%H" if alerts.KINDS[kind].is_together else "%Y-%m-%d"
     alerts.tell(
         kind,
-        key=f"{kind}:{ours.id}:{draft.last_failure_at:%Y-%m-%d}",
-        title=title,
-        text=f"Letter {letter.pk}: {draft.detail}",
+        key=f"{kind}:{ours.id}:{draft.last_failure_at:{period}}",
         path=alerts.page("deadletter", letter.pk),
+        error_class=draft.error_class,
+        stage=draft.stage,
+        letter=letter.pk,
+        detail=draft.detail,
     )

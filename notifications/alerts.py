@@ -1,33 +1,45 @@
 """Sends alerts to operators (OPERATOR_ALERTS), by the outbox message `operator_alert`.
 
-At least once, with one key: a message's token derives from the alert's key and the recipient, so that a
-provider that deduplicates shows it once. Recipients who have it are stored after each send.
+Each recipient gets an alert once, by the protocol of deliveries (guarantee G171): the attempt is on disk
+before the provider is called, and the recipient is stored after it. What an attempt without an outcome did
+is decided by `uncertainty_policy`: repeat what the provider deduplicates, or look it up. Where neither is
+possible it is not repeated; another alert says that this one may not have arrived.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID, uuid5
 
 import structlog
 from django.conf import settings
+from django.db import transaction
 from django.db.models import F
+from django.template.defaultfilters import linebreaksbr
 from django.utils import timezone
 from django.utils.html import format_html
 
-from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.redaction import clean
-from criticizer.resilience.failures import Failure, RetryableFailure, UncertainFailure, classify
+from criticizer.resilience.failures import (
+    Failure,
+    PermanentFailure,
+    RetryableFailure,
+    UncertainFailure,
+    classify,
+)
 from criticizer.resilience.retry import BACKOFF, MAX_ATTEMPTS_PER_STAGE
 from deadletters import alerts
 from deadletters.models import OperatorAlert
 from notifications import config
-from notifications.providers.base import Message
+from notifications.delivery.uncertainty_policy import Decision, DeliveryHistory, PolicyStep, next_step
+from notifications.providers.base import Evidence, Message, Provider, Question, capabilities_for
 from notifications.recipients import normalise, split
 
 log = structlog.get_logger(__name__)
 
+LONG_PAUSE_SECONDS = 300.0
 LEASE_SECONDS = 180.0  # above the longest call of a provider; renewed for each recipient
 _NAMESPACE = UUID("5b0f8f0e-6c4f-5e9e-9d38-1d2f7f0b7a11")  # never change it, like that of deliveries
 
@@ -61,16 +73,6 @@ def _require_lease(has_lease: bool) -> None:
         raise _Lost
 
 
-def ensure() -> None:
-    """Publish the message of every unsent alert of the last day. Run by the maintenance."""
-    if not settings.OPERATOR_ALERTS:
-        return
-    for row in prepared.rows(
-        "SELECT id FROM operator_alerts WHERE sent_at IS NULL AND created_at > now() - interval '1 day'"
-    ):
-        outbox.publish(alerts.AGGREGATE, row["id"], alerts.MESSAGE, alerts.QUEUE)
-
-
 def send(alert_id: int, hold: Callable[[], None] = lambda: None) -> float | None:
     """Send an alert to recipients without it; return the seconds until the next try, or None.
 
@@ -82,55 +84,113 @@ def send(alert_id: int, hold: Callable[[], None] = lambda: None) -> float | None
     if alert is None:
         return None
     problems: list[str] = []
-    may_help = False
+    waits: list[float] = []
     for recipient in map(normalise, settings.OPERATOR_ALERTS):
         if recipient in alert.sent_to:
             continue
         hold()
         try:
-            _send_to(recipient, alert)
+            waits += _send_to(recipient, alert)
         except Exception as error:  # noqa: BLE001  one recipient's failure must not stop the others
             failure = classify(error)
-            may_help = may_help or isinstance(failure, (RetryableFailure, UncertainFailure))
+            if isinstance(failure, (RetryableFailure, UncertainFailure)):
+                waits.append(_pause(alert))
             problems.append(f"{split(recipient)[0]}: {_describe(failure)}")
-        else:
-            alert.sent_to.append(recipient)
-            OperatorAlert.objects.filter(pk=alert_id).update(sent_to=alert.sent_to)
-    if problems and may_help and alert.attempts < MAX_ATTEMPTS_PER_STAGE:
-        return BACKOFF.delay(alert.attempts)
-    OperatorAlert.objects.filter(pk=alert_id).update(
-        sent_at=timezone.now(), detail=clean("; ".join(problems), 1000)
-    )
+            log.warning("operator_alert_not_sent", alert=alert_id, **failure.facts)
+    if waits and timezone.now() - alert.created_at < alerts.SENT_FOR:
+        return max(waits)
+    detail = clean("; ".join(filter(None, (alert.detail, *problems))), 1000)
+    _save(alert, sent_at=timezone.now(), detail=detail)
     log.info("operator_alert_sent", alert=alert_id, recipients=len(alert.sent_to), problems=len(problems))
     return None
 
 
-def _send_to(recipient: str, alert: OperatorAlert) -> None:
+def _pause(alert: OperatorAlert) -> float:
+    """Return the seconds until the next try: a server that is away for hours is asked for a day."""
+    is_long = alert.attempts > MAX_ATTEMPTS_PER_STAGE
+    return LONG_PAUSE_SECONDS if is_long else BACKOFF.delay(alert.attempts)
+
+
+def _send_to(recipient: str, alert: OperatorAlert) -> list[float]:
+    """Send an alert to one recipient; return the seconds until it can be decided, if it cannot now."""
     channel, address = split(recipient)
     provider = config.providers().get(channel)
     if provider is None:
         raise ValueError(f"no provider is configured for {channel}")
+    message = _message(recipient, address, alert)
+    if alert.sending_to == recipient:
+        decision = _decision(provider, message, alert)
+        if decision.step is PolicyStep.WAIT:
+            return [decision.seconds]
+        if decision.step is not PolicyStep.REPEAT:
+            _close(alert, recipient, is_unconfirmed=decision.step is PolicyStep.HOLD)
+            return []
+    else:
+        _save(alert, sending_to=recipient, sending_since=timezone.now())
+    try:
+        provider.send(message)
+    except (RetryableFailure, PermanentFailure):
+        _save(alert, sending_to="", sending_since=None)  # certainly nothing was sent
+        raise
+    _close(alert, recipient)
+    return []
+
+
+def _decision(provider: Provider, message: Message, alert: OperatorAlert) -> Decision:
+    """Return what to do after an attempt without an outcome; LOOK: the provider has the message."""
+    since = (alert.sending_since or alert.created_at).timestamp()
+    history = DeliveryHistory(timezone.now().timestamp(), since, since, since)
+    capabilities = capabilities_for(provider, message.address)
+    decision = next_step(capabilities, history, time_scale=settings.RETRY_TIME_SCALE)
+    if decision.step is not PolicyStep.LOOK:
+        return decision
+    answer = provider.look_up(Question(message, "", since))
+    if answer.evidence is Evidence.ABSENT and capabilities.looks == 1:
+        return Decision(PolicyStep.REPEAT)
+    return decision if answer.evidence is Evidence.FOUND else Decision(PolicyStep.HOLD)
+
+
+def _close(alert: OperatorAlert, recipient: str, *, is_unconfirmed: bool = False) -> None:
+    """Store that a recipient has an alert, or may have it: then another one says so."""
+    with transaction.atomic():
+        if is_unconfirmed:
+            key = f"unconfirmed:{alert.pk}:{recipient}"
+            alerts.tell("unconfirmed", key=key, path=alert.path, title=alert.title, text=alert.text)
+            _save(alert, detail=f"{split(recipient)[0]}: it is not known whether it arrived")
+        _save(alert, sent_to=[*alert.sent_to, recipient], sending_to="", sending_since=None)
+
+
+def _save(alert: OperatorAlert, **facts: Any) -> None:
+    OperatorAlert.objects.filter(pk=alert.pk).update(**facts)
+    for name, value in facts.items():
+        setattr(alert, name, value)
+
+
+def _message(recipient: str, address: str, alert: OperatorAlert) -> Message:
     link = settings.BASE_URL.rstrip("/") + alert.path if alert.path else ""
-    provider.send(
-        Message(
-            token=uuid5(_NAMESPACE, f"{alert.dedup_key} {recipient}"),
-            address=address,
-            subject=f"[Criticizer] {alert.title}",
-            text="\n\n".join(filter(None, (alert.title, alert.text, link))) + "\n",
-            html=format_html(
-                "<h1>{}</h1><p>{}</p><p><a href='{}'>{}</a></p>", alert.title, alert.text, link, link
-            ),
-            payload={
-                "type": "operator.alert",
-                "kind": alert.kind,
-                "dedup_key": alert.dedup_key,
-                "title": alert.title,
-                "text": alert.text,
-                "url": link,
-            },
-            thread=f"alert {alert.kind}",
-            created_at_epoch=int(alert.created_at.timestamp()),
-        )
+    return Message(
+        token=uuid5(_NAMESPACE, f"{alert.dedup_key} {recipient}"),
+        address=address,
+        subject=f"[Criticizer] {alert.title}",
+        text="\n\n".join(filter(None, (alert.title, alert.text, link))) + "\n",
+        html=format_html(
+            "<h1>{}</h1><p>{}</p><p><a href='{}'>{}</a></p>",
+            alert.title,
+            linebreaksbr(alert.text, autoescape=True),
+            link,
+            link,
+        ),
+        payload={
+            "type": "operator.alert",
+            "kind": alert.kind,
+            "severity": alerts.KINDS[alert.kind].severity.value,
+            "dedup_key": alert.dedup_key,
+            "title": alert.title,
+            "text": alert.text,
+            "url": link,
+        },
+        thread=f"alert {alert.kind}",
+        created_at_epoch=int(alert.created_at.timestamp()),
     )
 
 

@@ -172,6 +172,17 @@ def mail_leaves() -> Messages:
 
 
 @check(deploy=True)
+def alerted_operators() -> Messages:
+    """Warn when alerts reach nobody (criticizer.W016)."""
+    if not settings.OPERATOR_ALERTS:
+        yield message(
+            "W016",
+            "OPERATOR_ALERTS is not set: failures, open circuits and missing evidence reach nobody.",
+            "Set it to people or channels that are read, such as mail:ops@example.com.",
+        )
+
+
+@check(deploy=True)
 def signed_webhooks() -> Messages:
     """Report that webhooks are sent unsigned (criticizer.I015)."""
     if not settings.WEBHOOK_SECRETS:

@@ -291,7 +291,7 @@ _LIMITS = (
     Variable("DLQ_ALERT_PER_DAY", integer(1, 1_000_000),
              "Above this number of new dead letters a day, operators are alerted.", "100"),
     Variable("OPERATOR_ALERTS", RECIPIENTS,
-             "Where operators are alerted of escalations, dead letters and stopped batches.",
+             "Where operators are alerted of failures, timeouts, open circuits and missing evidence.",
              example="mail:ops@example.com,webhook:https://ops.example.com/hook"),
     Variable("REPLAY_APPROVAL_ABOVE", integer(0, 1_000_000),
              "Replay batches of more dead letters need a second person's approval.", "100"),

@@ -237,6 +237,16 @@ class Failure(Exception):
     def kind(self) -> FailureKind:
         return kind_of(self.error_class, self.place)
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """Return what every line of the log about a failure says: its class, code and severity."""
+        kind = self.kind
+        return {
+            "error_class": str(self.error_class),
+            "code": kind.code,
+            "severity": kind.severity.value,
+        }
+
 
 class RetryableFailure(Failure):
     """May succeed when repeated: the stage runs again within its budget."""

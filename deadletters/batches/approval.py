@@ -74,8 +74,9 @@ def _ask_for_approval(batch: ReplayBatch, actor: str) -> None:
     alerts.tell(
         "batch_awaiting",
         key=f"batch-awaiting:{batch.pk}",
-        title=f"Replay batch {batch.pk} waits for approval",
-        text=f"Submitted by {actor}: {letters}{start}{overruled}.",
+        batch=batch.pk,
+        actor=actor,
+        what=f"{letters}{start}{overruled}",
         path=alerts.page("replaybatch", batch.pk),
     )
 

@@ -94,7 +94,7 @@ def stop(batch: ReplayBatch, reason: str) -> None:
     alerts.tell(
         "batch_stopped",
         key=f"batch-stopped:{batch.pk}:{batch.row_version}",
-        title=f"Replay batch {batch.pk} stopped",
-        text=reason,
+        batch=batch.pk,
+        reason=reason,
         path=alerts.page("replaybatch", batch.pk),
     )

@@ -142,8 +142,8 @@ def request(
         alerts.tell(
             "edit_requested",
             key=f"edit-requested:{edit.pk}",
-            title=f"An edit of dead letter {letter.pk} waits for approval",
-            text=f"Requested by {actor}.",
+            letter=letter.pk,
+            actor=actor,
             path=alerts.page("letteredit", edit.pk),
         )
     log.info("letter_edit_requested", edit=edit.pk, letter=letter_id, actor=actor)

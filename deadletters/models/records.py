@@ -56,10 +56,17 @@ class OperatorAlert(models.Model):
     sent_to = models.JSONField(db_default=[])  # recipients who have it
     sent_at = models.DateTimeField(null=True, blank=True)  # every recipient has it, or cannot get it
     detail = models.TextField(blank=True, db_default="")  # why a recipient does not have it
+    # The recipient of an attempt without an outcome yet, on disk before the provider is called.
+    sending_to = models.CharField(max_length=512, blank=True, db_default="")
+    sending_since = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         db_table = "operator_alerts"
         ordering = ["-id"]
+        indexes = [
+            # Alerts to send, and to put together.
+            models.Index(fields=["created_at"], condition=models.Q(sent_at=None), name="alerts_unsent")
+        ]
 
     def __str__(self) -> str:
         return self.title

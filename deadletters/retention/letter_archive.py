@@ -241,8 +241,9 @@ def _resealed(old: LetterArchive, vault: Vault) -> bool:
         alerts.tell(
             "archive_damaged",
             key=f"archive-damaged:{old.pk}",
-            title="A file of removed dead letters is damaged",
-            text=f"{old.name}, with {old.letter_count} letters, {why}: restore the file from a backup.",
+            name=old.name,
+            letters=old.letter_count,
+            why=why,
         )
     except Exception:
         log.exception("letter_archive_not_resealed", archive=old.name)

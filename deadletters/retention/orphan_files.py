@@ -80,9 +80,7 @@ def _tell(name: str, why: str) -> None:
     alerts.tell(
         KIND,
         key=_key(name),
-        title="A file of removed dead letters is unknown to the database",
-        text=f"{why}. Was the database restored from a backup, or does another installation keep its files "
-        "in the same place? read_letter_archive --file prints it. Delete it if it is not needed.",
+        why=why,
     )
 
 

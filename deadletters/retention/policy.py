@@ -132,8 +132,9 @@ def tell(now: datetime) -> None:
         alerts.tell(
             "too_many",
             key=f"too-many:{day}",
-            title=f"More than {settings.DLQ_ALERT_PER_DAY} dead letters today",
-            text=f"{today} failures ended as dead letters on {day} so far.",
+            limit=settings.DLQ_ALERT_PER_DAY,
+            count=today,
+            day=day,
             path=alerts.page("deadlettergroup"),
         )
     since = _since(now)
@@ -144,8 +145,7 @@ def tell(now: datetime) -> None:
         alerts.tell(
             "expiring",
             key=f"expiring:{day}",
-            title=f"{expiring} dead letters that are not triaged expire within a day",
-            text="They will be archived, and can be restored. Triage them to keep them.",
+            count=expiring,
             path=alerts.page("deadletter"),
         )
 
@@ -245,9 +245,9 @@ def _tell_over_size(now: datetime, excess: int) -> None:
     alerts.tell(
         "over_size",
         key=f"over-size:{now:%Y-%m-%d}",
-        title=f"More than {settings.DLQ_MAX_SIZE} dead letters, and none of them may be removed",
-        text=f"{excess} too many on {now:%Y-%m-%d}: each that is left is in work, escalated, in a batch, or "
-        "has an edit that waits for approval. Resolve or discard some, or cancel edits and batches.",
+        limit=settings.DLQ_MAX_SIZE,
+        excess=excess,
+        day=f"{now:%Y-%m-%d}",
         path=alerts.page("deadletter"),
     )
 
@@ -259,7 +259,7 @@ def _tell_untouched(now: datetime) -> None:
     alerts.tell(
         "expired",
         key=f"expired:{day:%Y-%m-%d}:{10 ** (len(str(count)) - 1)}",
-        title="Untouched dead letters were archived",
-        text=f"{count} on {day:%Y-%m-%d} so far. Restore them on the page of the archive.",
+        count=count,
+        day=f"{day:%Y-%m-%d}",
         path=alerts.page("letterarchive"),
     )

@@ -52,8 +52,9 @@ def _verified(letter: DeadLetter, actor: str, checks: tuple[Check, ...]) -> Vali
         alerts.tell(
             "not_verified",
             key=f"not-verified:{letter.pk}:{letter.replayed_at}",
-            title=f"A replay of {letter.stage} succeeded without its effect",
-            text=f"Letter {letter.pk}: {missing}",
+            stage=letter.stage,
+            letter=letter.pk,
+            missing=missing,
             path=alerts.page("deadletter", letter.pk),
         )
         return Validation(False, f"the effect is missing: {missing}", checks, is_escalated=True)

@@ -11,6 +11,7 @@ from typing import assert_never
 
 import structlog
 from django.db.models.functions import Now
+from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.queue import outbox
@@ -22,6 +23,7 @@ from criticizer.resilience.failures import (
     RetryableFailure,
     UncertainFailure,
 )
+from deadletters import alerts
 from notifications.config import dependency_of
 from notifications.delivery import snapshot, store, uncertainty_policy
 from notifications.delivery.uncertainty_policy import DeliveryHistory, LookupResult, PolicyStep
@@ -157,6 +159,14 @@ def hold_for_operator(row: Delivery, reason: str) -> Finding:
 def report_missing_evidence(row: Delivery, reason: str) -> None:
     # The row was marked before the provider had accepted it: "send, then mark" was violated.
     log.error("delivery_evidence_missing", delivery=row.pk, job=row.job_id, reason=reason)
+    alerts.tell(
+        "evidence_missing",
+        key=f"evidence-missing:{row.pk}",
+        path=reverse("admin:notifications_delivery_change", args=[row.pk]),
+        delivery=row.pk,
+        job=row.job_id,
+        reason=reason,
+    )
 
 
 def require_moved(row: Delivery, moved: bool) -> None:

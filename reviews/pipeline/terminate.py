@@ -8,17 +8,22 @@ the job nor send. `ended_token` keeps the lease's token, so that the worker's re
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from datetime import UTC
 
 import structlog
 from django.conf import settings
+from django.contrib.admin.utils import quote
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.urls import reverse
+from django.utils import timezone
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.redaction import clean
-from deadletters import ingest
+from criticizer.wording import plural_count
+from deadletters import alerts, ingest
 from notifications.delivery import operator_actions
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
@@ -44,7 +49,7 @@ runs AS (
   UPDATE stage_runs s
      SET status = 'cancelled', ended_token = s.lease_token, lease_token = NULL, lease_expires_at = NULL,
          attempts = s.attempts - (s.status = 'running' AND %(status)s::varchar <> 'timed_out')::int,
-         finished_at = now(), next_attempt_at = NULL
+         finished_at = now(), next_attempt_at = NULL, progress = '{}'
     FROM job WHERE s.job_id = job.id AND s.status IN $UNFINISHED RETURNING s.id),
 unfinished AS (
   UPDATE attempts a SET finished_at = now(), detail = %(reason)s::varchar, error_class = %(error_class)s,
@@ -101,6 +106,7 @@ def expire(job_ids: Collection[int]) -> int:
     They are timed out; a job that is being replayed becomes a dead letter again.
     """
     with transaction.atomic():
+        alert_of_circuits(job_ids)
         overdue = prepared.rows(
             statement("""
             SELECT id, EXISTS (SELECT 1 FROM dead_letters l
@@ -113,12 +119,62 @@ def expire(job_ids: Collection[int]) -> int:
         ended = _end([row["id"] for row in overdue if not row["replayed"]], "timed_out", SYSTEM, reason)
         for job in ended:
             operator_actions.cancel_unsent(job)
+        _alert_of_timeouts(ended)
         for row in overdue:
             if row["replayed"]:
                 fail_replay(row["id"])
     for job in ended:
         log.warning("job_timed_out", job=job, error_class="DEADLINE_EXCEEDED")
     return len(overdue)
+
+
+def _alert_of_timeouts(jobs: list[int]) -> None:
+    if not jobs:
+        return
+    named = ", ".join(map(str, jobs[:20]))
+    alerts.tell(
+        "timed_out",
+        key=f"timed-out:{jobs[0]}:{timezone.now():%Y-%m-%dT%H}",
+        path=f"{reverse('admin:reviews_reviewjob_changelist')}?q=state:{JobStatus.TIMED_OUT}",
+        reviews=plural_count(len(jobs), "review"),
+        jobs=named if len(jobs) <= 20 else f"{named} and {len(jobs) - 20} more",
+    )
+
+
+# Circuits that are open when work that waits for them reaches its deadline: now, or before they may close.
+# An outage lasts from one closing to the next, however often the circuit was half-open in between.
+_OUTLASTING = statement("""
+SELECT c.name, c.state, c.reason, closed.id AS closed, count(*) AS jobs,
+       coalesce((SELECT min(created_at) FROM circuit_events e WHERE e.name = c.name AND e.id > closed.id),
+                c.changed_at) AS since
+  FROM circuits c JOIN outbox_messages o ON o.waiting_for = c.name
+  JOIN stage_runs s ON o.aggregate_type = 'stage_run' AND s.id = o.aggregate_id
+  JOIN jobs j ON j.id = s.job_id,
+       LATERAL (SELECT coalesce(max(id), 0) AS id FROM circuit_events
+                 WHERE name = c.name AND change IN ('closed', 'forced_closed')) closed
+ WHERE c.state IN ('open', 'forced_open', 'half_open') AND j.status IN $ACTIVE
+   AND (j.id = ANY(%(jobs)s)
+        OR j.deadline_at <= greatest(now() + make_interval(secs => %(ahead)s), c.retry_at))
+ GROUP BY c.name, closed.id""")
+_AHEAD_SECONDS = 60.0  # maintenance comes twice a minute
+
+
+def alert_of_circuits(overdue: Collection[int] = ()) -> None:
+    """Alert once an opening of circuits that stay open longer than reviews can wait. Run by maintenance.
+
+    `overdue`: jobs that are about to be ended, whose deadline is known to have passed.
+    """
+    for row in prepared.rows(_OUTLASTING, {"jobs": list(overdue), "ahead": _AHEAD_SECONDS}):
+        alerts.tell(
+            "circuit_outlasts",
+            key=f"circuit-outlasts:{row['name']}:{row['closed']}",
+            path=reverse("admin:criticizer_circuit_change", args=[quote(row["name"])]),
+            name=row["name"],
+            state=row["state"].replace("_", " "),
+            since=row["since"].astimezone(UTC),
+            reason=row["reason"],
+            reviews=plural_count(row["jobs"], "review"),
+        )
 
 
 def _end_left_deliveries() -> None:

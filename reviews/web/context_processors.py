@@ -78,4 +78,5 @@ def banners(request: HttpRequest) -> dict[str, object]:
     return {
         "unserved_queues": SimpleLazyObject(unserved_queues),
         "stopped_dependencies": SimpleLazyObject(stopped_dependencies),
+        "operators_are_alerted": bool(settings.OPERATOR_ALERTS),
     }

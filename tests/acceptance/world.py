@@ -14,7 +14,9 @@ import pytest
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
+from deadletters import alerts
 from deadletters.models import DeadLetter
+from notifications import alerts as operators
 from notifications.models import Delivery
 from reviews.intake import api_keys
 from reviews.intake.review_requests import IntakeResult, ReviewRequest, request_review
@@ -76,7 +78,10 @@ class World:
         while messages := [*outbox.claim("stages", 10), *outbox.claim("llm", 10)]:
             for message in messages:
                 claimed += 1
-                executor.run_stage(message.id, message.aggregate_id, message.lease_token)
+                if message.message_type == alerts.MESSAGE:
+                    operators.run_message(message.id, message.aggregate_id, str(message.lease_token))
+                else:
+                    executor.run_stage(message.id, message.aggregate_id, message.lease_token)
         return claimed
 
     def make_due(self) -> None:

@@ -188,6 +188,7 @@ PRODUCTION = {
     "SMTP_HOST": "mail.example.com",
     "MAIL_FROM": "criticizer@example.com",
     "WEBHOOK_SECRETS": "whsec_" + "A" * 43 + "=",
+    "OPERATOR_ALERTS": "mail:ops@example.com",
 }
 
 
@@ -198,6 +199,7 @@ DEPLOYED = {
     "SMTP_HOST": "mail.example.com",
     "MAIL_FROM": "Criticizer <criticizer@example.com>",
     "WEBHOOK_SECRETS": ["whsec_bm90LWEtcmVhbC1zZWNyZXQ="],
+    "OPERATOR_ALERTS": ["mail:ops@example.com"],
 }
 
 
@@ -218,6 +220,7 @@ DEPLOYED = {
         ({"MAIL_FROM": "criticizer@localhost"}, ["W014"]),
         ({"MAIL_FROM": "Criticizer <criticizer@localhost>"}, ["W014"]),
         ({"WEBHOOK_SECRETS": []}, ["I015"]),
+        ({"OPERATOR_ALERTS": []}, ["W016"]),
     ],
 )
 def test_the_deployment_check_says_what_is_missing(
@@ -225,7 +228,13 @@ def test_the_deployment_check_says_what_is_missing(
 ) -> None:
     for name, value in {**DEPLOYED, **changes}.items():
         setattr(settings, name, value)
-    ours = (checks.own_database, checks.public_address, checks.mail_leaves, checks.signed_webhooks)
+    ours = (
+        checks.own_database,
+        checks.public_address,
+        checks.mail_leaves,
+        checks.alerted_operators,
+        checks.signed_webhooks,
+    )
     assert [name for check in ours for name in ids(check(None))] == warnings
 
 
@@ -237,11 +246,11 @@ def test_a_complete_installation_passes_without_a_warning(tmp_path: Path) -> Non
 
 def test_what_was_only_tried_out_is_told_all_it_lacks(tmp_path: Path) -> None:
     done = run(tmp_path, "check", "--deploy", CHANGE_SOURCES="perforce", DEBUG="true")
-    for wanted in ("W004", "W010", "W011", "I013", "I015", "security.W018"):
+    for wanted in ("W004", "W010", "W011", "I013", "I015", "W016", "security.W018"):
         assert f"{wanted})" in done.stderr, done.stderr
 
 
 def test_deployment_checks_stay_out_of_every_other_command() -> None:
     ours = {check for check in registry.registry.deployment_checks if check.__module__ == checks.__name__}
-    assert len(ours) == 4
+    assert len(ours) == 5
     assert not ours & set(registry.registry.get_checks())

@@ -40,7 +40,7 @@ def providers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Provi
 
 
 def _tell(key: str = "escalated:v1:a:2026-03-01") -> bool:
-    return alerts.tell("escalated", key=key, title="It failed again", text="Letter 7", path="/admin/")
+    return alerts.tell("batch_stopped", key=key, batch=7, reason="OPS-1", path="/admin/")
 
 
 def _work() -> None:
@@ -57,7 +57,7 @@ def test_alert_is_sent_once_to_every_recipient(providers: dict[str, Provider]) -
     mail, hook = providers["mail"].sent, providers["webhook"].sent
     assert (len(mail), len(hook)) == (1, 1)
     assert hook[0].payload["dedup_key"] == "escalated:v1:a:2026-03-01"
-    assert "It failed again" in mail[0].subject
+    assert "Replay batch 7 stopped" in mail[0].subject
     assert mail[0].token != hook[0].token
     assert OperatorAlert.objects.get().sent_at is not None
     assert not prepared.value("SELECT count(*) FROM outbox_messages")
@@ -107,7 +107,7 @@ def test_refused_alert_is_recorded_and_not_retried(providers: dict[str, Provider
 def test_lost_alert_message_is_published_again(providers: dict[str, Provider]) -> None:
     _tell()
     prepared.rows("DELETE FROM outbox_messages")
-    operators.ensure()
+    alerts.ensure()
     _work()
     assert len(providers["mail"].sent) == 1
 
