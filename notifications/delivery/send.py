@@ -66,6 +66,7 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
         try:
             tally.ended[_deliver_row(delivery_id, providers, may_continue)] += 1
         except Failure as failure:
+            failure.context.setdefault("delivery_id", delivery_id)
             tally.failures.append(failure)
         except DependencyUnavailable as waiting:
             tally.waits.append(waiting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -20,6 +21,8 @@ from criticizer.resilience.failures import (
 
 log = structlog.get_logger(__name__)
 
+_REQUEST_IDS = ("x-request-id", "request-id", "x-message-id", "x-slack-req-id", "x-amzn-requestid")
+_WORD = re.compile(r"[\w.:+=/-]{1,128}", re.ASCII)
 T = TypeVar("T")
 Context = Mapping[str, object]
 
@@ -29,6 +32,12 @@ _STATUSES = {
     503: ErrorClass.UPSTREAM_UNAVAILABLE,
     504: ErrorClass.NETWORK_TIMEOUT,
 }
+
+
+def answered(status: int, headers: Mapping[str, str]) -> dict[str, object]:
+    """Return the context of an answer: its status, and the provider's id of the request if it has one."""
+    found = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), "")
+    return {"status": status} | ({"provider_request": found} if _WORD.fullmatch(found) else {})
 
 
 def retryable(

@@ -87,9 +87,9 @@ class IntakeResult:
 _INSERT = """
 WITH job AS (
   INSERT INTO jobs (idempotency_key, request_sha256, changelist_id, review_version, recipients,
-                    recipients_are, requested_by, series, scope_prefixes, deadline_at)
+                    recipients_are, requested_by, request_id, series, scope_prefixes, deadline_at)
   SELECT %(key)s, %(sha256)s, %(changelist)s::varchar, %(version)s, %(recipients)s, %(recipients_are)s,
-         %(requested_by)s, %(series)s::varchar, %(scope_prefixes)s,
+         %(requested_by)s, %(request_id)s, %(series)s::varchar, %(scope_prefixes)s,
          statement_timestamp() + make_interval(secs => %(sla)s)
    WHERE %(rerun)s OR NOT EXISTS (SELECT 1 FROM jobs WHERE changelist_id = %(changelist)s::varchar
                                                        AND series = %(series)s::varchar)
@@ -164,6 +164,8 @@ def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) 
             "series": request.series,
             "scope_prefixes": Jsonb(list(request.scope_prefixes)),
             "flow": request.requested_by or outbox.SYSTEM,
+            # The id of the HTTP request in the log; none for what was polled.
+            "request_id": structlog.contextvars.get_contextvars().get("request_id", ""),
             "sla": settings.REVIEW_SLA_SECONDS,
             "rerun": rerun,
             "delay": delay_seconds,

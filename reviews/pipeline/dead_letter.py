@@ -13,16 +13,22 @@ from reviews.states import Stage
 def draft(job_id: int, stage: Stage, failure: Failure, stack: str) -> LetterDraft:
     """Return the draft for a stage that just failed; `stack` is already redacted."""
     kind = failure.kind
+    delivery = failure.context.get("delivery", failure.context.get("delivery_id"))
     facts = prepared.row(
         """
-        SELECT j.changelist_id, j.review_version, s.attempts, s.max_attempts,
-               s.first_failure_at, s.last_failure_at,
-               (SELECT a.name FROM artifacts a WHERE a.job_id = j.id AND a.kind = 'change'
-                 ORDER BY a.id DESC LIMIT 1) AS artifact
-          FROM jobs j JOIN stage_runs s ON s.job_id = j.id WHERE j.id = %(job)s AND s.stage = %(stage)s""",
-        {"job": job_id, "stage": stage.value},
+        SELECT j.changelist_id, j.review_version, s.attempts, s.max_attempts, s.first_failure_at,
+               s.last_failure_at, j.request_id, left(j.request_sha256, 16) AS request_hash,
+               a.name AS artifact, left(a.sha256, 16) AS payload_hash, d.token::text AS message_id,
+               d.notification_id
+          FROM jobs j JOIN stage_runs s ON s.job_id = j.id
+          LEFT JOIN deliveries d ON d.id = %(delivery)s AND d.job_id = j.id
+          LEFT JOIN LATERAL (SELECT name, sha256 FROM artifacts WHERE job_id = j.id AND kind = 'change'
+                              ORDER BY id DESC LIMIT 1) a ON true
+         WHERE j.id = %(job)s AND s.stage = %(stage)s""",
+        {"job": job_id, "stage": stage.value, "delivery": delivery if isinstance(delivery, int) else None},
     )
     assert facts is not None
+    ids = ("request_id", "request_hash", "payload_hash", "message_id", "notification_id")
     return LetterDraft(
         job_id=job_id,
         stage=stage.value,
@@ -41,6 +47,7 @@ def draft(job_id: int, stage: Stage, failure: Failure, stack: str) -> LetterDraf
                 "max_attempts": facts["max_attempts"],
                 "changelist_id": facts["changelist_id"],
                 "review_version": facts["review_version"],
+                **{name: facts[name] for name in ids if facts[name]},
             }
         ),
         payload_reference=facts["artifact"] or f"changelist {facts['changelist_id']}",

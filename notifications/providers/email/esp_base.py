@@ -21,6 +21,7 @@ from notifications.providers.base import Message
 from notifications.providers.email import mime
 from notifications.providers.failures import (
     RotatingSecrets,
+    answered,
     misconfigured,
     permanent,
     retryable,
@@ -191,7 +192,7 @@ def ask(url: str, headers: Mapping[str, str], limits: Limits, who: str) -> Answe
     answer = exchange(request, limits, who, acts=False)
     if answer.status == 429 or answer.status >= 500 or answer.status == 408:
         error_class = ErrorClass.RATE_LIMITED if answer.status == 429 else ErrorClass.UPSTREAM_UNAVAILABLE
-        context = {"status": answer.status}
+        context = answered(answer.status, answer.headers)
         wait = retry_after(answer.headers)
         raise retryable(error_class, f"{who} answered {answer.status} to a question", context, wait)
     return answer
@@ -205,7 +206,7 @@ def failure_of(
     `code` and `words` are the service's own; `refusal` is the class of a refusal, where they tell it.
     """
     status = answer.status
-    context: dict[str, object] = {"status": status} | ({"code": code} if code else {})
+    context = answered(status, answer.headers) | ({"code": code} if code else {})
     detail = f"{who} answered {status}" + (f": {server_words(words)}" if words else "")
     if failure := temporary_failure(status, detail, context, retry_after(answer.headers)):
         return failure

@@ -22,6 +22,7 @@ from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.failures import (
     RotatingSecrets,
+    answered,
     of_question,
     permanent,
     retryable,
@@ -198,12 +199,13 @@ class Slack:
             return found
         error = str((found or {}).get("error", ""))
         wait = retry_after(answer.headers)
-        failure = _failure(answer.status, error if _CODE.fullmatch(error) else "", wait)
+        failure = _failure(answer, error if _CODE.fullmatch(error) else "", wait)
         raise failure if acts else of_question(failure)
 
 
-def _failure(status: int, error: str, wait: float | None) -> Failure:
-    context: dict[str, object] = {"status": status, "error": error}
+def _failure(answer: Answer, error: str, wait: float | None) -> Failure:
+    status = answer.status
+    context = {**answered(status, answer.headers), "error": error}
     detail = f"Slack answered {error or status}"
     if status == 429 or error in _SLOWER:
         return retryable(ErrorClass.RATE_LIMITED, detail, context, wait)

@@ -19,6 +19,7 @@ from criticizer.http_client import Answer, Limits, Request, retry_after
 from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.failures import (
+    answered,
     misconfigured,
     of_question,
     permanent,
@@ -178,7 +179,7 @@ def _judged(answer: Answer, *, acts: bool = True) -> dict[str, object]:
 
 def _failure(answer: Answer) -> Failure:
     status = answer.status
-    context: dict[str, object] = {"status": status}
+    context = answered(status, answer.headers)
     detail = f"P4 Code Review answered {status}"
     if failure := temporary_failure(status, detail, context, retry_after(answer.headers)):
         return failure

@@ -26,7 +26,7 @@ import httpx
 from criticizer.http_client import Limits, Request, retry_after
 from criticizer.resilience.failures import ErrorClass, RetryableFailure
 from notifications.providers.base import Capabilities, Evidence, LookUp, Message, Question
-from notifications.providers.failures import permanent, retryable, temporary_failure
+from notifications.providers.failures import answered, permanent, retryable, temporary_failure
 from notifications.providers.http import exchange
 from notifications.providers.webhook import ssrf_policy
 from notifications.providers.webhook.ssrf_policy import AddressRefusedError, OutboundPolicy
@@ -160,7 +160,7 @@ class Webhook:
             receipt = headers.get("x-message-id", "")
             return receipt if _RECEIPT.fullmatch(receipt) else str(message.token)
         wait = retry_after(headers, self._now)
-        context = {"status": status}
+        context = answered(status, headers)
         detail = f"the receiver answered {status}"
         if status == 503 and wait is not None:
             raise retryable(ErrorClass.UPSTREAM_UNAVAILABLE, detail, context, wait)
