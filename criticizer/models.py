@@ -98,6 +98,7 @@ class SecurityEvent(models.Model):
         ARTIFACT_FAULT = "artifact_fault", "Artifact overdue, lost, orphaned or unreadable"
         AUDIT_FAULT = "audit_fault", "Audit rows differ from what was sealed"
         LOGIN_LOCKED = "login_locked", "Logins refused for a while after failures"
+        CEILING_CHANGED = "ceiling_changed", "DEPOT_ALLOW_LIST changed"
         PASSWORD_REFUSED = "password_refused", "Password refused before a dangerous action"
 
     id = models.BigAutoField(primary_key=True)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from functools import lru_cache
 from pathlib import Path
 
+import structlog
 from django.conf import settings
+from django.db import connection, transaction
 
 from criticizer.models import SecurityEvent
+from criticizer.queue import advisory_locks
 from criticizer.redaction import clean
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from criticizer.resilience.gate import name_of
@@ -18,6 +24,9 @@ from reviews.sources.allowlist import AllowList, effective
 from reviews.sources.enforcement import SecurityViolation
 from reviews.sources.perforce.client import PerforceConfig
 from reviews.sources.registry import SourcesConfig
+
+log = structlog.get_logger(__name__)
+_recorded: list[str] | None = None  # the ceiling that this process knows to be recorded
 
 
 def sources() -> SourcesConfig:
@@ -57,6 +66,7 @@ def allow_list() -> AllowList:
 
     Raises PermanentFailure CONFIG_INVALID when a stored entry is not a valid line: fail closed.
     """
+    record_ceiling()
     rows = tuple(
         ("-" if entry.kind == AllowListEntry.Kind.EXCLUDE else "") + entry.pattern
         for entry in AllowListEntry.objects.order_by("position", "id")
@@ -67,6 +77,43 @@ def allow_list() -> AllowList:
         raise PermanentFailure(
             ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, f"an allow-list entry is not valid: {error}"
         ) from error
+
+
+def record_ceiling() -> None:
+    """Write a security event when DEPOT_ALLOW_LIST is not what the last process saw (guarantee G173).
+
+    Once a process, by the maintenance or before the ceiling is first used. Processes that start at the same
+    time write one event.
+    """
+    global _recorded
+    ceiling = list(settings.DEPOT_ALLOW_LIST)
+    if _recorded == ceiling:
+        return
+    kind = SecurityEvent.Kind.CEILING_CHANGED
+    with transaction.atomic():
+        advisory_locks.take(advisory_locks.Lock.CEILING, kind)
+        last = SecurityEvent.objects.filter(kind=kind).order_by("-id").first()
+        old = list(last.context["new"]) if last else []
+        if last is None or old != ceiling:
+            changes = [f"added {line}" for line in ceiling if line not in old]
+            changes += [f"removed {line}" for line in old if line not in ceiling]
+            host = socket.gethostname()
+            SecurityEvent.objects.create(
+                kind=kind,
+                reason=("; ".join(changes) or "another order")[:512],
+                actor=f"{_account()}@{host}"[:255],
+                context={"old": old if last else None, "new": ceiling, "host": host, "pid": os.getpid()},
+            )
+            log.warning("security_event", kind=kind.value, lines=len(ceiling), changes=len(changes))
+    if not connection.in_atomic_block:  # the caller's transaction may still be rolled back
+        _recorded = ceiling
+
+
+def _account() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number without a name
+        return f"uid {os.getuid()}"
 
 
 @lru_cache(maxsize=8)

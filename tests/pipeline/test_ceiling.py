@@ -1,0 +1,110 @@
+"""A change of DEPOT_ALLOW_LIST between two starts is a sealed security event, written once."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.urls import reverse
+
+from criticizer.models import SecurityEvent
+from reviews import config
+from reviews.audit import hash_chain
+
+KIND = SecurityEvent.Kind.CEILING_CHANGED
+
+
+@pytest.fixture(autouse=True)
+def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "_recorded", None)
+
+
+def start(settings: Any, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """Start a process with these lines."""
+    settings.DEPOT_ALLOW_LIST = list(lines)
+    monkeypatch.setattr(config, "_recorded", None)
+    config.record_ceiling()
+
+
+def test_a_change_is_an_event_with_old_new_host_and_time(
+    db: None, settings: Any, monkeypatch: pytest.MonkeyPatch, admin_client: Any
+) -> None:
+    start(settings, monkeypatch, "//depot/a/...")
+    start(settings, monkeypatch, "//depot/a/...")
+    assert SecurityEvent.objects.get(kind=KIND).context["old"] is None  # the first start
+    start(settings, monkeypatch, "//depot/a/...", "//depot/b/...")
+    event = SecurityEvent.objects.filter(kind=KIND).latest("pk")
+    assert event.context == {
+        "old": ["//depot/a/..."],
+        "new": ["//depot/a/...", "//depot/b/..."],
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+    }
+    assert event.reason == "added //depot/b/..."
+    assert event.actor.endswith(f"@{socket.gethostname()}")
+    assert event.created_at is not None
+    page = admin_client.get(reverse("admin:criticizer_securityevent_changelist")).content.decode()
+    assert "DEPOT_ALLOW_LIST changed" in page
+    assert "added //depot/b/..." in page
+    assert hash_chain.seal("security_events", settle_seconds=-1) >= 2
+    # Back again is a change, too.
+    start(settings, monkeypatch, "//depot/a/...")
+    assert SecurityEvent.objects.filter(kind=KIND).latest("pk").reason == "removed //depot/b/..."
+
+
+def test_whatever_uses_the_ceiling_records_it_first(db: None) -> None:
+    config.allow_list()
+    assert SecurityEvent.objects.filter(kind=KIND).count() == 1
+
+
+def test_a_rolled_back_transaction_does_not_lose_the_event(transactional_db: None) -> None:
+    with transaction.atomic():
+        config.allow_list()
+        transaction.set_rollback(True)
+    assert not SecurityEvent.objects.filter(kind=KIND).exists()
+    config.allow_list()
+    assert SecurityEvent.objects.filter(kind=KIND).count() == 1
+
+
+_PROCESS = """
+import django, sys
+django.setup()
+from reviews import config
+print("ready", flush=True)
+sys.stdin.readline()
+config.record_ceiling()
+"""
+
+
+def test_processes_that_start_together_write_one_event(transactional_db: None, tmp_path: Any) -> None:
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "CRITICIZER_TEST_DATABASE": connection.settings_dict["NAME"],
+        "TEST_FILES_DIR": str(tmp_path),
+        "DEPOT_ALLOW_LIST": "//depot/new/...",
+    }
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PROCESS],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        process.communicate("go\n", timeout=60)
+        assert process.returncode == 0
+    event = SecurityEvent.objects.get(kind=KIND)
+    assert json.dumps(event.context["new"]) == '["//depot/new/..."]'
