@@ -19,6 +19,7 @@ ENVIRONMENT = {
     "SMTP_SECURITY": "starttls",
     "MAIL_FROM": "criticizer@example.com",
     "WEBHOOK_SECRETS": "whsec_" + "A" * 43 + "=",
+    "OPERATOR_ALERTS": "mail:ops@example.com",
 }
 manage = Path(__file__).resolve().parent.parent / "manage.py"
 command = [sys.executable, str(manage), "check", "--deploy", "--fail-level", "WARNING"]

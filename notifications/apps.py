@@ -10,10 +10,21 @@ class NotificationsConfig(AppConfig):
     def ready(self) -> None:
         from criticizer.observability.metrics import COUNTED_TABLES, GAUGES
         from criticizer.resilience.health_checks import CHECKS
+        from criticizer.security.lifetimes import COPIES, Copy
         from notifications import health_checks, metrics
 
         GAUGES.extend(metrics.GAUGES)
         COUNTED_TABLES.extend(metrics.COUNTED_TABLES)
+
+        frozen = "payload <> '{}' AND created_at < %(before)s"
+        COPIES.extend(
+            (
+                Copy("deliveries", frozen, "payload = '{}'"),
+                Copy("digests", frozen, "payload = '{}'"),
+                # Without its message a delivery is not sent again, whatever the archive says.
+                Copy("unarchived_mails", "created_at < %(before)s", key="token"),
+            )
+        )
 
         CHECKS.update(
             {

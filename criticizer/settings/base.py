@@ -199,10 +199,13 @@ CIRCUIT_CACHE_SECONDS = 0.5  # how long a process trusts that a closed circuit i
 MAINTENANCE_SECONDS = 600  # a function that takes longer counts as hanging
 # Called every 30 s, in one cluster at a time: find lost work, delete what has expired.
 MAINTENANCE = [
+    "reviews.config.record_ceiling",
     "reviews.pipeline.sweep",
+    "reviews.pipeline.terminate.alert_of_circuits",
     "reviews.pipeline.expire_overdue",
     "criticizer.resilience.health_checks.maintain",
     "reviews.artifacts.store.delete_expired",
+    "criticizer.security.lifetimes.empty_expired",
     "reviews.artifacts.integrity.verify_round",
     "reviews.audit.hash_chain.seal_all",
     "reviews.intake.source_events.delete_expired",
@@ -210,7 +213,7 @@ MAINTENANCE = [
     "deadletters.batches.worker.ensure",
     "deadletters.edits.edit_requests.refuse_stale",
     "deadletters.retention.policy.maintain",
-    "notifications.alerts.ensure",
+    "deadletters.alerts.ensure",
     "reviews.replay.delivery_audit.ensure",
     "reviews.dashboard.rollup.roll_up",
 ]

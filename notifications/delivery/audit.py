@@ -177,7 +177,9 @@ def audit_sample(providers: Mapping[str, Provider], size: int) -> Counter[Eviden
     answers: Counter[Evidence] = Counter()
     unavailable: set[str] = set()
     picked = [row["id"] for row in prepared.rows(_PICK, {"size": size})]
-    rows = Delivery.objects.filter(pk__in=picked, status=DeliveryStatus.SENT)
+    rows = Delivery.objects.filter(pk__in=picked, status=DeliveryStatus.SENT).exclude(
+        Q(payload={}) | Q(digest__token__isnull=False, digest__payload={})  # their lifetime has ended
+    )
     for row in rows.annotate(now=Now()).select_related("digest"):
         channel, address = split(row.recipient)
         provider = providers.get(channel)

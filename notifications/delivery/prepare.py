@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from notifications.delivery import snapshot
@@ -15,7 +15,7 @@ from notifications.digests import lifecycle
 from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.base import Message
 from notifications.recipients import split
-from notifications.states import MAY_HAVE_ARRIVED, DeliveryStatus
+from notifications.states import MAY_HAVE_ARRIVED, UNSENT_DELIVERY, DeliveryStatus
 
 
 def create_deliveries(
@@ -48,10 +48,13 @@ def create_deliveries(
         )
         existing.exclude(job_id=job_id).filter(recipient__in=messages).update(job_id=job_id, updated_at=Now())
         for row in rows:
-            # Differs only where an earlier run left a row and the review has been made again since.
-            existing.filter(recipient=row.recipient, status=DeliveryStatus.PENDING).exclude(
-                payload_sha256=row.payload_sha256
-            ).exclude(Exists(attempted)).update(
+            # Differs only where an earlier run left a row and the review has been made again since. The same
+            # bytes come back where their lifetime had ended.
+            made_again = (
+                Q(status=DeliveryStatus.PENDING) & ~Exists(attempted) & ~Q(payload_sha256=row.payload_sha256)
+            )
+            emptied = Q(status__in=UNSENT_DELIVERY, payload={}, payload_sha256=row.payload_sha256)
+            existing.filter(made_again | emptied, recipient=row.recipient).update(
                 subject=row.subject,
                 payload=row.payload,
                 payload_sha256=row.payload_sha256,

@@ -49,8 +49,8 @@ def freeze(message: Message) -> tuple[dict[str, object], str]:
 def thaw(row: Delivery) -> Message:
     """Return the message of a row: that of its digest once closed, else its own.
 
-    Raises PermanentFailure INTERNAL_BUG when the stored message was changed: repeating other bytes with
-    the same token would defeat the provider's deduplication.
+    Raises PermanentFailure: INTERNAL_BUG when the stored message was changed, as repeating other bytes with
+    the same token would defeat the provider's deduplication; POLICY_REJECTED when its lifetime has ended.
     """
     digest = row.digest
     if digest is None or digest.token is None:
@@ -64,6 +64,14 @@ def thaw_own(row: Delivery) -> Message:
 
 
 def _thawed(row: Delivery, token: UUID, subject: str, content: dict[str, Any], sha256: str) -> Message:
+    if not content:
+        raise PermanentFailure(
+            ErrorClass.POLICY_REJECTED,
+            Component.INTERNAL,
+            "the message was deleted at the end of its time (ARTIFACT_REDACTED_TTL_DAYS): nothing is sent;"
+            " request a rerun of the review to notify its recipients",
+            context={"delivery": row.pk},
+        )
     try:
         message = Message(
             token=token,

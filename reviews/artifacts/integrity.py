@@ -17,11 +17,15 @@ from django.conf import settings
 from django.core.files.storage import Storage
 from django.db.models import F, Q
 from django.db.models.functions import Now
+from django.urls import reverse
 from django.utils import timezone
 
+from criticizer.db import prepared
 from criticizer.models import SecurityEvent
 from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.security import lifetimes, sealed_field
 from criticizer.security.encryption import Vault, VaultError
+from deadletters import alerts
 from reviews.artifacts import store
 from reviews.models import Artifact
 
@@ -89,6 +93,7 @@ def verify_round() -> None:
         if _walked_at is None or now - _walked_at >= WALK_EVERY_SECONDS:
             _walked_at = now
             find_orphans()
+            find_overdue_copies()
     except Failure as failure:
         log.error("artifacts_not_verified", error_class=str(failure.error_class), detail=failure.detail)
 
@@ -172,6 +177,18 @@ def find_orphans(max_files: int = MAX_WALKED) -> Verified:
     return seen
 
 
+def find_overdue_copies() -> int:
+    """Report tables whose copies outlive their time (`security.lifetimes`), once a day; return how many."""
+    recent = timezone.now() - timedelta(days=_REPORT_AGAIN_DAYS)
+    reported = 0
+    for table, rows in lifetimes.overdue(timedelta(minutes=OVERDUE_GRACE_MINUTES)):
+        reason = "Copies are kept beyond their lifetime"
+        if not SecurityEvent.objects.filter(reason=reason, path=table, created_at__gte=recent).exists():
+            _report(reason, table, False, {"rows": rows})
+            reported += 1
+    return reported
+
+
 def _directories(namespace: Storage) -> Iterator[tuple[str, list[str]]]:
     """Yield each job's directory with the names of its files."""
     try:
@@ -230,10 +247,18 @@ def _report(reason: str, name: str, is_raw: bool, ids: dict[str, int]) -> None:
         context={"namespace": space, **ids},
     )
     log.error("artifact_fault", reason=reason, name=name, namespace=space, **ids)
+    alerts.tell(
+        "storage_fault",
+        key=f"storage-fault:{space}:{name}:{timezone.now():%Y-%m-%d}",
+        path=reverse("admin:criticizer_securityevent_changelist"),
+        reason=reason,
+        name=name,
+        namespace=space,
+    )
 
 
 def rotate_keys(limit: int | None = None, batch: int = 100) -> Rotated:
-    """Seal artifacts with the newest of ARTIFACT_KEYS, at most `limit` of them.
+    """Seal artifacts and excerpts of findings with the newest of ARTIFACT_KEYS, at most `limit` of them.
 
     It may be stopped and started at any moment: each artifact is whole under one key or the other, and
     finished ones are not repeated. It stops by itself when the storage does not answer.
@@ -262,8 +287,39 @@ def rotate_keys(limit: int | None = None, batch: int = 100) -> Rotated:
                 if unanswered == store.AWAY_AFTER:
                     done.is_cut = True
                     break
-    done.left = old.count()
+    if not done.is_cut:
+        _rotate_excerpts(done, vault.newest, limit, batch)
+    done.left = old.count() + int(prepared.value(_OLD_EXCERPTS_LEFT, {"newest": vault.newest}))
     return done
+
+
+_OLD_EXCERPTS_LEFT = """
+SELECT count(*) FROM findings WHERE excerpt <> '' AND NOT starts_with(excerpt, %(newest)s)"""
+_OLD_EXCERPTS = """
+SELECT id, excerpt FROM findings
+ WHERE id > %(after)s AND excerpt <> '' AND NOT starts_with(excerpt, %(newest)s) ORDER BY id LIMIT %(size)s"""
+_RESEAL = "UPDATE findings SET excerpt = %(new)s WHERE id = %(id)s AND excerpt = %(old)s RETURNING id"
+
+
+def _rotate_excerpts(done: Rotated, newest: str, limit: int | None, batch: int) -> None:
+    after = 0
+    while limit is None or done.seen < limit:
+        size = batch if limit is None else min(batch, limit - done.seen)
+        found = prepared.rows(_OLD_EXCERPTS, {"newest": newest, "after": after, "size": size})
+        if not found:
+            return
+        for row in found:
+            after = row["id"]
+            try:
+                new = sealed_field.resealed(row["excerpt"])
+            except VaultError as error:
+                done.reasons[str(error)] += 1
+                log.error("artifact_not_resealed", finding=row["id"], reason=str(error))
+                continue
+            if prepared.rows(_RESEAL, {"id": row["id"], "old": row["excerpt"], "new": new}):
+                done.resealed += 1
+            else:
+                done.skipped += 1
 
 
 def _why_not_resealed(error: VaultError | Failure | FileNotFoundError) -> str:

@@ -15,6 +15,7 @@ from reviews.states import (
     ACTIVE_JOB,
     JOB_TRANSITIONS,
     STAGE_TRANSITIONS,
+    UNFINISHED_STAGE,
     AttemptOutcome,
     JobStatus,
     Stage,
@@ -63,6 +64,7 @@ class ReviewJob(models.Model):
 
     idempotency_key = models.CharField(max_length=255)
     request_sha256 = models.CharField(max_length=64)  # detects a repeated key with another body
+    request_id = models.CharField(max_length=64, blank=True, db_default="")  # of the HTTP request
     changelist_id = models.CharField(max_length=128)
     review_version = models.IntegerField(db_default=1)
     recipients = models.JSONField(db_default=[])  # channel-qualified, normalised
@@ -182,6 +184,11 @@ class StageRun(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["job", "stage"], name="stage_runs_one_per_stage"),
             models.CheckConstraint(condition=Q(attempts__lte=F("max_attempts")), name="stage_runs_budget"),
+            # Answers of a model: needed while the stage runs, kept as an artifact when it succeeded.
+            models.CheckConstraint(
+                condition=Q(status__in=[status.value for status in UNFINISHED_STAGE]) | Q(progress={}),
+                name="stage_runs_ended_without_progress",
+            ),
             models.CheckConstraint(
                 condition=Q(
                     status=StageStatus.RUNNING, lease_token__isnull=False, lease_expires_at__isnull=False

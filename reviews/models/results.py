@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from criticizer.security.sealed_field import SealedListField
 from reviews.models.jobs import ReviewJob
 from reviews.reviewers.base import CoverageStatus, FindingSeverity, Side
 
@@ -29,8 +30,7 @@ class FindingRow(models.Model):
     message = models.TextField()
     suggestion = models.TextField(blank=True, db_default="")
     source = models.CharField(max_length=64)
-    quote = models.TextField(blank=True, db_default="")
-    excerpt = models.JSONField(db_default=[])  # [[line or null, kind, text], …], redacted
+    excerpt = SealedListField()  # [[line or null, kind, text], …], redacted
     confidence = models.IntegerField(null=True, blank=True)
     demoted = models.BooleanField(db_default=False)
 

@@ -146,7 +146,7 @@ def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
         """
         WITH run AS (
           UPDATE stage_runs SET status = 'failed', lease_token = NULL, lease_expires_at = NULL,
-                 finished_at = now(), error_class = 'WORKER_LOST', last_failure_at = now(),
+                 finished_at = now(), error_class = 'WORKER_LOST', last_failure_at = now(), progress = '{}',
                  first_failure_at = coalesce(first_failure_at, started_at, now())
            WHERE id = %(run)s),
         lost AS (UPDATE attempts SET outcome = 'lost', finished_at = now(), error_class = 'WORKER_LOST'

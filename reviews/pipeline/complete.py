@@ -171,6 +171,7 @@ SELECT run.job_id, pg_notify(%(channel)s, '') FROM run""")
 _BURY = """
 WITH run AS (
   UPDATE stage_runs SET status = 'failed', lease_token = NULL, lease_expires_at = NULL, finished_at = now(),
+         progress = '{}',
          error_class = %(error_class)s, first_failure_at = coalesce(first_failure_at, now()),
          last_failure_at = now()
    WHERE id = %(stage_run)s AND lease_token = %(token)s AND status = 'running' RETURNING job_id),

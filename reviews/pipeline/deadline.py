@@ -21,7 +21,7 @@ WITH job AS (
    WHERE id = %(job)s AND status IN {ACTIVE} RETURNING id),
 run AS (
   UPDATE stage_runs SET status = 'failed', lease_token = NULL, lease_expires_at = NULL, finished_at = now(),
-         next_attempt_at = NULL, error_class = %(error_class)s,
+         next_attempt_at = NULL, progress = '{{}}', error_class = %(error_class)s,
          first_failure_at = coalesce(first_failure_at, now()), last_failure_at = now()
    WHERE id = (SELECT s.id FROM stage_runs s JOIN job ON s.job_id = job.id WHERE s.status IN {UNFINISHED}
                 ORDER BY array_position(%(order)s::text[], s.stage::text) LIMIT 1)

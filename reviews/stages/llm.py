@@ -195,7 +195,6 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
             message=clean(finding.message),
             suggestion=clean(finding.suggestion),
             source=finding.source[:64],
-            quote=finding.quote,
             excerpt=[list(line) for line in finding.excerpt],
             confidence=finding.confidence,
             demoted=finding.demoted,

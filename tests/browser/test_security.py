@@ -19,7 +19,7 @@ def test_xss_no_field_of_a_review_runs_or_loads_anything(visit: Visit) -> None:
     text = " ".join(HOSTILE).replace("alert(1)", "document.body.dataset.harmed=1")
     job = factories.job_with_stages(title=text[:255], author=text[:255], banner=text[:512])
     factories.FindingRowFactory(
-        job=job, title=text[:160], message=text, suggestion=text, excerpt=[[1, "+", text]], quote=text
+        job=job, title=text[:160], message=text, suggestion=text, excerpt=[[1, "+", text]]
     )
     letter = factories.DeadLetterFactory(detail=text, last_stack=text, sanitized_context={"a": text})
     root = factories.UserFactory(is_staff=True, is_superuser=True)

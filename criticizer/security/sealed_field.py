@@ -1,0 +1,80 @@
+"""A model field that is encrypted at rest with ARTIFACT_KEYS."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db import models
+
+from criticizer.security.encryption import Vault, VaultError
+
+log = structlog.get_logger(__name__)
+
+
+class SealedListField(models.TextField[Any, Any]):
+    """A list of JSON values, stored as `key id:sealed text`; an empty list as an empty text.
+
+    A value that no key opens reads as an empty list and is logged: a page without it is better than none.
+    Text in the database that was never sealed is read as it is.
+    """
+
+    _pyi_private_set_type: Any
+    _pyi_private_get_type: Any
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "blank": True, "default": list, "db_default": ""})
+
+    def deconstruct(self) -> Any:
+        name, path, args, options = super().deconstruct()
+        for fixed in ("blank", "default", "db_default"):
+            options.pop(fixed, None)
+        return name, path, args, options
+
+    def get_prep_value(self, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            return value  # text as it is in the database, such as the default
+        return seal(value) if value else ""
+
+    def from_db_value(self, value: str | None, *_: object) -> list[Any]:
+        return opened(value or "")
+
+
+def seal(value: Any) -> str:
+    """Return a JSON value as the field stores it, under the newest key."""
+    vault = current_vault()
+    return f"{vault.newest}:{vault.seal(json.dumps(value, separators=(',', ':')).encode()).decode()}"
+
+
+def opened(stored: str) -> list[Any]:
+    """Return the list of a stored text; an empty one when no key opens it."""
+    if not stored:
+        return []
+    if stored.startswith("["):
+        return list(json.loads(stored))
+    try:
+        return list(json.loads(current_vault().open(stored.partition(":")[2].encode())))
+    except VaultError as error:
+        log.error("sealed_value_unreadable", key=stored.partition(":")[0], reason=str(error))
+        return []
+
+
+def resealed(stored: str) -> str:
+    """Return a stored text under the newest key. Raises VaultError, without changing anything."""
+    if stored.startswith("["):
+        return seal(json.loads(stored))
+    vault = current_vault()
+    return f"{vault.newest}:{vault.reseal(stored.partition(':')[2].encode()).decode()}"
+
+
+def current_vault() -> Vault:
+    """Return the vault of ARTIFACT_KEYS as they are now."""
+    return _vault(tuple(settings.ARTIFACT_KEYS))
+
+
+@lru_cache(maxsize=1)
+def _vault(keys: tuple[str, ...]) -> Vault:
+    return Vault(keys)
