@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('notifications', '0002_initial'),
+        ('notifications', '0003_delivery_series'),
         ('reviews', '0004_copies_have_a_lifetime'),
     ]
 
