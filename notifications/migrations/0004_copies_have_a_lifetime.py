@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('notifications', '0003_delivery_series'),
-        ('reviews', '0004_copies_have_a_lifetime'),
+        ('reviews', '0005_copies_have_a_lifetime'),
     ]
 
     operations = [

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('reviews', '0003_requester_scope'),
+        ('reviews', '0004_redacted_artifacts'),
     ]
 
     operations = [

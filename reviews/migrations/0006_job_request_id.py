@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('reviews', '0004_copies_have_a_lifetime'),
+        ('reviews', '0005_copies_have_a_lifetime'),
     ]
 
     operations = [
