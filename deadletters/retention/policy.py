@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import structlog
 from django.conf import settings
@@ -31,7 +31,6 @@ log = structlog.get_logger(__name__)
 IN_A_FILE = 500
 FILES_A_RUN = 20  # the next run of maintenance continues
 WALK_EVERY_SECONDS = 3_600
-_FOR_EVER = datetime.max.replace(tzinfo=UTC)
 _walked_at: float | None = None
 
 # Batches that will replay the letter: running ones, and others with a recent event.
@@ -52,25 +51,27 @@ _SPARED = f"""
 _NOT_POSTPONED = " AND (kept_until IS NULL OR kept_until < %(now)s)"
 # The oldest letters from `before`, closed ones first; each half walks along an index of its own:
 # dead_letters_closed, dead_letters_open.
-_CLOSED_FIRST = """
+_OLDEST = """
 SELECT id FROM (
  (SELECT 1 AS turn, id, closed_at AS at FROM dead_letters
-   WHERE status IN ('resolved', 'discarded') AND closed_at < %(before)s"""
-_THEN_NEW = """
+   WHERE status IN ('resolved', 'discarded') AND closed_at < %(before)s $SPARED
    ORDER BY closed_at, id LIMIT %(limit)s)
  UNION ALL
  (SELECT 2 AS turn, id, last_failure_at AS at FROM dead_letters
-   WHERE status IN ('new') AND last_failure_at < %(before)s"""
-_IN_ORDER = """
+   WHERE status IN ('new') AND last_failure_at < %(before)s $SPARED
    ORDER BY last_failure_at, id LIMIT %(limit)s)) due
- ORDER BY turn, at, id LIMIT %(limit)s"""
-
-
-def _oldest(which: str) -> str:
-    return "".join((_CLOSED_FIRST, which, _SPARED, _THEN_NEW, which, _SPARED, _IN_ORDER))
-
-
-_OLDEST, _OLDEST_WITH_POSTPONED = _oldest(_NOT_POSTPONED), _oldest("")
+ ORDER BY turn, at, id LIMIT %(limit)s""".replace("$SPARED", _NOT_POSTPONED + _SPARED)
+# Over the size, from the requester with the most letters, whose place within its own is the highest: one
+# requester's failures do not push out those of others (guarantee G146). Closed ones first, then the oldest.
+_OF_THE_LARGEST = """
+SELECT id FROM (
+  SELECT dead_letters.id, status IN ('new') AS is_open, coalesce(closed_at, last_failure_at) AS at,
+         row_number() OVER (PARTITION BY j.requested_by, status IN ('new')
+                            ORDER BY coalesce(closed_at, last_failure_at) DESC, dead_letters.id DESC) AS place
+    FROM dead_letters JOIN (SELECT id AS job_id, requested_by FROM jobs) j USING (job_id)
+   WHERE status IN ('new', 'resolved', 'discarded')
+     AND (%(postponed)s OR kept_until IS NULL OR kept_until < %(now)s) $SPARED) due
+ ORDER BY is_open, place DESC, at, id LIMIT %(limit)s""".replace("$SPARED", _SPARED)
 _EXCESS = "SELECT count(*) FROM dead_letters"
 _LINES = """
 SELECT l.id, l.row_version, l.status,
@@ -164,7 +165,9 @@ def enforce(now: datetime) -> int:
 
 
 def _over_age(now: datetime, limit: int) -> list[int]:
-    return _ids(_OLDEST, limit, now, before=_since(now))
+    since = _since(now)
+    asked = {"limit": limit, "now": now, "before": since, "since": since}
+    return [int(row["id"]) for row in prepared.rows(_OLDEST, asked)]
 
 
 def _over_size(now: datetime, limit: int) -> list[int]:
@@ -172,10 +175,13 @@ def _over_size(now: datetime, limit: int) -> list[int]:
     size = min(limit, excess)
     if size <= 0:
         return []
-    due = _ids(_OLDEST, size, now) or _ids(_OLDEST_WITH_POSTPONED, size, now)
-    if not due:
-        _tell_over_size(now, excess)
-    return due
+    asked = {"limit": size, "now": now, "since": _since(now)}
+    for postponed in (False, True):
+        due = [int(row["id"]) for row in prepared.rows(_OF_THE_LARGEST, {**asked, "postponed": postponed})]
+        if due:
+            return due
+    _tell_over_size(now, excess)
+    return []
 
 
 def batch_in_hand(letter_id: int) -> int | None:
@@ -188,11 +194,6 @@ def batch_in_hand(letter_id: int) -> int | None:
 def _since(now: datetime) -> datetime:
     """Return the time before which a letter, or an idle batch, is too old."""
     return now - timedelta(days=settings.DLQ_MAX_AGE_DAYS)
-
-
-def _ids(query: str, limit: int, now: datetime, before: datetime = _FOR_EVER) -> list[int]:
-    asked = {"limit": limit, "now": now, "before": before, "since": _since(now)}
-    return [int(row["id"]) for row in prepared.rows(query, asked)]
 
 
 def archive(letter_ids: Collection[int], now: datetime) -> int:

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponsePermanentRedirect
 from django.urls import resolve
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework.exceptions import NotFound, PermissionDenied, ValidationError
+from rest_framework.exceptions import NotFound, PermissionDenied, Throttled, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -25,7 +25,7 @@ from reviews.api.commit_retry import retry_lost_commit
 from reviews.api.error_catalog import BUSY, STATE_CONFLICT, VERSION_CONFLICT
 from reviews.api.errors import ApiError
 from reviews.api.pagination import Pages
-from reviews.intake import review_requests
+from reviews.intake import review_requests, unknown_changes
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
 from reviews.intake.source_events import Overtaken
 from reviews.models import ReviewJob
@@ -117,6 +117,7 @@ class ReviewList(ApiView):
     )
     def post(self, request: Request) -> Response:
         wanted = _review_request(request)
+        _refuse_unknown(wanted)
         result = retry_lost_commit(lambda: review_requests.request_review(wanted))
         if result.outcome is IntakeOutcome.VERSION_CONFLICT:
             raise ApiError(
@@ -166,6 +167,17 @@ def _review_request(request: Request) -> ReviewRequest:
         series=client.series,
         scope_prefixes=client.scope.prefixes,
     )
+
+
+def _refuse_unknown(wanted: ReviewRequest) -> None:
+    """Raise for a change that does not exist, unless the request repeats one that was accepted."""
+    why = unknown_changes.why_unknown(wanted.changelist_id)
+    is_over = unknown_changes.has_used_up_letters(wanted.requested_by)
+    if not (why or is_over) or review_requests.find(wanted) is not None:
+        return
+    if why:
+        raise ValidationError({"changelist_id": [f"{why}."]})
+    raise Throttled(unknown_changes.WAIT_SECONDS)
 
 
 def _refuse_scope(request: Request, why: str) -> NoReturn:

@@ -128,7 +128,7 @@ def request_review(request: ReviewRequest, *, delay_seconds: float = 0.0) -> Int
     if created is not None:
         return created
     # A new statement has a new snapshot: it sees the winner of a race that our insert lost.
-    existing = _existing(request)
+    existing = find(request)
     if existing is not None:
         return existing
     return past_deadlocks(lambda: _rerun(request, delay_seconds))
@@ -181,7 +181,7 @@ def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) 
     )
 
 
-def _existing(request: ReviewRequest) -> IntakeResult | None:
+def find(request: ReviewRequest) -> IntakeResult | None:
     """Return the answer from existing jobs; None when the request is a rerun."""
     found = prepared.rows(
         _EXISTING,
@@ -233,7 +233,7 @@ def _rerun(request: ReviewRequest, delay_seconds: float, tries: int = 3) -> Inta
     """Create a higher version and end the older active ones, one request at a time."""
     with transaction.atomic():
         lock_changelist(request.changelist_id)
-        existing = _existing(request)
+        existing = find(request)
         if existing is not None:
             return existing
         older = prepared.rows(
@@ -252,7 +252,7 @@ def _rerun(request: ReviewRequest, delay_seconds: float, tries: int = 3) -> Inta
             return created
         # Another request took the key, or a replay restarted an older version: neither takes our lock.
         transaction.set_rollback(True)
-    existing = _existing(request)
+    existing = find(request)
     if existing is not None:
         return existing
     if tries > 1:

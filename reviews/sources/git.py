@@ -66,9 +66,27 @@ class GitSource:
         """Check that git can read the repository."""
         self._git.output("rev-parse", "--is-bare-repository")
 
+    def look_up(self, changelist_id: str) -> str:
+        """Return the commit's id. Raises NOT_FOUND unless a configured reference leads to the commit.
+
+        Objects of other repositories (info/alternates) and of rewritten branches stay readable by id.
+        """
+        sha = self._sha_of(changelist_id)
+        found = self._git.run("rev-list", "--max-count=1", sha, "--not", *self._references)
+        if re.search(r"bad object|unknown revision|bad revision", found.stderr):
+            raise not_found("the repository has no such commit")
+        if found.exit_code != 0:
+            raise self._git.failure(found)
+        if found.stdout:
+            raise not_found(
+                "no branch of the repository leads to this commit: it was never pushed to one, or the branch "
+                "was rewritten since. Push it, or add its references to GIT_REFERENCES"
+            )
+        return sha
+
     def describe(self, changelist_id: str) -> ListedChange:
         """List a commit's files against its first parent (see `Source.describe`)."""
-        sha = self._sha_of(changelist_id)
+        sha = self.look_up(changelist_id)
         header = self._git.run(
             "rev-list",
             "--max-count=1",
@@ -78,14 +96,11 @@ class GitSource:
             max_bytes=_MAX_MESSAGE_BYTES,
         )
         if header.exit_code != 0 and not header.truncated:
-            if re.search(r"bad object|unknown revision|bad revision", header.stderr):
-                raise not_found("the repository has no such commit")
             raise self._git.failure(header)
         fields = header.stdout.decode("utf-8", "replace").partition("\n")[2].split("\0", 4)
         # A tag's id leads to a commit with another id; a tree's or a file's to none.
         if len(fields) < 5 or fields[0] != sha:
             raise not_found("this is the id of something else than a commit")
-        self._check_reachable(sha)
         _, parents, author, time, message = fields
         if not parents and sha in self._git.shallow_commits():
             raise misconfigured(
@@ -166,18 +181,6 @@ class GitSource:
         if found is None or found["name"] != self._depot:
             raise not_found("this is not the id of a commit in this repository")
         return found["sha"]
-
-    def _check_reachable(self, sha: str) -> None:
-        """Raise NOT_FOUND unless a configured reference leads to the commit.
-
-        Objects of other repositories (info/alternates) and of rewritten branches stay readable by id.
-        """
-        unreached = self._git.output("rev-list", "--max-count=1", sha, "--not", *self._references)
-        if unreached:
-            raise not_found(
-                "no branch of the repository leads to this commit: it was never pushed to one, or the branch "
-                "was rewritten since. Push it, or add its references to GIT_REFERENCES"
-            )
 
     def _listing(self, base: str, sha: str) -> list[ListedFile]:
         """Return the files that differ between two trees, renames paired by git."""

@@ -50,7 +50,15 @@ def depot_prefix(changelist_id: str) -> str | None:
     return f"//{found[1]}/" if found else None
 
 
-def source_for(changelist_id: str, config: SourcesConfig) -> Source:
+def look_up(changelist_id: str, config: SourcesConfig, *, timeout_seconds: float) -> None:
+    """Raise as `GitSource.look_up`; a Perforce server is not asked."""
+    if depot_prefix(changelist_id) is not None:
+        source = source_for(changelist_id, config, git_timeout_seconds=timeout_seconds)
+        assert isinstance(source, GitSource)
+        source.look_up(changelist_id)
+
+
+def source_for(changelist_id: str, config: SourcesConfig, *, git_timeout_seconds: float = 60) -> Source:
     """Return the source of a changelist. No command runs yet.
 
     Raises PermanentFailure NOT_FOUND for an id of neither form or of an unknown repository,
@@ -76,7 +84,13 @@ def source_for(changelist_id: str, config: SourcesConfig) -> Source:
             Component.SOURCE,
             f"no git repository is named {found[1]}: add {found[1]}=/path to GIT_REPOSITORIES",
         )
-    return GitSource(found[1], repository, config.git_executable, references=config.git_references)
+    return GitSource(
+        found[1],
+        repository,
+        config.git_executable,
+        references=config.git_references,
+        timeout_seconds=git_timeout_seconds,
+    )
 
 
 def listing_of(config: PerforceConfig) -> P4Listing:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reviews.api.parsers import MAX_BODY_BYTES
+from reviews.intake import unknown_changes
 from reviews.models import ReviewJob
 from reviews.states import JobStatus
 from tests.api.conftest import ApiClient, Maker, assert_error, review
+from tests.factories import DeadLetterFactory, ReviewJobFactory
+from tests.sources.gitrepo import GitRepo
 
 pytestmark = pytest.mark.django_db
 
@@ -20,6 +24,12 @@ JOB_KEYS = {
     "created_at", "finished_at", "is_late", "stages", "deliveries", "findings", "findings_left_out",
     "coverage", "coverage_left_out", "dead_letter", "links",
 }  # fmt: skip
+
+
+@pytest.fixture
+def repo(tmp_path: Path, settings: Any) -> GitRepo:
+    settings.GIT_REPOSITORIES = {"demo": tmp_path / "repo"}
+    return GitRepo(tmp_path / "repo")
 
 
 def test_a_request_becomes_a_queued_job(trigger: ApiClient, settings: Any) -> None:
@@ -68,9 +78,62 @@ def test_a_changelist_may_be_a_number(trigger: ApiClient) -> None:
     assert trigger.post_json(URL, review(changelist_id=12345)).json()["changelist_id"] == "12345"
 
 
-def test_a_commit_is_a_changelist(trigger: ApiClient) -> None:
-    commit = "git:demo@" + "0123456789abcdef0123456789ABCDEF01234567"
-    assert trigger.post_json(URL, review(changelist_id=commit)).json()["changelist_id"] == commit.lower()
+def test_a_commit_is_a_changelist(trigger: ApiClient, repo: GitRepo) -> None:
+    commit = f"git:demo@{repo.commit()}"
+    posted = review(changelist_id=commit.replace(commit[-40:], commit[-40:].upper()))
+    assert trigger.post_json(URL, posted).json()["changelist_id"] == commit
+
+
+@pytest.mark.parametrize(
+    ("repository", "why"),
+    [("demo", "the repository has no such commit"), ("other", "no git repository is named other")],
+)
+def test_an_unknown_commit_is_refused_and_nothing_is_made(
+    trigger: ApiClient, repo: GitRepo, repository: str, why: str
+) -> None:
+    repo.commit()
+    answer = trigger.post_json(URL, review(changelist_id=f"git:{repository}@{'1' * 40}"))
+    assert answer.status_code == 400
+    assert why in str(answer.json()["details"]["changelist_id"])
+    assert not ReviewJob.objects.exists()
+
+
+def test_a_commit_that_no_branch_leads_to_any_more_is_refused_unless_it_was_accepted(
+    trigger: ApiClient, repo: GitRepo
+) -> None:
+    first, second = repo.commit(), repo.commit("Another.")
+    body = review(changelist_id=f"git:demo@{second}")
+    assert trigger.post_json(URL, body).status_code == 201
+    repo.git("reset", "-q", "--hard", first)
+    assert trigger.post_json(URL, body).json()["duplicate"]
+    again = trigger.post_json(URL, {**body, "idempotency_key": "2", "review_version": 2, "rerun": True})
+    assert again.status_code == 400
+    assert "no branch of the repository leads to this commit" in str(again.json()["details"])
+
+
+def test_a_repository_that_does_not_answer_in_time_leaves_the_decision_to_the_fetch(
+    trigger: ApiClient, repo: GitRepo, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = tmp_path / "git"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    settings.GIT_EXECUTABLE = str(slow)
+    monkeypatch.setattr(unknown_changes, "LOOK_UP_SECONDS", 0.2)
+    assert trigger.post_json(URL, review(changelist_id=f"git:demo@{'1' * 40}")).status_code == 201
+
+
+def test_a_key_whose_requests_end_as_unknown_changes_has_to_wait_and_others_do_not(
+    trigger: ApiClient, client_with_role: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unknown_changes, "LETTERS_AN_HOUR", 2)
+    monkeypatch.setattr(unknown_changes, "LOOK_EVERY", 1)
+    monkeypatch.setattr(unknown_changes, "_refused_until", {})
+    for _ in range(2):
+        job = ReviewJobFactory.create(requested_by="key:the trigger")
+        DeadLetterFactory.create(job=job, stage="fetch", error_class="NOT_FOUND")
+    refused = trigger.post_json(URL, review())
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "600")
+    assert client_with_role("trigger", name="another").post_json(URL, review()).status_code == 201
 
 
 # -- duplicates and versions ------------------------------------------------------------------

@@ -99,6 +99,19 @@ def test_excess_letters_are_archived_closed_then_oldest_first(settings: Any) -> 
     assert not {oldest.pk, closed.pk} & _left()
 
 
+def test_excess_letters_of_one_requester_do_not_push_out_those_of_others(settings: Any) -> None:
+    settings.DLQ_MAX_SIZE = 5
+    others = {_letter(6).pk, _letter(5).pk}
+    flood = [
+        _letter(days, job=factories.ReviewJobFactory(requested_by="key:flood")) for days in (3, 2, 1, 0.5)
+    ]
+    policy.maintain()
+    assert _left() == others | {letter.pk for letter in flood[1:]}
+    settings.DLQ_MAX_SIZE = 3
+    policy.maintain()
+    assert _left() == {max(others)} | {letter.pk for letter in flood[2:]}  # of as many each: the oldest
+
+
 def test_postponed_letters_are_archived_last_when_over_size(settings: Any) -> None:
     settings.DLQ_MAX_SIZE = 1
     back = _letter(20, kept_until=NOW + timedelta(days=3))
