@@ -20,7 +20,7 @@ from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.prompt import ChangeText, ManifestEntry
 from reviews.sources.base import Action
 
-FORMAT = 1  # raise with every change of what `prepare` returns
+FORMAT = 2  # raise with every change of what `prepare` returns
 
 
 def to_json(prepared: Prepared, recipe: str) -> bytes:
@@ -85,7 +85,10 @@ def from_json(data: bytes, recipe: str, policy: dict[str, object]) -> Prepared |
 
 
 def _hunk_fields(hunk: ShownHunk) -> tuple[object, ...]:
-    lines = [(line.side, line.number, line.kind, line.text, line.is_near_change) for line in hunk.lines]
+    lines = [
+        (line.side, line.number, line.kind, line.text, line.is_near_change, line.position)
+        for line in hunk.lines
+    ]
     return hunk.name, hunk.file, hunk.text.text, lines, hunk.is_clipped
 
 
