@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from criticizer.redaction import clean
-from reviews.reviewers.answer_fields import CATEGORIES, LIMITS, shaped
+from reviews.reviewers.answer_fields import shaped
+from reviews.reviewers.answer_names import CATEGORIES, LIMITS
 from reviews.reviewers.answer_reading import Reading, read_answer
 from reviews.reviewers.base import SEVERITY_ORDER, FindingSeverity
 from reviews.reviewers.lenient_json import values_in
 
 MAX_ANSWER_CHARS = 400_000
+MAX_SEEN = 50
 MAX_OUTLINE_CHARS = 800
 MAX_START_CHARS = 120
 _MOST = 20  # fields of an object
@@ -65,6 +67,7 @@ def answer_schema(max_findings: int) -> dict[str, Any]:
         "required": ["findings", "files_read"],
         "properties": {
             "files_read": {"type": "array", "items": text},
+            "seen": {"type": "array", "items": text},
             "findings": {"type": "array", "maxItems": max_findings, "items": finding},
         },
     }
@@ -127,6 +130,7 @@ def parse_answer(text: str, max_findings: int) -> dict[str, Any]:
     return {
         "findings": findings,
         "files_read": files_read,
+        "seen": reading.seen[:MAX_SEEN],
         "coerced": dict(coerced),
         "dropped": dict(dropped),
         "cut": reading.is_cut,

@@ -11,68 +11,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from reviews.reviewers.answer_names import (
+    CATEGORIES,
+    FIELD_OF,
+    LIMITS,
+    MAX_FIELDS,
+    RANK,
+    field_of,
+    severity_in,
+)
 from reviews.reviewers.base import FindingSeverity, Side
 
-CATEGORIES = (
-    "bug",
-    "security",
-    "concurrency",
-    "resource",
-    "api",
-    "data-loss",
-    "performance",
-    "test",
-    "rule",
-)
-LIMITS = {"title": 80, "problem": 600, "trigger": 300, "suggestion": 1200}
 MAX_QUOTE_CHARS = 4_000
-_MAX_FIELDS = 60  # of one raw finding
 _MAX_DEPTH = 5
 _MAX_LINE = 10_000_000
 
-# The first name is ours; of several that a finding has, the one listed first wins.
-_NAMES = {
-    "file": "file path filename filepath relativepath newpath sourcefile filewithpath"
-    " relevantfile uri document",
-    "hunk": "hunk hunkid hunkname",
-    "line": "line startline linenumber linestart lineno firstline fromline beginline lines linerange"
-    " linenumbers relevantlinesstart newline row ln",
-    "end_line": "endline lineend toline lastlinenumber stopline relevantlinesend",
-    "quote": "quote existingcode codequote quotedcode quotedline quotedlines quotestart codesnippet snippet"
-    " code originalcode currentcode offendingcode problematiccode badcode sourceline codeline"
-    " linecontent linetext"
-    " sourcecode evidence excerpt codeblock affectedcode relevantcode before diff",
-    "quote_end": "quoteend endquote lastline quotelast",
-    "side": "side diffside",
-    "category": "category type kind issuetype class label labels tag tags issuecategory area",
-    "rule_id": "ruleid rule",
-    "severity": "severity level priority impact importance criticality risk severitylevel sev risklevel",
-    "confidence": "confidence confidencescore certainty score probability likelihood",
-    "title": "title summary headline header subject name issueheader shortdescription oneliner"
-    " onesentencesummary heading",
-    "problem": "problem description body message explanation issuecontent details detail comment text content"
-    " note remark reason rationale analysis issue finding bug defect why what concern"
-    " longdescription markdown"
-    " problemdescription reasoning vulnerability",
-    "trigger": "trigger scenario failurescenario reproduction whenitfails condition example howtoreproduce"
-    " exploit input steps consequence",
-    "suggestion": "suggestion suggestedfix fix recommendation remediation proposedfix solution suggestedcode"
-    " improvedcode replacement resolution howtofix suggestions recommendedfix fixsuggestion correction after"
-    " suggestedchange newcode action mitigation patch",
-}
-FIELD_OF = {name: field for field, names in reversed(_NAMES.items()) for name in names.split()}
-_RANK = {name: rank for names in _NAMES.values() for rank, name in enumerate(names.split())}
 _TEXTS = ("title", "problem", "trigger", "suggestion")
 
-_SEVERITIES = {
-    FindingSeverity.CRITICAL: "critical blocker fatal severe emergency showstopper p0 s0 sev0 crit",
-    FindingSeverity.HIGH: "high major error serious important urgent p1 s1 sev1 danger severity1",
-    FindingSeverity.MEDIUM: "medium moderate med warning warn normal average p2 s2 sev2 potential mid",
-    FindingSeverity.LOW: "low minor info informational information note notice trivial nit nitpick hint"
-    " suggestion style cosmetic p3 p4 p5 s3 s4 sev3 sev4 optional negligible",
-}
-_SEVERITY_OF = {word: severity for severity, words in _SEVERITIES.items() for word in words.split()}
-_SEVERITY_OF |= {"🔴": FindingSeverity.HIGH, "🟠": FindingSeverity.MEDIUM, "🟡": FindingSeverity.MEDIUM}
 _CATEGORY_WORDS = (
     (
         "security",
@@ -100,28 +55,11 @@ _OLD = frozenset(
 )
 _NEW = frozenset(("new", "right", "added", "plus", "after", "head", "modified", "current", "+"))
 _NOTHING = frozenset(("", "null", "none", "n/a", "na", "nil", "undefined", "-", "unknown"))
-_WORD = re.compile(r"[a-z]+\d?|[🔴🟠🟡]")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?|\.\d+")
 _PLACE = re.compile(
     r"^(.{1,1000}?)(?::L?|#L|\s*\(?,?\s*lines?\s+)(\d{1,7})(?:\s*[-\u2013:,]\s*L?(\d{1,7}))?\)?:?$",
     re.IGNORECASE,
 )
-
-
-def field_of(name: str) -> str | None:
-    """Return our name of a field, or None."""
-    letters = "".join(filter(str.isalpha, name[:60])).casefold()
-    return FIELD_OF.get(letters)
-
-
-def is_like_a_finding(raw: Mapping[str, object]) -> bool:
-    """Return whether an object has fields of a finding: what is wrong, and where."""
-    names = {field_of(name) for name in list(raw)[:_MAX_FIELDS]}
-    if not names & {"problem", "title"}:
-        return False
-    return bool(names & {"file", "quote", "line"}) or any(
-        "location" in name.casefold() or name.casefold() in ("position", "range", "place") for name in raw
-    )
 
 
 def shaped(raw: Mapping[str, object], inherited: Mapping[str, object]) -> tuple[dict[str, Any], Counter[str]]:
@@ -137,7 +75,7 @@ def shaped(raw: Mapping[str, object], inherited: Mapping[str, object]) -> tuple[
         field = FIELD_OF.get(letters)
         if field is None or value is None:
             continue
-        given.setdefault(field, []).append((depth * 100 + _RANK[letters], value))
+        given.setdefault(field, []).append((depth * 100 + RANK[letters], value))
         if name != field:
             coerced["name"] += 1
     for field, value in inherited.items():
@@ -157,7 +95,7 @@ def shaped(raw: Mapping[str, object], inherited: Mapping[str, object]) -> tuple[
 
 def _leaves(raw: Mapping[str, object], above: str = "", depth: int = 0) -> Iterator[tuple[int, str, object]]:
     """Yield (depth, name, value), with objects of a place or a range opened."""
-    for name, value in list(raw.items())[:_MAX_FIELDS]:
+    for name, value in list(raw.items())[:MAX_FIELDS]:
         field = field_of(name)
         inner = value[0] if isinstance(value, list) and value and isinstance(value[0], dict) else value
         if isinstance(inner, dict) and depth < _MAX_DEPTH and field not in _TEXTS:
@@ -195,7 +133,8 @@ def _text(value: object, limit: int) -> tuple[str, bool]:
 def _prose(field: str) -> Callable[[object], tuple[str, bool]]:
     def read(value: object) -> tuple[str, bool]:
         text, is_coerced = _text(value, LIMITS[field])
-        return ("" if text.strip().casefold() in _NOTHING else text), is_coerced
+        text = text.strip()
+        return ("" if text.casefold() in _NOTHING else text), is_coerced
 
     return read
 
@@ -216,14 +155,7 @@ def _severity(value: object) -> tuple[str, bool]:
     text = _text(value, 200)[0].casefold()
     if text in list(FindingSeverity):
         return text, False
-    known = (_SEVERITY_OF[word] for word in _WORD.findall(text) if word in _SEVERITY_OF)
-    return str(next(known, FindingSeverity.MEDIUM)), True
-
-
-def severity_of_name(name: str) -> str | None:
-    """Return the severity that a key such as `high` or `critical_issues` states, or None."""
-    words = _WORD.findall(name[:60].casefold())
-    return next((str(_SEVERITY_OF[word]) for word in words if word in _SEVERITY_OF), None)
+    return severity_in(text) or str(FindingSeverity.MEDIUM), True
 
 
 def _category(value: object) -> tuple[str, bool]:

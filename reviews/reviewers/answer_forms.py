@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from reviews.reviewers.answer_fields import LIMITS, field_of, severity_of_name
+from reviews.reviewers.answer_names import LIMITS, field_of, severity_in
 
 MAX_CHARS = 100_000
 MAX_LINES = 4_000
 MAX_FINDINGS = 200
 _MAX_LINE_CHARS = 4_000
 
+_ATTRIBUTES = re.compile(r"<\w{1,40}((?:\s{1,20}[\w:-]{1,40}=\"[^\"<>]{0,2000}\"){1,20})\s{0,20}/?>")
+_ATTRIBUTE = re.compile(r"([\w:-]+)=\"([^\"]*)\"")
 _TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z_-]{1,24})>|<!\[CDATA\[|\]\]>")
 _BULLET = r"(?P<bullet>(?:[-*+•>]|\d{1,3}[.)]|#{1,6})[ \t]+(?:[-*+•]|\d{1,3}[.)])?[ \t]*)?"
 _LABEL = re.compile(
@@ -21,7 +23,7 @@ _LABEL = re.compile(
 )
 _HEADING = re.compile(
     r"^[ \t]*(?:#{1,6}[ \t]+|\*\*(?=[^*]+\*\*:?[ \t]*$)|\d{1,3}[.)][ \t]+|"
-    r"-{3,}[ \t]*$|={3,}[ \t]*$)(?P<title>.*)$"
+    r"-{3,}[ \t]*$|={3,}[ \t]*$|\[\[?\w+\]\]?[ \t]*$)(?P<title>.*)$"
 )
 _LINT = re.compile(
     r"^[ \t]*(?:[-*+•]|\d{1,3}[.)])?[ \t]*[*_`\[(]{0,3}(?P<file>(?://)?[\w@%+~.-][\w@%+~./\\-]{0,300}"
@@ -68,7 +70,10 @@ def _without_tags(text: str) -> str:
             return "\n" if tag[1] else f"\n{name}: "
         return "\n---\n" if tag[1] else tag.group()
 
-    return _TAG.sub(written, text)
+    def opened(tag: re.Match[str]) -> str:
+        return "\n---\n" + "\n".join(f"{name}: {value}" for name, value in _ATTRIBUTE.findall(tag[1])) + "\n"
+
+    return _TAG.sub(written, _ATTRIBUTES.sub(opened, text))
 
 
 def _labelled(lines: list[str]) -> Iterator[dict[str, object]]:
@@ -108,6 +113,7 @@ class _Record:
         self.fields: dict[str, object] = {}
         self.is_unfenced = True  # labels count, also between fences: the whole answer may be fenced
         self._last = ""  # the name of the text that goes on
+        self._is_after_gap = False
 
     @property
     def known(self) -> set[str]:
@@ -125,7 +131,9 @@ class _Record:
     def put(self, name: str, value: str) -> None:
         value = value.strip().rstrip(",")
         self.fields[name] = "" if value in _BLOCKS else _unquoted(value)
-        self._last = name if field_of(name) in _LONG else ""
+        is_long = field_of(name) in _LONG or not self.fields[name]
+        self._last = name if is_long else ""
+        self._is_after_gap = False
 
     def head(self, title: str) -> None:
         title = _NUMBERED.sub("", title.strip().strip("*:# "))
@@ -133,7 +141,7 @@ class _Record:
             return
         place = _LINT.match(title)
         self.fields = _lint_fields(place) if place is not None else {"title": title}
-        if place is None and (severity := severity_of_name(title)) and len(title) < 10:
+        if place is None and (severity := severity_in(title)) and len(title) < 10:
             self.fields = {"severity": severity}
         self._last = "text" if self.fields else ""
 
@@ -147,6 +155,9 @@ class _Record:
 
     def go_on(self, line: str) -> None:
         """Add a line to the text that is being read."""
+        if not self._last and self._is_after_gap and self.fields and line.strip():
+            self._last = "text"  # a paragraph below the labels
+        self._is_after_gap = not line.strip()
         if self._last and (line.strip() or not self.is_unfenced):
             before = str(self.fields.get(self._last, ""))
             self.fields[self._last] = f"{before}\n{line}" if before else line
@@ -179,7 +190,7 @@ def _lint_fields(found: re.Match[str]) -> dict[str, object]:
     text = found["text"].strip("* ")
     fields: dict[str, object] = {"file": found["file"], "line": int(found["line"])}
     word = re.match(r"[\[(*]*(\w{2,14})[\])*:]+", text)
-    if word is not None and severity_of_name(word[1]):
+    if word is not None and severity_in(word[1]):
         fields["severity"] = word[1]
         text = text[word.end() :].strip("*: -\u2013\u2014") or text
     fields["title" if len(text) <= LIMITS["title"] else "problem"] = text

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from reviews.reviewers.answer_fields import field_of, is_like_a_finding, severity_of_name
 from reviews.reviewers.answer_forms import findings_in_text
+from reviews.reviewers.answer_names import field_of, is_like_a_finding, severity_in
 from reviews.reviewers.lenient_json import values_in
 
 MAX_RAW_FINDINGS = 200
@@ -49,6 +49,7 @@ class Reading:
 
     raw: list[tuple[object, Mapping[str, object]]] = field(default_factory=list)
     files_read: list[str] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
     is_answer: bool = False  # it says what was found, be it nothing
     is_json: bool = False
     is_cut: bool = False
@@ -56,6 +57,7 @@ class Reading:
     def add(self, later: Reading) -> None:
         self.raw += later.raw
         self.files_read += later.files_read
+        self.seen += later.seen
         self.is_answer = self.is_answer or later.is_answer
         self.is_json = self.is_json or later.is_json
         self.is_cut = later.is_cut
@@ -218,6 +220,8 @@ def _walk_object(
     for name, inner in list(value.items())[:_MAX_ITEMS]:
         if _letters(name) in _READ:
             found.files_read += [path for path in _items(inner) if isinstance(path, str)][:1000]
+        elif _letters(name) == "seen":
+            found.seen += [word[:40] for word in _items(inner) if isinstance(word, str)][:100]
         elif name in lists:
             found.is_answer = True
             _walk(inner, _with_name(name, below), found, depth + 1, is_list=True)
@@ -236,7 +240,7 @@ def _with_name(name: str, around: Mapping[str, object]) -> Mapping[str, object]:
     """Add what the key above says of all below it: their file, or their severity."""
     if re.fullmatch(r"[^\s{}]{1,1000}[/.][^\s{}]{0,200}\w", name) and not name.isdigit():
         return {**around, "file": name}
-    severity = severity_of_name(name)
+    severity = severity_in(name)
     return {**around, "severity": severity} if severity and _letters(name) not in _LISTS else around
 
 

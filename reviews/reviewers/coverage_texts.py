@@ -20,6 +20,9 @@ NOT_REVIEWED: Mapping[ErrorClass, str] = {
     ErrorClass.NETWORK_TIMEOUT: "not reviewed: the model did not answer in time; a rerun may help",
     ErrorClass.UPSTREAM_INTERNAL: "not reviewed: the model server failed on this part; a rerun may help",
 }
+CUT_BY_SERVER = (
+    "not reviewed in full: the model server cut the request; enlarge its window or lower LLM_MAX_INPUT_TOKENS"
+)
 STOPPED = "not reviewed: the review was stopped before this part"
 UNAVAILABLE = "not reviewed: the language model could not be used; a rerun gets the full review"
 

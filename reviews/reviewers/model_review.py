@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import structlog
 
@@ -29,7 +30,6 @@ from criticizer.resilience.failures import (
     Failure,
     PermanentFailure,
     RetryableFailure,
-    kind_of,
 )
 from reviews.reviewers.anchoring import anchor
 from reviews.reviewers.answer import (
@@ -40,8 +40,7 @@ from reviews.reviewers.answer import (
     strict_schema,
 )
 from reviews.reviewers.base import Finding, Usage
-from reviews.reviewers.chunks import tokens
-from reviews.reviewers.coverage_texts import NOT_REVIEWED, STOPPED
+from reviews.reviewers.coverage_texts import CUT_BY_SERVER, NOT_REVIEWED, STOPPED
 from reviews.reviewers.model import ModelAnswer, ModelClient
 from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.prompt import (
@@ -53,7 +52,9 @@ from reviews.reviewers.prompt import (
     shown_path,
     system_prompt,
     without_leaks,
+    words_in,
 )
+from reviews.reviewers.truncation import was_cut
 
 # These concern one part only: the review goes on without it.
 _OF_THE_PART = frozenset({ErrorClass.SCHEMA_INVALID, ErrorClass.TOKEN_LIMIT, ErrorClass.POLICY_REJECTED})
@@ -198,16 +199,7 @@ class ModelReview:
         except Failure as error:
             if not self._is_of_the_part(error):
                 raise
-            text = request_text(self._prepared.text, self._prepared.chunks, part, self._around.boundary)
-            log.warning(
-                "chunk_not_reviewed",
-                call=call_id,
-                part=part + 1,
-                calls=len(calls),
-                model=self._client.model,
-                estimated_tokens=tokens(text),
-                **error.facts,
-            )
+            log.warning("chunk_not_reviewed", call=call_id, part=part + 1, code=error.kind.code)
             reason = f"{NOT_REVIEWED[error.error_class]} (call {call_id})"
             return PartResult(usage=replace(_usage(calls), failed_chunks=1), reason=reason, failure=error)
         model = next((call.model for call in reversed(calls) if call is not None), "")
@@ -220,27 +212,19 @@ class ModelReview:
             return True
         return self._around.is_last_attempt and error.error_class in _OF_THE_PART_AT_LAST
 
-    async def _ask(self, part: int, call_id: str, calls: list[ModelAnswer | None]) -> dict[str, object]:
+    async def _ask(self, part: int, call_id: str, calls: list[ModelAnswer | None]) -> dict[str, Any]:
         """Call, and call once more with the reason when nothing of the answer is usable."""
         user = request_text(self._prepared.text, self._prepared.chunks, part, self._around.boundary)
         first = await self._call(user, call_id, calls)
         try:
-            return self._honest(await self._parsed(first), user, call_id)
+            return self._honest(await self._parsed(first), user, first, call_id)
         except UnusableAnswer as error:
             was_cut = first.finish_reason in {"length", "max_tokens"}
             problem = "it was cut off at the output limit, report fewer findings" if was_cut else str(error)
-            kind = kind_of(ErrorClass.SCHEMA_INVALID, Component.REVIEWER)
-            log.warning(
-                "answer_repair_asked",
-                call=call_id,
-                part=part + 1,
-                problem=problem,
-                characters=len(first.text),
-                **kind.facts,
-            )
+            log.info("answer_repair_asked", call=call_id, problem=problem, characters=len(first.text))
         second = await self._call(repair_text(user, problem), f"{call_id}-repair", calls)
         try:
-            return self._honest(await self._parsed(second), user, call_id)
+            return self._honest(await self._parsed(second), user, second, call_id)
         except UnusableAnswer as error:
             raise PermanentFailure(
                 ErrorClass.SCHEMA_INVALID,
@@ -254,19 +238,27 @@ class ModelReview:
                 },
             ) from None
 
-    async def _parsed(self, answer: ModelAnswer) -> dict[str, object]:
+    async def _parsed(self, answer: ModelAnswer) -> dict[str, Any]:
         cap = self._limits.max_findings_per_chunk
         if len(answer.text) < LONG_ANSWER_CHARS:
             return parse_answer(answer.text, cap)
         # The other calls of this event loop must not wait for it.
         return await asyncio.to_thread(parse_answer, answer.text, cap)
 
-    def _honest(self, answer: dict[str, object], user: RedactedText, call_id: str) -> dict[str, object]:
-        """Drop the findings that repeat the marks of their request."""
+    def _honest(
+        self, answer: dict[str, Any], user: RedactedText, call: ModelAnswer, call_id: str
+    ) -> dict[str, Any]:
+        """Drop findings that repeat the marks of their request; note when the server cut it."""
+        characters = len(self._system) + len(user)
+        is_cut = was_cut(words_in(user.text), answer["seen"], characters, call.input_tokens)
+        if is_cut:
+            log.error(
+                "request_cut_by_model_server", call=call_id, tokens=call.input_tokens, characters=characters
+            )
         kept, leaked = without_leaks(answer, marks_of(user.text))
         if leaked:
             log.warning("answer_repeats_request", call=call_id, findings=leaked)
-        return kept
+        return {**kept, "request_cut": is_cut}
 
     async def _call(self, user: RedactedText, call_id: str, calls: list[ModelAnswer | None]) -> ModelAnswer:
         async with self._around.slots:
@@ -300,7 +292,7 @@ class ModelReview:
         unconfirmed = len(set(shown.values()) - set(answer["files_read"]))
         demoted = sum(finding.demoted for finding in anchored.findings)
         if dropped or unconfirmed or demoted or coerced:
-            (log.warning if demoted else log.info)(
+            log.info(
                 "answer_checked",
                 part=part + 1,
                 files_unconfirmed=unconfirmed,
@@ -310,9 +302,19 @@ class ModelReview:
             )
         numbers = finished["usage"]
         assert isinstance(numbers, dict)
+        is_cut = bool(answer.get("request_cut"))
         return PartResult(
+            reason=CUT_BY_SERVER if is_cut else "",
+            failure=PermanentFailure(ErrorClass.TOKEN_LIMIT, Component.REVIEWER, CUT_BY_SERVER)
+            if is_cut
+            else None,
             findings=anchored.findings,
-            usage=replace(Usage(**numbers), coerced=sum(coerced.values()), dropped=dropped.total()),
+            usage=replace(
+                Usage(**numbers),
+                coerced=sum(coerced.values()),
+                dropped=dropped.total(),
+                failed_chunks=int(is_cut),
+            ),
             model=str(finished["model"]),
             dropped=dict(dropped),
         )

@@ -9,9 +9,7 @@ text decides: a stated hunk and the line number only choose among places that ha
 
 from __future__ import annotations
 
-import html
 import re
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from typing import Any
 
 from reviews.reviewers.base import Side
 from reviews.reviewers.chunks import Chunk, ShownHunk, ShownLine
+from reviews.reviewers.quote_readings import Reading, normal, readings_of
 
 MIN_PART_CHARS = 10  # of a quote that is a part of a line, in its normal form
 MIN_ELIDED_CHARS = 6  # of each part of an elided quote
@@ -27,37 +26,12 @@ MIN_HINTED_CHARS = 4  # of a part of a line whose number is stated, too
 MAX_RANGE_LINES = 60
 MAX_PLACES = 200  # of one quote
 NEAR_HINT = 3
-MAX_QUOTE_CHARS = 4_000
-_MAX_QUOTE_LINES = 80
 
-_QUOTES = "\"'`\u00b4\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u00ab\u00bb\u2032\u2033"
-_SAME = str.maketrans(
-    {
-        **dict.fromkeys(_QUOTES, "'"),
-        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"),
-        **dict.fromkeys("\\\u200b\u200c\u200d\u2060\ufeff\u00ad", None),
-    }
-)
-_NUMBER = re.compile(
-    r"[ \t]*(?:(?:line|L)?[ \t]*(\d{1,7})[ \t]*[:|>)\]\u2502.][ \t]?|\[(\d{1,7})\][ \t]?|(\d{1,7})[ \t])",
-    re.IGNORECASE,
-)
-_MARK = re.compile(r"[ \t]*([-+>])")
-_FENCE = re.compile(r"[ \t]*(?:```|~~~)")
 _ELISION = re.compile(
     r"[ \t]*(?:#|//|/\*|--|<!--)?[ \t]*[\[(<]?[ \t]*(?:\.{3,}|\u2026)[^\S\n]*(?:[a-z ]{0,40}\.{3,})?[\])>]?"
     r"[ \t]*(?:\*/|-->)?[ \t]*"
 )
 _ENDING = re.compile(r"[;,:.{}()\[\]']*")
-
-
-def normal(text: str) -> str:
-    """Return the form in which quotes and lines are compared."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-    if "&" in text:
-        text = html.unescape(text)
-    return "".join(text.translate(_SAME).split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +100,6 @@ class SideText:
         return _ENDING.fullmatch(rest) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One way to understand a quote: its lines, which side its marks name, and a printed number."""
-
-    lines: tuple[str, ...]
-    side: Side | None = None
-    number: int | None = None
-
-
 class ShownText:
     """The lines of one chunk, in which quotes are looked up. Normal forms are made once."""
 
@@ -146,7 +111,7 @@ class ShownText:
     def find(self, raw: Mapping[str, Any], file: int) -> list[Place]:
         """Return where a finding's quote stands: one place, several that nothing tells apart, or none."""
         sides = [text for text in self._sides.get(file, []) if text.lines]
-        readings = _readings(raw["quote"])
+        readings = readings_of(raw["quote"])
         hint = raw.get("line") or next((r.number for r in readings if r.number), None)
         first: list[Place] = []
         for tier in _tiers(readings, sides, hint):
@@ -163,61 +128,6 @@ class ShownText:
             if hint is None or any(abs(place.line.number - hint) <= NEAR_HINT for place in first):
                 break
         return [_extended(first[0], raw)] if len(first) == 1 else first
-
-
-def _readings(quote: str) -> list[Reading]:
-    """Return the ways to understand a quote, the most literal one first."""
-    quote = quote[:MAX_QUOTE_CHARS].replace("\r\n", "\n").strip("\r\n")
-    texts = [quote, _unwrapped(quote)]
-    if "\n" not in quote and "\\n" in quote:
-        texts.append(quote.replace("\\n", "\n").replace("\\t", "\t"))
-    found: list[Reading] = []
-    for text in dict.fromkeys(texts):
-        lines = tuple(text.split("\n")[:_MAX_QUOTE_LINES])
-        found.append(Reading(lines))
-        found += _unmarked(lines)
-    ended = [Reading((*r.lines[:-1], r.lines[-1].rstrip(" \t;,.:")), r.side, r.number) for r in found]
-    return list(dict.fromkeys(r for r in [*found, *ended] if any(normal(line) for line in r.lines)))
-
-
-def _unwrapped(quote: str) -> str:
-    """Take off fences, and marks of code or quotation around all of it."""
-    lines = [line for line in quote.split("\n") if not _FENCE.match(line)]
-    text = "\n".join(lines)
-    bare = text.strip()
-    while len(bare) > 2 and bare[0] in _QUOTES and bare[-1] in _QUOTES:
-        bare = bare[1:-1].strip("\n")
-    return bare if bare != text.strip() else text
-
-
-def _unmarked(lines: Sequence[str]) -> Iterator[Reading]:
-    """Yield readings without the numbers and marks that models copy against their instructions."""
-    number, plain, marks = None, [], []
-    for line in lines:
-        found = _NUMBER.match(line)
-        rest = line
-        if found is not None:
-            rest = line[found.end() :]
-            number = number or int(found[1] or found[2] or found[3])
-        mark = _MARK.match(rest)
-        marks.append(mark[1] if mark else " ")
-        plain.append(rest[mark.end() :] if mark else rest)
-    if tuple(plain) == tuple(lines):
-        return
-    both = {"-", "+"} <= set(marks)
-    if both:  # a replaced line with its replacement
-        yield Reading(_without(plain, marks, "-"), Side.NEW, number)
-        yield Reading(_without(plain, marks, "+"), Side.OLD, number)
-        return
-    side = Side.OLD if "-" in marks else Side.NEW if "+" in marks else None
-    if any(plain[k] != line.lstrip() for k, line in enumerate(lines)) and number:
-        # The number alone was copied: what looks like a mark belongs to the line.
-        yield Reading(tuple(_NUMBER.sub("", line, count=1) for line in lines), None, number)
-    yield Reading(tuple(plain), side, number)
-
-
-def _without(lines: Sequence[str], marks: Sequence[str], mark: str) -> tuple[str, ...]:
-    return tuple(line for line, its in zip(lines, marks, strict=True) if its != mark)
 
 
 def _tiers(readings: Sequence[Reading], sides: Sequence[SideText], hint: int | None) -> Iterator[list[Place]]:

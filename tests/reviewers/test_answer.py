@@ -21,7 +21,7 @@ from reviews.reviewers.answer import (
     parse_answer,
     strict_schema,
 )
-from reviews.reviewers.quotes import normal
+from reviews.reviewers.quote_readings import normal
 from tests.reviewers.answer_corpus import FINDINGS, FORMS, NO_ANSWERS, PLAIN
 from tests.reviewers.build import fake_token
 
@@ -57,7 +57,7 @@ def test_both_schemas_are_schemas_and_a_strict_answer_passes_the_full_one() -> N
     Draft202012Validator.check_schema(answer_schema(10))
     Draft202012Validator.check_schema(strict_schema(10))
     answer = answer_of(raw_finding())
-    complete = answer_of(raw_finding(line=4, end_line=None))
+    complete = answer_of(raw_finding(line=4, end_line=None), seen=[])
     assert not list(Draft202012Validator(strict_schema(10)).iter_errors(complete))
     assert parsed(answer)["findings"][0]["title"] == "Discount is ignored"
 

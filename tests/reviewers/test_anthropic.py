@@ -39,7 +39,7 @@ def test_a_call_speaks_the_documented_protocol(llm: FakeLlm) -> None:
     assert request.headers["x-request-id"] == "call-1"
     assert request.body == {
         "model": "m",
-        "max_tokens": 4096,
+        "max_tokens": 8192,
         "system": "rules",
         "messages": [{"role": "user", "content": "hello"}],
     }

@@ -55,6 +55,15 @@ def failure(llm: FakeLlm, **fields: Any) -> Failure:
     return raised.value
 
 
+def test_further_fields_are_sent_and_an_output_limit_of_0_is_not(llm: FakeLlm) -> None:
+    ask(llm, max_output_tokens=0, extra_body={"reasoning_effort": "low", "temperature": 0.6})
+    ask(llm)
+    first, second = (request.body for request in llm.requests)
+    assert (first["reasoning_effort"], first["temperature"], first["model"]) == ("low", 0.6, "m")
+    assert not {"max_tokens", "max_completion_tokens"} & set(first)
+    assert (second["max_tokens"], second["temperature"]) == (8192, 0)
+
+
 def test_a_call_asks_for_the_schema_and_returns_text_and_cost(llm: FakeLlm) -> None:
     llm.script(Reply(answer={"findings": [], "files_read": ["a"]}))
 
@@ -294,7 +303,7 @@ def test_an_error_body_does_not_reach_the_failure(llm: FakeLlm) -> None:
         ({"response_format=json_schema"}, {"response_format": {"type": "json_object"}}),
         ({"response_format"}, {"response_format": None}),
         ({"temperature"}, {"temperature": None}),
-        ({"max_tokens"}, {"max_tokens": None, "max_completion_tokens": 4096}),
+        ({"max_tokens"}, {"max_tokens": None, "max_completion_tokens": 8192}),
         ({"max_tokens", "max_completion_tokens"}, {"max_tokens": None, "max_completion_tokens": None}),
         ({"response_format", "temperature", "max_tokens"}, {"response_format": None, "temperature": None}),
     ],

@@ -8,6 +8,7 @@ from reviews.reviewers.answer import answer_schema
 from reviews.reviewers.chunks import tokens
 from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
 from reviews.reviewers.prompt import canary_of, draw_boundary, repair_text, request_text, system_prompt
+from reviews.reviewers.truncation import words_of
 from reviews.sources.base import Change
 from tests.reviewers.build import added, change, deleted, edited, fake_pem, fake_token, renamed
 
@@ -35,7 +36,7 @@ def test_a_request_names_every_file_and_shows_the_hunks_between_fences() -> None
     ).text
     assert text == (
         "Part 1 of 1 of one change.\n"
-        f"Never repeat the marker of this request: {canary_of('fence')}\n\n"
+        f"Never repeat the marker of this request: {canary_of('fence')}\nWord: {words_of('fence')[0]}\n\n"
         "BEGIN fence description\nCorrect the rounding.\nEND fence\n\n"
         "BEGIN fence files of the change\n"
         "F1 //depot/p/a.py | edit | shown in this part\n"
@@ -45,7 +46,7 @@ def test_a_request_names_every_file_and_shows_the_hunks_between_fences() -> None
         "BEGIN fence hunks to review\n"
         "=== F1 //depot/p/a.py\n"
         "[F1H1] @@ -1,1 +1,1 @@\nnew:\n    1 +y\nold, removed or replaced:\n-x\n"
-        "END fence\n"
+        f"END fence\nWord: {words_of('fence')[-1]}\n"
     )
 
 
