@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 # Kind -> how often, as a share of all. Kills of a process (KILLS) are answered by a measured recovery.
 WEIGHTS = {
-    "kill_worker_stages": 8,
+    "kill_worker_stages": 14,
     "kill_worker_llm": 9,
-    "kill_worker_notify": 8,
-    "kill_idle_stages": 3,
-    "kill_idle_notify": 2,
+    "kill_idle_stages": 4,
     "kill_idle_llm": 2,
     "kill_pusher": 6,
     "kill_monitor": 5,
@@ -39,7 +37,7 @@ WEIGHTS = {
     "smtp_4xx": 3,
     "smtp_drop": 4,
 }
-QUEUES = ("stages", "llm", "notify")
+QUEUES = ("stages", "llm")
 SMTP_DOMAIN = "smtp.example.com"  # mail to it goes through SMTP, all other into a maildir
 
 

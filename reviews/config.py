@@ -150,4 +150,6 @@ def model() -> LlmConfig | None:
         api_key_next=second,
         timeout_seconds=settings.LLM_TIMEOUT_SECONDS,
         max_concurrency=settings.LLM_MAX_CONCURRENCY,
+        max_output_tokens=settings.LLM_MAX_OUTPUT_TOKENS,
+        extra_body=settings.LLM_EXTRA_BODY,
     )

@@ -6,6 +6,7 @@ any of the text, so its message is also shown for secrets.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -190,6 +191,37 @@ def _header(text: str) -> str:
     if not re.fullmatch(r"[!-~]*", text):
         raise Invalid("holds spaces or characters beyond ASCII")
     return text
+
+
+# What the requests themselves are made of; a setting must not change what is sent or how it is read.
+_OWN_FIELDS = frozenset(
+    (
+        "model",
+        "messages",
+        "system",
+        "stream",
+        "response_format",
+        "max_tokens",
+        "max_completion_tokens",
+        "n",
+        "tools",
+    )
+)
+
+
+def _extra_body(text: str) -> dict[str, Any]:
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Invalid("is not JSON") from None
+    if not isinstance(body, dict) or len(text) > 4_000:
+        raise Invalid("is not a JSON object of at most 4,000 characters")
+    if own := sorted(_OWN_FIELDS & set(body)):
+        raise Invalid(f"sets {', '.join(own)}, which Criticizer sets itself")
+    return body
+
+
+EXTRA_BODY = Parser(_extra_body, "a JSON object without model, messages, limits and formats", unset=dict)
 
 
 def mail_address(*, with_name: bool = False) -> Parser:

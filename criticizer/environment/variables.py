@@ -15,6 +15,7 @@ from cryptography.fernet import Fernet
 from criticizer.environment import WORK_DIR, parsers
 from criticizer.environment.parsers import (
     BOOLEAN,
+    EXTRA_BODY,
     HEADER,
     TEXT,
     TEXTS,
@@ -190,9 +191,7 @@ _DATA = (
     _secret("ARTIFACT_S3_SECRET_KEY", TEXT, "The secret of the access key."),
     Variable("ARTIFACT_RAW_TTL_DAYS", integer(1, 7), "When raw artifacts are deleted.", "7"),
     Variable("ARTIFACT_REDACTED_TTL_DAYS", integer(1, 30), "When redacted artifacts are deleted.", "30"),
-    Variable("WORKERS", integer(1, 256),
-             "Worker processes of the clusters `stages` and `notify` (there two at least) on each machine.",
-             "2"),
+    Variable("WORKERS", integer(1, 256), "Worker processes of the cluster `stages` on each machine.", "2"),
 )
 _WEB = (
     Variable("BASE_URL", url("http", "https"),
@@ -224,6 +223,12 @@ _MODEL = (
     Variable("LLM_TIMEOUT_SECONDS", number(1, 3600), "The limit of one call.", "120"),
     Variable("LLM_MAX_CONCURRENCY", integer(1, 2000), "Calls at the same time, per worker.", "100"),
     Variable("LLM_MAX_INPUT_TOKENS", integer(500, 2_000_000), "The size of one chunk.", "24000"),
+    Variable("LLM_MAX_OUTPUT_TOKENS", integer(0, 1_000_000),
+             "The longest answer, reasoning included. 0: the server's own limit, for LLM_PROVIDER=openai.",
+             "8192"),
+    Variable("LLM_EXTRA_BODY", EXTRA_BODY,
+             "Further fields of each request, as the server's manual names them.",
+             example='{"reasoning_effort": "low"}'),
     Variable("REDACT_EMAILS", BOOLEAN, "Whether mail addresses are redacted.", "false"),
     Variable("INTERNAL_DOMAINS", DOMAINS,
              "Domains whose host names are redacted.", example="corp.example.com"),
@@ -265,7 +270,6 @@ _DELIVERIES = (
     Variable("WEBHOOK_NOT_IDEMPOTENT", parsers.URL_HOSTS,
              "Hosts whose receivers do not deduplicate: an uncertain delivery waits for an operator.",
              example="old.example.com,ci.example.com:8443"),
-    Variable("WEBHOOK_HOSTS_PER_REQUEST", integer(1, 100), "Hosts whose webhooks one request may name.", "5"),
     Variable("OUTBOUND_ALLOW", parsers.OUTBOUND, "Internal hosts and networks that webhooks may reach.",
              example="ci.internal,10.0.0.0/8"),
     _secret("SLACK_BOT_TOKEN", HEADER, "With the scopes chat:write and channels:history (groups:history)."),
@@ -357,6 +361,11 @@ def _combinations(v: Mapping[str, Any]) -> tuple[tuple[object, str, str], ...]:
             provider == "anthropic" and not (v["LLM_API_KEY"] or v["LLM_API_KEY_NEXT"] or v["LLM_BASE_URL"]),
             "LLM_API_KEY",
             "is not set while LLM_PROVIDER is anthropic",
+        ),
+        (
+            provider == "anthropic" and not v["LLM_MAX_OUTPUT_TOKENS"],
+            "LLM_MAX_OUTPUT_TOKENS",
+            "is 0 while LLM_PROVIDER is anthropic, which needs a limit",
         ),
         (
             v["IMAP_ARCHIVE_URL"] and not v["IMAP_ARCHIVE_ADDRESS"],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from criticizer.environment import CODE_DIR, IS_CHECKOUT
 
 # -- pages and API ----------------------------------------------------------------------------
@@ -183,7 +181,7 @@ CONTENT_SECURITY_POLICY = {
 STAGES = {
     "fetch": ("reviews.stages.fetch.run", "stages"),
     "llm": ("reviews.stages.llm.run", "llm"),
-    "notify": ("reviews.stages.notify.run", "notify"),  # a slow receiver delays no fetch
+    "notify": ("reviews.stages.notify.run", "stages"),
 }
 # What django-q2 calls for a message of each type; `drive` claims its messages itself.
 TASKS = {
@@ -220,7 +218,7 @@ MAINTENANCE = [
     "reviews.dashboard.rollup.roll_up",
 ]
 
-Q_CLUSTER: dict[str, Any] = {
+Q_CLUSTER = {
     "name": "stages",
     "broker_class": "criticizer.queue.broker.OutboxBroker",
     "timeout": 600,  # a far backstop; every call has a deadline of its own

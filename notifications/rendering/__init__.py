@@ -1,20 +1,17 @@
 """Renders a review as subject, plain text, HTML and JSON: the same bytes each time.
 
-Report ► clean (bounded, invisible characters shown) ► payload
-                                  ► inert (no links) ► selection (what fits) ► text, html
+Report ► clean (bounded, invisible characters shown) ► selection (what fits) ► text, html, payload
 """
 
 from __future__ import annotations
 
 from uuid import UUID
 
-import structlog
 from django.utils.safestring import SafeString
 
 from notifications.providers.base import Message
 from notifications.recipients import split
 from notifications.rendering import html
-from notifications.rendering.inert import inert
 from notifications.rendering.payload import payload_of
 from notifications.rendering.report import (
     MAX_SUBJECT,
@@ -33,8 +30,6 @@ from notifications.rendering.report import (
 from notifications.rendering.selection import MAX_BRIEF, MAX_FILES, MAX_FINDINGS, choose
 from notifications.rendering.summary import summarise
 from notifications.rendering.text import plain_text
-
-log = structlog.get_logger(__name__)
 
 __all__ = [
     "MAX_BRIEF",
@@ -62,8 +57,8 @@ def render(
     Raises ValueError when the recipient is not a normalised one.
     """
     _, address = split(recipient)
-    cleaned = clean(report)
-    report, summary = inert(cleaned), summarise(cleaned)
+    report = clean(report)
+    summary = summarise(report)
     cards: dict[ReportFinding, SafeString] = {}
 
     def size(finding: ReportFinding) -> int:
@@ -71,23 +66,13 @@ def render(
         return len(cards[finding].encode())
 
     shown = choose(report, size)
-    text = plain_text(report, summary, shown, unsubscribe_url)
-    if left_out := sum(shown.left_out.values()):
-        total = len(report.findings)
-        log.warning(
-            "message_truncated",
-            findings_shown=total - left_out,
-            findings_total=total,
-            files_left_out=shown.files_left_out,
-            characters=len(text),
-        )
     return Message(
         token=token,
         address=address,
         subject=_subject(report),
-        text=text,
+        text=plain_text(report, summary, shown, unsubscribe_url),
         html=html.page(report, summary, shown, cards, unsubscribe_url),
-        payload=payload_of(cleaned, summary),
+        payload=payload_of(report, summary),
         thread=f"changelist:{report.changelist_id}",
         created_at_epoch=int(report.reviewed_at.timestamp()),
         unsubscribe_url=unsubscribe_url,

@@ -39,14 +39,7 @@ class RefusalLog:
                 return False
             self._written[same] = now
             suppressed, self._suppressed = self._suppressed, 0
-        log.error(
-            "api_key_refused",
-            kind=kind.value,
-            reason=reason,
-            key=name,
-            remote_address=address,
-            suppressed=suppressed,
-        )
+        log.warning("api_key_refused", kind=kind.value, reason=reason, key=name, suppressed=suppressed)
         SecurityEvent.objects.create(
             kind=kind,
             reason=reason,

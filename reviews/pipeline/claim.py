@@ -12,7 +12,7 @@ from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.redaction import clean
 from criticizer.resilience import gate
-from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, Failure, kind_of
+from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, Failure
 from deadletters import ingest
 from reviews.models import StageRun
 from reviews.pipeline import dead_letter
@@ -39,7 +39,7 @@ run AS (
             j.changelist_id, j.review_version),
 lost AS (
   UPDATE attempts SET outcome = 'lost', finished_at = now(), error_class = 'WORKER_LOST'
-    FROM run WHERE attempts.stage_run_id = run.id AND attempts.outcome = 'started' RETURNING attempts.worker),
+    FROM run WHERE attempts.stage_run_id = run.id AND attempts.outcome = 'started'),
 begun AS (
   INSERT INTO attempts (stage_run_id, number, worker)
   SELECT id, attempts, %(worker)s FROM run RETURNING id),
@@ -47,8 +47,7 @@ job AS (
   UPDATE jobs SET status = 'in_progress' FROM run
    WHERE jobs.id = run.job_id AND run.job_status <> 'in_progress')
 SELECT run.id AS stage_run_id, run.job_id, run.stage, run.attempts AS attempt, run.max_attempts,
-       begun.id AS attempt_id, run.changelist_id, run.review_version,
-       (SELECT worker FROM lost LIMIT 1) AS lost_worker
+       begun.id AS attempt_id, run.changelist_id, run.review_version
   FROM run, begun""")
 
 
@@ -66,15 +65,6 @@ def claim(due: Due, worker: str) -> StageClaim | None:
         _refused(due)
         return None
     found["stage"] = Stage(found["stage"])
-    if (lost := found.pop("lost_worker")) is not None:
-        log.warning(
-            "worker_lost",
-            job=found["job_id"],
-            stage=found["stage"].value,
-            attempt=found["attempt"],
-            worker=lost,
-            **kind_of(ErrorClass.WORKER_LOST, Component.QUEUE).facts,
-        )
     return StageClaim(outbox_id=due.outbox_id, token=due.token, **found)
 
 
@@ -180,8 +170,7 @@ def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
 
 def progress_of(claim: StageClaim) -> dict[str, str]:
     """Return the finished parts that an earlier attempt at this stage left behind."""
-    runs = StageRun.objects.filter(pk=claim.stage_run_id)
-    return dict(runs.values_list("progress", flat=True).first() or {})
+    return dict(StageRun.objects.values_list("progress", flat=True).get(pk=claim.stage_run_id))
 
 
 def keep_progress(claim: StageClaim, progress: Mapping[str, object]) -> None:

@@ -39,6 +39,7 @@ class AnthropicClient(HttpModelClient):
             "max_tokens": self._config.max_output_tokens,
             "system": system,
             "messages": [{"role": "user", "content": text}],
+            **self._config.extra_body,
         }
 
     def _parse(self, answer: Answer, call_id: str) -> ModelAnswer:

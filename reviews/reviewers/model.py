@@ -14,7 +14,8 @@ class LlmConfig:
     """Configuration of one model server: the `LLM_*` environment, already validated.
 
     The second key is tried when the first is refused, so keys rotate without downtime. Without a
-    key no credential is sent (local servers).
+    key no credential is sent (local servers). `extra_body` is added to each request and replaces
+    none of its fields but the temperature.
     """
 
     base_url: str
@@ -23,7 +24,8 @@ class LlmConfig:
     api_key_next: str = field(default="", repr=False)
     timeout_seconds: float = 120.0
     max_concurrency: int = 100
-    max_output_tokens: int = 4096
+    max_output_tokens: int = 8192  # 0: not sent
+    extra_body: Mapping[str, object] = field(default_factory=dict)
     max_answer_bytes: int = 1_000_000
     proxy_url: str = field(default="", repr=False)
 

@@ -67,11 +67,11 @@ class OpenAIClient(HttpModelClient):
             body["response_format"] = {"type": "json_schema", "json_schema": wrapped}
         elif _FORMATS[self._format] == "json_object":
             body["response_format"] = {"type": "json_object"}
-        if _LIMITS[self._limit] != "none":
+        if _LIMITS[self._limit] != "none" and self._config.max_output_tokens:
             body[_LIMITS[self._limit]] = self._config.max_output_tokens
         if self._has_temperature:
             body["temperature"] = 0
-        return body
+        return {**body, **self._config.extra_body}
 
     def _give_up(self, parameter: str) -> bool:
         """Stop offering a refused parameter. False when there is nothing left to give up."""

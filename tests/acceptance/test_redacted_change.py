@@ -126,7 +126,7 @@ def test_a_value_known_from_a_file_is_taken_out_of_title_author_names_and_findin
     assert row.title == "Use <REDACTED:password:1> for the new database"
     shown = [
         *CoverageRow.objects.filter(job=job).values_list("file", "reason"),
-        *FindingRow.objects.filter(job=job).values_list("file", "title", "message", "excerpt"),
+        *FindingRow.objects.filter(job=job).values_list("file", "title", "message", "quote"),
     ]
     assert "//depot/main/<REDACTED:password:1>.py" in {texts[0] for texts in shown}
     assert SECRET not in str([row.title, row.author, shown])

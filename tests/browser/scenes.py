@@ -7,7 +7,6 @@ from typing import Any
 
 from django.contrib.auth.models import Group
 
-from criticizer.queue import outbox
 from deadletters.models import DeadLetter, DeadLetterGroupDay
 from notifications.delivery import snapshot
 from notifications.models import Delivery
@@ -36,7 +35,7 @@ def ann(*groups: str, is_superuser: bool = False) -> Any:
 
 def live_workers() -> None:
     """Clusters that stay alive however slow the machine is."""
-    for queue in outbox.queues():
+    for queue in ("stages", "llm"):
         factories.WorkerClusterFactory(queue=queue, beat_at=now() + timedelta(hours=1))
 
 

@@ -142,12 +142,9 @@ def prepare(
 
 
 def deliver(
-    job: ReviewJob,
-    providers: Mapping[str, Provider],
-    may_continue: Callable[[], bool] = lambda: True,
-    tried: Mapping[str, str] | None = None,
+    job: ReviewJob, providers: Mapping[str, Provider], may_continue: Callable[[], bool] = lambda: True
 ) -> sending.Outcome:
-    return sending.deliver(job.pk, providers, may_continue=may_continue, tried=tried)
+    return sending.deliver(job.pk, providers, may_continue=may_continue)
 
 
 def outcomes(row: Delivery) -> list[str]:

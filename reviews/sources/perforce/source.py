@@ -157,7 +157,7 @@ class PerforceSource:
         except PermanentFailure as failure:
             if failure.context.get("pause"):
                 raise
-            log.warning("renames_unknown", source=self.name, **failure.facts)
+            log.warning("renames_unknown", source=self.name, error_class=str(failure.error_class))
             return Answer()
 
     def _read_one(self, file: ListedFile, max_bytes: int) -> FileChange:
