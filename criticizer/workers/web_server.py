@@ -35,6 +35,7 @@ MAX_HEADER_BYTES = 32 * 1024
 MAX_BODY_BYTES = 1024 * 1024 + 1  # DATA_UPLOAD_MAX_MEMORY_SIZE and less are read, the rest refused unread
 STOP_SECONDS = 20.0  # for running requests and unsent answers
 _MEMORY_BYTES = 64 * 1024  # of a body or an answer; the rest lies in a temporary file
+_CROWD = 64  # connections
 _DESCRIPTORS = 3 * CONNECTIONS + 200  # each connection may have a file for its body and one for its answer
 
 
@@ -95,6 +96,14 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         )
         name = (listening.family, listening.type, listening.proto, listening.getsockname())
         super().__init__(application, _sock=listening, bind_socket=False, adj=adjustments, sockinfo=name)
+
+    def handle_accept(self) -> None:
+        """Accept one connection, so that the processes share them evenly; many while a crowd waits."""
+        for _ in range(1 if len(self.active_channels) < _CROWD else _CROWD):
+            known = len(self.active_channels)
+            super().handle_accept()
+            if len(self.active_channels) == known:
+                return
 
     def stop(self) -> None:
         """End when running requests are answered, after STOP_SECONDS at the latest."""
