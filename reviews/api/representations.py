@@ -162,6 +162,7 @@ def created_job(request: ReviewRequest, result: IntakeResult, client: ApiClient)
         "created_at": result.created_at,
         "finished_at": None,
         "is_late": False,
+        "banner": "",
         "dead_letter": None,
         "findings_left_out": 0,
         "coverage_left_out": 0,
@@ -221,6 +222,8 @@ def _job(row: Json, children: dict[str, list[Json]], client: ApiClient) -> Json:
     reason = no_recipients_reason(row["status"], recipients, mode, len(children["deliveries"]))
     for name in ("findings", "coverage"):
         row[f"{name}_left_out"] = max(0, row[f"{name}_left_out"] - len(children[name]))
+    if not client.scope.everything:
+        row["banner"] = ""  # it counts the files of the whole change
     if not client.requested(*requester):
         if not client.scope.everything:
             row["idempotency_key"], children["deliveries"] = "", []

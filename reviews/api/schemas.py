@@ -114,6 +114,9 @@ class JobSerializer(serializers.Serializer[Any]):
         allow_null=True, help_text="When it became final; null while it is active."
     )
     is_late = serializers.BooleanField(help_text="True when the result came after the deadline.")
+    banner = serializers.CharField(
+        help_text="What did not run or was not read, such as skipped files; empty for a key with prefixes."
+    )
     stages = StageSerializer(many=True, help_text="All three stages.")
     deliveries = DeliverySerializer(
         many=True,

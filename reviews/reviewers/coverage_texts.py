@@ -7,12 +7,42 @@ of a call, which support can look up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from criticizer.resilience.failures import ErrorClass
+from criticizer.wording import plural_count
+from reviews.reviewers.base import Coverage, CoverageStatus
+from reviews.sources.base import SkipReason
 
 NO_MODEL_BANNER = "Only deterministic checks ran: no language model is configured."
 
+SKIPPED: Mapping[SkipReason, str] = {
+    SkipReason.BINARY: "binary file",
+    SkipReason.SYMLINK: "symbolic link",
+    SkipReason.SUBMODULE: "submodule",
+    SkipReason.TOO_LARGE: "file too large",
+    SkipReason.DENIED: "the server does not let our account read it",
+    SkipReason.UNREADABLE: "content could not be read",
+    SkipReason.IDENTICAL: "renamed or integrated without a change of content",
+    SkipReason.BUDGET: "the change as a whole is over its size budget",
+}
+TOO_LARGE = "too large to compare: only the checks read it"
+GENERATED = "generated file, only the checks read it"
+LIMIT = "the limit of model calls per review was reached"
+SHORTENED = "long passages were shortened"
+# What a banner says of a reason. A file without a change of content has nothing to be read.
+_SAID = {why: why for reason, why in SKIPPED.items() if reason is not SkipReason.IDENTICAL} | {
+    TOO_LARGE: "too large to compare",
+    GENERATED: "generated file",
+    LIMIT: "limit of model calls",
+    SHORTENED: SHORTENED,
+}
+_KEPT = {
+    CoverageStatus.SKIPPED: "skipped",
+    CoverageStatus.CHECKED: "read by the checks only",
+    CoverageStatus.PARTIAL: "read in part",
+}
 NOT_REVIEWED: Mapping[ErrorClass, str] = {
     ErrorClass.SCHEMA_INVALID: "not reviewed: the model's answer could not be used; a rerun may help",
     ErrorClass.TOKEN_LIMIT: "not reviewed: too long for the model's window; split the file or the change",
@@ -50,6 +80,22 @@ def stopped_banner(status: str, reviewed: int, parts: int) -> str:
         f"{_ENDED.get(status, 'Stopped')} after reviewing {reviewed} of {parts} parts."
         " Results shown are from the completed portion."
     )
+
+
+def unread_banner(coverage: Iterable[Coverage]) -> str:
+    """Return how many files the review did not read, or only in part, by reason; "" for none."""
+    found: dict[str, Counter[str]] = {what: Counter() for what in _KEPT.values()}
+    for entry in coverage:
+        if what := _KEPT.get(entry.status):
+            found[what].update(said for why, said in _SAID.items() if why in entry.reason)
+    return " ".join(_counted(reasons, what) for what, reasons in found.items() if reasons)
+
+
+def _counted(reasons: Counter[str], what: str) -> str:
+    files = plural_count(reasons.total(), "file")
+    verb = "was" if reasons.total() == 1 else "were"
+    why = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+    return f"{files} {verb} {what}: {why}."
 
 
 def degraded_banner(why: str, reviewed: int, parts: int) -> str:

@@ -20,25 +20,15 @@ from reviews.reviewers.anchoring import excerpt
 from reviews.reviewers.base import Coverage, CoverageStatus, Finding, Side
 from reviews.reviewers.checks import run_checks
 from reviews.reviewers.chunks import Chunk, ShownLine, pack
+from reviews.reviewers.coverage_texts import GENERATED, LIMIT, SHORTENED, SKIPPED, TOO_LARGE
 from reviews.reviewers.prompt import ChangeText, ManifestEntry, file_tokens, overhead_tokens
-from reviews.sources.base import Action, Change, FileChange, SkipReason
+from reviews.sources.base import Action, Change, FileChange
 from reviews.sources.diffs import FileDiff, RenderedDiff, diff_file, not_compared, render
 
 MIN_CHUNK_TOKENS = 500
 # Processor time after which the files that are left count as too large to compare.
 DIFF_SECONDS = 3.0
 
-_SKIPPED: Mapping[SkipReason, str] = {
-    SkipReason.BINARY: "binary file",
-    SkipReason.SYMLINK: "symbolic link",
-    SkipReason.SUBMODULE: "submodule",
-    SkipReason.TOO_LARGE: "file too large",
-    SkipReason.GENERATED: "generated file",
-    SkipReason.DENIED: "the server does not let our account read it",
-    SkipReason.UNREADABLE: "content could not be read",
-    SkipReason.IDENTICAL: "renamed or integrated without a change of content",
-    SkipReason.BUDGET: "the change as a whole is over its size budget",
-}
 _MAX_REASON_CHARS = 255
 
 
@@ -107,8 +97,8 @@ class Prepared:
         if read == total and not is_clipped:
             return replace(base, status=CoverageStatus.REVIEWED)
         if read == total:
-            return replace(base, status=CoverageStatus.PARTIAL, reason="long passages were shortened")
-        why = missing or "the limit of model calls per review was reached"
+            return replace(base, status=CoverageStatus.PARTIAL, reason=SHORTENED)
+        why = missing or LIMIT
         if read == 0:
             return replace(base, reason=why[:_MAX_REASON_CHARS])
         reason = f"{read} of {total} passages read; {why}"
@@ -122,7 +112,10 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
     `max_input_tokens` does not leave space for a hunk.
     """
     diffs = _diffs(change.files)
-    rendered = [render(diff) if _has_hunks_to_show(diff) else None for diff in diffs]
+    rendered = [
+        render(diff) if _is_shown(file, diff) else None
+        for file, diff in zip(change.files, diffs, strict=True)
+    ]
     clean = _redacted(change, rendered, redactor)
     notes = [_note(file, diff) for file, diff in zip(change.files, diffs, strict=True)]
     manifest = tuple(
@@ -173,9 +166,9 @@ def _diffs(files: Sequence[FileChange]) -> list[FileDiff]:
     return [diff_file(file) if time.thread_time() < until else not_compared(file) for file in files]
 
 
-def _has_hunks_to_show(diff: FileDiff) -> bool:
+def _is_shown(file: FileChange, diff: FileDiff) -> bool:
     # Of a deleted file the name is enough.
-    return bool(diff.hunks) and diff.action is not Action.DELETE
+    return bool(diff.hunks) and diff.action is not Action.DELETE and not file.generated
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +253,11 @@ def _title(description: str, redacted: RedactedText) -> str:
 def _note(file: FileChange, diff: FileDiff) -> tuple[str, bool]:
     """Return why a file has nothing for the model, and whether its content was not read at all."""
     if file.skipped is not None:
-        return _SKIPPED[file.skipped], True
+        return SKIPPED[file.skipped], True
     if diff.too_large:
-        return "too large to compare: only the checks read it", False
+        return TOO_LARGE, False
+    if file.generated:
+        return f"{GENERATED}: {file.generated}", False
     if file.action is Action.DELETE:
         return "deleted: only its name was read", False
     return ("" if diff.hunks else "no line changed"), False

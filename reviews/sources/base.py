@@ -27,7 +27,6 @@ class SkipReason(StrEnum):
     SYMLINK = "symlink"
     SUBMODULE = "submodule"
     TOO_LARGE = "too_large"
-    GENERATED = "generated"
     DENIED = "denied"  # the server lets our account list but not read it
     UNREADABLE = "unreadable"  # undecodable, purged, archived, damaged
     IDENTICAL = "identical"  # a rename or integration without a change of content
@@ -92,6 +91,8 @@ class FileChange:
     crlf: bool = False
     old_crlf: bool | None = None  # the same of the old side; None: the source does not know
     skipped: SkipReason | None = None
+    generated: str = ""  # why only the checks read it: it was generated before and is (our words)
+    oddity: str = ""  # why other tools may not read it as text, although it should be one (our words)
     skip_detail: str = ""  # may quote the depot (a link's target): redact it like the texts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reviews.sources.base import FileChange, ListedFile, SkipReason
 from reviews.sources.paths import printable
@@ -36,7 +36,21 @@ _GENERATED_LINE = re.compile(
 _MARKER_LINES = 8
 _MINIFIABLE = re.compile(r"\.(?:js|mjs|cjs|css|json|svg|html?)$", re.IGNORECASE)
 _MINIFIED_LINE_CHARACTERS = 5000
-_LFS_POINTER = "version https://git-lfs.github.com/spec/"
+_LFS_POINTER = re.compile(
+    r"version https://git-lfs\.github\.com/spec/v1\n(?:ext-\d-\w+ [^\n]{1,200}\n)*"
+    r"oid sha256:[0-9a-f]{64}\nsize \d{1,20}\n?"
+)
+_LFS_POINTER_CHARACTERS = 1024
+
+# Names of files that people write: such a file is read whatever bytes are put into it.
+TEXT_NAME = re.compile(
+    r"\.(?:pyi?|[mc]?js|jsx|tsx?|[ch]|cc|cpp|cxx|hpp|cs|java|kt|go|rb|php|rs|swift|scala|pl|lua|sh|bash|zsh|bat"
+    r"|cmd|ps1|sql|md|rst|txt|json|ya?ml|toml|ini|cfg|xml|html|s?css|gradle|cmake|proto|tf)$",
+    re.IGNORECASE,
+)
+NUL_SHOWN, DAMAGE_SHOWN = "\u2400", "\ufffd"
+_LEAST_NULS = 0.7  # share of every second byte, in UTF-16
+_LEAST_ASCII = 0.6  # share of the characters of a text in a guessed encoding; data has 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +60,7 @@ class Decoded:
     text: str
     encoding: str
     crlf: bool
+    oddity: str = ""  # why other tools may not read it as text
 
 
 def decode(data: bytes, fallback: str = FALLBACK_ENCODING) -> Decoded | SkipReason:
@@ -71,8 +86,45 @@ def decode(data: bytes, fallback: str = FALLBACK_ENCODING) -> Decoded | SkipReas
             return SkipReason.BINARY
     if "\0" in text:
         return SkipReason.BINARY
+    return _decoded(text, encoding)
+
+
+def _decoded(text: str, encoding: str, oddity: str = "") -> Decoded:
     crlf = "\r\n" in text
-    return Decoded(text.replace("\r\n", "\n") if crlf else text, encoding, crlf)
+    return Decoded(text.replace("\r\n", "\n") if crlf else text, encoding, crlf, oddity)
+
+
+def decode_odd(data: bytes, fallback: str = FALLBACK_ENCODING) -> Decoded | None:
+    """Decode what must be text by its name or its base, but is not by `decode`.
+
+    NUL bytes and what cannot be decoded are shown by a character. Returns None for what is mostly no text.
+    """
+    for encoding, nuls in (("utf-16-le", data[1::2]), ("utf-16-be", data[::2])):
+        if nuls.count(0) > len(nuls) * _LEAST_NULS:
+            return _decoded(
+                data.decode(encoding, "replace"), encoding, "it is UTF-16 without a byte order mark"
+            )
+    ebcdic = data.decode("cp037").replace("\x85", "\n")
+    if _ascii_share(ebcdic) > _LEAST_ASCII:
+        return _decoded(ebcdic, "cp037", "it is in EBCDIC")
+    oddity = "it holds NUL bytes" if b"\0" in data else "it is in no known encoding"
+    text = data.replace(b"\0", b"").decode("utf-8", "replace")
+    encoding = "utf-8"
+    if DAMAGE_SHOWN in text:
+        text, encoding = data.decode(fallback, "replace"), fallback
+    else:
+        text = data.decode("utf-8")
+    text = _CONTROLS.sub(DAMAGE_SHOWN, text.replace("\0", NUL_SHOWN))
+    if _ascii_share(text) < _LEAST_ASCII:
+        return None
+    return _decoded(text, encoding, oddity)
+
+
+_ASCII = re.compile(r"[\t\n\r\f\x20-\x7e]+")
+
+
+def _ascii_share(text: str) -> float:
+    return sum(match.end() - match.start() for match in _ASCII.finditer(text)) / max(len(text), 1)
 
 
 def skipped(
@@ -106,16 +158,23 @@ def file_change(
     when the content is reviewed after all.
     """
     size_bytes = len(new) if new is not None else len(old or b"")
-    sides: dict[str, Decoded | None] = {"old": None, "new": None}
-    for side, data in (("old", old), ("new", new)):
-        if data is None:
-            continue
-        result = decode(data, fallback)
+    before, after = _side(old, fallback, transform), _side(new, fallback, transform)
+    oddity = ""
+    if isinstance(after, SkipReason) and (TEXT_NAME.search(listed.path) or isinstance(before, Decoded)):
+        oddity = "its content is no text"
+        if (read := decode_odd(new or b"", fallback)) is not None:
+            after = replace(read, text=transform(read.text))
+    if isinstance(before, SkipReason) and isinstance(after, Decoded):
+        # What stood there before hides nothing of what stands there now.
+        read = decode_odd(old or b"", fallback)
+        before, note = (read, note) if read else (None, "the old side is no text: shown as wholly new")
+    for side, result in (("new", after), ("old", before)):
         if isinstance(result, SkipReason):
             what = "is not text" if result is SkipReason.BINARY else "is in an unknown encoding"
-            return skipped(listed, result, f"the {side} side {what}", size_bytes=size_bytes)
-        sides[side] = Decoded(transform(result.text), result.encoding, result.crlf)
-    before, after = sides["old"], sides["new"]
+            detail = f"the {side} side {what}"
+            return replace(skipped(listed, result, detail, size_bytes=size_bytes), oddity=oddity)
+    assert not isinstance(before, SkipReason)
+    assert not isinstance(after, SkipReason)
     shown = after or before
     if shown is None:
         return skipped(listed, SkipReason.UNREADABLE, "the server holds neither side any more")
@@ -135,7 +194,16 @@ def file_change(
         crlf=shown.crlf,
         old_crlf=before.crlf if before else None,
         skip_detail=note,
+        oddity=after.oddity if after and not (before and before.oddity) else "",
+        generated=_why_generated(listed, before, after),
     )
+
+
+def _side(data: bytes | None, fallback: str, transform: Callable[[str], str]) -> Decoded | SkipReason | None:
+    if data is None:
+        return None
+    result = decode(data, fallback)
+    return replace(result, text=transform(result.text)) if isinstance(result, Decoded) else result
 
 
 def link_change(listed: ListedFile, old: bytes | None, new: bytes | None) -> FileChange:
@@ -160,21 +228,34 @@ def _not_worth_reading(
         if listed.old_file_type is not None and listed.old_file_type != listed.file_type:
             return SkipReason.IDENTICAL, f"only the type changed: {listed.old_file_type} → {listed.file_type}"
         return SkipReason.IDENTICAL, "the content did not change"
-    if any(text.startswith(_LFS_POINTER) for text in texts):
+    if all(len(text) < _LFS_POINTER_CHARACTERS and _LFS_POINTER.fullmatch(text) for text in texts):
         return SkipReason.BINARY, "stored in Git LFS; the repository holds a pointer"
-    # A marker on one side only is an edit of hand-written text, and adding one must not hide a file.
-    why = [_generated(listed.path, text) for text in texts]
-    if all(why):
-        return SkipReason.GENERATED, why[-1]
     return None, ""
+
+
+def _why_generated(listed: ListedFile, before: Decoded | None, after: Decoded | None) -> str:
+    """Return why an edited file was generated before and still is, or "".
+
+    The base decides: a new file, or one that a person wrote, is not generated because it says so.
+    """
+    if before is None or after is None:
+        return ""
+    was, still = _generated(listed.old_path or listed.path, before.text), _generated(listed.path, after.text)
+    return still if was else ""
+
+
+def marker_line(text: str) -> int:
+    """Return the number of the line, from 1, that says a file is generated, or 0."""
+    # str.splitlines would also split at form feeds and Unicode separators; the head is enough.
+    head = enumerate(text[:4000].split("\n")[:_MARKER_LINES], start=1)
+    return next((number for number, line in head if _GENERATED_LINE.match(line)), 0)
 
 
 def _generated(path: str, text: str) -> str:
     """Return why a text looks generated, or ''."""
     if _GENERATED_NAME.search(path):
         return "its name is one of a generated file"
-    # str.splitlines would also split at form feeds and Unicode separators; the head is enough.
-    if any(map(_GENERATED_LINE.match, text[:4000].split("\n")[:_MARKER_LINES])):
+    if marker_line(text):
         return "its first lines say that it is generated"
     if _MINIFIABLE.search(path) and max(map(len, text.split("\n"))) > _MINIFIED_LINE_CHARACTERS:
         return "it is minified"

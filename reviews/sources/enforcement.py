@@ -77,5 +77,6 @@ def without_old_side(file: FileChange) -> FileChange:
         old_file_type=None,
         old_text=None,
         old_crlf=None,
+        generated="",
         skip_detail="",
     )

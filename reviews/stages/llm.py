@@ -30,7 +30,7 @@ from reviews.pipeline import StageClaim
 from reviews.pipeline.async_executor import in_thread
 from reviews.pipeline.executor import Written, with_reconnect
 from reviews.replay import allowlist_recheck
-from reviews.reviewers.coverage_texts import ALERT_ABOVE, alert_text, stopped_banner
+from reviews.reviewers.coverage_texts import ALERT_ABOVE, alert_text, stopped_banner, unread_banner
 from reviews.reviewers.model_review import ReviewContext
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared, review_without_model
 from reviews.sources.allowlist import AllowList
@@ -240,6 +240,10 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
 
 
 def _banner(claim: StageClaim, outcome: ReviewOutcome) -> str:
+    return " ".join(filter(None, [_missing(claim, outcome), unread_banner(outcome.review.coverage)]))
+
+
+def _missing(claim: StageClaim, outcome: ReviewOutcome) -> str:
     if not outcome.stopped:
         return outcome.review.banner
     # Only the transaction that stores it knows how the job has ended.

@@ -126,7 +126,7 @@ def test_a_value_known_from_a_file_is_taken_out_of_title_author_names_and_findin
     assert row.title == "Use <REDACTED:password:1> for the new database"
     shown = [
         *CoverageRow.objects.filter(job=job).values_list("file", "reason"),
-        *FindingRow.objects.filter(job=job).values_list("file", "title", "message", "quote"),
+        *FindingRow.objects.filter(job=job).values_list("file", "title", "message", "suggestion"),
     ]
     assert "//depot/main/<REDACTED:password:1>.py" in {texts[0] for texts in shown}
     assert SECRET not in str([row.title, row.author, shown])
@@ -149,3 +149,19 @@ def test_a_change_that_takes_too_much_ends_at_its_first_attempt_with_an_event(
     assert len(world.attempts(job, "fetch")) == 1
     event = SecurityEvent.objects.get(kind=SecurityEvent.Kind.REDACTION_BLOCKED)
     assert (event.reason, event.context["stage"]) == ("too_much_memory", "fetch")
+
+
+def test_files_that_were_not_read_are_named_in_mail_webhook_and_api(world: World) -> None:
+    changelist = world.depot.submit(
+        added("//depot/main/logo.png", b"\0", type="binary"), added("//depot/main/a.py", "x = 1\n")
+    )
+    job = world.job(changelist, "mail:ann@example.com", world.hook)
+    world.settle()
+    said = "1 file was skipped: binary file (1)."
+    assert ReviewJob.objects.get(pk=job).banner == said
+    assert world.api.get(f"/api/v1/reviews/{job}/").json()["banner"] == said
+    (mail,) = world.mails()
+    text = mail.get_body(("plain",))
+    assert text is not None
+    assert said in text.get_content()
+    assert said in str([received.body for received in world.receiver.requests])

@@ -47,6 +47,7 @@ def dead_lettered() -> tuple[Any, Any]:
     job = ReviewJobFactory(
         status=JobStatus.DEAD_LETTERED, idempotency_key="k-1", changelist_id="77", review_version=3,
         created_at=NOON, deadline_at=LATER, finished_at=LATER, is_late=True,
+        banner="1 file was skipped: submodule (1).",
     )  # fmt: skip
     StageRunFactory(job=job, stage=Stage.NOTIFY, next_attempt_at=LATER)
     StageRunFactory(job=job, stage=Stage.LLM, status=StageStatus.FAILED, error_class="AUTH_DENIED")
@@ -82,7 +83,7 @@ def answer_of(job: Any, letter: Any) -> dict[str, Any]:
     return {
         "id": job.pk, "idempotency_key": "k-1", "changelist_id": "77", "review_version": 3,
         "status": "dead_lettered", "stage": "llm", "deadline_at": LATER_TEXT, "created_at": NOON_TEXT,
-        "finished_at": LATER_TEXT, "is_late": True,
+        "finished_at": LATER_TEXT, "is_late": True, "banner": "1 file was skipped: submodule (1).",
         "stages": [
             {"stage": "fetch", "status": "succeeded", "attempts": 2, "max_attempts": 5,
              "next_attempt_at": None, "error_class": ""},
@@ -131,7 +132,8 @@ def test_list_answer_is_complete(reviewer: ApiClient) -> None:
             {
                 "id": untold.pk, "idempotency_key": "k-2", "changelist_id": "78", "review_version": 1,
                 "status": "queued", "stage": "notify", "deadline_at": LATER_TEXT, "created_at": LATER_TEXT,
-                "finished_at": None, "is_late": False, "stages": [], "deliveries": [], "findings": [],
+                "finished_at": None, "is_late": False, "banner": "", "stages": [], "deliveries": [],
+                "findings": [],
                 "findings_left_out": 0, "coverage": [], "coverage_left_out": 0, "dead_letter": None,
                 "links": {"self": address(f"{URL}{untold.pk}/"), "html": address(f"/reviews/{untold.pk}/")},
                 "message": "No one will be notified: no recipients. The request named none, and"
@@ -147,7 +149,7 @@ def test_key_with_depot_trees_gets_the_findings_and_coverage_below_them(db: None
     job, letter = dead_lettered()
     CoverageRowFactory(job=job, file="//depot/mais/x.py")
     FindingRowFactory(job=job, file="//depot/other/x.py")
-    expected = {**answer_of(job, letter), "idempotency_key": "", "deliveries": []}
+    expected = {**answer_of(job, letter), "idempotency_key": "", "deliveries": [], "banner": ""}
     key = api_keys.create("narrow", "reviewer", ["//depot/main/...", "//depot/mai_/..."])
     assert ApiClient(key).get(f"{URL}{job.pk}/").json() == expected
     other = ApiClient(api_keys.create("other", "reviewer", ["//depot/other/..."]))

@@ -95,9 +95,11 @@ def test_a_change_of_mode_alone_says_so() -> None:
         ("a.js", "x" * 6000 + "\n"),
     ],
 )
-def test_generated_files_are_listed_with_that_reason(path: str, text: str) -> None:
-    assert change(None, text.encode(), path, action=Action.ADD).skipped is SkipReason.GENERATED
-    assert change(text.encode(), f"{text}more\n".encode(), path).skipped is SkipReason.GENERATED
+def test_a_file_is_generated_if_it_was_before_and_a_new_one_never(path: str, text: str) -> None:
+    edited = change(text.encode(), f"{text}more\n".encode(), path)
+    assert (edited.skipped, bool(edited.generated), edited.new_text) == (None, True, f"{text}more\n")
+    made = change(None, text.encode(), path, action=Action.ADD)
+    assert (made.skipped, made.generated, made.new_text) == (None, "", text)
 
 
 @pytest.mark.parametrize(
@@ -111,23 +113,64 @@ def test_generated_files_are_listed_with_that_reason(path: str, text: str) -> No
     ],
 )
 def test_hand_written_files_that_mention_a_marker_are_reviewed(path: str, text: str) -> None:
-    assert change(None, text.encode(), path, action=Action.ADD).skipped is None
+    assert change(text.encode(), f"{text}more\n".encode(), path).generated == ""
 
 
 def test_adding_a_marker_does_not_hide_a_hand_written_file() -> None:
-    assert change(b"x = 1\n", b"# DO NOT EDIT\nx = 2\n").skipped is None
-    assert change(b"# DO NOT EDIT\nx = 1\n", b"x = 2\n").skipped is None
+    assert change(b"x = 1\n", b"# DO NOT EDIT\nx = 2\n").generated == ""
+    assert change(b"# DO NOT EDIT\nx = 1\n", b"x = 2\n").generated == ""
+    moved = change(b"x = 1\n", b"x = 2\n", "a_pb2.py", action=Action.RENAME, old_path="a.py")
+    assert moved.generated == ""
 
 
-def test_a_large_file_pointer_is_binary() -> None:
-    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+def test_a_large_file_pointer_is_binary_and_nothing_else_is() -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 1\n" % (b"a" * 64)
     assert change(None, pointer, action=Action.ADD).skipped is SkipReason.BINARY
+    assert change(pointer, pointer.replace(b"size 1", b"size 2"), "a.psd").skipped is SkipReason.BINARY
+    for other in (pointer + b"evil()\n", pointer.replace(b"a" * 64, b"0"), b"evil()\n" + pointer):
+        assert change(None, other, action=Action.ADD).new_text == other.decode()
+    assert change(pointer, b"evil()\n").new_text == "evil()\n"
 
 
-def test_a_binary_side_hides_the_other_one() -> None:
+CODE = "".join(f"value_{n} = compute({n})  # ordinary\n" for n in range(9))
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding", "oddity"),
+    [
+        (CODE.encode() + b"x = 1\0\n", "utf-8", "it holds NUL bytes"),
+        (CODE.encode("utf-16-le"), "utf-16-le", "it is UTF-16 without a byte order mark"),
+        (CODE.encode("utf-16-be"), "utf-16-be", "it is UTF-16 without a byte order mark"),
+        (CODE.encode("cp037"), "cp037", "it is in EBCDIC"),
+        (CODE.encode() + b"name = '\x81\x8d'\n", "cp1252", "it is in no known encoding"),
+        (CODE.encode() + b"\xff\0\1\n", "cp1252", "it holds NUL bytes"),
+    ],
+)
+@pytest.mark.parametrize("old", [None, b"x = 1\n"])
+def test_odd_bytes_do_not_hide_a_text_file(
+    old: bytes | None, data: bytes, encoding: str, oddity: str
+) -> None:
+    action = Action.ADD if old is None else Action.EDIT
+    found = change(old, data, "a.py", action=action)
+    assert (found.skipped, found.encoding, found.oddity) == (None, encoding, oddity)
+    assert found.new_text is not None
+    assert CODE.strip() in found.new_text
+    assert "\0" not in found.new_text
+
+
+def test_a_text_file_by_its_base_is_read_whatever_its_name() -> None:
+    assert change(b"all: build\n", b"all: build\n\0\tevil\n", "Makefile").oddity == "it holds NUL bytes"
+    assert change(b"\0\1\2", b"\0\1\3", "a.bin").skipped is SkipReason.BINARY
+
+
+def test_bytes_that_are_no_text_stay_unread_and_are_reported() -> None:
+    found = change(b"x = 1\n", bytes(range(256)) * 20, "a.py")
+    assert (found.skipped, found.oddity) == (SkipReason.BINARY, "its content is no text")
+
+
+def test_a_binary_base_does_not_hide_the_text_that_replaces_it() -> None:
     found = change(b"\0\1", b"text\n")
-    assert found.skipped is SkipReason.BINARY
-    assert "old side" in found.skip_detail
+    assert (found.skipped, found.new_text) == (None, "text\n")
 
 
 def test_a_link_shows_its_targets_but_never_the_text_of_a_file() -> None:

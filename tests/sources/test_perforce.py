@@ -337,7 +337,6 @@ def test_path_with_wildcards_is_never_an_argument(depot: FakeDepot) -> None:
 def test_types_that_hold_no_text_are_not_printed(depot: FakeDepot) -> None:
     change = depot.submit(
         added("//depot/x.png", b"\0", type="binary"),
-        added("//depot/x.c", "text\n", type="ubinary"),
         added("//depot/apple", b"\0", type="apple"),
         added("//depot/trigger", "x\n", type="text+X"),
         purged("//depot/gone"),
@@ -345,13 +344,16 @@ def test_types_that_hold_no_text_are_not_printed(depot: FakeDepot) -> None:
     files = read(depot, change)
     assert {path: file.skipped for path, file in files.items()} == {
         "//depot/x.png": SkipReason.BINARY,
-        "//depot/x.c": SkipReason.BINARY,
         "//depot/apple": SkipReason.BINARY,
         "//depot/trigger": SkipReason.UNREADABLE,
         "//depot/gone": SkipReason.UNREADABLE,
     }
-    assert "named like text" in files["//depot/x.c"].skip_detail
     assert depot.calls("print") == []
+
+
+def test_a_file_named_like_text_is_read_although_it_is_stored_as_binary(depot: FakeDepot) -> None:
+    change = depot.submit(added("//depot/x.c", "text\n", type="ubinary"))
+    assert read(depot, change)["//depot/x.c"].new_text == "text\n"
 
 
 def test_a_link_shows_its_target(depot: FakeDepot) -> None:

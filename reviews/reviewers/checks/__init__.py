@@ -14,6 +14,7 @@ from typing import Protocol
 from criticizer.redaction import clean
 from reviews.reviewers.base import Finding
 from reviews.reviewers.checks.documentation import stale_references
+from reviews.reviewers.checks.evasion import new_generated_marks, odd_text
 from reviews.reviewers.checks.hidden import invisible_characters, reviewer_instructions
 from reviews.reviewers.checks.leftovers import conflict_markers, debugger_leftovers, merge_leftovers
 from reviews.reviewers.checks.secrets import added_secrets
@@ -47,6 +48,8 @@ CHECKS: tuple[Check, ...] = (
     stale_references,
     reviewer_instructions,
     invisible_characters,
+    odd_text,
+    new_generated_marks,
 )
 MAX_FINDINGS_PER_CHECK = 20
 

@@ -9,15 +9,11 @@ from itertools import islice
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.checks.lines import check_finding, extension
 from reviews.sources.base import Action, Change, FileChange, SkipReason
+from reviews.sources.content import TEXT_NAME
 from reviews.sources.diffs import FileDiff
 
 LARGE_FILE_BYTES = 1_000_000
 
-_TEXT = re.compile(
-    r"\.(?:pyi?|[mc]?js|jsx|tsx?|[ch]|cc|cpp|cxx|hpp|cs|java|kt|go|rb|php|rs|swift|scala|pl|lua|sh|bash|zsh|bat"
-    r"|cmd|ps1|sql|md|rst|txt|json|ya?ml|toml|ini|cfg|html|s?css|gradle|cmake|proto|tf)",
-    re.IGNORECASE,
-)
 _BUILT = re.compile(
     r"\.(?:exe|dll|so|dylib|a|lib|o|obj|pdb|class|[jwe]ar|py[co]|whl|egg|zip|tar|t?gz|bz2|xz|7z|rar|msi|deb|rpm"
     r"|dmg|iso|node|wasm)",
@@ -46,7 +42,7 @@ def stored_types(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding
         is_set_here = file.action is Action.ADD or (file.old_file_type and not _is_binary(file.old_file_type))
         if file.action is Action.DELETE or not is_set_here or not _is_binary(file.file_type):
             continue
-        if _TEXT.fullmatch(extension(file.path)):
+        if TEXT_NAME.search(file.path):
             yield check_finding(
                 file.path,
                 FindingSeverity.MEDIUM,

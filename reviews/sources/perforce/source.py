@@ -20,7 +20,7 @@ from reviews.sources.base import (
     ListedFile,
     SkipReason,
 )
-from reviews.sources.content import file_change, link_change, skipped
+from reviews.sources.content import TEXT_NAME, file_change, link_change, skipped
 from reviews.sources.paths import storable
 from reviews.sources.perforce.client import P4Client, PerforceConfig, Printed, meaning_of, unusable_answer
 from reviews.sources.perforce.errors import Meaning
@@ -46,9 +46,6 @@ _ACTIONS = {
     "move/delete": Action.DELETE,
 }
 _GONE = frozenset({"purge", "archive"})
-_SOURCE_NAME = re.compile(
-    r"\.(?:c|cc|cpp|cs|cxx|go|h|hpp|java|js|json|kt|lua|md|php|pl|ps1|py|rb|rs|sh|sql|swift|ts|txt|xml|ya?ml)$"
-)
 
 
 class PerforceSource:
@@ -164,9 +161,8 @@ class PerforceSource:
         kind = FileType.parse(file.file_type)
         if file.old_revision is None and file.new_revision is None:
             return skipped(file, SkipReason.UNREADABLE, "the content was purged or archived on the server")
-        if kind.is_binary:
-            text = _SOURCE_NAME.search(file.path) is not None
-            return skipped(file, SkipReason.BINARY, "stored as binary, named like text" if text else "")
+        if kind.is_binary and not TEXT_NAME.search(file.path):
+            return skipped(file, SkipReason.BINARY)
         if kind.runs_archive_trigger:
             return skipped(file, SkipReason.UNREADABLE, "the content is kept by an archive trigger")
         if file.size_bytes is not None and file.size_bytes > max_bytes:

@@ -1,0 +1,46 @@
+"""Checks for files that would keep others from reading them: odd bytes, and marks of generated files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reviews.reviewers.base import Finding, FindingSeverity
+from reviews.reviewers.checks.lines import added_lines, check_finding, files_and_diffs
+from reviews.sources.base import Change
+from reviews.sources.content import DAMAGE_SHOWN, NUL_SHOWN, marker_line
+from reviews.sources.diffs import FileDiff
+
+
+def odd_text(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
+    """Report text files that became hard to read: NUL bytes, unknown or unmarked encodings."""
+    for file, diff in files_and_diffs(change, diffs):
+        if not file.oddity:
+            continue
+        lines = () if file.skipped else added_lines(file, diff)
+        line = next((one.number for one in lines if NUL_SHOWN in one.text or DAMAGE_SHOWN in one.text), None)
+        yield check_finding(
+            file.path,
+            FindingSeverity.MEDIUM,
+            "Text file that tools may not read as text",
+            f"By its name or its earlier content the file is text, but {file.oddity}. Diffs, searches and "
+            "reviewers may skip it.",
+            "Store it as UTF-8 without NUL bytes, or give it the name of a binary file.",
+            line,
+            category="security",
+        )
+
+
+def new_generated_marks(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
+    """Report marks of generated files in files that had none."""
+    for file in change.files:
+        line = marker_line(file.new_text or "")
+        if line and not marker_line(file.old_text or ""):
+            yield check_finding(
+                file.path,
+                FindingSeverity.LOW,
+                "File newly marked as generated",
+                "Reviewers and tools skip files with such a mark. It was reviewed like any other this time; "
+                "later changes of it are read by the checks only.",
+                "Check that a generator made it, or remove the mark.",
+                line,
+            )
