@@ -149,8 +149,7 @@ class Driver:
         lost = await in_thread(lambda: with_reconnect(lambda: _lost_their_worker(ids)))
         for message in claimed:
             due = Due(message.id, message.aggregate_id, message.lease_token)
-            # A stage that lost its worker twice may be killing workers. It runs alone, so that it cannot
-            # use up the budgets of others.
+            # A stage that lost its worker twice may be killing workers: it runs alone.
             if message.aggregate_id in lost:
                 self._suspects.append(due)
             else:
@@ -173,7 +172,9 @@ class Driver:
         with LEASE_RENEWER.holding(due.token):
             claim = None
             try:
-                claim = await in_thread(lambda: with_reconnect(lambda: pipeline.claim(due, worker_name())))
+                claim = await in_thread(
+                    lambda: with_reconnect(lambda: pipeline.claim(due, worker_name(), shared=True))
+                )
                 if claim is not None:
                     await self._work_and_record(claim)
             except Exception as error:  # noqa: BLE001  every failure of a stage is settled
@@ -221,8 +222,11 @@ def _is_draining() -> bool:
 
 
 def _lost_their_worker(stage_runs: list[int]) -> set[int]:
+    """Return those that lose their worker now and have lost one before."""
     found = prepared.rows(
-        "SELECT id FROM stage_runs WHERE id = ANY(%(ids)s) AND status = 'running' AND attempts >= 2",
+        """SELECT id FROM stage_runs s WHERE id = ANY(%(ids)s) AND status = 'running'
+              AND EXISTS (SELECT FROM attempts a
+                           WHERE a.stage_run_id = s.id AND a.error_class = 'WORKER_LOST')""",
         {"ids": stage_runs},
     )
     return {row["id"] for row in found}

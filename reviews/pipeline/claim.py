@@ -22,24 +22,32 @@ from reviews.states import UNFINISHED_STAGE, Stage
 
 log = structlog.get_logger(__name__)
 
+# The first two losses of a worker that many stages share are given back: one of them may have killed it,
+# and from then on each runs alone (`async_executor`), so that later losses are its own (guarantee G141).
 _CLAIM = statement("""
-WITH leased AS (
+WITH before AS (
+  SELECT (%(shared)s AND s.status = 'running' AND 2 > (
+           SELECT count(*) FROM attempts a WHERE a.stage_run_id = s.id AND a.error_class = 'WORKER_LOST'
+         ))::int AS given_back
+    FROM stage_runs s WHERE s.id = %(stage_run)s),
+leased AS (
   UPDATE outbox_messages SET started_at = now(), available_at = now() + make_interval(secs => %(lease)s)
    WHERE id = %(outbox)s AND lease_token = %(token)s AND waiting_for = '' RETURNING id),
 run AS (
   UPDATE stage_runs s
-     SET status = 'running', attempts = s.attempts + 1, lease_token = %(token)s,
+     SET status = 'running', attempts = s.attempts + 1 - before.given_back, lease_token = %(token)s,
          lease_expires_at = now() + make_interval(secs => %(lease)s), next_attempt_at = NULL,
          started_at = coalesce(s.started_at, now())
-    FROM leased, jobs j
+    FROM leased, before, jobs j
    WHERE s.id = %(stage_run)s AND j.id = s.job_id AND j.status IN $ACTIVE AND j.deadline_at > now()
-     AND s.attempts < s.max_attempts
+     AND s.attempts - before.given_back < s.max_attempts
      AND (s.status IN $WAITING OR (s.status = 'running' AND s.lease_expires_at <= now()))
   RETURNING s.id, s.job_id, s.stage, s.attempts, s.max_attempts, j.status AS job_status,
             j.changelist_id, j.review_version),
 lost AS (
-  UPDATE attempts SET outcome = 'lost', finished_at = now(), error_class = 'WORKER_LOST'
-    FROM run WHERE attempts.stage_run_id = run.id AND attempts.outcome = 'started'),
+  UPDATE attempts SET outcome = CASE before.given_back WHEN 1 THEN 'given_back' ELSE 'lost' END,
+         finished_at = now(), error_class = 'WORKER_LOST'
+    FROM run, before WHERE attempts.stage_run_id = run.id AND attempts.outcome = 'started'),
 begun AS (
   INSERT INTO attempts (stage_run_id, number, worker)
   SELECT id, attempts, %(worker)s FROM run RETURNING id),
@@ -51,16 +59,18 @@ SELECT run.id AS stage_run_id, run.job_id, run.stage, run.attempts AS attempt, r
   FROM run, begun""")
 
 
-def claim(due: Due, worker: str) -> StageClaim | None:
+def claim(due: Due, worker: str, *, shared: bool = False) -> StageClaim | None:
     """Begin an attempt: count it, lease the stage, write the attempt as started.
+
+    `shared`: the worker runs many stages at once, so that one of them may cost others their attempt.
 
     Returns None when the work is leased by another, ended, already done, past its deadline (then the job
     is timed out), waiting for a dependency that is unavailable, or out of budget (then the job is
     dead-lettered as `WORKER_LOST`).
     """
-    found = _begin(due, worker)
+    found = _begin(due, worker, shared)
     if found is None and _may_continue(due):
-        found = _begin(due, worker)
+        found = _begin(due, worker, shared)
     if found is None:
         _refused(due)
         return None
@@ -68,7 +78,7 @@ def claim(due: Due, worker: str) -> StageClaim | None:
     return StageClaim(outbox_id=due.outbox_id, token=due.token, **found)
 
 
-def _begin(due: Due, worker: str) -> dict[str, Any] | None:
+def _begin(due: Due, worker: str, shared: bool) -> dict[str, Any] | None:
     return prepared.row(
         _CLAIM,
         {
@@ -77,6 +87,7 @@ def _begin(due: Due, worker: str) -> dict[str, Any] | None:
             "token": due.token,
             "lease": outbox.scaled(outbox.LEASE_SECONDS),
             "worker": worker,
+            "shared": shared,
         },
     )
 

@@ -1,7 +1,7 @@
 """Stages for the poison job: the llm stage of one changelist kills its worker, every time.
 
-On the first attempt it waits until all its neighbours are in flight in the same worker, and they
-wait to be killed: every one of them loses that attempt.
+The first time it waits until all its neighbours are in flight in the same worker, and they wait to be
+killed: every one of them loses its worker.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 
-from reviews.models import StageRun
+from reviews.models import Attempt, StageRun
 from reviews.pipeline import StageClaim
 from reviews.pipeline.async_executor import in_thread
 
@@ -23,11 +23,12 @@ def fetch(claim: StageClaim) -> None:
 
 
 async def llm(claim: StageClaim) -> None:
+    is_first = await in_thread(Attempt.objects.filter(stage_run=claim.stage_run_id).count) == 1
     if claim.changelist_id == POISON:
-        while claim.attempt == 1 and await in_thread(_in_flight) <= NEIGHBOURS:
+        while is_first and await in_thread(_in_flight) <= NEIGHBOURS:
             await asyncio.sleep(0.1)
         os.kill(os.getpid(), signal.SIGKILL)
-    await asyncio.sleep(600 if claim.attempt == 1 else 0.01)
+    await asyncio.sleep(600 if is_first else 0.01)
 
 
 def notify(claim: StageClaim) -> None:

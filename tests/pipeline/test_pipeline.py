@@ -192,6 +192,34 @@ def test_a_stage_that_kills_its_worker_uses_its_budget_and_ends_as_worker_lost(
     assert not OutboxMessage.objects.exists()
 
 
+def test_two_losses_of_a_shared_worker_cost_no_attempt_and_later_ones_do(
+    post: Post, make_due: Callable[[], None]
+) -> None:
+    post()
+    found = []
+    for _ in range(5):
+        claim = pipeline.claim(_due(), "shared", shared=True)
+        assert claim is not None
+        found.append(claim.attempt)
+        make_due()
+    assert found == [1, 1, 1, 2, 3]
+    outcomes = Attempt.objects.order_by("pk").values_list("outcome", flat=True)
+    assert list(outcomes) == ["given_back", "given_back", "lost", "lost", "started"]
+
+
+def test_the_last_attempt_is_not_used_up_by_another_stage_in_the_same_worker(
+    post: Post, make_due: Callable[[], None]
+) -> None:
+    post()
+    StageRun.objects.filter(stage="fetch").update(attempts=4)
+    for _ in range(3):
+        claim = pipeline.claim(_due(), "shared", shared=True)
+        assert claim is not None
+        assert claim.attempt == 5
+        make_due()
+    assert pipeline.claim(_due(), "shared", shared=True) is None
+
+
 def test_an_attempt_given_back_does_not_count(post: Post, work: Work) -> None:
     job = _job(post())
     claim = pipeline.claim(_due(), "stopping")
