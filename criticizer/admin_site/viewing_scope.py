@@ -70,11 +70,14 @@ class ScopedAdmin(admin.ModelAdmin[Any]):
         return self.get_queryset(request).filter(pk=pk).first()
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow only the list's own filters: any other column would answer questions about its values."""
+        """Allow the list's own filters, and a choice of a column that has choices, as saved views hold it.
+
+        Any other condition would answer questions about values that no page shows.
+        """
         own = [str(getattr(one, "parameter_name", one)) for one in self.get_list_filter(request)]
-        return any(
-            lookup == name or lookup.startswith(f"{name}__") for name in own
-        ) and super().lookup_allowed(lookup, value, request)
+        choices = [column.name for column in self.opts.concrete_fields if column.choices]
+        is_own = lookup in choices or any(lookup == name or lookup.startswith(f"{name}__") for name in own)
+        return is_own and super().lookup_allowed(lookup, value, request)
 
     def response_action(
         self, request: HttpRequest, queryset: QuerySet[Any], *location: Any, **named: Any

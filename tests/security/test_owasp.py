@@ -15,6 +15,7 @@ from reviews.models import ApiKey
 from reviews.sources.allowlist import AllowList
 from tests import factories
 from tests.factories import PASSWORD
+from tests.security.hardened import assert_hardened
 
 pytestmark = pytest.mark.django_db
 
@@ -204,3 +205,18 @@ def test_the_policy_names_no_unsafe_source_and_no_other_host(settings: Any) -> N
 
 def test_the_page_of_roles_is_current() -> None:
     call_command("role_table", check=True)
+
+
+def test_error_pages_and_probes_carry_the_headers_too(client: Client) -> None:
+    client.raise_request_exception = False
+    for response in (
+        client.get("/livez"),
+        client.get("/readyz"),
+        client.get("/nowhere/"),
+        client.get("/static/reviews/pages.css"),
+        client.get("/", headers={"Host": "mallory.example"}),
+        client.post("/login/", b"x" * 10, content_type="text/plain", CONTENT_LENGTH=str(2_000_000)),
+        client.post("/logout/", headers={"X-CSRFToken": "wrong"}),
+    ):
+        assert_hardened(response, str(response.status_code))
+        response.close()
