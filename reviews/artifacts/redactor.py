@@ -40,7 +40,9 @@ class RedactedChange:
 
 
 def limits() -> ReviewLimits:
-    return ReviewLimits(max_input_tokens=settings.LLM_MAX_INPUT_TOKENS)
+    return ReviewLimits(
+        max_input_tokens=settings.LLM_MAX_INPUT_TOKENS, skip_paths=tuple(settings.LLM_SKIP_PATHS)
+    )
 
 
 def make(claim: StageClaim, change: Change) -> tuple[Prepared, list[store.Stored]]:

@@ -29,12 +29,16 @@ SKIPPED: Mapping[SkipReason, str] = {
 }
 TOO_LARGE = "too large to compare: only the checks read it"
 GENERATED = "generated file, only the checks read it"
+LOCK_FILE = "lock file, only the checks read it"
+LEFT_OUT = "named by LLM_SKIP_PATHS, only the checks read it"
 LIMIT = "the limit of model calls per review was reached"
 SHORTENED = "long passages were shortened"
 # What a banner says of a reason. A file without a change of content has nothing to be read.
 _SAID = {why: why for reason, why in SKIPPED.items() if reason is not SkipReason.IDENTICAL} | {
     TOO_LARGE: "too large to compare",
     GENERATED: "generated file",
+    LOCK_FILE: "lock file",
+    LEFT_OUT: "named by LLM_SKIP_PATHS",
     LIMIT: "limit of model calls",
     SHORTENED: SHORTENED,
 }

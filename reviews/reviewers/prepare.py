@@ -22,6 +22,7 @@ from reviews.reviewers.checks import run_checks
 from reviews.reviewers.chunks import Chunk, ShownLine, pack
 from reviews.reviewers.coverage_texts import GENERATED, LIMIT, SHORTENED, SKIPPED, TOO_LARGE
 from reviews.reviewers.prompt import ChangeText, ManifestEntry, file_tokens, overhead_tokens
+from reviews.reviewers.unsent import unsent_reason
 from reviews.sources.base import Action, Change, FileChange
 from reviews.sources.diffs import FileDiff, RenderedDiff, diff_file, not_compared, render
 
@@ -40,6 +41,7 @@ class ReviewLimits:
     max_calls: int = 20
     max_parallel_calls: int = 8
     max_findings_per_chunk: int = 10
+    skip_paths: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +114,13 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
     `max_input_tokens` does not leave space for a hunk.
     """
     diffs = _diffs(change.files)
+    unsent = [unsent_reason(file.path, limits.skip_paths) for file in change.files]
     rendered = [
-        render(diff) if _is_shown(file, diff) else None
-        for file, diff in zip(change.files, diffs, strict=True)
+        render(diff) if _is_shown(file, diff) and not why else None
+        for file, diff, why in zip(change.files, diffs, unsent, strict=True)
     ]
     clean = _redacted(change, rendered, redactor)
-    notes = [_note(file, diff) for file, diff in zip(change.files, diffs, strict=True)]
+    notes = [_note(*each) for each in zip(change.files, diffs, unsent, strict=True)]
     manifest = tuple(
         ManifestEntry(clean.paths[i], file.action, notes[i][0], clean.old_paths[i])
         for i, file in enumerate(change.files)
@@ -250,7 +253,7 @@ def _title(description: str, redacted: RedactedText) -> str:
     return _for_people(lines[number - 1], redacted.lines(number, number)).strip()
 
 
-def _note(file: FileChange, diff: FileDiff) -> tuple[str, bool]:
+def _note(file: FileChange, diff: FileDiff, unsent: str) -> tuple[str, bool]:
     """Return why a file has nothing for the model, and whether its content was not read at all."""
     if file.skipped is not None:
         return SKIPPED[file.skipped], True
@@ -260,7 +263,7 @@ def _note(file: FileChange, diff: FileDiff) -> tuple[str, bool]:
         return f"{GENERATED}: {file.generated}", False
     if file.action is Action.DELETE:
         return "deleted: only its name was read", False
-    return ("" if diff.hunks else "no line changed"), False
+    return (unsent if diff.hunks else "no line changed"), False
 
 
 def _with_excerpt(

@@ -134,7 +134,7 @@ WRONG: Mapping[str, list[str]] = {
 # Every line of text is valid here. System checks look at programs and at the length of SECRET_KEY.
 ANY_TEXT = {
     *("ARTIFACT_S3_ACCESS_KEY", "ARTIFACT_S3_REGION", "ARTIFACT_S3_SECRET_KEY"),
-    *("GIT_EXECUTABLE", "P4_EXECUTABLE", "SECRET_KEY_FALLBACKS"),
+    *("LLM_SKIP_PATHS", "GIT_EXECUTABLE", "P4_EXECUTABLE", "SECRET_KEY_FALLBACKS"),
     *("SMTP_PASSWORD", "SMTP_PASSWORD_NEXT", "SMTP_USER"),
 }
 
