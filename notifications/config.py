@@ -85,6 +85,7 @@ def _archive() -> ArchiveConfig | None:
     archive = ArchiveConfig.parse(settings.IMAP_ARCHIVE_URL, settings.IMAP_ARCHIVE_ADDRESS)
     return replace(
         archive,
+        password_next=settings.IMAP_ARCHIVE_PASSWORD_NEXT,
         attempt_seconds=scaled(archive.attempt_seconds),
         absent_after_seconds=scaled(archive.absent_after_seconds),
     )

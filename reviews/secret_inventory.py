@@ -84,6 +84,7 @@ def _uses() -> dict[str, str]:
         "SMTP_PASSWORD_NEXT": "tried when SMTP_PASSWORD is refused",
         "WEBHOOK_SECRETS": f"{hooks} in use, each signs every webhook",
         "SLACK_BOT_TOKEN": "in use, tried first",
+        "IMAP_ARCHIVE_PASSWORD_NEXT": "tried when the password of IMAP_ARCHIVE_URL is refused",
         "SLACK_BOT_TOKEN_NEXT": "tried when SLACK_BOT_TOKEN is refused",
         "SWARM_TICKET": "in use",
         "DATABASE_URL": "in use",

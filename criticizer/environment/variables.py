@@ -256,6 +256,7 @@ _DELIVERIES = (
     _secret("IMAP_ARCHIVE_URL", IMAP_ARCHIVE,
             "The mailbox that shows what SMTP sent: docs/mail.md.",
             example="imaps://user:password@mail.example.com/Archive"),
+    _secret("IMAP_ARCHIVE_PASSWORD_NEXT", TEXT, "Tried when the password of IMAP_ARCHIVE_URL is refused."),
     Variable("IMAP_ARCHIVE_ADDRESS", parsers.mail_address(), "The address that delivers into that mailbox.",
              example="criticizer-archive@example.com"),
     _secret("RESEND_API_KEY", HEADER, "With full access, so that mails older than a day can be looked up."),

@@ -7,7 +7,9 @@ what it hands on is redacted again.
 
 from __future__ import annotations
 
+import ctypes
 import json
+import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -28,6 +30,7 @@ from reviews.sources import change_codec
 from reviews.sources.base import Change
 from reviews.sources.enforcement import without_old_side
 
+_LARGE_BYTES = 4_000_000
 log = structlog.get_logger(__name__)
 
 
@@ -56,6 +59,9 @@ def make(claim: StageClaim, change: Change) -> tuple[Prepared, list[store.Stored
         store.store(claim, kind, content)
         for kind, content in ((Artifact.Kind.CHANGE, raw), (Artifact.Kind.REDACTED, data))
     ]
+    if len(raw) > _LARGE_BYTES:
+        # The allocator keeps what a large change took; a worker lives for thousands of changes.
+        _give_memory_back()
     return _opened(data), stored
 
 
@@ -75,6 +81,11 @@ def load(job_id: int, check: Callable[[Sequence[str], Sequence[str]], Collection
     kept = tuple(without_old_side(file) if file.old_path in gone else file for file in change.files)
     log.info("change_redacted_again", job=job_id)
     return RedactedChange(_opened(_redacted(change_codec.to_json(replace(change, files=kept)))), paths)
+
+
+def _give_memory_back() -> None:
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):  # glibc
+        libc.malloc_trim(0)
 
 
 def record_blocked(claim: StageClaim, failure: PermanentFailure) -> None:

@@ -176,6 +176,7 @@ SECRETS = {
     "LLM_API_KEY_NEXT": "planted-llm-key-two",
     "SMTP_PASSWORD": "planted-smtp-one",
     "SMTP_PASSWORD_NEXT": "planted-smtp-two",
+    "IMAP_ARCHIVE_PASSWORD_NEXT": "planted-imap-two",
     "WEBHOOK_SECRETS": "whsec_cGxhbnRlZC13ZWJob29r",
     "IMAP_ARCHIVE_URL": "imaps://robot:planted-imap-password@mail.example.com/Archive",
     "RESEND_API_KEY": "planted-resend-one",

@@ -91,6 +91,14 @@ def test_each_kind_of_security_reaches_the_mailbox(
     assert said == "The archive mailbox can be read and holds 0 messages."
 
 
+def test_the_next_password_is_used_when_the_first_is_refused(imap: Dovecot) -> None:
+    right = config(imap).password
+    archive = Archive(config(imap, password="old", password_next=right))
+    assert archive.probe() == archive.probe() == "The archive mailbox can be read and holds 0 messages."
+    with pytest.raises(PermanentFailure, match="refused user or password"):
+        Archive(config(imap, password="old", password_next="older")).probe()
+
+
 # -- plain diagnoses ---------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.parser import BytesHeaderParser
@@ -21,8 +21,8 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
-from criticizer.resilience.failures import ErrorClass, Failure, RetryableFailure
-from notifications.providers.failures import connection_failure, misconfigured, retryable
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
+from notifications.providers.failures import RotatingSecrets, connection_failure, misconfigured, retryable
 
 TOKEN_HEADER = "X-Criticizer-Token"  # noqa: S105  a header's name
 
@@ -50,6 +50,7 @@ class ArchiveConfig:
     address: str
     user: str
     password: str = field(repr=False)
+    password_next: str = field(default="", repr=False)  # tried when `password` is refused
     security: str = "tls"
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 20.0
@@ -103,6 +104,7 @@ class Archive:
 
     def __init__(self, config: ArchiveConfig) -> None:
         self._config = config
+        self._passwords = RotatingSecrets("archive_password_refused", config.password, config.password_next)
 
     def look(self, token: UUID, *, since_epoch: float, attempted_at_epoch: float) -> Seen:
         """Search the mailbox for a token; where it is not, for any later message of ours.
@@ -132,7 +134,29 @@ class Archive:
     def _opened(self) -> Iterator[tuple[imaplib.IMAP4, int]]:
         """Yield a connection with the mailbox open for reading, and how many messages it holds."""
         config = self._config
-        with _asked(), _Connection(config) as client:
+        with _asked(), self._logged_in() as client:
+            answer, data = client.select(_quoted(config.mailbox), readonly=True)
+            if answer != "OK":
+                raise misconfigured(
+                    f"the archive has no mailbox {config.mailbox!r} for this user; make it or name another"
+                )
+            yield client, int(data[0] or 0)
+            with suppress(OSError, imaplib.IMAP4.error):
+                client.logout()
+
+    def _logged_in(self) -> imaplib.IMAP4:
+        try:
+            return self._passwords.call(self._connected)
+        except PermanentFailure as failure:
+            if failure.error_class is not ErrorClass.AUTH_DENIED:
+                raise
+            raise misconfigured("the archive refused user or password of IMAP_ARCHIVE_URL") from None
+
+    def _connected(self, password: str) -> imaplib.IMAP4:
+        """Return a connection that is logged in. Raises PermanentFailure AUTH_DENIED when it is refused."""
+        config = self._config
+        with ExitStack() as unless_done:
+            client = unless_done.enter_context(_Connection(config))
             if config.security == "starttls":
                 if "STARTTLS" not in client.capabilities:
                     raise misconfigured("the archive offers no STARTTLS; use imaps:// in IMAP_ARCHIVE_URL")
@@ -142,22 +166,18 @@ class Archive:
                     "the archive takes no login without TLS; use imaps:// in IMAP_ARCHIVE_URL"
                 )
             try:
-                client.login(_quoted(config.user), config.password)
+                client.login(_quoted(config.user), password)
             except imaplib.IMAP4.abort:
                 raise
             except imaplib.IMAP4.error as refusal:
                 words = refusal.args[0] if refusal.args else b""
                 if _TEMPORARY.search(words if isinstance(words, bytes) else str(words).encode()):
                     raise _unavailable("the archive cannot check logins now", refusal) from None
-                raise misconfigured("the archive refused user or password of IMAP_ARCHIVE_URL") from None
-            answer, data = client.select(_quoted(config.mailbox), readonly=True)
-            if answer != "OK":
-                raise misconfigured(
-                    f"the archive has no mailbox {config.mailbox!r} for this user; make it or name another"
-                )
-            yield client, int(data[0] or 0)
-            with suppress(OSError, imaplib.IMAP4.error):
-                client.logout()
+                raise PermanentFailure(
+                    ErrorClass.AUTH_DENIED, Component.PROVIDER, "the archive refused the login"
+                ) from None
+            unless_done.pop_all()
+            return client
 
 
 class _Connection(imaplib.IMAP4):
