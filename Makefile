@@ -37,7 +37,7 @@ demo: $(VENV)/base
 	@$(BIN)/python manage.py demo --repo "$(REPO)" $(if $(filter-out 0 no false,$(KEEP)),--keep)
 
 up: $(VENV)/base
-	@$(BIN)/python manage.py up --host "$(HOST)" --port "$(PORT)"
+	@$(BIN)/python manage.py up --show-login --host "$(HOST)" --port "$(PORT)"
 
 test: $(VENV)/dev check
 	@.ci/browser

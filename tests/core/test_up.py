@@ -75,19 +75,21 @@ def test_the_web_server_listens_where_it_is_told(host: str, family: socket.Addre
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.parametrize(("is_terminal", "show_login"), [(True, False), (False, True), (False, False)])
 def test_the_first_password_is_shown_on_a_terminal_and_else_kept_in_a_file(
-    tmp_path: Path, settings: Any, is_terminal: bool
+    tmp_path: Path, settings: Any, is_terminal: bool, show_login: bool
 ) -> None:
     settings.DATA_DIR = tmp_path
     out = io.StringIO()
     out.isatty = lambda: is_terminal  # type: ignore[method-assign]
     for _ in range(2):  # the second time there is an account
-        Command(stdout=out)._first_login()
+        command = Command(stdout=out)
+        command.show_login = show_login
+        command._first_login()
     said, file = out.getvalue(), tmp_path / FIRST_LOGIN
     assert said.count("First login: admin / ") == 1
     admin = get_user_model().objects.get()
-    if is_terminal:
+    if is_terminal or show_login:
         assert admin.check_password(said.split()[4])
         assert not file.exists()
     else:

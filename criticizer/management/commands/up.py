@@ -30,13 +30,20 @@ FIRST_LOGIN = "first-login.txt"
 
 class Command(BaseCommand):
     help = "Run database, web and workers on this machine until Ctrl-C."
+    show_login = False
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1")
         parser.add_argument("--port", type=int, default=8000)
         parser.add_argument("--no-web", action="store_true", help="only the worker clusters")
+        parser.add_argument(
+            "--show-login",
+            action="store_true",
+            help="print the first password, also where the output is a log",
+        )
 
-    def handle(self, *, host: str, port: int, no_web: bool, **options: object) -> None:
+    def handle(self, *, host: str, port: int, no_web: bool, show_login: bool, **options: object) -> None:
+        self.show_login = show_login
         problem = "" if no_web else port_problem(host, port)
         if not settings.EMBEDDED_DATABASE:
             if problem := problem or database_problem(connection):
@@ -103,13 +110,13 @@ class Command(BaseCommand):
     def _first_login(self) -> None:
         """Create the first administrator; show its password on a terminal, else keep it in a file.
 
-        What is not a terminal may be a service's log, which others read.
+        What is not a terminal may be a service's log, which others read; `make up` passes --show-login.
         """
         users = get_user_model()
         if users.objects.exists():
             return
         password = secrets.token_urlsafe(15)
-        if self.stdout.isatty():
+        if self.show_login or self.stdout.isatty():
             shown = f"{password}   (shown once; change it in the admin)"
         else:
             # Before the account: an interrupted start leaves no account whose password nobody knows.
