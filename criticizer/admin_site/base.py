@@ -12,6 +12,7 @@ from django.core.exceptions import FieldDoesNotExist
 from django.core.paginator import Paginator
 from django.db.models import DateTimeField, Model, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
 from django_q.models import Failure, Schedule, Success
@@ -47,7 +48,6 @@ class ReadOnlyAdmin(ScopedAdmin):
     list_per_page = 50
     list_max_show_all = 0
     empty_value_display = NEVER
-    change_form_template = "admin/readonly_change_form.html"
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -72,7 +72,11 @@ class ReadOnlyAdmin(ScopedAdmin):
         if obj is not None:
             shown = self.page_context(request, obj)
             context = {**context, **({"subtitle": None} if "title" in shown else {}), **shown}
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        answer = super().render_change_form(request, context, add, change, form_url, obj)
+        if obj is not None and isinstance(answer, TemplateResponse):
+            own = f"admin/{self.opts.app_label}/{self.opts.model_name}/change_form.html"
+            answer.template_name = [own, "admin/readonly_change_form.html"]
+        return answer
 
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
         """Return the fieldsets, with every time shown to the second."""

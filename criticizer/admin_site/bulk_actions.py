@@ -140,7 +140,6 @@ class ConfirmedActionsMixin(ScopedAdmin):
 
     bulk_actions: tuple[BulkAction, ...] = ()
     nouns = ("row", "rows")
-    confirm_template = "admin/confirm.html"
     max_chosen = MAX_CHOSEN
     rows_key = ""  # the search key by which the list shows just some rows: `letter:3,4`
 
@@ -279,7 +278,8 @@ class ConfirmedActionsMixin(ScopedAdmin):
             "back": request.get_full_path(),
             **reauthentication.asking(request, view, back),
         }
-        return TemplateResponse(request, self.confirm_template, context)
+        template = f"admin/{self.opts.app_label}/{self.opts.model_name}/confirm.html"
+        return TemplateResponse(request, template, context)
 
 
 def address_of_rows(model: str, key: str, ids: Sequence[Any]) -> str:

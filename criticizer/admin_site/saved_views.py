@@ -14,6 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
+from criticizer.admin_site.search_query import row_number
 from criticizer.models import SavedView
 
 MAX_VIEWS = 50  # of one list, of one person
@@ -57,8 +58,7 @@ def change(request: HttpRequest) -> HttpResponse:
     name, query = request.POST.get("name", "").strip()[:60], normalized_query(request.POST.get("query", ""))
     own = SavedView.objects.filter(user=request.user, page=page)
     if forgotten := request.POST.get("forget", ""):
-        known = forgotten.isascii() and forgotten.isdigit() and len(forgotten) < 19
-        if known and own.filter(pk=int(forgotten)).delete()[0]:
+        if own.filter(pk=row_number(forgotten) or 0).delete()[0]:
             messages.success(request, "View deleted.")
         return HttpResponseRedirect(address)
     if not name or "\x00" in name + query or len(query) > SavedView.QUERY_LENGTH:

@@ -38,6 +38,11 @@ class SearchProblem(Exception):
     """An invalid search; the message is shown to the user."""
 
 
+def row_number(text: str) -> int | None:
+    """Return the key of a row that a text names, None for what is no key."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """A key of the grammar: the condition for a value, its meaning and an example.

@@ -59,7 +59,6 @@ class OutboxMessageAdmin(KeysetAdmin):
     }
     starting_views = {"Due": "q=is%3Adue", "Running": "q=is%3Aleased", "Waiting": "q=is%3Awaiting"}
     empty_text = "The queue is empty."
-    change_form_template = "admin/criticizer/outboxmessage/change_form.html"
     fieldsets = (
         ("Message", {"fields": (
             "state", "queue_of", "flow", detail_field("available_at", "due, or leased until"),

@@ -105,8 +105,6 @@ def _named(words: Sequence[str]) -> Q:
 @admin.register(Circuit)
 class CircuitAdmin(ConfirmedActionsMixin, KeysetAdmin):
     scope = not_of_reviews("dependencies")
-    change_form_template = "admin/criticizer/circuit/change_form.html"
-    confirm_template = "admin/criticizer/circuit/confirm.html"
     nouns = ("circuit", "circuits")
     max_chosen = 100
     list_display = (

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-import structlog
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.dateparse import parse_datetime
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import list_column
@@ -26,35 +21,37 @@ from criticizer.admin_site.bulk_actions import (
 )
 from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
-from criticizer.admin_site.search_query import Key, SearchProblem, age, number
+from criticizer.admin_site.search_query import Key, SearchProblem, age, number, row_number
 from criticizer.admin_site.viewing_scope import across_reviews
 from criticizer.resilience.failures import kind_with_code
 from criticizer.wording import plural_count
+from deadletters.admin.archive_files import (
+    EVENTS_SHOWN,
+    Opened,
+    as_letter,
+    entry_of,
+    events_of,
+    events_since,
+    file_address,
+    jobs_of,
+    lines_of,
+    opened,
+)
 from deadletters.admin.base import DeadLetterPages
 from deadletters.admin.forms import ReasonForm
 from deadletters.admin.letter_page import facts_of
-from deadletters.models import DeadLetter, DeadLetterEvent, LetterArchive
+from deadletters.models import DeadLetter, LetterArchive
 from deadletters.retention import letter_archive
-from deadletters.states import LetterAction, LetterStatus
-
-log = structlog.get_logger(__name__)
+from deadletters.states import LetterStatus
 
 LETTERS_PER_PAGE = 50
 MAX_LOOKED_FOR = 50  # letters that one search names
-EVENTS_SHOWN = 200
-_OPTIONS = DeadLetter._meta  # noqa: SLF001  documented API in spite of its name
-_ACTIONS = dict(LetterAction.choices)
-_RESTORE_FILE = (
-    "Put the file back from a backup, under the same name, into letters/ of the data directory or into "
-    "ARTIFACT_S3_BUCKET_LETTERS. If it was sealed with an older key, ARTIFACT_KEYS must hold that key."
-)
-_LATER = "The storage did not answer. Check the storage and its credentials, then open this page again."
 
 
 def _holds(text: str) -> Q:
     """Return the condition "holds one of these letters". Raises SearchProblem for what is no number."""
     parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
+    if None in map(row_number, parts):
         raise SearchProblem(f"\u201c{text}\u201d is not a number. Enter a number, for example 2976")
     if len(parts) > MAX_LOOKED_FOR:
         raise SearchProblem(f"more than {MAX_LOOKED_FOR} dead letters. Search for fewer at a time")
@@ -223,8 +220,7 @@ def _numbers(found: LetterArchive) -> str:
 
 
 def _letter_of(request: HttpRequest) -> int | None:
-    number = request.GET.get("letter", "")
-    return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else None
+    return row_number(request.GET.get("letter", ""))
 
 
 def _address_of(ids: list[int]) -> tuple[str, str]:
@@ -236,116 +232,3 @@ def _address_of(ids: list[int]) -> tuple[str, str]:
     return link_to_rows(
         ids, "dead letters", lambda shown: address_of_rows("deadletters.deadletter", "letter", shown)
     )
-
-
-# -- reading a file ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A file's letters, or why it cannot be read and what to do."""
-
-    entries: Sequence[Mapping[str, Any]]
-    problem: str = ""
-    advice: str = ""
-
-    @property
-    def ids(self) -> list[int]:
-        return [int(entry["letter"]["id"]) for entry in self.entries]
-
-
-@dataclass(frozen=True, slots=True)
-class ArchivedLetter:
-    """One letter of a file. `now` is the restored letter, None while it is not restored."""
-
-    letter: DeadLetter
-    job: str
-    address: str
-    now: DeadLetter | None
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A line of a timeline as it was archived."""
-
-    action: str
-    actor: str
-    reason: str
-    created_at: datetime | None
-
-    @property
-    def get_action_display(self) -> str:
-        return str(_ACTIONS.get(self.action, self.action))
-
-
-def opened(found: LetterArchive) -> Opened:
-    """Read a file; on failure return the problem and the advice."""
-    try:
-        return Opened(list(letter_archive.read(found)))
-    except letter_archive.ArchiveDamaged as error:
-        return Opened((), str(error), _RESTORE_FILE)
-    except Exception as error:  # each kind of storage has errors of its own
-        log.exception("letter_archive_unread", archive=found.name)
-        why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
-        return Opened((), f"{found.name} cannot be read: {why}", _LATER)
-
-
-def entry_of(file: Opened, letter_id: int) -> Mapping[str, Any] | None:
-    return next((entry for entry in file.entries if entry["letter"]["id"] == letter_id), None)
-
-
-def as_letter(entry: Mapping[str, Any]) -> DeadLetter:
-    """Return a letter of a file as a row that is not in the database."""
-    row = entry["letter"]
-    known = [field for field in _OPTIONS.concrete_fields if field.attname in row]
-    return DeadLetter(**{field.attname: field.to_python(row[field.attname]) for field in known})
-
-
-def lines_of(found: LetterArchive, entries: Sequence[Mapping[str, Any]]) -> list[ArchivedLetter]:
-    """Return letters of a file as its page lists them, in two queries."""
-    letters = [as_letter(entry) for entry in entries]
-    back = DeadLetter.objects.in_bulk([letter.pk for letter in letters])
-    jobs = jobs_of([letter.job_id for letter in letters])
-    return [
-        ArchivedLetter(
-            letter, jobs.get(letter.job_id, ""), file_address(found.pk, letter.pk), back.get(letter.pk)
-        )
-        for letter in letters
-    ]
-
-
-def jobs_of(job_ids: Sequence[int]) -> dict[int, str]:
-    """Return the names of the jobs that exist."""
-    model: Any = _OPTIONS.get_field("job").related_model
-    return {pk: str(job) for pk, job in model.objects.in_bulk(job_ids).items()}
-
-
-def events_of(entry: Mapping[str, Any]) -> list[Event]:
-    """Return the timeline of a letter as it was archived, newest first."""
-    newest = list(entry["events"])[::-1][:EVENTS_SHOWN]
-    return [
-        Event(event["action"], event["actor"], event["reason"], parse_datetime(event["created_at"]))
-        for event in newest
-    ]
-
-
-def events_since(entry: Mapping[str, Any]) -> list[DeadLetterEvent]:
-    """Return the events of a letter since it was archived, newest first."""
-    last = max((int(event["id"]) for event in entry["events"]), default=0)
-    since = DeadLetterEvent.objects.filter(letter_id=entry["letter"]["id"], pk__gt=last)
-    return list(since.order_by("-pk")[:EVENTS_SHOWN])
-
-
-def file_address(archive_id: int, letter_id: int | None = None) -> str:
-    """Return where a file is shown, or one of its letters."""
-    query = {"letter": letter_id} if letter_id is not None else None
-    return reverse("admin:deadletters_letterarchive_change", args=[archive_id], query=query)
-
-
-def address_of_letter(number: str) -> str:
-    """Return the page of a removed letter in its newest file; "" where no file holds it."""
-    if not (number.isascii() and number.isdigit() and len(number) < 19):
-        return ""
-    named = letter_archive.named(int(number))
-    newest = LetterArchive.objects.filter(named).order_by("-pk").first() if named else None
-    return file_address(newest.pk, int(number)) if newest else ""

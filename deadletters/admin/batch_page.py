@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db.models import Count, QuerySet
 from django.urls import reverse
 
-from criticizer.admin_site.search_query import MAX_CHARACTERS
+from criticizer.admin_site.search_query import MAX_CHARACTERS, row_number
 from criticizer.wording import plural_count
 from deadletters import batches
 from deadletters.admin.forms import BatchSettingsForm
@@ -215,7 +215,7 @@ def _newer_address(progress: batches.Progress) -> str:
 def items_page(batch: ReplayBatch, outcome: str, after: str) -> dict[str, Any]:
     """Return one page of the items, in the order of their letters, of one outcome or of all."""
     wanted = outcome if outcome in ItemStatus.values else ""
-    start = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else 0
+    start = row_number(after) or 0
     rows: QuerySet[ReplayItem] = batch.items.order_by("id")
     if wanted:
         rows = rows.filter(status=wanted)

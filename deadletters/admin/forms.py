@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from typing import Any
 
 from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator, URLValidator
-from django.utils import timezone
 
 from criticizer.admin_site.bulk_actions import AdminForm, reason_field
 from deadletters.types import DataField, FieldKind
@@ -30,25 +28,30 @@ def _reason(**kwargs: Any) -> forms.CharField:
     return reason_field(**{"max_length": MAX_TEXT, "help_text": help_text, **kwargs})
 
 
-def _evidence_link() -> forms.CharField:
+def _link(label: str, help_text: str = "") -> forms.CharField:
     return forms.CharField(
         required=False,
         max_length=MAX_LINK,
         strip=True,
-        label="Link to the ticket or incident",
+        label=label,
         widget=forms.URLInput(attrs={"placeholder": "https://"}),
         validators=[URLValidator(schemes=["http", "https"])],
+        help_text=help_text,
     )
+
+
+def _text(rows: int, **kwargs: Any) -> forms.CharField:
+    widget = forms.Textarea(attrs={"rows": rows})
+    return forms.CharField(required=False, max_length=MAX_TEXT, strip=True, widget=widget, **kwargs)
+
+
+_TICKET = "Link to the ticket or incident"
 
 
 class ReasonForm(AdminForm):
     """The reason of an action, for the history."""
 
     reason = _reason()
-
-
-class NothingForm(AdminForm):
-    """No fields: only the button."""
 
 
 class RowVersion(forms.Form):
@@ -69,13 +72,7 @@ class TriageForm(AdminForm):
         widget=forms.RadioSelect,
         error_messages={"required": "Choose a category."},
     )
-    note = forms.CharField(
-        required=False,
-        max_length=MAX_TEXT,
-        strip=True,
-        widget=forms.Textarea(attrs={"rows": 2}),
-        help_text="What you found out beyond the error itself.",
-    )
+    note = _text(2, help_text="What you found out beyond the error itself.")
 
 
 class TriageManyForm(TriageForm):
@@ -95,14 +92,11 @@ class RemediateForm(AdminForm):
     checklist = forms.MultipleChoiceField(
         required=False, widget=forms.CheckboxSelectMultiple, label="Done", choices=()
     )
-    evidence_link = _evidence_link()
-    evidence_note = forms.CharField(
-        required=False,
+    evidence_link = _link(_TICKET)
+    evidence_note = _text(
+        3,
         min_length=3,
-        max_length=MAX_TEXT,
-        strip=True,
         label="What was done",
-        widget=forms.Textarea(attrs={"rows": 3}),
         help_text="A link, a sentence, or both. A replay requires this evidence.",
     )
 
@@ -238,26 +232,12 @@ class SnoozeForm(AdminForm):
     )
     reason = _reason(help_text="A ticket, an incident or a sentence. It becomes part of the group's history.")
 
-    def until(self) -> Any:
-        """Return the moment at which the snooze ends."""
-        return timezone.now() + timedelta(hours=int(self.cleaned_data["hours"]))
-
 
 class NoteForm(AdminForm):
     """Note and runbook of groups; for several groups an empty field leaves the present value."""
 
-    note = forms.CharField(
-        required=False, max_length=MAX_TEXT, strip=True, widget=forms.Textarea(attrs={"rows": 4})
-    )
-    runbook_url = forms.CharField(
-        required=False,
-        max_length=MAX_LINK,
-        strip=True,
-        label="Runbook",
-        widget=forms.URLInput(attrs={"placeholder": "https://"}),
-        validators=[URLValidator(schemes=["http", "https"])],
-        help_text="The page that describes what to do about this failure.",
-    )
+    note = _text(4)
+    runbook_url = _link("Runbook", "The page that describes what to do about this failure.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -307,14 +287,11 @@ class BatchSettingsForm(AdminForm):
         required=False,
         label="Category of dead letters that are not triaged yet",
     )
-    evidence_link = _evidence_link()
-    evidence_note = forms.CharField(
-        required=False,
+    evidence_link = _link(_TICKET)
+    evidence_note = _text(
+        2,
         min_length=3,
-        max_length=MAX_TEXT,
-        strip=True,
         label="What was done",
-        widget=forms.Textarea(attrs={"rows": 2}),
         help_text="A link, a sentence, or both: the evidence for dead letters that are not remediated yet.",
     )
     override_reason = _reason(

@@ -88,7 +88,6 @@ class DeadLetterGroupAdmin(DeadLetterPages):
     change_list = GroupChangeList
     templates = "deadlettergroup"
     rows_key = "group"
-    confirm_template = "admin/deadletters/deadlettergroup/confirm.html"
     nouns = ("group", "groups")
     timeline, timeline_of = DeadLetterGroupEvent, "group_id"
     empty_text = (

@@ -7,13 +7,12 @@ from typing import Any
 
 from django.urls import reverse
 
-from criticizer.admin_site.bulk_actions import Act, ActionResult, BulkAction
+from criticizer.admin_site.bulk_actions import Act, ActionResult, AdminForm, BulkAction
 from deadletters import batches, workflow
 from deadletters.admin.base import RowAction
 from deadletters.admin.forms import (
     BatchForm,
     ManyValidateForm,
-    NothingForm,
     ReasonForm,
     RemediateForm,
     ResolveForm,
@@ -100,7 +99,7 @@ VERIFY = BulkAction(
     "whose effect is missing is escalated.",
     "verified",
     REPLAY,
-    NothingForm,
+    AdminForm,
     _many(workflow.verify_many),
 )
 RESOLVE = BulkAction(

@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 from criticizer.admin_site.base import named_values
 from criticizer.admin_site.bulk_actions import AdminForm
 from criticizer.admin_site.list_rendering import badge
+from criticizer.admin_site.search_query import row_number
 from criticizer.resilience.failures import kind_with_code
 from criticizer.security import reauthentication
 from deadletters import workflow
@@ -325,13 +326,13 @@ def _reopening(letter: DeadLetter) -> dict[str, Any]:
 def events_context(letter: DeadLetter, before: str) -> dict[str, Any]:
     """Return one page of the timeline, newest first."""
     rows = letter.events.order_by("-id")
-    is_older = before.isascii() and before.isdigit() and len(before) < 19
+    older = row_number(before)
     newest = rows.values_list("pk", flat=True).first() or 0
-    found = list((rows.filter(pk__lt=int(before)) if is_older else rows)[: EVENTS_PER_PAGE + 1])
+    found = list((rows if older is None else rows.filter(pk__lt=older))[: EVENTS_PER_PAGE + 1])
     return {
         "events": found[:EVENTS_PER_PAGE],
         "events_before": found[EVENTS_PER_PAGE - 1].pk if len(found) > EVENTS_PER_PAGE else None,
-        "is_older_page": is_older,
+        "is_older_page": older is not None,
         "last_event": newest,
     }
 

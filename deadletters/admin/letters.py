@@ -31,7 +31,7 @@ from criticizer.db.full_text import FullTextFilter, match
 from criticizer.resilience.failures import ErrorClass, Severity
 from criticizer.wording import plural_count
 from deadletters.admin import letter_actions as actions
-from deadletters.admin.archive import address_of_letter
+from deadletters.admin.archive_files import address_of_letter
 from deadletters.admin.base import (
     LIVE_SECONDS,
     DeadLetterPages,
@@ -127,7 +127,6 @@ class DeadLetterAdmin(DeadLetterPages):
         actions.REOPEN,
     )
     rows_key = "letter"
-    confirm_template = "admin/deadletters/deadletter/confirm.html"
     nouns = ("dead letter", "dead letters")
     timeline, timeline_of = DeadLetterEvent, "letter_id"
     empty_text = (

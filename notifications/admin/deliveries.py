@@ -51,7 +51,7 @@ def _decide(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionR
     action = OperatorAction(given["decision"])
     done, notes = operator_actions.decide(ids, action, actor=actor, reason=given["reason"])
     left = len(ids) - done
-    return ActionResult(done, {"see the reason below": left} if left else {}, notes=notes)
+    return ActionResult(done, {"the reason follows": left} if left else {}, notes=notes)
 
 
 def _undoubted(ids: Sequence[int]) -> dict[int, str]:
@@ -76,7 +76,6 @@ DECIDE = BulkAction(
 @admin.register(Delivery)
 class DeliveryAdmin(ConfirmedActionsMixin, KeysetAdmin):
     scope = RowScope(_of_visible_messages)
-    change_form_template = "admin/notifications/delivery/change_form.html"
     list_display = (
         list_column("changelist_id", "changelist", "path"),
         list_column("review_version", "version"),
@@ -97,7 +96,6 @@ class DeliveryAdmin(ConfirmedActionsMixin, KeysetAdmin):
     bulk_actions = (DECIDE,)
     nouns = ("delivery", "deliveries")
     max_chosen = 100
-    confirm_template = "admin/notifications/delivery/confirm.html"
     fields = readonly_fields = ("state",)  # change_form.html shows the whole delivery
     state = state_column("status")
 

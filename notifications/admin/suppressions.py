@@ -59,7 +59,6 @@ class InForce(admin.SimpleListFilter):
 @admin.register(Suppression)
 class SuppressionAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
     scope = not_of_reviews("addresses that mail services refused")
-    confirm_template = "admin/notifications/suppression/confirm.html"
     nouns = ("address", "addresses")
     max_chosen = 100
     list_display = (

@@ -84,25 +84,13 @@ def sample(recipient: str, actor: str, token: UUID, now: float) -> Message:
 
 def _steps(recipient: str, actor: str) -> list[TestStep]:
     channel, _ = split(recipient)
-    if reason := config.problems().get(channel):
-        return [
-            TestStep(
-                "Configuration",
-                is_ok=False,
-                text=_sentence(reason),
-                advice="Correct the setting and restart.",
-            )
-        ]
-    provider = config.providers().get(channel)
+    reason, provider = config.problems().get(channel), config.providers().get(channel)
+    if reason:
+        advice = "Correct the setting and restart."
+        return [TestStep("Configuration", is_ok=False, text=_sentence(reason), advice=advice)]
     if provider is None:
-        return [
-            TestStep(
-                "Configuration",
-                is_ok=False,
-                text="Nothing is configured for this channel.",
-                advice="Set the variables named on this page and restart.",
-            )
-        ]
+        text, advice = "Nothing is configured for this channel.", "Set the variables named here and restart."
+        return [TestStep("Configuration", is_ok=False, text=text, advice=advice)]
     steps: list[TestStep] = []
     try:
         steps.append(TestStep("Check", is_ok=True, text=_sentence(provider.probe())))

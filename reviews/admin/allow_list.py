@@ -16,7 +16,7 @@ from criticizer.admin_site.base import choice_filter, list_column
 from criticizer.admin_site.viewing_scope import not_of_reviews
 from criticizer.resilience.failures import PermanentFailure
 from reviews import config
-from reviews.admin.audited import AuditedAdmin, EditsAdmin
+from reviews.admin.audited import AuditedAdmin, register_edits
 from reviews.audit.history import AllowListEntryEvent
 from reviews.models import AllowListEntry
 from reviews.sources.allowlist import AllowList, AllowListDecision
@@ -35,8 +35,6 @@ class AllowListEntryAdmin(AuditedAdmin):
     list_filter = (choice_filter("kind", "kind", AllowListEntry.Kind.choices),)
     search_fields = ("pattern__startswith",)
     ordering = ("position", "id")
-    change_list_template = "admin/reviews/allowlistentry/change_list.html"
-    delete_confirmation_template = "admin/reviews/allowlistentry/delete_confirmation.html"
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.explain_view)
@@ -69,21 +67,13 @@ class AllowListEntryAdmin(AuditedAdmin):
         return TemplateResponse(request, "admin/reviews/allowlistentry/explain.html", context)
 
 
-@admin.register(AllowListEntryEvent)
-class AllowListEditAdmin(EditsAdmin):
-    """Every edit of the allow-list, deleted lines included."""
-
-    scope = not_of_reviews("which paths may be reviewed")
-    list_display = (
-        list_column("pgh_created_at", "when"),
-        "who",
-        "what",
-        list_column("pattern", "pattern", "path"),
-        "kind",
-        "reason",
-        "where",
-    )
-    search_fields = ("pattern__startswith",)
+register_edits(
+    AllowListEntryEvent,
+    AllowListEntryAdmin.scope,
+    list_column("pattern", "pattern", "path"),
+    "kind",
+    search="pattern__startswith",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     """API keys are created and revoked here; a key is shown once, its digest never."""
 
     scope = not_of_reviews("programs and their roles")
-    add_form_template = "admin/change_form.html"  # the read-only form has no button to save with
     list_display = (
         list_column("name", "name", "path"),
         "state",

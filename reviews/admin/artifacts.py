@@ -25,7 +25,6 @@ class ArtifactAdmin(ReadOnlyAdmin):
     """Stored artifacts. Reading one needs a permission and is always recorded."""
 
     scope = of_job("job")
-    change_form_template = "admin/reviews/artifact/change_form.html"
     list_display = (
         list_column("job", "review", "path"),
         "kind",

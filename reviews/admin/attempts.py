@@ -50,7 +50,6 @@ class AttemptAdmin(KeysetAdmin):
         "number": number("number", "The number of the attempt in its stage", example=">1"),
     }
     starting_views = {"Failed today": "q=outcome%3Afailed+age%3A%3C1d"}
-    change_form_template = "admin/reviews/attempt/change_form.html"
     fieldsets = (
         ("Attempt", {"fields": (
             "state", "which", "job", "stage_attempts", "letter", detail_field("started_at", "started"),

@@ -13,8 +13,8 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
-from criticizer.admin_site.base import BoundedPaginator, ReadOnlyAdmin, choice_filter
-from criticizer.admin_site.viewing_scope import ScopedAdmin
+from criticizer.admin_site.base import BoundedPaginator, ReadOnlyAdmin, choice_filter, list_column
+from criticizer.admin_site.viewing_scope import RowScope, ScopedAdmin
 from reviews.audit.history import A_PROGRAM, EDIT_WORDS, history_of, origin, where_from, with_usernames
 from reviews.web.forms import DeletionForm
 
@@ -84,3 +84,11 @@ class EditsAdmin(ReadOnlyAdmin):
     @admin.display(description="from where")
     def where(self, row: Any) -> str:
         return where_from(row)
+
+
+def register_edits(
+    events: type[Model], scope: RowScope, *columns: Any, who: Any = "who", search: str
+) -> None:
+    """Register the list of the edits of a table: when, who, what, these columns, why and from where."""
+    shown = (list_column("pgh_created_at", "when"), who, "what", *columns, "reason", "where")
+    admin.site.register(events, EditsAdmin, list_display=shown, scope=scope, search_fields=(*search.split(),))

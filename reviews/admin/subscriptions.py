@@ -24,7 +24,7 @@ from criticizer.admin_site.viewing_scope import not_of_reviews
 from notifications.models import RecipientPreference
 from notifications.preferences import policy
 from notifications.recipients import normalise
-from reviews.admin.audited import AuditedAdmin, EditsAdmin, HistoryMixin
+from reviews.admin.audited import AuditedAdmin, HistoryMixin, register_edits
 from reviews.audit.history import PreferenceEvent, SubscriptionEvent
 from reviews.models import Subscription
 from reviews.recipients.subscriptions import check_pattern
@@ -74,7 +74,6 @@ class SubscriptionAdmin(AuditedAdmin):
     search_fields = ("pattern__startswith", "recipient__exact", "owner__username__exact")
     search_help_text = "The beginning of a pattern; a recipient or an account, exactly."
     ordering = ("pattern", "id")
-    delete_confirmation_template = "admin/reviews/subscription/delete_confirmation.html"
 
     @admin.display(description="recipient")
     def reader(self, subscription: Subscription) -> str:
@@ -87,27 +86,19 @@ class SubscriptionAdmin(AuditedAdmin):
         return super().has_change_permission(request, obj) and not is_own
 
 
-@admin.register(SubscriptionEvent)
-class SubscriptionEditAdmin(EditsAdmin):
-    """Every edit of the subscriptions, deleted ones included."""
-
-    scope = not_of_reviews("who is notified of which paths")
-    list_display = (
-        list_column("pgh_created_at", "when"),
-        "who",
-        "what",
-        list_column("pattern", "pattern", "path"),
-        "author",
-        list_column("recipient", "recipient", "path"),
-        list_column("owner_id", "owner's number"),
-        "reason",
-        "where",
-    )
-    search_fields = ("pattern__startswith", "recipient__exact")
+register_edits(
+    SubscriptionEvent,
+    SubscriptionAdmin.scope,
+    list_column("pattern", "pattern", "path"),
+    "author",
+    list_column("recipient", "recipient", "path"),
+    list_column("owner_id", "owner's number"),
+    search="pattern__startswith recipient__exact",
+)
 
 
 @admin.display(description="muted until", ordering="muted_until", empty_value="")
-def _muted(self: Any, row: Any) -> SafeString | str:
+def muted(row: Any) -> SafeString | str:
     if row.muted_until is None:
         return ""
     return "for ever" if row.muted_until >= policy.NO_END else time_ago(row.muted_until)
@@ -171,10 +162,9 @@ class RecipientPreferenceAdmin(HistoryMixin, ConfirmedActionsMixin, ReadOnlyAdmi
 
     scope = not_of_reviews("what recipients chose")
     events = PreferenceEvent
-    confirm_template = "admin/notifications/recipientpreference/confirm.html"
     nouns = ("recipient", "recipients")
+    muted = staticmethod(muted)
     max_chosen = 100
-    muted = _muted
     list_display = (
         list_column("recipient", "recipient", "path"),
         list_column("threshold", "notified of"),
@@ -191,24 +181,16 @@ class RecipientPreferenceAdmin(HistoryMixin, ConfirmedActionsMixin, ReadOnlyAdmi
     fields = ("recipient", "threshold", "digest_minutes", "muted", "actor", "reason", "updated_at")
 
     def rows_to_show(self, ids: Sequence[int]) -> Any:
-        return [(row, self.muted(row)) for row in super().rows_to_show(ids)]
+        return [(row, muted(row)) for row in super().rows_to_show(ids)]
 
 
-@admin.register(PreferenceEvent)
-class PreferenceEditAdmin(EditsAdmin):
-    """Every edit of the preferences."""
-
-    scope = not_of_reviews("what recipients chose")
-    muted = _muted
-    list_display = (
-        list_column("pgh_created_at", "when"),
-        list_column("actor", "who"),
-        "what",
-        list_column("recipient", "recipient", "path"),
-        list_column("threshold", "notified of"),
-        list_column("digest_minutes", "digest"),
-        "muted",
-        "reason",
-        "where",
-    )
-    search_fields = ("recipient__exact",)
+register_edits(
+    PreferenceEvent,
+    RecipientPreferenceAdmin.scope,
+    list_column("recipient", "recipient", "path"),
+    list_column("threshold", "notified of"),
+    list_column("digest_minutes", "digest"),
+    muted,
+    who=list_column("actor", "who"),
+    search="recipient__exact",
+)

@@ -7,7 +7,7 @@ from django.contrib import admin
 
 from criticizer.admin_site.base import list_column
 from criticizer.admin_site.viewing_scope import not_of_reviews
-from reviews.admin.audited import AuditedAdmin, EditsAdmin
+from reviews.admin.audited import AuditedAdmin, register_edits
 from reviews.audit.history import ViewerScopeEvent
 from reviews.intake.api_keys import check_tree
 from reviews.models import ViewerScope
@@ -39,21 +39,12 @@ class ViewerScopeAdmin(AuditedAdmin):
     list_select_related = ("group",)
     search_fields = ("prefix__startswith", "group__name__exact")
     ordering = ("group", "prefix")
-    delete_confirmation_template = "admin/reviews/viewerscope/delete_confirmation.html"
 
 
-@admin.register(ViewerScopeEvent)
-class ViewerScopeEditAdmin(EditsAdmin):
-    """Every edit of the viewing scopes, deleted ones included."""
-
-    scope = not_of_reviews("the scopes themselves")
-    list_display = (
-        list_column("pgh_created_at", "when"),
-        "who",
-        "what",
-        list_column("group_id", "group's number"),
-        list_column("prefix", "depot tree", "path"),
-        "reason",
-        "where",
-    )
-    search_fields = ("prefix__startswith",)
+register_edits(
+    ViewerScopeEvent,
+    ViewerScopeAdmin.scope,
+    list_column("group_id", "group's number"),
+    list_column("prefix", "depot tree", "path"),
+    search="prefix__startswith",
+)

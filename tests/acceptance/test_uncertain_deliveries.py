@@ -119,7 +119,7 @@ def test_a_superseded_review_is_not_resent(world: World, server: SmtpServer, dec
     _, row = held(world, server, MAIL)
     world.job(world.commit, MAIL, key="k-2", version=2, rerun=True)
     page = decide("resend", row)
-    assert "0 decided, 1 skipped: see the reason below. Not resent: a newer version" in page
+    assert "0 decided, 1 skipped: the reason follows. Not resent: a newer version" in page
     row.refresh_from_db()
     assert row.status == D.UNCERTAIN
     decide("abandon", row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deadletters.models import LetterArchive, LetterEdit, ReplayBatch, ReplayItem
-from reviews.models import SourceEvent
+from reviews.models import JobEvent, SourceEvent
 from tests import factories
 
 
@@ -19,9 +19,10 @@ def review_rows(mark: str, *files: str) -> dict[str, Any]:
     for file in files:
         factories.CoverageRowFactory(job=job, file=file, reason=f"{mark} reason")
         factories.FindingRowFactory(job=job, file=file, title=f"{mark} finding", message=f"{mark} message")
+    JobEvent.objects.create(job=job, kind="alert", reason=f"{mark} happened to {files[-1]}")
     run = job.stages.get(stage="fetch")
     attempt = factories.AttemptFactory(
-        stage_run=run, outcome="failed", error_class="NOT_FOUND", detail=f"{mark} attempt",
+        stage_run=run, outcome="failed", error_class="NOT_FOUND", detail=f"{mark} attempt at {files[-1]}",
         context={"path": f"{mark} context"},
     )  # fmt: skip
     delivery = factories.DeliveryFactory(
@@ -32,7 +33,7 @@ def review_rows(mark: str, *files: str) -> dict[str, Any]:
         delivery=delivery, outcome="ambiguous", error_class="TIMEOUT", detail=f"{mark} try"
     )
     group = factories.DeadLetterGroupFactory(normalized_message=f"{mark} failure", note=f"{mark} note")
-    letter = factories.DeadLetterFactory(job=job, group=group, detail=f"{mark} letter")
+    letter = factories.DeadLetterFactory(job=job, group=group, detail=f"{mark} letter about {files[-1]}")
     factories.DeadLetterEventFactory(letter=letter, reason=f"{mark} event")
     batch = ReplayBatch.objects.create(reason=f"{mark} batch", requested_by="ann", item_count=1)
     ReplayItem.objects.create(
