@@ -190,7 +190,8 @@ def clean_context(context: Mapping[str, object], limit_bytes: int = 8_000) -> di
         return {"withheld": WITHHELD}
 
 
-def _error_of(exc_info: object) -> BaseException | None:
+def error_of(exc_info: object) -> BaseException | None:
+    """Return the exception of a line's `exc_info`, or None."""
     if isinstance(exc_info, BaseException):
         return exc_info
     if isinstance(exc_info, tuple) and len(exc_info) == 3 and isinstance(exc_info[1], BaseException):
@@ -203,7 +204,7 @@ def redact_event(
 ) -> MutableMapping[str, Any]:
     """Clean a structlog event: every value, and `exc_info`, which becomes `stack`. Never raises."""
     try:
-        error = _error_of(event_dict.pop("exc_info", None))
+        error = error_of(event_dict.pop("exc_info", None))
         if error is not None:
             event_dict["stack"] = clean_stack(error)
         for key, value in list(event_dict.items()):
@@ -229,7 +230,7 @@ class SecretsFilter(logging.Filter):
         except Exception:  # noqa: BLE001 - arguments that do not fit the message
             message = str(record.msg)
         record.msg, record.args = clean(message), ()
-        error = _error_of(record.exc_info)
+        error = error_of(record.exc_info)
         if error is not None:
             record.exc_text = clean_stack(error)
         elif record.exc_text:

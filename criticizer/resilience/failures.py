@@ -73,6 +73,11 @@ class FailureKind:
     message: str
     hint: str
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """Return what every line of the log about such a failure says: its class, code and severity."""
+        return {"error_class": self.error_class, "code": self.code, "severity": self.severity.value}
+
 
 PLACE_NAMES = {
     Component.SOURCE: "the version control server",
@@ -239,13 +244,8 @@ class Failure(Exception):
 
     @property
     def facts(self) -> dict[str, str]:
-        """Return what every line of the log about a failure says: its class, code and severity."""
-        kind = self.kind
-        return {
-            "error_class": str(self.error_class),
-            "code": kind.code,
-            "severity": kind.severity.value,
-        }
+        """Return what every line of the log about this failure says."""
+        return {**self.kind.facts, "error_class": str(self.error_class)}
 
 
 class RetryableFailure(Failure):

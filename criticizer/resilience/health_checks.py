@@ -134,7 +134,7 @@ def run_due() -> int:
         try:
             check(name)
         except Failure as failure:
-            log.info("harmless_probe_failed", dependency=name, error_class=str(failure.error_class))
+            log.info("harmless_probe_failed", dependency=name, **failure.facts)
             failed(name, trial, str(failure.error_class), failure.detail)
         except Exception as error:
             # A defect of ours says nothing about the dependency: try again later.

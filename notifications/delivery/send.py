@@ -275,7 +275,7 @@ def _record(claimed: store.Claim, outcome: SendOutcome, to: DeliveryStatus, fail
         attempt=claimed.attempt,
         outcome=outcome,
         status=to,
-        error_class=failure.error_class,
+        **failure.facts,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import structlog
 from django.utils.safestring import SafeString
 
 from notifications.providers.base import Message
@@ -30,6 +31,8 @@ from notifications.rendering.report import (
 from notifications.rendering.selection import MAX_BRIEF, MAX_FILES, MAX_FINDINGS, choose
 from notifications.rendering.summary import summarise
 from notifications.rendering.text import plain_text
+
+log = structlog.get_logger(__name__)
 
 __all__ = [
     "MAX_BRIEF",
@@ -66,11 +69,21 @@ def render(
         return len(cards[finding].encode())
 
     shown = choose(report, size)
+    text = plain_text(report, summary, shown, unsubscribe_url)
+    if left_out := sum(shown.left_out.values()):
+        total = len(report.findings)
+        log.warning(
+            "message_truncated",
+            findings_shown=total - left_out,
+            findings_total=total,
+            files_left_out=shown.files_left_out,
+            characters=len(text),
+        )
     return Message(
         token=token,
         address=address,
         subject=_subject(report),
-        text=plain_text(report, summary, shown, unsubscribe_url),
+        text=text,
         html=html.page(report, summary, shown, cards, unsubscribe_url),
         payload=payload_of(report, summary),
         thread=f"changelist:{report.changelist_id}",

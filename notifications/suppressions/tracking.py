@@ -84,7 +84,7 @@ def _received(
     if len(body) > MAX_BODY_BYTES:
         return HttpResponse(status=413)
     if not is_authentic(body):
-        log.warning("mail_event_refused", provider=provider)
+        log.error("mail_event_refused", provider=provider, path=request.path)
         return HttpResponse(status=401)
     try:
         content = json.loads(body)

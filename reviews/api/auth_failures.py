@@ -39,7 +39,14 @@ class RefusalLog:
                 return False
             self._written[same] = now
             suppressed, self._suppressed = self._suppressed, 0
-        log.warning("api_key_refused", kind=kind.value, reason=reason, key=name, suppressed=suppressed)
+        log.error(
+            "api_key_refused",
+            kind=kind.value,
+            reason=reason,
+            key=name,
+            remote_address=address,
+            suppressed=suppressed,
+        )
         SecurityEvent.objects.create(
             kind=kind,
             reason=reason,

@@ -61,7 +61,7 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response:
         if isinstance(error, types):
             return _answer(kind, _details(error), _headers(error))
     failure = classify(error)
-    log.error("api_failed", error_class=failure.error_class.value, code=failure.kind.code, exc_info=error)
+    log.error("api_failed", exc_info=error, **failure.facts)
     if isinstance(error, Failure):
         found = failure.kind
         return _answer(ApiErrorKind(500, found.error_class.value, found.code, found.message), {}, {})

@@ -95,7 +95,7 @@ def verify_round() -> None:
             find_orphans()
             find_overdue_copies()
     except Failure as failure:
-        log.error("artifacts_not_verified", error_class=str(failure.error_class), detail=failure.detail)
+        log.error("artifacts_not_verified", detail=failure.detail, **failure.facts)
 
 
 def verify(limit: int, *, all_now: bool = False) -> Verified:
@@ -232,7 +232,7 @@ def _is_deleted(namespace: Storage, name: str) -> bool:
         with store.classified():
             namespace.delete(name)
     except Failure as failure:
-        log.error("artifact_not_deleted", name=name, error_class=str(failure.error_class))
+        log.error("artifact_not_deleted", name=name, **failure.facts)
         return False
     return True
 

@@ -185,7 +185,7 @@ def delete_expired(limit: int = 200) -> int:
                 storage(is_raw=artifact.is_raw).delete(artifact.name)
         except Failure as failure:
             # One file that cannot be deleted does not stop the others; the verification reports it.
-            log.error("artifact_not_deleted", artifact=artifact.pk, error_class=str(failure.error_class))
+            log.error("artifact_not_deleted", artifact=artifact.pk, **failure.facts)
             unanswered += isinstance(failure, RetryableFailure)
             if unanswered == AWAY_AFTER:
                 break

@@ -107,10 +107,10 @@ due AS (
 SELECT job.id, job.created_at, job.deadline_at, pg_notify(%(channel)s, '') FROM job, due"""
 
 _EXISTING = """
-SELECT id, true AS same_key, request_sha256, changelist_id, review_version, recipients, recipients_are
+SELECT id, status, true AS same_key, request_sha256, changelist_id, review_version, recipients, recipients_are
   FROM jobs WHERE idempotency_key = %(key)s AND series = %(series)s
 UNION ALL
-(SELECT id, false, request_sha256, changelist_id, review_version, recipients, recipients_are
+(SELECT id, status, false, request_sha256, changelist_id, review_version, recipients, recipients_are
    FROM jobs WHERE changelist_id = %(changelist)s AND series = %(series)s ORDER BY review_version DESC)"""
 
 
@@ -211,6 +211,7 @@ def _original(
     # The recipients of a job that has yet to find them are unknown, so none is reported as missing.
     named = request.recipients if row["recipients_are"] == "to_find" else json.loads(row["recipients"])
     wanted = (request.changelist_id, request.review_version)
+    log.debug("request_duplicate", job=row["id"], outcome=outcome.value, job_status=row["status"])
     return IntakeResult(
         outcome,
         row["id"],

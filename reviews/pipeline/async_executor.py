@@ -30,6 +30,7 @@ from reviews.pipeline.executor import (
     LEASE_RENEWER,
     StageFunction,
     Written,
+    in_log,
     record,
     settle,
     stage_function,
@@ -206,9 +207,10 @@ class Driver:
 
 
 async def _called(function: StageFunction, claim: StageClaim) -> Written:
-    if asyncio.iscoroutinefunction(function):
-        return cast("Written", await function(claim))
-    return await in_thread(lambda: cast("Written", function(claim)))
+    with in_log(claim):
+        if asyncio.iscoroutinefunction(function):
+            return cast("Written", await function(claim))
+        return await in_thread(lambda: cast("Written", function(claim)))
 
 
 def _is_draining() -> bool:

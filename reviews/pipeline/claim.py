@@ -12,7 +12,7 @@ from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.redaction import clean
 from criticizer.resilience import gate
-from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, Failure
+from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, Failure, kind_of
 from deadletters import ingest
 from reviews.models import StageRun
 from reviews.pipeline import dead_letter
@@ -47,7 +47,8 @@ run AS (
 lost AS (
   UPDATE attempts SET outcome = CASE before.given_back WHEN 1 THEN 'given_back' ELSE 'lost' END,
          finished_at = now(), error_class = 'WORKER_LOST'
-    FROM run, before WHERE attempts.stage_run_id = run.id AND attempts.outcome = 'started'),
+    FROM run, before WHERE attempts.stage_run_id = run.id AND attempts.outcome = 'started'
+  RETURNING attempts.worker),
 begun AS (
   INSERT INTO attempts (stage_run_id, number, worker)
   SELECT id, attempts, %(worker)s FROM run RETURNING id),
@@ -55,7 +56,8 @@ job AS (
   UPDATE jobs SET status = 'in_progress' FROM run
    WHERE jobs.id = run.job_id AND run.job_status <> 'in_progress')
 SELECT run.id AS stage_run_id, run.job_id, run.stage, run.attempts AS attempt, run.max_attempts,
-       begun.id AS attempt_id, run.changelist_id, run.review_version
+       begun.id AS attempt_id, run.changelist_id, run.review_version,
+       (SELECT worker FROM lost LIMIT 1) AS lost_worker
   FROM run, begun""")
 
 
@@ -75,6 +77,15 @@ def claim(due: Due, worker: str, *, shared: bool = False) -> StageClaim | None:
         _refused(due)
         return None
     found["stage"] = Stage(found["stage"])
+    if (lost := found.pop("lost_worker")) is not None:
+        log.warning(
+            "worker_lost",
+            job=found["job_id"],
+            stage=found["stage"].value,
+            attempt=found["attempt"],
+            worker=lost,
+            **kind_of(ErrorClass.WORKER_LOST, Component.QUEUE).facts,
+        )
     return StageClaim(outbox_id=due.outbox_id, token=due.token, **found)
 
 

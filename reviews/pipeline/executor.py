@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import TypeVar
 from uuid import UUID
@@ -109,8 +110,15 @@ def _claim_work_record(due: Due) -> Due | None:
 
 
 def _work(claim: StageClaim) -> Written:
-    outcome = stage_function(claim.stage)(claim)
-    return asyncio.run(_awaited(outcome)) if isinstance(outcome, Awaitable) else outcome
+    with in_log(claim):
+        outcome = stage_function(claim.stage)(claim)
+        return asyncio.run(_awaited(outcome)) if isinstance(outcome, Awaitable) else outcome
+
+
+def in_log(claim: StageClaim) -> AbstractContextManager[None]:
+    """Name the job, stage and attempt in every line that is logged in the block."""
+    facts = {"job": claim.job_id, "stage": claim.stage.value, "attempt": claim.attempt}
+    return structlog.contextvars.bound_contextvars(**facts)
 
 
 def record(claim: StageClaim, write: Written, *, inline: bool = False) -> Due | None:
@@ -157,7 +165,7 @@ def settle(due: Due, claim: StageClaim | None, error: Exception) -> None:
 def _settle_waiting(claim: StageClaim, waiting: DependencyUnavailable) -> None:
     """Give an attempt back until its dependency may be called again (guarantee G15)."""
     with_reconnect(lambda: pipeline.wait(claim, waiting))
-    log.info(
+    log.warning(
         "stage_waits",
         job=claim.job_id,
         stage=claim.stage.value,
@@ -169,13 +177,12 @@ def _settle_waiting(claim: StageClaim, waiting: DependencyUnavailable) -> None:
 def _settle_failure(claim: StageClaim, failure: Failure, stack: str) -> None:
     delay = with_reconnect(lambda: pipeline.fail(claim, failure, stack))
     if failure.error_class is ErrorClass.INTERNAL_BUG:
-        log.error("internal_bug", job=claim.job_id, stage=claim.stage.value, stack=stack)
+        log.error("internal_bug", job=claim.job_id, stage=claim.stage.value, stack=stack, **failure.facts)
     log.warning(
         "stage_failed" if delay is not None else "job_dead_lettered",
         job=claim.job_id,
         stage=claim.stage.value,
         attempt=claim.attempt,
-        error_class=str(failure.error_class),
-        code=failure.kind.code,
         retry_in_seconds=delay,
+        **failure.facts,
     )

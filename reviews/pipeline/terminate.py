@@ -22,6 +22,7 @@ from django.utils import timezone
 from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.redaction import clean
+from criticizer.resilience.failures import Component, ErrorClass, kind_of
 from criticizer.wording import plural_count
 from deadletters import alerts, ingest
 from notifications.delivery import operator_actions
@@ -109,8 +110,11 @@ def expire(job_ids: Collection[int]) -> int:
         alert_of_circuits(job_ids)
         overdue = prepared.rows(
             statement("""
-            SELECT id, EXISTS (SELECT 1 FROM dead_letters l
-                                WHERE l.job_id = jobs.id AND l.status = 'replaying') AS replayed
+            SELECT id, created_at, deadline_at,
+                   EXISTS (SELECT 1 FROM dead_letters l
+                            WHERE l.job_id = jobs.id AND l.status = 'replaying') AS replayed,
+                   (SELECT stage FROM stage_runs s WHERE s.job_id = jobs.id AND s.status IN $UNFINISHED
+                     ORDER BY s.id LIMIT 1) AS stage
               FROM jobs WHERE id = ANY(%(jobs)s) AND status IN $ACTIVE AND deadline_at <= now()
              ORDER BY id FOR UPDATE SKIP LOCKED"""),
             {"jobs": list(job_ids)},
@@ -123,8 +127,16 @@ def expire(job_ids: Collection[int]) -> int:
         for row in overdue:
             if row["replayed"]:
                 fail_replay(row["id"])
-    for job in ended:
-        log.warning("job_timed_out", job=job, error_class="DEADLINE_EXCEEDED")
+    for row in overdue:
+        if row["id"] in ended:
+            log.warning(
+                "job_timed_out",
+                job=row["id"],
+                stage=row["stage"],
+                created_at=row["created_at"].isoformat(),
+                deadline_at=row["deadline_at"].isoformat(),
+                **kind_of(ErrorClass.DEADLINE_EXCEEDED, Component.INTERNAL).facts,
+            )
     return len(overdue)
 
 
@@ -215,7 +227,8 @@ late AS (
 noted AS (
   INSERT INTO job_events (job_id, kind, actor, reason)
   SELECT id, 'late_stored', 'criticizer', 'a worker finished the review after the deadline' FROM late)
-SELECT job_id FROM run""")
+SELECT run.job_id, run.status, extract(epoch FROM now() - j.deadline_at)::float8 AS late_by_seconds
+  FROM run JOIN jobs j ON j.id = run.job_id""")
 
 
 def record_after_end(claim: StageClaim, write: Callable[[], None] | None) -> bool:
@@ -231,7 +244,13 @@ def record_after_end(claim: StageClaim, write: Callable[[], None] | None) -> boo
         if found is None:
             return False
         write()
-    log.info("result_after_end", job=claim.job_id, stage=claim.stage.value)
+    log.info(
+        "result_after_end",
+        job=claim.job_id,
+        stage=claim.stage.value,
+        job_status=found["status"],
+        late_by_seconds=round(found["late_by_seconds"], 1),
+    )
     return True
 
 

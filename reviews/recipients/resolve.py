@@ -63,7 +63,7 @@ def find(claim: StageClaim, change: Change, source: Source) -> Found | None:
             if failure.retryable and claim.attempt < claim.max_attempts:
                 raise
             problem = f"Perforce could not list the readers of this change ({failure.error_class})"
-            log.error("perforce_readers_unknown", job=claim.job_id, error_class=str(failure.error_class))
+            log.error("perforce_readers_unknown", job=claim.job_id, **failure.facts)
     if not origins:
         origins = dict.fromkeys(job.recipients, RecipientOrigin.DEFAULT)
     return Found(origins, problem)

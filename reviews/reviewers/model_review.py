@@ -30,6 +30,7 @@ from criticizer.resilience.failures import (
     Failure,
     PermanentFailure,
     RetryableFailure,
+    kind_of,
 )
 from reviews.reviewers.anchoring import anchor
 from reviews.reviewers.answer import (
@@ -40,6 +41,7 @@ from reviews.reviewers.answer import (
     strict_schema,
 )
 from reviews.reviewers.base import Finding, Usage
+from reviews.reviewers.chunks import tokens
 from reviews.reviewers.coverage_texts import CUT_BY_SERVER, NOT_REVIEWED, STOPPED
 from reviews.reviewers.model import ModelAnswer, ModelClient
 from reviews.reviewers.prepare import Prepared, ReviewLimits
@@ -199,7 +201,16 @@ class ModelReview:
         except Failure as error:
             if not self._is_of_the_part(error):
                 raise
-            log.warning("chunk_not_reviewed", call=call_id, part=part + 1, code=error.kind.code)
+            text = request_text(self._prepared.text, self._prepared.chunks, part, self._around.boundary)
+            log.warning(
+                "chunk_not_reviewed",
+                call=call_id,
+                part=part + 1,
+                calls=len(calls),
+                model=self._client.model,
+                estimated_tokens=tokens(text),
+                **error.facts,
+            )
             reason = f"{NOT_REVIEWED[error.error_class]} (call {call_id})"
             return PartResult(usage=replace(_usage(calls), failed_chunks=1), reason=reason, failure=error)
         model = next((call.model for call in reversed(calls) if call is not None), "")
@@ -221,7 +232,15 @@ class ModelReview:
         except UnusableAnswer as error:
             was_cut = first.finish_reason in {"length", "max_tokens"}
             problem = "it was cut off at the output limit, report fewer findings" if was_cut else str(error)
-            log.info("answer_repair_asked", call=call_id, problem=problem, characters=len(first.text))
+            kind = kind_of(ErrorClass.SCHEMA_INVALID, Component.REVIEWER)
+            log.warning(
+                "answer_repair_asked",
+                call=call_id,
+                part=part + 1,
+                problem=problem,
+                characters=len(first.text),
+                **kind.facts,
+            )
         second = await self._call(repair_text(user, problem), f"{call_id}-repair", calls)
         try:
             return self._honest(await self._parsed(second), user, second, call_id)
@@ -292,7 +311,7 @@ class ModelReview:
         unconfirmed = len(set(shown.values()) - set(answer["files_read"]))
         demoted = sum(finding.demoted for finding in anchored.findings)
         if dropped or unconfirmed or demoted or coerced:
-            log.info(
+            (log.warning if demoted else log.info)(
                 "answer_checked",
                 part=part + 1,
                 files_unconfirmed=unconfirmed,

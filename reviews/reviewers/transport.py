@@ -154,7 +154,7 @@ class Transport:
         log.warning(
             "model_call_failed",
             call=call_id,
-            error_class=str(error.error_class),
+            **error.facts,
             status=error.context.get("status"),
             seconds=round(time.monotonic() - started, 3),
         )

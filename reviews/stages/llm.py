@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -77,6 +78,7 @@ async def _run(claim: StageClaim) -> Written:
                 Component.CONFIGURATION,
                 "LLM_REQUIRED is set and LLM_PROVIDER is none",
             )
+        log.warning("review_without_model", job=claim.job_id, dependency="", why="LLM_PROVIDER is none")
         return await in_thread(lambda: _stored(claim, checks_only(_change(claim).prepared)))
     ready = await in_thread(lambda: _ready(claim, model.name))
     keeper = ProgressKeeper(claim, ready.progress)
@@ -219,6 +221,10 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
         reviewed=outcome.reviewed,
         stopped=outcome.stopped,
     )
+
+    if left_out := Counter(row.reason for row in coverage if row.reason):
+        reasons = dict(left_out.most_common(5))
+        log.warning("files_not_reviewed", job=claim.job_id, files=left_out.total(), reasons=reasons)
 
     def write() -> None:
         for artifact in artifacts:

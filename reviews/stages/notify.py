@@ -134,6 +134,5 @@ def _stored_mail(claim: StageClaim) -> Written:
         return store.store(claim, Artifact.Kind.MAIL, data).save
     except (Failure, OSError) as error:
         # All recipients have been notified: a full disk must not fail the job.
-        error_class = str(classify(error).error_class)
-        log.error("mail_metadata_not_kept", job=claim.job_id, error_class=error_class)
+        log.error("mail_metadata_not_kept", job=claim.job_id, **classify(error).facts)
         return None

@@ -158,7 +158,7 @@ class Smtp:
                 finish(client, self._config.final_timeout_seconds, ErrorClass.NETWORK_TIMEOUT)
         except Failure as failure:
             # The look-up is unanswered either way; the next one sends another.
-            log.warning("archive_probe_not_sent", error_class=failure.error_class)
+            log.warning("archive_probe_not_sent", **failure.facts)
 
     def probe(self) -> str:
         """Log in, ask whether the server accepts mail for the archive, and open the archive.

@@ -294,7 +294,7 @@ class P4Client:
                 self.check_health()
                 alive = True
             except Failure as failure:
-                log.info("probe_failed", source="perforce", error_class=str(failure.error_class))
+                log.info("probe_failed", source="perforce", **failure.facts)
         if alive:
             detail = "the server answers, but not to this command within its time"
         else:

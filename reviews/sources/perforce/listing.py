@@ -111,7 +111,7 @@ class P4Listing:
                 if failure.context.get("outcome") != Outcome.PERMANENT:
                     raise
                 # Such as a line for a depot that this server does not have.
-                log.warning("poll_path_refused", path=path, error_class=str(failure.error_class))
+                log.warning("poll_path_refused", path=path, **failure.facts)
                 refusal = failure
         if refusal is not None and not answers:
             raise refusal

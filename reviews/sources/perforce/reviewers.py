@@ -69,7 +69,7 @@ class P4Reviewers:
         except PermanentFailure as failure:
             if failure.context.get("pause"):
                 raise
-            log.warning("perforce_user_unknown", error_class=str(failure.error_class))
+            log.warning("perforce_user_unknown", **failure.facts)
             return known
         record = next((row for row in answer.results if row.get("User") == name), {})
         # A user that does not exist is answered with the form for a new one, which was never saved.

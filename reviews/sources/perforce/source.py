@@ -154,7 +154,7 @@ class PerforceSource:
         except PermanentFailure as failure:
             if failure.context.get("pause"):
                 raise
-            log.warning("renames_unknown", source=self.name, error_class=str(failure.error_class))
+            log.warning("renames_unknown", source=self.name, **failure.facts)
             return Answer()
 
     def _read_one(self, file: ListedFile, max_bytes: int) -> FileChange:
