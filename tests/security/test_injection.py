@@ -161,7 +161,7 @@ def test_nothing_in_a_review_becomes_markup(text: str) -> None:
         model_name=text[:128],
     )
     factories.FindingRowFactory(
-        job=job, file=f"//depot/main/{text}", title=text, message=text, suggestion=text, quote=text,
+        job=job, file=f"//depot/main/{text}", title=text, message=text, suggestion=text,
         category=text[:32], source=text[:64], excerpt=[[1, "+", text], [None, "-", text]],
     )  # fmt: skip
     factories.CoverageRowFactory(job=job, file=f"//depot/{text}", reason=text)
