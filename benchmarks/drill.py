@@ -1,6 +1,6 @@
 """The fault drill: break a running installation JOBS jobs long, FAULTS times; then do the books.
 
-`manage.py up` runs as it does for everybody: embedded PostgreSQL, web, both clusters. Posters
+`manage.py up` runs as it does for everybody: embedded PostgreSQL, web, all clusters. Posters
 send a stream of review requests and repeat each with its idempotency key until it is answered.
 The model server, two webhook receivers, an SMTP server and a maildir misbehave on schedule
 (`drill_peers`), processes die (`drill_faults`). When the faults are over and everything is quiet,

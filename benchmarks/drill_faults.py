@@ -152,7 +152,7 @@ class Injector:
                 return False
             return all(self.installation.of_role(hit.queue, each) for each in ("pusher", "worker"))
         filled = self.installation.of_role(hit.queue, "worker" if role in {"worker", "idle"} else role)
-        wanted = 2 if role in {"worker", "idle"} and hit.queue == "stages" else 1
+        wanted = 2 if role in {"worker", "idle"} and hit.queue != "llm" else 1
         return len([process for process in filled if process.pid != hit.pid]) >= wanted
 
     def _back(self, look: Callable[[], bool]) -> float | None:
@@ -237,7 +237,7 @@ _NEXT = """
 SELECT extract(epoch FROM min(a.started_at))::float8
   FROM attempts a JOIN stage_runs s ON s.id = a.stage_run_id
  WHERE s.stage = ANY(%(stages)s) AND a.started_at > to_timestamp(%(at)s)"""
-_STAGES = {"stages": ["fetch", "notify"], "llm": ["llm"], "": ["fetch", "llm", "notify"]}
+_STAGES = {"stages": ["fetch"], "llm": ["llm"], "notify": ["notify"], "": ["fetch", "llm", "notify"]}
 
 
 def recovery_of(hits: Sequence[Hit], connection: psycopg.Connection[Any]) -> Recovery:

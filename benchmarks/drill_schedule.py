@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 # Kind -> how often, as a share of all. Kills of a process (KILLS) are answered by a measured recovery.
 WEIGHTS = {
-    "kill_worker_stages": 14,
+    "kill_worker_stages": 8,
     "kill_worker_llm": 9,
-    "kill_idle_stages": 4,
+    "kill_worker_notify": 8,
+    "kill_idle_stages": 3,
+    "kill_idle_notify": 2,
     "kill_idle_llm": 2,
     "kill_pusher": 6,
     "kill_monitor": 5,
@@ -37,7 +39,7 @@ WEIGHTS = {
     "smtp_4xx": 3,
     "smtp_drop": 4,
 }
-QUEUES = ("stages", "llm")
+QUEUES = ("stages", "llm", "notify")
 SMTP_DOMAIN = "smtp.example.com"  # mail to it goes through SMTP, all other into a maildir
 
 

@@ -23,6 +23,7 @@ import httpx
 import psutil
 import psycopg
 
+from benchmarks.drill_schedule import QUEUES
 from benchmarks.figures import say
 from benchmarks.ground import CannotRun, until
 from criticizer.db.embedded import EmbeddedServer, django_settings
@@ -118,7 +119,7 @@ class Installation:
     # -- processes ----------------------------------------------------------------------------
 
     def heads(self) -> dict[str, psutil.Process]:
-        """Return the children of `up` by name: `web`, `stages`, `llm`."""
+        """Return the children of `up` by name: `web` and the queues."""
         assert self._up is not None
         found: dict[str, psutil.Process] = {}
         with contextlib.suppress(psutil.NoSuchProcess), self._lock:
@@ -174,12 +175,7 @@ class Installation:
 
     def missing(self) -> list[str]:
         """Return the roles that no living process has."""
-        found = [
-            f"{role} of {queue}"
-            for queue in ("stages", "llm")
-            for role in ROLES
-            if not self.of_role(queue, role)
-        ]
+        found = [f"{role} of {queue}" for queue in QUEUES for role in ROLES if not self.of_role(queue, role)]
         return found if self.web_answers() else [*found, "web"]
 
     # -- database -----------------------------------------------------------------------------

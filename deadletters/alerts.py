@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 AGGREGATE = "operator_alert"
 MESSAGE = "operator_alert"
-QUEUE = "stages"
+QUEUE = "notify"
 TOGETHER = "together"  # the kind of a message about several alerts
 MAX_LINES = 30  # of a message about several alerts
 # Between two messages about several. Less than an hour: each alert is on its way within the hour.

@@ -10,7 +10,7 @@ from reviews.replay import delivery_audit
 
 
 def run_stage(outbox_id: int, stage_run_id: int, token: str) -> None:
-    """Run one leased stage (queue `stages`)."""
+    """Run one leased stage (queues `stages` and `notify`)."""
     executor.run_stage(outbox_id, stage_run_id, UUID(token))
 
 
@@ -25,5 +25,5 @@ def poll_sources(outbox_id: int, clock: int, token: str) -> None:
 
 
 def audit_deliveries(outbox_id: int, clock: int, token: str) -> None:
-    """Look for deliveries left behind or marked as sent without evidence (queue `stages`)."""
+    """Look for deliveries left behind or marked as sent without evidence (queue `notify`)."""
     delivery_audit.run_message(outbox_id, UUID(token))

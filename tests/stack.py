@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ import psutil
 from django.core.management import call_command
 from django.db import connection
 
+from criticizer.queue import outbox
 from criticizer.workers.supervisor import Child, Supervisor, clusters, web
 from reviews.demo import free_port
 
@@ -41,7 +42,7 @@ class Stack:
 
     files: Path
     environment: dict[str, str] = field(default_factory=dict)
-    queues: tuple[str, ...] = ("stages", "llm")
+    queues: Sequence[str] = field(default_factory=outbox.queues)
     with_web: bool = False
 
     def __post_init__(self) -> None:

@@ -191,7 +191,9 @@ _DATA = (
     _secret("ARTIFACT_S3_SECRET_KEY", TEXT, "The secret of the access key."),
     Variable("ARTIFACT_RAW_TTL_DAYS", integer(1, 7), "When raw artifacts are deleted.", "7"),
     Variable("ARTIFACT_REDACTED_TTL_DAYS", integer(1, 30), "When redacted artifacts are deleted.", "30"),
-    Variable("WORKERS", integer(1, 256), "Worker processes of the cluster `stages` on each machine.", "2"),
+    Variable("WORKERS", integer(1, 256),
+             "Worker processes of the clusters `stages` and `notify` (there two at least) on each machine.",
+             "2"),
 )
 _WEB = (
     Variable("BASE_URL", url("http", "https"),

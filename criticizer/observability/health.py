@@ -39,6 +39,7 @@ from rest_framework.settings import api_settings
 from criticizer.db import reconnect
 from criticizer.models import WorkerCluster
 from criticizer.observability.metrics import bound_queries, registry
+from criticizer.queue import outbox
 from criticizer.resilience import circuit_breaker
 from criticizer.resilience.failures import Component, ErrorClass, classify
 
@@ -68,7 +69,7 @@ def workers_alive() -> dict[str, int]:
     and are not draining: a draining cluster takes nothing new. Raises Django's database errors.
     """
     found = dict(_beating().filter(draining=False).values_list("queue").annotate(Sum("workers")))
-    return {queue: found.get(queue, 0) for queue in sorted({queue for _, queue in settings.STAGES.values()})}
+    return {queue: found.get(queue, 0) for queue in outbox.queues()}
 
 
 def is_migrated() -> bool:

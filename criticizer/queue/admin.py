@@ -18,6 +18,7 @@ from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import age, exact, flags, number
 from criticizer.admin_site.viewing_scope import across_reviews
 from criticizer.models import Circuit, OutboxMessage
+from criticizer.queue import outbox
 
 _LEASED = Q(lease_token__isnull=False)
 
@@ -42,7 +43,7 @@ class OutboxMessageAdmin(KeysetAdmin):
         "last": Ordering("Due last", ("-available_at", "-id")),
     }
     search_keys = {
-        "queue": exact("queue", "The queue", choices=[("stages", "stages"), ("llm", "llm")]),
+        "queue": exact("queue", "The queue", choices=[(name, name) for name in outbox.queues()]),
         "flow": exact("flow", "Who made the work: an API key, a poll, a person", example="key:ci"),
         "type": exact("message_type", "The kind of work", example="run_stage"),
         "waits": exact("waiting_for", "The dependency it waits for", example="llm:openai"),

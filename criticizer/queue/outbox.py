@@ -38,6 +38,11 @@ def scaled(seconds: float) -> float:
     return float(seconds * settings.RETRY_TIME_SCALE)
 
 
+def queues() -> list[str]:
+    """Return the queues of `settings.STAGES`, each served by a worker cluster of its own."""
+    return sorted({queue for _, queue in settings.STAGES.values()})
+
+
 def channel(queue: str) -> str:
     """Return the NOTIFY channel that wakes the clusters of `queue`."""
     return f"criticizer_{queue}"
@@ -153,7 +158,10 @@ WITH made AS (
   INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, flow, available_at)
   VALUES (%(aggregate_type)s, %(aggregate_id)s, %(message_type)s, %(queue)s, %(flow)s,
           now() + make_interval(secs => %(delay)s))
-  ON CONFLICT (aggregate_type, aggregate_id, message_type) DO NOTHING RETURNING queue)
+  -- Its work may have been moved to another queue since.
+  ON CONFLICT (aggregate_type, aggregate_id, message_type) DO UPDATE SET queue = excluded.queue
+   WHERE outbox_messages.queue <> excluded.queue AND outbox_messages.lease_token IS NULL
+  RETURNING queue)
 SELECT pg_notify('criticizer_' || queue, '') FROM made"""
 
 
@@ -192,7 +200,7 @@ def publish(
     delay_seconds: float = 0.0,
     flow: str = SYSTEM,
 ) -> None:
-    """Make a piece of work due, once: an existing message stays as it is.
+    """Make a piece of work due, once: an existing message keeps its time and moves to `queue`.
 
     Part of the caller's transaction; the wake-up goes out with its commit.
     """

@@ -122,5 +122,7 @@ Q_CLUSTER = {
     "bulk": CLAIM_BATCH,
     "queue_limit": CLAIM_BATCH,
 }
+# Calls to receivers hold all of these but one (`rate_limit`), so there are two at least.
+Q_CLUSTER["ALT_CLUSTERS"]["notify"] = {"workers": max(2, _workers)}
 
 globals().update({name: value for name, value in values.items() if not name.startswith("ARTIFACT_S3_")})

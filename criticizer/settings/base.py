@@ -181,7 +181,7 @@ CONTENT_SECURITY_POLICY = {
 STAGES = {
     "fetch": ("reviews.stages.fetch.run", "stages"),
     "llm": ("reviews.stages.llm.run", "llm"),
-    "notify": ("reviews.stages.notify.run", "stages"),
+    "notify": ("reviews.stages.notify.run", "notify"),  # a slow receiver delays no fetch
 }
 # What django-q2 calls for a message of each type; `drive` claims its messages itself.
 TASKS = {

@@ -14,6 +14,7 @@ from criticizer.admin_site.list_rendering import badge
 from criticizer.admin_site.viewing_scope import not_of_reviews
 from criticizer.models import WorkerCluster
 from criticizer.observability.health import BEAT_SECONDS
+from criticizer.queue import outbox
 from criticizer.queue.admin import queue_link
 
 
@@ -29,7 +30,7 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
         list_column("started_at", "started"),
         list_column("beat_at", "last beat"),
     )
-    list_filter = (choice_filter("queue", "queue", [("stages", "stages"), ("llm", "llm")]),)
+    list_filter = (choice_filter("queue", "queue", [(name, name) for name in outbox.queues()]),)
     ordering = ("queue", "-beat_at")
     fieldsets = (
         ("Cluster", {"fields": (

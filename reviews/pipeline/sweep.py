@@ -17,20 +17,30 @@ WITH current AS (
     FROM stage_runs s JOIN jobs j ON j.id = s.job_id
    WHERE j.status IN $ACTIVE AND s.status IN $UNFINISHED
    ORDER BY s.job_id, array_position(%(order)s::text[], s.stage::text)),
+wanted AS (SELECT c.*, (%(queues)s::jsonb) ->> c.stage AS queue FROM current c),
+moved AS (
+  UPDATE outbox_messages o SET queue = w.queue FROM wanted w
+   WHERE o.aggregate_type = 'stage_run' AND o.aggregate_id = w.id AND o.queue <> w.queue
+     AND o.lease_token IS NULL
+  RETURNING o.queue),
 made AS (
   INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, flow, available_at)
-  SELECT 'stage_run', c.id, 'run_stage', (%(queues)s::jsonb) ->> c.stage, c.flow,
+  SELECT 'stage_run', c.id, 'run_stage', c.queue, c.flow,
          greatest(now(), coalesce(c.next_attempt_at, c.lease_expires_at, now()))
-    FROM current c
+    FROM wanted c
    WHERE NOT EXISTS (SELECT 1 FROM outbox_messages o
                       WHERE o.aggregate_type = 'stage_run' AND o.aggregate_id = c.id)
   ON CONFLICT (aggregate_type, aggregate_id, message_type) DO NOTHING
   RETURNING queue)
-SELECT queue, count(*) AS made, pg_notify('criticizer_' || queue, '') FROM made GROUP BY queue""")
+SELECT queue, sum(made) AS made, pg_notify('criticizer_' || queue, '')
+  FROM (SELECT queue, 1 AS made FROM made UNION ALL SELECT queue, 0 FROM moved) changed GROUP BY queue""")
 
 
 def sweep() -> int:
-    """Make the missing outbox messages of active jobs; return how many."""
+    """Make the missing outbox messages of active jobs; return how many.
+
+    Messages in a queue that does not serve their stage (any more) move to the one that does.
+    """
     found = prepared.rows(
         _SWEEP,
         {

@@ -21,7 +21,7 @@ from reviews.states import JobStatus, Stage
 
 log = structlog.get_logger(__name__)
 
-AUDIT_CLOCK = PeriodicTask("delivery_audit", "audit_deliveries")
+AUDIT_CLOCK = PeriodicTask("delivery_audit", "audit_deliveries", "notify")
 _AT_ONCE = 100
 _SOURCE = EventSource.DELIVERY_RESOLUTION
 # The decision's own request may still be taking the steps: that takes seconds.

@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from criticizer.observability.health import workers_alive
+from criticizer.queue import outbox
 from criticizer.resilience import circuit_breaker
 from criticizer.resilience.circuit_breaker import Stopped
 from criticizer.resilience.states import CircuitState
@@ -27,8 +28,7 @@ def unserved_queues() -> list[str]:
         # The page reports the database itself; the banner must not break it.
         log.warning("workers_unknown")
         return []
-    queues = {queue for _, queue in settings.STAGES.values()}
-    return sorted(queue for queue in queues if not alive.get(queue))
+    return [queue for queue in outbox.queues() if not alive.get(queue)]
 
 
 def stopped_dependencies() -> list[str]:

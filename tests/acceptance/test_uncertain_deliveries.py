@@ -312,7 +312,7 @@ def test_the_clock_is_one_message_and_a_run_makes_it_due_again(world: World) -> 
     world.settings.DELIVERY_AUDIT_SECONDS = 300
     for _ in range(2):
         delivery_audit.ensure()
-    (message,) = outbox.claim("stages", 10)
+    (message,) = outbox.claim("notify", 10)
     assert message.message_type == "audit_deliveries"
     delivery_audit.run_message(message.id, message.lease_token)
     due = prepared.value("SELECT available_at > now() + interval '250 s' FROM outbox_messages")

@@ -73,9 +73,9 @@ class World:
     # -- the worker ----------------------------------------------------------------------------
 
     def work(self) -> int:
-        """Run everything that is due now, on both queues; return how many messages were claimed."""
+        """Run everything that is due now, on all queues; return how many messages were claimed."""
         claimed = 0
-        while messages := [*outbox.claim("stages", 10), *outbox.claim("llm", 10)]:
+        while messages := [found for queue in outbox.queues() for found in outbox.claim(queue, 10)]:
             for message in messages:
                 claimed += 1
                 if message.message_type == alerts.MESSAGE:

@@ -11,6 +11,7 @@ from django.test import Client
 
 from criticizer.db import prepared
 from criticizer.models import Circuit, CircuitEvent, OutboxMessage
+from criticizer.queue import outbox
 from criticizer.resilience import gate, overrides
 from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitChange, CircuitState
@@ -178,7 +179,7 @@ def test_strangers_learn_nothing_of_circuits(client: Client, settings: Any, circ
 def test_an_open_circuit_is_told_by_readyz_and_is_no_reason_to_restart(
     client: Client, settings: Any, circuit: Circuit
 ) -> None:
-    for queue in ("stages", "llm"):
+    for queue in outbox.queues():
         factories.WorkerClusterFactory(queue=queue)
     assert client.get("/readyz").json() == {"status": "ok"}
     calls(0, 10)

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group
 
+from criticizer.queue import outbox
 from deadletters.models import DeadLetter, DeadLetterGroupDay
 from notifications.delivery import snapshot
 from notifications.models import Delivery
@@ -35,7 +36,7 @@ def ann(*groups: str, is_superuser: bool = False) -> Any:
 
 def live_workers() -> None:
     """Clusters that stay alive however slow the machine is."""
-    for queue in ("stages", "llm"):
+    for queue in outbox.queues():
         factories.WorkerClusterFactory(queue=queue, beat_at=now() + timedelta(hours=1))
 
 

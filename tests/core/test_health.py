@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from criticizer.models import WorkerCluster
 from criticizer.observability import health
 from criticizer.observability.metrics import GAUGES
+from criticizer.queue import outbox
 from reviews.intake import api_keys
 from reviews.models import StageRun
 from reviews.states import JobStatus
@@ -39,6 +40,7 @@ def workers(db: None) -> None:
     """One live cluster per queue."""
     WorkerClusterFactory(queue="stages", workers=2)
     WorkerClusterFactory(queue="llm", workers=1)
+    WorkerClusterFactory(queue="notify", workers=2)
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def test_a_service_with_workers_on_every_queue_is_ready(client: Client, workers:
     [{"beat_at": timezone.now() - timedelta(seconds=16)}, {"draining": True}, {"workers": 0}],
     ids=["silent", "draining", "none left"],
 )
-@pytest.mark.parametrize("queue", ["stages", "llm"])
+@pytest.mark.parametrize("queue", outbox.queues())
 def test_a_queue_without_live_workers_is_not_ready(
     client: Client, workers: None, queue: str, change: dict[str, Any]
 ) -> None:
@@ -101,12 +103,12 @@ def test_slower_clocks_allow_longer_silence(client: Client, workers: None, setti
 def test_workers_are_counted_per_queue(workers: None) -> None:
     WorkerClusterFactory(queue="stages", workers=4)
     WorkerClusterFactory(queue="elsewhere", workers=9)
-    assert health.workers_alive() == {"llm": 1, "stages": 6}
+    assert health.workers_alive() == {"llm": 1, "notify": 2, "stages": 6}
 
 
 @pytest.mark.django_db
 def test_a_queue_that_was_never_served_counts_zero() -> None:
-    assert health.workers_alive() == {"llm": 0, "stages": 0}
+    assert health.workers_alive() == {"llm": 0, "notify": 0, "stages": 0}
 
 
 def test_without_the_database_the_service_is_not_ready(client: Client, outage: None) -> None:
@@ -119,8 +121,8 @@ def test_without_the_database_the_service_is_not_ready(client: Client, outage: N
 
 @pytest.mark.django_db(transaction=True)
 def test_unapplied_migrations_are_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    WorkerClusterFactory(queue="stages")
-    WorkerClusterFactory(queue="llm")
+    for queue in outbox.queues():
+        WorkerClusterFactory(queue=queue)
     monkeypatch.setattr(health, "_migrated", False)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'reviews' RETURNING app, name, applied")

@@ -78,6 +78,17 @@ def test_holding_a_waiting_message_clears_its_dependency() -> None:
     assert row()["waiting_for"] == ""
 
 
+def test_publishing_again_moves_a_message_to_the_queue_of_its_work_and_keeps_its_time() -> None:
+    outbox.publish("thing", 7, "do_it", QUEUE, delay_seconds=60)
+    before = row()
+    outbox.publish("thing", 7, "do_it", "notify")
+    assert row() == {**before, "queue": "notify"}
+    prepared.rows("UPDATE outbox_messages SET available_at = now()")
+    assert outbox.claim("notify", 1)
+    outbox.publish("thing", 7, "do_it", QUEUE)
+    assert row()["queue"] == "notify"  # a worker has it
+
+
 def test_what_is_done_is_gone() -> None:
     message = leased()
     assert outbox.done(message.id, message.lease_token)

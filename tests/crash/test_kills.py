@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 
 from criticizer.models import OutboxMessage
+from criticizer.queue import outbox
 from reviews.models import Attempt, ReviewJob, StageRun
 from tests.crash.conftest import World
 from tests.stack import eventually
@@ -43,7 +44,7 @@ def test_a_worker_killed_at_each_point_of_a_stage(world: World) -> None:
 
 
 ROLES = ["idle", "pusher", "monitor"]
-QUEUES = ["stages", "llm"]
+QUEUES = outbox.queues()
 
 
 @pytest.mark.parametrize("world", [{"commits": len(ROLES) * len(QUEUES)}], indirect=True)
@@ -83,7 +84,7 @@ def test_the_head_of_a_cluster_killed(world: World) -> None:
 def test_a_whole_cluster_killed_under_load_loses_nothing(world: World) -> None:
     jobs = [world.post(number) for number in range(12)]
     eventually(lambda: ReviewJob.objects.filter(status="succeeded").count() >= 2)
-    for queue in ("stages", "llm"):
+    for queue in outbox.queues():
         world.stack.kill(world.stack.main(queue))
     assert world.succeeded(*jobs, seconds=90)
     world.seen_once(12)

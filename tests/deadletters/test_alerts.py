@@ -45,7 +45,7 @@ def _tell(key: str = "escalated:v1:a:2026-03-01") -> bool:
 
 def _work() -> None:
     prepared.rows("UPDATE outbox_messages SET available_at = now()")
-    for message in outbox.claim("stages", 10):
+    for message in outbox.claim("notify", 10):
         operators.run_message(message.id, message.aggregate_id, str(message.lease_token))
 
 

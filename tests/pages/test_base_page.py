@@ -10,6 +10,7 @@ from django.template.loader import render_to_string
 from django.test import Client
 from django.utils import timezone
 
+from criticizer.queue import outbox
 from reviews.web import context_processors
 from tests import factories
 
@@ -30,17 +31,17 @@ def test_content_security_policy_has_no_unsafe_source(bob: Client) -> None:
 
 def test_banner_names_queues_without_a_worker(bob: Client) -> None:
     factories.WorkerClusterFactory(queue="stages")
-    assert "No worker is serving the queue llm." in bob.get("/").content.decode()
+    assert "No worker is serving the queues llm, notify." in bob.get("/").content.decode()
 
 
 def test_banner_ignores_clusters_without_a_recent_lease(bob: Client) -> None:
-    for queue in ("stages", "llm"):
+    for queue in outbox.queues():
         factories.WorkerClusterFactory(queue=queue, beat_at=timezone.now() - timedelta(minutes=1))
-    assert "No worker is serving the queues llm, stages." in bob.get("/").content.decode()
+    assert "No worker is serving the queues llm, notify, stages." in bob.get("/").content.decode()
 
 
 def test_no_banner_when_every_queue_has_a_worker(bob: Client) -> None:
-    for queue in ("stages", "llm"):
+    for queue in outbox.queues():
         factories.WorkerClusterFactory(queue=queue)
     assert "No worker is serving" not in bob.get("/").content.decode()
 

@@ -306,6 +306,20 @@ def test_the_sweep_finds_everything_from_the_rows_alone(post: Post, work: Work) 
     assert len(jobs) == 3
 
 
+def test_the_sweep_moves_waiting_work_to_the_queue_that_serves_its_stage_now(
+    post: Post, settings: Any
+) -> None:
+    """After an upgrade that gave a stage a queue of its own nothing is left to the old queue."""
+    post()
+    post("k2", "200")
+    leased = outbox.claim("stages", 1)[0]
+    settings.STAGES = {**scripted.STAGES, "fetch": ("tests.scripted.fetch", "elsewhere")}
+    assert pipeline.sweep() == 0  # nothing was lost
+    queues = dict(OutboxMessage.objects.values_list("id", "queue"))
+    assert sorted(queues.values()) == ["elsewhere", "stages"]
+    assert queues[leased.id] == "stages"  # its worker has it
+
+
 def test_the_sweep_respects_waits_and_leases(post: Post, work: Work) -> None:
     post()
     scripted.SCRIPT["fetch"].append(

@@ -20,6 +20,7 @@ from django.utils.module_loading import import_string
 
 from criticizer.checks import TAG
 from criticizer.models import WorkerCluster
+from criticizer.queue import outbox
 from criticizer.workers import watchdog
 from criticizer.workers.parent_death import die_with_parent
 
@@ -32,8 +33,7 @@ class Command(BaseCommand):
     requires_system_checks = [TAG]
 
     def add_arguments(self, parser: CommandParser) -> None:
-        queues = sorted({queue for _, queue in settings.STAGES.values()})
-        parser.add_argument("queue", choices=queues)
+        parser.add_argument("queue", choices=outbox.queues())
 
     def handle(self, *, queue: str, **options: object) -> None:
         if os.environ.get("Q_CLUSTER_NAME") != queue:

@@ -20,6 +20,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from criticizer.checks import environment as start_checks  # noqa: F401  registers them
 from criticizer.db.embedded import EmbeddedError, EmbeddedServer
+from criticizer.queue import outbox
 from criticizer.redaction import clean
 from criticizer.workers.supervisor import Supervisor, clusters, url_host, web
 
@@ -70,7 +71,7 @@ class Command(BaseCommand):
         if not (environment.get("BASE_URL") or environment.get("BASE_URL_FILE")):
             environment["BASE_URL"] = f"http://{url_host(host)}:{port}"
         self._first_login()
-        children = clusters(sorted({queue for _, queue in settings.STAGES.values()}), environment)
+        children = clusters(outbox.queues(), environment)
         if not no_web:
             children.insert(0, web(host, port, environment))
             address = (environment.get("BASE_URL") or settings.BASE_URL).rstrip("/")

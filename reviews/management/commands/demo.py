@@ -20,6 +20,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from criticizer.db.embedded import EmbeddedError, EmbeddedServer
+from criticizer.queue import outbox
 from criticizer.wording import plural_count
 from criticizer.workers.supervisor import Supervisor, clusters, web
 from reviews import demo
@@ -74,9 +75,9 @@ class Command(BaseCommand):
         environment = {**os.environ, "BASE_URL": base_url, "DJANGO_SETTINGS_MODULE": "criticizer.settings"}
         key = io.StringIO()
         call_command("create_api_key", name="demo", role="trigger", stdout=key, stderr=io.StringIO())
-        queues = sorted({queue for _, queue in settings.STAGES.values()})
         supervisor = Supervisor(
-            [web("127.0.0.1", port, environment), *clusters(queues, environment)], settings.DATA_DIR / "logs"
+            [web("127.0.0.1", port, environment), *clusters(outbox.queues(), environment)],
+            settings.DATA_DIR / "logs",
         )
         try:
             self._say(f"Web and workers start; their logs are in {supervisor.output}")
