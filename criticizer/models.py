@@ -136,6 +136,7 @@ class Circuit(models.Model):
     error_class = models.CharField(max_length=32, blank=True, db_default="")  # of the failure that opened it
     actor = models.CharField(max_length=255, blank=True, db_default="")
     auth_failures = models.IntegerField(db_default=0)  # refused credentials in a row
+    timeouts = models.IntegerField(db_default=0)  # in a row, of a receiver of webhooks
     # The lease of the health check (open), or of the trial call or its health check (half-open).
     probe_token = models.UUIDField(null=True, blank=True)
     probe_expires_at = models.DateTimeField(null=True, blank=True)
@@ -174,6 +175,7 @@ class CircuitBucket(models.Model):
     started_at = models.DateTimeField()
     calls = models.IntegerField()
     failures = models.IntegerField()
+    seconds_lost = models.FloatField(db_default=0.0)  # to the failures, where calls hold a worker
 
     class Meta:
         db_table = "circuit_buckets"

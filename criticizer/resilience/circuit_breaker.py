@@ -1,7 +1,9 @@
 """Circuit breakers: one row per dependency in PostgreSQL, shared by all processes.
 
     closed    -> open       more than half of at least 10 calls in 60 s failed,
-                            or our credentials were refused 3 times in a row
+                            or our credentials were refused 3 times in a row;
+                            a provider: or two failures or more took 30 of the last 60 s;
+                            a receiver of webhooks: or 3 calls in a row timed out
     open      -> half-open  30 s later, by an answered health check or by the next call
     half-open -> closed     2 trial calls in a row were answered
     half-open -> open       a trial call failed
@@ -34,6 +36,7 @@ from criticizer.db import prepared
 from criticizer.models import Circuit, CircuitBucket, CircuitEvent
 from criticizer.queue import outbox
 from criticizer.resilience.failures import ErrorClass
+from criticizer.resilience.rate_limit import RECEIVERS
 from criticizer.resilience.states import CircuitChange, CircuitState
 
 log = structlog.get_logger(__name__)
@@ -43,6 +46,10 @@ WINDOW_SECONDS = 60.0
 MIN_CALLS = 10
 AUTH_FAILURES_IN_A_ROW = 3
 COOL_DOWN_SECONDS = 30.0
+# A call to one of these holds a worker process, and a hung one is called a few times a minute at most.
+HOLDS_WORKER = "provider:"
+SECONDS_LOST = 30.0  # to two failures or more within the window
+TIMEOUTS_IN_A_ROW = 3  # of a receiver, which few messages depend on
 TRIALS_TO_CLOSE = 2  # in a row: above the required 80 %
 # After so long another trial call may start: the worker of the first may be gone. A slower trial
 # call counts all the same.
@@ -56,15 +63,17 @@ NO_TRIAL: dict[str, Any] = {"probe_token": None, "probe_expires_at": None}
 # One statement for each answered call. `failures` is 0 or 1.
 _COUNT = """
 WITH counted AS (
-  INSERT INTO circuit_buckets AS b (name, generation, started_at, calls, failures)
+  INSERT INTO circuit_buckets AS b (name, generation, started_at, calls, failures, seconds_lost)
   SELECT name, generation, date_bin('10 seconds', statement_timestamp(), 'epoch'::timestamptz), 1,
-         %(failures)s
+         %(failures)s, %(seconds)s
     FROM circuits WHERE name = %(name)s AND state = 'closed' AND generation = %(generation)s
   ON CONFLICT (name, generation, started_at)
-  DO UPDATE SET calls = b.calls + 1, failures = b.failures + excluded.failures),
+  DO UPDATE SET calls = b.calls + 1, failures = b.failures + excluded.failures,
+                seconds_lost = b.seconds_lost + excluded.seconds_lost),
 accepted AS (
-  UPDATE circuits SET auth_failures = 0
-   WHERE name = %(name)s AND auth_failures > 0 AND generation = %(generation)s AND %(failures)s = 0)
+  UPDATE circuits SET auth_failures = 0, timeouts = 0
+   WHERE name = %(name)s AND auth_failures + timeouts > 0 AND generation = %(generation)s
+     AND %(failures)s = 0)
 UPDATE paces SET refusals = 0
  WHERE name = %(name)s AND refusals > 0 AND generation = %(rate_generation)s AND %(failures)s = 0"""
 
@@ -86,6 +95,18 @@ class Counts:
     calls: int = 0  # in the last minute
     failures: int = 0  # of these
     refusals: int = 0  # of our credentials, in a row
+    timeouts: int = 0  # in a row, of a receiver
+    seconds_lost: float = 0.0  # to the failures, where a call holds a worker
+
+    @property
+    def fail_often(self) -> bool:
+        return self.calls >= MIN_CALLS and 2 * self.failures > self.calls
+
+    @property
+    def hold_workers(self) -> bool:
+        is_slow = self.failures >= 2 and self.seconds_lost >= SECONDS_LOST
+        return is_slow or self.timeouts >= TIMEOUTS_IN_A_ROW
+
     answers: int = 0  # to trial calls, in a row
 
 
@@ -93,7 +114,7 @@ def next_state(state: CircuitState, signal: Signal, counts: Counts = Counts()) -
     """Return the state that follows: all rules of the breaker."""
     match state, signal:
         case CircuitState.CLOSED, Signal.FAILED:
-            if counts.calls >= MIN_CALLS and 2 * counts.failures > counts.calls:
+            if counts.fail_often or counts.hold_workers:
                 return CircuitState.OPEN
         case CircuitState.CLOSED, Signal.REFUSED:
             if counts.refusals >= AUTH_FAILURES_IN_A_ROW:
@@ -153,8 +174,10 @@ def count_success(name: str, generation: int, rate_generation: int) -> None:
     _count(name, generation, failures=0, rate_generation=rate_generation)
 
 
-def count_failure(name: str, generation: int, error_class: str, *, is_auth: bool = False) -> float | None:
-    """Count a failed call, and open the circuit when it was one too many.
+def count_failure(
+    name: str, generation: int, error_class: str, *, is_auth: bool = False, seconds: float = 0.0
+) -> float | None:
+    """Count a failed call that took `seconds`, and open the circuit when it was one too many.
 
     Returns the seconds left of the cool-down when the circuit had opened since the call began.
     """
@@ -172,13 +195,18 @@ def count_failure(name: str, generation: int, error_class: str, *, is_auth: bool
             counts = Counts(refusals=circuit.auth_failures + 1)
             reason = f"our credentials were refused {counts.refusals} times in a row"
         else:
-            _count(name, generation, failures=1)
-            counts = _counts_of_window(circuit, now)
+            _count(name, generation, failures=1, seconds=seconds if name.startswith(HOLDS_WORKER) else 0.0)
+            is_timeout = name.startswith(f"{RECEIVERS}:") and error_class == ErrorClass.NETWORK_TIMEOUT
+            counts = _counts_of_window(circuit, now, timeouts=circuit.timeouts + 1 if is_timeout else 0)
             reason = f"{counts.failures} of {counts.calls} calls within a minute failed"
+            if counts.seconds_lost >= 1:
+                reason += f" and took {counts.seconds_lost:.0f} s"
         state = next_state(CircuitState.CLOSED, Signal.REFUSED if is_auth else Signal.FAILED, counts)
         if state == CircuitState.CLOSED:
             if is_auth:
                 update(circuit, auth_failures=counts.refusals)
+            elif counts.timeouts != circuit.timeouts:
+                update(circuit, timeouts=counts.timeouts)
             return None
         change_state(
             circuit, now, state, CircuitChange.OPENED,
@@ -306,7 +334,7 @@ def change_state(
     written = {
         "state": state, "generation": circuit.generation + 1, "changed_at": now, "actor": actor,
         "reason": reason, "retry_at": retry_at, "error_class": "", "needs_call": False,
-        "auth_failures": 0, "probe_successes": 0, **NO_TRIAL,
+        "auth_failures": 0, "timeouts": 0, "probe_successes": 0, **NO_TRIAL,
     }  # fmt: skip
     update(circuit, **(written | fields))
     _record(circuit, change, actor, reason, retry_at)
@@ -335,21 +363,28 @@ def _record(circuit: Circuit, change: str, actor: str, reason: str, until: datet
     )
 
 
-def _count(name: str, generation: int, *, failures: int, rate_generation: int = -1) -> None:
+def _count(
+    name: str, generation: int, *, failures: int, seconds: float = 0.0, rate_generation: int = -1
+) -> None:
     parameters = {
         "name": name,
         "generation": generation,
         "failures": failures,
+        "seconds": seconds,
         "rate_generation": rate_generation,
     }
     prepared.rows(_COUNT, parameters)
 
 
-def _counts_of_window(circuit: Circuit, now: datetime) -> Counts:
+def _counts_of_window(circuit: Circuit, now: datetime, *, timeouts: int) -> Counts:
     """Return the calls of the last minute: later states begin with a window of their own."""
     since = now - timedelta(seconds=WINDOW_SECONDS)
     buckets = CircuitBucket.objects.filter(
         name=circuit.name, generation=circuit.generation, started_at__gt=since
     )
-    found = buckets.aggregate(calls=Sum("calls", default=0), failures=Sum("failures", default=0))
-    return Counts(found["calls"], found["failures"])
+    found = buckets.aggregate(
+        calls=Sum("calls", default=0),
+        failures=Sum("failures", default=0),
+        seconds_lost=Sum("seconds_lost", default=0.0),
+    )
+    return Counts(**found, timeouts=timeouts)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -113,31 +114,29 @@ def acquire_permit(name: str) -> Permit:
     """
     look = _allowed_snapshot(name)
     permit = Permit(name, look.generation, look.rate_generation)
-    limit = rate_limit.concurrency_limit_of(name)
+    limits = rate_limit.slots_of(name)
     is_trial = look.state in {CircuitState.OPEN, CircuitState.HALF_OPEN}
     is_limited = look.is_slow or rate_limit.rate_of(name) is not None
-    if not (limit or is_trial or is_limited):
+    if not (limits or is_trial or is_limited):
         return permit
     if is_limited and (later := rate_limit.take_token(name)) is not None:
         # Spread the waiting work over the time in which tokens for all of it come.
         crowd = (rate_limit.backlog(name) + 1) / later.rate
         seconds = later.seconds + random.uniform(0, min(crowd, LONGEST_WAIT_SECONDS))  # noqa: S311
         raise DependencyUnavailable(name, seconds, "The rate limit is reached.")
-    if limit is not None:
-        permit.slot = rate_limit.take_slot(name, limit, settings.CALL_SECONDS)
-        if permit.slot is None:
-            if is_limited:
-                rate_limit.give_token_back(name)
-            seconds = _spread(SPREAD_SECONDS) + _crowd_seconds(name)
-            raise DependencyUnavailable(name, seconds, "The concurrency limit is reached.")
-    if is_trial:
-        permit.trial = circuit_breaker.lease_trial(name, grace_seconds=health_checks.grace_seconds(name))
-        if permit.trial is None:
-            if is_limited:
-                rate_limit.give_token_back(name)
-            permit.release()
-            raise _waits_for_trial(name)
-        permit.generation = permit.trial.generation
+    try:
+        for slots in limits:
+            permit.take(slots)
+        if is_trial:
+            permit.trial = circuit_breaker.lease_trial(name, grace_seconds=health_checks.grace_seconds(name))
+            if permit.trial is None:
+                raise _waits_for_trial(name)
+            permit.generation = permit.trial.generation
+    except DependencyUnavailable:
+        if is_limited:
+            rate_limit.give_token_back(name)
+        permit.release()
+        raise
     return permit
 
 
@@ -167,8 +166,17 @@ class Permit:
     generation: int
     rate_generation: int
     trial: circuit_breaker.Trial | None = None
-    slot: UUID | None = None
+    slots: list[tuple[str, UUID]] = field(default_factory=list)
+    began_at: float = field(default_factory=time.monotonic)
     _is_reported: bool = field(default=False, repr=False)
+
+    def take(self, slots: rate_limit.Slots) -> None:
+        """Take a slot, to be freed by the report. Raises DependencyUnavailable when all are taken."""
+        token = rate_limit.take_slot(slots)
+        if token is None:
+            seconds = _spread(SPREAD_SECONDS) + _crowd_seconds(slots.name)
+            raise DependencyUnavailable(slots.name, seconds, "The concurrency limit is reached.")
+        self.slots.append((slots.name, token))
 
     def report(self, error: BaseException | None) -> DependencyUnavailable | None:
         """Record the outcome of the call; `error` is None when it was answered. Repeating changes nothing.
@@ -187,7 +195,7 @@ class Permit:
             waiting = self._record(error)
 
         _report_safely(record, self.name)
-        self._free_slot()
+        self._free_slots()
         return waiting
 
     def release(self) -> None:
@@ -195,7 +203,7 @@ class Permit:
         if not self._is_reported:
             self._is_reported = True
             _report_safely(self._release_trial, self.name)
-            self._free_slot()
+            self._free_slots()
 
     def _record(self, error: BaseException | None) -> DependencyUnavailable | None:
         outcome = _outcome_of(error)
@@ -216,8 +224,9 @@ class Permit:
             circuit_breaker.trial_failed(self.name, self.trial, str(error.error_class))
             return _after_cool_down(self.name, outbox.scaled(circuit_breaker.COOL_DOWN_SECONDS))
         retry_in = circuit_breaker.count_failure(
-            self.name, self.generation, str(error.error_class), is_auth=outcome is _Outcome.AUTH
-        )
+            self.name, self.generation, str(error.error_class), is_auth=outcome is _Outcome.AUTH,
+            seconds=time.monotonic() - self.began_at,
+        )  # fmt: skip
         return _after_cool_down(self.name, retry_in) if retry_in is not None else None
 
     def _slow_down(self, error: Failure) -> DependencyUnavailable | None:
@@ -231,10 +240,10 @@ class Permit:
         if self.trial is not None:
             circuit_breaker.release_trial(self.name, self.trial)
 
-    def _free_slot(self) -> None:
-        if self.slot is not None:
-            slot, self.slot = self.slot, None
-            _report_safely(lambda: rate_limit.free_slot(self.name, slot), self.name)
+    def _free_slots(self) -> None:
+        while self.slots:
+            name, token = self.slots.pop()
+            _report_safely(partial(rate_limit.free_slot, name, token), name)
 
 
 def forget() -> None:

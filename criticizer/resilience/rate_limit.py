@@ -5,8 +5,8 @@ Three limits, all in PostgreSQL and on its clock:
 - a pause, as long as a 429 asked for (Retry-After, at most 5 minutes) or as the backoff says;
 - a token bucket, for dependencies with a RATE_LIMITS entry and, for a minute after a pause,
   for the others too: the rate is halved and grows back;
-- slots, for dependencies with a CONCURRENCY_LIMITS entry: leased rows, so that the slots of a
-  lost worker become free.
+- slots, for dependencies with a CONCURRENCY_LIMITS entry and for receivers of webhooks: leased rows, so
+  that the slots of a lost worker become free.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ T = TypeVar("T")
 RECOVER_SECONDS = 60.0  # from the halved rate back to the whole one
 ASSUMED_RATE = 4.0  # calls a second of a dependency without a limit and without measured calls
 SLOWEST_RATE = 0.1  # calls a second: repeated halving must not end in standstill
+# Callers choose these, and a call holds a worker: one at a time each, and all but one worker in all.
+RECEIVERS = "provider:webhook"
+RECEIVER_CALL_SECONDS = 20.0  # above the longest call of a webhook
 _UNLIMITED = 1e6  # calls a second; not infinity, which times zero is not a number
 
 # The rate in force, calls a second: the configured one, or less after a pause.
@@ -100,6 +103,10 @@ UPDATE pace_slots SET token = NULL, expires_at = statement_timestamp()
  WHERE name = %(name)s AND token = %(token)s
 RETURNING number"""
 
+_SENDERS = """
+SELECT sum(workers)::int FROM worker_clusters
+ WHERE queue = %(queue)s AND NOT draining AND beat_at > now() - interval '15 seconds'"""
+
 _BACKLOG = "SELECT count(*) FROM outbox_messages WHERE waiting_for = %(name)s"
 
 
@@ -144,6 +151,29 @@ def concurrency_limit_of(name: str) -> int | None:
     return configured(slots, name)
 
 
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """A limit on the calls in flight: its name, their number, and when a slot of a lost worker is free."""
+
+    name: str
+    limit: int
+    lease_seconds: float
+
+
+def slots_of(name: str) -> list[Slots]:
+    """Return the limits on calls in flight that hold for a dependency: a call needs a slot of each.
+
+    Receivers of webhooks share all workers that send but one, so that other channels always have one.
+    """
+    limit = concurrency_limit_of(name)
+    if not name.startswith(f"{RECEIVERS}:"):
+        return [Slots(name, limit, settings.CALL_SECONDS)] if limit else []
+    stages: Mapping[str, tuple[str, str]] = settings.STAGES
+    shared = max(prepared.value(_SENDERS, {"queue": stages["notify"][1]}) or 0, 2) - 1
+    seconds = outbox.scaled(RECEIVER_CALL_SECONDS)
+    return [Slots(name, min(limit or 1, shared), seconds), Slots(RECEIVERS, shared, seconds)]
+
+
 def recover_seconds() -> float:
     return outbox.scaled(RECOVER_SECONDS)
 
@@ -178,11 +208,11 @@ def give_token_back(name: str) -> None:
     prepared.rows(_UNTAKE, {"name": name})
 
 
-def take_slot(name: str, limit: int, lease_seconds: float) -> UUID | None:
-    """Lease one of `limit` slots; None when all are taken."""
-    parameters = {"name": name, "limit": limit, "lease": lease_seconds}
+def take_slot(slots: Slots) -> UUID | None:
+    """Lease a slot; None when all are taken."""
+    parameters = {"name": slots.name, "limit": slots.limit, "lease": slots.lease_seconds}
     token: UUID | None = prepared.value(_TAKE_SLOT, parameters)
-    if token is None and prepared.rows(_MAKE_SLOTS, {"name": name, "limit": limit}):
+    if token is None and prepared.rows(_MAKE_SLOTS, {"name": slots.name, "limit": slots.limit}):
         token = prepared.value(_TAKE_SLOT, parameters)
     return token
 

@@ -28,10 +28,11 @@ from criticizer.resilience.states import CircuitChange, CircuitState
 
 T = TypeVar("T")
 LLM = "llm:openai"
+HOOK = "provider:webhook:ci.example.com"
 
 
-def timeout() -> Failure:
-    return RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.REVIEWER, "no answer")
+def timeout(place: Component = Component.REVIEWER) -> Failure:
+    return RetryableFailure(ErrorClass.NETWORK_TIMEOUT, place, "no answer")
 
 
 def refused() -> Failure:
@@ -47,7 +48,7 @@ def calls(successes: int, failures: int, name: str = LLM) -> None:
     for _ in range(successes):
         call(None, name)
     for _ in range(failures):
-        call(timeout(), name)
+        call(timeout(Component.PROVIDER if name == HOOK else Component.REVIEWER), name)
 
 
 def state(name: str = LLM) -> str:
@@ -150,6 +151,8 @@ def test_next_state_stays_below_each_threshold() -> None:
     too_few = [
         (CircuitState.CLOSED, Signal.FAILED, Counts(calls=9, failures=9)),
         (CircuitState.CLOSED, Signal.FAILED, Counts(calls=10, failures=5)),
+        (CircuitState.CLOSED, Signal.FAILED, Counts(calls=3, failures=3, timeouts=2, seconds_lost=29)),
+        (CircuitState.CLOSED, Signal.FAILED, Counts(calls=1, failures=1, timeouts=1, seconds_lost=60)),
         (CircuitState.CLOSED, Signal.REFUSED, Counts(refusals=2)),
         (CircuitState.HALF_OPEN, Signal.ANSWERED, Counts(answers=1)),
     ]
@@ -173,6 +176,45 @@ def test_next_state_stays_below_each_threshold() -> None:
 def test_more_than_half_of_at_least_ten_calls_open_it(successes: int, failures: int, expected: str) -> None:
     calls(successes, failures)
     assert state() == expected
+
+
+def lost(seconds: float, error: Failure) -> None:
+    """Make a failed call to a receiver that took so long."""
+    permit = gate.acquire_permit(HOOK)
+    permit.began_at -= seconds
+    permit.report(error)
+
+
+@pytest.mark.django_db
+def test_a_receiver_that_times_out_three_times_in_a_row_is_not_called_again() -> None:
+    """However few calls a minute: each holds a worker."""
+    for _ in range(2):
+        lost(1, timeout(Component.PROVIDER))
+    call(None, HOOK)  # breaks the row
+    for expected in (CircuitState.CLOSED, CircuitState.CLOSED, CircuitState.OPEN):
+        lost(1, timeout(Component.PROVIDER))
+        assert state(HOOK) == expected
+    assert Circuit.objects.get(pk=HOOK).timeouts == 0  # counted anew under the next state
+
+
+@pytest.mark.django_db
+def test_a_receiver_that_costs_half_of_the_time_is_not_called_again() -> None:
+    """Also when it answers in between, so that no row of timeouts arises."""
+    for expected in (CircuitState.CLOSED, CircuitState.CLOSED, CircuitState.OPEN):
+        call(None, HOOK)
+        lost(10, timeout(Component.PROVIDER))
+        assert state(HOOK) == expected
+    assert "took 30 s" in Circuit.objects.get(pk=HOOK).reason
+
+
+@pytest.mark.django_db
+def test_a_model_or_source_that_times_out_thrice_is_called_on() -> None:
+    """One prompt or change that always takes too long must not stop all the others."""
+    for _ in range(4):
+        permit = gate.acquire_permit(LLM)
+        permit.began_at -= 120
+        permit.report(timeout())
+    assert state() == CircuitState.CLOSED
 
 
 @pytest.mark.django_db
@@ -219,7 +261,8 @@ def test_waiting_is_spread() -> None:
 
 @pytest.mark.django_db
 def test_one_circuit_does_not_stop_another() -> None:
-    opened("provider:webhook:a.example.com")
+    calls(0, 3, HOOK)
+    assert state(HOOK) == CircuitState.OPEN
     gate.check("provider:webhook:b.example.com")
     gate.check(LLM)
 

@@ -32,6 +32,7 @@ from tests.core.test_circuit_breaker import (
     parked,
     timeout,
 )
+from tests.factories import WorkerClusterFactory
 
 
 def slow_down(seconds: float | None = None) -> Failure:
@@ -294,6 +295,22 @@ def test_no_more_calls_at_once_than_slots(settings: Any) -> None:
 
 
 @pytest.mark.django_db
+def test_a_receiver_gets_one_call_at_a_time_and_all_receivers_never_all_workers(settings: Any) -> None:
+    WorkerClusterFactory(queue="notify", workers=3)
+    WorkerClusterFactory(queue="notify", workers=3, draining=True)
+    settings.CONCURRENCY_LIMITS = {"provider:webhook:b.example.com": 9}
+    a, b, c = (f"provider:webhook:{name}.example.com" for name in "abc")
+    first = gate.acquire_permit(a)
+    assert waiting_of(a).dependency == a
+    gate.acquire_permit(b)
+    assert waiting_of(b).dependency == waiting_of(c).dependency == rate_limit.RECEIVERS
+    parked(2, rate_limit.RECEIVERS)
+    first.report(None)
+    assert OutboxMessage.objects.filter(waiting_for="").count() == 1  # woken
+    gate.acquire_permit(c)
+
+
+@pytest.mark.django_db
 def test_a_failed_call_frees_its_slot_too(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 1}
     for error in (timeout(), slow_down(0.0), KeyError("a defect"), None):
@@ -311,7 +328,7 @@ def test_a_slot_of_a_worker_that_died_expires(settings: Any) -> None:
     time_passes(6)
     heir = gate.acquire_permit(LLM)
     dead.report(None)  # not dead after all: the slot is another's now
-    assert PaceSlot.objects.get().token == heir.slot
+    assert heir.slots == [(LLM, PaceSlot.objects.get().token)]
 
 
 @pytest.mark.django_db

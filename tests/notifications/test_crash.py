@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 from django.db import connection
+from django.db.models.functions import Now
 
+from criticizer.models import PaceSlot
 from criticizer.resilience.failures import UncertainFailure
 from notifications.delivery import audit, operator_actions
 from notifications.models import Delivery, DeliveryAttempt, Digest
@@ -111,6 +113,7 @@ def test_the_webhook_receiver_processes_each_token_once(point: str, job: ReviewJ
     with WebhookReceiver() as receiver:
         rows = prepare(job, f"webhook:{receiver.url}", f"webhook:{receiver.url}2")
         die_at(point, job, "webhook", "-")
+        PaceSlot.objects.update(expires_at=Now())  # the dead worker's call is over
 
         deliver(job, {"webhook": provider_for("webhook", "-")})
         assert receiver.processed == {str(row.token): 1 for row in rows}
