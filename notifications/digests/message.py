@@ -16,10 +16,12 @@ from uuid import UUID
 from django.template.loader import render_to_string
 from django.utils.html import escape
 
+from criticizer.inert_links import break_links
 from criticizer.wording import plural_count
 from notifications.providers.base import Message
 from notifications.providers.payload import ReviewPayload, review_payload
 from notifications.rendering.html import chips, look_of
+from notifications.rendering.inert import inert_finding
 from notifications.rendering.report import (
     MAX_SUBJECT,
     SEVERITIES,
@@ -101,9 +103,14 @@ def _review(message: Message) -> ReviewPayload:
     return replace(
         found,
         changelist_id=found.changelist_id or message.thread.partition(":")[2],
+        title=break_links(found.title),
+        author=break_links(found.author),
+        banner=break_links(found.banner),
         url=_web_link(found.url),
         severities=_ordered(found.severities or severities_of(finding for finding, _ in found.findings)),
-        findings=tuple((finding, _web_link(link)) for finding, link in found.findings[:MAX_LISTED]),
+        findings=tuple(
+            (inert_finding(finding), _web_link(link)) for finding, link in found.findings[:MAX_LISTED]
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """Renders a review as subject, plain text, HTML and JSON: the same bytes each time.
 
-Report ► clean (bounded, invisible characters shown) ► selection (what fits) ► text, html, payload
+Report ► clean (bounded, invisible characters shown) ► payload
+                                  ► inert (no links) ► selection (what fits) ► text, html
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from django.utils.safestring import SafeString
 from notifications.providers.base import Message
 from notifications.recipients import split
 from notifications.rendering import html
+from notifications.rendering.inert import inert
 from notifications.rendering.payload import payload_of
 from notifications.rendering.report import (
     MAX_SUBJECT,
@@ -60,8 +62,8 @@ def render(
     Raises ValueError when the recipient is not a normalised one.
     """
     _, address = split(recipient)
-    report = clean(report)
-    summary = summarise(report)
+    cleaned = clean(report)
+    report, summary = inert(cleaned), summarise(cleaned)
     cards: dict[ReportFinding, SafeString] = {}
 
     def size(finding: ReportFinding) -> int:
@@ -85,7 +87,7 @@ def render(
         subject=_subject(report),
         text=text,
         html=html.page(report, summary, shown, cards, unsubscribe_url),
-        payload=payload_of(report, summary),
+        payload=payload_of(cleaned, summary),
         thread=f"changelist:{report.changelist_id}",
         created_at_epoch=int(report.reviewed_at.timestamp()),
         unsubscribe_url=unsubscribe_url,

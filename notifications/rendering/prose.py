@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from criticizer.inert_links import break_addresses, break_links
+
 _FENCE = re.compile(r"[ ]{0,3}(?:```|~~~)[\w+.#-]*\s*")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+\u2022]|\d{1,3}[.)])\s")
 
@@ -18,7 +20,10 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """Return the paragraphs of a text. Fenced and indented lines are code."""
+    """Return the paragraphs of a text, with broken links. Fenced and indented lines are code.
+
+    In code only what has a scheme is a link: `total/count` is not.
+    """
     found: list[Block] = []
     lines: list[str] = []
     fenced = False
@@ -37,7 +42,10 @@ def blocks(text: str) -> list[Block]:
         else:
             lines.append(line.rstrip())
     close()
-    return _joined(found)
+    return [
+        Block(break_addresses(block.text) if block.is_code else break_links(block.text), block.is_code)
+        for block in _joined(found)
+    ]
 
 
 def _looks_like_code(lines: list[str]) -> bool:

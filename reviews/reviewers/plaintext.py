@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from criticizer.inert_links import break_addresses
 from criticizer.invisible_characters import remove_invisible
 
 _BRACKET = re.compile(r"[\[\]]")
@@ -21,16 +22,6 @@ _ACTING = re.compile(
 _DEFINITION = re.compile(r"^([ \t>*+\d.)-]*\[(?:[^\[\]\\]|\\[\s\S]){1,999}\])(?=:)", re.MULTILINE)
 # `<scheme:address>`; `<std::string>` is code.
 _AUTOLINK = re.compile(r"(<[a-z][a-z0-9+.-]{1,31}):(?=[^:\s<>][^\s<>]*>)", re.IGNORECASE)
-_HOST = r"(?:(?!://)[^\s<>\"'`)/?#])*"
-_DOTTED_HOST = r"(?=\w)[^\s<>\"'`()\[\]/\\?#.]+\.\w[^\s<>\"'`()\[\]/\\?#]*"
-# What mail programs and browsers make addresses of, each up to the end of its host.
-_ADDRESSES = (
-    re.compile(rf"(?<=[a-z0-9+.-]):(?P<rest>//{_HOST})", re.IGNORECASE),
-    re.compile(rf"(?<=[a-z][a-z0-9+.-]):(?P<rest>[/\\]{{2,}}{_DOTTED_HOST})", re.IGNORECASE),
-    re.compile(rf"(?P<rest>(?<![\w:/\\])[/\\]{{2,}}{_DOTTED_HOST})", re.IGNORECASE),
-    re.compile(rf"(?P<rest>(?<![a-z0-9])www\.{_HOST})", re.IGNORECASE),
-    re.compile(r"(?<=(?<![a-z0-9])mailto):(?P<rest>(?=\S)[^\s:]*)", re.IGNORECASE),
-)
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 
 
@@ -43,8 +34,7 @@ def plain(text: str) -> str:
     """
     text = remove_invisible(_LINE_ENDS.sub("\n", text))
     text = _without_links(text)
-    for address in _ADDRESSES:
-        text = address.sub(_broken, text)
+    text = break_addresses(text)
     text = _AUTOLINK.sub(r"\1[:]", text)
     return _without_links(text).strip()  # a bracket of ours may stand before a parenthesis
 
@@ -66,8 +56,3 @@ def _without_links(text: str) -> str:
             done = at + 1
     text = " ".join([*pieces, text[done:]])
     return _DEFINITION.sub(r"\1 ", text)
-
-
-def _broken(address: re.Match[str]) -> str:
-    colon = "[:]" if address.group().startswith(":") else ""
-    return colon + address["rest"].replace(".", "[.]")

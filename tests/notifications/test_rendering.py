@@ -9,7 +9,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from criticizer.inert_links import break_links
+from notifications.digests.message import compose
 from notifications.providers.base import Message
 from notifications.rendering import (
     MAX_BRIEF,
@@ -324,3 +328,66 @@ def test_findings_without_a_line_and_on_the_old_side_say_so() -> None:
     for body in (made.text, made.html):
         assert "//depot/main/app.py:12 (before the change)" in body
     assert "\n//depot/main/app.py\n" in made.text
+
+
+# -- links -------------------------------------------------------------------------------------
+
+OURS = "https://reviews.test/reviews/7/"
+
+
+@pytest.mark.parametrize(
+    ("link", "shown"),
+    [
+        ("https://evil.example/login", "https[:]//evil[.]example/login"),
+        ("HTTPS:\\\\evil.example\\login", "HTTPS[:]\\\\evil[.]example\\login"),
+        ("//evil.example/x", "//evil[.]example/x"),
+        ("www.evil.example", "www[.]evil[.]example"),
+        ("mailto:a@evil.example", "mailto[:]a@evil[.]example"),
+        ("a@evil.example", "a@evil[.]example"),
+        ("evil.com", "evil[.]com"),
+        ("EVIL.COM", "EVIL[.]COM"),
+        ("evil.com/x", "evil[.]com/x"),
+        ("bit.ly/abc", "bit[.]ly/abc"),
+        ("evil.example:8080/x", "evil[.]example:8080/x"),
+        ("evil.club?x=1", "evil[.]club?x=1"),
+        ("a.b.c.d.e.f.g.h.i.j.k.evil.icu/x", "a[.]b[.]c[.]d[.]e[.]f[.]g[.]h[.]i[.]j[.]k[.]evil[.]icu/x"),
+        ("evil\N{IDEOGRAPHIC FULL STOP}com/x", "evil[.]com/x"),
+        ("xn--80ak6aa92e.com", "xn--80ak6aa92e[.]com"),
+    ],
+)
+def test_text_of_others_is_no_link_in_mail_and_stays_as_it_is_in_the_payload(link: str, shown: str) -> None:
+    theirs = finding(file=link, title=link, message=f"See ({link}).", suggestion=link)
+    of = report(
+        title=f"Fix {link} now", author=link, banner=link, findings=(theirs,), status_lines=(link,),
+        coverage=(ReportFile(link, "skipped", link),),
+        since=Comparison(1, (EarlierFinding(theirs, FindingStatus.FIXED),)),
+    )  # fmt: skip
+    made = rendered(of, unsubscribe_url=UNSUBSCRIBE)
+    digest = compose([made, rendered(report(changelist_id="2"))], TOKEN)
+    for text in (made.subject, made.text, made.html, digest.text, digest.html):
+        assert shown in text
+        assert link not in text
+    assert all(ours in text for ours in (OURS, UNSUBSCRIBE) for text in (made.text, made.html))
+    assert made.payload["data"]["title"] == of.title  # type: ignore[index]
+
+
+def test_code_keeps_its_dots_but_addresses_in_it_are_no_links() -> None:
+    text = "total/count\n    self.total/count\n    https://evil.example/x"
+    row = ExcerptLine("ratio = self.total/count  # https://evil.example/x", "+", 12)
+    made = rendered(report(findings=(finding(message=text, suggestion=text, excerpt=(row,)),)))
+    assert made.text.count("self.total/count") == 3
+    assert "https://evil" not in made.text
+    plain = "The call os.path.join in app.py:12 and README.md, not e.g. log.info(x)."
+    assert plain in rendered(report(status_lines=(plain,))).text
+
+
+@given(st.text(alphabet="ab.@:/[]-x \\wW", max_size=60))
+def test_breaking_links_twice_changes_nothing(text: str) -> None:
+    once = break_links(text)
+    assert break_links(once) == once
+    assert once.replace("[.]", ".").replace("[:]", ":") == text.replace("[.]", ".").replace("[:]", ":")
+
+
+def test_a_long_text_is_broken_in_linear_time() -> None:
+    for piece in ("a.", "a.b@", "/a.b", "@a", "www.", "-.", "://"):
+        break_links(piece * 50_000)
