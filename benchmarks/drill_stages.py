@@ -26,9 +26,7 @@ PATIENCE_SECONDS = 2.0  # the product waits half a minute; a drill has less time
 def _built() -> Mapping[bool, Mapping[str, Provider]]:
     """Return the providers without and with SMTP."""
     ours = config.from_settings()
-    webhook = replace(
-        ours.webhook, read_timeout_seconds=PATIENCE_SECONDS, total_timeout_seconds=2 * PATIENCE_SECONDS
-    )
+    webhook = replace(ours.webhook, total_timeout_seconds=PATIENCE_SECONDS)
     assert ours.smtp is not None
     smtp = replace(ours.smtp, read_timeout_seconds=PATIENCE_SECONDS, final_timeout_seconds=PATIENCE_SECONDS)
     return {

@@ -130,7 +130,7 @@ def provider_of(spec: Sequence[str], unarchived: Any = None) -> Provider:
             WebhookConfig(
                 policy=OutboundPolicy.parse(["127.0.0.1"]),
                 not_idempotent=hosts,
-                read_timeout_seconds=TIMEOUT_SECONDS,
+                total_timeout_seconds=TIMEOUT_SECONDS,
             )
         )
     if name == "resend":

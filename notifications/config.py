@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from urllib.parse import urlsplit
 
 import structlog
 from django.conf import settings
@@ -13,6 +12,7 @@ from django.conf import settings
 from criticizer import mail
 from criticizer.queue.outbox import scaled
 from criticizer.resilience.gate import name_of
+from notifications import webhook_address
 from notifications.models import UnarchivedMail
 from notifications.providers import registry
 from notifications.providers.base import Provider
@@ -131,7 +131,10 @@ def dependency_of(recipient: str, provider: Provider, *, looking: bool = False) 
     """
     channel, address = split(recipient)
     if channel == "webhook":
-        return name_of("provider", channel, urlsplit(address).netloc)
+        try:
+            return name_of("provider", channel, webhook_address.parse(address).netloc)
+        except ValueError:  # of an earlier version: the provider refuses it
+            return name_of("provider", channel, "unusable")
     if looking and provider.capabilities.looks_elsewhere:
         return name_of("provider", f"{channel}-archive")
     return name_of("provider", "maildir" if provider.name == "maildir" else channel)

@@ -10,19 +10,17 @@ normalised first. The messages of ValueError are shown to callers of the API.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from ipaddress import IPv6Address
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterable, Mapping
 
 from django.core.exceptions import ValidationError
 from django.core.validators import EmailValidator
 
+from notifications import webhook_address
+
+MAX_RECIPIENTS = 100  # of one review
 MAX_LENGTH = 500  # of the whole text; the column holds 512
 _MAX_MAIL = 254  # RFC 5321, 4.5.3.1.3 less the angle brackets
 _MAX_LOCAL_PART = 64
-_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-_URL_CHARACTERS = re.compile(r"[!-~]+")  # printable ASCII without the space
-_DEFAULT_PORTS = {"https": 443, "http": 80}
 _SLACK_ID = re.compile(r"[CGD][A-Z0-9]{6,20}")
 _SWARM_TOPIC = re.compile(r"(review|change)s?[-/]0*([1-9][0-9]{0,9})")
 
@@ -51,9 +49,22 @@ def normalise(text: str) -> str:
     normal = _CHANNELS.get(channel)
     if normal is None:
         known = ", ".join(CHANNELS)
-        hint = f" Write webhook:{text} for a webhook." if channel in _DEFAULT_PORTS else ""
+        hint = f" Write webhook:{text} for a webhook." if channel in {"http", "https"} else ""
         raise ValueError(f"The channel {channel[:32]!r} is unknown. Known channels: {known}.{hint}")
-    return f"{channel}:{normal(address)}"
+    recipient = f"{channel}:{normal(address)}"
+    if len(recipient) > MAX_LENGTH:
+        raise ValueError(f"A recipient is longer than {MAX_LENGTH} characters. Shorten it.")
+    return recipient
+
+
+def require_few_hosts(recipients: Iterable[str], limit: int) -> None:
+    """Raise ValueError when recipients, normalised, name webhooks on more than `limit` hosts (G136)."""
+    found = len(webhook_address.hosts(recipients))
+    if found > limit:
+        raise ValueError(
+            f"The recipients name webhooks on {found} hosts. One review may notify {limit}"
+            " (WEBHOOK_HOSTS_PER_REQUEST). Name fewer, or one that passes the message on."
+        )
 
 
 def split(recipient: str) -> tuple[str, str]:
@@ -73,7 +84,7 @@ def _mail(address: str) -> str:
     local_part, separator, domain = address.rpartition("@")
     if not separator:
         raise ValueError("A mail recipient lacks its domain. Write mail:ann@example.com.")
-    normal = f"{local_part}@{_host(domain)}"
+    normal = f"{local_part}@{webhook_address.host_name(domain)}"
     if len(local_part) > _MAX_LOCAL_PART or len(normal) > _MAX_MAIL:
         raise ValueError(
             f"A mail address may have {_MAX_MAIL} characters, {_MAX_LOCAL_PART} of them before the @."
@@ -87,34 +98,7 @@ def _mail(address: str) -> str:
 
 
 def _webhook(address: str) -> str:
-    if not _URL_CHARACTERS.fullmatch(address):
-        raise ValueError("A webhook URL may hold ASCII without spaces only. Percent-encode the rest.")
-    try:
-        parts = urlsplit(address)
-        port = parts.port
-    except ValueError:
-        raise ValueError("A webhook URL is malformed. Write webhook:https://host/path.") from None
-    scheme = parts.scheme.lower()
-    if scheme not in _DEFAULT_PORTS or not parts.hostname:
-        raise ValueError("A webhook URL must start with https:// or http:// and name a host.")
-    if "@" in parts.netloc:
-        raise ValueError("A webhook URL must not hold a user name or password. Verify the signature instead.")
-    if parts.fragment or "\\" in address or port == 0:
-        raise ValueError("A webhook URL must not hold a fragment (#…), a backslash or port 0. Remove it.")
-    host = parts.hostname
-    if ":" in host:
-        if "%" in host:
-            raise ValueError("A webhook URL must not name a network interface. Remove the part after %.")
-        try:
-            host = f"[{IPv6Address(host).compressed}]"
-        except ValueError:
-            raise ValueError("A webhook URL holds a malformed IPv6 address.") from None
-    else:
-        host = _host(host)
-    if port is not None and port != _DEFAULT_PORTS[scheme]:
-        host = f"{host}:{port}"
-    query = f"?{parts.query}" if parts.query else ""
-    return f"{scheme}://{host}{parts.path or '/'}{query}"
+    return str(webhook_address.parse(address))
 
 
 def _slack(address: str) -> str:
@@ -137,17 +121,6 @@ def _swarm(address: str) -> str:
             " Write swarm:review-123 or swarm:change-123."
         )
     return f"{found[1]}-{int(found[2])}"
-
-
-def _host(name: str) -> str:
-    """Return a host name in lower-case ASCII without the root dot; raise ValueError."""
-    try:
-        normal = name.encode("idna").decode().lower().removesuffix(".")
-    except UnicodeError:
-        normal = ""
-    if not normal or len(normal) > 253 or not all(_LABEL.fullmatch(label) for label in normal.split(".")):
-        raise ValueError("A recipient's host name is not valid. Use letters, digits, hyphens and dots.")
-    return normal
 
 
 _CHANNELS: Mapping[str, Callable[[str], str]] = {

@@ -276,6 +276,7 @@ _DELIVERIES = (
     Variable("WEBHOOK_NOT_IDEMPOTENT", parsers.URL_HOSTS,
              "Hosts whose receivers do not deduplicate: an uncertain delivery waits for an operator.",
              example="old.example.com,ci.example.com:8443"),
+    Variable("WEBHOOK_HOSTS_PER_REQUEST", integer(1, 100), "Hosts whose webhooks one request may name.", "5"),
     Variable("OUTBOUND_ALLOW", parsers.OUTBOUND, "Internal hosts and networks that webhooks may reach.",
              example="ci.internal,10.0.0.0/8"),
     _secret("SLACK_BOT_TOKEN", HEADER, "With the scopes chat:write and channels:history (groups:history)."),

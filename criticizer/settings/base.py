@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from criticizer.environment import CODE_DIR, IS_CHECKOUT
 
 # -- pages and API ----------------------------------------------------------------------------
@@ -218,7 +220,7 @@ MAINTENANCE = [
     "reviews.dashboard.rollup.roll_up",
 ]
 
-Q_CLUSTER = {
+Q_CLUSTER: dict[str, Any] = {
     "name": "stages",
     "broker_class": "criticizer.queue.broker.OutboxBroker",
     "timeout": 600,  # a far backstop; every call has a deadline of its own

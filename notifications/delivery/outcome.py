@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,29 +15,42 @@ from criticizer.resilience.failures import (
     UncertainFailure,
 )
 
-RowResult = Literal["sent", "already_sent", "withdrawn", "stopped"]
+RowResult = Literal["sent", "already_sent", "withdrawn", "stopped", "out_of_time"]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of `deliver`. `stopped`: `may_continue` ended it before all rows were done."""
+    """Result of `deliver`.
+
+    `stopped`: `may_continue` ended it before all rows were done. `is_out_of_time`: its time did, and `tried`
+    has the deliveries to be repeated (id -> error class).
+    """
 
     sent: int = 0
     already_sent: int = 0
     withdrawn: int = 0  # superseded, cancelled or abandoned rows
     stopped: bool = False
+    is_out_of_time: bool = False
+    tried: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Tally:
     ended: Counter[RowResult] = field(default_factory=Counter)
+    seconds: float = 0.0  # spent on rows that were tried
+    tried: dict[str, str] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     waits: list[DependencyUnavailable] = field(default_factory=list)
     defects: list[Exception] = field(default_factory=list)
 
     def outcome(self) -> Outcome:
         return Outcome(
-            self.ended["sent"], self.ended["already_sent"], self.ended["withdrawn"], self.ended["stopped"] > 0
+            self.ended["sent"],
+            self.ended["already_sent"],
+            self.ended["withdrawn"],
+            self.ended["stopped"] > 0,
+            self.ended["out_of_time"] > 0,
+            self.tried,
         )
 
     def raise_worst(self) -> None:

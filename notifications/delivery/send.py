@@ -12,6 +12,7 @@ of the claim lets one of them send.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -42,13 +43,25 @@ from notifications.suppressions import reports
 log = structlog.get_logger(__name__)
 
 _MAX_ID = 512  # of the column
+# What one run may spend on recipients before it begins with another: a slow receiver must not hold a worker.
+SENDING_SECONDS = 20.0
 
 
-def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Callable[[], bool]) -> Outcome:
+def deliver(
+    job_id: int,
+    providers: Mapping[str, Provider],
+    *,
+    may_continue: Callable[[], bool],
+    tried: Mapping[str, str] | None = None,
+) -> Outcome:
     """Work through every delivery of a job, in order; one failure does not stop the others.
 
     `providers` maps channel to provider. `may_continue` is called before each row and again right
     before each send; False stops without sending.
+
+    Returns early, with `is_out_of_time`, when SENDING_SECONDS are used up and a row is left: the caller
+    goes on later with the outcome's `tried`, the rows that must be repeated and why. They are not tried
+    again before the others (guarantee G134).
 
     Raises, after all rows, in this order: an unexpected exception as it came; RetryableFailure when any
     row must be repeated (with the largest Retry-After); DependencyUnavailable when a row's provider must
@@ -56,27 +69,19 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
     when any row waits for an operator; PermanentFailure with the class of a refused row. Must not be
     called in a transaction.
     """
-    tally = Tally()
+    tally = Tally(tried=dict(tried or {}))
     for delivery_id in list(
         Delivery.objects.filter(job_id=job_id).order_by("id").values_list("id", flat=True)
     ):
         if not may_continue():
             tally.ended["stopped"] += 1
-            break
-        try:
-            tally.ended[_deliver_row(delivery_id, providers, may_continue)] += 1
-        except Failure as failure:
-            failure.context.setdefault("delivery_id", delivery_id)
-            tally.failures.append(failure)
-        except DependencyUnavailable as waiting:
-            tally.waits.append(waiting)
-        except DatabaseError:
-            raise
-        except Exception as error:  # noqa: BLE001
-            # One recipient's defect must not stop the others; it is raised after them.
-            log.error("delivery_defect", delivery=delivery_id, job=job_id, error=type(error).__name__)
-            tally.defects.append(error)
-        if tally.ended["stopped"]:
+        elif (error_class := tally.tried.get(str(delivery_id))) is not None:
+            tally.failures.append(_tried_before(error_class))
+        elif tally.seconds >= SENDING_SECONDS:
+            tally.ended["out_of_time"] += 1
+        else:
+            _try_row(delivery_id, job_id, providers, may_continue, tally)
+        if tally.ended["stopped"] or tally.ended["out_of_time"]:
             break
     outcome = tally.outcome()
     log.info(
@@ -86,10 +91,46 @@ def deliver(job_id: int, providers: Mapping[str, Provider], *, may_continue: Cal
         failed=len(tally.failures),
         waiting=len(tally.waits),
         stopped=outcome.stopped,
+        is_out_of_time=outcome.is_out_of_time,
     )
-    if not outcome.stopped:
+    if not outcome.stopped and (tally.defects or not outcome.is_out_of_time):
         tally.raise_worst()
     return outcome
+
+
+def _try_row(
+    delivery_id: int,
+    job_id: int,
+    providers: Mapping[str, Provider],
+    may_continue: Callable[[], bool],
+    tally: Tally,
+) -> None:
+    """Deliver one row; count its result and the time it took."""
+    began = time.monotonic()
+    try:
+        result = _deliver_row(delivery_id, providers, may_continue)
+        tally.ended[result] += 1
+        if result in {"already_sent", "withdrawn"}:
+            return  # only read: a run makes one try at least
+    except Failure as failure:
+        failure.context.setdefault("delivery_id", delivery_id)
+        tally.failures.append(failure)
+        if isinstance(failure, RetryableFailure):
+            tally.tried[str(delivery_id)] = str(failure.error_class)
+    except DependencyUnavailable as waiting:
+        tally.waits.append(waiting)
+    except DatabaseError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        # One recipient's defect must not stop the others; it is raised after them.
+        log.error("delivery_defect", delivery=delivery_id, job=job_id, error=type(error).__name__)
+        tally.defects.append(error)
+    tally.seconds += time.monotonic() - began
+
+
+def _tried_before(error_class: str) -> RetryableFailure:
+    detail = "a delivery failed earlier in this attempt and is repeated"
+    return RetryableFailure(ErrorClass(error_class), Component.PROVIDER, detail)
 
 
 def _deliver_row(

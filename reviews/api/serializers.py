@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from notifications import recipients
 from reviews.sources.registry import validate_changelist_id
 
-MAX_RECIPIENTS = 100
 MAX_VERSION = 2_147_483_647
 _ECHOED_FIELDS = 20
 
@@ -124,7 +124,7 @@ class ReviewRequestSerializer(StrictSerializer):
         help_text="Counts the reviews of a changelist. A version above the newest one needs rerun.",
     )  # fmt: skip
     recipients = serializers.ListField(
-        child=Recipient(), max_length=MAX_RECIPIENTS, default=list,
+        child=Recipient(), max_length=recipients.MAX_RECIPIENTS, default=list,
         help_text=f"Recipients, each notified once: {ANY_CHANNEL}; a bare address means mail. Without any,"
         " DEFAULT_RECIPIENTS are notified; subscriptions apply to triggers only.",
     )  # fmt: skip
@@ -132,6 +132,13 @@ class ReviewRequestSerializer(StrictSerializer):
         default=False,
         help_text="Allows a review_version above the newest one, which is ended if it is not final.",
     )
+
+    def validate_recipients(self, found: list[str]) -> list[str]:
+        try:
+            recipients.require_few_hosts(found, settings.WEBHOOK_HOSTS_PER_REQUEST)
+        except ValueError as error:
+            raise serializers.ValidationError(str(error)) from error
+        return found
 
 
 class CancelSerializer(StrictSerializer):

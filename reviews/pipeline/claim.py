@@ -192,7 +192,8 @@ def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
 
 def progress_of(claim: StageClaim) -> dict[str, str]:
     """Return the finished parts that an earlier attempt at this stage left behind."""
-    return dict(StageRun.objects.values_list("progress", flat=True).get(pk=claim.stage_run_id))
+    runs = StageRun.objects.filter(pk=claim.stage_run_id)
+    return dict(runs.values_list("progress", flat=True).first() or {})
 
 
 def keep_progress(claim: StageClaim, progress: Mapping[str, object]) -> None:

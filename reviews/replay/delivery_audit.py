@@ -13,6 +13,7 @@ One outbox message is the clock, as for the polling of sources.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -41,6 +42,7 @@ SYSTEM = "criticizer"
 SAMPLE = 20
 # The worker of a job that was ended may still be sending; no provider's call takes as long.
 GRACE_SECONDS = 300.0
+SENDING_SECONDS = 60.0  # of one run, which holds a worker
 _AT_ONCE = 200
 _ASK_AGAIN_FOR = timedelta(days=1)
 _LATELY = timedelta(days=7)
@@ -99,7 +101,10 @@ def _audit(providers: Mapping[str, Provider], *, is_whole: bool) -> AuditReport:
     report = AuditReport()
     suspicious = audit.audit_sent(providers, within=None if is_whole else _LATELY)
     report.suspicious, report.held = suspicious.suspicious, suspicious.held
+    until = time.monotonic() + SENDING_SECONDS
     for row in prepared.rows(_LEFT_OPEN, {"grace": outbox.scaled(GRACE_SECONDS), "limit": _AT_ONCE}):
+        if time.monotonic() > until:
+            break  # slow receivers: the next run begins with others
         _settle(row["job_id"], JobStatus(row["status"]), providers, report, is_newest=row["newest"])
     for job_id in report.told_together:
         _redeliver(job_id, providers, report)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from django.conf import settings
+
 from criticizer.redaction import clean
 from deadletters.types import Change, DataField, FieldKind, WrongData
 from notifications.delivery import operator_actions
-from notifications.recipients import normalise
+from notifications.recipients import MAX_RECIPIENTS, normalise, require_few_hosts
 from reviews.models import JobEvent, RecipientMode, ReviewJob
 from reviews.states import JobStatus
 
 RECIPIENTS = "recipients"
-MAX_RECIPIENTS = 100  # as a request through the API may have
 
 _NAMES_IT = "It identifies what is reviewed. Request a review of the other change instead."
 _KEY = "It deduplicates requests."
@@ -64,6 +65,10 @@ def normalised(values: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
             raise WrongData(name, "At least one recipient is required.")
         if len(recipients) > MAX_RECIPIENTS:
             raise WrongData(name, f"A review has at most {MAX_RECIPIENTS} recipients, not {len(recipients)}.")
+        try:
+            require_few_hosts(recipients, settings.WEBHOOK_HOSTS_PER_REQUEST)
+        except ValueError as error:
+            raise WrongData(name, str(error)) from error
         found[name] = list(recipients)
     return found
 

@@ -9,7 +9,7 @@ from functools import partial
 import structlog
 from django.core.serializers.json import DjangoJSONEncoder
 
-from criticizer.resilience.failures import Failure, classify
+from criticizer.resilience.failures import DependencyUnavailable, Failure, classify
 from notifications import config
 from notifications.delivery import audit, prepare, send
 from notifications.digests import lifecycle
@@ -36,7 +36,8 @@ def run(claim: StageClaim) -> Written:
 
     A message has only the files that its recipient may read. Recipients who are muted, or whose threshold
     the review does not reach, get none and are not required for the job's success. A message for a digest
-    makes the stage wait until the digest is due, after all others are sent.
+    makes the stage wait until the digest is due, after all others are sent. A stage that has sent for
+    `send.SENDING_SECONDS` gives its attempt back and goes on with the rest behind other due work.
 
     Raises LostLease as soon as the lease is lost, the failures of `send.deliver`, and PermanentFailure
     PATH_DENIED, with a security event, when a recipient is still to be notified and the allow-list no
@@ -68,9 +69,17 @@ def run(claim: StageClaim) -> Written:
         providers = config.providers()
         # A row marked as sent without evidence would end the job without a notification (guarantee G53).
         audit.audit_sent(providers, job_id=job.pk)
-        send.deliver(job.pk, providers, may_continue=partial(pipeline.still_ours, claim))
+        tried = pipeline.progress_of(claim)
+        if tried:
+            pipeline.keep_progress(claim, {})  # an attempt that fails tries all of them again
+        outcome = send.deliver(
+            job.pk, providers, may_continue=partial(pipeline.still_ours, claim), tried=tried
+        )
         if not pipeline.still_ours(claim):
             raise LostLease
+        if outcome.is_out_of_time:
+            pipeline.keep_progress(claim, outcome.tried)
+            raise DependencyUnavailable("", 0.0, "its time for sending is used up: others come first")
         return _recorded(claim, declined)
     return None
 

@@ -323,6 +323,16 @@ def test_each_bad_recipient_is_named_by_its_position(trigger: ApiClient) -> None
     assert set(details["recipients"]) == {"1", "2"}
 
 
+def test_a_request_may_name_webhooks_on_a_few_hosts(trigger: ApiClient, settings: Any) -> None:
+    hooks = [f"webhook:https://ci{n}.example.com/{path}" for n in range(5) for path in "ab"]
+    assert trigger.post_json(URL, review(recipients=hooks)).status_code == 201
+    body = review(idempotency_key="k2", recipients=[*hooks, "webhook:https://ci0.example.com:8443/"])
+    details = assert_error(trigger.post_json(URL, body), 400, "SCHEMA_INVALID")
+    assert "webhooks on 6 hosts. One review may notify 5 (WEBHOOK_HOSTS_PER_REQUEST)" in str(details)
+    settings.WEBHOOK_HOSTS_PER_REQUEST = 6
+    assert trigger.post_json(URL, {**body, "changelist_id": "777"}).status_code == 201
+
+
 # -- what is refused --------------------------------------------------------------------------
 
 

@@ -127,6 +127,7 @@ WRONG: Mapping[str, list[str]] = {
     "SWARM_USER": [""],
     "TRUSTED_PROXIES": ["abc", "10.0.0.0/33", "proxy.example.com"],
     "UNKNOWN_RECIPIENTS": ["all"],
+    "WEBHOOK_HOSTS_PER_REQUEST": [*_NUMBERS, "0"],
     "WEBHOOK_NOT_IDEMPOTENT": ["https://ci.example.com", "ci example"],
     "WEBHOOK_SECRETS": ["abc", "whsec_", "whsec_not base64", "whsec_bm90LWEtcmVhbC1zZWNyZXQ=,abc"],
     "WORKERS": [*_NUMBERS, "0"],

@@ -142,9 +142,12 @@ def prepare(
 
 
 def deliver(
-    job: ReviewJob, providers: Mapping[str, Provider], may_continue: Callable[[], bool] = lambda: True
+    job: ReviewJob,
+    providers: Mapping[str, Provider],
+    may_continue: Callable[[], bool] = lambda: True,
+    tried: Mapping[str, str] | None = None,
 ) -> sending.Outcome:
-    return sending.deliver(job.pk, providers, may_continue=may_continue)
+    return sending.deliver(job.pk, providers, may_continue=may_continue, tried=tried)
 
 
 def outcomes(row: Delivery) -> list[str]:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
+from unittest.mock import patch
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notifications.config import build
+from criticizer.http_client import Answer, Request
+from criticizer.resilience.failures import PermanentFailure
+from notifications.config import build, dependency_of
 from notifications.providers.registry import ProvidersConfig
 from notifications.providers.slack.provider import SlackConfig
 from notifications.providers.swarm.provider import SwarmConfig
-from notifications.providers.webhook.provider import WebhookConfig
-from notifications.recipients import CHANNELS, MAX_LENGTH, normalise, split
+from notifications.providers.webhook.provider import Webhook, WebhookConfig
+from notifications.providers.webhook.ssrf_policy import OutboundPolicy
+from notifications.recipients import CHANNELS, MAX_LENGTH, normalise, require_few_hosts, split
+from tests.notifications.samples import message
 
 SPELLINGS = [
     ("ann@example.com", "mail:ann@example.com"),
@@ -84,6 +92,33 @@ INVALID = [
     ("webhook:https://ci.example.com:0/", "port 0"),
     ("webhook:http://[fe80::1%25eth0]/", "interface"),
     ("webhook:https://exa_mple..com/", "host name"),
+    # Other ways to write 127.0.0.1, and what only looks like an address.
+    *(
+        (f"webhook:http://{host}/", "four decimal numbers")
+        for host in (
+            "0177.0.0.1",
+            "0x7f.0.0.1",
+            "127.1",
+            "2130706433",
+            "0x7f000001",
+            "127.0.0.01",
+            "1.2.3.4.5",
+            "256.1.1.1",
+            "a.0x",
+            "example.1",
+            "127.0.0.0x1",
+            "017700000001.",
+        )
+    ),
+    ("webhook:http://[::ffff:1.2.3.400]/", "webhook URL"),
+    ("webhook:http://[127.0.0.1]/", "webhook URL"),
+    ("webhook:http://[v1.a]/", "IPv6"),
+    ("webhook:http://%31%32%37.0.0.1/", "host name"),
+    ("webhook:http://127。0。0。1/", "ASCII"),
+    ("webhook:http://ci.example.com:+80/", "malformed"),
+    ("webhook:http://ci.example.com:8a/", "malformed"),
+    ("webhook:http://@ci.example.com/", "user name"),
+    ("webhook:http://ci.example.com/#", "fragment"),
 ]
 
 
@@ -106,6 +141,62 @@ def test_normalising_is_idempotent_or_refuses(text: str) -> None:
         return
     assert normalise(normal) == normal
     assert split(normal)[0] in CHANNELS
+
+
+_HOSTS = st.one_of(
+    st.text(min_size=1, max_size=20),
+    st.lists(st.text("0123456789abcdefxX_-", min_size=1, max_size=11), min_size=1, max_size=5).map(".".join),
+    st.ip_addresses().map(str),
+    st.ip_addresses(v=6).map(lambda address: f"[{address}%eth0]"),
+    st.ip_addresses(v=6).map(lambda address: f"[{address}]"),
+    st.sampled_from(["xn--", "xn--zz--.com", "a" * 63 + ".com", "localhost.", "[::1", "::1", "ann@host"]),
+)
+_URLS = st.one_of(
+    st.text(max_size=80),
+    st.text(st.characters(codec="ascii"), max_size=80),
+    st.tuples(
+        st.sampled_from(["http://", "https://", "HTTP://", "http:/", "http:\\\\"]),
+        _HOSTS,
+        st.sampled_from(["", ":", ":80", ":0080", ":65535", ":65536", ":-1", ":8a", ":²"]),
+        st.one_of(
+            st.just(""), st.text(max_size=20).map(lambda path: f"/{path}"), st.just("//a/../[;?%zz{|}")
+        ),
+    ).map("".join),
+)
+
+
+@given(_URLS, st.ip_addresses().map(str))
+def test_a_webhook_is_refused_at_intake_or_called_without_a_surprise(url: str, address: str) -> None:
+    """Whatever the text: a sentence for the caller, or a request; never an exception of the sender (G137)."""
+    provider = Webhook(
+        WebhookConfig(policy=OutboundPolicy.parse(["0.0.0.0/0", "::/0"])),
+        resolve=lambda host, port: [address],
+    )
+    made: list[Request] = []
+
+    def exchange(request: Request, *rest: object, **more: object) -> Answer:
+        made.append(request)
+        return Answer(204, httpx.Headers())
+
+    with patch("notifications.providers.webhook.provider.exchange", exchange):
+        try:
+            recipient = normalise(f"webhook:{url}")
+        except ValueError:
+            with suppress(PermanentFailure):
+                provider.send(message(url))  # a row of an earlier version
+            return
+        assert dependency_of(recipient, provider).startswith("provider:webhook:")
+        provider.send(message(split(recipient)[1]))
+    (request,) = made
+    assert request.url.host == ip_address(address).compressed  # type: ignore[union-attr]
+    httpx.Request("POST", request.url, headers=dict(request.headers))
+
+
+def test_a_request_names_webhooks_on_a_few_hosts_only() -> None:
+    found = [normalise(f"webhook:http://{name}.example.com/{n}") for name in "abc" for n in range(9)]
+    require_few_hosts([*found, "mail:ann@example.com"], 3)
+    with pytest.raises(ValueError, match=r"webhooks on 4 hosts.*may notify 3.*WEBHOOK_HOSTS_PER_REQUEST"):
+        require_few_hosts([*found, "webhook:http://c.example.com:81/"], 3)
 
 
 def test_split_gives_channel_and_address() -> None:

@@ -588,3 +588,27 @@ def test_only_the_store_writes_states() -> None:
         text = path.read_text()
         assert ".status = " not in text, path.name
         assert "update(status" not in text.replace("\n", "").replace(" ", ""), path.name
+
+
+# -- time --------------------------------------------------------------------------------------
+
+
+def test_a_run_out_of_time_tries_one_row_and_the_next_run_goes_on_with_the_others(
+    job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send, "SENDING_SECONDS", 1e-9)
+    rows = prepare(job, *(f"mail:{name}@example.com" for name in "abcd"))
+    mail.script.extend([not_sent(E.NETWORK_TIMEOUT), None])
+    first = deliver(job, {"mail": mail})
+    assert (first.is_out_of_time, first.tried) == (True, {str(rows[0].pk): "NETWORK_TIMEOUT"})
+    second = deliver(job, {"mail": mail}, tried=first.tried)
+    third = deliver(job, {"mail": mail}, tried=second.tried)
+    assert statuses(job) == [D.PENDING, D.SENT, D.SENT, D.PENDING]
+    # The last row ends the attempt: what failed in it is repeated by the next one.
+    with pytest.raises(RetryableFailure) as failed:
+        deliver(job, {"mail": mail}, tried=third.tried)
+    assert failed.value.error_class is E.NETWORK_TIMEOUT
+    assert statuses(job) == [D.PENDING, D.SENT, D.SENT, D.SENT]
+    assert [message.address[0] for message in mail.calls] == ["a", "b", "c", "d"]
+    deliver(job, {"mail": mail})
+    assert statuses(job) == [D.SENT] * 4

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import socket
+import threading
+import time
 from collections.abc import Sequence
 from email.utils import format_datetime
 from math import inf
@@ -19,6 +21,7 @@ from criticizer.resilience.failures import (
     UncertainFailure,
 )
 from notifications.providers.base import capabilities_for
+from notifications.providers.webhook import ssrf_policy
 from notifications.providers.webhook.provider import Webhook, WebhookConfig, decode_secret
 from notifications.providers.webhook.ssrf_policy import AddressRefusedError, OutboundPolicy
 from tests.fakes.webhook import Behaviour, WebhookReceiver, is_signed
@@ -164,7 +167,7 @@ def test_after_the_request_was_sent_every_silence_is_uncertain(
     behaviour: Behaviour, error_class: ErrorClass
 ) -> None:
     is_slow = behaviour.hang or behaviour.drip
-    short = {"read_timeout_seconds": 1.0, "total_timeout_seconds": 1.5} if is_slow else {}
+    short = {"total_timeout_seconds": 1.5} if is_slow else {}
     with WebhookReceiver() as receiver:
         receiver.script(behaviour)
         with pytest.raises(UncertainFailure) as failed:
@@ -250,15 +253,24 @@ def test_one_inside_address_among_public_ones_refuses_the_host() -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1", "localhost", "2130706433", "0x7f000001", "127.1", "0177.0.0.1", "017700000001"]
+    ("host", "remedy"),
+    [
+        ("127.0.0.1", "OUTBOUND_ALLOW"),
+        ("localhost", "OUTBOUND_ALLOW"),
+        ("2130706433", "in decimals"),
+        ("0x7f000001", "in decimals"),
+        ("127.1", "in decimals"),
+        ("0177.0.0.1", "in decimals"),
+        ("017700000001", "in decimals"),
+    ],
 )
-def test_no_spelling_of_loopback_is_reached_unless_allowed(host: str) -> None:
+def test_no_spelling_of_loopback_is_reached_unless_allowed(host: str, remedy: str) -> None:
     with WebhookReceiver() as receiver:
         with pytest.raises(PermanentFailure) as refused:
             webhook(policy=OutboundPolicy()).send(message(f"http://{host}:{receiver.port}/"))
         assert receiver.requests == []
     assert refused.value.error_class is E.POLICY_REJECTED
-    assert "OUTBOUND_ALLOW" in refused.value.detail
+    assert remedy in refused.value.detail
 
 
 def test_the_host_is_resolved_once_and_the_judged_address_is_the_one_connected_to() -> None:
@@ -292,6 +304,30 @@ def test_no_other_address_is_tried_after_an_uncertain_attempt() -> None:
         with pytest.raises(UncertainFailure):
             provider.send(message(f"http://ci.example.com:{receiver.port}/"))
         assert len(receiver.requests) == 1
+
+
+def test_one_attempt_is_bounded_however_many_addresses_hang() -> None:
+    with WebhookReceiver() as receiver, socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
+        full = [socket.create_connection(silent.getsockname()) for _ in range(1)]  # more are not accepted
+        began = time.monotonic()
+        provider = webhook(lambda host, port: ["127.0.0.1"] * 50, total_timeout_seconds=0.5)
+        with pytest.raises((RetryableFailure, UncertainFailure)) as failed:
+            provider.send(message(f"http://ci.example.com:{silent.getsockname()[1]}/"))
+        assert failed.value.error_class is E.NETWORK_TIMEOUT
+        assert time.monotonic() - began < 10
+        assert receiver.requests == []
+        for connection in full:
+            connection.close()
+
+
+def test_a_name_whose_server_is_silent_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(ssrf_policy, "RESOLVE_SECONDS", 0.05)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **more: answer.wait(30))
+    with pytest.raises(RetryableFailure) as failed:
+        webhook(ssrf_policy.resolve).send(message("http://ci.example.com/"))
+    answer.set()
+    assert failed.value.error_class is E.NETWORK_TIMEOUT
 
 
 def test_a_name_without_an_address_is_repeated_later() -> None:
@@ -340,7 +376,7 @@ def test_an_ipv6_receiver_is_reached_by_its_literal() -> None:
         pytest.skip("no IPv6 loopback on this machine")
     with listener:
         address = f"http://[::1]:{listener.getsockname()[1]}/"
-        provider = webhook(policy=OutboundPolicy.parse(["::1"]), read_timeout_seconds=0.2)
+        provider = webhook(policy=OutboundPolicy.parse(["::1"]), total_timeout_seconds=0.2)
         with pytest.raises(UncertainFailure):  # connected, without an answer
             provider.send(message(address))
 

@@ -13,23 +13,23 @@ import hashlib
 import hmac
 import json
 import re
-import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
-from urllib.parse import SplitResult, urlsplit
 
 import httpx
 
 from criticizer.http_client import Limits, Request, retry_after
-from criticizer.resilience.failures import ErrorClass, RetryableFailure
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
+from notifications import webhook_address
 from notifications.providers.base import Capabilities, Evidence, LookUp, Message, Question
 from notifications.providers.failures import answered, permanent, retryable, temporary_failure
 from notifications.providers.http import exchange
 from notifications.providers.webhook import ssrf_policy
 from notifications.providers.webhook.ssrf_policy import AddressRefusedError, OutboundPolicy
+from notifications.webhook_address import WebhookAddress
 
 _RECEIPT = re.compile(r"[!-~]{1,200}")
 _PERMANENT = {
@@ -38,7 +38,6 @@ _PERMANENT = {
     404: ErrorClass.NOT_FOUND,
     410: ErrorClass.RECIPIENT_REJECTED,
 }
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +45,14 @@ class WebhookConfig:
     """Signing of webhooks and the addresses they may reach. `secrets` are newest first.
 
     `not_idempotent`: receivers that do not deduplicate, `host` for all its ports or `host:port`.
-    `total_timeout_seconds` bounds one attempt as a whole.
+    `total_timeout_seconds` bounds one attempt as a whole: name, every address tried, and the answer.
     """
 
     secrets: tuple[str, ...] = field(default=(), repr=False)
     policy: OutboundPolicy = field(default_factory=OutboundPolicy)
     not_idempotent: frozenset[str] = frozenset()
     connect_timeout_seconds: float = 5.0
-    read_timeout_seconds: float = 30.0
-    total_timeout_seconds: float = 60.0
+    total_timeout_seconds: float = 10.0
     tls: ssl.SSLContext | None = None  # None: the public certificate authorities
 
 
@@ -78,16 +76,19 @@ class Webhook:
         """Raises ValueError when a secret is not base64 (with or without `whsec_`)."""
         self._config = config
         self._keys = [decode_secret(secret) for secret in config.secrets]
-        self._limits = Limits(
-            config.connect_timeout_seconds, config.read_timeout_seconds, config.total_timeout_seconds
-        )
+        total = config.total_timeout_seconds
+        self._limits = Limits(config.connect_timeout_seconds, total, total)
         self._resolve = resolve
         self._now = now
 
     def capabilities_for(self, address: str) -> Capabilities:
         """Return the capabilities for one receiver: without deduplication there are none."""
-        parts, host, _ = _parts(address)
-        if self._config.not_idempotent.isdisjoint({host, parts.netloc}):
+        try:
+            to = webhook_address.parse(address)
+        except ValueError:  # of an earlier version: `send` refuses it
+            return self.capabilities
+        host = f"[{to.host}]" if ":" in to.host else to.host
+        if self._config.not_idempotent.isdisjoint({host, f"{host}:{to.port}"}):
             return self.capabilities
         return Capabilities(absence=self.capabilities.absence)
 
@@ -95,24 +96,34 @@ class Webhook:
         """Return the receiver's `X-Message-Id`, or the token where it names none.
 
         Raises RetryableFailure NETWORK_*, RATE_LIMITED, UPSTREAM_UNAVAILABLE;
-        PermanentFailure POLICY_REJECTED (an address that may not be reached), AUTH_DENIED,
+        PermanentFailure POLICY_REJECTED (an address that may not or cannot be called), AUTH_DENIED,
         PERMISSION_DENIED, NOT_FOUND, RECIPIENT_REJECTED; UncertainFailure NETWORK_TIMEOUT,
         NETWORK_UNREACHABLE, UPSTREAM_* when the receiver may have taken it.
         """
-        parts, host, port = _parts(message.address)
+        until = time.monotonic() + self._config.total_timeout_seconds
+        try:
+            to = webhook_address.parse(message.address)
+        except ValueError:
+            raise _unusable() from None
         body = json.dumps(_body(message), ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
         headers = {
             **self._signed(str(message.token), body),
-            "Host": parts.netloc,
+            "Host": to.netloc,
             "Content-Type": "application/json",
             "Idempotency-Key": str(message.token),
         }
         refusal: RetryableFailure | None = None
-        for address in self._addresses(host, port):
-            url = httpx.URL(message.address).copy_with(host=address, port=port)
-            request = Request("POST", url, headers, body, server_name=host, reads_answer=False)
+        for address in self._addresses(to.host, to.port):
+            left = until - time.monotonic()
+            if left <= 0:
+                refusal = retryable(ErrorClass.NETWORK_TIMEOUT, "no address of the receiver answered in time")
+                break
+            request = Request(
+                "POST", _url(to, address), headers, body, server_name=to.host, reads_answer=False
+            )
+            limits = replace(self._limits, total_timeout_seconds=left)
             try:
-                answer = exchange(request, self._limits, "the receiver", tls=self._config.tls)
+                answer = exchange(request, limits, "the receiver", tls=self._config.tls)
             except RetryableFailure as failure:
                 refusal = failure  # never connected: the next address may be reachable
                 continue
@@ -144,7 +155,10 @@ class Webhook:
     def _addresses(self, host: str, port: int) -> Sequence[str]:
         try:
             addresses = self._resolve(host, port)
-        except (socket.gaierror, UnicodeError):
+        except TimeoutError:
+            detail = "the receiver's host name was not resolved in time"
+            raise retryable(ErrorClass.NETWORK_TIMEOUT, detail) from None
+        except (OSError, UnicodeError):
             addresses = ()
         if not addresses:
             raise retryable(ErrorClass.NETWORK_UNREACHABLE, "the receiver's host name has no address")
@@ -171,10 +185,17 @@ class Webhook:
         raise permanent(_PERMANENT.get(status, ErrorClass.RECIPIENT_REJECTED), detail, context)
 
 
-def _parts(address: str) -> tuple[SplitResult, str, int]:
-    """Return a URL's parts, its host in lower case and its port."""
-    parts = urlsplit(address)
-    return parts, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme, 80)
+def _url(to: WebhookAddress, address: str) -> httpx.URL:
+    """Return the URL to call at one of the host's addresses."""
+    try:
+        return httpx.URL(str(to)).copy_with(host=address, port=to.port)
+    except (httpx.InvalidURL, ValueError):
+        raise _unusable() from None
+
+
+def _unusable() -> PermanentFailure:
+    detail = "the webhook's address cannot be called: give it as https://host/path, an IPv4 host in decimals"
+    return permanent(ErrorClass.POLICY_REJECTED, detail)
 
 
 def _body(message: Message) -> dict[str, object]:

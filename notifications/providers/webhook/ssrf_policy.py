@@ -10,7 +10,11 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from queue import Empty, SimpleQueue
+from threading import Thread
 
+RESOLVE_SECONDS = 5.0
+MAX_ADDRESSES = 8  # of one host: each is tried in turn
 Resolve = Callable[[str, int], Sequence[str]]
 _NAT64 = IPv6Network("64:ff9b::/96")
 
@@ -49,12 +53,28 @@ class OutboundPolicy:
 
 
 def resolve(host: str, port: int) -> Sequence[str]:
-    """Return the host's addresses in the system's order.
+    """Return the host's addresses in the system's order, a few at most.
 
-    Raises socket.gaierror.
+    Raises OSError: TimeoutError after RESOLVE_SECONDS, for a name whose server does not answer.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    answers: SimpleQueue[list[str] | Exception] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            answers.put(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
+        except Exception as error:  # noqa: BLE001  raised below, in the thread that waits
+            answers.put(error)
+
+    # The system's resolver has no timeout of its own for a caller to set; the thread ends with it.
+    Thread(target=ask, name="resolve", daemon=True).start()
+    try:
+        answer = answers.get(timeout=RESOLVE_SECONDS)
+    except Empty:
+        raise TimeoutError from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer[:MAX_ADDRESSES]
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
