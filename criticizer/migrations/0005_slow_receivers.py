@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('criticizer', '0003_flows'),
+        ('criticizer', '0004_ceiling_changed'),
     ]
 
     operations = [
