@@ -3,8 +3,10 @@
 `manage.py up` runs as it does for everybody: embedded PostgreSQL, web, all clusters. Posters
 send a stream of review requests and repeat each with its idempotency key until it is answered.
 The model server, two webhook receivers, an SMTP server and a maildir misbehave on schedule
-(`drill_peers`), processes die (`drill_faults`). When the faults are over and everything is quiet,
-what was posted, the database and the receivers' ledgers are compared (`drill_ledger`).
+(`drill_peers`), processes die (`drill_faults`). Another key posts a flood whose webhooks go to a
+receiver that hangs or drips; the summary has how long the reviews of the first key took. When the
+faults are over and everything is quiet, what was posted, the database and the receivers' ledgers
+are compared (`drill_ledger`).
 
 The last line on standard output is a JSON object; the status is 1 unless lost, duplicated, stuck
 and wrong_state are 0. A drill that fails keeps its directory. The same SEED repeats the schedule.
@@ -14,124 +16,31 @@ from __future__ import annotations
 
 import argparse
 import json
-import queue
-import random
 import shutil
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-import httpx
 import psycopg
 
 from benchmarks import drill_ledger, drill_peers, drill_schedule
 from benchmarks.drill_faults import Hit, Injector, Recovery, recovery_of
 from benchmarks.drill_ledger import Posted, Verdict
+from benchmarks.drill_load import Stream, make_flood, make_requests
 from benchmarks.drill_peers import Peers
-from benchmarks.drill_schedule import SMTP_DOMAIN
 from benchmarks.drill_stack import Installation, environment, make_commits
 from benchmarks.figures import percentile, say
 from benchmarks.ground import CannotRun
 from criticizer.queue.outbox import LEASE_SECONDS
 from reviews.demo import free_port
 
-POSTERS = 3
-SMTP_SHARE = 0.1  # of the jobs: their mail goes through the server that nobody can ask
-AGAIN_SHARE = 0.1  # of the jobs: posted once more after the answer
+FLOOD_SHARE = 0.5  # of the jobs: posted by another key besides, all at once
+FLOOD_AT = 0.25  # of the length of the run
 SETTLE_SECONDS = 180.0  # after the last fault; then what is not final is stuck
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    key: str
-    changelist_id: str
-    recipients: tuple[str, ...]
-    again: bool
-
-
-@dataclass
-class Stream:
-    """Posts requests evenly over `seconds`, each until it is answered."""
-
-    base_url: str
-    key: str
-    requests: Sequence[Request]
-    seconds: float
-    posted: list[Posted] = field(default_factory=list)
-    refusals: Counter[str] = field(default_factory=Counter)
-    _due: queue.SimpleQueue[tuple[float, Request]] = field(default_factory=queue.SimpleQueue)
-    _threads: list[threading.Thread] = field(default_factory=list)
-    _is_over: threading.Event = field(default_factory=threading.Event)
-
-    def start(self) -> None:
-        begun = time.monotonic()
-        for number, request in enumerate(self.requests):
-            self._due.put((begun + self.seconds * number / len(self.requests), request))
-        self._threads = [threading.Thread(target=self._post_all, daemon=True) for _ in range(POSTERS)]
-        for thread in self._threads:
-            thread.start()
-
-    def is_done(self) -> bool:
-        return not any(thread.is_alive() for thread in self._threads)
-
-    def stop(self) -> None:
-        """Give up what was never answered."""
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join(15)
-
-    def _post_all(self) -> None:
-        headers = {"Authorization": f"Bearer {self.key}"}
-        with httpx.Client(base_url=self.base_url, headers=headers, trust_env=False, timeout=10) as client:
-            while not self._is_over.is_set():
-                try:
-                    at, request = self._due.get_nowait()
-                except queue.Empty:
-                    return
-                self._is_over.wait(max(0.0, at - time.monotonic()))
-                for _ in range(2 if request.again else 1):
-                    self._post(client, request)
-
-    def _post(self, client: httpx.Client, request: Request) -> None:
-        body = {
-            "idempotency_key": request.key,
-            "changelist_id": request.changelist_id,
-            "recipients": list(request.recipients),
-        }
-        while not self._is_over.is_set():
-            try:
-                answer = client.post("/api/v1/reviews/", json=body)
-            except httpx.TransportError as error:
-                self.refusals[type(error).__name__] += 1
-            else:
-                if answer.status_code in {200, 201}:
-                    job = int(answer.json()["id"])
-                    self.posted.append(Posted(request.key, job, request.recipients))
-                    return
-                self.refusals[str(answer.status_code)] += 1
-                if answer.status_code not in {429, 500, 502, 503, 504}:
-                    say(f"drill: {request.key} was refused: {answer.status_code} {answer.text[:200]}")
-                    return
-            self._is_over.wait(0.2)
-
-
-def make_requests(commits: Sequence[str], peers: Peers, seed: int) -> list[Request]:
-    """Return a request a commit. Recipients are a job's own, so that a duplicate shows as one."""
-    dice = random.Random(f"requests {seed}")
-    made = []
-    for number, commit in enumerate(commits):
-        domain = SMTP_DOMAIN if dice.random() < SMTP_SHARE else "example.com"
-        port = peers.receivers[number % len(peers.receivers)].port
-        recipients = (f"mail:job{number}@{domain}", f"webhook:http://127.0.0.1:{port}/hook/{number}")
-        made.append(
-            Request(f"drill-{number}", f"git:drill@{commit}", recipients, dice.random() < AGAIN_SHARE)
-        )
-    return made
 
 
 @dataclass
@@ -148,7 +57,8 @@ class Drill:
         begun = time.monotonic()
         say(f"drill: {self.jobs} jobs, {self.faults} faults, seed {self.seed}, in {self.files}")
         repository = self.files / "repository"
-        commits = make_commits(repository, self.jobs)
+        flood = int(FLOOD_SHARE * self.jobs)
+        commits = make_commits(repository, self.jobs + flood)
         with drill_peers.running(self.files / "mail") as peers:
             options = {
                 "RETRY_TIME_SCALE": str(self.scale),
@@ -171,36 +81,58 @@ class Drill:
     def _break(
         self, installation: Installation, peers: Peers, commits: Sequence[str], begun: float
     ) -> tuple[dict[str, object], Verdict]:
-        key = installation.manage("create_api_key", "--name", "drill", "--role", "trigger")
+        key, other = (
+            installation.manage("create_api_key", "--name", name, "--role", "trigger")
+            for name in ("drill", "flood")
+        )
         length = drill_schedule.length_of(self.faults)
         until = time.monotonic() + length + SETTLE_SECONDS
-        stream = Stream(installation.base_url, key, make_requests(commits, peers, self.seed), 0.95 * length)
+        requests = make_requests(commits[: self.jobs], peers, self.seed)
+        stream = Stream(installation.base_url, key, requests, 0.95 * length)
+        flooded = make_flood(commits[self.jobs :], peers.tarpit.port)
+        flood = Stream(installation.base_url, other, flooded, 1.0, FLOOD_AT * length)
         injector = Injector(installation, peers, self.scale * LEASE_SECONDS, self.seed)
         started = time.monotonic()
         stream.start()
+        flood.start()
         faults = drill_schedule.schedule(self.faults, self.seed, self.only)
         injector.run(faults, started, lambda: time.monotonic() > until)
         peers.cease()
         say(f"drill: no more faults after {time.monotonic() - started:.0f} s")
-        unsettled = _settle(installation, stream, self.jobs, until)
+        unsettled = _settle(installation, (stream, flood), len(commits), until)
         stream.stop()
+        flood.stop()
+        posted = stream.posted + flood.posted
         with installation.connect() as connection:
             facts = drill_ledger.read(connection)
             recovery = recovery_of(injector.hits, connection)
+            waits = _waits(connection, stream.posted)
         receipts = peers.receipts()
-        verdict = drill_ledger.reconcile(stream.posted, facts, receipts)
-        unanswered = {request.key for request in stream.requests} - {entry.key for entry in stream.posted}
+        verdict = drill_ledger.reconcile(posted, facts, receipts)
+        unanswered = {request.key for request in requests + flooded} - {entry.key for entry in posted}
         verdict.stuck += [f"{key} was never answered" for key in sorted(unanswered)]
         if unsettled and verdict.ok:
             verdict.wrong_state.append(unsettled)
         seconds = time.monotonic() - begun
         _explain(verdict, recovery, stream, (self.files / "up.log").read_text(errors="replace"))
         summary = summary_of(self, verdict, injector.hits, recovery, seconds)
-        summary["webhook_requests"] = receipts.webhook_requests
+        summary |= {"webhook_requests": receipts.webhook_requests, "flood": len(flooded), **waits}
         return summary, verdict
 
 
-def _settle(installation: Installation, stream: Stream, jobs: int, until: float) -> str:
+def _waits(connection: psycopg.Connection[Any], posted: Sequence[Posted]) -> dict[str, float]:
+    """Return how long reviews took beside the flood, from request to end."""
+    rows = connection.execute(
+        "SELECT extract(epoch FROM finished_at - created_at)::float8 FROM jobs WHERE id = ANY(%s)"
+        " AND finished_at IS NOT NULL",
+        [[entry.job for entry in posted]],
+    ).fetchall()
+    seconds = [row[0] for row in rows] or [0.0]
+    found = {"p50": percentile(seconds, 50), "p95": percentile(seconds, 95), "max": max(seconds)}
+    return {f"others_wait_{name}_seconds": round(value, 2) for name, value in found.items()}
+
+
+def _settle(installation: Installation, streams: Sequence[Stream], jobs: int, until: float) -> str:
     """Wait until every job has an end and every role is filled; return what is not when time is up."""
     said = 0.0
     while True:
@@ -212,8 +144,8 @@ def _settle(installation: Installation, stream: Stream, jobs: int, until: float)
                 ).fetchone()
         except psycopg.OperationalError:
             row = None
-        missing = installation.missing()
-        if row and row[0] == row[1] == jobs and row[2] == 0 and stream.is_done() and not missing:
+        missing, is_done = installation.missing(), all(stream.is_done() for stream in streams)
+        if row and row[0] == row[1] == jobs and row[2] == 0 and is_done and not missing:
             time.sleep(1.0)  # whoever was thought dead may still be sending
             return ""
         if time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""The peers of the drill: a model server, two webhook receivers, an SMTP server and a maildir.
+"""The peers of the drill: a model server, three webhook receivers, an SMTP server and a maildir.
 
 Real servers on loopback, in threads of this process, that misbehave for as long as a fault lasts
 and keep a ledger of everything they took over. Faults are constructed; the wire forms are those
@@ -22,7 +22,7 @@ from benchmarks.drill_ledger import Effect, Receipts
 from benchmarks.drill_schedule import Fault
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
 from tests.fakes.smtp import SmtpServer, Switches
-from tests.fakes.webhook import Behaviour, WebhookReceiver, is_signed
+from tests.fakes.webhook import Behaviour, Received, WebhookReceiver, is_signed
 
 MODEL_SECONDS = 0.25  # an answer takes so long, so that kills find calls in flight
 WEBHOOK_SECONDS = 0.04
@@ -74,17 +74,23 @@ def _webhook_behaviour(kind: str) -> Behaviour:
         "webhook_5xx": Behaviour(status=503),
         "webhook_429": Behaviour(status=429, headers={"Retry-After": "3"}),
         "webhook_hang": Behaviour(hang=True, process=False),
+        "webhook_drip": Behaviour(drip=True, process=True),
         "webhook_drop": Behaviour(reset=True, process=True),
         "": Behaviour(delay=WEBHOOK_SECONDS),
     }[kind]
 
 
+def _stuck(request: Received) -> Behaviour:
+    return _webhook_behaviour("webhook_hang" if request.path.startswith("/hang") else "webhook_drip")
+
+
 @dataclass(slots=True)
 class Peers:
-    """Running peers. Made by `running`."""
+    """Running peers. Made by `running`. `tarpit` hangs or drips, by path, until the faults are over."""
 
     model: FakeLlm
     receivers: tuple[WebhookReceiver, ...]
+    tarpit: WebhookReceiver
     mail: SmtpServer
     maildir: Path
     secret: str
@@ -116,12 +122,13 @@ class Peers:
         """Behave from now on."""
         for mischief in self.wrong.values():
             mischief.cease()
+        self.tarpit.respond = None
         self.mail.switches = Switches()
 
     def receipts(self) -> Receipts:
         """Return what every receiver took over, as it counts it itself."""
         effects, unsigned = [], 0
-        for receiver in self.receivers:
+        for receiver in (*self.receivers, self.tarpit):
             bodies: dict[str, dict[bytes, str]] = {}
             for request in receiver.requests:
                 unsigned += not is_signed(request, self.secret)
@@ -138,7 +145,7 @@ class Peers:
             for path in sorted((self.maildir / folder).glob("*")):
                 mail = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
                 effects.append(Effect(str(mail["X-Criticizer-Token"]), f"mail:{mail['To']}"))
-        requests = sum(len(receiver.requests) for receiver in self.receivers)
+        requests = sum(len(receiver.requests) for receiver in (*self.receivers, self.tarpit))
         return Receipts(tuple(effects), unsigned, requests)
 
 
@@ -158,6 +165,7 @@ def running(maildir: Path) -> Iterator[Peers]:
         FakeLlm(respond=answer) as model,
         receiver("webhook0") as first,
         receiver("webhook1") as second,
+        WebhookReceiver(respond=_stuck) as tarpit,
         SmtpServer() as mail,
     ):
-        yield Peers(model, (first, second), mail, maildir, secret, wrong)
+        yield Peers(model, (first, second), tarpit, mail, maildir, secret, wrong)

@@ -35,6 +35,7 @@ WEIGHTS = {
     "webhook_5xx": 5,
     "webhook_429": 4,
     "webhook_hang": 3,
+    "webhook_drip": 3,
     "webhook_drop": 6,
     "smtp_4xx": 3,
     "smtp_drop": 4,
