@@ -185,7 +185,7 @@ def signature_refused(world: World) -> None:
 
 
 def file_skipped(world: World) -> None:
-    world.job(world.depot.submit(added("//depot/main/a.min.js", "var a=1;\n" * 3)), world.hook)
+    world.job(world.depot.submit(added("//depot/main/package-lock.json", '{"name": "a"}\n')), world.hook)
     world.work()
 
 
