@@ -22,8 +22,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from criticizer.resilience.failures import Failure
 from criticizer.workers import subprocesses
+
+log = structlog.get_logger(__name__)
 
 DATABASE = "criticizer"
 OWNER = "postgres"  # owns the tables; `migrate` works as it
@@ -38,8 +42,7 @@ _SETTINGS = {
     "log_min_messages": "fatal",
 }
 
-
-# Whoever may search the socket's directory; no network address, whatever `listen_addresses` says.
+# Accounts that may search the socket's directory; no network address, whatever `listen_addresses` says.
 _CLIENTS = "local all all trust\n"
 
 
@@ -255,7 +258,11 @@ class EmbeddedServer:
             self._drop_root()
             if self.postmaster_pid() is None:
                 return
-            self._run("pg_ctl", "-D", str(self.cluster_dir), "-m", mode, "-w", "-t", "30", "stop")
+            status, output = self._run(
+                "pg_ctl", "-D", str(self.cluster_dir), "-m", mode, "-w", "-t", "30", "stop"
+            )
+            if status != 0 and self.postmaster_pid() is not None:
+                log.error("database_not_stopped", reason=self._trouble("stop", output))
 
     def kill(self) -> None:
         """End the server as a power cut would (tests and drills)."""
