@@ -12,19 +12,22 @@ import json
 import random
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.figures import Figure, Must, emit, percentile, say
 from criticizer.redaction import RedactionBlocked, redact
+from tests.redaction.generated import Row, measure, rows
 
 DOCUMENT = 32 << 10
 DOCUMENTS = 80
 HOSTILE = 200_000
 ROUNDS = 3
 ROWS = Path(__file__).resolve().parents[2] / "shared" / "data" / "redaction_dev.jsonl.gz"
+SEEDS, ROWS_PER_SEED = 10, 5_000
+PEER_ROWS = 3_000
 PEER_DOCUMENTS = 4  # the peer takes seconds for each
 UNITS = (
     "a",
@@ -150,6 +153,83 @@ def hostile() -> list[Figure]:
     ]
 
 
+def drawn() -> list[Figure]:
+    """Measure recall and what is taken out in vain on drawn texts, beside peers."""
+    chosen = [row for seed in range(1, SEEDS + 1) for row in rows(seed, ROWS_PER_SEED)]
+    report = measure(chosen, lambda text: redact(text).text)
+    for line in report.lines():
+        say(f"  {line}")
+    sample = chosen[:PEER_ROWS]
+    peers = {"detect-secrets": _detect_secrets(sample), "CredSweeper": _credsweeper(sample)}
+    worst = max(report.failed[group] / report.total[group] for group in report.secret_groups)
+    figures = [
+        Figure("redaction, worst class of drawn texts", 1 - worst, "share", must=Must("value", ">=", 0.9)),
+    ]
+    for peer, found in peers.items():
+        theirs = None if found is None else measure(sample, found.__getitem__)
+        figures += [
+            Figure(
+                "redaction recall, drawn texts",
+                1 - report.share(secret=True),
+                "share",
+                peer=peer,
+                peer_value=None if theirs is None else 1 - theirs.share(secret=True),
+                must=Must("value", ">=", 0.965),
+            ),
+            Figure(
+                "ordinary drawn texts changed",
+                report.share(secret=False),
+                "share",
+                lower_is_better=True,
+                peer=peer,
+                peer_value=None if theirs is None else theirs.share(secret=False),
+                must=Must("value", "<=", 0.015),
+            ),
+        ]
+    return figures
+
+
+def _without(text: str, values: Iterable[str]) -> str:
+    for value in sorted(filter(None, values), key=len, reverse=True):
+        text = text.replace(value, "<found>")
+    return text
+
+
+def _detect_secrets(chosen: list[Row]) -> dict[str, str] | None:
+    """Return each text without what the peer finds in it, None where it is not installed."""
+    try:
+        from detect_secrets.core.scan import scan_file
+        from detect_secrets.settings import default_settings
+    except ImportError:
+        return None
+    with default_settings(), TemporaryDirectory() as place:
+        path = Path(place) / "text.py"
+        found = {}
+        for row in chosen:
+            path.write_text(row.text, encoding="utf-8")
+            found[row.text] = _without(row.text, (one.secret_value or "" for one in scan_file(str(path))))
+    return found
+
+
+def _credsweeper(chosen: list[Row]) -> dict[str, str] | None:
+    """Return each text without what the peer finds in it, None where it is not installed."""
+    try:
+        from credsweeper import CredSweeper
+        from credsweeper.file_handler.text_content_provider import TextContentProvider
+    except ImportError:
+        return None
+    sweeper = CredSweeper()
+    with TemporaryDirectory() as place:
+        found = {}
+        for number, row in enumerate(chosen):
+            path = Path(place) / f"{number}.py"
+            path.write_text(row.text, encoding="utf-8")
+            candidates = sweeper.file_scan(TextContentProvider(str(path)))
+            values = (line.value for one in candidates for line in one.line_data_list)
+            found[row.text] = _without(row.text, values)
+    return found
+
+
 def quality() -> list[Figure]:
     """Measure recall and what is taken out in vain, over labelled rows where they are at hand."""
     if not ROWS.is_file():
@@ -177,7 +257,7 @@ def quality() -> list[Figure]:
 
 def main() -> None:
     """Print one JSON line per figure."""
-    emit([*speed(), *hostile(), *quality()])
+    emit([*speed(), *hostile(), *drawn(), *quality()])
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from criticizer.redaction.input.document import PLACEHOLDER, encode, read
 from criticizer.redaction.known_secrets import OwnSecrets, registered
 from criticizer.redaction.policy import POLICY_KINDS, Policy, parse
 from criticizer.redaction.redacted_text import RedactedText, RedactionBlocked, seal
+from criticizer.redaction.rules import live_code
 from criticizer.redaction.rules.issuer_tokens import KINDS, RULESET
 from criticizer.redaction.scan import Find, scan
 
@@ -39,8 +40,6 @@ _VAGUE: Final = {
     "cookie": 2,
     "encoded-secret": 2,
 }
-# A value without any of these may be an ordinary word.
-_TELLING: Final = frozenset(b"0123456789!#$%^&*@~")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,12 @@ class Redactor:
         out: list[bytes] = []
         at = 0
         for find in finds:
-            pieces = _per_line(data, find.start, find.end)
+            pieces = [
+                piece
+                for line in _per_line(data, find.start, find.end)
+                for piece in live_code.pieces(data, *line)
+                if PLACEHOLDER.sub(b"", data[slice(*piece)]).strip()
+            ]
             for start, end in pieces:
                 number = self._number(find.kind, find.group or data[find.start : find.end])
                 out += (data[at:start], b"<REDACTED:%s:%d>" % (find.kind.encode(), number))
@@ -161,9 +165,9 @@ class Redactor:
 
     def _remember(self, value: bytes, kind: str, number: int) -> None:
         """Note a value that is removed wherever else it stands."""
-        if len(value) < 8 or kind in POLICY_KINDS or value in self._values or b"<REDACTED:" in value:
+        if kind in POLICY_KINDS or value in self._values or b"<REDACTED:" in value:
             return
-        if not _TELLING.intersection(value):
+        if not live_code.is_propagated(value[:_PIECE]):
             return
         for at in range(0, len(value), _PIECE):
             piece = value[at : at + _PIECE]
@@ -184,7 +188,8 @@ class Redactor:
         taken = [match.span() for match in PLACEHOLDER.finditer(data)] if b"<REDACTED:" in data else []
         finds = []
         for index, start, end in self._automaton.find_matches_as_indexes(data):
-            if not _inside(taken, start, end):
+            random = live_code.is_random(values[index])
+            if not _inside(taken, start, end) and live_code.may_stand(data, start, end, random=random):
                 kind, number = self._values[values[index]]
                 # The same value keeps the number it got where it was found.
                 self._numbers.setdefault((kind, values[index]), number)

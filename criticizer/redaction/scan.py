@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import time
 from collections.abc import Iterator
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import ahocorasick_rs
-import re2
 
 from criticizer.redaction.input import concatenation, logical_lines
 from criticizer.redaction.input.document import Document, character_start
@@ -17,18 +18,13 @@ from criticizer.redaction.input.normalization import Shadow, shadows
 from criticizer.redaction.known_secrets import OwnSecrets
 from criticizer.redaction.policy import Policy
 from criticizer.redaction.redacted_text import RedactionBlocked
-from criticizer.redaction.rules import entropy, kubernetes, pem, syntax
+from criticizer.redaction.rules import documents, entropy, key_names, nearby, pem, syntax, tables
 from criticizer.redaction.rules.assignments import Assignments
-from criticizer.redaction.rules.issuer_tokens import TOKEN_RULES, TokenRule
 from criticizer.redaction.rules.key_names import WORDS
 from criticizer.redaction.rules.literals import Span
-from criticizer.redaction.rules.value_heuristics import is_dummy, kinds, looks_random
+from criticizer.redaction.rules.token_matching import tokens
 
-_WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
-_TOKEN_WINDOW: Final = 1_024
-_JUDGED: Final = 256  # bytes of a token that say whether it is one
 _BEFORE: Final = 300  # bytes before a word that are read with the lines below it
-_REST = re2.compile(rb"[A-Za-z0-9_.=%+/~-]*")
 
 # Words of the prefilter. "kind: secret" is here, PEM marks are found by plain search.
 _WORDS: Final = tuple(WORDS)
@@ -38,9 +34,6 @@ _WORD_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
     list(_WORDS), matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST, implementation=_DFA
 )
 _CONTEXT_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(list(_CONTEXT_WORDS), implementation=_DFA)
-_TOKEN_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
-    [rule.mark for rule in TOKEN_RULES], implementation=_DFA
-)
 
 
 class Find(NamedTuple):
@@ -52,6 +45,7 @@ class Find(NamedTuple):
     group: bytes | None = None
 
 
+_NEAR: Final = 120  # bytes of a line in which one look for values near a name is enough
 _LOOKS_AT_CLOCK: Final = 4_096  # how much work is done between two looks at the clock
 
 
@@ -64,7 +58,7 @@ class Work:
     __slots__ = ("_deadline", "_look_at", "left")
 
     def __init__(self, size: int, deadline: float = math.inf) -> None:
-        self.left = 50_000 + size
+        self.left = 100_000 + 4 * size
         self._deadline = deadline
         self._look_at = self.left
 
@@ -94,7 +88,7 @@ def scan(document: Document, policy: Policy, own: OwnSecrets, deadline: float = 
     found += _lines(document, text, work)
     found += (Find(*span) for span in policy.spans(text))
     work.look_at_clock()
-    random, key_lines = entropy.spans(document)
+    random, key_lines = entropy.spans(document, partial(_holds_secret, work=work))
     found += (Find(*span) for span in random)
     work.look_at_clock()
     for shadow in shadows(document):
@@ -106,6 +100,12 @@ def scan(document: Document, policy: Policy, own: OwnSecrets, deadline: float = 
         found += _blocks(document.raw, pem.orphans(document))
     # A span never swallows what is masked at its very ends (our own placeholders).
     return [find for find in found if find.end > find.start]
+
+
+def _holds_secret(decoded: bytes, work: Work) -> bool:
+    """Return whether a decoded text holds what would be taken out of it."""
+    work.spend(len(decoded))
+    return bool(tokens(decoded, work.spend) or any(_words(None, decoded, decoded.lower(), work, [])))
 
 
 def _blocks(text: bytes, blocks: Iterator[pem.Block]) -> Iterator[Find]:
@@ -120,32 +120,55 @@ def _lines(document: Document | None, text: bytes, work: Work) -> list[Find]:
     """Run the rules that need one line only (and the lines below, when there is a document)."""
     lowered = text.lower()
     places: list[tuple[int, int]] = []  # where a line begins, and where it may go on below
-    spans = _tokens(text, work)
-    spans += _words(document, text, lowered, work, places)
+    spans = tokens(text, work.spend)
+    named, near = _words(document, text, lowered, work, places)
+    spans += named
     spans += _contexts(text, lowered, work, places)
     found = [*_blocks(text, concatenation.blocks(text, spans)), *(Find(*span) for span in spans)]
+    found += _apart(near, found)
     if document is not None:
+        found += _glued(text, work)
         found += _joined(document, found, places, work)
-        found += (Find(*span) for span in kubernetes.spans(document, lowered))
+        found += (Find(*span) for span in documents.spans(document, lowered))
     return found
+
+
+def _apart(spans: list[Span], found: list[Find]) -> Iterator[Find]:
+    """Yield those of the spans that nothing found so far overlaps: what was found has its number."""
+    starts = sorted((find.start, find.end) for find in found)
+    for start, end, kind in spans:
+        at = bisect.bisect_left(starts, (end, 0))
+        if not any(last > start for _, last in starts[max(at - 4, 0) : at]):
+            yield Find(start, end, kind)
 
 
 def _words(
     document: Document | None, text: bytes, lowered: bytes, work: Work, places: list[tuple[int, int]]
-) -> list[Span]:
-    """Find values by the names beside them, and note which may be on a line below."""
+) -> tuple[list[Span], list[Span]]:
+    """Find values by names, joined to them and only near them, and note which may be on a line below."""
     assignments = Assignments(text, work.spend)
     values = assignments.values
-    done = 0
+    near: list[Span] = []
+    done = reach = reached = 0
     for index, start, end in _hits(_WORD_AUTOMATON, lowered, work, overlapping=False):
         if start < done:
             continue
-        done = assignments.word(start, end, _WORDS[index])
+        word = _WORDS[index]
+        done = assignments.word(start, end, word)
+        is_name = not (word == b"pass" and _stands_alone(text, start, end))
+        strength = assignments.strength if is_name else 0
+        if strength >= key_names.SECRET and (start >= reach or strength > reached):
+            # One look reads as far as the next words of its line stand.
+            reach, reached = min(start + _NEAR, _line_end(text, end)), strength
+            work.spend(32)
+            near += nearby.spans(text, start, end, strength, found=done > end)
+            if document is not None:
+                near += tables.spans(document, start, end, work.spend)
         if assignments.opens or values.goes_on:
             places.append((start, end))
-        if assignments.ends_line and document is not None:
-            assignments.pair_below(start, end, _WORDS[index], document)
-    return values.spans
+        if document is not None and (assignments.ends_line or strength >= key_names.SECRET):
+            assignments.pair_below(start, end, word, document)
+    return values.spans, near
 
 
 def _contexts(text: bytes, lowered: bytes, work: Work, places: list[tuple[int, int]]) -> list[Span]:
@@ -156,9 +179,10 @@ def _contexts(text: bytes, lowered: bytes, work: Work, places: list[tuple[int, i
         handler = syntax.HANDLERS[_CONTEXT_WORDS[index]]
         if start < reach.get(handler, 0):
             continue
-        work.spend(16)
+        work.spend(4)
         more = handler(text, start, end)
         if more:
+            work.spend(16)
             reach[handler] = max(span[1] for span in more)
             spans += more
         if handler in syntax.READ_ALL:
@@ -174,80 +198,14 @@ def _hits(automaton: Any, data: bytes, work: Work, *, overlapping: bool) -> list
     return hits
 
 
-def _tokens(text: bytes, work: Work) -> list[Span]:
-    found: list[Span] = []
-    began = done = rest = 0
-    size = len(text)
-    for index, start, _ in _hits(_TOKEN_AUTOMATON, text, work, overlapping=True):
-        rule = TOKEN_RULES[index]
-        if rule.back:
-            if start < done - len(rule.mark):
-                continue  # inside a token that is found already
-            match = _marked_inside(rule, text, start)
-        else:
-            if start and not rule.inside and _in_word(text, start):
-                continue
-            match = rule.pattern.match(text, start, min(start + _TOKEN_WINDOW, size))
-        if match is None:
-            continue
-        first, last = match.span(1) if rule.pattern.groups else match.span()
-        if last < done or (last == done and first >= began):
-            continue
-        if last == start + _TOKEN_WINDOW:
-            if last > rest:
-                rest = _REST.match(text, last).end()  # of a run without end it is looked for once
-            last = rest
-        judged = min(last, first + _JUDGED)
-        if _is_token(rule, text[first:judged], text[match.start() : judged]):
-            found.append((first, last, rule.kind))
-            began, done = first, last
-    return found
+def _line_end(text: bytes, at: int) -> int:
+    end = text.find(b"\n", at, at + _NEAR)
+    return end if end >= 0 else at + _NEAR
 
 
-def _in_word(text: bytes, start: int) -> bool:
-    """Return whether a token cannot begin here: the letters before belong to it."""
-    last = text[start - 1]
-    if last in _WORD:
-        # ... unless they are the end of \\n, \\t or of an ANSI colour.
-        before = text[max(start - 6, 0) : start]
-        return not (before[-2:] in (b"\\n", b"\\t", b"\\r") or (last == 109 and b"[" in before))
-    return last == 43 and start > 1 and text[start - 2] in _WORD  # inside base64
-
-
-def _marked_inside(rule: TokenRule, text: bytes, at: int) -> Any:
-    """Match a token whose mark stands inside it."""
-    low = max(at - rule.back, 0)
-    if at == low or (text[at - 1] not in _WORD and text[at - 1] not in b"~.-"):
-        return None
-    match = rule.pattern.search(text, low, min(at + 400, len(text)))
-    if match is None or not match.start() < at < match.end():
-        return None
-    return None if match.start() and text[match.start() - 1] in _WORD else match
-
-
-def _is_token(rule: TokenRule, token: bytes, whole: bytes) -> bool:
-    body = token.replace(rule.mark, b"", 1)
-    if not body.strip(b"xX*.-_=") or b"\x01" in token or (is_dummy(body) and body.strip(b"xX*.-_=") == b""):
-        return False
-    if b"..." in token or (len(set(body)) <= 2 and not rule.mark.startswith(b"AGE")):
-        return False
-    lower, upper, digit = kinds(body)
-    if rule.needs_digit and not digit:
-        return False
-    if rule.needs_digits and len(body) - len(body.translate(None, b"0123456789")) < 5:
-        return False
-    if rule.not_hex and not body.translate(None, b"0123456789abcdefABCDEF"):
-        return False
-    if rule.needs_random and not looks_random(body, rate=0.3):
-        return False
-    if rule.needs_case and not (lower and upper and looks_random(body + b"0", rate=0.38)):
-        return False
-    return not (rule.is_jwt and not _is_jose(whole))
-
-
-def _is_jose(token: bytes) -> bool:
-    head = token.partition(b".")[0]
-    return len(head) >= 12 and (kinds(head) == (True, True, True) or token.count(b".") >= 2)
+def _stands_alone(text: bytes, start: int, end: int) -> bool:
+    """Return whether a word is one of prose: to pass something."""
+    return (not start or text[start - 1] in b" \t\n*`") and text[end : end + 1] in (b"", b" ", b"\n")
 
 
 def _joined(
@@ -270,6 +228,21 @@ def _joined(
                         yield Find(first, last, find.kind, group)
 
 
+def _glued(text: bytes, work: Work) -> Iterator[Find]:
+    """Find tokens that are written in several literals."""
+    for joined, pieces in concatenation.glued(text):
+        work.spend(8)
+        for start, end, kind in tokens(joined, work.spend):
+            for first, last, origin in pieces:
+                if start < last and first < end:
+                    yield Find(
+                        origin + max(start - first, 0),
+                        origin + min(end, last) - first,
+                        kind,
+                        joined[start:end],
+                    )
+
+
 def _shadow(
     document: Document, shadow: Shadow, policy: Policy, own: OwnSecrets, work: Work
 ) -> Iterator[Find]:
@@ -278,7 +251,7 @@ def _shadow(
     found = _lines(None, text, work)
     found += (Find(*span) for span in policy.spans(text))
     found += (Find(*span) for span in own.spans(text))
-    random, _ = entropy.spans(Document(text, text, is_diff=False))
+    random, _ = entropy.spans(Document(text, text, is_diff=False), partial(_holds_secret, work=work))
     found += (Find(*span) for span in random)
     for find in found:
         start, end = shadow.origin[find.start], shadow.origin[find.end]

@@ -8,11 +8,13 @@ by text of the change, or copies the request. `PROMPT_VERSION` changes with the 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +29,8 @@ MAX_MANIFEST_CHARS = 4_000  # for the files of other parts
 MAX_PATH_CHARS = 400
 _FIXED_TOKENS = 600  # fences, words and the lines between them
 _MARKS = re.compile(r"^BEGIN (\S{4,100}) description$", re.MULTILINE)
+_ENCODED = re.compile(r"[A-Za-z0-9+/_-]{12,}={0,2}")
+_TELLING = 8  # characters of a mark, of sixteen
 
 FIRST_WORD = "quillwort"  # stands where a server that cuts from the front cuts first
 RULES = f"""\
@@ -262,5 +266,28 @@ def without_leaks(answer: Mapping[str, Any], marks: tuple[str, ...]) -> tuple[di
 
 
 def _repeats(finding: Mapping[str, Any], marks: tuple[str, ...]) -> bool:
-    texts = (value.casefold() for value in finding.values() if isinstance(value, str))
-    return any(mark.casefold() in text for text in texts for mark in marks)
+    """Return whether a mark stands in a finding: whole, split up, backwards, in base64 or in hexadecimal."""
+    text = " ".join(value for value in finding.values() if isinstance(value, str))
+    plain = [text, *(decoded for word in _ENCODED.findall(text) for decoded in _decoded(word))]
+    read = [_letters(form) for form in plain]
+    pieces = {piece for mark in marks for piece in _pieces(_letters(mark.rpartition("-")[2]))}
+    return any(piece in form or piece in form[::-1] for form in read for piece in pieces)
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold()))
+
+
+def _pieces(mark: str) -> Iterator[str]:
+    """Yield what of a mark gives it away: any run of it that no honest text holds by chance."""
+    length = min(len(mark), _TELLING)
+    yield from (mark[at : at + length] for at in range(len(mark) - length + 1))
+
+
+def _decoded(word: str) -> Iterator[str]:
+    for start in range(4):  # a piece of base64 may begin anywhere
+        piece = word[start:]
+        with suppress(ValueError):
+            yield base64.b64decode(piece[: len(piece) // 4 * 4], altchars=b"-_").decode("latin-1")
+    with suppress(ValueError):
+        yield bytes.fromhex(word).decode("latin-1")

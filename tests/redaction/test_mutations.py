@@ -28,6 +28,7 @@ from criticizer.redaction import (
 from criticizer.redaction import engine as engine_code
 from criticizer.redaction import scan as scan_code
 from criticizer.redaction.redacted_text import seal
+from criticizer.redaction.rules import token_matching
 from criticizer.redaction.rules.issuer_tokens import TOKEN_RULES
 from tests.redaction.fakes import ALNUM, begin, diff, draw, end, pem_lines
 
@@ -88,12 +89,12 @@ NOTHING: dict[str, tuple[str, Callable[..., Any]]] = {
     "one find only": ("engine.merge", lambda finds: finds[:1]),
     "no line rules": ("scan._lines", lambda *a: []),
     "no lines put together": ("scan._joined", lambda *a: []),
-    "no tokens": ("scan._tokens", lambda *a: []),
+    "no tokens": ("scan.tokens", lambda *a: []),
     "no prefilter hits": ("scan._hits", lambda *a, **k: []),
     "half of the prefilter hits": ("scan._hits", lambda auto, data, work, overlapping: []),
-    "every token refused": ("scan._is_token", lambda *a: False),
-    "every token inside a word": ("scan._in_word", lambda *a: True),
-    "no random tokens": ("rules.entropy.spans", lambda document: ([], False)),
+    "every token refused": ("rules.token_matching._is_token", lambda *a: False),
+    "every token inside a word": ("rules.token_matching._in_word", lambda *a: True),
+    "no random tokens": ("rules.entropy.spans", lambda *a: ([], False)),
     "no shadows": ("scan.shadows", lambda document: ()),
     "no key blocks": ("rules.pem.blocks", lambda document, public: ()),
     "no orphaned keys": ("rules.pem.orphans", lambda document: ()),
@@ -118,11 +119,11 @@ def test_skipped_stage_lets_nothing_out(mutant: str, monkeypatch: pytest.MonkeyP
     "stage",
     [
         *("engine.encode", "engine.read", "engine.scan", "engine.merge", "engine.seal", "engine._per_line"),
-        *("engine.registered", "engine._without_forgeries", "scan._lines", "scan._tokens", "scan._hits"),
+        *("engine.registered", "engine._without_forgeries", "scan._lines", "scan.tokens", "scan._hits"),
         *(
             "scan._joined",
             "input.concatenation.blocks",
-            "scan._is_token",
+            "rules.token_matching._is_token",
             "rules.entropy.spans",
             "scan.shadows",
             "rules.pem.blocks",
@@ -157,8 +158,8 @@ def test_raising_stage_lets_nothing_out(
 
 @pytest.mark.parametrize("kind", sorted({rule.kind for rule in TOKEN_RULES}))
 def test_removed_rule_lets_nothing_out(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = scan_code._is_token
-    monkeypatch.setattr(scan_code, "_is_token", lambda rule, *a: rule.kind != kind and real(rule, *a))
+    real = token_matching._is_token
+    monkeypatch.setattr(token_matching, "_is_token", lambda rule, *a: rule.kind != kind and real(rule, *a))
     assert [leak for leak in LEAKS if bypasses(leak)] == []
 
 

@@ -25,6 +25,14 @@ _NEXT = re2.compile(
 _CLOSING: Final = rb"(?:\\[nrt])*\\*[\"'`]"
 _OPEN_END = re2.compile(_CLOSING + rb"[ \t]*" + OPERATOR + rb"?[ \t]*[\\_]?[ \t\r]*(?:(?:#|//|--)[^\n]*)?\n")
 _NEXT_LINE = re2.compile(rb"\n[ \t]*" + OPERATOR + rb"?[ \t]*" + OPENING)
+# What joins two literals without a blank in them, on one line or over two.
+_JOIN: Final = (
+    rb"[ \t]*(?:\+\+?|\.\.?|&|\|\||<>)?[ \t]*\\?\r?\n?[ \t]*(?:\+\+?|\.\.?|&|\|\||<>)?[ \t]*[bBfFrRuUN@]?"
+)
+_BETWEEN = re2.compile(rb"\"" + _JOIN + rb"\"|'" + _JOIN + rb"'")
+_RUN = re2.compile(
+    rb"[A-Za-z0-9_.+/=-]{3,64}(?:(?:\"" + _JOIN + rb"\"|'" + _JOIN + rb"')[A-Za-z0-9_.+/=-]{2,}){1,16}"
+)
 _QUOTES: Final = (b'"', b"'", b"`", b"\\")
 _ENDS: Final = b",;:)}]>"
 # What stands behind a closing quote where something is joined, on its line or below: blanks, an
@@ -63,6 +71,21 @@ def blocks(text: bytes, spans: Iterable[tuple[int, int, str]]) -> Iterator[Block
             if more:
                 done = more[-1][1]
                 yield Block(((start, end), *more), kind)
+
+
+def glued(text: bytes) -> Iterator[tuple[bytes, list[tuple[int, int, int]]]]:
+    """Yield runs of joined literals without what joins them, with (start, end, place in the text) of each."""
+    for match in _RUN.finditer(text):
+        start, end = match.span()
+        pieces: list[tuple[int, int, int]] = []
+        out = b""
+        at = start
+        for glue in [*_BETWEEN.finditer(text, start, end), None]:
+            last = glue.start() if glue is not None else end
+            pieces.append((len(out), len(out) + last - at, at))
+            out += text[at:last]
+            at = glue.end() if glue is not None else end
+        yield out, pieces
 
 
 def _closing(text: bytes, end: int) -> int:

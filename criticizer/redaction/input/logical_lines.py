@@ -23,7 +23,7 @@ _COMMENT = re2.compile(rb"[ \t]+(?:#|//|--[ \t])[^\"'`]*$")
 _REMARK = re2.compile(rb"(?:#|//|--[ \t]|/\*)")
 # What a line ends with: a name with or without a sign of assignment, and what opens a value.
 _OPENS = re2.compile(
-    rb"(:=|=>|->|<-|={1,3}|[!?+]=|::|:|\xef\xbc\x9a|\|\||\?\?|>|[ \t]or|)[ \t]*"
+    rb"(:=|=>|->|<-|={1,3}|[!?+]=|::|:|\xef\xbc\x9a|\|\||\?\?|>|[ \t]or|)[ \t]*(?:!!\w+[ \t]*)?"
     rb"(\"\"\"|'''|`|<<[-~]?\\?[\"']?[A-Za-z_]\w*[\"']?|[|>][-+0-9]{0,2}|\{|(?:[A-Za-z_$][\w.:<>$]{0,60})?\(|)$"
 )
 _STRING_END = re2.compile(rb"[\"'`][ \t]*(" + OPERATOR + rb"?)[ \t]*_?$")

@@ -15,18 +15,21 @@ import re2
 from criticizer.invisible_characters import INVISIBLE
 from criticizer.redaction.input.document import Document
 
-_WIDE = r"\x{ff01}-\x{ff5e}\x{1d400}-\x{1d7ff}\x{24b6}-\x{24e9}"
+# Blanks of other widths, accents to be combined, wide and circled letters.
+_WIDE = r"\x{a0}\x{2000}-\x{200a}\x{202f}\x{3000}\x{0300}-\x{036f}"
+_WIDE += r"\x{ff01}-\x{ff5e}\x{1d400}-\x{1d7ff}\x{24b6}-\x{24e9}"
 _FOREIGN = r"\x{0370}-\x{04ff}\x{0500}-\x{052f}\x{2c00}-\x{2c5f}"
 # Decides whether a text is read character by character at all.
 _DISGUISED = re2.compile(
     rf"[{INVISIBLE}{_WIDE}]|[A-Za-z_][{_FOREIGN}]|[{_FOREIGN}][A-Za-z_]|\x1b\["
-    rf"|&(?:quot|apos|amp|lt|gt|#[0-9]{{1,7}}|#[xX][0-9a-fA-F]{{1,6}});|%(?:3[aAdDfF]|2[26bBfF7]|40)|\\u00[2-7][0-9a-fA-F]".encode()
+    rf"|&(?:quot|apos|amp|lt|gt|#[0-9]{{1,7}}|#[xX][0-9a-fA-F]{{1,6}});|%(?:3[aAdDfF]|2[26bBfF7]|40)|(?:%[2-7][0-9a-fA-F]){{4}}|\\u00[2-7][0-9a-fA-F]|(?:\\x[2-7][0-9a-fA-F]|\\[01][0-7]{{2}}){{4}}".encode()
 )
 _INVISIBLE = re2.compile(f"[{INVISIBLE}]")
 _ANSI = re2.compile(rb"\x1b\[[0-9;:?]*[A-Za-z]")
 _ENTITY = re2.compile(rb"&(?:quot|apos|amp|lt|gt|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
 _PERCENT = re2.compile(rb"%[2-7][0-9a-fA-F]")
 _ESCAPE = re2.compile(rb"\\+u00[2-7][0-9a-fA-F]")
+_BYTE = re2.compile(rb"\\+(?:x[2-7][0-9a-fA-F]|[01][0-7]{2})")
 _CONFUSABLE = str.maketrans(
     "аеорсухіјѕԁԛԝһвкмнтАВЕКМНОРСТУХІЅЈοανικρτυΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
     "aeopcyxijsdqwhBkMHTABEKMHOPCTYXISJoavikptuABEZHIKMNOPTYX",
@@ -106,6 +109,12 @@ def _decode(line: bytes, base: int) -> Shadow | None:
         found += [(*m.span(), bytes([int(m.group()[1:], 16)])) for m in _PERCENT.finditer(line)]
     if b"\\u00" in line:
         found += [(*m.span(), bytes([int(m.group()[-2:], 16)])) for m in _ESCAPE.finditer(line)]
+    if b"\\" in line:
+        for match in _BYTE.finditer(line):
+            code = match.group().lstrip(b"\\")
+            value = int(code[1:], 16) if code[:1] == b"x" else int(code, 8)
+            if 32 <= value < 127:
+                found.append((*match.span(), bytes([value])))
     if not found:
         return None
     out = bytearray()

@@ -26,20 +26,27 @@ _QUOTE = rb"(?:\\*[\"'`]|&quot;|&#39;)"
 _HEAD = re2.compile(
     rb"((?:" + _QUOTE + rb"|[)\]}*?!]){0,3})"  # what closes it
     rb"([ \t]{0,20})"
-    rb"(:=|:-|=>|->|<-|={1,3}|[!?+]={1,2}|::|:|\xef\xbc\x9a|\|\||\||\?\?|,|\("
+    rb"(:=|:-|=>|->|<-|={1,3}|[!?+.~]={1,2}|::=|::|:|\xef\xbc\x9a|\|\||\||\?\?|,|\("
     rb"|or[ \t]|is[ \t:]|was[ \t:]|-[ \t]|>|)"
     rb"[ \t]{0,20}"
 )
 _PAIR = re2.compile(rb"[ \t]*,?[ \t]*[\"']?(?:value|val|content|default)[\"']?[ \t]*[=:][ \t]*")
 _NEXT_VALUE = re2.compile(
-    rb"[ \t]*-?[ \t]*[\"'<]?(?:value|val|content|default|string)[\"']?[ \t]*[=:>][ \t]*"
+    rb"(?i)[ \t]*-?[ \t]*[\"'<]?(?:value|val|content|default|string)[\"']?[ \t]*[=:>][ \t]*"
 )
 _FLAG = re2.compile(rb"(?:^|[\s\"'`=(\[,])--?[A-Za-z0-9_.-]*$")
+_PACKAGE = re2.compile(rb"[\"'\s]@[\w.-]+/$")
+_VERSION = re2.compile(rb"[\w./-]* v[0-9]")
+_FIELDS: Final = (b"_field", b"_input", b"field", b"input")
+_YAML_TAG = re2.compile(rb"!!(?:binary|str)[ \t]+")
+_GROUP: Final = (b"?<", b"P<")
+_TAG = re2.compile(rb"<(?:[\w-]+:)?$")
 _SETTERS: Final = (b"ENV ", b"ARG ", b"set ", b"env ", b"ort ", b"etx ", b" -x ", b"-gx ", b"-Ux ")
 # variable "token" {, <key>token</key>: the value stands below.
 _OPENS_BLOCK: Final = (b"{", b"</key>", b"</name>")
 _WIDE_COLON: Final = "\uff1a".encode()
 _FALLBACKS: Final = (b"||", b"??", b"->", b"::", b"or ", b"or\t")
+_VALUE_BEFORE = re2.compile(rb"(?i)[\s{<,\"'-](?:value|val)[\"']?[ \t]*[=:][ \t]*")
 _HIDDEN_HEAD = re2.compile(
     rb"(?i)(?:(?:name|key|id|property|param|parameter)[\"']?[ \t]*[=:>][ \t]*[\"']?|variable[ \t]+\")[\w.-]*$"
 )
@@ -51,7 +58,7 @@ class Assignments:
     `spend` gets how many bytes were read (in eighths) and may stop the work.
     """
 
-    __slots__ = ("ends_line", "opens", "text", "values")
+    __slots__ = ("ends_line", "opens", "strength", "text", "values")
 
     def __init__(self, text: bytes, spend: Callable[[int], None]) -> None:
         self.text = text
@@ -62,9 +69,29 @@ class Assignments:
     def word(self, start: int, end: int, word: bytes) -> int:
         """Read around one word; return how far the text has been read."""
         self.ends_line = self.opens = self.values.goes_on = False
+        self.strength = self._alone(start, end, word)
         if self._look(start, end, word):
             return self.values.spans[-1][1]
         return end  # the next word may sit in the same name: keyPassword, _authToken
+
+    def _alone(self, start: int, end: int, word: bytes) -> int:
+        """Return the strength of the name around a word, whatever stands beside the name."""
+        text = self.text
+        if word in key_names.INFLECTED:
+            return key_names.PASSWORD
+        if 97 <= text[end - 1] <= 122 and text[end : end + 1].islower() and text[end] != 115:
+            return 0
+        begin = self._begin(start)
+        tail_end = self._name_end(end, min(end + WINDOW, len(text)))
+        if text[begin - 1 : begin] in (b"+", b"/") and (len(word) <= 4 or _VERSION.match(text, tail_end)):
+            return 0  # base64, a module of go.sum
+        head, found, tail = text[begin:start], text[start:end], text[end:tail_end]
+        tail = tail[1:] if tail[:1] in (b"s", b"S") else tail
+        return key_names.strength(word, found, head, tail) or (
+            key_names.PASSWORD
+            if tail.lower() in _FIELDS and key_names.strength(word, found, head, b"") >= key_names.PASSWORD
+            else 0
+        )
 
     def _look(self, start: int, end: int, word: bytes) -> bool:
         text = self.text
@@ -84,6 +111,14 @@ class Assignments:
         close_end, at = head.end(1), head.end()
         op = head.group(3)
         begin = self._begin(start)
+        if op == b">" and (text[begin - 2 : begin] in _GROUP or text[at : at + 1] in b"@:/"):
+            return False  # (?<password>…) of a regular expression, <user>:<password>@host
+        if (
+            text[begin - 1 : begin] == b"/"
+            and op == b":"
+            and _PACKAGE.search(text[max(begin - 60, 0) : begin])
+        ):
+            return False  # "@scope/rule-1password": "workspace:*"
         if not op and not self._may_go_on(begin, tail_end, close_end, at, stop):
             return False
         strength = key_names.strength(word, text[start:end], text[begin:start], text[end:tail_end])
@@ -113,12 +148,14 @@ class Assignments:
         text = self.text
         if op == b">":
             tag = text[max(begin - 60, 0) : begin]
-            opened = tag.rfind(b"<") > tag.rfind(b">") if close else tag[-1:] == b"<"
+            opened = tag.rfind(b"<") > tag.rfind(b">") if close else _TAG.search(tag) is not None
             return opened and self.values.element(at, stop, strength)
         if op == b"(":  # set_password("x"), but not token("bert")
             return self.values.quoted(at, stop, strength, careful=strength < key_names.PASSWORD)
         if op == b",":
             return self._after_comma(begin, at, stop, strength, close=close)
+        if op == b"::" and text[at - 1] in b" \t" and strength >= key_names.PASSWORD:
+            return self.values.bare(begin, at, stop, strength)  # userPassword:: base64
         if op in _FALLBACKS:
             return self.values.quoted(at, stop, strength)
         if op == b"|":
@@ -177,6 +214,8 @@ class Assignments:
     def _right_hand_side(self, begin: int, at: int, stop: int, strength: int, *, spoken: bool) -> bool:
         """Take the value after = or :, a literal, a call with one, bytes, or a bare word."""
         text = self.text
+        if text[at : at + 2] == b"!!" and (tag := _YAML_TAG.match(text, at, stop)) is not None:
+            at = tag.end()
         if text[at : at + 1] == b"(" and strength >= key_names.SECRET:  # password = ("x")
             at += 1
             at += len(text[at:stop]) - len(text[at:stop].lstrip(b" \t"))
@@ -217,26 +256,51 @@ class Assignments:
         """`- name: DB_PASSWORD` and, on one of the next lines of the same side, `value: x`."""
         text = self.text
         begin = self._begin(start)
-        if not _HIDDEN_HEAD.search(text[max(begin - 60, 0) : begin].rpartition(b"\n")[2]):
-            return
+        head = text[max(begin - 160, 0) : begin].rpartition(b"\n")[2]
+        is_pair = _HIDDEN_HEAD.search(head[-60:]) is not None
+        if is_pair:
+            self._value_before(begin, end, word)
         stop = text.find(b"\n", end, end + WINDOW)
         if stop < 0:
             return
         tail_end = self._name_end(end, stop)
         tail = _HEAD.match(text, tail_end, stop)
         rest = text[tail.end(1) : stop].strip() if tail is not None else b"?"
-        if rest not in (b"", b",", b"\\", b">", *_OPENS_BLOCK):
+        if rest not in ((b"", b",", b"\\", b">", *_OPENS_BLOCK) if is_pair else (b":", b": {")):
             return
         strength = key_names.strength(word, text[start:end], text[begin:start], text[end:tail_end])
-        if not strength:
+        if not strength or (not is_pair and strength < key_names.SECRET):
             return
-        most = _PAIR_LINES if rest == b"{" else 2  # further down stands the value of another name
+        most = (
+            _PAIR_LINES if rest.endswith((b"{", b":")) or rest == b"," else 2
+        )  # further down stands the value of another name
         for here in document.sides(start):
             for line in document.following(here, most):
                 match = _NEXT_VALUE.match(text, line.start, min(line.end, line.start + WINDOW))
                 if match is not None:
                     self._value_of_pair(line.start, match.end(), line.end, max(strength, key_names.SECRET))
                     break
+
+    def _value_before(self, begin: int, end: int, word: bytes) -> None:
+        """`value: x` and then `name: DB_PASSWORD`, on the same line or the one above."""
+        text = self.text
+        tail_end = self._name_end(end, min(end + WINDOW, len(text)))
+        if (
+            key_names.strength(
+                word, text[end - len(word) : end], text[begin : end - len(word)], text[end:tail_end]
+            )
+            == 0
+        ):
+            return
+        low = text.rfind(b"\n", max(begin - WINDOW, 0), begin) + 1
+        above = text.rfind(b"\n", max(low - WINDOW, 0), max(low - 1, 0)) + 1
+        for first, last in ((low, begin), (above, max(low - 1, above))):
+            match = _VALUE_BEFORE.search(text, first, last)
+            if match is not None:
+                self._value_of_pair(
+                    first, match.end(), last, key_names.SECRET if word == b"key" else key_names.PASSWORD
+                )
+                return
 
     def _value_of_pair(self, begin: int, at: int, stop: int, strength: int) -> None:
         stop = min(stop, at + WINDOW)

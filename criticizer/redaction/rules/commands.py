@@ -12,7 +12,7 @@ from typing import Any, Final
 import re2
 
 from criticizer.redaction.rules.literals import Span, group_span, usable
-from criticizer.redaction.rules.value_heuristics import is_code, judge, looks_random
+from criticizer.redaction.rules.value_heuristics import is_code, is_slug, judge, kinds, looks_random
 
 WINDOW: Final = 2048
 # One argument, as a shell or a program writes it: exactly one of three groups takes part.
@@ -29,8 +29,12 @@ _HTPASSWD = re2.compile(
 )
 _NET_USE = re2.compile(rb"[^\n]*?\\\\[^\s]+[ \t]+" + _WORD + rb"[ \t]+/(?i:user)")
 _NET_USER = re2.compile(rb"(?m)[ \t]+[^\s/]+[ \t]+" + _WORD + rb"(?:[ \t]+/|[ \t\r]*$)")
-_ECHOED = re2.compile(rb"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+)?" + _WORD + rb"[ \t]*\|[^|;\n]{0,80}$")
-_HERE_STRING = re2.compile(rb"[ \t]*<<<[ \t]*" + _WORD)
+_ECHOED = re2.compile(
+    rb"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+|[\"']%s(?:\\n)?[\"'][ \t]+)?"
+    + _WORD
+    + rb"[ \t]*\|[^|;\n]{0,80}$"
+)
+_HERE_STRING = re2.compile(rb"[^|;<\n]{0,60}<<<[ \t]*" + _WORD)
 _LOGIN = re2.compile(
     rb"[ \t]{0,4}(?:[a-z_]+[ \t]*=[ \t]*)?[\"'][^\"'\n]*[\"'][ \t]*,[ \t]*"
     rb"(?:[a-zA-Z_]+[ \t]*=[ \t]*)?[bru]?" + _QUOTED
@@ -49,7 +53,6 @@ def _flags(names: bytes, between: bytes = rb"[ \t=]*") -> Any:
 
 _MYSQL = re2.compile(rb"[^|;\n]*?[ \t](?:-p|--password=)(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|]{3,}))")
 _SSHPASS = re2.compile(rb"[ \t]+-p[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"']+))")
-_LOGIN_FLAG = _flags(rb"-p|-P|--password|--pass|--token", rb"[ \t=]+")
 _SECURE_STRING = re2.compile(
     rb"(?:[ \t]+-(?:AsPlainText|Force|String|Key[ \t]+\S+))*[ \t]+"
     rb"(?:\\*\"([^\"\\\n]+)|\\*'([^'\\\n]+)|([^\s\"'$(-][^\s\"']{3,}))"
@@ -127,46 +130,132 @@ def mysql(text: bytes, start: int, end: int) -> list[Span]:
     return _flag(_MYSQL, text, start, end)
 
 
-def login_flag(text: bytes, start: int, end: int) -> list[Span]:
-    """docker login -p X and the like."""
-    return _flag(_LOGIN_FLAG, text, start, end)
-
-
 def secure_string(text: bytes, start: int, end: int) -> list[Span]:
     """ConvertTo-SecureString X."""
     return _literal(text, _SECURE_STRING.match(text, end, _line_end(text, end)), "password")
 
 
+_SENT = re2.compile(rb"([^\"\n\\]{4,})(?:\\[rn])*\"")
+_KEY_ARGUMENT = re2.compile(rb"[\"'`](?:0x)?([^\"'`\n]{12,130})[\"'`]")
+_PAIR = re2.compile(rb"[ \t]*[bu]?[\"'`][^\"'`:\s]{1,64}:([^\"'`\n]{4,128})[\"'`]")
+
+
+def _option(pattern: Any, text: bytes, start: int, end: int) -> list[Span]:
+    """Return the arguments of all such options of a command; numbers are ports, not passwords."""
+    before = text[start - 1 : start]
+    if before.isalnum() or before in (b"_", b".", b"$"):
+        return []
+    found: list[Span] = []
+    at, stop = end - 1, _line_end(text, end)
+    while (match := pattern.match(text, at, stop)) is not None and match.end() > at:
+        spans = _literal(text, match)
+        value = text[slice(*spans[0][:2])] if spans else b""
+        if text[start:end].lower() in _BEFORE_HOST:
+            value = value.partition(b"@")[0]
+        if (
+            len(value) >= 4
+            and value.translate(None, b"0123456789:.")
+            and not (value.islower() and value.isalpha())
+        ):
+            found.append((spans[0][0], spans[0][0] + len(value), spans[0][2]))
+        at = match.end()
+    return found
+
+
+def sent(text: bytes, start: int, end: int) -> list[Span]:
+    """expect "assword:" and send "x" of the program expect."""
+    if b"assword" not in text[max(start - 200, 0) : start]:
+        return []
+    match = _SENT.match(text, end, _line_end(text, end))
+    good = match is not None and judge(match.group(1), 3, quoted=True)
+    return [(*match.span(1), "password")] if match is not None and good else []
+
+
+def keyed_call(text: bytes, start: int, end: int) -> list[Span]:
+    """createHmac("sha256", "key"), AES.new(b"key") and other calls that take key material."""
+    for match in _KEY_ARGUMENT.finditer(text, end, min(_line_end(text, end), end + 200)):
+        value = match.group(1)
+        if not is_slug(value) and kinds(value)[2] and b" " not in value and usable(value):
+            return [(*match.span(1), "secret")]
+    return []
+
+
+def user_and_password(text: bytes, start: int, end: int) -> list[Span]:
+    """btoa("user:password")."""
+    match = _PAIR.match(text, end, _line_end(text, end))
+    good = match is not None and judge(match.group(1), 3, quoted=True)
+    return [(*match.span(1), "password")] if match is not None and good else []
+
+
 Handler = Callable[[bytes, int, int], list[Span]]
-# Command -> the flags whose argument is a password.
-_FLAGS: Final[dict[bytes, Any]] = {
+# Commands (parted by "|"), the options whose argument is a password, and what stands between.
+_OPTIONS: Final[tuple[tuple[bytes, bytes, bytes], ...]] = (
+    (b"mongo|mongosh|mongodump|mongorestore|mongoimport|mongoexport|cqlsh|"
+     b"twine|oc login|crane|buildah|skopeo",
+     rb"-p|--password|--passphrase", rb"[ \t=]+"),
+    (b"docker login|podman login|nerdctl login|helm registry login|az login|"
+     b"psexec|ncftp|beeline|rdesktop|sqoop|nats",
+     rb"-p|-P|--password|--pass|--token", rb"[ \t=]+"),
+    (b"sqlcmd|bcp |osql|isql|mosquitto_pub|mosquitto_sub|ipmitool", rb"-P", rb"[ \t]*"),
+    (b"vault login", rb"(?:token=)?", b""),
+    (b"security ", rb"-w|-p", rb"[ \t]+"),
+    (b"ssh-keygen", rb"-N|-P", rb"[ \t]*"),
+    (b"snmpwalk|snmpget|snmpset|snmpbulk|snmptrap", rb"-A|-X", rb"[ \t]*"),
+    (b"xfreerdp|wfreerdp|cmdkey|runas|mstsc", rb"/p(?:ass|assword)?:", b""),
+    (b"az keyvault|az webapp|aws ssm|aws secretsmanager|gh secret|flyctl|vercel env|doppler|secret-set-value",
+     rb"--value|--body|-b|--secret-string|--base64", rb"[ \t=]+"),
+    (b"aws configure|setapikey|user-secrets set|npm config set|rabbitmqctl",
+     rb"aws_secret_access_key|aws_session_token|login|setapikey|set[ \t]+\"[^\"\n]+\""
+     rb"|(?:add_user|change_password)[ \t]+[^\s]+"
+     rb"|set[ \t]+[^\s\"]*(?i:token|password|secret|key)", rb"[ \t]+"),
+    (b"mosquitto_passwd", rb"-b[ \t]+[^\s]+[ \t]+[^\s]+", rb"[ \t]+"),
+    (b"nuget push|nuget ", rb"-k|-ApiKey|--api-key|setapikey", rb"[ \t]+"),
+    (b"wpa_passphrase", rb"[^\s-]+", rb"[ \t]+"),
+    (b"sqlplus|sqlldr|expdp|impdp|rman", rb"[A-Za-z]\w*/", b""),
+    (b"openssl", rb"-k[ \t]+|-pass(?:in|out)?[ \t]+pass:", b""),
+    (b"lftp", rb"-u[ \t]*[^,\s]+,", b""),
+    (b"redis-cli", rb"-a|--pass", rb"[ \t=]*"),
+    (b"smbclient", rb"-U[ \t]*[^%\s\"']+%", b""),
+    (b"7z |7za |unrar|rar ", rb"-p|-hp", b""),
+    (b"ldapsearch|ldapadd|ldapmodify|ldapdelete|ldapwhoami", rb"-w", rb"[ \t=]*"),
+    (b"ldappasswd", rb"-w|-s|-a", rb"[ \t=]*"),
+    (b"useradd|usermod", rb"-p|--password", rb"[ \t=]*"),
+    (b"impala-shell", rb"-n", rb"[ \t]+"),
+)  # fmt: skip
+_BEFORE_HOST: Final = frozenset((b"sqlplus", b"sqlldr", b"expdp", b"impdp", b"rman"))
+_ARGUMENTS: Final[dict[bytes, Any]] = {
     b"sshpass": _SSHPASS,
     b"htpasswd": _HTPASSWD,
     b"net use ": _NET_USE,
     b"net user": _NET_USER,
-    b"openssl": _flags(rb"-k[ \t]+|-pass(?:in|out)?[ \t]+pass:", b""),
-    b"lftp": _flags(rb"-u[ \t]*[^,\s]+,", b""),
-    b"redis-cli": _flags(rb"-a|--pass"),
-    b"smbclient": _flags(rb"-U[ \t]*[^%\s\"']+%", b""),
     b"zip -": re2.compile(rb"(?:[^|;\n]*?[ \t]-)?P[ \t]*" + _WORD),
-    b"7z ": _flags(rb"-p", b""),
-    b"7za ": _flags(rb"-p", b""),
-    **dict.fromkeys((b"ldapsearch", b"ldapadd", b"ldapmodify", b"ldapdelete", b"ldapwhoami"), _flags(rb"-w")),
-    **dict.fromkeys((b"useradd", b"usermod"), _flags(rb"-p|--password")),
 }
 _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
-    (user_flag, b"curl|wget"),
+    (user_flag, b"curl|wget|http -a|https -a|es-cli|elasticsearch"),
     (mysql, b"mysql|mysqldump|mysqladmin|mariadb"),
-    (login_flag, b"docker login|podman login|helm registry login|az login"),
-    (echoed, b"sudo -s|--password-stdin|chpasswd"),
+    (echoed, b"sudo -s|--password-stdin|chpasswd|kinit|--stdin|passphrase-fd|luksopen|pass insert"),
+    (sent, b'send "|send -- "'),
     (login, b"login(|basicauth(|basic_auth(|auth=(|auth = (|credentials(|credential("),
-    (login, b"authenticate(|authentication(|.auth("),
+    (login, b"authenticate(|authentication(|.auth(|credentials.basic("),
     (third, b"plainauth(|getconnection(|mysqli_connect(|mysql_connect(|create_user(|create_superuser("),
+    (third, b"mysqli(|pdo(|connector.connect(|psycopg2.connect(|pymysql.connect("),
     (secure_string, b"securestring"),
+    (
+        keyed_call,
+        b"createhmac(|hmac.new(|createcipheriv(|aes.new(|secretkeyspec(|fernet(|jwt.encode(|jwt.sign(",
+    ),
+    (keyed_call, b"jwt.decode(|jwt.verify(|new wallet(|privatekeytoaccount("),
+    (user_and_password, b"b64encode(|btoa(|buffer.from("),
 )
 HANDLERS: Final[dict[bytes, Handler]] = {
-    **{command: partial(_flag, pattern) for command, pattern in _FLAGS.items()},
+    **{command: partial(_flag, pattern) for command, pattern in _ARGUMENTS.items()},
+    **{
+        command: partial(_option, pattern)
+        for commands, names, between in _OPTIONS
+        for pattern in (_flags(names, between),)
+        for command in commands.split(b"|")
+    },
     **{word: handler for handler, words in _WORDS for word in words.split(b"|")},
 }
 # These read their whole window, with everything of their kind in it.
-READ_ALL: Final = frozenset((user_flag, mysql, login_flag, secure_string, *(HANDLERS[c] for c in _FLAGS)))
+READ_ALL: Final = frozenset((user_flag, mysql, secure_string, *(HANDLERS[c] for c in _ARGUMENTS)))

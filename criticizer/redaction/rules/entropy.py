@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable
 from typing import Final
 
 import re2
 
 from criticizer.redaction.input.document import Document
 from criticizer.redaction.rules.literals import Span
+from criticizer.redaction.rules.pem import FILES
 from criticizer.redaction.rules.value_heuristics import digit_groups, kinds, looks_random, transitions
 
 _ALPHABETIC: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
@@ -22,6 +24,7 @@ _EXEMPT = re2.compile(
     rb"|h1:|md5[\"'\s:=]*|etag[\"'\s:=W/]*|base64,|mappings[\"'\s:=]*|nonce-"
     rb"|public[\w\s-]*key[\w\s\"':=-]*|publictoken[\"'\s:=]*"
     rb"|(?:image|font|audio|video)/[\w.+-]+[\"'\s:,;=]*"
+    rb"|_acme-challenge[\w.-]*[\s\w]*[\"'\s:=]*|[\w-]*verification[\"'\s:=]*|\"(?:n|x|y|kid|e)\"\s*:\s*\"|node_?id[\"'\s:=]*"
     rb"|subproject commit |ssh-(?:rsa|ed25519|dss) |ecdsa-[\w-]+ |cert(?:ificate)?[\w\"'\s:=-]*"
     rb"|signature_?(?:hash)?[\"'\s:=]*"
     rb"|(?:content|tree|commit|blob|file)?-?hash[\"'\s:=]*|[\w-]*regex[\"'\s:=]*)$"
@@ -32,20 +35,18 @@ _CLOSES: Final = (b"", *(bytes([c]) for c in b"\"'` \n\r\t<,)]};\\&"))
 _URL_BEFORE = re2.compile(rb"(?:://|^//|[^\s\"'`]/)[^\s\"'`?]*$")
 _ALPHABET: Final = (b"ABCDEFGHIJKLM", b"abcdefghijklm", b"0123456789abcdefgh", b"23456789AB")
 _DIGEST = re2.compile(rb"(?:sha(?:1|224|256|384|512)|nonce)-")
-# Beginnings of files in base64: PNG, JPEG, GIF, PDF, RIFF, WOFF, zip, gzip, SVG, ICO.
-_FILES: Final = tuple(
-    b"iVBORw0KGgo /9j/4 R0lGOD JVBERi0 UklGR d09GR d09GMg UEsDB H4sI PHN2Zy AAABAA T1RUTw".split()
-)
 _TICKET_LINE = re2.compile(rb"=[^\s:=]+:$")
-_SECRET_INSIDE = re2.compile(
-    rb"(?i)(?:pass(?:word|wd)?|secret|token|api_?key)[\"']?\s*[:=]\s*[\"']?[^\s\"']{4,}"
-    rb"|://[^\s/:@]+:[^\s/@]+@|-----BEGIN [A-Z ]*PRIVATE|\bAKIA[0-9A-Z]{12}"
-)
+_PATH_OF_SVG: Final = b"0123456789mMhHvVlLcCsSqQtTaAzZ-"
+_FILE: Final = 8_192  # bytes before a line in which a file begins
+_PRINTABLE: Final = bytes(range(32, 127)) + b"\t\r\n"
 _MAX_DECODED: Final = 8_192
 
 
-def spans(document: Document) -> tuple[list[Span], bool]:
-    """Return the random tokens, and whether lines of key-like base64 occur (see `pem.orphans`)."""
+def spans(document: Document, holds_secret: Callable[[bytes], bool]) -> tuple[list[Span], bool]:
+    """Return the random tokens, and whether lines of key-like base64 occur (see `pem.orphans`).
+
+    `holds_secret` judges what a token in base64 or hexadecimal says in plain text.
+    """
     text = document.text
     found: list[Span] = []
     long_lines = 0
@@ -65,15 +66,17 @@ def spans(document: Document) -> tuple[list[Span], bool]:
             end += 1
         if 56 <= len(token) <= 80:
             long_lines += 1
-        kind = _kind(text, start, end, token)
+        kind = _kind(text, start, end, token, holds_secret)
         if kind is not None and not (document.binary and document.in_binary(start)):
             found.append((start, end, kind))
     return found, long_lines >= 2
 
 
-def _kind(text: bytes, start: int, end: int, token: bytes) -> str | None:
+def _kind(
+    text: bytes, start: int, end: int, token: bytes, holds_secret: Callable[[bytes], bool]
+) -> str | None:
     if not token.translate(None, _HEX):
-        return _hex_kind(text, start, token)
+        return _hex_kind(text, start, token) or _plain_hex(token, holds_secret)
     core = token.rstrip(b"=")
     marked = _marked(text, start, core)
     if marked is not None:
@@ -81,18 +84,40 @@ def _kind(text: bytes, start: int, end: int, token: bytes) -> str | None:
     lower, upper, digit = kinds(core)
     if not (lower and upper and digit):
         return "high-entropy" if _one_case(text, start, end, core) else None
+    if text[end : end + 1] == b"(" or token.startswith((b"_ZN", b"_RN", b"_Z")):
+        return None  # a function's name
+    if not token.translate(None, _PATH_OF_SVG):
+        return None
     if any(run in token for run in _ALPHABET) or b"\x01" in token:
         return None
     before = text[max(start - 64, 0) : start]
     before = before[before.rfind(b"\n") + 1 :].rstrip(b"+/-")
-    if _DIGEST.match(token) or token.startswith(_FILES):
+    if _DIGEST.match(token) or token.startswith(FILES):
         return None
     segment = _segment(core, before)
+    plain = _decoded(core, before)
+    if plain is not None:
+        return "encoded-secret" if holds_secret(plain) else None
+    if 56 <= len(token) <= 80 and _in_block(text, start, end):
+        return None  # of a file or a key, see `pem`
     if segment is None or not _drawn(segment) or _EXEMPT.search(before):
-        return _inside(core, before)
+        return None
     if before.endswith(b"...") and text[end : end + 3] == b"...":
         return None  # an excerpt, shortened on both sides
     return "high-entropy"
+
+
+def _in_block(text: bytes, start: int, end: int) -> bool:
+    """Return whether a token is a line of a picture or archive: it is its line, and one beside it as long."""
+    if not any(magic in text[max(start - _FILE, 0) : start + 12] for magic in FILES if len(magic) > 4):
+        return False
+    begin = text.rfind(b"\n", max(start - 80, 0), start) + 1
+    stop = text.find(b"\n", end, end + 4)
+    if stop < 0 or text[begin:start].strip():
+        return False
+    below = text.find(b"\n", stop + 1, stop + 200)
+    above = text.rfind(b"\n", max(begin - 201, 0), max(begin - 1, 0))
+    return below - stop == stop - begin + 1 or begin - 1 - above == stop - begin + 1
 
 
 def _one_case(text: bytes, start: int, end: int, token: bytes) -> bool:
@@ -184,6 +209,8 @@ def _hex_kind(text: bytes, start: int, token: bytes) -> str | None:
         return "perforce-ticket" if _TICKET_LINE.search(line) else None
     if len(token) == 34 and token[:2] == b"AC":
         return "twilio-key"
+    if len(token) == 32 and _ZHIPU.match(text, start + 32, start + 52):
+        return "zhipu-key"
     if len(token) == 50 and token[32:33] == b"-" and token[41:42] == b"-":
         return "mailgun-key"
     if len(token) == 64 and _AIRTABLE.search(before):
@@ -191,18 +218,28 @@ def _hex_kind(text: bytes, start: int, token: bytes) -> str | None:
     return None
 
 
+_ZHIPU = re2.compile(rb"\.[A-Za-z0-9]{16}(?:$|[^A-Za-z0-9])")
 _AIRTABLE = re2.compile(rb"(?:^|[^A-Za-z0-9])pat[A-Za-z0-9]{14}\.$")
 
 
-def _inside(token: bytes, before: bytes) -> str | None:
-    """Look one layer into base64 for a secret that is spelled out there."""
-    if len(token) < 24 or len(token) > _MAX_DECODED or digit_groups(token) < 2 or before.endswith(b"base64,"):
+def _decoded(token: bytes, before: bytes) -> bytes | None:
+    """Return the text that base64 stands for, None where it stands for no text."""
+    if len(token) < 16 or len(token) > _MAX_DECODED or digit_groups(token) < 1 or before.endswith(b"base64,"):
         return None
     plain = token.replace(b"-", b"+").replace(b"_", b"/")
     try:
         decoded = base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError):
         return None
-    if not decoded.isascii():
+    return decoded if _is_text(decoded) else None
+
+
+def _plain_hex(token: bytes, holds_secret: Callable[[bytes], bool]) -> str | None:
+    if len(token) % 2 or len(token) < 24 or b"-" in token or len(token) > _MAX_DECODED:
         return None
-    return "encoded-secret" if _SECRET_INSIDE.search(decoded) else None
+    decoded = bytes.fromhex(token.decode())
+    return "encoded-secret" if _is_text(decoded) and holds_secret(decoded) else None
+
+
+def _is_text(data: bytes) -> bool:
+    return not data.translate(None, _PRINTABLE)

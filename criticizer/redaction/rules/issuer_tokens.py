@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import re2
 
-RULESET: Final = "3"  # raise with every change that alters what is taken out
+RULESET: Final = "4"  # raise with every change that alters what is taken out
 
 # A token of its issuer's full length is taken whatever its letters are (made-up ones run through the
 # alphabet); a shorter one, which may be a token cut short or a word, has to look random.
@@ -142,6 +142,7 @@ _TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("flutterwave-key", "FLWSECK_ FLWSECK-", r"FLWSECK[_-][\w-]{12,}", ""),
     ("plaid-token", "access-sandbox- access-production- access-development-", r"access-[a-z]+-[0-9a-f]{8}-[0-9a-f-]{8,}", ""),
     ("razorpay-key", "rzp_live_ rzp_test_", r"rzp_[a-z]+_[A-Za-z0-9]{10,}", "d"),
+    ("razorpay-key", "rzp_live_ rzp_test_", r"rzp_[a-z]+_[A-Za-z0-9]{14}", ""),
     ("square-token", "EAAA", r"EAAA[\w-]{50,}", "r"),
     ("woocommerce-key", "ck_ cs_", r"c[ks]_[a-f0-9]{32,}", "d"),
     ("lob-key", "live_ test_", r"(?:live|test)_(?:pub_)?[a-f0-9]{31,}", "d"),
@@ -175,6 +176,20 @@ _TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("cerebras-key", "csk-", r"csk-[a-z0-9]{30,}", "d"),
     ("firecrawl-key", "fc-", r"fc-[a-f0-9]{30,}", ""),
     ("salad-key", "salad_cloud_user_", r"salad_cloud_user_[A-Za-z0-9]{20,}", ""),
+    ("riot-key", "RGAPI-", r"RGAPI-[0-9a-f]{8}-[0-9a-f-]{20,}", ""),
+    ("freelancer-key", "flb_live_ flb_test_", r"flb_(?:live|test)_[A-Za-z0-9]{16,}", ""),
+    ("cognition-key", "cog_", r"cog_[A-Za-z0-9]{30,}", ""),
+    ("rootly-token", "rootly_", r"rootly_[a-f0-9]{40,}", ""),
+    ("voiceflow-key", "VF.DM. VF.WS.", r"VF\.[A-Z]+\.[a-f0-9]{20,}\.[A-Za-z0-9]{12,}", ""),
+    ("pubnub-key", "pub-c- sub-c- sec-c-", r"(?:pub|sub|sec)-c-[A-Za-z0-9-]{30,}", ""),
+    ("budibase-key", "BBFF-", r"BBFF-[A-Za-z0-9_-]{24,}", ""),
+    ("cosmo-key", "cosmo_", r"cosmo_[a-f0-9]{24,}", ""),
+    ("zoho-token", "1000.", r"1000\.[a-f0-9]{24,}\.[a-f0-9]{24,}", ""),
+    ("square-token", "live_auth_ test_auth_", r"(?:live|test)_auth_[A-Za-z0-9]{16,}", ""),
+    ("password-hash", "$krb5asrep$ $krb5tgs$", r"\$krb5\w+\$[^\s\"']{20,}", ""),
+    ("password-hash", "$8$", r"\$8\$[A-Za-z0-9./]{10,16}\$[A-Za-z0-9./]{30,}", ""),
+    ("asana-token", "0/ 1/ 2/", r"[0-2]/[0-9]{15,17}(?:/[0-9]{15,17})?:[0-9a-f]{32}", ""),
+    ("aws-access-key", "AKIA ASIA", r"A[KS]IA[A-Z2-7]{16}", ""),
     # the rest
     ("onepassword-token", "ops_eyJ A3-", r"(?:ops_eyJ[A-Za-z0-9+/=_-]{20,}|A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})-[A-Z0-9-]{10,})", ""),
     ("age-key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{16,}", ""),
@@ -238,6 +253,6 @@ _OTHER_KINDS: Final = """
 airtable-token password secret api-key authorization cookie uri-password connection-string
 smtp-credential cli-password private-key key-material certificate perforce-ticket twilio-key
 mailgun-key mailchimp-key nuget-key discord-token vault-token high-entropy own-secret email
-internal-host internal-ip key-bytes encoded-secret
+internal-host internal-ip key-bytes encoded-secret zhipu-key issuer-key
 """
 KINDS: Final = frozenset(rule.kind for rule in TOKEN_RULES) | frozenset(_OTHER_KINDS.split())

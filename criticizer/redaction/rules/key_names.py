@@ -16,9 +16,14 @@ PASSWORD, SECRET, WEAK = 3, 2, 1
 # Words by strength. Those of the last two lists must begin a word of their own.
 _STRONG_WORDS: Final = """
 password passwd passphrase passcode passwort motdepasse contrasena senha
-pswrd psword pswd passw pword kennwort wachtwoord contraseña пароль Пароль hasło lösenord parola
-密码 密碼 パスワード 비밀번호
+pswrd psword pswd passw pword kennwort wachtwoord contraseña hasło haslo lösenord losenord parola
+passwrd pasword paswd psswd passord heslo salasana adgangskode jelszo jelszó lozinka slaptazodis slaptažodis
+sifre şifre Şifre parool geslo пароль Пароль лозинка Лозинка парола Парола κωδικός Κωδικός
+密码 密碼 口令 パスワード 暗証番号 비밀번호 암호 รหัสผ่าน पासवर्ड סיסמה הסיסמה
 """
+_ENGLISH: Final = (
+    "password passwd passphrase passcode pswrd psword pswd passw pword passwrd pasword paswd psswd"
+)
 _PLAIN_WORDS: Final = """
 secret token apikey api_key api-key access_key access-key accesskey auth_key authkey auth-key
 private_key privatekey private-key encryption_key encryptionkey encryption-key signing_key signingkey
@@ -31,18 +36,38 @@ _WEAK_WORDS: Final = "key auth sid salt bearer jwt _pat cred creds authenticatio
 
 
 def _encoded(words: str) -> list[bytes]:
-    return [word.encode() for word in words.split()]
+    """Return the words as they stand in a text whose ASCII letters are lower case."""
+    forms = (form for word in words.split() for form in (word, word.capitalize(), word.upper()))
+    return list(dict.fromkeys(form.encode().lower() for form in forms))
 
 
 # Word -> (strength, must it begin a word of its own).
 WORDS: Final[dict[bytes, tuple[int, bool]]] = {
     **dict.fromkeys(_encoded(_STRONG_WORDS), (PASSWORD, False)),
-    b"mot de passe": (PASSWORD, False),
+    **{
+        phrase.encode(): (PASSWORD, False)
+        for phrase in (
+            "mot de passe",
+            "mật khẩu",
+            "Mật khẩu",
+            "kata sandi",
+            "كلمة المرور",
+            "كلمة السر",
+            "رمز عبور",
+            "pass phrase",
+            "pass word",
+        )
+    },
     b"clave": (PASSWORD, True),
     **dict.fromkeys((*_encoded(_PLAIN_WORDS), b"api key", b"authentication key"), (SECRET, False)),
     **dict.fromkeys(_encoded(_SHORT_WORDS), (PASSWORD, True)),
     **dict.fromkeys(_encoded(_WEAK_WORDS), (WEAK, True)),
 }
+
+# In other languages a name goes on: Passordet, Lösenordet, kata sandinya.
+INFLECTED: Final = frozenset(
+    word for word, (strength, own) in WORDS.items() if strength == PASSWORD and not own
+).difference(_encoded(_ENGLISH))
 
 # What may follow the word without changing what it promises.
 _KEEPS_TEXT: Final = """
@@ -93,6 +118,8 @@ _KEY_OF: Final = re2.compile(
     rb"xi|rest|write|read|function|host|integration|ingest|stripe|twilio|openai)[_.\- ]?$"
 )
 
+_PUBLIC: Final = re2.compile(rb"(?i)public_?key_?$|recv-?$|site-?verification$")
+
 
 def _words(tail: str) -> list[str]:
     out: list[str] = []
@@ -114,6 +141,8 @@ def _words(tail: str) -> list[str]:
 def strength(word: bytes, found: bytes, head: bytes, tail: bytes) -> int:
     """Return the strength of `head` + `found` + `tail`; `word` is `found` in lower case."""
     base, own_word = WORDS[word]
+    if _PUBLIC.search(head) is not None:
+        return 0
     before = head[-1:]
     glued = before.isalpha() and not (found[:1].isupper() and before.islower())
     if own_word and glued and _GLUED.search(head) is None:

@@ -27,6 +27,13 @@ from criticizer.redaction.rules.value_heuristics import (
 Span = tuple[int, int, str]
 
 _KIND: Final = {key_names.PASSWORD: "password", key_names.SECRET: "secret", key_names.WEAK: "secret"}
+
+
+def span_kind(strength: int) -> str:
+    """Return the kind of a value beside a name of this strength."""
+    return _KIND[strength]
+
+
 _TO_QUOTE: Final = 64  # bytes in which a literal's opening quote has to come
 _QUOTED = re2.compile(
     rb"(?:[A-Za-z_&*\[][\w.\[\]<>?|&*:' ]{0,40}=[ \t]{0,4}\(?[ \t]{0,4})?"  # a type annotation
@@ -74,6 +81,8 @@ class Literals:
     def quoted(self, at: int, stop: int, strength: int, *, careful: bool = False, word: bool = False) -> bool:
         """Take the quoted literal that begins at `at`."""
         near = self.text[at : at + _TO_QUOTE]
+        if near.startswith(b"return"):
+            return False
         if not (b'"' in near or b"'" in near or b"`" in near or b"&" in near):
             return False
         match = _QUOTED.match(self.text, at, stop)

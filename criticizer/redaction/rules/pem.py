@@ -28,6 +28,10 @@ _SKIP = re2.compile(
     rb"[\s\"'`#*>|+\\]*(?:(?:Proc-Type|DEK-Info|Comment|Version|Hash|Subject|X-[\w-]+|MIIE-?|Encryption|Public-Lines|Private-Lines"
     rb"|Key-Derivation|Argon2-[\w-]+)\b.*|\\+[nr]|[\"'`,;+\\]*)[\s\"'`,+\\]*"
 )
+# Beginnings of files in base64: PNG, JPEG, GIF, PDF, RIFF, WOFF, zip, gzip, SVG, ICO.
+FILES: Final = tuple(
+    b"iVBORw0KGgo /9j/4 R0lGOD JVBERi0 UklGR d09GR d09GMg UEsDB H4sI PHN2Zy AAABAA T1RUTw".split()
+)
 _TICKS = re2.compile(rb"\\+[nr]")
 _MAX_GAP: Final = 2  # lines that are neither body nor header and still do not end a block
 
@@ -196,11 +200,19 @@ def orphans(document: Document) -> Iterator[Block]:
             if span is not None:
                 run.append(span)
             elif run and (line.side & side or line.side == HEADER):
-                if len(run) >= 3:
+                if _is_key(document.text, run):
                     yield Block(tuple(run), "key-material")
                 run = []
-        if len(run) >= 3:
+        if _is_key(document.text, run):
             yield Block(tuple(run), "key-material")
+
+
+def _is_key(text: bytes, run: list[tuple[int, int]]) -> bool:
+    """Return whether a run of base64 is long enough, and no picture or archive."""
+    if not run:
+        return False
+    before = text[max(run[0][0] - 200, 0) : run[0][0] + 12]
+    return len(run) >= 3 and not any(magic in before for magic in FILES if len(magic) > 4)
 
 
 def _material(text: bytes, line: SourceLine) -> tuple[int, int] | None:

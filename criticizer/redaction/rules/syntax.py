@@ -12,7 +12,7 @@ from typing import Any, Final
 import re2
 
 from criticizer.redaction.input.document import character_start
-from criticizer.redaction.rules import commands
+from criticizer.redaction.rules import commands, contexts
 from criticizer.redaction.rules.literals import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import (
     is_code,
@@ -29,7 +29,12 @@ _HEAD: Final = 256  # bytes of a value that say what it is
 _AUTHORITY = re2.compile(rb"://([^\s/?#\"'`<>\\]*)@([\w\[.-]|%|\$|\{)")
 _AUTHORITY_SLASH = re2.compile(rb"://([A-Za-z0-9_.%@+-]*:[^\s\"'`<>]*)@[\w\[]")
 _PORT = re2.compile(rb"[0-9]{1,5}[/?#]")
-_SCHEMELESS = re2.compile(rb"(?:^|[\s\"'=(\[,]|ssl:)[A-Za-z0-9_.+-]{1,64}:([^\s\"'`<>:@/,;(){}\[\]]{6,})$")
+_SCHEMELESS = re2.compile(
+    rb"(?:^|[\s\"'=(\[,]|ssl:|sips?:)[A-Za-z0-9_.+-]{1,64}:([^\s\"'`<>:@/,;(){}\[\]]{6,})$"
+)
+_PLACEHOLDERS: Final = frozenset(
+    b"password passwd pass pwd pw secret passphrase your-password yourpassword your_password".split()
+)
 _ORACLE = re2.compile(rb"[a-z]+:[^/\s\"'@]+/([^@\s\"']+)@")
 _SET_PASSWORD = re2.compile(
     rb"(?:[ \t]+(?i:for)[ \t]+[^\s=]+)?[ \t]*=[ \t]*(?:(?i:password)\()?(?:\"([^\"\n]+)\"|'([^'\n]+)')"
@@ -94,6 +99,7 @@ def uri(text: bytes, start: int, end: int) -> list[Span]:
         return []  # https://host:8000/@x is no address with a password
     if (
         not password.strip(b"\x01<>")
+        or password.lower() in _PLACEHOLDERS
         or is_template(password)
         or (is_dummy(password) and password.strip(b"xX*.") == b"")
     ):
@@ -315,7 +321,7 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     (_device, b"enable secret|enable password"),
     (schemeless, b"@"),
     (netrc, b"machine "),
-    (pgpass, b":5432:|:3306:"),
+    (pgpass, b":5432:|:3306:|:*:"),
     (identified_by, b"identified"),
     (perforce, b"p4passwd|p4 |p4tickets|p4 login|ticket"),
     (query, b"?sig=|&sig=|?code=|&code=|&signature=|?signature="),
@@ -324,5 +330,6 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
 )
 HANDLERS: Final[dict[bytes, Handler]] = {
     **commands.HANDLERS,
+    **contexts.HANDLERS,
     **{word: handler for handler, words in _WORDS for word in words.split(b"|")},
 }

@@ -55,12 +55,23 @@ _UUID = re2.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _HEX = re2.compile(rb"(?:0x)?(?:[0-9a-f]{16,}|[0-9A-F]{16,})")
 _VERSION = re2.compile(
     rb"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.+Z-]*)?|[vV]?[0-9]+(?:[.:,_/-][0-9]+)+\w{0,3}"
-    rb"|(?:rc|v)?[0-9]+\.[0-9]+\.[0-9]+[\w.+-]*|.*-SNAPSHOT"
+    rb"|[0-9]:[0-9]+[.][\w.+~:-]*|(?:rc|v)?[0-9]+\.[0-9]+\.[0-9]+[\w.+-]*|.*-SNAPSHOT"
 )
 _NUMBER = re2.compile(rb"[-+]?(?:0[xX][0-9a-fA-F]{1,10}|[0-9][0-9_,.]*)[a-zA-Z%]{0,4}")
 _TERNARY = re2.compile(rb"[!\w.]+\?[\w.]+:[\w.]+")  # minified code
+_CALL = re2.compile(rb"[A-Za-z_][A-Za-z_.]{2,}(?:->|::)?\w*[!?]?[ \t]?\((?:[\w\s.,'\"\[\]$=/-]*\)|$)")
+_COMMAND = re2.compile(rb"[;|&>][ \t]|[ \t][;|&>]|[ \t]-[A-Za-z]")
 _UNSPEAKABLE = re2.compile(rb"(?i)[bcdfghjklmnpqrstvwxz]{5}")
 _UNSPOKEN = re2.compile(rb"(?i)[bcdfghjklmnpqrstvwxz]{6}")
+_KEYWORD = re2.compile(rb"[a-z_]\w*={1,2}(?:True|False|None|true|false|null|[0-9.]+)")
+_CHOSEN = re2.compile(
+    rb"[A-Za-z]{3,14}[-_.+*@!]?(?:[A-Za-z]{2,14}[-_.+*@!]?)?[0-9]{3,6}[-_.!+*@]{0,3}"
+    rb"|[A-Za-z]{4,14}[+*@!](?:[A-Za-z]{2,14}[-_.+*@!]?)?[0-9]{2}[-_.!+*@]{0,3}"
+    rb"|[A-Za-z]{4,14}[0-9]{1,4}[!@*+]{1,3}|[A-Z]{3,5}[0-9]{2,4}[a-z]{3,5}[-_.!+*@]{0,2}"
+)
+_NO_CHOICE = re2.compile(
+    rb"(?i)(?:windows|ubuntu|debian|python|version|port|line|issue|http|cve|rfc|iso|sha|utf|page)"
+)
 _SPECIAL: Final = b"!#$%^&*~@+?="
 # Bytes that a pattern cannot match without: looking for them is many times cheaper.
 _VARIABLE_HEADS: Final = b"$%!&@*:?"
@@ -97,7 +108,7 @@ def _holds(value: bytes, marks: bytes) -> bool:
     return len(value.translate(None, marks)) != len(value)
 
 
-def _is_special(value: bytes) -> bool:
+def has_special(value: bytes) -> bool:
     """Return whether something occurs that words and identifiers do not have."""
     return not value.isascii() or _holds(value, _SPECIAL)
 
@@ -164,21 +175,38 @@ def is_numbered_word(value: bytes) -> bool:
     return 6 <= len(word) < len(value) <= len(word) + 4 and word.isalpha() and not _named(value)
 
 
+def is_chosen(value: bytes) -> bool:
+    """Return whether it is one or two words with a number, as people choose passwords: velvet-Butter5649."""
+    return _CHOSEN.fullmatch(value) is not None and not _named(value) and _NO_CHOICE.match(value) is None
+
+
 def is_code(value: bytes) -> bool:
     """Return whether an unquoted value is an expression rather than a literal."""
-    if b"(" in value or b"[" in value or b"{" in value or b"->" in value or b"::" in value:
+    if b"(" in value or b"[" in value or b"{" in value or b"->" in value or b"::" in value or b"!." in value:
         return True
     if b"?" in value and _TERNARY.fullmatch(value):
         return True
-    if b"." in value and _DOTTED.fullmatch(value) is not None:
+    if b"." in value and _DOTTED.fullmatch(value) is not None and not is_chosen(value):
         parts = value.replace(b"->", b".").replace(b"::", b".").split(b".")
-        return not any(len(part) >= 12 and looks_random(part) for part in parts)
+        return not any(
+            len(part) >= 4 and kinds(part)[2] and (transitions(part) >= 0.4 or digit_groups(part) >= 2)
+            for part in parts
+        )
     return False
 
 
-def _is_reference(value: bytes) -> bool:
+def is_run(value: bytes) -> bool:
+    """Return whether a literal's text is a call or a command, which may be evaluated elsewhere."""
+    if b"(" in value and _CALL.search(value) is not None:
+        return True
+    if value.startswith((b"!!python", b"!!ruby", b"!!java", b"!!php")):
+        return True
+    return b" " in value and _COMMAND.search(value) is not None
+
+
+def is_reference(value: bytes) -> bool:
     """Return whether it names a file, address, version, constant or regular expression."""
-    if b"(?" in value:
+    if b"(?" in value or _KEYWORD.fullmatch(value):
         return True
     if (b":" in value or value[:2] == b"//" or value[:1] == b"w") and _URL.fullmatch(value):
         return True
@@ -203,7 +231,7 @@ def judge(value: bytes, strength: int, *, quoted: bool, sure: bool = False) -> b
         return False
     if is_dummy(value) or is_template(value) or (not quoted and is_code(value)):
         return False
-    if _is_reference(value):
+    if is_reference(value) or is_run(value):
         return False
     if strength >= 3:
         return _judge_password(value, quoted=quoted, sure=sure)
@@ -211,18 +239,20 @@ def judge(value: bytes, strength: int, *, quoted: bool, sure: bool = False) -> b
 
 
 def _judge_password(value: bytes, *, quoted: bool, sure: bool) -> bool:
+    if is_chosen(value):
+        return True
     words = value.split()
     if len(words) > 1:
         # Prose, unless a word has a digit and is no slug: "Enter a valid password."
         return any(_judge_password(word, quoted=quoted, sure=False) for word in words if kinds(word)[2])
     if value[:1] in b"-+0123456789" and _NUMBER.fullmatch(value):
         return (quoted or sure) and len(value) >= 6
-    if _is_special(value) or kinds(value)[2]:
+    if has_special(value) or kinds(value)[2]:
         if quoted or sure:
             return b"|" not in value and not (value[-1:] in b":?" and value[:-1].isalpha())
         if _IDENTIFIER.fullmatch(value):
             return not is_slug(value) or (len(value) >= 6 and value.isalnum() and not value.islower())
-        return not is_slug(value) or _is_special(value[1:])
+        return not is_slug(value) or has_special(value[1:])
     if quoted or sure:
         # Letters only: a weak password is one too, a hyphenated phrase is not.
         return value.isalpha() and len(value) >= 6 and not _named(value)
@@ -256,9 +286,11 @@ def _judge_secret(value: bytes, strength: int, *, quoted: bool) -> bool:
         return strength >= 2 or len(value) >= 20
     lower, upper, digit = kinds(value)
     if strength >= 2:
+        if is_chosen(value) and value[-5:].translate(None, _DIGITS) != value[-5:]:
+            return True
         if digit:
             return not is_slug(value) and (
-                len(value) >= 10 or _is_special(value) or lower != upper or (lower and upper)
+                len(value) >= 10 or has_special(value) or lower != upper or (lower and upper)
             )
         return (lower and upper and len(value) >= 16 and transitions(value) >= 0.42) or (
             quoted and len(value) >= 12 and len(value) - len(value.translate(None, _SPECIAL)) >= 3

@@ -16,6 +16,7 @@ from reviews.reviewers.base import Finding
 from reviews.reviewers.checks.documentation import stale_references
 from reviews.reviewers.checks.evasion import new_generated_marks, odd_text
 from reviews.reviewers.checks.hidden import invisible_characters, reviewer_instructions
+from reviews.reviewers.checks.hidden_code import hidden_code
 from reviews.reviewers.checks.leftovers import conflict_markers, debugger_leftovers, merge_leftovers
 from reviews.reviewers.checks.secrets import added_secrets
 from reviews.reviewers.checks.stored import (
@@ -37,6 +38,7 @@ class Check(Protocol):
 
 CHECKS: tuple[Check, ...] = (
     added_secrets,
+    hidden_code,
     conflict_markers,
     debugger_leftovers,
     merge_leftovers,

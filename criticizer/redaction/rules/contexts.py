@@ -1,0 +1,149 @@
+"""Secrets that no name and no mark shows: by the issuer's name, a place in an address, a router's clause.
+
+Handlers as in `syntax`: text and the offsets of the word found; they return spans.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Final
+
+import re2
+
+from criticizer.redaction.input.document import character_start
+from criticizer.redaction.rules import nearby
+from criticizer.redaction.rules.literals import Span, group_span, usable
+from criticizer.redaction.rules.value_heuristics import is_generated, judge, looks_random
+
+# creds: bob / x, log in as admin // x, login bob:x
+_PAIRED = re2.compile(
+    rb"[^\n\"'`={}]{0,50}?[\s:>(][\w.@-]{2,40}[ \t]*(?:/{1,2}|:|\|)[ \t]*([^\s\"'`<>(),;/:|]{6,64})"
+)
+# Tokens in the path of a hook or an API whose addresses hold one.
+_IN_PATH = re2.compile(
+    rb"(?i:infura\.io/v3|alchemy\.com/v2|alchemyapi\.io/v2|quiknode\.pro|/hooks/catch/[0-9]+|/token|/webhooks?|/incomingwebhook|/hooks?|/bot)/"
+    rb"([A-Za-z0-9_@/-]{10,})"
+)
+_OF_DEVICE = re2.compile(
+    rb"(?i)(?:key(?:[ \t]+[0-9])?|md5|community|rocommunity6?|rwcommunity6?|sha|aes|des|eap|psk|xauth|on)"
+    rb"[ \t]+(?:md5[ \t]+)?(?:\"([^\"\n]{6,64})\"|>?([^\s\"'<>]{6,64}))"
+)
+_OF_ISSUER = re2.compile(
+    rb"(?i:[\w.-]{0,30}[\"'\])]{0,2}[ \t]*(?:::=|:=|=>|=|:|[ \t]"
+    rb"(?:auth|login|key|token)[ \t])[ \t]*[\"'`]?)"
+    rb"([A-Za-z0-9_/+-]{20,128})(?:[\"'`\s,;]|$)"
+)
+# Issuers whose keys have no mark of their own.
+_ISSUERS: Final = (
+    b"deepgram|clarifai|assemblyai|algolia|datadog|railway|heroku|snyk|onesignal|cloudsmith|asana|fastly|newrelic|new_relic|travis|circleci"
+    b"|codecov|mailchimp|twilio|okta|linkedin|sumologic|pagerduty|rollbar|bitly|shodan|virustotal|etherscan|openweather|mapquest|findl"
+    b"|bugsnag|honeybadger|loggly|papertrail|logdna|scalyr|splunk|elevenlabs|mistral|cohere|togetherai|together_ai|deepseek|replicate"
+    b"|zendesk|intercom|segment|mixpanel|amplitude|braze|klaviyo|iterable|sendinblue|mailjet|postmark|sparkpost|vonage|nexmo|plivo|telnyx"
+    b"|polygon|finnhub|alphavantage|coinbase|binance|kraken|infura|alchemy|moralis|trello|todoist|clickup|airtable|smartsheet|dropbox"
+    b"|cloudinary|imgur|giphy|unsplash|pexels|mapbox|opencage|ipstack|ipinfo|abuseipdb|censys|securitytrails|urlscan|hunterio|clearbit"
+)
+_BUNDLE = re2.compile(
+    rb"(?i:[a-z0-9_]*__[a-z0-9_]+[ \t]*[=:][ \t]*[\"']?([\w.%+-]{4,}:[\w.%+-]{4,})"
+    rb"|[ \t]*=[ \t]*([0-9a-f]{40}))"
+)
+_BASIC = re2.compile(rb"[ \t]*([A-Za-z0-9+/]{8,}={0,2})(?:[^A-Za-z0-9+/=]|$)")
+
+
+def window_end(text: bytes, at: int, window: int) -> int:
+    """Return where the line ends, or the window."""
+    end = text.find(b"\n", at, at + window)
+    return end if end >= 0 else character_start(text, min(at + window, len(text)))
+
+
+def basic(text: bytes, start: int, end: int) -> list[Span]:
+    """`Basic` with base64 that stands for user:password, in any place."""
+    match = _BASIC.match(text, end, window_end(text, end, 300) + 1)
+    if match is None:
+        return []
+    try:
+        plain = base64.b64decode(match.group(1), validate=True)
+    except (binascii.Error, ValueError):
+        return []
+    user, colon, password = plain.partition(b":")
+    good = bool(colon and user and password) and plain.isascii() and usable(password)
+    return [(*match.span(1), "authorization")] if good else []
+
+
+def paired(text: bytes, start: int, end: int) -> list[Span]:
+    """creds: bob / x, where no word names the password."""
+    match = _PAIRED.match(text, end, window_end(text, end, 160))
+    if match is None:
+        return []
+    value = match.group(1).rstrip(b".,")
+    good = nearby.is_value(value, 3, quoted=False) and not value.endswith(b"@")
+    return [(match.start(1), match.start(1) + len(value), "password")] if good else []
+
+
+def in_path(text: bytes, start: int, end: int) -> list[Span]:
+    """https://mainnet.infura.io/v3/x, https://hooks.zapier.com/hooks/catch/1/x."""
+    low = max(text.rfind(b"\n", max(start - 200, 0), start) + 1, start - 200, 0)
+    scheme = text.rfind(b"://", low, start)
+    if scheme < 0 or b" " in text[scheme:start]:
+        return []
+    begin = max(start - 40, 0)
+    match = _IN_PATH.search(text, begin, window_end(text, end, 400))
+    if match is None:
+        return []
+    first, last = match.span(1)
+    value = text[first:last].rstrip(b"/-_")
+    drawn = any(
+        (len(part) >= 10 and looks_random(part, rate=0.25)) or judge(part, 2, quoted=True)
+        for part in value.split(b"/")
+        if len(part) >= 10
+    )
+    return [(first, first + len(value), "secret")] if drawn else []
+
+
+def issuer(text: bytes, start: int, end: int) -> list[Span]:
+    """deepgram = x: the issuer's name alone beside a generated value."""
+    if text[start - 1 : start].isalnum():
+        return []
+    match = _OF_ISSUER.match(text, end, window_end(text, end, 200) + 1)
+    if match is None:
+        return []
+    value = match.group(1)
+    return [(*match.span(1), "issuer-key")] if len(value) >= 20 and is_generated(value) else []
+
+
+def device(text: bytes, start: int, end: int) -> list[Span]:
+    """snmp-server community x, tacacs-server key x, user bob on >x: keys of routers and daemons."""
+    stop = window_end(text, end, 200)
+    found: list[Span] = []
+    for match in _OF_DEVICE.finditer(text, start, stop):
+        span = group_span(match)
+        if span is not None and nearby.is_value(text[slice(*span)], 3, quoted=match.lastindex == 1):
+            found.append((*span, "password"))
+    return found
+
+
+def bundle(text: bytes, start: int, end: int) -> list[Span]:
+    """BUNDLE_GEMS__ACME__COM=user:password, sonar.login=token."""
+    match = _BUNDLE.match(text, end, window_end(text, end, 200))
+    span = group_span(match)
+    return [(*span, "secret")] if span is not None else []
+
+
+Handler = Callable[[bytes, int, int], list[Span]]
+_WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
+    (basic, b"basic "),
+    (paired, b"creds|credentials|log in|login|wifi|wi-fi"),
+    (in_path, b"infura.io/|alchemy.com/|alchemyapi.io/|quiknode.pro/|/hooks/|/token/|webhook/|webhooks/"),
+    (issuer, _ISSUERS),
+    (bundle, b"bundle_|sonar.login"),
+    (
+        device,
+        b"community |rocommunity|rwcommunity|pre-shared-key|radius-server|tacacs-server|"
+        b"authentication-key|createuser ",
+    ),
+    (device, b": eap |: psk |: xauth |acl setuser|user "),
+)
+HANDLERS: Final[dict[bytes, Handler]] = {
+    word: handler for handler, words in _WORDS for word in words.split(b"|")
+}

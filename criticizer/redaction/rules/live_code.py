@@ -1,0 +1,87 @@
+"""What a program runs is not taken out, whatever name stands beside it (guarantee G190).
+
+A value in a literal may hold code (`f"{run(cmd)}"`, `$(cmd)`), and a value that was found in one
+place may read like code in another. Both stay visible: a reviewer has to see them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import re2
+
+from criticizer.redaction.rules.value_heuristics import (
+    digit_groups,
+    has_special,
+    is_code,
+    is_reference,
+    is_slug,
+    kinds,
+    transitions,
+)
+
+# Parts of a literal or a line that are run: interpolations, substitutions, what follows a closed quote.
+_RUN = re2.compile(
+    rb"\$\([^\n]*\)|`[^`\n]*`|<[%?][^\n]*[%?]>|\\\([^\n]*\)|[#$@%]\{[^\n]*\}|&&[ \t]*[A-Za-z./][^\n]*"
+    rb"|\{[^\n]*[\w\])]\([^\n]*\}|\{\{?[ \t]*[$@]?[A-Za-z_][\w.$]*(?:\[[^\n]*\]|->[^\n]*|::[^\n]*)?[ \t]*\}"
+    rb"|!!(?:python|ruby|perl|java|php)[^\n]*"
+    rb"|\\?[\"'`][ \t)\]]*(?:\+|&|\.|\|\||,|;|%|<<)[^\n]*[A-Za-z_]\w*[!?]?\([^\n]*"
+)
+_RUN_MARKS: Final = frozenset(b"$`%?\\{&!\"'")
+_EXPRESSION = re2.compile(rb"[A-Za-z_]\w*(?:[*+/%&|^=?:.]+[A-Za-z_]\w*)+")
+_OPERATORS: Final = b"()[]{};,<>|\"'`\\"
+_SIGNS: Final = frozenset(b"!@#$")  # no expression holds them
+_WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+_QUOTES: Final = (b'"', b"'", b"`")
+_ANYWHERE: Final = 20  # bytes; what is as long and random stands in longer words too
+
+
+def pieces(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
+    """Return the parts of a span that are not code: all of it, but for what is interpolated."""
+    value = data[start:end]
+    if not _RUN_MARKS.intersection(value):
+        return [(start, end)]
+    edges = [start]
+    for match in _RUN.finditer(value):
+        edges += (start + match.start(), start + match.end())
+    edges.append(end)
+    if len(edges) == 2:
+        return [(start, end)]
+    return [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a >= 3]
+
+
+def is_propagated(value: bytes) -> bool:
+    """Return whether a value that was found is searched for elsewhere.
+
+    Versions, paths, package names, words and expressions are not, whatever they stood beside.
+    """
+    if len(value) < 8 or len(value.translate(None, _OPERATORS)) != len(value) or b" " in value:
+        return False
+    if is_reference(value) or is_code(value):
+        return False
+    return kinds(value)[2] or has_special(value[1:])
+
+
+def is_random(value: bytes) -> bool:
+    """Return whether a propagated value cannot be anything else, wherever it stands."""
+    if is_slug(value) or not (kinds(value)[2] and (kinds(value)[0] or kinds(value)[1])):
+        return False
+    if _EXPRESSION.fullmatch(value):
+        return False
+    return has_special(value) or transitions(value) >= 0.25 or digit_groups(value) >= 2
+
+
+def may_stand(data: bytes, start: int, end: int, *, random: bool) -> bool:
+    """Return whether the occurrence of a known value is the value, not code that reads like it."""
+    after = data[end : end + 1]
+    if random and (end - start >= _ANYWHERE or not _SIGNS.isdisjoint(data[start:end])):
+        return after != b"("
+    before = data[start - 1 : start]
+    if (before and before[0] in _WORD) or (after and after[0] in _WORD) or after == b"(":
+        return False
+    if not random:
+        return before in _QUOTES and after in _QUOTES
+    # x.Value, x->value, value[0], value.run: parts of an expression, unless they are quoted.
+    return before in _QUOTES or not (
+        before in (b".", b">") or after == b"[" or (after == b"." and data[end + 1 : end + 2].isalpha())
+    )

@@ -1,0 +1,194 @@
+"""Values on a line that speaks of a secret, wherever on it they stand, in any language (guarantee G191).
+
+`changed the password to x`, `'x' === password`, `cy.get('#password').type('x')`, `密码是x`: no operator
+joins name and value, so the value itself has to look chosen or drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import re2
+
+from criticizer.redaction.rules import key_names
+from criticizer.redaction.rules.literals import Span, group_span, span_kind
+from criticizer.redaction.rules.value_heuristics import (
+    digit_groups,
+    has_special,
+    is_chosen,
+    is_code,
+    is_dummy,
+    is_generated,
+    is_reference,
+    is_run,
+    is_slug,
+    is_template,
+    judge,
+    kinds,
+    transitions,
+)
+
+_BEFORE: Final = 160  # bytes of a line that are read on either side of the word
+_AFTER: Final = 240
+_LONGEST: Final = 128
+# A literal in the quotes of any language.
+_LITERAL = re2.compile(
+    rb"\"((?:[^\"\\\n]|\\.){6,128})\"|'((?:[^'\\\n]|\\.){6,128})'|`([^`\n]{6,128})`|\[\[([^\[\]\n]{6,128})\]\]"
+    rb"|\bq[qw]?[{(\[/|]([^\s{}()\[\]/|]{6,128})[})\]/|]|%[qQ]?[({\[]([^\s{}()\[\]]{6,128})[)}\]]"
+    rb"|(?:\xc2\xab|\xe2\x80\x9c|\xe2\x80\x9e|\xe3\x80\x8c)\s?([^\s\x80-\xff]{6,128})\s?(?:\xc2\xbb|\xe2\x80\x9d|\xe2\x80\x9c|\xe3\x80\x8d)"
+)
+# A word between blanks, brackets or the letters of a script that writes no blanks.
+_BARE = re2.compile(
+    rb"(?:^|[\s(\[{>,;]|[^\x00-\x7f]|[A-Za-z][:=]|/ |[\"'])[\"'`(]?([!-'*-+\--:=?-Z^_a-z~]{6,128})"
+)
+_TRIMMED: Final = b".,;:?)('\"`"
+_OPERATOR = re2.compile(rb"[=:]{1,2}[>]?|&&|\|\|")
+_NOT_VALUE = re2.compile(
+    rb"(?i)(?:[a-z]+[-_./])*(?:(?:utf|sha|md|base|aes|rsa|hs|rs|es|ps|oauth|ipv|argon|http|tls|ssl|win|python|java|iso|rfc|cve|pbkdf|kdf)[-_]?[0-9]+[\w.-]*|h[23]|x86\w*|x64|i[3-6]86|v[0-9]+(?:\.[0-9]+)*(?:-?[a-z]+[0-9]*)?|log4j\w*|k8s|i18n|l10n|s3|ec2)"
+    rb"|#[0-9a-f]{3,8}|[0-9]+(?:px|em|rem|ms|mb|kb|gb|pt|vh|vw|deg|th|st|nd|rd|x)%?|[0-9.,:/-]+|[a-z]+[0-9]?\(.*|\$[0-9].*|0x[0-9a-f]+|[+-]?[0-9.]+e[+-]?[0-9]+|&#?\w+;.*"
+)
+_UUID_OR_HASH = re2.compile(
+    rb"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64})"
+)
+_IDENTIFIES = re2.compile(rb"(?i)id[\"']?[ \t]*[:=(][ \t]*[\"'`]?$")
+_NUMBERS = re2.compile(
+    rb"[(\[{][ \t]*((?:0x[0-9a-fA-F]{1,2}|[0-9]{2,3})(?:[ \t]*,[ \t]*(?:0x[0-9a-fA-F]{1,2}|[0-9]{1,3})){7,})"
+)
+# <Key>Password</Key><Value>x, <Password><Value>x: the value's element follows, or lies inside.
+_ELEMENT = re2.compile(
+    rb"[\w.-]*(?:</[\w.:-]+>|>)[ \t\r\n]*<"
+    rb"(?i:[\w.-]*:?)(?i:value|string|plain|text|default)[^<>\n]*>([^<>\n]+)</"
+)
+_RETURNED = re2.compile(
+    rb"\w*[ \t]*\([^\n()]*\)[^\n]{0,60}[{:=>][ \t\r]*\n[ \t]*(?:return[ \t]+)?[\"'`]([^\"'`\n]{4,128})[\"'`]"
+)
+_PIECES = re2.compile(rb"(?i)join\(|concat|format\(|append\(|<<|strcat|%s%s|&")
+_PIECE = re2.compile(rb"\"([^\"\n]*)\"|'([^'\n]*)'")
+# char password[32] = "x", String password { get; set; } = "x", v_password VARCHAR2(30) := 'x'
+_TYPED = re2.compile(
+    rb"\w*(?:[ \t]*(?:\[[0-9]*\]|\([0-9, ]*\)|\{[^{}\"'\n]*\}|[\w:<>*&?.\[\]]+)){0,6}[ \t]*"
+    rb"(?::=|=|(?i:default))[ \t]*"
+    rb"(?:[\w:<>.\[\]]+[({][ \t]*(?:\|\|)?[ \t]*)?[bBrRuUN@$]{0,2}[\"']([^\"'\n]{4,128})[\"']"
+)
+_NAMED = re2.compile(rb"(?i)pass|pwd|secret|token|key|auth|login|user|field|input|test|example")
+_JOINED = re2.compile(rb"[=:&?/\\]|@[\w-]+\.[A-Za-z]")
+
+
+def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> Iterator[Span]:
+    """Yield the values beside the word at `start` to `end`, on its line and near it.
+
+    Where its value was `found`, what stands beside that is something else, but for further pieces of it.
+    """
+    low = max(text.rfind(b"\n", max(start - _BEFORE, 0), start) + 1, start - _BEFORE, 0)
+    stop = text.find(b"\n", end, end + _AFTER)
+    line = text[low : stop if stop >= 0 else min(end + _AFTER, len(text))]
+    yield from _of_declaration(text, end, line[end - low :], strength)
+    kind = span_kind(strength)
+    for first, last in _split(line, end - low, strength):
+        yield low + first, low + last, kind
+    if len(line.translate(None, b"0123456789")) == len(line):
+        return
+    if (found or b"\x01" in line[end - low :]) and text[end : end + 1] not in (b"s", b"S"):
+        return
+    for match in _NUMBERS.finditer(line) if line.count(b",") >= 7 else ():
+        yield low + match.start(1), low + match.end(1), "key-bytes"
+    quoted = [match.span() for match in _LITERAL.finditer(line)]
+    for first, last in _quoted(line, strength):
+        if not start < low + last <= end:
+            yield low + first, low + last, kind
+    for first, last in _bare(line, strength):
+        if any(a < last and first < b for a, b in quoted) or (low + first < end and start < low + last):
+            continue
+        yield low + first, low + last, kind
+
+
+def _of_declaration(text: bytes, end: int, rest: bytes, strength: int) -> Iterator[Span]:
+    """Yield the value of a declaration, of a function that returns one, of an element beside its key."""
+    close = text[end : end + 40]
+    is_password = strength >= key_names.PASSWORD
+    is_typed = (b'"' in rest or b"'" in rest) and not rest.startswith((b"=", b" =", b":"))
+    for pattern, is_likely in (
+        (_ELEMENT, b"<" in close and b">" in close),
+        (_RETURNED, is_password and b"(" in close),
+        (_TYPED, is_password and is_typed),
+    ):
+        below = pattern.match(text, end, min(end + _AFTER, len(text))) if is_likely else None
+        if below is not None and judge(below.group(1), strength, quoted=True):
+            yield *below.span(1), span_kind(strength)
+
+
+def _split(line: bytes, at: int, strength: int) -> list[tuple[int, int]]:
+    """Return the literals that a call or an operator joins to one password."""
+    if strength < key_names.PASSWORD or _PIECES.search(line[at:]) is None:
+        return []
+    found = [
+        span
+        for match in _PIECE.finditer(line, at)
+        if (span := group_span(match)) is not None and span[1] - span[0] >= 2 and line[span[0]] not in b"%{ "
+    ]
+    value = b"".join(line[a:b] for a, b in found)
+    good = (
+        len(found) >= 2
+        and len(value) >= 8
+        and (kinds(value)[2] or value.isalpha())
+        and judge(value, strength, quoted=True)
+    )
+    return found if good else []
+
+
+def _quoted(line: bytes, strength: int) -> Iterator[tuple[int, int]]:
+    for match in _LITERAL.finditer(line):
+        span = group_span(match)
+        if span is None or not is_value(line[slice(*span)], strength, quoted=True):
+            continue
+        if strength >= key_names.PASSWORD or _IDENTIFIES.search(line[: span[0]]) is None:
+            yield span
+
+
+def _bare(line: bytes, strength: int) -> Iterator[tuple[int, int]]:
+    for match in _BARE.finditer(line):
+        value = match.group(1).rstrip(_TRIMMED)
+        last = match.start(1) + len(value)
+        value = value.lstrip(b"*_")
+        first = last - len(value)
+        value = value.rstrip(b"*_") if line[first - 1 : first] in (b"*", b"_") else value
+        if line[last : last + 1] != b"(" and is_value(value, strength, quoted=False):
+            yield first, first + len(value)
+
+
+def is_value(value: bytes, strength: int, *, quoted: bool) -> bool:
+    """Return whether a value near a name of this strength looks chosen or drawn."""
+    if value[:1] in b"#.,&/" or b"(" in value or value.count(b".") > 3 or len(value) < 6:
+        return False
+    if len(value.translate(None, b" \x01<")) != len(value):
+        return False
+    if is_dummy(value) or is_template(value) or is_run(value):
+        return False
+    if strength < key_names.PASSWORD:
+        return not (is_reference(value) or is_code(value) or is_slug(value)) and _is_drawn(value)
+    if is_chosen(value):
+        return True
+    if is_reference(value) or is_code(value) or _UUID_OR_HASH.fullmatch(value):
+        return False
+    return _is_password(value, quoted=quoted)
+
+
+def _is_drawn(value: bytes) -> bool:
+    if len(value) < 16:
+        return False
+    return is_generated(value) or (len(value) >= 20 and value.isalnum() and digit_groups(value) >= 3)
+
+
+def _is_password(value: bytes, *, quoted: bool) -> bool:
+    lower, upper, digit = kinds(value)
+    if not digit or not (lower or upper) or _NOT_VALUE.fullmatch(value) or _NAMED.search(value):
+        return False
+    special = has_special(value[1:])
+    if is_slug(value) and not special:
+        return False
+    if quoted:
+        return transitions(value) >= 0.16 or special
+    mixed = special or (lower and upper) or digit_groups(value) >= 2
+    is_joined = _JOINED.search(value) is not None
+    return len(value) >= 7 and not is_joined and mixed and (special or transitions(value) >= 0.25)

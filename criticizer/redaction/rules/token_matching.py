@@ -1,0 +1,106 @@
+"""Tokens of issuers in a text: the marks of `issuer_tokens` found at once, each body confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import ahocorasick_rs
+import re2
+
+from criticizer.redaction.rules.issuer_tokens import TOKEN_RULES, TokenRule
+from criticizer.redaction.rules.literals import Span
+from criticizer.redaction.rules.value_heuristics import is_dummy, kinds, looks_random
+
+_WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+_TOKEN_WINDOW: Final = 1_024
+_JUDGED: Final = 256  # bytes of a token that say whether it is one
+# What documentation writes where a token would stand.
+_EXAMPLE = re2.compile(rb"(?i)your[_-]|[_-]here|_key_|placeholder|[x]{8}")
+_REST = re2.compile(rb"[A-Za-z0-9_.=%+/~-]*")
+_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
+    [rule.mark for rule in TOKEN_RULES], implementation=ahocorasick_rs.Implementation.DFA
+)
+
+
+def tokens(text: bytes, spend: Callable[[int], None]) -> list[Span]:
+    """Return the tokens in a text; `spend` gets how many marks were seen and may stop the work."""
+    found: list[Span] = []
+    began = done = rest = 0
+    size = len(text)
+    hits = _AUTOMATON.find_matches_as_indexes(text, overlapping=True)
+    spend(len(hits))
+    for index, start, _ in hits:
+        rule = TOKEN_RULES[index]
+        if rule.back:
+            if start < done - len(rule.mark):
+                continue  # inside a token that is found already
+            match = _marked_inside(rule, text, start)
+        else:
+            if start and not rule.inside and _in_word(text, start, len(rule.mark)):
+                continue
+            match = rule.pattern.match(text, start, min(start + _TOKEN_WINDOW, size))
+        if match is None:
+            continue
+        first, last = match.span(1) if rule.pattern.groups else match.span()
+        if last < done or (last == done and first >= began):
+            continue
+        if last == start + _TOKEN_WINDOW:
+            if last > rest:
+                rest = _REST.match(text, last).end()  # of a run without end it is looked for once
+            last = rest
+        judged = min(last, first + _JUDGED)
+        if _is_token(rule, text[first:judged], text[match.start() : judged]):
+            found.append((first, last, rule.kind))
+            began, done = first, last
+    return found
+
+
+def _in_word(text: bytes, start: int, size: int) -> bool:
+    """Return whether a token cannot begin here: the letters before belong to it."""
+    last = text[start - 1]
+    if last == 95 and size >= 5:
+        return False  # MY_tskey-…: a name goes before
+    if last in _WORD:
+        # ... unless they are the end of \\n, \\t or of an ANSI colour.
+        before = text[max(start - 6, 0) : start]
+        return not (before[-2:] in (b"\\n", b"\\t", b"\\r") or (last == 109 and b"[" in before))
+    return last == 43 and start > 1 and text[start - 2] in _WORD  # inside base64
+
+
+def _marked_inside(rule: TokenRule, text: bytes, at: int) -> Any:
+    """Match a token whose mark stands inside it."""
+    low = max(at - rule.back, 0)
+    if at == low or (text[at - 1] not in _WORD and text[at - 1] not in b"~.-"):
+        return None
+    match = rule.pattern.search(text, low, min(at + 400, len(text)))
+    if match is None or not match.start() < at < match.end():
+        return None
+    return None if match.start() and text[match.start() - 1] in _WORD else match
+
+
+def _is_token(rule: TokenRule, token: bytes, whole: bytes) -> bool:
+    body = token.replace(rule.mark, b"", 1)
+    if not body.strip(b"xX*.-_=") or b"\x01" in token or (is_dummy(body) and body.strip(b"xX*.-_=") == b""):
+        return False
+    if b"..." in token or (len(set(body)) <= 2 and not rule.mark.startswith(b"AGE")):
+        return False
+    if _EXAMPLE.search(body) is not None and not looks_random(body, rate=0.4):
+        return False
+    lower, upper, digit = kinds(body)
+    if rule.needs_digit and not digit:
+        return False
+    if rule.needs_digits and len(body) - len(body.translate(None, b"0123456789")) < 5:
+        return False
+    if rule.not_hex and not body.translate(None, b"0123456789abcdefABCDEF"):
+        return False
+    if rule.needs_random and not looks_random(body, rate=0.3):
+        return False
+    if rule.needs_case and not (lower and upper and looks_random(body + b"0", rate=0.38)):
+        return False
+    return not (rule.is_jwt and not _is_jose(whole))
+
+
+def _is_jose(token: bytes) -> bool:
+    head = token.partition(b".")[0]
+    return len(head) >= 12 and (kinds(head) == (True, True, True) or token.count(b".") >= 2)

