@@ -125,7 +125,9 @@ def test_the_list_shows_a_new_review_by_itself(visit: Visit) -> None:
 def test_the_worker_banner_comes_and_goes_by_itself(visit: Visit) -> None:
     scenes.running_review()
     page = visit("/", scenes.bob())
-    expect(page.locator("#worker-banner")).to_contain_text("No worker is serving the queues llm, stages.")
+    expect(page.locator("#worker-banner")).to_contain_text(
+        "No worker is serving the queues llm, notify, stages."
+    )
     scenes.live_workers()
     expect(page.locator("#worker-banner")).to_be_hidden()
 

@@ -32,6 +32,8 @@ OPERATIONS = (
     "GET /api/v1/reviews/",
     "POST /api/v1/reviews/",
     "GET /api/v1/reviews/{job_id}/",
+    "GET /api/v1/reviews/{job_id}/coverage/",
+    "GET /api/v1/reviews/{job_id}/findings/",
     "POST /api/v1/reviews/{job_id}/cancel/",
     "POST /api/v1/triggers/perforce/",
     "GET /api/v1/dead-letters/",
