@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import ahocorasick_rs
-import re2
 
 from criticizer.redaction.input.document import PLACEHOLDER, encode, read
 from criticizer.redaction.known_secrets import OwnSecrets, registered
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.policy import POLICY_KINDS, Policy, parse
 from criticizer.redaction.redacted_text import RedactedText, RedactionBlocked, seal
 from criticizer.redaction.rules import live_code
@@ -25,9 +25,9 @@ _MAX_PASSES: Final = 5
 _SECONDS: Final = 5.0  # processor time of one call: 20 MB of ordinary text need two (guarantee G161)
 _MAX_PROPAGATED: Final = 20_000
 _PIECE: Final = 512  # bytes: a long value is searched piece by piece, the automaton's cost grows with length
-_FORGED = re2.compile(rb"(?i)<REDACTED:")
+_FORGED = compiled(rb"(?i)<REDACTED:")
 _LITERAL: Final = b"<REDACTED-LITERAL>"
-_BREAKS: Final = re2.compile(rb"[\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]")
+_BREAKS: Final = compiled(rb"[\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]")
 # A full table of states costs minutes to build for long values that repeat within themselves.
 _NFA: Final = ahocorasick_rs.Implementation.ContiguousNFA
 # When two rules overlap, the less specific one loses the name.

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-import re2
-
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.pem import Block
 from criticizer.redaction.rules.value_heuristics import is_template
 
@@ -18,19 +17,19 @@ OPERATOR: Final = rb"(?:\+\+?|\.\.?|&|\|\||~|<>)"
 OPENING: Final = rb"[bBfFrRuULN@$]{0,2}\\*[\"'`]"
 _GLUE: Final = rb"([ \t]+" + OPERATOR + rb"?[ \t]*|" + OPERATOR + rb"[ \t]*)[bBfFrRuULN@$]{0,2}"
 # As a quote is written that ends the one, so is that which begins the other: escaped, or not.
-_NEXT = re2.compile(
+_NEXT = compiled(
     rb"(?:\\[nrt])*(?:\\+[\"']" + _GLUE + rb"\\+(?:\"([^\"\\\n]*)|'([^'\\\n]*))"
     rb"|[\"'`]" + _GLUE + rb"(?:\"((?:[^\"\\\n]|\\.)*)|'((?:[^'\\\n]|\\.)*)|`([^`\n]*)))"
 )
 _CLOSING: Final = rb"(?:\\[nrt])*\\*[\"'`]"
-_OPEN_END = re2.compile(_CLOSING + rb"[ \t]*" + OPERATOR + rb"?[ \t]*[\\_]?[ \t\r]*(?:(?:#|//|--)[^\n]*)?\n")
-_NEXT_LINE = re2.compile(rb"\n[ \t]*" + OPERATOR + rb"?[ \t]*" + OPENING)
+_OPEN_END = compiled(_CLOSING + rb"[ \t]*" + OPERATOR + rb"?[ \t]*[\\_]?[ \t\r]*(?:(?:#|//|--)[^\n]*)?\n")
+_NEXT_LINE = compiled(rb"\n[ \t]*" + OPERATOR + rb"?[ \t]*" + OPENING)
 # What joins two literals without a blank in them, on one line or over two.
 _JOIN: Final = (
     rb"[ \t]*(?:\+\+?|\.\.?|&|\|\||<>)?[ \t]*\\?\r?\n?[ \t]*(?:\+\+?|\.\.?|&|\|\||<>)?[ \t]*[bBfFrRuUN@]?"
 )
-_BETWEEN = re2.compile(rb"\"" + _JOIN + rb"\"|'" + _JOIN + rb"'")
-_RUN = re2.compile(
+_BETWEEN = compiled(rb"\"" + _JOIN + rb"\"|'" + _JOIN + rb"'")
+_RUN = compiled(
     rb"[A-Za-z0-9_.+/=-]{3,64}(?:(?:\"" + _JOIN + rb"\"|'" + _JOIN + rb"')[A-Za-z0-9_.+/=-]{2,}){1,16}"
 )
 _QUOTES: Final = (b'"', b"'", b"`", b"\\")

@@ -11,17 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import re2
-
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.redacted_text import RedactionBlocked
 
 MAX_BYTES = 8 << 20  # one part; longer input is cut into parts by the caller
 OLD, NEW, BOTH, HEADER = 1, 2, 3, 0
 
-_HUNK = re2.compile(rb"(?m)^(@{2,8})(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2,8}[^\n]*")
-_BODY_END = re2.compile(rb"\n[^ +\-\\\r\n]")
-_FILE_HEADER = re2.compile(rb"\n--- [^\n]*\n\+\+\+ [^\n]*\n@@ ")
-PLACEHOLDER = re2.compile(rb"<REDACTED:([a-z][a-z0-9-]{0,30}):([1-9][0-9]{0,5})>")
+_HUNK = compiled(rb"(?m)^(@{2,8})(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2,8}[^\n]*")
+_BODY_END = compiled(rb"\n[^ +\-\\\r\n]")
+_FILE_HEADER = compiled(rb"\n--- [^\n]*\n\+\+\+ [^\n]*\n@@ ")
+PLACEHOLDER = compiled(rb"<REDACTED:([a-z][a-z0-9-]{0,30}):([1-9][0-9]{0,5})>")
 MASK = 1  # stands for every byte inside a placeholder while rules look at the text
 
 
@@ -160,7 +159,8 @@ def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
         columns = len(head.group(1)) - 1
         ending = _BODY_END.search(raw, begin)
         end = ending.start() if ending is not None else len(raw)
-        header = _FILE_HEADER.search(raw, begin, min(end + 3, len(raw)))
+        may_be = raw.find(b"\n--- ", begin, end + 3) >= 0
+        header = _FILE_HEADER.search(raw, begin, min(end + 3, len(raw))) if may_be else None
         if header is not None:
             end = header.start()
         body = raw[begin:end]

@@ -9,35 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-import re2
-
 from criticizer.redaction.input.concatenation import OPENING, OPERATOR
 from criticizer.redaction.input.document import Document, SourceLine
+from criticizer.redaction.patterns import compiled
 
 _MAX_LINES: Final = 64  # that are put together
 _MAX_SKIPPED: Final = 2  # blank lines and comments between two of them
 _MAX_BYTES: Final = 8_192
 _WINDOW: Final = 2_048  # bytes of a line that are read
 _TAIL: Final = 160  # bytes of a line's end that say how it goes on
-_COMMENT = re2.compile(rb"[ \t]+(?:#|//|--[ \t])[^\"'`]*$")
-_REMARK = re2.compile(rb"(?:#|//|--[ \t]|/\*)")
+_COMMENT = compiled(rb"[ \t]+(?:#|//|--[ \t])[^\"'`]*$")
+_REMARK = compiled(rb"(?:#|//|--[ \t]|/\*)")
 # What a line ends with: a name with or without a sign of assignment, and what opens a value.
-_OPENS = re2.compile(
+_OPENS = compiled(
     rb"(:=|=>|->|<-|={1,3}|[!?+]=|::|:|\xef\xbc\x9a|\|\||\?\?|>|[ \t]or|)[ \t]*(?:!!\w+[ \t]*)?"
     rb"(\"\"\"|'''|`|<<[-~]?\\?[\"']?[A-Za-z_]\w*[\"']?|[|>][-+0-9]{0,2}|\{|(?:[A-Za-z_$][\w.:<>$]{0,60})?\(|)$"
 )
-_STRING_END = re2.compile(rb"[\"'`][ \t]*(" + OPERATOR + rb"?)[ \t]*_?$")
-_STRING_START = re2.compile(rb"(" + OPERATOR + rb"?)[ \t]*" + OPENING)
+_STRING_END = compiled(rb"[\"'`][ \t]*(" + OPERATOR + rb"?)[ \t]*_?$")
+_STRING_START = compiled(rb"(" + OPERATOR + rb"?)[ \t]*" + OPENING)
 _QUOTED = rb"[bBfFrRuULN@$]{0,2}(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`)"
 # A literal that is its line, or ends an expression: no key, no argument, no sentence.
-_ALONE = re2.compile(_QUOTED + rb"[ \t]*(?:$|[,;)\]}]|" + OPERATOR + rb"[ \t]*(?:$|" + OPENING + rb"))")
-_WORD = re2.compile(rb"[^\s\"'`<>(){}\[\]=,;|]+={0,2}")
-_ASSIGNED = re2.compile(rb"(?:=|:=|=>|:)[ \t]*" + OPENING)
-_VALUE_KEY = re2.compile(
+_ALONE = compiled(_QUOTED + rb"[ \t]*(?:$|[,;)\]}]|" + OPERATOR + rb"[ \t]*(?:$|" + OPENING + rb"))")
+_WORD = compiled(rb"[^\s\"'`<>(){}\[\]=,;|]+={0,2}")
+_ASSIGNED = compiled(rb"(?:=|:=|=>|:)[ \t]*" + OPENING)
+_VALUE_KEY = compiled(
     rb"-?[ \t]*[\"']?(?:value|val|content|default|defaultValue)[\"']?[ \t]*[=:][ \t]*(?:\S)"
 )
-_TAG = re2.compile(rb"<[A-Za-z][\w.:-]*(?:[ \t][^<>]*)?>")
-_TEXT = re2.compile(rb"(?:[^<>\s]+|\{[^<>{}]+\})(?:</[\w.:-]+>)?")
+_TAG = compiled(rb"<[A-Za-z][\w.:-]*(?:[ \t][^<>]*)?>")
+_TEXT = compiled(rb"(?:[^<>\s]+|\{[^<>{}]+\})(?:</[\w.:-]+>)?")
 
 _BLOCK, _CALL, _ELEMENT, _DONE = "block", "call", "element", "done"
 
@@ -153,7 +152,7 @@ def _step(last: bytes, new: bytes, state: str, deeper: int) -> _Step | None:
 def _below(last: bytes, new: bytes, deeper: int, *, quoted: bool) -> _Step | None:
     """Return how a value continues the name that ends the line above."""
     match = _OPENS.search(last)
-    sign, opener = match.groups()
+    sign, opener = match.groups() if match is not None else (b"", b"")
     drop = len(opener)
     if opener.endswith(b"("):
         return _Step(0, b"", 0, _CALL) if quoted else None

@@ -9,27 +9,27 @@ import html
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import re2
+from functools import lru_cache
 
 from criticizer.invisible_characters import INVISIBLE
 from criticizer.redaction.input.document import Document
+from criticizer.redaction.patterns import compiled
 
 # Blanks of other widths, accents to be combined, wide and circled letters.
 _WIDE = r"\x{a0}\x{2000}-\x{200a}\x{202f}\x{3000}\x{0300}-\x{036f}"
 _WIDE += r"\x{ff01}-\x{ff5e}\x{1d400}-\x{1d7ff}\x{24b6}-\x{24e9}"
 _FOREIGN = r"\x{0370}-\x{04ff}\x{0500}-\x{052f}\x{2c00}-\x{2c5f}"
 # Decides whether a text is read character by character at all.
-_DISGUISED = re2.compile(
+_DISGUISED = compiled(
     rf"[{INVISIBLE}{_WIDE}]|[A-Za-z_][{_FOREIGN}]|[{_FOREIGN}][A-Za-z_]|\x1b\["
     rf"|&(?:quot|apos|amp|lt|gt|#[0-9]{{1,7}}|#[xX][0-9a-fA-F]{{1,6}});|%(?:3[aAdDfF]|2[26bBfF7]|40)|(?:%[2-7][0-9a-fA-F]){{4}}|\\u00[2-7][0-9a-fA-F]|(?:\\x[2-7][0-9a-fA-F]|\\[01][0-7]{{2}}){{4}}".encode()
 )
-_INVISIBLE = re2.compile(f"[{INVISIBLE}]")
-_ANSI = re2.compile(rb"\x1b\[[0-9;:?]*[A-Za-z]")
-_ENTITY = re2.compile(rb"&(?:quot|apos|amp|lt|gt|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
-_PERCENT = re2.compile(rb"%[2-7][0-9a-fA-F]")
-_ESCAPE = re2.compile(rb"\\+u00[2-7][0-9a-fA-F]")
-_BYTE = re2.compile(rb"\\+(?:x[2-7][0-9a-fA-F]|[01][0-7]{2})")
+_INVISIBLE = compiled(f"[{INVISIBLE}]".encode())
+_ANSI = compiled(rb"\x1b\[[0-9;:?]*[A-Za-z]")
+_ENTITY = compiled(rb"&(?:quot|apos|amp|lt|gt|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
+_PERCENT = compiled(rb"%[2-7][0-9a-fA-F]")
+_ESCAPE = compiled(rb"\\+u00[2-7][0-9a-fA-F]")
+_BYTE = compiled(rb"\\+(?:x[2-7][0-9a-fA-F]|[01][0-7]{2})")
 _CONFUSABLE = str.maketrans(
     "аеорсухіјѕԁԛԝһвкмнтАВЕКМНОРСТУХІЅЈοανικρτυΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
     "aeopcyxijsdqwhBkMHTABEKMHOPCTYXISJoavikptuABEZHIKMNOPTYX",
@@ -90,8 +90,9 @@ def _undress(line: bytes, base: int) -> Shadow | None:
     return Shadow(bytes(out), origin)
 
 
+@lru_cache(maxsize=4_096)
 def _fold(char: str) -> str:
-    if unicodedata.category(char) in ("Cf", "Mn") or _INVISIBLE.match(char):
+    if unicodedata.category(char) in ("Cf", "Mn") or _INVISIBLE.match(char.encode("utf-8")):
         return ""
     plain = char.translate(_CONFUSABLE)
     if plain == char:

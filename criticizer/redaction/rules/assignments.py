@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import re2
-
 from criticizer.redaction.input.document import Document, character_start
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.literals import Literals
 
@@ -23,31 +22,31 @@ _OPENER_BYTES: Final = 80  # of what opens a value that stands on the lines belo
 _OPENERS: Final = b"({|>`\"'<#/\\\r"
 
 _QUOTE = rb"(?:\\*[\"'`]|&quot;|&#39;)"
-_HEAD = re2.compile(
+_HEAD = compiled(
     rb"((?:" + _QUOTE + rb"|[)\]}*?!]){0,3})"  # what closes it
     rb"([ \t]{0,20})"
     rb"(:=|:-|=>|->|<-|={1,3}|[!?+.~]={1,2}|::=|::|:|\xef\xbc\x9a|\|\||\||\?\?|,|\("
     rb"|or[ \t]|is[ \t:]|was[ \t:]|-[ \t]|>|)"
     rb"[ \t]{0,20}"
 )
-_PAIR = re2.compile(rb"[ \t]*,?[ \t]*[\"']?(?:value|val|content|default)[\"']?[ \t]*[=:][ \t]*")
-_NEXT_VALUE = re2.compile(
+_PAIR = compiled(rb"[ \t]*,?[ \t]*[\"']?(?:value|val|content|default)[\"']?[ \t]*[=:][ \t]*")
+_NEXT_VALUE = compiled(
     rb"(?i)[ \t]*-?[ \t]*[\"'<]?(?:value|val|content|default|string)[\"']?[ \t]*[=:>][ \t]*"
 )
-_FLAG = re2.compile(rb"(?:^|[\s\"'`=(\[,])--?[A-Za-z0-9_.-]*$")
-_PACKAGE = re2.compile(rb"[\"'\s]@[\w.-]+/$")
-_VERSION = re2.compile(rb"[\w./-]* v[0-9]")
+_FLAG = compiled(rb"(?:^|[\s\"'`=(\[,])--?[A-Za-z0-9_.-]*$")
+_PACKAGE = compiled(rb"[\"'\s]@[\w.-]+/$")
+_VERSION = compiled(rb"[\w./-]* v[0-9]")
 _FIELDS: Final = (b"_field", b"_input", b"field", b"input")
-_YAML_TAG = re2.compile(rb"!!(?:binary|str)[ \t]+")
+_YAML_TAG = compiled(rb"!!(?:binary|str)[ \t]+")
 _GROUP: Final = (b"?<", b"P<")
-_TAG = re2.compile(rb"<(?:[\w-]+:)?$")
+_TAG = compiled(rb"<(?:[\w-]+:)?$")
 _SETTERS: Final = (b"ENV ", b"ARG ", b"set ", b"env ", b"ort ", b"etx ", b" -x ", b"-gx ", b"-Ux ")
 # variable "token" {, <key>token</key>: the value stands below.
 _OPENS_BLOCK: Final = (b"{", b"</key>", b"</name>")
 _WIDE_COLON: Final = "\uff1a".encode()
 _FALLBACKS: Final = (b"||", b"??", b"->", b"::", b"or ", b"or\t")
-_VALUE_BEFORE = re2.compile(rb"(?i)[\s{<,\"'-](?:value|val)[\"']?[ \t]*[=:][ \t]*")
-_HIDDEN_HEAD = re2.compile(
+_VALUE_BEFORE = compiled(rb"(?i)[\s{<,\"'-](?:value|val)[\"']?[ \t]*[=:][ \t]*")
+_HIDDEN_HEAD = compiled(
     rb"(?i)(?:(?:name|key|id|property|param|parameter)[\"']?[ \t]*[=:>][ \t]*[\"']?|variable[ \t]+\")[\w.-]*$"
 )
 
@@ -69,20 +68,24 @@ class Assignments:
     def word(self, start: int, end: int, word: bytes) -> int:
         """Read around one word; return how far the text has been read."""
         self.ends_line = self.opens = self.values.goes_on = False
-        self.strength = self._alone(start, end, word)
-        if self._look(start, end, word):
+        own_word = key_names.WORDS[word][1]
+        if own_word and _goes_on(self.text, end):
+            self.strength = 0
+            return end  # path, keyboard, passing: many hits end here
+        begin = self._begin(start)
+        tail_end = self._name_end(end, min(end + WINDOW, len(self.text)))
+        self.strength = self._alone(start, end, word, begin, tail_end)
+        if self._look(start, end, word, begin, tail_end):
             return self.values.spans[-1][1]
         return end  # the next word may sit in the same name: keyPassword, _authToken
 
-    def _alone(self, start: int, end: int, word: bytes) -> int:
+    def _alone(self, start: int, end: int, word: bytes, begin: int, tail_end: int) -> int:
         """Return the strength of the name around a word, whatever stands beside the name."""
         text = self.text
         if word in key_names.INFLECTED:
             return key_names.PASSWORD
-        if 97 <= text[end - 1] <= 122 and text[end : end + 1].islower() and text[end] != 115:
+        if _goes_on(text, end):
             return 0
-        begin = self._begin(start)
-        tail_end = self._name_end(end, min(end + WINDOW, len(text)))
         if text[begin - 1 : begin] in (b"+", b"/") and (len(word) <= 4 or _VERSION.match(text, tail_end)):
             return 0  # base64, a module of go.sum
         head, found, tail = text[begin:start], text[start:end], text[end:tail_end]
@@ -93,16 +96,13 @@ class Assignments:
             else 0
         )
 
-    def _look(self, start: int, end: int, word: bytes) -> bool:
+    def _look(self, start: int, end: int, word: bytes, begin: int, tail_end: int) -> bool:
         text = self.text
         if end >= len(text):
             return False
-        if 97 <= text[end] <= 122 and text[end] != 115 and text[end - 1] >= 97 and key_names.WORDS[word][1]:
-            return False  # path, keyboard, passing: many hits end here
         stop = text.find(b"\n", end, end + WINDOW)
         if stop < 0:
             stop = character_start(text, min(end + WINDOW, len(text)))
-        tail_end = self._name_end(end, stop)
         if text[tail_end : tail_end + 1] >= b"\x80" and text[tail_end : tail_end + 3] != _WIDE_COLON:
             return False  # part of another word, in a language without blanks
         head = _HEAD.match(text, tail_end, stop)
@@ -110,7 +110,6 @@ class Assignments:
             return False
         close_end, at = head.end(1), head.end()
         op = head.group(3)
-        begin = self._begin(start)
         if op == b">" and (text[begin - 2 : begin] in _GROUP or text[at : at + 1] in b"@:/"):
             return False  # (?<password>…) of a regular expression, <user>:<password>@host
         if (
@@ -257,13 +256,15 @@ class Assignments:
         text = self.text
         begin = self._begin(start)
         head = text[max(begin - 160, 0) : begin].rpartition(b"\n")[2]
-        is_pair = _HIDDEN_HEAD.search(head[-60:]) is not None
+        is_pair = _may_be_pair(head[-60:]) and _HIDDEN_HEAD.search(head[-60:]) is not None
         if is_pair:
             self._value_before(begin, end, word)
         stop = text.find(b"\n", end, end + WINDOW)
         if stop < 0:
             return
         tail_end = self._name_end(end, stop)
+        if not is_pair and not text[tail_end:stop].rstrip().endswith((b":", b"{")):
+            return
         tail = _HEAD.match(text, tail_end, stop)
         rest = text[tail.end(1) : stop].strip() if tail is not None else b"?"
         if rest not in ((b"", b",", b"\\", b">", *_OPENS_BLOCK) if is_pair else (b":", b": {")):
@@ -306,6 +307,18 @@ class Assignments:
         stop = min(stop, at + WINDOW)
         if not self.values.quoted(at, stop, strength):
             self.values.bare(begin, at, stop, strength)
+
+
+def _goes_on(text: bytes, end: int) -> bool:
+    """Return whether another small letter than the plural's follows a word that ends in one."""
+    after = text[end] if end < len(text) else 0
+    return 97 <= after <= 122 and after != 115 and 97 <= text[end - 1] <= 122
+
+
+def _may_be_pair(head: bytes) -> bool:
+    """Return whether `_HIDDEN_HEAD` may match: a quick check of what stands before the name."""
+    before = head.rstrip(_NAME).rstrip(b" \t\"'")
+    return before.endswith((b"=", b":", b">")) or before[-8:].lower() == b"variable"
 
 
 def _holds_digit(value: bytes) -> bool:

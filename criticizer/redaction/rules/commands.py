@@ -9,8 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import re2
-
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.literals import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_code, is_slug, judge, kinds, looks_random
 
@@ -18,28 +17,28 @@ WINDOW: Final = 2048
 # One argument, as a shell or a program writes it: exactly one of three groups takes part.
 _WORD: Final = rb"(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|&<>()]{3,}))"
 _QUOTED: Final = rb"(?:\"([^\"\n]+)\"|'([^'\n]+)')"
-_USER_FLAG = re2.compile(
+_USER_FLAG = compiled(
     rb"[ \t\"',]+(?:-u|-U|--user|--proxy-user|--basic-auth|--auth|--creds?|-a|--credentials?)"
     rb"[\"',=\s]+[\"']?([^\s:\"'=]+):(?:([^\s\"']*))"
 )
-_HTPASSWD = re2.compile(
+_HTPASSWD = compiled(
     rb"(?m)[^|;\n]*?[ \t]-[a-zA-Z]*b[a-zA-Z]*[ \t]+(?:[^\s\"'|;]+[ \t]+){1,2}"
     + _WORD
     + rb"[ \t\r]*(?:$|[|;&\n>])"
 )
-_NET_USE = re2.compile(rb"[^\n]*?\\\\[^\s]+[ \t]+" + _WORD + rb"[ \t]+/(?i:user)")
-_NET_USER = re2.compile(rb"(?m)[ \t]+[^\s/]+[ \t]+" + _WORD + rb"(?:[ \t]+/|[ \t\r]*$)")
-_ECHOED = re2.compile(
+_NET_USE = compiled(rb"[^\n]*?\\\\[^\s]+[ \t]+" + _WORD + rb"[ \t]+/(?i:user)")
+_NET_USER = compiled(rb"(?m)[ \t]+[^\s/]+[ \t]+" + _WORD + rb"(?:[ \t]+/|[ \t\r]*$)")
+_ECHOED = compiled(
     rb"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+|[\"']%s(?:\\n)?[\"'][ \t]+)?"
     + _WORD
     + rb"[ \t]*\|[^|;\n]{0,80}$"
 )
-_HERE_STRING = re2.compile(rb"[^|;<\n]{0,60}<<<[ \t]*" + _WORD)
-_LOGIN = re2.compile(
+_HERE_STRING = compiled(rb"[^|;<\n]{0,60}<<<[ \t]*" + _WORD)
+_LOGIN = compiled(
     rb"[ \t]{0,4}(?:[a-z_]+[ \t]*=[ \t]*)?[\"'][^\"'\n]*[\"'][ \t]*,[ \t]*"
     rb"(?:[a-zA-Z_]+[ \t]*=[ \t]*)?[bru]?" + _QUOTED
 )
-_THIRD = re2.compile(
+_THIRD = compiled(
     rb"[ \t]{0,4}(?:[^,()\"'\n]{0,80}|\"[^\"\n]*\"|'[^'\n]*')[ \t]*,[ \t]*"
     rb"(?:[a-zA-Z_]+[ \t]*=[ \t]*)?[\"'][^\"'\n]*[\"'][ \t]*,[ \t]*(?:[a-zA-Z_]+[ \t]*=[ \t]*)?[bru]?"
     + _QUOTED
@@ -48,12 +47,12 @@ _THIRD = re2.compile(
 
 def _flags(names: bytes, between: bytes = rb"[ \t=]*") -> Any:
     """Compile the argument of a flag anywhere on the rest of a command."""
-    return re2.compile(rb"[^|;\n]*?[ \t](?:" + names + rb")" + between + _WORD)
+    return compiled(rb"[^|;\n]*?[ \t](?:" + names + rb")" + between + _WORD)
 
 
-_MYSQL = re2.compile(rb"[^|;\n]*?[ \t](?:-p|--password=)(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|]{3,}))")
-_SSHPASS = re2.compile(rb"[ \t]+-p[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"']+))")
-_SECURE_STRING = re2.compile(
+_MYSQL = compiled(rb"[^|;\n]*?[ \t](?:-p|--password=)(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|]{3,}))")
+_SSHPASS = compiled(rb"[ \t]+-p[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"']+))")
+_SECURE_STRING = compiled(
     rb"(?:[ \t]+-(?:AsPlainText|Force|String|Key[ \t]+\S+))*[ \t]+"
     rb"(?:\\*\"([^\"\\\n]+)|\\*'([^'\\\n]+)|([^\s\"'$(-][^\s\"']{3,}))"
 )
@@ -135,9 +134,9 @@ def secure_string(text: bytes, start: int, end: int) -> list[Span]:
     return _literal(text, _SECURE_STRING.match(text, end, _line_end(text, end)), "password")
 
 
-_SENT = re2.compile(rb"([^\"\n\\]{4,})(?:\\[rn])*\"")
-_KEY_ARGUMENT = re2.compile(rb"[\"'`](?:0x)?([^\"'`\n]{12,130})[\"'`]")
-_PAIR = re2.compile(rb"[ \t]*[bu]?[\"'`][^\"'`:\s]{1,64}:([^\"'`\n]{4,128})[\"'`]")
+_SENT = compiled(rb"([^\"\n\\]{4,})(?:\\[rn])*\"")
+_KEY_ARGUMENT = compiled(rb"[\"'`](?:0x)?([^\"'`\n]{12,130})[\"'`]")
+_PAIR = compiled(rb"[ \t]*[bu]?[\"'`][^\"'`:\s]{1,64}:([^\"'`\n]{4,128})[\"'`]")
 
 
 def _option(pattern: Any, text: bytes, start: int, end: int) -> list[Span]:
@@ -228,7 +227,7 @@ _ARGUMENTS: Final[dict[bytes, Any]] = {
     b"htpasswd": _HTPASSWD,
     b"net use ": _NET_USE,
     b"net user": _NET_USER,
-    b"zip -": re2.compile(rb"(?:[^|;\n]*?[ \t]-)?P[ \t]*" + _WORD),
+    b"zip -": compiled(rb"(?:[^|;\n]*?[ \t]-)?P[ \t]*" + _WORD),
 }
 _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     (user_flag, b"curl|wget|http -a|https -a|es-cli|elasticsearch"),

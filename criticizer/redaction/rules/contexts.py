@@ -10,27 +10,26 @@ import binascii
 from collections.abc import Callable
 from typing import Final
 
-import re2
-
 from criticizer.redaction.input.document import character_start
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import nearby
 from criticizer.redaction.rules.literals import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_generated, judge, looks_random
 
 # creds: bob / x, log in as admin // x, login bob:x
-_PAIRED = re2.compile(
+_PAIRED = compiled(
     rb"[^\n\"'`={}]{0,50}?[\s:>(][\w.@-]{2,40}[ \t]*(?:/{1,2}|:|\|)[ \t]*([^\s\"'`<>(),;/:|]{6,64})"
 )
 # Tokens in the path of a hook or an API whose addresses hold one.
-_IN_PATH = re2.compile(
+_IN_PATH = compiled(
     rb"(?i:infura\.io/v3|alchemy\.com/v2|alchemyapi\.io/v2|quiknode\.pro|/hooks/catch/[0-9]+|/token|/webhooks?|/incomingwebhook|/hooks?|/bot)/"
     rb"([A-Za-z0-9_@/-]{10,})"
 )
-_OF_DEVICE = re2.compile(
+_OF_DEVICE = compiled(
     rb"(?i)(?:key(?:[ \t]+[0-9])?|md5|community|rocommunity6?|rwcommunity6?|sha|aes|des|eap|psk|xauth|on)"
     rb"[ \t]+(?:md5[ \t]+)?(?:\"([^\"\n]{6,64})\"|>?([^\s\"'<>]{6,64}))"
 )
-_OF_ISSUER = re2.compile(
+_OF_ISSUER = compiled(
     rb"(?i:[\w.-]{0,30}[\"'\])]{0,2}[ \t]*(?:::=|:=|=>|=|:|[ \t]"
     rb"(?:auth|login|key|token)[ \t])[ \t]*[\"'`]?)"
     rb"([A-Za-z0-9_/+-]{20,128})(?:[\"'`\s,;]|$)"
@@ -44,11 +43,11 @@ _ISSUERS: Final = (
     b"|polygon|finnhub|alphavantage|coinbase|binance|kraken|infura|alchemy|moralis|trello|todoist|clickup|airtable|smartsheet|dropbox"
     b"|cloudinary|imgur|giphy|unsplash|pexels|mapbox|opencage|ipstack|ipinfo|abuseipdb|censys|securitytrails|urlscan|hunterio|clearbit"
 )
-_BUNDLE = re2.compile(
+_BUNDLE = compiled(
     rb"(?i:[a-z0-9_]*__[a-z0-9_]+[ \t]*[=:][ \t]*[\"']?([\w.%+-]{4,}:[\w.%+-]{4,})"
     rb"|[ \t]*=[ \t]*([0-9a-f]{40}))"
 )
-_BASIC = re2.compile(rb"[ \t]*([A-Za-z0-9+/]{8,}={0,2})(?:[^A-Za-z0-9+/=]|$)")
+_BASIC = compiled(rb"[ \t]*([A-Za-z0-9+/]{8,}={0,2})(?:[^A-Za-z0-9+/=]|$)")
 
 
 def window_end(text: bytes, at: int, window: int) -> int:

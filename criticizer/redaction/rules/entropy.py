@@ -7,9 +7,8 @@ import binascii
 from collections.abc import Callable
 from typing import Final
 
-import re2
-
 from criticizer.redaction.input.document import Document
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.pem import FILES
 from criticizer.redaction.rules.value_heuristics import digit_groups, kinds, looks_random, transitions
@@ -19,7 +18,7 @@ _ALPHABETIC: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234
 _TO_BLANKS: Final = bytes(c if c in _ALPHABETIC else 32 for c in range(256))
 _DIGITS: Final = b"0123456789"
 _HEX: Final = b"0123456789abcdefABCDEF-"
-_EXEMPT = re2.compile(
+_EXEMPT = compiled(
     rb"(?i)(?:sha-?[0-9]{1,3}[\s:=\-\"'/,@(]*|integrity[\"'\s:=]*|checksums?[\"'\s:=]*(?:[0-9]+/)?|digest[\"'\s:=]*|fingerprint[\"'\s:=]*"
     rb"|h1:|md5[\"'\s:=]*|etag[\"'\s:=W/]*|base64,|mappings[\"'\s:=]*|nonce-"
     rb"|public[\w\s-]*key[\w\s\"':=-]*|publictoken[\"'\s:=]*"
@@ -32,10 +31,10 @@ _EXEMPT = re2.compile(
 # Characters around a literal, on its left and on its right.
 _OPENS: Final = (b"", *(bytes([c]) for c in b"\"'`= \n\t>,([{"))
 _CLOSES: Final = (b"", *(bytes([c]) for c in b"\"'` \n\r\t<,)]};\\&"))
-_URL_BEFORE = re2.compile(rb"(?:://|^//|[^\s\"'`]/)[^\s\"'`?]*$")
+_URL_BEFORE = compiled(rb"(?:://|^//|[^\s\"'`]/)[^\s\"'`?]*$")
 _ALPHABET: Final = (b"ABCDEFGHIJKLM", b"abcdefghijklm", b"0123456789abcdefgh", b"23456789AB")
-_DIGEST = re2.compile(rb"(?:sha(?:1|224|256|384|512)|nonce)-")
-_TICKET_LINE = re2.compile(rb"=[^\s:=]+:$")
+_DIGEST = compiled(rb"(?:sha(?:1|224|256|384|512)|nonce)-")
+_TICKET_LINE = compiled(rb"=[^\s:=]+:$")
 _PATH_OF_SVG: Final = b"0123456789mMhHvVlLcCsSqQtTaAzZ-"
 _FILE: Final = 8_192  # bytes before a line in which a file begins
 _PRINTABLE: Final = bytes(range(32, 127)) + b"\t\r\n"
@@ -51,8 +50,8 @@ def spans(document: Document, holds_secret: Callable[[bytes], bool]) -> tuple[li
     found: list[Span] = []
     long_lines = 0
     at = 0
-    for token in text.translate(_TO_BLANKS).split():
-        if len(token) < 20 or token.isalpha() or len(token.translate(None, _DIGITS)) == len(token):
+    for token in [token for token in text.translate(_TO_BLANKS).split() if len(token) >= 20]:
+        if len(token.translate(None, _DIGITS)) == len(token):
             continue  # words, paths, identifiers: no digit
         start = text.index(token, at)
         at = start + len(token)
@@ -186,8 +185,8 @@ def _marked(text: bytes, start: int, token: bytes) -> str | None:
     return None
 
 
-_FACEBOOK = re2.compile(rb"[0-9]{13,17}\|$")
-_DISCORD = re2.compile(rb"[MNO][\w-]{22,28}\.[\w-]{5,7}\.[\w-]{20,}")
+_FACEBOOK = compiled(rb"[0-9]{13,17}\|$")
+_DISCORD = compiled(rb"[MNO][\w-]{22,28}\.[\w-]{5,7}\.[\w-]{20,}")
 
 
 def _discord(text: bytes, start: int) -> str | None:
@@ -218,8 +217,8 @@ def _hex_kind(text: bytes, start: int, token: bytes) -> str | None:
     return None
 
 
-_ZHIPU = re2.compile(rb"\.[A-Za-z0-9]{16}(?:$|[^A-Za-z0-9])")
-_AIRTABLE = re2.compile(rb"(?:^|[^A-Za-z0-9])pat[A-Za-z0-9]{14}\.$")
+_ZHIPU = compiled(rb"\.[A-Za-z0-9]{16}(?:$|[^A-Za-z0-9])")
+_AIRTABLE = compiled(rb"(?:^|[^A-Za-z0-9])pat[A-Za-z0-9]{14}\.$")
 
 
 def _decoded(token: bytes, before: bytes) -> bytes | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-import re2
+from criticizer.redaction.patterns import compiled
 
 RULESET: Final = "4"  # raise with every change that alters what is taken out
 
@@ -239,7 +239,7 @@ class TokenRule:
 def _compile() -> tuple[TokenRule, ...]:
     rules = []
     for kind, marks, body, flags in _TABLE:
-        pattern = re2.compile(body.encode())
+        pattern = compiled(body.encode())
         back = int(flags.partition("<")[2] or 0) if "<" in flags else 0
         rules += [
             TokenRule(kind, mark.encode(), pattern, back, *(flag in flags for flag in "idnhrcj"))

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import re2
-
 from criticizer.redaction.input import concatenation
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.value_heuristics import (
     is_dummy,
@@ -35,29 +34,29 @@ def span_kind(strength: int) -> str:
 
 
 _TO_QUOTE: Final = 64  # bytes in which a literal's opening quote has to come
-_QUOTED = re2.compile(
+_QUOTED = compiled(
     rb"(?:[A-Za-z_&*\[][\w.\[\]<>?|&*:' ]{0,40}=[ \t]{0,4}\(?[ \t]{0,4})?"  # a type annotation
     rb"(?:[A-Za-z@$]{1,2})?"  # a string's prefix
     rb"(?:\"\"\"([^\"]*)|'''([^']*)|\\+\"([^\"\\]*)|\\+'([^'\\]*)"
     rb"|\"((?:[^\"\\]|\\.)*)|'((?:[^'\\]|\\.)*)|`([^`]*)|&quot;(.*?)(?:&quot;|$)|&#39;(.*?)(?:&#39;|$))"
 )
 _STRING = rb"(?:\"((?:[^\"\\\n]|\\.)*)\"|'((?:[^'\\\n]|\\.)*)'|`([^`\n]*)`)"
-_DEFAULT = re2.compile(  # getenv("NAME", "literal"), environ["NAME"] or "literal"
+_DEFAULT = compiled(  # getenv("NAME", "literal"), environ["NAME"] or "literal"
     rb"[A-Za-z_$][\w.:]{0,60}[(\[][ \t]{0,4}[\"'][^\"'\n]{0,120}[\"'][ \t]{0,4}"
     rb"(?:,[ \t]{0,4}(?:[A-Za-z_]\w{0,20}[ \t]{0,4}[=:][ \t]{0,4})?"
     rb"|[)\]][ \t]{0,4}(?:or|\|\||\?\?|\?:)[ \t]{0,4})" + _STRING
 )
-_WRAPPED = re2.compile(
+_WRAPPED = compiled(
     rb"(?:(?:await|new|return)[ \t]+)?(?:[A-Za-z_$][\w.:<>]{0,60}[(\[{][ \t]{0,4}){1,2}[A-Za-z@]{0,2}"
     + _STRING
 )
 _BYTE = rb"(?:0x[0-9a-fA-F]{1,2}|[0-9]{1,3})"
-_BYTES = re2.compile(rb"[^\"'\n]{0,24}?[\[({][ \t]*(" + _BYTE + rb"(?:[ \t]*,[ \t]*" + _BYTE + rb"){7,})")
+_BYTES = compiled(rb"[^\"'\n]{0,24}?[\[({][ \t]*(" + _BYTE + rb"(?:[ \t]*,[ \t]*" + _BYTE + rb"){7,})")
 _BARE_STOPS: Final = b" \t\r\n\x0b\x0c\"'`<>,;)]}|"
 # Cutting at the first stop byte without a regular expression: hostile text has many words.
 _TO_STOP: Final = bytes(32 if c in _BARE_STOPS else 33 for c in range(256))
-_ELEMENT = re2.compile(rb"[ \t]*([^<>\n]*[^<>\s])")
-_CELL = re2.compile(rb"(?m)[ \t]*`?([^|`\n]*[^|`\s])`?[ \t]*(?:\||$)")
+_ELEMENT = compiled(rb"[ \t]*([^<>\n]*[^<>\s])")
+_CELL = compiled(rb"(?m)[ \t]*`?([^|`\n]*[^|`\s])`?[ \t]*(?:\||$)")
 _LITERAL_ENDS: Final = (b"", b"\n", b"\r", b"&", b";", b" ", b"<", b"}")
 _TOKEN_BYTES: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/_=.-"
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import re2
-
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.value_heuristics import (
     digit_groups,
     has_special,
@@ -21,14 +20,14 @@ from criticizer.redaction.rules.value_heuristics import (
 )
 
 # Parts of a literal or a line that are run: interpolations, substitutions, what follows a closed quote.
-_RUN = re2.compile(
+_RUN = compiled(
     rb"\$\([^\n]*\)|`[^`\n]*`|<[%?][^\n]*[%?]>|\\\([^\n]*\)|[#$@%]\{[^\n]*\}|&&[ \t]*[A-Za-z./][^\n]*"
     rb"|\{[^\n]*[\w\])]\([^\n]*\}|\{\{?[ \t]*[$@]?[A-Za-z_][\w.$]*(?:\[[^\n]*\]|->[^\n]*|::[^\n]*)?[ \t]*\}"
     rb"|!!(?:python|ruby|perl|java|php)[^\n]*"
     rb"|\\?[\"'`][ \t)\]]*(?:\+|&|\.|\|\||,|;|%|<<)[^\n]*[A-Za-z_]\w*[!?]?\([^\n]*"
 )
 _RUN_MARKS: Final = frozenset(b"$`%?\\{&!\"'")
-_EXPRESSION = re2.compile(rb"[A-Za-z_]\w*(?:[*+/%&|^=?:.]+[A-Za-z_]\w*)+")
+_EXPRESSION = compiled(rb"[A-Za-z_]\w*(?:[*+/%&|^=?:.]+[A-Za-z_]\w*)+")
 _OPERATORS: Final = b"()[]{};,<>|\"'`\\"
 _SIGNS: Final = frozenset(b"!@#$")  # no expression holds them
 _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")

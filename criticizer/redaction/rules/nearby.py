@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import re2
-
+from criticizer.redaction.patterns import Match, compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.literals import Span, group_span, span_kind
 from criticizer.redaction.rules.value_heuristics import (
@@ -33,46 +32,53 @@ _BEFORE: Final = 160  # bytes of a line that are read on either side of the word
 _AFTER: Final = 240
 _LONGEST: Final = 128
 # A literal in the quotes of any language.
-_LITERAL = re2.compile(
+_LITERAL = compiled(
     rb"\"((?:[^\"\\\n]|\\.){6,128})\"|'((?:[^'\\\n]|\\.){6,128})'|`([^`\n]{6,128})`|\[\[([^\[\]\n]{6,128})\]\]"
     rb"|\bq[qw]?[{(\[/|]([^\s{}()\[\]/|]{6,128})[})\]/|]|%[qQ]?[({\[]([^\s{}()\[\]]{6,128})[)}\]]"
     rb"|(?:\xc2\xab|\xe2\x80\x9c|\xe2\x80\x9e|\xe3\x80\x8c)\s?([^\s\x80-\xff]{6,128})\s?(?:\xc2\xbb|\xe2\x80\x9d|\xe2\x80\x9c|\xe3\x80\x8d)"
 )
 # A word between blanks, brackets or the letters of a script that writes no blanks.
-_BARE = re2.compile(
+_BARE = compiled(
     rb"(?:^|[\s(\[{>,;]|[^\x00-\x7f]|[A-Za-z][:=]|/ |[\"'])[\"'`(]?([!-'*-+\--:=?-Z^_a-z~]{6,128})"
 )
 _TRIMMED: Final = b".,;:?)('\"`"
-_OPERATOR = re2.compile(rb"[=:]{1,2}[>]?|&&|\|\|")
-_NOT_VALUE = re2.compile(
+_OPERATOR = compiled(rb"[=:]{1,2}[>]?|&&|\|\|")
+_NOT_VALUE = compiled(
     rb"(?i)(?:[a-z]+[-_./])*(?:(?:utf|sha|md|base|aes|rsa|hs|rs|es|ps|oauth|ipv|argon|http|tls|ssl|win|python|java|iso|rfc|cve|pbkdf|kdf)[-_]?[0-9]+[\w.-]*|h[23]|x86\w*|x64|i[3-6]86|v[0-9]+(?:\.[0-9]+)*(?:-?[a-z]+[0-9]*)?|log4j\w*|k8s|i18n|l10n|s3|ec2)"
     rb"|#[0-9a-f]{3,8}|[0-9]+(?:px|em|rem|ms|mb|kb|gb|pt|vh|vw|deg|th|st|nd|rd|x)%?|[0-9.,:/-]+|[a-z]+[0-9]?\(.*|\$[0-9].*|0x[0-9a-f]+|[+-]?[0-9.]+e[+-]?[0-9]+|&#?\w+;.*"
 )
-_UUID_OR_HASH = re2.compile(
+_UUID_OR_HASH = compiled(
     rb"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64})"
 )
-_IDENTIFIES = re2.compile(rb"(?i)id[\"']?[ \t]*[:=(][ \t]*[\"'`]?$")
-_NUMBERS = re2.compile(
+_IDENTIFIES = compiled(rb"(?i)id[\"']?[ \t]*[:=(][ \t]*[\"'`]?$")
+_NUMBERS = compiled(
     rb"[(\[{][ \t]*((?:0x[0-9a-fA-F]{1,2}|[0-9]{2,3})(?:[ \t]*,[ \t]*(?:0x[0-9a-fA-F]{1,2}|[0-9]{1,3})){7,})"
 )
 # <Key>Password</Key><Value>x, <Password><Value>x: the value's element follows, or lies inside.
-_ELEMENT = re2.compile(
+_ELEMENT = compiled(
     rb"[\w.-]*(?:</[\w.:-]+>|>)[ \t\r\n]*<"
     rb"(?i:[\w.-]*:?)(?i:value|string|plain|text|default)[^<>\n]*>([^<>\n]+)</"
 )
-_RETURNED = re2.compile(
+_RETURNED = compiled(
     rb"\w*[ \t]*\([^\n()]*\)[^\n]{0,60}[{:=>][ \t\r]*\n[ \t]*(?:return[ \t]+)?[\"'`]([^\"'`\n]{4,128})[\"'`]"
 )
-_PIECES = re2.compile(rb"(?i)join\(|concat|format\(|append\(|<<|strcat|%s%s|&")
-_PIECE = re2.compile(rb"\"([^\"\n]*)\"|'([^'\n]*)'")
+_PIECES = compiled(rb"(?i)join\(|concat|format\(|append\(|<<|strcat|%s%s|&")
+_PIECE = compiled(rb"\"([^\"\n]*)\"|'([^'\n]*)'")
 # char password[32] = "x", String password { get; set; } = "x", v_password VARCHAR2(30) := 'x'
-_TYPED = re2.compile(
+_TYPED = compiled(
     rb"\w*(?:[ \t]*(?:\[[0-9]*\]|\([0-9, ]*\)|\{[^{}\"'\n]*\}|[\w:<>*&?.\[\]]+)){0,6}[ \t]*"
     rb"(?::=|=|(?i:default))[ \t]*"
     rb"(?:[\w:<>.\[\]]+[({][ \t]*(?:\|\|)?[ \t]*)?[bBrRuUN@$]{0,2}[\"']([^\"'\n]{4,128})[\"']"
 )
-_NAMED = re2.compile(rb"(?i)pass|pwd|secret|token|key|auth|login|user|field|input|test|example")
-_JOINED = re2.compile(rb"[=:&?/\\]|@[\w-]+\.[A-Za-z]")
+_NAMED = compiled(rb"(?i)pass|pwd|secret|token|key|auth|login|user|field|input|test|example")
+# Of a value that `is_value` takes: its least length beside a password and beside another secret; it
+# has a digit. `_NO_LITERAL` and `_NO_BARE` blank what is never a part of it.
+_LEAST: Final = 6
+_LEAST_DRAWN: Final = 16
+_DIGITS: Final = b"0123456789"
+_NO_LITERAL: Final = bytes(32 if c in b" \x01<\n" else c for c in range(256))
+_NO_BARE: Final = bytes(c if c in range(33, 127) and c not in b"(),;<>[\\]`{|}" else 32 for c in range(256))
+_JOINED = compiled(rb"[=:&?/\\]|@[\w-]+\.[A-Za-z]")
 
 
 def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> Iterator[Span]:
@@ -93,14 +99,29 @@ def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> I
         return
     for match in _NUMBERS.finditer(line) if line.count(b",") >= 7 else ():
         yield low + match.start(1), low + match.end(1), "key-bytes"
-    quoted = [match.span() for match in _LITERAL.finditer(line)]
-    for first, last in _quoted(line, strength):
+    if not _may_hold(line, _NO_LITERAL, strength):
+        return
+    literals = list(_LITERAL.finditer(line))
+    for first, last in _quoted(line, literals, strength):
         if not start < low + last <= end:
             yield low + first, low + last, kind
+    if not _may_hold(line, _NO_BARE, strength):
+        return
     for first, last in _bare(line, strength):
-        if any(a < last and first < b for a, b in quoted) or (low + first < end and start < low + last):
+        if low + first < end and start < low + last:
+            continue
+        if any(a < last and first < b for a, b in (literal.span() for literal in literals)):
             continue
         yield low + first, low + last, kind
+
+
+def _may_hold(line: bytes, blanks: bytes, strength: int) -> bool:
+    """Return whether a piece between `blanks` is as long as a value and has a digit: a quick check."""
+    least = _LEAST if strength >= key_names.PASSWORD else _LEAST_DRAWN
+    return any(
+        len(piece) >= least and len(piece.translate(None, _DIGITS)) != len(piece)
+        for piece in line.translate(blanks).split(b" ")
+    )
 
 
 def _of_declaration(text: bytes, end: int, rest: bytes, strength: int) -> Iterator[Span]:
@@ -120,7 +141,9 @@ def _of_declaration(text: bytes, end: int, rest: bytes, strength: int) -> Iterat
 
 def _split(line: bytes, at: int, strength: int) -> list[tuple[int, int]]:
     """Return the literals that a call or an operator joins to one password."""
-    if strength < key_names.PASSWORD or _PIECES.search(line[at:]) is None:
+    if strength < key_names.PASSWORD or line.count(b'"', at) + line.count(b"'", at) < 4:
+        return []
+    if _PIECES.search(line[at:]) is None:
         return []
     found = [
         span
@@ -137,8 +160,8 @@ def _split(line: bytes, at: int, strength: int) -> list[tuple[int, int]]:
     return found if good else []
 
 
-def _quoted(line: bytes, strength: int) -> Iterator[tuple[int, int]]:
-    for match in _LITERAL.finditer(line):
+def _quoted(line: bytes, literals: list[Match], strength: int) -> Iterator[tuple[int, int]]:
+    for match in literals:
         span = group_span(match)
         if span is None or not is_value(line[slice(*span)], strength, quoted=True):
             continue

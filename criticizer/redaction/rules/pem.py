@@ -7,24 +7,29 @@ and runs of key material that lost both. Marker lines stay, bodies go, line by l
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-import re2
-
 from criticizer.redaction.input.document import BOTH, HEADER, NEW, OLD, Document, SourceLine
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.value_heuristics import kinds, transitions
 
-_BEGIN = re2.compile(rb"-{2,5} ?BEGIN ([A-Z0-9 ]{0,60}?) ?-{2,5}|(PuTTY-User-Key-File-[0-9]):")
-_END = re2.compile(rb"-{2,5} ?END ([A-Z0-9 ]{0,60}?) ?-{2,5}|(Private-MAC):")
+_BEGIN = compiled(rb"-{2,5} ?BEGIN ([A-Z0-9 ]{0,60}?) ?-{2,5}|(PuTTY-User-Key-File-[0-9]):")
+_END = compiled(rb"-{2,5} ?END ([A-Z0-9 ]{0,60}?) ?-{2,5}|(Private-MAC):")
 _RUN = rb"(?:[A-Za-z0-9+/=]|\\+[nr/]|\x01)"
-_BODY = re2.compile(
+_BODY = compiled(
     rb"[\s\"'`#*>|(\[,;.]*(?://[ \t]+|\+[ \t]+|[a-z]?[\"'])?[\"'`]?"  # what a language puts before it
     rb"([A-Za-z0-9/+\\\x01]" + _RUN + rb"*|<\x01+>)"
     rb"[\"'`\s,;+.\\)&|}\]]*"  # ... and after
 )
-_INLINE = re2.compile(rb"[A-Za-z0-9+/]" + _RUN + rb"{15,}")
-_SKIP = re2.compile(
+# Lines without it have no mark.
+_MARKED = compiled(rb"-- ?(?:BEGIN|END) |PuTTY-User-Key-File-[0-9]:|Private-MAC:")
+# Every line of key material without marks holds one.
+_LONG = compiled(rb"[A-Za-z0-9/+=\\]{56,}")
+_INLINE = compiled(rb"[A-Za-z0-9+/]" + _RUN + rb"{15,}")
+_SKIP = compiled(
     rb"[\s\"'`#*>|+\\]*(?:(?:Proc-Type|DEK-Info|Comment|Version|Hash|Subject|X-[\w-]+|MIIE-?|Encryption|Public-Lines|Private-Lines"
     rb"|Key-Derivation|Argon2-[\w-]+)\b.*|\\+[nr]|[\"'`,;+\\]*)[\s\"'`,+\\]*"
 )
@@ -32,7 +37,8 @@ _SKIP = re2.compile(
 FILES: Final = tuple(
     b"iVBORw0KGgo /9j/4 R0lGOD JVBERi0 UklGR d09GR d09GMg UEsDB H4sI PHN2Zy AAABAA T1RUTw".split()
 )
-_TICKS = re2.compile(rb"\\+[nr]")
+_TICKS = compiled(rb"\\+[nr]")
+_LEAST_LINES: Final = 3  # of key material that lost its marks
 _MAX_GAP: Final = 2  # lines that are neither body nor header and still do not end a block
 
 
@@ -55,23 +61,29 @@ def _kind(label: bytes | None) -> str | None:
 
 def blocks(document: Document, *, public: bool) -> Iterator[Block]:
     """Yield the blocks of every side. `public` says whether certificates lose their bodies too."""
+    marks = [match.start() for match in _MARKED.finditer(document.text)]
+    if not marks:
+        return
     lines = document.all_lines()
     sides: Iterable[int] = (OLD, NEW) if document.is_diff else (BOTH,)
     seen: set[tuple[tuple[int, int], ...]] = set()
     for side in sides:
         view = [line for line in lines if line.side & side or line.side == HEADER]
-        for block in _side(document.text, view):
+        for block in _side(document.text, view, marks):
             if block.spans and block.spans not in seen and (public or block.kind != "certificate"):
                 seen.add(block.spans)
                 yield block
 
 
-def _side(text: bytes, view: list[SourceLine]) -> Iterator[Block]:
+def _side(text: bytes, view: list[SourceLine], marks: list[int]) -> Iterator[Block]:
     index = 0
-    while index < len(view):
+    for mark in marks:
+        at = bisect.bisect_right(view, mark, key=itemgetter(0)) - 1
+        if at < index or mark > view[at].end:
+            continue  # read already, or on a line of the other side
+        index = at
         line = view[index]
         if text.find(b"--", line.start, line.end) < 0 and text.find(b"PuTTY", line.start, line.end) < 0:
-            index += 1
             continue
         begin = _BEGIN.search(text, line.start, line.end)
         if begin is not None:
@@ -181,11 +193,14 @@ def _inline(text: bytes, start: int, stop: int) -> list[tuple[int, int]]:
     return [(first, last)] if 1 not in value and last > first else []
 
 
-_INLINE_REST = re2.compile(rb"((?:\\+[nr]|[A-Za-z0-9+/=])*)")
+_INLINE_REST = compiled(rb"((?:\\+[nr]|[A-Za-z0-9+/=])*)")
 
 
 def orphans(document: Document) -> Iterator[Block]:
     """Yield runs of at least three lines of nothing but key-like base64."""
+    long = (match.group() for match in _LONG.finditer(document.text))
+    if sum(all(kinds(piece)) for piece in long) < _LEAST_LINES:
+        return
     sides: Iterable[int] = (OLD, NEW) if document.is_diff else (BOTH,)
     for side in sides:
         run: list[tuple[int, int]] = []
@@ -193,7 +208,7 @@ def orphans(document: Document) -> Iterator[Block]:
             span = None
             if line.side & side and 40 <= line.end - line.start <= 120 and not document.in_binary(line.start):
                 span = _material(document.text, line)
-            elif run and len(run) >= 3 and line.side & side:
+            elif run and len(run) >= _LEAST_LINES and line.side & side:
                 last = _body(document.text, line.start, line.end, short=True)
                 if last is not None and last[1] > last[0]:
                     run.append(last)
@@ -212,7 +227,7 @@ def _is_key(text: bytes, run: list[tuple[int, int]]) -> bool:
     if not run:
         return False
     before = text[max(run[0][0] - 200, 0) : run[0][0] + 12]
-    return len(run) >= 3 and not any(magic in before for magic in FILES if len(magic) > 4)
+    return len(run) >= _LEAST_LINES and not any(magic in before for magic in FILES if len(magic) > 4)
 
 
 def _material(text: bytes, line: SourceLine) -> tuple[int, int] | None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import re2
-
 from criticizer.redaction.input.document import character_start
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import commands, contexts
 from criticizer.redaction.rules.literals import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import (
@@ -26,45 +25,45 @@ from criticizer.redaction.rules.value_heuristics import (
 
 WINDOW: Final = 2048
 _HEAD: Final = 256  # bytes of a value that say what it is
-_AUTHORITY = re2.compile(rb"://([^\s/?#\"'`<>\\]*)@([\w\[.-]|%|\$|\{)")
-_AUTHORITY_SLASH = re2.compile(rb"://([A-Za-z0-9_.%@+-]*:[^\s\"'`<>]*)@[\w\[]")
-_PORT = re2.compile(rb"[0-9]{1,5}[/?#]")
-_SCHEMELESS = re2.compile(
+_AUTHORITY = compiled(rb"://([^\s/?#\"'`<>\\]*)@([\w\[.-]|%|\$|\{)")
+_AUTHORITY_SLASH = compiled(rb"://([A-Za-z0-9_.%@+-]*:[^\s\"'`<>]*)@[\w\[]")
+_PORT = compiled(rb"[0-9]{1,5}[/?#]")
+_SCHEMELESS = compiled(
     rb"(?:^|[\s\"'=(\[,]|ssl:|sips?:)[A-Za-z0-9_.+-]{1,64}:([^\s\"'`<>:@/,;(){}\[\]]{6,})$"
 )
 _PLACEHOLDERS: Final = frozenset(
     b"password passwd pass pwd pw secret passphrase your-password yourpassword your_password".split()
 )
-_ORACLE = re2.compile(rb"[a-z]+:[^/\s\"'@]+/([^@\s\"']+)@")
-_SET_PASSWORD = re2.compile(
+_ORACLE = compiled(rb"[a-z]+:[^/\s\"'@]+/([^@\s\"']+)@")
+_SET_PASSWORD = compiled(
     rb"(?:[ \t]+(?i:for)[ \t]+[^\s=]+)?[ \t]*=[ \t]*(?:(?i:password)\()?(?:\"([^\"\n]+)\"|'([^'\n]+)')"
 )
-_ARGUMENT = re2.compile(rb"[ \t]+(?:[0-9][ \t]+)?[\"']?([^\s\"'#;][^\s\"';]{3,})")
-_HEADER_VALUE = re2.compile(
+_ARGUMENT = compiled(rb"[ \t]+(?:[0-9][ \t]+)?[\"']?([^\s\"'#;][^\s\"';]{3,})")
+_HEADER_VALUE = compiled(
     rb"[\"'\])]{0,3}[ \t]{0,10}[:=,>]{1,2}[ \t]{0,10}[\"'`]{0,3}(?:[bBfFuU]?[\"'])?"
     rb"((?:(?i:basic|bearer|token|digest|negotiate|ntlm|apikey|api-key|key|oauth2?|hmac|aws4-hmac-sha256|sharedkey(?:lite)?"
     rb"|googlelogin auth|zoho-oauthtoken|genie-?key|splunk|jwt|pat)[ \t:=]{1,4})?)"
 )
 _TO_STOP: Final = bytes(32 if c in b" \t\r\n\x0b\x0c\"'`<>" else 33 for c in range(256))
-_COOKIE_HEAD = re2.compile(rb"2?[\"'\])]{0,3}[ \t]{0,10}[:=,][ \t]{0,10}[\"'`]?")
-_COOKIE = re2.compile(rb"([\w.!#$%&*+^|~-]+)=([^;,\s\"'`]+)")
+_COOKIE_HEAD = compiled(rb"2?[\"'\])]{0,3}[ \t]{0,10}[:=,][ \t]{0,10}[\"'`]?")
+_COOKIE = compiled(rb"([\w.!#$%&*+^|~-]+)=([^;,\s\"'`]+)")
 _COOKIE_ATTRIBUTES: Final = frozenset(
     (b"path", b"domain", b"expires", b"max-age", b"samesite", b"version", b"priority")
 )
-_BEARER = re2.compile(rb"[ \t]{0,4}[\"'`]?([A-Za-z0-9_.~+/=|-]{8,})")
-_AUTH_SMTP = re2.compile(rb"[ \t]+(?:=[ \t]*)?([A-Za-z0-9+/=]{8,})")
-_MAIL_MAP = re2.compile(
+_BEARER = compiled(rb"[ \t]{0,4}[\"'`]?([A-Za-z0-9_.~+/=|-]{8,})")
+_AUTH_SMTP = compiled(rb"[ \t]+(?:=[ \t]*)?([A-Za-z0-9+/=]{8,})")
+_MAIL_MAP = compiled(
     rb"(?m)(?:[0-9]{2,5}|[\w.-]+\.[a-z]{2,10})\]?(?::[0-9]{2,5})?[ \t]+[^\s:]+:([^\s:]{4,})[ \t\r]*$"
 )
-_NETRC = re2.compile(rb"[ \t]*\S+[ \t]+(?:login|user)[ \t]+\S+[ \t]+password[ \t]+(\S+)")
-_PGPASS = re2.compile(rb"(?m)[\w.*-]+:[\w.*-]+:([^\s:\"']{4,})[ \t\r]*$")
-_IDENTIFIED = re2.compile(
+_NETRC = compiled(rb"[ \t]*\S+[ \t]+(?:login|user)[ \t]+\S+[ \t]+password[ \t]+(\S+)")
+_PGPASS = compiled(rb"(?m)[\w.*-]+:[\w.*-]+:([^\s:\"']{4,})[ \t\r]*$")
+_IDENTIFIED = compiled(
     rb"[ \t]+(?:WITH[ \t]+[\w'\"]+[ \t]+)?(?i:by|as)[ \t]+(?:password[ \t]+)?(?:\"([^\"\n]+)\"|'([^'\n]+)')"
 )
-_TICKET = re2.compile(rb"(?:^|[^0-9A-Za-z])([0-9A-F]{32})(?:$|[^0-9A-Za-z])")
-_P4_FLAG = re2.compile(rb"[^|;\n]*?[ \t]-P[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|-][^\s\"'`;|]{3,}))")
-_QUERY = re2.compile(rb"(?:[A-Za-z0-9_-]*(?:sig|signature|code|key|auth|ticket|hash))=([^&?\s\"'`<>#]+)")
-_FINE_PRINT = re2.compile(rb"[ \t]*=[ \t]*[\"']?([A-Za-z0-9+/=_%-]{16,})")
+_TICKET = compiled(rb"(?:^|[^0-9A-Za-z])([0-9A-F]{32})(?:$|[^0-9A-Za-z])")
+_P4_FLAG = compiled(rb"[^|;\n]*?[ \t]-P[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|-][^\s\"'`;|]{3,}))")
+_QUERY = compiled(rb"(?:[A-Za-z0-9_-]*(?:sig|signature|code|key|auth|ticket|hash))=([^&?\s\"'`<>#]+)")
+_FINE_PRINT = compiled(rb"[ \t]*=[ \t]*[\"']?([A-Za-z0-9+/=_%-]{16,})")
 
 
 def window_end(text: bytes, at: int, window: int = WINDOW) -> int:
@@ -162,8 +161,8 @@ def header(text: bytes, start: int, end: int) -> list[Span]:
     return [(first, last, "authorization")]
 
 
-_DIGEST = re2.compile(rb"(?:response|cnonce|nonce)=\"?([A-Za-z0-9+/=_-]{8,})")
-_SIGNED = re2.compile(rb"Signature=([0-9a-fA-F]{16,})")
+_DIGEST = compiled(rb"(?:response|cnonce|nonce)=\"?([A-Za-z0-9+/=_-]{8,})")
+_SIGNED = compiled(rb"Signature=([0-9a-fA-F]{16,})")
 
 
 def bearer(text: bytes, start: int, end: int) -> list[Span]:
@@ -287,7 +286,7 @@ def connection(text: bytes, start: int, end: int) -> list[Span]:
     """AccountKey=...; and its relatives."""
     match = _FINE_PRINT.match(text, end, window_end(text, end))
     good = match is not None and usable(match.group(1)) and not match.group(1).isalpha()
-    return [(*match.span(1), "connection-string")] if good else []
+    return [(*match.span(1), "connection-string")] if match is not None and good else []
 
 
 def is_continued(text: bytes, end: int) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import re2
-
 from criticizer.redaction.input.document import Document, SourceLine
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.literals import Span, span_kind
 from criticizer.redaction.rules.value_heuristics import is_template, judge
@@ -16,19 +15,20 @@ _ROWS: Final = 500  # below a header
 _WINDOW: Final = 4_096  # bytes of a line
 _HEADER: Final = 1_024
 _CELLS: Final = 64
-_GAP = re2.compile(rb"[ ]{2,}")
+_GAP = compiled(rb"[ ]{2,}")
 _PADDING: Final = b" \t\r\"'`*"
 _CODE: Final = b"(){}=<>[]"
+_MARKS: Final = (b"|", b"\t", b";", b",", b"  ")
 _RULE: Final = b"|:-=+ \t\r"
 # ( a, b, password ) VALUES ( … ) , ( … ): a list of names and lists of as many values.
-_NAMES = re2.compile(rb"[\[(][ \t]*([\w \t`\"'\[\],]*[\w`\"'\]])[ \t]*[\])]")
-_BETWEEN = re2.compile(
+_NAMES = compiled(rb"[\[(][ \t]*([\w \t`\"'\[\],]*[\w`\"'\]])[ \t]*[\])]")
+_BETWEEN = compiled(
     rb"(?i)[ \t\r\n,]*(?:values?|select|from[ \t]+stdin;?|overriding[ \t]+\w+[ \t]+value|:)?[ \t\r\n]*[\[(]"
 )
-_VALUE = re2.compile(
+_VALUE = compiled(
     rb"[ \t\r\n]*(?:N?'((?:[^'\\\n]|''|\\.)*)'|\"((?:[^\"\\\n]|\\.)*)\"|[^,()\[\]'\"\n]*)[ \t\r\n]*([,)\]])"
 )
-_HTML_ROW = re2.compile(rb"(?i)<t[hd][^<>]*>([^<>\n]*)</t[hd]>")
+_HTML_ROW = compiled(rb"(?i)<t[hd][^<>]*>([^<>\n]*)</t[hd]>")
 _MAX_TUPLES: Final = 200
 
 
@@ -44,6 +44,8 @@ def spans(document: Document, start: int, end: int, spend: Callable[[int], None]
         return
     if b"nsert" in line or b"NSERT" in line or b"[[" in line:
         yield from _tuples(text, low, start, end, spend)
+    if b"|" not in line and b"<t" not in line and not _is_listed(line):
+        return
     for here in document.sides(start):
         header = text[here.start : here.end]
         at = start - here.start
@@ -51,12 +53,17 @@ def spans(document: Document, start: int, end: int, spend: Callable[[int], None]
             yield from _html(document, here, at, spend)
             continue
         is_bare = len(header.translate(None, _CODE)) == len(header)
-        for mark in (b"|", b"\t", b";", b",", b"  ") if is_bare else (b"|",):
+        for mark in _MARKS if is_bare else _MARKS[:1]:
             if mark in header:
                 found = list(_column(document, here, mark, at, spend))
                 if found:
                     yield from found
                     break
+
+
+def _is_listed(line: bytes) -> bool:
+    """Return whether a line without cells' borders may be the header of columns: no code, with marks."""
+    return len(line.translate(None, _CODE)) == len(line) and any(mark in line for mark in _MARKS)
 
 
 def _cells(line: bytes, mark: bytes) -> list[tuple[int, int]]:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import ahocorasick_rs
-import re2
 
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.issuer_tokens import TOKEN_RULES, TokenRule
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.value_heuristics import is_dummy, kinds, looks_random
@@ -16,8 +16,8 @@ _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 _TOKEN_WINDOW: Final = 1_024
 _JUDGED: Final = 256  # bytes of a token that say whether it is one
 # What documentation writes where a token would stand.
-_EXAMPLE = re2.compile(rb"(?i)your[_-]|[_-]here|_key_|placeholder|[x]{8}")
-_REST = re2.compile(rb"[A-Za-z0-9_.=%+/~-]*")
+_EXAMPLE = compiled(rb"(?i)your[_-]|[_-]here|_key_|placeholder|[x]{8}")
+_REST = compiled(rb"[A-Za-z0-9_.=%+/~-]*")
 _AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
     [rule.mark for rule in TOKEN_RULES], implementation=ahocorasick_rs.Implementation.DFA
 )
@@ -47,7 +47,8 @@ def tokens(text: bytes, spend: Callable[[int], None]) -> list[Span]:
             continue
         if last == start + _TOKEN_WINDOW:
             if last > rest:
-                rest = _REST.match(text, last).end()  # of a run without end it is looked for once
+                run = _REST.match(text, last)  # of one without end it is looked for once
+                rest = run.end() if run is not None else last
             last = rest
         judged = min(last, first + _JUDGED)
         if _is_token(rule, text[first:judged], text[match.start() : judged]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import ne
 from typing import Final
 
-import re2
+from criticizer.redaction.patterns import compiled
 
 # Lower case, upper case, digit and the rest become l, u, d, s: transitions are counted on that.
 _CLASSES: Final = bytes(
@@ -19,7 +19,7 @@ _CLASSES: Final = bytes(
 _DIGITS: Final = b"0123456789"
 _HEAD_LENGTH: Final = 256
 
-_DUMMY = re2.compile(
+_DUMMY = compiled(
     rb"(?i)(?:"
     rb"[x*.?#_=\-\s0]+|(?:x{4,}|\*{3,}|\.{3,}).*|.*(?:x{6,}|\*{4,})|.{0,7}(?:\.\.\.|\x{2026})|[^0-9]*(?:\.\.\.|\x{2026})"
     rb"|(?:my|your|the|user|db|some|a|an|new|old|test|app|client|api|access|admin|root|default|dummy|fake|example|sample)?"
@@ -35,41 +35,41 @@ _DUMMY = re2.compile(
     rb"|<[^<>]*>|\[[^\[\]]*\]|\{[^{}]*\}|\(\w*\)|_+\w*_+"
     rb")"
 )
-_TEMPLATE = re2.compile(
+_TEMPLATE = compiled(
     rb"\$\{[^}]*\}?|\$\([^)]*\)?|\{\{.*?\}\}|\{\{|<%.*?%>|#\{[^}]*\}|%\(\w+\)[sdr]|\$\{\{.*?\}\}"
     rb"|%[A-Za-z_]\w*%|\{[A-Za-z_][\w.\[\]!:]*\}|\{[0-9]*(?::[^{}]{0,12})?\}|\{%.*?%\}|<[A-Za-z_][\w .-]*>"
 )
-_VARIABLE = re2.compile(rb"[$%]{1,2}[A-Za-z_{(][\w:.\->\[\]'\"(){}]*|[!&@*][A-Za-z_][A-Za-z_:.-]*")
-_FORMAT = re2.compile(rb"%[-+0#]*[0-9]*\.?[0-9]*[sdrxviq@]|:[a-z_]\w*|\?")
-_CONSTANT = re2.compile(rb"[A-Z][A-Z0-9]*(?:[_-][A-Z][A-Z0-9]*)+|[A-Z]{2,20}")
-_DOTTED = re2.compile(rb"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+[?!]?(?:[-+*/%&]+[A-Za-z_][\w.]*)*")
-_IDENTIFIER = re2.compile(rb"[A-Za-z_]\w*")
-_PATHLIKE = re2.compile(rb"(?:~|\.{1,2}|[A-Za-z]:)?[/\\]?(?:[\w.@*-]+[/\\])+[\w.@*-]*")
-_FILE = re2.compile(
+_VARIABLE = compiled(rb"[$%]{1,2}[A-Za-z_{(][\w:.\->\[\]'\"(){}]*|[!&@*][A-Za-z_][A-Za-z_:.-]*")
+_FORMAT = compiled(rb"%[-+0#]*[0-9]*\.?[0-9]*[sdrxviq@]|:[a-z_]\w*|\?")
+_CONSTANT = compiled(rb"[A-Z][A-Z0-9]*(?:[_-][A-Z][A-Z0-9]*)+|[A-Z]{2,20}")
+_DOTTED = compiled(rb"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+[?!]?(?:[-+*/%&]+[A-Za-z_][\w.]*)*")
+_IDENTIFIER = compiled(rb"[A-Za-z_]\w*")
+_PATHLIKE = compiled(rb"(?:~|\.{1,2}|[A-Za-z]:)?[/\\]?(?:[\w.@*-]+[/\\])+[\w.@*-]*")
+_FILE = compiled(
     rb"(?i)[\w./\\~ -]+\.(?:pem|key|crt|cer|der|p12|pfx|jks|keystore|json|ya?ml|toml|ini|cfg|conf|txt|md|rst"
     rb"|env|py|js|ts|go|rb|java|cs|c|h|cpp|hpp|html?|xml|png|jpe?g|gif|svg|ico|css|sh|bat|exe|dll|so|jar|zip|gz"
     rb"|tar|log|db|sql|lock|com|org|net|io)"
 )
-_URL = re2.compile(rb"[A-Za-z][A-Za-z0-9+.-]{1,20}://\S*|//\S+|www\.\S+|mailto:\S*")
-_UUID = re2.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
-_HEX = re2.compile(rb"(?:0x)?(?:[0-9a-f]{16,}|[0-9A-F]{16,})")
-_VERSION = re2.compile(
+_URL = compiled(rb"[A-Za-z][A-Za-z0-9+.-]{1,20}://\S*|//\S+|www\.\S+|mailto:\S*")
+_UUID = compiled(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_HEX = compiled(rb"(?:0x)?(?:[0-9a-f]{16,}|[0-9A-F]{16,})")
+_VERSION = compiled(
     rb"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.+Z-]*)?|[vV]?[0-9]+(?:[.:,_/-][0-9]+)+\w{0,3}"
     rb"|[0-9]:[0-9]+[.][\w.+~:-]*|(?:rc|v)?[0-9]+\.[0-9]+\.[0-9]+[\w.+-]*|.*-SNAPSHOT"
 )
-_NUMBER = re2.compile(rb"[-+]?(?:0[xX][0-9a-fA-F]{1,10}|[0-9][0-9_,.]*)[a-zA-Z%]{0,4}")
-_TERNARY = re2.compile(rb"[!\w.]+\?[\w.]+:[\w.]+")  # minified code
-_CALL = re2.compile(rb"[A-Za-z_][A-Za-z_.]{2,}(?:->|::)?\w*[!?]?[ \t]?\((?:[\w\s.,'\"\[\]$=/-]*\)|$)")
-_COMMAND = re2.compile(rb"[;|&>][ \t]|[ \t][;|&>]|[ \t]-[A-Za-z]")
-_UNSPEAKABLE = re2.compile(rb"(?i)[bcdfghjklmnpqrstvwxz]{5}")
-_UNSPOKEN = re2.compile(rb"(?i)[bcdfghjklmnpqrstvwxz]{6}")
-_KEYWORD = re2.compile(rb"[a-z_]\w*={1,2}(?:True|False|None|true|false|null|[0-9.]+)")
-_CHOSEN = re2.compile(
+_NUMBER = compiled(rb"[-+]?(?:0[xX][0-9a-fA-F]{1,10}|[0-9][0-9_,.]*)[a-zA-Z%]{0,4}")
+_TERNARY = compiled(rb"[!\w.]+\?[\w.]+:[\w.]+")  # minified code
+_CALL = compiled(rb"[A-Za-z_][A-Za-z_.]{2,}(?:->|::)?\w*[!?]?[ \t]?\((?:[\w\s.,'\"\[\]$=/-]*\)|$)")
+_COMMAND = compiled(rb"[;|&>][ \t]|[ \t][;|&>]|[ \t]-[A-Za-z]")
+_UNSPEAKABLE = compiled(rb"(?i)[bcdfghjklmnpqrstvwxz]{5}")
+_UNSPOKEN = compiled(rb"(?i)[bcdfghjklmnpqrstvwxz]{6}")
+_KEYWORD = compiled(rb"[a-z_]\w*={1,2}(?:True|False|None|true|false|null|[0-9.]+)")
+_CHOSEN = compiled(
     rb"[A-Za-z]{3,14}[-_.+*@!]?(?:[A-Za-z]{2,14}[-_.+*@!]?)?[0-9]{3,6}[-_.!+*@]{0,3}"
     rb"|[A-Za-z]{4,14}[+*@!](?:[A-Za-z]{2,14}[-_.+*@!]?)?[0-9]{2}[-_.!+*@]{0,3}"
     rb"|[A-Za-z]{4,14}[0-9]{1,4}[!@*+]{1,3}|[A-Z]{3,5}[0-9]{2,4}[a-z]{3,5}[-_.!+*@]{0,2}"
 )
-_NO_CHOICE = re2.compile(
+_NO_CHOICE = compiled(
     rb"(?i)(?:windows|ubuntu|debian|python|version|port|line|issue|http|cve|rfc|iso|sha|utf|page)"
 )
 _SPECIAL: Final = b"!#$%^&*~@+?="

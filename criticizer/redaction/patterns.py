@@ -1,0 +1,127 @@
+# ruff: noqa: SLF001 - the one place that reaches past the public functions of google-re2
+"""Regular expressions of RE2 over bytes, without most of what google-re2's own wrapper costs.
+
+That wrapper makes a generator for every match, and a generator and two calls into the library for
+every group: several times the work of RE2 itself where the text is a line. The library's one
+function, `Match`, is called directly here; what is found is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import re2
+
+_ANYWHERE: Final = re2._Anchor.UNANCHORED
+_AT_START: Final = re2._Anchor.ANCHOR_START
+_WHOLE: Final = re2._Anchor.ANCHOR_BOTH
+_TO_END: Final = 1 << 62
+
+Spans = list[tuple[int, int]]
+
+
+class Match:
+    """What a pattern matched, as in `re`. `spans` are those of the whole and of each group."""
+
+    __slots__ = ("spans", "text")
+
+    def __init__(self, text: bytes, spans: Spans) -> None:
+        self.text = text
+        self.spans = spans
+
+    def group(self, index: int = 0) -> Any:
+        """Return the bytes of a group, None where it took no part."""
+        start, end = self.spans[index]
+        return self.text[start:end] if start >= 0 else None
+
+    def groups(self) -> tuple[Any, ...]:
+        return tuple(map(self.group, range(1, len(self.spans))))
+
+    def span(self, index: int = 0) -> tuple[int, int]:
+        return self.spans[index]
+
+    def start(self, index: int = 0) -> int:
+        return self.spans[index][0]
+
+    def end(self, index: int = 0) -> int:
+        return self.spans[index][1]
+
+    @property
+    def lastindex(self) -> Any:
+        """The number of the first of the groups that end last, None where none took part."""
+        last, index = -1, None
+        for group, (_, end) in enumerate(self.spans):
+            if group and end > last:
+                last, index = end, group
+        return index
+
+
+class Pattern:
+    """A compiled expression, with the methods of `re`. Positions outside the text mean its ends."""
+
+    __slots__ = ("_match", "_whole", "groups", "pattern")
+
+    def __init__(self, pattern: bytes) -> None:
+        self._whole = re2.compile(pattern)
+        self._match = self._whole._regexp.Match
+        self.pattern = pattern
+        self.groups: int = self._whole.groups
+
+    def match(self, text: bytes, start: int = 0, end: int = _TO_END) -> Match | None:
+        """Match at `start`."""
+        size = len(text)
+        if start > (end := min(end, size)):
+            return None
+        spans = self._match(_AT_START, text, start, end)
+        return Match(text, spans) if spans[0][0] >= 0 else None
+
+    def fullmatch(self, text: bytes, start: int = 0, end: int = _TO_END) -> Match | None:
+        """Match all from `start` to `end`."""
+        size = len(text)
+        if start > (end := min(end, size)):
+            return None
+        spans = self._match(_WHOLE, text, start, end)
+        return Match(text, spans) if spans[0][0] >= 0 else None
+
+    def search(self, text: bytes, start: int = 0, end: int = _TO_END) -> Match | None:
+        """Return the first match."""
+        size = len(text)
+        if start > (end := min(end, size)):
+            return None
+        spans = self._match(_ANYWHERE, text, start, end)
+        return Match(text, spans) if spans[0][0] >= 0 else None
+
+    def finditer(self, text: bytes, start: int = 0, end: int = _TO_END) -> Iterable[Match]:
+        """Return all matches that do not overlap."""
+        size = len(text)
+        if start > (end := min(end, size)):
+            return ()
+        spans = self._match(_ANYWHERE, text, start, end)
+        return self._following(text, start, end, spans) if spans[0][0] >= 0 else ()
+
+    def _following(self, text: bytes, start: int, end: int, spans: Spans) -> Iterator[Match]:
+        while spans[0][0] >= 0:
+            yield Match(text, spans)
+            if start == end:
+                return
+            last = spans[0][1]
+            start = last if last > start else start + 1  # after an empty match
+            spans = self._match(_ANYWHERE, text, start, end)
+
+    def subn(self, replacement: bytes, text: bytes) -> tuple[bytes, int]:
+        """Return the text with the matches replaced, and how many there were."""
+        changed: tuple[bytes, int] = self._whole.subn(replacement, text)
+        return changed
+
+    def sub(self, replacement: bytes, text: bytes) -> bytes:
+        return self.subn(replacement, text)[0]
+
+    def findall(self, text: bytes) -> list[Any]:
+        found: list[Any] = self._whole.findall(text)
+        return found
+
+
+def compiled(pattern: bytes) -> Pattern:
+    """Return the pattern of an expression."""
+    return Pattern(pattern)
