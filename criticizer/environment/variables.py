@@ -150,7 +150,7 @@ _SOURCES = (
     Variable("GIT_REPOSITORIES", parsers.GIT_REPOSITORIES, "The repositories of the source git.",
              example="app=/srv/git/app.git"),
     Variable("GIT_REFERENCES", parsers.GIT_REFERENCES,
-             "The references whose commits may be reviewed; what none of them leads to is unknown.",
+             "Only commits that one of these references leads to can be reviewed.",
              "refs/heads/*", example="refs/heads/*,refs/pull/*"),
     Variable("GIT_EXECUTABLE", TEXT, "The `git` program. Unset: found on PATH.", example="git"),
     Variable("GIT_WATCH", parsers.GIT_WATCH, "Branches whose new commits are reviewed without a trigger.",
