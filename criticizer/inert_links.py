@@ -1,4 +1,4 @@
-"""Breaks what mail programs make links of: the text of others is shown, not followed.
+"""Breaks addresses in other people's text, so that mail programs make no links of them.
 
 Every character stays readable: `https://evil.example/x` becomes `https[:]//evil[.]example/x`.
 """
@@ -34,14 +34,14 @@ _BARE = (
 
 
 def break_addresses(text: str) -> str:
-    """Return the text without addresses that have a scheme, `//` or `www.`; other code is left alone."""
+    """Return a text with broken addresses: those with a scheme, `//` or `www.` only."""
     for address in _ADDRESSES:
         text = address.sub(_broken, text)
     return text
 
 
 def break_links(text: str) -> str:
-    """Return prose, a name or a path without anything a mail program makes a link of, bare hosts included."""
+    """Return prose, a name or a path with broken addresses, those without a scheme included."""
     text = break_addresses(text)
     for address in _BARE:
         text = address.sub(_broken, text)

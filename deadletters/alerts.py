@@ -1,6 +1,6 @@
-"""Alerts to operators by mail and webhook (OPERATOR_ALERTS): what they are about, and when they are sent.
+"""Alerts to operators (OPERATOR_ALERTS): what they are about, and when they are sent.
 
-`KINDS` is the one table of them. An alert is a row, written in the transaction of what it reports; its key
+`KINDS` lists them. An alert is a row, written in the transaction of what it reports; its key
 makes it unique. Alerts of severity high wait to be sent together, in one message an hour; all others are
 sent at once. Another app's worker sends them: the handler of the outbox message is
 `settings.TASKS["operator_alert"]`. (guarantee G170)

@@ -167,7 +167,7 @@ def _bring_back(letter: DeadLetter, draft: LetterDraft, group_id: int, ours: Fin
 
 
 def _alert_kind(draft: LetterDraft) -> str:
-    """Return the kind of alert for a failure, or "" where nobody is alerted."""
+    """Return the kind of alert for a failure, or "" when operators are not alerted."""
     if draft.severity in {Severity.CRITICAL, Severity.HIGH}:
         return draft.severity
     return "exhausted" if draft.retryable else ""

@@ -1,8 +1,8 @@
-"""The one parser of webhook addresses: of intake, preferences, the policy on networks and the sender.
+"""The one parser of webhook addresses: for intake, preferences, the network policy and the sender.
 
-A URL has many readers, and what two of them read differently is how a request is smuggled to an internal
-host. So an address is read here once, everything ambiguous is refused, and the sender builds its request
-from the parts (guarantee G137).
+Two parsers that read one URL differently let a request reach an internal host. So an address is parsed
+here alone, everything ambiguous is refused, and the sender builds its request from the parts
+(guarantee G137).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ PROVIDERS: list[Callable[[Any], Visible | None]] = []
 
 @dataclass(frozen=True, slots=True)
 class RowScope:
-    """How a table is narrowed; not at all without a condition. `why`: why not review by review."""
+    """How a table is narrowed: by `condition`, or not at all. `why`: why not by single reviews."""
 
     condition: Callable[[Visible], Any] | None
     why: str = ""
@@ -70,9 +70,9 @@ class ScopedAdmin(admin.ModelAdmin[Any]):
         return self.get_queryset(request).filter(pk=pk).first()
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow the list's own filters, and a choice of a column that has choices, as saved views hold it.
+        """Allow the list's own filters, and filters by a column with choices, which saved views use.
 
-        Any other condition would answer questions about values that no page shows.
+        Any other filter would reveal values that no page shows.
         """
         own = [str(getattr(one, "parameter_name", one)) for one in self.get_list_filter(request)]
         choices = [column.name for column in self.opts.concrete_fields if column.choices]
@@ -100,8 +100,8 @@ class ScopedAdmin(admin.ModelAdmin[Any]):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         is_narrowed = self.scope.condition is not None and visible_to(request.user) is not None
-        said = {"subtitle": "Only what your viewing scopes allow is listed"} if is_narrowed else {}
-        return super().changelist_view(request, {**said, **(extra_context or {})})
+        notice = {"subtitle": "Only what your viewing scopes allow is listed"} if is_narrowed else {}
+        return super().changelist_view(request, {**notice, **(extra_context or {})})
 
 
 def narrowed(rows: QuerySet[Any], user: Any, scope: RowScope) -> QuerySet[Any]:

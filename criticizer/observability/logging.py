@@ -20,12 +20,16 @@ def _redact(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     return dict(redact_event(logger, method, event))
 
 
+_SEVERITIES = {"error": "high", "critical": "critical"}  # by level, of an error without a class
+
+
 def add_failure_facts(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """Complete class, code and severity of a line about a failure (guarantee G175).
 
     They follow from what the line has: a code, a class, or an exception; the severity of any other error
     follows from its level.
     """
+    from criticizer.redaction.log_scrubbing import error_of
     from criticizer.resilience.failures import Component, ErrorClass, classify, kind_of, kind_with_code
 
     kind = None
@@ -33,22 +37,13 @@ def add_failure_facts(logger: WrappedLogger, method: str, event: EventDict) -> E
         kind = kind_with_code(code)
     elif (name := str(event.get("error_class", ""))) in ErrorClass.__members__:
         kind = kind_of(ErrorClass[name], Component.INTERNAL)
-    elif (error := _error_of(event.get("exc_info"))) is not None:
+    elif (error := error_of(event.get("exc_info"))) is not None:
         kind = classify(error).kind
     if kind is not None:
         return {**kind.facts, **event}
     if event.get("level") in _SEVERITIES:
         event.setdefault("severity", _SEVERITIES[event["level"]])
     return event
-
-
-_SEVERITIES = {"error": "high", "critical": "critical"}
-
-
-def _error_of(exc_info: object) -> BaseException | None:
-    from criticizer.redaction.log_scrubbing import error_of
-
-    return error_of(exc_info)
 
 
 _SHARED: list[Processor] = [

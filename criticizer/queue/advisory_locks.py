@@ -18,8 +18,8 @@ class Lock(IntEnum):
     DELIVERY_AUDIT = 7_100_003
     ROLL_UP = 7_100_004
     DIGEST_JOIN = 7_100  # key: the recipient; two concurrent joins make one digest
-    CEILING = 7_102  # one key; processes that start together record one change of the ceiling
     DIGEST_ASK = 7_101  # key: the carrier's id; one job at a time looks its message up
+    CEILING = 7_102  # one key; processes that start together record one change of the ceiling
 
 
 TRY = "SELECT pg_try_advisory_lock(%(lock)s) AS got, pg_backend_pid() AS pid"

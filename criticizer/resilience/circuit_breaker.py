@@ -97,6 +97,7 @@ class Counts:
     refusals: int = 0  # of our credentials, in a row
     timeouts: int = 0  # in a row, of a receiver
     seconds_lost: float = 0.0  # to the failures, where a call holds a worker
+    answers: int = 0  # to trial calls, in a row
 
     @property
     def fail_often(self) -> bool:
@@ -106,8 +107,6 @@ class Counts:
     def hold_workers(self) -> bool:
         is_slow = self.failures >= 2 and self.seconds_lost >= SECONDS_LOST
         return is_slow or self.timeouts >= TIMEOUTS_IN_A_ROW
-
-    answers: int = 0  # to trial calls, in a row
 
 
 def next_state(state: CircuitState, signal: Signal, counts: Counts = Counts()) -> CircuitState:

@@ -30,7 +30,8 @@ T = TypeVar("T")
 RECOVER_SECONDS = 60.0  # from the halved rate back to the whole one
 ASSUMED_RATE = 4.0  # calls a second of a dependency without a limit and without measured calls
 SLOWEST_RATE = 0.1  # calls a second: repeated halving must not end in standstill
-# Callers choose these, and a call holds a worker: one at a time each, and all but one worker in all.
+# Dependencies that callers choose, whose calls each hold a worker: one call at a time for each, and for
+# all of them together one worker less than there are.
 RECEIVERS = "provider:webhook"
 RECEIVER_CALL_SECONDS = 20.0  # above the longest call of a webhook
 _UNLIMITED = 1e6  # calls a second; not infinity, which times zero is not a number

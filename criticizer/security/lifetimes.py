@@ -1,4 +1,4 @@
-"""Copies of what artifacts hold live no longer than redacted artifacts (guarantee G172).
+"""Empties copies of reviewed code that are older than redacted artifacts may be (guarantee G172).
 
 `COPIES` is the one table of them; each app adds its own in `apps.py`. What expires is emptied in bounded
 batches by the maintenance; `reviews.artifacts.integrity` verifies that nothing is left.

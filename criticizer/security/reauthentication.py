@@ -35,7 +35,6 @@ MAX_AGE_SECONDS = 15 * 60
 _KEY = "password_at"
 _TURNED_AWAY = "turned_away_from"
 _SAFE = {"GET", "HEAD", "OPTIONS"}
-# Fields that only a submitted confirmation page has.
 
 
 class PasswordForm(forms.Form):

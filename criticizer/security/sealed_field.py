@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 class SealedListField(models.TextField[Any, Any]):
     """A list of JSON values, stored as `key id:sealed text`; an empty list as an empty text.
 
-    A value that no key opens reads as an empty list and is logged: a page without it is better than none.
+    A value that no key opens is logged and reads as an empty list, so that the rest of its page is shown.
     Text in the database that was never sealed is read as it is.
     """
 

@@ -30,12 +30,12 @@ log = structlog.get_logger(__name__)
 REQUEST_SECONDS = 30.0  # to send a request, from its first byte or the connection's beginning
 ANSWER_SECONDS = 120.0  # to take the answer
 IDLE_SECONDS = 30.0  # between two requests; longer than a proxy keeps its connections
-CONNECTIONS = 1000  # a process; over it those nearest to their deadlines end
+CONNECTIONS = 1000  # of a process; above it those nearest to their deadlines end
 MAX_HEADER_BYTES = 32 * 1024
 MAX_BODY_BYTES = 1024 * 1024 + 1  # DATA_UPLOAD_MAX_MEMORY_SIZE and less are read, the rest refused unread
 STOP_SECONDS = 20.0  # for running requests and unsent answers
 _MEMORY_BYTES = 64 * 1024  # of a body or an answer; the rest lies in a temporary file
-_CROWD = 64  # connections
+_CROWD = 64  # open connections, above which many are accepted at once
 _DESCRIPTORS = 3 * CONNECTIONS + 200  # each connection may have a file for its body and one for its answer
 
 

@@ -1,4 +1,4 @@
-"""Refuses requests for changes that do not exist, before each becomes a dead letter (guarantee G145)."""
+"""Refuses requests for unknown changes before they become dead letters (guarantee G145)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOK_UP_SECONDS = 2.0  # then the fetch decides
 LETTERS_AN_HOUR = 100  # of one requester, for changes that their source does not know
 WAIT_SECONDS = 600.0
 REFUSED_SECONDS = 60.0  # then the dead letters are counted again
-LOOK_EVERY = 50  # requests: those that do not come in numbers cost no query
+LOOK_EVERY = 50  # requests of one requester between two counts, so that few requests cost no query
 
 _LETTERS = """
 SELECT count(*) FROM dead_letters l JOIN jobs j ON j.id = l.job_id
@@ -38,7 +38,7 @@ def why_unknown(changelist_id: str) -> str:
 
 
 def has_used_up_letters(requester: str) -> bool:
-    """Return whether so many requests of this requester ended as unknown changes that no more are taken."""
+    """Return whether too many requests of this requester ended as unknown changes."""
     now = time.monotonic()
     if now < _refused_until.get(requester, 0.0):
         return True

@@ -124,7 +124,7 @@ def scope_of_key(prefixes: Any) -> Scope:
 
 
 def scope_of_job(job: ReviewJob) -> Scope:
-    """Return the scope of who requested a review: that of the API key at the time (guarantee G150)."""
+    """Return the scope of the API key that requested a review, as it was then (guarantee G150)."""
     return Scope(prefixes=tuple(job.scope_prefixes)) if job.series else EVERYTHING
 
 

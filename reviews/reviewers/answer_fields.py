@@ -18,6 +18,7 @@ from reviews.reviewers.answer_names import (
     MAX_FIELDS,
     RANK,
     field_of,
+    letters_of,
     severity_in,
 )
 from reviews.reviewers.base import FindingSeverity, Side
@@ -71,7 +72,7 @@ def shaped(raw: Mapping[str, object], inherited: Mapping[str, object]) -> tuple[
     coerced: Counter[str] = Counter()
     given: dict[str, list[tuple[int, object]]] = {}
     for depth, name, value in _leaves(raw):
-        letters = "".join(filter(str.isalpha, name[:60])).casefold()
+        letters = letters_of(name)
         field = FIELD_OF.get(letters)
         if field is None or value is None:
             continue

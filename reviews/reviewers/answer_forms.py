@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from reviews.reviewers.answer_names import LIMITS, field_of, severity_in
+from reviews.reviewers.answer_names import LIMITS, field_of, letters_of, severity_in
 
 MAX_CHARS = 100_000
 MAX_LINES = 4_000
@@ -90,7 +90,7 @@ def _labelled(lines: list[str]) -> Iterator[dict[str, object]]:
         label = _LABEL.match(line)
         field = field_of(label["label"]) if label is not None else None
         if label is not None and field is not None:
-            name = "".join(filter(str.isalpha, label["label"])).casefold()
+            name = letters_of(label["label"])
             if record.starts_another(name, bool(label["bullet"])):
                 yield record.fields
                 record = _Record()

@@ -66,10 +66,14 @@ _SEVERITY_OF |= {"🔴": FindingSeverity.HIGH, "🟠": FindingSeverity.MEDIUM, "
 _WORD = re.compile(r"[a-z]+\d?|[🔴🟠🟡]")
 
 
+def letters_of(name: str) -> str:
+    """Return the letters of a field's name, in the form in which names are compared."""
+    return "".join(filter(str.isalpha, name[:60])).casefold()
+
+
 def field_of(name: str) -> str | None:
     """Return our name of a field, or None."""
-    letters = "".join(filter(str.isalpha, name[:60])).casefold()
-    return FIELD_OF.get(letters)
+    return FIELD_OF.get(letters_of(name))
 
 
 def is_like_a_finding(raw: Mapping[str, object]) -> bool:

@@ -125,7 +125,7 @@ def _looks_like_json(text: str) -> bool:
 
 
 def _from_values(text: str) -> Reading:
-    """Put the objects of a text together: a later one continues an earlier one, or replaces it."""
+    """Combine the objects of a text: a later one continues an earlier one, or replaces it."""
     found, end = Reading(), 0
     for value, start, stop, is_cut in values_in(text, lambda name: _is_known(name)):
         later = _reading(value)

@@ -21,7 +21,7 @@ _MAX_NAMES = 400  # of one remark
 
 
 def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Order findings, severest first, and keep of those about one defect the severest (guarantee G202)."""
+    """Order findings, severest first; of those about one defect keep the severest (G202)."""
     ordered = sorted(
         findings,
         key=lambda f: (SEVERITY_ORDER[f.severity], -(f.confidence or 0), f.file, f.line or 0, f.title),

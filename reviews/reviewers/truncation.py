@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 WORDS = 24  # of one request, at most
 CHARS_BETWEEN_WORDS = 1_500
-# Text of more characters a token than any tokenizer makes of code and prose.
+# Characters a token: more than any tokenizer reaches with code or prose.
 _IMPOSSIBLE = 7.0
 _UNLIKELY = 3.8
 _SMALLEST_WINDOW = 1_024

@@ -1,6 +1,6 @@
-"""Files that are not sent to a model, because no reviewer reads them: the checks do (guarantee G204).
+"""Files that only the checks read, as they are not sent to a model (guarantee G204).
 
-Only the owner names folders: code that a change puts below `vendor/` is code.
+Folders are named by LLM_SKIP_PATHS alone: without it, code below `vendor/` is sent.
 """
 
 from __future__ import annotations

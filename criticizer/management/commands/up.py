@@ -111,7 +111,7 @@ class Command(BaseCommand):
     def _first_login(self) -> None:
         """Create the first administrator; show its password on a terminal, else keep it in a file.
 
-        What is not a terminal may be a service's log, which others read; `make up` passes --show-login.
+        Other output may be a service's log, which other people read; `make up` passes --show-login.
         """
         users = get_user_model()
         if users.objects.exists():
@@ -120,7 +120,7 @@ class Command(BaseCommand):
         if self.show_login or self.stdout.isatty():
             shown = f"{password}   (shown once; change it in the admin)"
         else:
-            # Before the account: an interrupted start leaves no account whose password nobody knows.
+            # Before the account: an interrupted start leaves no account with an unknown password.
             file = settings.DATA_DIR / FIRST_LOGIN
             file.unlink(missing_ok=True)
             with open(file, "x", opener=partial(os.open, mode=0o600)) as kept:

@@ -66,7 +66,7 @@ def resolve(host: str, port: int) -> Sequence[str]:
         except Exception as error:  # noqa: BLE001  raised below, in the thread that waits
             answers.put(error)
 
-    # The system's resolver has no timeout of its own for a caller to set; the thread ends with it.
+    # A caller cannot set a timeout of the system's resolver: it runs in a thread that may end later.
     Thread(target=ask, name="resolve", daemon=True).start()
     try:
         answer = answers.get(timeout=RESOLVE_SECONDS)
