@@ -39,7 +39,9 @@ def test_a_worker_killed_at_each_point_of_a_stage(world: World) -> None:
         assert not (world.points / point).exists(), f"the worker did not die at {point}"
         stage = point.split("-")[0]
         attempts = Attempt.objects.filter(stage_run__job_id=job, stage_run__stage=stage).order_by("id")
-        assert [attempt.outcome for attempt in attempts] == ["lost", "succeeded"], point
+        # The first losses of a worker that many stages share cost none of them an attempt (G141).
+        lost = "given_back" if stage == "llm" else "lost"
+        assert [attempt.outcome for attempt in attempts] == [lost, "succeeded"], point
         assert not OutboxMessage.objects.exists(), point
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from criticizer.redaction import Redactor
 from reviews.reviewers.base import FindingSeverity
-from reviews.reviewers.checks.hidden_code import hidden_code
+from reviews.reviewers.checks.hidden_code import _removed, hidden_code
 from reviews.sources.diffs import diff_file
 from tests.reviewers.build import added, change
 from tests.reviewers.test_checks import found
@@ -125,3 +125,12 @@ def test_honest_secrets_in_literals_and_configuration_are_not_reported() -> None
     ]
     for path, text in texts:
         assert found(hidden_code, added(path, text)) == [], text
+
+
+def test_a_line_with_many_placeholders_is_compared_in_linear_time() -> None:
+    """A regular expression would try every placing of every piece, without end."""
+    kept = ["a"] * 60
+    assert _removed("a" * 4_000 + "b", kept) is None
+    assert _removed("xa", ["a"]) is None
+    assert _removed("a = 1, b", ["a", "1", "b"]) == [(1, 4), (5, 7)]
+    assert _removed("aXaYa", ["", "a", ""]) == [(0, 0), (1, 5)]

@@ -69,11 +69,25 @@ def _hides(line: str, shown: str, *, is_program: bool) -> bool:
     line = line.rstrip("\r\n")[:4_000]
     if _RUNS.search(shown):
         return True
-    kept = _PLACEHOLDER.split(shown[:8_000])
-    match = re.fullmatch("(.*?)".join(map(re.escape, kept)), line)
-    if match is None:
+    removed = _removed(line, _PLACEHOLDER.split(shown[:8_000]))
+    if removed is None:
         return bool(_SUBSTITUTED.search(line))
-    return any(_is_run(line, *match.span(number), is_program=is_program) for number in range(1, len(kept)))
+    return any(_is_run(line, start, end, is_program=is_program) for start, end in removed)
+
+
+def _removed(line: str, kept: Sequence[str]) -> list[tuple[int, int]] | None:
+    """Return the spans of a line between the pieces that were kept of it, None when they are not in it."""
+    at, spans = 0, []
+    for place, piece in enumerate(kept):
+        is_last = place == len(kept) - 1
+        # Each piece at its first place: where any placing fits, this one does, in linear time.
+        found = len(line) - len(piece) if is_last and place else line.find(piece, at)
+        if found < at or not line.startswith(piece, found) or (place == 0 and found):
+            return None
+        if place:
+            spans.append((at, found))
+        at = found + len(piece)
+    return spans
 
 
 def _is_run(line: str, start: int, end: int, *, is_program: bool) -> bool:

@@ -1,0 +1,94 @@
+"""Commits that are expensive to redact, beside the reviews of others, on a real installation."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from reviews.intake.review_requests import ReviewRequest, request_review
+from reviews.models import ReviewJob
+from tests.stack import Stack, eventually, git_repository, running
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+
+HOSTILE = 8
+FILES = 19
+BYTES = 1_000_000
+LINE = "curl -u a: "
+MAX_GROWTH = 50_000_000  # bytes of a worker that its work may leave behind
+
+
+def git(repository: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=Eve", "-c", "user.email=eve@example.com")
+    command = ["git", "-C", str(repository), *identity, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def hostile_commits(repository: Path) -> list[str]:
+    """Return commits of 19 MB of commands with a login each: long lines and short lines in turn."""
+    ids = []
+    for number in range(HOSTILE):
+        line = LINE * (100 if number % 2 else 1) + "\n"
+        for file in range(FILES):
+            (repository / f"hostile_{file}.sh").write_text(f"# {number}\n{line * (BYTES // len(line))}")
+        git(repository, "add", "-A")
+        git(repository, "commit", "-q", "-m", f"Hostile {number}")
+        ids.append(git(repository, "rev-parse", "HEAD"))
+    return ids
+
+
+def memory(stack: Stack) -> dict[int, int]:
+    """Return the bytes that each process of the installation has for itself, by pid."""
+    found = {}
+    for child in stack.supervisor.children:
+        assert child.process is not None
+        main = psutil.Process(child.process.pid)
+        for process in (main, *main.children(recursive=True)):
+            found[process.pid] = process.memory_full_info().uss
+    return found
+
+
+def test_hostile_commits_delay_no_other_review_and_leave_no_memory_behind(
+    tmp_path: Path, transactional_db: Any
+) -> None:
+    """Eight commits that take too long to redact: others wait less than 30 s (guarantees G140, G161)."""
+    repository = tmp_path / "repository"
+    ordinary = git_repository(repository, 6)
+    hostile = hostile_commits(repository)
+
+    def request(commit: str, key: str, number: int) -> int:
+        wanted = ReviewRequest(
+            f"{key}-{number}", f"git:demo@{commit}", recipients=("mail:ann@example.com",), requested_by=key
+        )
+        job = request_review(wanted).job_id
+        assert job is not None
+        return job
+
+    def end_of(job: int, seconds: float) -> str:
+        ended = ReviewJob.objects.filter(pk=job, finished_at__isnull=False)
+        return str(eventually(lambda: ended.values_list("status", flat=True).first(), seconds))
+
+    environment = {
+        "CHANGE_SOURCES": "git",
+        "GIT_REPOSITORIES": f"demo={repository}",
+        "DEPOT_ALLOW_LIST": "//demo/...",
+        "LLM_PROVIDER": "none",
+    }
+    files = tmp_path / "files"
+    files.mkdir()
+    with running(files, environment=environment) as stack:
+        warm = [request(commit, "key:warm", number) for number, commit in enumerate(ordinary[:4])]
+        for job in warm:
+            assert end_of(job, 30) == "succeeded"
+        before = memory(stack)
+        expensive = [request(commit, "key:eve", number) for number, commit in enumerate(hostile)]
+        for number, commit in enumerate(ordinary[4:]):
+            assert end_of(request(commit, "key:ann", number), 30) == "succeeded"
+        assert {end_of(job, 180) for job in expensive} <= {"succeeded", "dead_lettered"}
+        grown = {pid: used - before[pid] for pid, used in memory(stack).items() if pid in before}
+        assert grown
+        assert max(grown.values()) < MAX_GROWTH, grown
