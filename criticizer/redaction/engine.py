@@ -59,6 +59,7 @@ class _Part:
     data: bytes
     lines: int
     counts: Counter[str] = field(default_factory=Counter)
+    clean: tuple[bytes, OwnSecrets] | None = None  # in what the last scan found nothing
 
 
 class Redactor:
@@ -120,7 +121,12 @@ class Redactor:
         own = self._own()
         changed = False
         for part in parts:
-            changed |= self._replace(part, merge(scan(read(part.data), self._policy, own, self._deadline)))
+            if part.clean is not None and part.clean[0] is part.data and part.clean[1] is own:
+                continue  # another part changed, and this one did not
+            if self._replace(part, merge(scan(read(part.data), self._policy, own, self._deadline))):
+                changed = True
+            else:
+                part.clean = (part.data, own)
         for part in parts:
             changed |= self._replace(part, self._propagated(part.data))
         return changed

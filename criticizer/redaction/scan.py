@@ -34,6 +34,9 @@ _WORD_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
     list(_WORDS), matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST, implementation=_DFA
 )
 _CONTEXT_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(list(_CONTEXT_WORDS), implementation=_DFA)
+_PEM_WORDS: Final = ahocorasick_rs.BytesAhoCorasick(
+    [b"BEGIN ", b"END ", b"PuTTY-User"], matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_FIRST
+)
 
 
 class Find(NamedTuple):
@@ -94,7 +97,7 @@ def scan(document: Document, policy: Policy, own: OwnSecrets, deadline: float = 
     for shadow in shadows(document):
         work.spend(16)
         found += _shadow(document, shadow, policy, own, work)
-    if (b"--" in text and (b"BEGIN " in text or b"END " in text)) or b"PuTTY-User" in text:
+    if _PEM_WORDS.find_matches_as_indexes(text) and (b"--" in text or b"PuTTY-User" in text):
         found += _blocks(document.raw, pem.blocks(document, public=policy.public_pem))
     if key_lines:
         found += _blocks(document.raw, pem.orphans(document))

@@ -17,7 +17,7 @@ from criticizer.redaction.redacted_text import RedactionBlocked
 MAX_BYTES = 8 << 20  # one part; longer input is cut into parts by the caller
 OLD, NEW, BOTH, HEADER = 1, 2, 3, 0
 
-_HUNK = compiled(rb"(?m)^(@{2,8})(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2,8}[^\n]*")
+_HUNK = compiled(rb"(?m)^@{2,8}(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2,8}[^\n]*")
 _BODY_END = compiled(rb"\n[^ +\-\\\r\n]")
 _FILE_HEADER = compiled(rb"\n--- [^\n]*\n\+\+\+ [^\n]*\n@@ ")
 PLACEHOLDER = compiled(rb"<REDACTED:([a-z][a-z0-9-]{0,30}):([1-9][0-9]{0,5})>")
@@ -156,7 +156,8 @@ def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
         begin = head.end()  # at the line feed behind the head, or the end
         if begin < at:
             continue
-        columns = len(head.group(1)) - 1
+        signs = raw[head.start() : head.start() + 9]
+        columns = len(signs) - len(signs.lstrip(b"@")) - 1
         ending = _BODY_END.search(raw, begin)
         end = ending.start() if ending is not None else len(raw)
         may_be = raw.find(b"\n--- ", begin, end + 3) >= 0

@@ -29,6 +29,7 @@ _HEAD = compiled(
     rb"|or[ \t]|is[ \t:]|was[ \t:]|-[ \t]|>|)"
     rb"[ \t]{0,20}"
 )
+_SPEAKS: Final = frozenset(bytes([c]) for c in range(97, 123) if c not in b"oiw")  # no or, is, was
 _PAIR = compiled(rb"[ \t]*,?[ \t]*[\"']?(?:value|val|content|default)[\"']?[ \t]*[=:][ \t]*")
 _NEXT_VALUE = compiled(
     rb"(?i)[ \t]*-?[ \t]*[\"'<]?(?:value|val|content|default|string)[\"']?[ \t]*[=:>][ \t]*"
@@ -105,11 +106,14 @@ class Assignments:
             stop = character_start(text, min(end + WINDOW, len(text)))
         if text[tail_end : tail_end + 1] >= b"\x80" and text[tail_end : tail_end + 3] != _WIDE_COLON:
             return False  # part of another word, in a language without blanks
-        head = _HEAD.match(text, tail_end, stop)
-        if head is None:
-            return False
-        close_end, at = head.end(1), head.end()
-        op = head.group(3)
+        if text[tail_end : tail_end + 1] == b" " and text[tail_end + 1 : tail_end + 2] in _SPEAKS:
+            close_end, at, op = tail_end, tail_end + 1, b""  # what _HEAD would say of prose
+        else:
+            head = _HEAD.match(text, tail_end, stop)
+            if head is None:
+                return False
+            close_end, at = head.end(1), head.end()
+            op = text[slice(*head.span(3))]
         if op == b">" and (text[begin - 2 : begin] in _GROUP or text[at : at + 1] in b"@:/"):
             return False  # (?<password>…) of a regular expression, <user>:<password>@host
         if (

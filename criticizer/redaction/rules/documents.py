@@ -5,14 +5,17 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Final
+
+import ahocorasick_rs
 
 from criticizer.redaction.input.document import HEADER, MASK, Document, SourceLine
-from criticizer.redaction.patterns import compiled
+from criticizer.redaction.patterns import Match, compiled
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.value_heuristics import is_dummy, is_template
 
 _KIND = compiled(rb"(?i)[\"']?\bkind[\"']?[ \t]*:[ \t]*[\"']?Secret\b")
-_MAY_BE_KIND = compiled(rb"(?i)kind[\"']?[ \t]*:[ \t]*[\"']?Secret")  # \b is slow: it comes second
+_MAY_BE_KIND = compiled(rb":[ \t]*[\"']?(?:s|\x{17f})ecret")  # \b is slow: it comes second
 _DATA = compiled(rb"([ \t]*)(?:- )?[\"']?(?:data|stringData)[\"']?[ \t]*:[ \t]*([|>{]?[-+]?)[ \t\r]*$")
 _FLOW = compiled(rb"[\"']?\b(?:data|stringData)[\"']?[ \t]*:[ \t]*\{([^{}]+)\}")
 _ENTRY = compiled(
@@ -28,6 +31,13 @@ _PATHS = compiled(
     rb"|\.pgpass|\.htpasswd|auth[-_]user[-_]pass(?:\.txt)?|[\w.-]*(?:passwd|password|passphrase|secret|token|api[-_]?key)s?(?:\.txt|\.key|\.secret)?|"
     rb"secrets?/[\w.-]+)[ \t\r]*$"
 )
+# One of these is in the documents that are looked at last. A search for the leftmost of few words
+# looks at many bytes at once.
+_WORDS: Final = ahocorasick_rs.BytesAhoCorasick(
+    [b"auth-user-pass", b"openvpn static key", b"</tls-", b"mnemonic", b"phrase", b"seed"],
+    matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_FIRST,
+)
+_PATH_WORDS: Final = (b"key", b"pass", b"secret", b"token")  # each of those paths has one
 _LONE = compiled(rb"[ \t]*([^\s=:#/<>\"'(){}\[\];,]{6,200})[ \t\r]*")
 _BLOCK = compiled(rb"(?i)<(auth-user-pass|tls-auth|tls-crypt|tls-crypt-v2|secret|key|pkcs12)>[ \t\r]*$")
 _STATIC = compiled(rb"(?i)BEGIN OpenVPN Static key")
@@ -39,10 +49,12 @@ _PHRASE = compiled(
 
 def spans(document: Document, lowered: bytes) -> Iterator[Span]:
     """Yield what such documents hold. `lowered` is the text in lower case."""
-    if b"kind" in lowered and _MAY_BE_KIND.search(document.text) and _KIND.search(document.text):
+    if b"kind" in lowered and _MAY_BE_KIND.search(lowered) and _KIND.search(document.text):
         yield from _manifests(document)
     if b"+++ " in lowered:
         yield from _key_files(document)
+    if not _WORDS.find_matches_as_indexes(lowered):
+        return
     if b"auth-user-pass" in lowered or b"openvpn static key" in lowered or b"</tls-" in lowered:
         yield from _inline(document)
     if b"mnemonic" in lowered or b"phrase" in lowered or b"seed" in lowered:
@@ -116,9 +128,22 @@ def _entries(text: bytes, part: list[SourceLine]) -> Iterator[Span]:
             yield line.start + first, line.start + last, "secret"
 
 
+def _paths(raw: bytes) -> Iterator[Match]:
+    """Yield the paths of files whose names say that they hold a secret."""
+    at = raw.find(b"+++ ")
+    while at >= 0:
+        end = raw.find(b"\n", at)
+        name = raw[at : end if end >= 0 else len(raw)]
+        if not name.isascii() or any(word in name.lower() for word in _PATH_WORDS):
+            match = _PATHS.match(raw, at)
+            if match is not None:
+                yield match
+        at = raw.find(b"\n+++ ", at) + 1 or -1
+
+
 def _key_files(document: Document) -> Iterator[Span]:
     """Yield the words that are all of a line in a file whose path says what it holds."""
-    for match in _PATHS.finditer(document.raw):
+    for match in _paths(document.raw):
         stop = document.raw.find(b"\n+++ ", match.end())
         at = document.raw.find(b"\n@@", match.end(), stop if stop >= 0 else len(document.raw))
         if at < 0:

@@ -212,7 +212,7 @@ def _hex_kind(text: bytes, start: int, token: bytes) -> str | None:
         return "zhipu-key"
     if len(token) == 50 and token[32:33] == b"-" and token[41:42] == b"-":
         return "mailgun-key"
-    if len(token) == 64 and _AIRTABLE.search(before):
+    if len(token) == 64 and before.endswith(b".") and _AIRTABLE.search(before):
         return "airtable-token"
     return None
 

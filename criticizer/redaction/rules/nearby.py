@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from criticizer.redaction.patterns import Match, compiled
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.literals import Span, group_span, span_kind
 from criticizer.redaction.rules.value_heuristics import (
@@ -32,11 +32,14 @@ _BEFORE: Final = 160  # bytes of a line that are read on either side of the word
 _AFTER: Final = 240
 _LONGEST: Final = 128
 # A literal in the quotes of any language.
-_LITERAL = compiled(
-    rb"\"((?:[^\"\\\n]|\\.){6,128})\"|'((?:[^'\\\n]|\\.){6,128})'|`([^`\n]{6,128})`|\[\[([^\[\]\n]{6,128})\]\]"
-    rb"|\bq[qw]?[{(\[/|]([^\s{}()\[\]/|]{6,128})[})\]/|]|%[qQ]?[({\[]([^\s{}()\[\]]{6,128})[)}\]]"
-    rb"|(?:\xc2\xab|\xe2\x80\x9c|\xe2\x80\x9e|\xe3\x80\x8c)\s?([^\s\x80-\xff]{6,128})\s?(?:\xc2\xbb|\xe2\x80\x9d|\xe2\x80\x9c|\xe3\x80\x8d)"
+_FORMS: Final = (
+    rb"\"@((?:[^\"\\\n]|\\.){6,128})\"|'@((?:[^'\\\n]|\\.){6,128})'|`@([^`\n]{6,128})`|\[\[@([^\[\]\n]{6,128})\]\]"
+    rb"|\bq[qw]?[{(\[/|]@([^\s{}()\[\]/|]{6,128})[})\]/|]|%[qQ]?[({\[]@([^\s{}()\[\]]{6,128})[)}\]]"
+    rb"|(?:\xc2\xab|\xe2\x80\x9c|\xe2\x80\x9e|\xe3\x80\x8c)\s?@([^\s\x80-\xff]{6,128})\s?(?:\xc2\xbb|\xe2\x80\x9d|\xe2\x80\x9c|\xe3\x80\x8d)"
 )
+_LITERAL = compiled(_FORMS.replace(b"@(", b"("))
+_LITERAL_SPAN = compiled(_FORMS.replace(b"@(", b"(?:"))  # groups are what costs most
+_PLAIN_QUOTES: Final = frozenset(b"\"'`")
 # A word between blanks, brackets or the letters of a script that writes no blanks.
 _BARE = compiled(
     rb"(?:^|[\s(\[{>,;]|[^\x00-\x7f]|[A-Za-z][:=]|/ |[\"'])[\"'`(]?([!-'*-+\--:=?-Z^_a-z~]{6,128})"
@@ -72,7 +75,7 @@ _TYPED = compiled(
 )
 _NAMED = compiled(rb"(?i)pass|pwd|secret|token|key|auth|login|user|field|input|test|example")
 # Of a value that `is_value` takes: its least length beside a password and beside another secret; it
-# has a digit. `_NO_LITERAL` and `_NO_BARE` blank what is never a part of it.
+# has a digit, or is a UUID. `_NO_LITERAL` and `_NO_BARE` blank what is never a part of it.
 _LEAST: Final = 6
 _LEAST_DRAWN: Final = 16
 _DIGITS: Final = b"0123456789"
@@ -101,7 +104,7 @@ def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> I
         yield low + match.start(1), low + match.end(1), "key-bytes"
     if not _may_hold(line, _NO_LITERAL, strength):
         return
-    literals = list(_LITERAL.finditer(line))
+    literals = list(_literals(line))
     for first, last in _quoted(line, literals, strength):
         if not start < low + last <= end:
             yield low + first, low + last, kind
@@ -110,16 +113,16 @@ def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> I
     for first, last in _bare(line, strength):
         if low + first < end and start < low + last:
             continue
-        if any(a < last and first < b for a, b in (literal.span() for literal in literals)):
+        if any(a < last and first < b for (a, b), _ in literals):
             continue
         yield low + first, low + last, kind
 
 
 def _may_hold(line: bytes, blanks: bytes, strength: int) -> bool:
-    """Return whether a piece between `blanks` is as long as a value and has a digit: a quick check."""
+    """Return whether a piece between `blanks` is as long as a value and has a digit, or a UUID's dashes."""
     least = _LEAST if strength >= key_names.PASSWORD else _LEAST_DRAWN
     return any(
-        len(piece) >= least and len(piece.translate(None, _DIGITS)) != len(piece)
+        len(piece) >= least and (len(piece.translate(None, _DIGITS)) != len(piece) or piece.count(b"-") >= 4)
         for piece in line.translate(blanks).split(b" ")
     )
 
@@ -160,10 +163,21 @@ def _split(line: bytes, at: int, strength: int) -> list[tuple[int, int]]:
     return found if good else []
 
 
-def _quoted(line: bytes, literals: list[Match], strength: int) -> Iterator[tuple[int, int]]:
-    for match in literals:
-        span = group_span(match)
-        if span is None or not is_value(line[slice(*span)], strength, quoted=True):
+def _literals(line: bytes) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Yield the spans of the literals, and of what stands in them."""
+    for match in _LITERAL_SPAN.finditer(line):
+        start, end = match.span()
+        if line[start] in _PLAIN_QUOTES:
+            yield (start, end), (start + 1, end - 1)
+        elif (span := group_span(_LITERAL.match(line, start, end))) is not None:
+            yield (start, end), span
+
+
+def _quoted(
+    line: bytes, literals: list[tuple[tuple[int, int], tuple[int, int]]], strength: int
+) -> Iterator[tuple[int, int]]:
+    for _, span in literals:
+        if not is_value(line[slice(*span)], strength, quoted=True):
             continue
         if strength >= key_names.PASSWORD or _IDENTIFIES.search(line[: span[0]]) is None:
             yield span
@@ -186,6 +200,8 @@ def is_value(value: bytes, strength: int, *, quoted: bool) -> bool:
         return False
     if len(value.translate(None, b" \x01<")) != len(value):
         return False
+    if len(value.translate(None, _DIGITS)) == len(value) and value.count(b"-") < 4:
+        return False  # nobody chose it, and nothing drew it but a UUID's letters
     if is_dummy(value) or is_template(value) or is_run(value):
         return False
     if strength < key_names.PASSWORD:

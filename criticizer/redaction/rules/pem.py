@@ -26,8 +26,9 @@ _BODY = compiled(
 )
 # Lines without it have no mark.
 _MARKED = compiled(rb"-- ?(?:BEGIN|END) |PuTTY-User-Key-File-[0-9]:|Private-MAC:")
-# Every line of key material without marks holds one.
-_LONG = compiled(rb"[A-Za-z0-9/+=\\]{56,}")
+# Every line of key material without marks holds a long piece of these bytes.
+_BASE64: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/+=\\"
+_TO_BLANKS: Final = bytes(c if c in _BASE64 else 32 for c in range(256))
 _INLINE = compiled(rb"[A-Za-z0-9+/]" + _RUN + rb"{15,}")
 _SKIP = compiled(
     rb"[\s\"'`#*>|+\\]*(?:(?:Proc-Type|DEK-Info|Comment|Version|Hash|Subject|X-[\w-]+|MIIE-?|Encryption|Public-Lines|Private-Lines"
@@ -198,8 +199,8 @@ _INLINE_REST = compiled(rb"((?:\\+[nr]|[A-Za-z0-9+/=])*)")
 
 def orphans(document: Document) -> Iterator[Block]:
     """Yield runs of at least three lines of nothing but key-like base64."""
-    long = (match.group() for match in _LONG.finditer(document.text))
-    if sum(all(kinds(piece)) for piece in long) < _LEAST_LINES:
+    long = [piece for piece in document.text.translate(_TO_BLANKS).split() if len(piece) >= 56]
+    if sum(not piece.islower() and all(kinds(piece)) for piece in long) < _LEAST_LINES:
         return
     sides: Iterable[int] = (OLD, NEW) if document.is_diff else (BOTH,)
     for side in sides:
