@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from criticizer.resilience.failures import (
+    Component,
     DependencyUnavailable,
+    ErrorClass,
     Failure,
     PermanentFailure,
     RetryableFailure,
@@ -16,6 +18,7 @@ from criticizer.resilience.failures import (
 )
 
 RowResult = Literal["sent", "already_sent", "withdrawn", "stopped", "out_of_time"]
+WAITS = "waits:"  # begins the reason of a row that waits; the name of its dependency follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Outcome:
     """Result of `deliver`.
 
     `stopped`: `may_continue` ended it before all rows were done. `is_out_of_time`: its time did, and `tried`
-    has the deliveries to be repeated (id -> error class).
+    has the deliveries to be repeated (id -> error class) and those that wait (id -> `WAITS` and for what).
     """
 
     sent: int = 0
@@ -42,6 +45,16 @@ class Tally:
     failures: list[Failure] = field(default_factory=list)
     waits: list[DependencyUnavailable] = field(default_factory=list)
     defects: list[Exception] = field(default_factory=list)
+
+    def tried_before(self, reason: str) -> None:
+        """Count a row of an earlier run by its reason in `tried`."""
+        if reason.startswith(WAITS):
+            self.waits.append(
+                DependencyUnavailable(reason.removeprefix(WAITS), 0.0, "It was not asked again.")
+            )
+            return
+        detail = "a delivery failed earlier in this attempt and is repeated"
+        self.failures.append(RetryableFailure(ErrorClass(reason), Component.PROVIDER, detail))
 
     def outcome(self) -> Outcome:
         return Outcome(

@@ -31,7 +31,7 @@ from criticizer.resilience.failures import (
 from notifications import config
 from notifications.config import dependency_of
 from notifications.delivery import reconcile, snapshot, store, uncertainty_policy
-from notifications.delivery.outcome import Outcome, RowResult, Tally
+from notifications.delivery.outcome import WAITS, Outcome, RowResult, Tally
 from notifications.delivery.reconcile import Finding
 from notifications.digests import lifecycle
 from notifications.models import Delivery
@@ -60,8 +60,8 @@ def deliver(
     before each send; False stops without sending.
 
     Returns early, with `is_out_of_time`, when SENDING_SECONDS are used up and a row is left: the caller
-    goes on later with the outcome's `tried`, the rows that must be repeated and why. They are not tried
-    again before the others (guarantee G134).
+    goes on later with the outcome's `tried`, the rows that must be repeated or wait, and why. They are not
+    tried again before the others (guarantee G134).
 
     Raises, after all rows, in this order: an unexpected exception as it came; RetryableFailure when any
     row must be repeated (with the largest Retry-After); DependencyUnavailable when a row's provider must
@@ -75,8 +75,8 @@ def deliver(
     ):
         if not may_continue():
             tally.ended["stopped"] += 1
-        elif (error_class := tally.tried.get(str(delivery_id))) is not None:
-            tally.failures.append(_tried_before(error_class))
+        elif (reason := tally.tried.get(str(delivery_id))) is not None:
+            tally.tried_before(reason)
         elif tally.seconds >= SENDING_SECONDS:
             tally.ended["out_of_time"] += 1
         else:
@@ -119,6 +119,7 @@ def _try_row(
             tally.tried[str(delivery_id)] = str(failure.error_class)
     except DependencyUnavailable as waiting:
         tally.waits.append(waiting)
+        tally.tried[str(delivery_id)] = WAITS + waiting.dependency
     except DatabaseError:
         raise
     except Exception as error:  # noqa: BLE001
@@ -126,11 +127,6 @@ def _try_row(
         log.error("delivery_defect", delivery=delivery_id, job=job_id, error=type(error).__name__)
         tally.defects.append(error)
     tally.seconds += time.monotonic() - began
-
-
-def _tried_before(error_class: str) -> RetryableFailure:
-    detail = "a delivery failed earlier in this attempt and is repeated"
-    return RetryableFailure(ErrorClass(error_class), Component.PROVIDER, detail)
 
 
 def _deliver_row(

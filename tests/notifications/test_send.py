@@ -10,7 +10,16 @@ import pytest
 from django.db import IntegrityError, OperationalError, ProgrammingError, connection, transaction
 from django.db.models import F
 
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure, UncertainFailure
+from criticizer.models import Circuit
+from criticizer.resilience import overrides
+from criticizer.resilience.failures import (
+    DependencyUnavailable,
+    ErrorClass,
+    PermanentFailure,
+    RetryableFailure,
+    UncertainFailure,
+)
+from criticizer.resilience.states import CircuitState
 from notifications.delivery import audit, operator_actions, send, snapshot, store
 from notifications.delivery.operator_actions import REPEAT_NOTICE
 from notifications.delivery.prepare import create_deliveries
@@ -612,3 +621,20 @@ def test_a_run_out_of_time_tries_one_row_and_the_next_run_goes_on_with_the_other
     assert [message.address[0] for message in mail.calls] == ["a", "b", "c", "d"]
     deliver(job, {"mail": mail})
     assert statuses(job) == [D.SENT] * 4
+
+
+def test_rows_that_wait_come_after_the_others_when_the_time_is_used_up(
+    job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send, "SENDING_SECONDS", 1e-9)
+    rows = prepare(job, CI, ANN)
+    name = "provider:webhook:ci.example.com"
+    Circuit.objects.create(name=name)
+    overrides.force(name, CircuitState.FORCED_OPEN, actor="ann", reason="OPS-1", seconds=60.0)
+    providers = {"mail": mail, "webhook": ScriptedProvider("webhook")}
+    first = deliver(job, providers)
+    assert first.tried == {str(rows[0].pk): f"waits:{name}"}
+    with pytest.raises(DependencyUnavailable) as waiting:
+        deliver(job, providers, tried=first.tried)
+    assert waiting.value.dependency == name
+    assert statuses(job) == [D.PENDING, D.SENT]
