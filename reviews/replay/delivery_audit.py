@@ -105,9 +105,9 @@ def _audit(providers: Mapping[str, Provider], *, is_whole: bool) -> AuditReport:
     for row in prepared.rows(_LEFT_OPEN, {"grace": outbox.scaled(GRACE_SECONDS), "limit": _AT_ONCE}):
         if time.monotonic() > until:
             break  # slow receivers: the next run begins with others
-        _settle(row["job_id"], JobStatus(row["status"]), providers, report, is_newest=row["newest"])
+        _settle(row["job_id"], JobStatus(row["status"]), providers, report, until, is_newest=row["newest"])
     for job_id in report.told_together:
-        _redeliver(job_id, providers, report)
+        _redeliver(job_id, providers, report, until)
     report.found = audit.recheck_uncertain(providers, within=_ASK_AGAIN_FOR)
     for job_id in report.found:
         delivery_resolution.resume_job(
@@ -145,10 +145,16 @@ SELECT * FROM (
 
 
 def _settle(
-    job_id: int, status: JobStatus, providers: Mapping[str, Provider], report: AuditReport, *, is_newest: bool
+    job_id: int,
+    status: JobStatus,
+    providers: Mapping[str, Provider],
+    report: AuditReport,
+    until: float,
+    *,
+    is_newest: bool,
 ) -> None:
     if status is JobStatus.SUCCEEDED and is_newest:
-        _redeliver(job_id, providers, report)
+        _redeliver(job_id, providers, report, until)
         return
     may_go_on = status is JobStatus.DEAD_LETTERED
     report.unsettled += audit.settle(job_id, providers, may_go_on=may_go_on)
@@ -158,10 +164,18 @@ def _settle(
         operator_actions.cancel_unsent(job_id)
 
 
-def _redeliver(job_id: int, providers: Mapping[str, Provider], report: AuditReport) -> None:
-    """Send what a succeeded job turned out not to have sent."""
+def _redeliver(job_id: int, providers: Mapping[str, Provider], report: AuditReport, until: float) -> None:
+    """Send what a succeeded job turned out not to have sent, unless the time `until` is over."""
+    tried: Mapping[str, str] = {}
     try:
-        sent = send.deliver(job_id, providers, may_continue=lambda: _is_newest(job_id)).sent
+        while time.monotonic() <= until:
+            outcome = send.deliver(job_id, providers, may_continue=lambda: _is_newest(job_id), tried=tried)
+            if outcome.sent:
+                report.redelivered.add(job_id)
+                log.error("delivered_after_success", job=job_id, deliveries=outcome.sent)
+            if not outcome.is_out_of_time:
+                return
+            tried = outcome.tried
     except (Failure, DependencyUnavailable) as error:
         if (
             isinstance(error, DependencyUnavailable)
@@ -174,9 +188,8 @@ def _redeliver(job_id: int, providers: Mapping[str, Provider], report: AuditRepo
         report.unsettled += 1
         log.error("delivery_not_made_after_success", job=job_id, reason=type(error).__name__)
         return
-    if sent:
-        report.redelivered.add(job_id)
-        log.error("delivered_after_success", job=job_id, deliveries=sent)
+    report.unsettled += 1
+    log.error("delivery_not_made_after_success", job=job_id, reason="out of time")
 
 
 def _is_newest(job_id: int) -> bool:
