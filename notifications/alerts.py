@@ -4,11 +4,15 @@ Each recipient gets an alert once, by the protocol of deliveries (guarantee G171
 before the provider is called, and the recipient is stored after it. What an attempt without an outcome did
 is decided by `uncertainty_policy`: repeat what the provider deduplicates, or look it up. Where neither is
 possible it is not repeated; another alert says that this one may not have arrived.
+
+The row has room for one such attempt: until it is decided, other recipients wait, except those whose provider
+deduplicates for ever, who need no record of an attempt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -85,7 +89,7 @@ def send(alert_id: int, hold: Callable[[], None] = lambda: None) -> float | None
         return None
     problems: list[str] = []
     waits: list[float] = []
-    for recipient in map(normalise, settings.OPERATOR_ALERTS):
+    for recipient in sorted(_recipients(), key=lambda one: one != alert.sending_to):
         if recipient in alert.sent_to:
             continue
         hold()
@@ -93,16 +97,24 @@ def send(alert_id: int, hold: Callable[[], None] = lambda: None) -> float | None
             waits += _send_to(recipient, alert)
         except Exception as error:  # noqa: BLE001  one recipient's failure must not stop the others
             failure = classify(error)
+            alert.refresh_from_db()  # a write may have failed
             if isinstance(failure, (RetryableFailure, UncertainFailure)):
                 waits.append(_pause(alert))
+            elif alert.sending_to == recipient:  # a defect, or a refusal after an undecided attempt
+                _close(alert, recipient, is_unconfirmed=True)
             problems.append(f"{split(recipient)[0]}: {_describe(failure)}")
             log.warning("operator_alert_not_sent", alert=alert_id, **failure.facts)
-    if waits and timezone.now() - alert.created_at < alerts.SENT_FOR:
+    is_undecided = alert.sending_to in _recipients()
+    if waits and (is_undecided or timezone.now() - alert.created_at < alerts.SENT_FOR):
         return max(waits)
     detail = clean("; ".join(filter(None, (alert.detail, *problems))), 1000)
     _save(alert, sent_at=timezone.now(), detail=detail)
     log.info("operator_alert_sent", alert=alert_id, recipients=len(alert.sent_to), problems=len(problems))
     return None
+
+
+def _recipients() -> list[str]:
+    return [normalise(recipient) for recipient in settings.OPERATOR_ALERTS]
 
 
 def _pause(alert: OperatorAlert) -> float:
@@ -118,36 +130,53 @@ def _send_to(recipient: str, alert: OperatorAlert) -> list[float]:
     if provider is None:
         raise ValueError(f"no provider is configured for {channel}")
     message = _message(recipient, address, alert)
-    if alert.sending_to == recipient:
+    needs_mark = capabilities_for(provider, address).key_window_seconds < inf
+    may_have_it = needs_mark and alert.sending_to == recipient
+    if may_have_it:
         decision = _decision(provider, message, alert)
         if decision.step is PolicyStep.WAIT:
             return [decision.seconds]
-        if decision.step is not PolicyStep.REPEAT:
+        if decision.step in {PolicyStep.LOOK, PolicyStep.HOLD}:
             _close(alert, recipient, is_unconfirmed=decision.step is PolicyStep.HOLD)
             return []
-    else:
+        may_have_it = decision.step is PolicyStep.REPEAT
+    elif needs_mark and alert.sending_to in _recipients():
+        return [_pause(alert)]  # that one is decided first
+    if not needs_mark:
+        _unmark(alert, recipient)
+    elif not may_have_it:
         _save(alert, sending_to=recipient, sending_since=timezone.now())
     try:
         provider.send(message)
     except (RetryableFailure, PermanentFailure):
-        _save(alert, sending_to="", sending_since=None)  # certainly nothing was sent
+        if not may_have_it:
+            _unmark(alert, recipient)  # certainly nothing was sent
         raise
     _close(alert, recipient)
     return []
 
 
 def _decision(provider: Provider, message: Message, alert: OperatorAlert) -> Decision:
-    """Return what to do after an attempt without an outcome; LOOK: the provider has the message."""
+    """Return what to do after an attempt without an outcome; LOOK: the provider has the message.
+
+    A provider that cannot be asked for long is not waited for: the others wait for this decision.
+    """
     since = (alert.sending_since or alert.created_at).timestamp()
     history = DeliveryHistory(timezone.now().timestamp(), since, since, since)
     capabilities = capabilities_for(provider, message.address)
     decision = next_step(capabilities, history, time_scale=settings.RETRY_TIME_SCALE)
     if decision.step is not PolicyStep.LOOK:
         return decision
-    answer = provider.look_up(Question(message, "", since))
-    if answer.evidence is Evidence.ABSENT and capabilities.looks == 1:
-        return Decision(PolicyStep.REPEAT)
-    return decision if answer.evidence is Evidence.FOUND else Decision(PolicyStep.HOLD)
+    try:
+        evidence = provider.look_up(Question(message, "", since)).evidence
+    except RetryableFailure:
+        if alert.attempts <= MAX_ATTEMPTS_PER_STAGE:
+            raise
+        return Decision(PolicyStep.HOLD)
+    is_proof = capabilities.looks == 1 and capabilities.resends_after_absence != 0
+    if evidence is Evidence.ABSENT and is_proof:
+        return Decision(PolicyStep.RESEND)
+    return decision if evidence is Evidence.FOUND else Decision(PolicyStep.HOLD)
 
 
 def _close(alert: OperatorAlert, recipient: str, *, is_unconfirmed: bool = False) -> None:
@@ -157,7 +186,13 @@ def _close(alert: OperatorAlert, recipient: str, *, is_unconfirmed: bool = False
             key = f"unconfirmed:{alert.pk}:{recipient}"
             alerts.tell("unconfirmed", key=key, path=alert.path, title=alert.title, text=alert.text)
             _save(alert, detail=f"{split(recipient)[0]}: it is not known whether it arrived")
-        _save(alert, sent_to=[*alert.sent_to, recipient], sending_to="", sending_since=None)
+        _save(alert, sent_to=[*alert.sent_to, recipient])
+        _unmark(alert, recipient)
+
+
+def _unmark(alert: OperatorAlert, recipient: str) -> None:
+    if alert.sending_to == recipient:
+        _save(alert, sending_to="", sending_since=None)
 
 
 def _save(alert: OperatorAlert, **facts: Any) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from django.db import OperationalError
+from django.utils import timezone
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
@@ -12,13 +17,15 @@ from criticizer.resilience.failures import Component, ErrorClass, PermanentFailu
 from deadletters import alerts
 from deadletters.models import OperatorAlert
 from notifications import alerts as operators
-from notifications.providers.base import Message
+from notifications.providers.base import Capabilities, LookUpBy, Message
+from tests.notifications.scripted import ANN, BOB, CI, ScriptedProvider, not_sent, refused, unclear
 
 pytestmark = pytest.mark.django_db
 
 
 class Provider:
     name = "scripted"
+    capabilities = Capabilities()
 
     def __init__(self) -> None:
         self.sent: list[Message] = []
@@ -117,3 +124,101 @@ def test_alert_without_recipients_is_only_stored(settings: Any) -> None:
     assert _tell()
     assert OperatorAlert.objects.count() == 1
     assert not prepared.value("SELECT count(*) FROM outbox_messages")
+
+
+@pytest.fixture
+def two(settings: Any, monkeypatch: pytest.MonkeyPatch) -> ScriptedProvider:
+    """A mail provider that deduplicates for an hour, and two operators."""
+    settings.OPERATOR_ALERTS = [ANN, BOB]
+    mail = ScriptedProvider("scripted", capabilities=Capabilities(key_window_seconds=3600))
+    monkeypatch.setattr("notifications.config.providers", lambda: {"mail": mail})
+    return mail
+
+
+def _addresses(mail: ScriptedProvider) -> list[str]:
+    return [message.address.partition("@")[0] for message in mail.calls]
+
+
+@pytest.mark.parametrize("how", ["unclear", "killed", "not_stored"])
+def test_an_attempt_without_an_outcome_is_decided_before_the_next_recipient(
+    two: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Without a key and a look-up it is not repeated: another alert names it."""
+    two.capabilities = Capabilities()
+    _tell()
+    with monkeypatch.context() as patch:
+        if how == "not_stored":
+            patch.setattr(operators, "_close", Mock(side_effect=OperationalError))
+        else:
+            two.script.append((SystemExit() if how == "killed" else unclear(), True))
+        with suppress(SystemExit):
+            _work()
+    assert OperatorAlert.objects.get().sending_to == ANN
+    assert _addresses(two) == ["ann"]
+    prepared.rows("UPDATE outbox_messages SET lease_token = NULL, started_at = NULL")
+    _work()
+    _work()
+    assert _addresses(two) == ["ann", "bob"]
+    assert OperatorAlert.objects.get(kind="unconfirmed").title.startswith("An earlier alert may not have")
+    assert OperatorAlert.objects.get(kind="batch_stopped").sent_at is not None
+
+
+def test_the_others_wait_while_the_look_up_of_an_attempt_would_prove_nothing(two: ScriptedProvider) -> None:
+    two.capabilities = Capabilities(look_up=frozenset({LookUpBy.KEY}), settle_seconds=3600)
+    two.script.append((unclear(), True))
+    _tell()
+    _work()
+    _work()
+    assert _addresses(two) == ["ann"]
+    past = timezone.now() - timedelta(hours=2)
+    OperatorAlert.objects.update(sending_since=past)
+    _work()
+    assert _addresses(two) == ["ann", "bob"]
+    assert OperatorAlert.objects.get().sent_to == [ANN, BOB]
+
+
+@pytest.mark.parametrize("failure", [not_sent(), refused()])
+def test_a_refused_repeat_leaves_the_attempt_before_it_undecided(
+    two: ScriptedProvider, failure: Exception
+) -> None:
+    two.script.extend([(unclear(), True), failure])
+    _tell()
+    _work()
+    began = OperatorAlert.objects.get().sending_since
+    _work()
+    alert = OperatorAlert.objects.get(kind="batch_stopped")
+    if isinstance(failure, RetryableFailure):
+        assert (alert.sending_to, alert.sending_since) == (ANN, began)
+        assert _addresses(two) == ["ann", "ann"]
+    else:
+        assert OperatorAlert.objects.filter(kind="unconfirmed").exists()
+        assert _addresses(two) == ["ann", "ann", "bob"]
+
+
+def test_a_receiver_that_deduplicates_for_ever_keeps_nobody_waiting(
+    two: ScriptedProvider, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = ScriptedProvider("webhook", deduplicates=True)
+    hook.script.extend([(unclear(), True)] * 2)
+    settings.OPERATOR_ALERTS = [CI, ANN]
+    monkeypatch.setattr("notifications.config.providers", lambda: {"mail": two, "webhook": hook})
+    _tell()
+    _work()
+    assert _addresses(two) == ["ann"]
+    _work()
+    _work()
+    assert set(hook.arrived.values()) == {1}
+    assert OperatorAlert.objects.get().sent_to == [ANN, CI]
+
+
+def test_an_archive_that_cannot_be_asked_keeps_the_others_waiting_for_some_tries_only(
+    two: ScriptedProvider,
+) -> None:
+    two.capabilities = Capabilities(look_up=frozenset({LookUpBy.KEY}))
+    two.script.append((unclear(), True))
+    two.look_up_failure = not_sent()
+    _tell()
+    for _ in range(7):
+        _work()
+    assert _addresses(two) == ["ann", "bob"]
+    assert OperatorAlert.objects.filter(kind="unconfirmed").exists()
