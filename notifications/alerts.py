@@ -11,6 +11,7 @@ deduplicates for ever, who need no record of an attempt.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import inf
 from typing import Any
@@ -24,6 +25,7 @@ from django.template.defaultfilters import linebreaksbr
 from django.utils import timezone
 from django.utils.html import format_html
 
+from criticizer.inert_links import break_links
 from criticizer.queue import outbox
 from criticizer.redaction import clean
 from criticizer.resilience.failures import (
@@ -203,15 +205,16 @@ def _save(alert: OperatorAlert, **facts: Any) -> None:
 
 def _message(recipient: str, address: str, alert: OperatorAlert) -> Message:
     link = settings.BASE_URL.rstrip("/") + alert.path if alert.path else ""
+    title, text = break_links(alert.title), _inert(alert.text)
     return Message(
         token=uuid5(_NAMESPACE, f"{alert.dedup_key} {recipient}"),
         address=address,
-        subject=f"[Criticizer] {alert.title}",
-        text="\n\n".join(filter(None, (alert.title, alert.text, link))) + "\n",
+        subject=f"[Criticizer] {title}",
+        text="\n\n".join(filter(None, (title, text, link))) + "\n",
         html=format_html(
             "<h1>{}</h1><p>{}</p><p><a href='{}'>{}</a></p>",
-            alert.title,
-            linebreaksbr(alert.text, autoescape=True),
+            title,
+            linebreaksbr(text, autoescape=True),
             link,
             link,
         ),
@@ -227,6 +230,12 @@ def _message(recipient: str, address: str, alert: OperatorAlert) -> Message:
         thread=f"alert {alert.kind}",
         created_at_epoch=int(alert.created_at.timestamp()),
     )
+
+
+def _inert(text: str) -> str:
+    """Return the words of others without links; a line that is the address of a page of ours stays."""
+    ours = re.compile(re.escape(settings.BASE_URL.rstrip("/")) + r"/[\w/-]*")
+    return "\n".join(line if ours.fullmatch(line) else break_links(line) for line in text.split("\n"))
 
 
 def _describe(failure: Failure) -> str:

@@ -222,3 +222,17 @@ def test_an_archive_that_cannot_be_asked_keeps_the_others_waiting_for_some_tries
         _work()
     assert _addresses(two) == ["ann", "bob"]
     assert OperatorAlert.objects.filter(kind="unconfirmed").exists()
+
+
+def test_links_in_the_words_of_others_are_inert_in_alerts_and_ours_are_not(
+    two: ScriptedProvider, settings: Any
+) -> None:
+    settings.BASE_URL = "https://review.example.com"
+    ours = "https://review.example.com/admin/deadletters/deadletter/"
+    lines = f"Letter 7: https://evil.example/x\n{ours}\n{ours} https://evil.example/y"
+    alerts.tell(alerts.TOGETHER, key="1", title="https://evil.example/t", lines=lines, path="/admin/")
+    _work()
+    mail = two.calls[0]
+    assert "://evil" not in mail.subject + mail.text + mail.html
+    assert f"\n{ours}\n" in mail.text
+    assert "https://review.example.com/admin/\n" in mail.text
