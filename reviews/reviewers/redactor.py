@@ -36,6 +36,7 @@ from reviews.reviewers import redactor_child as child
 from reviews.reviewers.prepare import ReviewLimits
 
 WALL_SECONDS = 90.0  # on a machine that is busy with other things
+END_SECONDS = 10.0  # for a process that has closed its pipes to end
 MAX_ANSWER_BYTES = 300_000_000
 _PIECE_BYTES = 1 << 20
 _OVERRUNS = {
@@ -49,7 +50,7 @@ _OVERRUNS = {
 
 
 class _Ended(Exception):
-    """The process did not answer; it is killed or has ended."""
+    """The process has ended, or did not answer and is killed."""
 
 
 class RedactorProcess:
@@ -76,7 +77,7 @@ class RedactorProcess:
         return self.pid == os.getpid() and self._process.poll() is None
 
     def ask(self, options: Mapping[str, object], raw: bytes) -> bytes:
-        """Return the answer to one change. Raises _Ended; the process is of no more use then."""
+        """Return the answer to one change. Raises _Ended; the process is closed then, as by any exception."""
         deadline = time.monotonic() + WALL_SECONDS
         request = [self._unsent, _frame(json.dumps(options).encode()), _frame(raw)]
         self._unsent = b""
@@ -88,9 +89,13 @@ class RedactorProcess:
                 if length > MAX_ANSWER_BYTES:
                     raise _Ended
                 return self._receive(length, selector, deadline)
-        except (OSError, _Ended):
-            self._status_after_end()
+        except OSError:
+            self._wait_for_its_end()
             raise _Ended from None
+        except BaseException:
+            # The rest of this exchange must not become the answer to the next change.
+            self.close()
+            raise
 
     def _send(self, rest: memoryview, selector: selectors.BaseSelector, deadline: float) -> None:
         while rest:
@@ -103,7 +108,7 @@ class RedactorProcess:
             self._wait(selector, self._stdout, selectors.EVENT_READ, deadline)
             piece = os.read(self._stdout.fileno(), min(size - len(data), _PIECE_BYTES))
             if not piece:
-                raise _Ended
+                raise BrokenPipeError
             data += piece
         return bytes(data)
 
@@ -114,11 +119,13 @@ class RedactorProcess:
         if not ready:
             raise _Ended
 
-    def _status_after_end(self) -> None:
-        # It ends by itself after its fork did; one that hangs is killed.
-        with contextlib.suppress(subprocesses.TimeoutExpired):
-            self._process.wait(1.0)
-        self.close()
+    def _wait_for_its_end(self) -> None:
+        # Its status says why; on a busy machine it comes some time after the pipe is closed.
+        try:
+            with contextlib.suppress(subprocesses.TimeoutExpired):
+                self._process.wait(END_SECONDS)
+        finally:
+            self.close()
 
     @property
     def overrun(self) -> str:

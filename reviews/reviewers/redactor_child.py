@@ -14,7 +14,6 @@ import json
 import os
 import resource
 import struct
-import sys
 from typing import Any
 
 from criticizer.redaction import Redactor, clean_stack, register_own_secrets
@@ -41,10 +40,11 @@ def main() -> None:
         if (fork := os.fork()) == 0:
             _serve(json.loads(options))
         _, status = os.waitpid(fork, 0)
+        # Without the clean-up of the interpreter: `redactor` waits for the status.
         if os.WIFSIGNALED(status):
-            sys.exit(SIGNALED + os.WTERMSIG(status))
+            os._exit(SIGNALED + os.WTERMSIG(status))
         if status:
-            sys.exit(os.WEXITSTATUS(status))
+            os._exit(os.WEXITSTATUS(status))
 
 
 def _serve(options: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +14,9 @@ import pytest
 
 from criticizer.redaction import Redactor, guard
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
+from criticizer.workers import subprocesses
 from reviews.reviewers import prepared_codec, redactor
+from reviews.reviewers import redactor_child as child
 from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
 from reviews.reviewers.prompt import request_text
 from reviews.sources import change_codec
@@ -112,6 +115,34 @@ def test_a_killed_process_is_retried_and_started_again() -> None:
     assert lost.value.error_class is ErrorClass.WORKER_LOST
     assert opened(redacted(ONE)).author == "ann"
     assert pid() != victim
+
+
+def test_an_exchange_that_breaks_off_gives_no_other_change_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def breaks(*_: object) -> bytes:
+        raise MemoryError
+
+    redacted(ONE)
+    victim = pid()
+    with monkeypatch.context() as patched:
+        patched.setattr(redactor.RedactorProcess, "_receive", breaks)
+        with pytest.raises(MemoryError):
+            redacted(ONE)
+    other = change(added(D + "other.py", "x = 1\n"))
+    assert opened(redacted(other)).paths == (D + "other.py",)
+    assert pid() != victim
+
+
+def test_a_process_that_takes_long_to_end_still_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    slowly = f"import os, time; os.close(1); time.sleep(2); os._exit({child.SIGNALED + signal.SIGXCPU})"
+    start = subprocesses.start
+    monkeypatch.setattr(
+        subprocesses, "start", lambda _, **options: start([sys.executable, "-c", slowly], **options)
+    )
+    with pytest.raises(PermanentFailure) as blocked:
+        redacted(ONE)
+    assert blocked.value.context["reason_code"] == "too_slow"
 
 
 def test_an_idle_process_that_was_killed_is_replaced_unnoticed() -> None:
