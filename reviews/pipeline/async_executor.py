@@ -26,6 +26,7 @@ from criticizer.queue import outbox
 from criticizer.workers import watchdog
 from reviews import pipeline
 from reviews.pipeline import Due, StageClaim
+from reviews.pipeline.base import statement
 from reviews.pipeline.executor import (
     LEASE_RENEWER,
     StageFunction,
@@ -226,9 +227,9 @@ def _is_draining() -> bool:
 def _lost_their_worker(stage_runs: list[int]) -> set[int]:
     """Return those that lose their worker now and have lost one before."""
     found = prepared.rows(
-        """SELECT id FROM stage_runs s WHERE id = ANY(%(ids)s) AND status = 'running'
-              AND EXISTS (SELECT FROM attempts a
-                           WHERE a.stage_run_id = s.id AND a.error_class = 'WORKER_LOST')""",
+        statement("""
+        SELECT id FROM stage_runs s WHERE id = ANY(%(ids)s) AND status = 'running'
+           AND EXISTS (SELECT FROM attempts a WHERE $LOST_WORKER)"""),
         {"ids": stage_runs},
     )
     return {row["id"] for row in found}

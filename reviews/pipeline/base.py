@@ -29,6 +29,9 @@ _CONSTANTS = {
     "FLOW": "coalesce(nullif(j.requested_by, ''), 'system')",
     # When work of a job `j` is due again: at its deadline at the latest, so that it is then ended.
     "BEFORE_DEADLINE": "least(now() + make_interval(secs => %(delay)s), j.deadline_at)",
+    # An attempt `a` at a stage run `s` that lost its worker, since the stage was last queued anew.
+    "LOST_WORKER": "a.stage_run_id = s.id AND a.started_at >= s.started_at"
+    " AND a.error_class = 'WORKER_LOST' AND a.outcome IN ('lost', 'given_back')",
     # The deliveries `d` that keep a job from success: not made, and not given up by an operator or
     # removed from its recipients by an edit.
     "UNNOTIFIED": "d.job_id = %(job)s AND d.notified_at IS NULL AND d.status NOT IN "

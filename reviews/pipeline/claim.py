@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 _CLAIM = statement("""
 WITH before AS (
   SELECT (%(shared)s AND s.status = 'running' AND 2 > (
-           SELECT count(*) FROM attempts a WHERE a.stage_run_id = s.id AND a.error_class = 'WORKER_LOST'
+           SELECT count(*) FROM attempts a WHERE $LOST_WORKER
          ))::int AS given_back
     FROM stage_runs s WHERE s.id = %(stage_run)s),
 leased AS (

@@ -19,7 +19,7 @@ from deadletters.models import DeadLetter
 from notifications.models import Delivery
 from reviews import pipeline
 from reviews.models import Attempt, ReviewJob, StageRun
-from reviews.pipeline import Due, LostLease, executor
+from reviews.pipeline import Due, LostLease, async_executor, executor
 from reviews.states import JobStatus
 from tests import factories, scripted
 from tests.letters import walk, walk_and_replay
@@ -205,6 +205,24 @@ def test_two_losses_of_a_shared_worker_cost_no_attempt_and_later_ones_do(
     assert found == [1, 1, 1, 2, 3]
     outcomes = Attempt.objects.order_by("pk").values_list("outcome", flat=True)
     assert list(outcomes) == ["given_back", "given_back", "lost", "lost", "started"]
+
+
+def test_only_a_lost_worker_is_given_back_and_makes_suspect(post: Post, make_due: Callable[[], None]) -> None:
+    """Not an attempt that failed because its redacting process was lost, nor one before a restart."""
+    post()
+    run = StageRun.objects.get(stage="fetch")
+    for _ in range(2):
+        Attempt.objects.create(stage_run=run, number=1, outcome="lost", error_class="WORKER_LOST")
+    first = pipeline.claim(_due(), "shared", shared=True)
+    for _ in range(2):
+        Attempt.objects.create(stage_run=run, number=1, outcome="failed", error_class="WORKER_LOST")
+    assert async_executor._lost_their_worker([run.pk]) == set()
+    make_due()
+    second = pipeline.claim(_due(), "shared", shared=True)
+    assert first is not None
+    assert second is not None
+    assert (first.attempt, second.attempt) == (1, 1)
+    assert async_executor._lost_their_worker([run.pk]) == {run.pk}
 
 
 def test_the_last_attempt_is_not_used_up_by_another_stage_in_the_same_worker(
