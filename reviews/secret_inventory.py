@@ -7,16 +7,24 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import Count
 from django.utils import timezone
 
+from criticizer.db import prepared
 from criticizer.resilience.failures import ErrorClass, Failure
 from criticizer.security.encryption import key_id
 from reviews import config
-from reviews.models import ApiKey, Artifact
+from reviews.models import ApiKey
 from reviews.reviewers.health_checks import check_health
 
 MAX_AGE_DAYS = 90
+# All that ARTIFACT_KEYS seal, by the id of the key: artifacts, archived letters, excerpts of findings.
+_SEALED = """
+SELECT key, sum(found)::bigint AS stored FROM (
+  SELECT key_id AS key, count(*) AS found FROM artifacts WHERE deleted_at IS NULL GROUP BY 1
+  UNION ALL SELECT key_id, count(*) FROM letter_archives GROUP BY 1
+  UNION ALL SELECT split_part(excerpt, ':', 1), count(*) FROM findings
+             WHERE excerpt <> '' AND NOT starts_with(excerpt, '[') GROUP BY 1) each
+ GROUP BY key"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +69,7 @@ def _days(since: datetime | None, now: datetime) -> int | None:
 def _uses() -> dict[str, str]:
     """Return the current use of each configured secret, such as which of two keys is tried first."""
     keys = settings.ARTIFACT_KEYS
-    sealed = dict(
-        Artifact.objects.filter(deleted_at=None).values_list("key_id").annotate(Count("pk")).order_by()
-    )
+    sealed = {row["key"]: row["stored"] for row in prepared.rows(_SEALED)}
     parts = []
     for position, key in enumerate(keys):
         count = sealed.pop(key_id(key), 0)

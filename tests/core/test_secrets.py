@@ -24,6 +24,7 @@ from criticizer.redaction.known_secrets import OwnSecrets
 from criticizer.security.encryption import key_id
 from criticizer.security.error_reporting import MASK, MaskingReporter, mask
 from criticizer.storage import artifact_storages
+from deadletters.models import LetterArchive
 from reviews import secret_inventory
 from tests import factories
 from tests.fakes.llm import FakeLlm
@@ -97,6 +98,24 @@ def test_the_status_shows_source_age_and_use_and_no_value(settings: Any) -> None
         assert value not in out.getvalue() + errors.getvalue()
     with pytest.raises(CommandError):
         call_command("secrets_status", "--fail", stdout=out, stderr=errors)
+
+
+@pytest.mark.django_db
+def test_a_key_that_seals_an_excerpt_or_archived_letters_may_not_be_removed(settings: Any) -> None:
+    new, excerpts, letters, unused = (Fernet.generate_key().decode() for _ in range(4))
+    settings.SECRET_SOURCES = [SecretSource("ARTIFACT_KEYS", "file", NOW)]
+    settings.ARTIFACT_KEYS = [excerpts]
+    factories.FindingRowFactory(excerpt=[[1, "+", "return 2;"]])
+    LetterArchive.objects.create(
+        name="one", sha256="0" * 64, key_id=key_id(letters), letter_count=1, first_letter=1, last_letter=1
+    )
+    settings.ARTIFACT_KEYS = [new, excerpts, letters, unused]
+    (status,) = secret_inventory.statuses(NOW)
+    assert status.use.split("; ")[1:] == [
+        f"{key_id(excerpts)} opens older artifacts, 1 stored",
+        f"{key_id(letters)} opens older artifacts, 1 stored",
+        f"{key_id(unused)} opens older artifacts, 0 stored, may be removed",
+    ]
 
 
 @pytest.mark.django_db
