@@ -65,7 +65,8 @@ def opened(stored: str) -> list[Any]:
 def resealed(stored: str) -> str:
     """Return a stored text under the newest key. Raises VaultError, without changing anything."""
     if stored.startswith("["):
-        return seal(json.loads(stored))
+        value = json.loads(stored)
+        return seal(value) if value else ""
     vault = current_vault()
     return f"{vault.newest}:{vault.reseal(stored.partition(':')[2].encode()).decode()}"
 

@@ -15,6 +15,7 @@ from datetime import timedelta
 import structlog
 from django.conf import settings
 from django.core.files.storage import Storage
+from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.urls import reverse
@@ -32,6 +33,7 @@ from reviews.models import Artifact
 log = structlog.get_logger(__name__)
 
 ROUND = 25  # artifacts opened by one round of maintenance
+SEALED_AT_ONCE = 1000  # excerpts of findings sealed by one round
 CHECK_EVERY_HOURS = 24  # how often each artifact is opened
 OVERDUE_GRACE_MINUTES = 30  # the deletion job runs twice a minute
 WALK_EVERY_SECONDS = 900
@@ -87,6 +89,7 @@ class Rotated:
 def verify_round() -> None:
     """Verify due artifacts, and the files every 15 minutes (settings.MAINTENANCE)."""
     global _walked_at
+    is_all_sealed = seal_excerpts() < SEALED_AT_ONCE
     try:
         verify(ROUND)
         now = time.monotonic()
@@ -94,6 +97,8 @@ def verify_round() -> None:
             _walked_at = now
             find_orphans()
             find_overdue_copies()
+            if is_all_sealed:
+                find_unsealed()
     except Failure as failure:
         log.error("artifacts_not_verified", detail=failure.detail, **failure.facts)
 
@@ -179,14 +184,25 @@ def find_orphans(max_files: int = MAX_WALKED) -> Verified:
 
 def find_overdue_copies() -> int:
     """Report tables whose copies outlive their time (`security.lifetimes`), once a day; return how many."""
+    reason = "Copies are kept beyond their lifetime"
+    overdue = lifetimes.overdue(timedelta(minutes=OVERDUE_GRACE_MINUTES))
+    return sum(_report_once_a_day(reason, table, rows) for table, rows in overdue)
+
+
+def find_unsealed() -> int:
+    """Report findings whose code is stored in plain text, once a day; return how many there are."""
+    rows = int(prepared.value(_COUNT_UNSEALED))
+    if rows:
+        _report_once_a_day("Code is stored in plain text", "findings", rows)
+    return rows
+
+
+def _report_once_a_day(reason: str, table: str, rows: int) -> bool:
     recent = timezone.now() - timedelta(days=_REPORT_AGAIN_DAYS)
-    reported = 0
-    for table, rows in lifetimes.overdue(timedelta(minutes=OVERDUE_GRACE_MINUTES)):
-        reason = "Copies are kept beyond their lifetime"
-        if not SecurityEvent.objects.filter(reason=reason, path=table, created_at__gte=recent).exists():
-            _report(reason, table, False, {"rows": rows})
-            reported += 1
-    return reported
+    if SecurityEvent.objects.filter(reason=reason, path=table, created_at__gte=recent).exists():
+        return False
+    _report(reason, table, False, {"rows": rows})
+    return True
 
 
 def _directories(namespace: Storage) -> Iterator[tuple[str, list[str]]]:
@@ -299,6 +315,25 @@ _OLD_EXCERPTS = """
 SELECT id, excerpt FROM findings
  WHERE id > %(after)s AND excerpt <> '' AND NOT starts_with(excerpt, %(newest)s) ORDER BY id LIMIT %(size)s"""
 _RESEAL = "UPDATE findings SET excerpt = %(new)s WHERE id = %(id)s AND excerpt = %(old)s RETURNING id"
+
+
+# The condition is that of the index `findings_unsealed`.
+_COUNT_UNSEALED = "SELECT count(*) FROM findings WHERE excerpt LIKE '[%%'"
+_UNSEALED = """
+SELECT id, excerpt FROM findings WHERE excerpt LIKE '[%%'
+ ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED"""
+
+
+def seal_excerpts() -> int:
+    """Seal excerpts that an older version stored in plain text, a bounded number; return how many."""
+    with transaction.atomic():
+        found = prepared.rows(_UNSEALED, {"limit": SEALED_AT_ONCE})
+        for row in found:
+            new = sealed_field.resealed(row["excerpt"])
+            prepared.rows(_RESEAL, {"id": row["id"], "old": row["excerpt"], "new": new})
+    if found:
+        log.info("excerpts_sealed", findings=len(found))
+    return len(found)
 
 
 def _rotate_excerpts(done: Rotated, newest: str, limit: int | None, batch: int) -> None:

@@ -38,6 +38,10 @@ class FindingRow(models.Model):
         db_table = "findings"
         verbose_name = "finding"
         ordering = ["id"]
+        # Stored by a version that did not seal, until `artifacts.integrity` seals them.
+        indexes = [
+            models.Index(fields=["id"], condition=Q(excerpt__startswith="["), name="findings_unsealed")
+        ]
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.title}"

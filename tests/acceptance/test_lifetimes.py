@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -141,6 +141,29 @@ def test_finished_parts_are_gone_when_their_stage_has_ended(world: World) -> Non
     assert run.progress == {}
     with pytest.raises(IntegrityError, match="stage_runs_ended_without_progress"):
         StageRun.objects.filter(pk=run.pk).update(progress={"part": MARK})
+
+
+def test_excerpts_of_an_older_version_are_sealed_and_until_then_the_verification_fails(
+    db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ARTIFACT_KEYS = [Fernet.generate_key().decode()]
+    empty, *others = factories.FindingRowFactory.create_batch(4)
+    prepared.rows(
+        "UPDATE findings SET excerpt = CASE id WHEN %(empty)s THEN '[]' ELSE %(text)s END",
+        {"empty": empty.pk, "text": f'[[2, "+", "{MARK}"]]'},
+    )
+    with pytest.raises(CommandError, match="4 findings with code in plain text"):
+        call_command("verify_artifacts")
+    assert SecurityEvent.objects.get(path="findings").context["rows"] == 4
+    monkeypatch.setattr(integrity, "SEALED_AT_ONCE", 3)
+    integrity.verify_round()
+    assert integrity.find_unsealed() == 1
+    integrity.verify_round()
+    call_command("verify_artifacts")
+    assert MARK not in everything_stored()
+    for finding in (empty, *others):
+        finding.refresh_from_db()
+    assert [finding.excerpt for finding in (empty, *others)] == [[], *([[[2, "+", MARK]]] * 3)]
 
 
 def test_excerpts_are_rotated_with_the_artifacts(db: None, settings: Any) -> None:

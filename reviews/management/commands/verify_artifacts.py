@@ -19,11 +19,13 @@ class Command(BaseCommand):
     def handle(self, *, limit: int, **options: Any) -> None:
         seen = integrity.verify(limit, all_now=True)
         walked = integrity.find_orphans()
+        unsealed = integrity.find_unsealed()
         self.stdout.write(f"{seen.opened} artifacts opened, {walked.files} files checked.")
         known = Artifact.objects.filter(deleted_at=None).exclude(fault="").count()
-        if seen.faults or walked.faults or known:
+        if seen.faults or walked.faults or known or unsealed:
             raise CommandError(
-                f"{known} artifacts with a fault, {walked.orphaned} new files without a row: "
+                f"{known} artifacts with a fault, {walked.orphaned} new files without a row, "
+                f"{unsealed} findings with code in plain text: "
                 "see the security events of kind artifact_fault."
             )
-        self.stdout.write("Nothing is overdue, lost, orphaned or unreadable.")
+        self.stdout.write("Nothing is overdue, lost, orphaned, unreadable or in plain text.")
