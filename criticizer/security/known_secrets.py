@@ -16,9 +16,14 @@ _TICKET = re.compile(r":([0-9A-F]{16,64})\s*$", re.MULTILINE)
 
 
 def own_secrets() -> list[str]:
-    """Return every secret this process is configured with, the Perforce tickets included."""
+    """Return every secret of this process: the configured ones, and the Perforce tickets as they are now."""
+    return [*configured_secrets(), *_tickets()]
+
+
+def configured_secrets() -> list[str]:
+    """Return the secrets that all processes of an installation share, which change with its settings only."""
     named = (name for name, variable in VARIABLES.items() if variable.is_secret and not name.endswith("_URL"))
-    found = [*settings.LLM_API_KEYS, *_database_passwords(), *_tickets()]
+    found = [*settings.LLM_API_KEYS, *_database_passwords()]
     for value in (getattr(settings, name, "") for name in named):
         found += [value] if isinstance(value, str) else value
     found += [pair.partition(":")[2] for pair in settings.POSTMARK_WEBHOOK_AUTH]

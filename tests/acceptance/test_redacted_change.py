@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
 from criticizer.models import SecurityEvent
+from criticizer.redaction import known_secrets, register_own_secrets
+from criticizer.security.known_secrets import own_secrets
 from reviews.artifacts import store
 from reviews.models import Artifact, CoverageRow, FindingRow, ReviewJob
 from reviews.reviewers import redactor
@@ -97,6 +100,37 @@ def test_a_redacted_change_outlives_the_raw_one(
     world.settle()
     assert world.status(job) == "succeeded"
     assert opened(log) == [("redacted", False)]
+
+
+@pytest.mark.parametrize(
+    ("secret", "expected"),
+    [("ticket", [("redacted", False)]), ("password", [("redacted", False), ("change", True)])],
+)
+def test_a_new_configured_secret_is_another_recipe_and_a_renewed_ticket_is_not(
+    world: World,
+    log: list[Any],
+    before_llm: Callable[[Callable[[], object]], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    secret: str,
+    expected: list[tuple[str, bool]],
+) -> None:
+    """Each process reads the tickets when it starts: two of them would disagree for ever."""
+    monkeypatch.setattr(known_secrets, "_registered", known_secrets.registered())
+
+    def renew() -> None:
+        if secret == "ticket":
+            world.settings.P4TICKETS = str(tmp_path / "tickets")
+            (tmp_path / "tickets").write_text(f"localhost:1666=robot:{'4F' * 16}\n")
+        else:
+            world.settings.SMTP_PASSWORD = "planted" + "-password"
+        register_own_secrets(own_secrets())
+
+    before_llm(renew)
+    job = world.job(world.change(), world.hook)
+    world.settle()
+    assert world.status(job) == "succeeded"
+    assert opened(log) == expected
 
 
 def test_a_name_that_hides_a_secret_is_still_checked_with_the_allow_list(
