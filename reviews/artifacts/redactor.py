@@ -30,8 +30,16 @@ from reviews.sources import change_codec
 from reviews.sources.base import Change
 from reviews.sources.enforcement import without_old_side
 
+# Gets the real paths and old paths; returns the old paths that may not be read any more, and raises for
+# any other.
+Check = Callable[[Sequence[str], Sequence[str]], Collection[str]]
+
 _LARGE_BYTES = 4_000_000
 log = structlog.get_logger(__name__)
+
+
+class Stale(Exception):
+    """The stored redacted change cannot stand for the raw one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +73,23 @@ def make(claim: StageClaim, change: Change) -> tuple[Prepared, list[store.Stored
     return _opened(data), stored
 
 
-def load(job_id: int, check: Callable[[Sequence[str], Sequence[str]], Collection[str]]) -> RedactedChange:
-    """Return the redacted change of a job as today's allow-list lets it be read.
+def load(job_id: int, check: Check) -> RedactedChange:
+    """Return the stored redacted change of a job, which today's allow-list lets be read.
 
-    `check` gets the real paths and old paths; it returns the old paths that may not be read any more,
-    and raises for any other. Raises what it raises, what `redactor.redact_change` raises, and what
-    `store.load` raises where the raw artifact is needed: NOT_FOUND when it has expired.
+    Raises Stale when `redact_again` is needed, what `check` raises, and what `store.load` raises.
     """
     stored = _stored(job_id)
-    if stored is not None and not check(stored.paths, list(filter(None, stored.old_paths))):
-        return RedactedChange(stored, stored.paths)
+    if stored is None or check(stored.paths, list(filter(None, stored.old_paths))):
+        raise Stale
+    return RedactedChange(stored, stored.paths)
+
+
+def redact_again(job_id: int, check: Check) -> RedactedChange:
+    """Return the change of a job as today's allow-list lets it be read, made anew. May take long.
+
+    Raises what `check` raises, what `redactor.redact_change` raises, and what `store.load` raises:
+    NOT_FOUND when the raw artifact has expired.
+    """
     change = _raw(job_id)
     paths = tuple(file.path for file in change.files)
     gone = check(paths, [file.old_path for file in change.files if file.old_path is not None])

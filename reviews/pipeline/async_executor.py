@@ -54,21 +54,36 @@ _DATABASE_THREADS = 4
 _BATCH = 16
 _DRAINING = "SELECT draining FROM worker_clusters WHERE id = %(id)s"
 
+# By process: threads for database work and text work, each with its own connection; one for long work.
 _pools: dict[int, ThreadPoolExecutor] = {}
+_lone_threads: dict[int, ThreadPoolExecutor] = {}
 
 
-def _pool() -> ThreadPoolExecutor:
-    """Return this process's threads for database work and text work, each with its own connection."""
+def _of_this_process(pools: dict[int, ThreadPoolExecutor], threads: int) -> ThreadPoolExecutor:
     pid = os.getpid()
-    if pid not in _pools:
-        _pools.clear()  # a parent's threads do not survive the fork
-        _pools[pid] = ThreadPoolExecutor(_DATABASE_THREADS, thread_name_prefix="driver")
-    return _pools[pid]
+    if pid not in pools:
+        pools.clear()  # a parent's threads do not survive the fork
+        pools[pid] = ThreadPoolExecutor(threads, thread_name_prefix="driver")
+    return pools[pid]
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Run blocking work (PostgreSQL, files, redaction) in a thread of the pool."""
-    return await asyncio.get_running_loop().run_in_executor(_pool(), _without_dead_connection, work)
+    """Run blocking work (PostgreSQL, files) in a thread of the pool."""
+    pool = _of_this_process(_pools, _DATABASE_THREADS)
+    return await asyncio.get_running_loop().run_in_executor(pool, _without_dead_connection, work)
+
+
+async def in_lone_thread(work: Callable[[], T]) -> T:
+    """Run work that may take minutes, one after another, so that the pool stays free for other stages."""
+    thread = _of_this_process(_lone_threads, 1)
+    return await asyncio.get_running_loop().run_in_executor(thread, _with_own_connection, work)
+
+
+def _with_own_connection(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    finally:
+        connection.close()  # rarely used
 
 
 def _without_dead_connection(work: Callable[[], T]) -> T:

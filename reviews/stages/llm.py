@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import TypeVar
 
 import structlog
 from django.conf import settings
@@ -28,7 +30,7 @@ from reviews.artifacts import redactor, store
 from reviews.artifacts.redactor import RedactedChange
 from reviews.models import Artifact, CoverageRow, FindingRow, JobEvent, ReviewJob
 from reviews.pipeline import StageClaim
-from reviews.pipeline.async_executor import in_thread
+from reviews.pipeline.async_executor import in_lone_thread, in_thread
 from reviews.pipeline.executor import Written, with_reconnect
 from reviews.replay import allowlist_recheck
 from reviews.reviewers.coverage_texts import ALERT_ABOVE, alert_text, stopped_banner, unread_banner
@@ -38,6 +40,7 @@ from reviews.sources.allowlist import AllowList
 from reviews.stages.model_client import Model, ProgressKeeper, is_short, open_model
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 _AWAY = "The language model is not available at the moment."
 _AWAY_STATES = (CircuitState.OPEN, CircuitState.HALF_OPEN, CircuitState.FORCED_OPEN)
@@ -79,8 +82,8 @@ async def _run(claim: StageClaim) -> Written:
                 "LLM_REQUIRED is set and LLM_PROVIDER is none",
             )
         log.warning("review_without_model", job=claim.job_id, dependency="", why="LLM_PROVIDER is none")
-        return await in_thread(lambda: _stored(claim, checks_only(_change(claim).prepared)))
-    ready = await in_thread(lambda: _ready(claim, model.name))
+        return await _with_change(claim, lambda change_of: _stored(claim, checks_only(change_of().prepared)))
+    ready = await _with_change(claim, lambda change_of: _ready(claim, model.name, change_of))
     keeper = ProgressKeeper(claim, ready.progress)
     try:
         outcome = await _review(claim, model, ready, keeper)
@@ -106,7 +109,21 @@ class _Ready:
     away: DependencyUnavailable | None
 
 
-def _ready(claim: StageClaim, name: str) -> _Ready:
+async def _with_change(claim: StageClaim, work: Callable[[Callable[[], RedactedChange]], T]) -> T:
+    """Run `work`, which gets a function that opens the redacted change, in a thread."""
+    # The list may have been edited since the fetch, which may be days ago.
+    check = partial(allowlist_recheck.gone_sources, claim.changelist_id, "llm")
+
+    def opening(way: Callable[[int, redactor.Check], RedactedChange]) -> Callable[[], T]:
+        return lambda: work(lambda: with_reconnect(lambda: way(claim.job_id, check)))
+
+    try:
+        return await in_thread(opening(redactor.load))
+    except redactor.Stale:
+        return await in_lone_thread(opening(redactor.redact_again))
+
+
+def _ready(claim: StageClaim, name: str, change_of: Callable[[], RedactedChange]) -> _Ready:
     """Open the redacted change, unless its review would have to wait."""
     away: DependencyUnavailable | None = None
     try:
@@ -117,13 +134,7 @@ def _ready(claim: StageClaim, name: str) -> _Ready:
                 raise
             away = waiting
     allow_list = with_reconnect(config.allow_list)
-    return _Ready(_change(claim), allow_list, with_reconnect(lambda: pipeline.progress_of(claim)), away)
-
-
-def _change(claim: StageClaim) -> RedactedChange:
-    # The list may have been edited since the fetch, which may be days ago.
-    check = partial(allowlist_recheck.gone_sources, claim.changelist_id, "llm")
-    return with_reconnect(lambda: redactor.load(claim.job_id, check))
+    return _Ready(change_of(), allow_list, with_reconnect(lambda: pipeline.progress_of(claim)), away)
 
 
 async def _review(claim: StageClaim, model: Model, ready: _Ready, keeper: ProgressKeeper) -> ReviewOutcome:

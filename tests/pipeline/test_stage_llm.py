@@ -41,6 +41,7 @@ from reviews.models import (
 )
 from reviews.pipeline import Due, StageClaim, async_executor, executor
 from reviews.reviewers import model_review
+from reviews.reviewers import redactor as process
 from reviews.reviewers.coverage_texts import NO_MODEL_BANNER, STOPPED, UNAVAILABLE
 from reviews.reviewers.prepare import ReviewLimits
 from reviews.reviewers.prompt import marks_of
@@ -504,6 +505,20 @@ def test_scenario_20_a_job_within_its_deadline_is_reviewed_to_its_end(bench: Ben
     job = bench.job(big(4))
     bench.work()
     assert (job_of(job).status, len(bench.llm.requests), reasons(job)) == (JobStatus.SUCCEEDED, 4, {})
+
+
+def test_redacting_again_keeps_no_thread_from_claims_and_records(bench: Bench) -> None:
+    redact, answered = process.redact_change, []
+
+    def slow(*arguments: Any) -> bytes:
+        answered.append(async_executor._pools[os.getpid()].submit(os.getpid).result(10))
+        return redact(*arguments)
+
+    bench.monkeypatch.setattr(process, "redact_change", slow)
+    job = bench.job()
+    bench.work()
+    assert answered == [os.getpid()]
+    assert job_of(job).status == JobStatus.SUCCEEDED
 
 
 def test_lost_database_during_the_review_does_not_stop_it(bench: Bench) -> None:

@@ -49,6 +49,7 @@ def test_the_redactor_hands_on_what_was_prepared_and_nothing_raw() -> None:
         "limits": "ReviewLimits",
         "make": "tuple[Prepared, list[store.Stored]]",
         "load": "RedactedChange",
+        "redact_again": "RedactedChange",
         "paths": "tuple[str, ...]",
         "record_blocked": "None",
     }
