@@ -28,9 +28,10 @@ from django.utils.html import format_html
 from criticizer.inert_links import break_links
 from criticizer.queue import outbox
 from criticizer.redaction import clean
+from criticizer.resilience import gate
 from criticizer.resilience.failures import (
+    DependencyUnavailable,
     Failure,
-    PermanentFailure,
     RetryableFailure,
     UncertainFailure,
     classify,
@@ -39,8 +40,16 @@ from criticizer.resilience.retry import BACKOFF, MAX_ATTEMPTS_PER_STAGE
 from deadletters import alerts
 from deadletters.models import OperatorAlert
 from notifications import config
+from notifications.config import dependency_of
 from notifications.delivery.uncertainty_policy import Decision, DeliveryHistory, PolicyStep, next_step
-from notifications.providers.base import Evidence, Message, Provider, Question, capabilities_for
+from notifications.providers.base import (
+    ABOUT_RECIPIENT,
+    Evidence,
+    Message,
+    Provider,
+    Question,
+    capabilities_for,
+)
 from notifications.recipients import normalise, split
 
 log = structlog.get_logger(__name__)
@@ -97,6 +106,8 @@ def send(alert_id: int, hold: Callable[[], None] = lambda: None) -> float | None
         hold()
         try:
             waits += _send_to(recipient, alert)
+        except DependencyUnavailable as waiting:
+            waits.append(waiting.seconds)
         except Exception as error:  # noqa: BLE001  one recipient's failure must not stop the others
             failure = classify(error)
             alert.refresh_from_db()  # a write may have failed
@@ -144,16 +155,21 @@ def _send_to(recipient: str, alert: OperatorAlert) -> list[float]:
         may_have_it = decision.step is PolicyStep.REPEAT
     elif needs_mark and alert.sending_to in _recipients():
         return [_pause(alert)]  # that one is decided first
-    if not needs_mark:
-        _unmark(alert, recipient)
-    elif not may_have_it:
-        _save(alert, sending_to=recipient, sending_since=timezone.now())
+    permit = gate.acquire_permit(dependency_of(recipient, provider))
     try:
+        if not needs_mark:
+            _unmark(alert, recipient)
+        elif not may_have_it:
+            _save(alert, sending_to=recipient, sending_since=timezone.now())
         provider.send(message)
-    except (RetryableFailure, PermanentFailure):
-        if not may_have_it:
+        permit.report(None)
+    except Failure as failure:
+        if not (may_have_it or isinstance(failure, UncertainFailure)):
             _unmark(alert, recipient)  # certainly nothing was sent
+        permit.report(None if failure.context.get(ABOUT_RECIPIENT) else failure)
         raise
+    finally:
+        permit.release()  # unless it was reported
     _close(alert, recipient)
     return []
 

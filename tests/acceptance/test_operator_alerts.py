@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from criticizer.db import prepared
 from criticizer.models import Circuit
-from criticizer.resilience import overrides
+from criticizer.resilience import gate, overrides
 from criticizer.resilience.states import CircuitState
 from deadletters import alerts
 from deadletters.models import DeadLetter, OperatorAlert
@@ -181,6 +181,8 @@ def test_a_mail_server_that_is_away_gets_the_alert_when_it_is_back(world: World,
     for _ in range(8):
         maintain(world)
     mailbox.switches = Switches()
+    Circuit.objects.update(retry_at=timezone.now() - timedelta(hours=1))  # and no check came by
+    gate.forget()
     maintain(world)
     assert subjects(mailbox) == ["[Criticizer] Replay batch 1 stopped"]
     assert OperatorAlert.objects.get().sent_to == [OPS]

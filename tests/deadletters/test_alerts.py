@@ -12,8 +12,11 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from criticizer.db import prepared
+from criticizer.models import Circuit
 from criticizer.queue import outbox
+from criticizer.resilience import gate, overrides
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
+from criticizer.resilience.states import CircuitState
 from deadletters import alerts
 from deadletters.models import OperatorAlert
 from notifications import alerts as operators
@@ -236,3 +239,18 @@ def test_links_in_the_words_of_others_are_inert_in_alerts_and_ours_are_not(
     assert "://evil" not in mail.subject + mail.text + mail.html
     assert f"\n{ours}\n" in mail.text
     assert "https://review.example.com/admin/\n" in mail.text
+
+
+def test_alerts_wait_while_their_provider_must_not_be_called(providers: dict[str, Provider]) -> None:
+    name = "provider:webhook:ops.example.com"
+    Circuit.objects.create(name=name)
+    overrides.force(name, CircuitState.FORCED_OPEN, actor="ann", reason="OPS-1", seconds=60.0)
+    _tell()
+    _work()
+    assert providers["webhook"].sent == []
+    alert = OperatorAlert.objects.get()
+    assert (alert.sent_at, alert.sending_to, alert.sent_to) == (None, "", ["mail:ops@example.com"])
+    Circuit.objects.filter(name=name).delete()
+    gate.forget()
+    _work()
+    assert len(providers["webhook"].sent) == 1
