@@ -43,7 +43,9 @@ group `reviewer` the permission `reviews.view_all_files`.
 key sees only files below them, and its own reviews; without, every file. The prefixes bind what it
 requests as well ([keys and roles](api.md#keys-and-roles)): no other file is read for it or told to
 its recipients, and it ends no review of others. Keys can also be created in the admin. A key cannot
-be widened: create another one and revoke the old one.
+be widened: create another one and revoke the old one. A key with prefixes that replaces another
+starts a series of its own: what it requests is reviewed and told anew, also where the old key had
+requested the same.
 
 """
 
