@@ -26,6 +26,7 @@ LEASE_SECONDS = 30.0  # delay of work whose worker was killed, however long the 
 RENEW_SECONDS = 10.0  # three chances before a lease runs out
 RESCUE_SECONDS = 10.0  # after a database loss, before work with expired leases is rescued
 STALL_SECONDS = 8.0  # claimed but not started for so long: the cluster is wedged
+YIELD_SECONDS = 1.0  # claimed behind work that lasts so long: claimed anew, in the turn it has then
 WAKE_PER_SECOND = 20.0  # work that waited for a dependency
 FLOW_WINDOW = 32  # flows that one claim compares; the next claim continues after them
 SYSTEM, REPLAYS = "system", "replays"  # flows of work that no requester made

@@ -108,7 +108,12 @@ def scan(document: Document, policy: Policy, own: OwnSecrets, deadline: float = 
 def _holds_secret(decoded: bytes, work: Work) -> bool:
     """Return whether a decoded text holds what would be taken out of it."""
     work.spend(len(decoded))
-    return bool(tokens(decoded, work.spend) or any(_words(None, decoded, decoded.lower(), work, [])))
+    lowered = decoded.lower()
+    return bool(
+        tokens(decoded, work.spend)
+        or any(_words(None, decoded, lowered, work, []))
+        or _contexts(decoded, lowered, work, [])
+    )
 
 
 def _blocks(text: bytes, blocks: Iterator[pem.Block]) -> Iterator[Find]:

@@ -64,7 +64,7 @@ class Watchdog:
         self._parent = os.getppid()
         self._lock = threading.Lock()
         self._watched: dict[uuid.UUID, bool] = {}  # claimed by us -> seen started
-        self._progress_at = time.monotonic()
+        self._progress_at = self._busy_since = time.monotonic()
         self._maintenance = Maintenance(queue, connect)
         self._due = {self._beat: 0.0, self._sweep: time.monotonic() + SWEEP_SECONDS / 2}
 
@@ -138,6 +138,8 @@ class Watchdog:
             found = connection.execute(_WATCHED, {"tokens": tokens}).fetchall() if tokens else []
             if self._note_progress({row["lease_token"]: row["started"] for row in found}, tokens):
                 self._progress_at = time.monotonic()
+            if time.monotonic() - self._busy_since > outbox.YIELD_SECONDS:
+                connection.execute(outbox.RELEASE, {"tokens": tokens})  # those that did not start
         return time.monotonic() - self._progress_at > stall
 
     def _note_progress(self, now_started: dict[uuid.UUID, bool], tokens: list[uuid.UUID]) -> bool:
@@ -154,6 +156,8 @@ class Watchdog:
                     has_progress = True
             busy = sum(self._watched.values())
             waiting = len(self._watched) - busy
+            if has_progress or waiting == 0 or busy < self.workers:
+                self._busy_since = time.monotonic()
         return has_progress or waiting == 0 or busy >= self.workers
 
     def _give_back(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
