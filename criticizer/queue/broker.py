@@ -115,7 +115,7 @@ class OutboxBroker(Broker):  # type: ignore[misc]
                 settings.TASKS[message.message_type],
                 (message.id, message.aggregate_id, str(message.lease_token)),
             )
-            for message in sorted(claimed, key=lambda message: message.id)
+            for message in claimed
         ]
 
     def _rows(self, sql: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:

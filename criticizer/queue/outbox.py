@@ -100,7 +100,9 @@ claimed AS (
           ORDER BY turns.turn, turns.available_at, turns.id LIMIT $LIMIT FOR UPDATE OF m SKIP LOCKED))
   RETURNING o.id, o.aggregate_type, o.aggregate_id, o.message_type, o.lease_token, o.retry_count)
 SELECT last.flow AS examined, claimed.*
-  FROM (SELECT flow FROM flows ORDER BY place DESC LIMIT 1) last LEFT JOIN claimed ON true""")
+  FROM (SELECT flow FROM flows ORDER BY place DESC LIMIT 1) last
+       LEFT JOIN claimed ON true LEFT JOIN turns USING (id)
+ ORDER BY turns.turn, turns.available_at, turns.id""")
 
 
 @cache
@@ -167,7 +169,7 @@ SELECT pg_notify('criticizer_' || queue, '') FROM made"""
 
 
 def claim(queue: str, limit: int, run: Callable[..., list[dict[str, Any]]] = prepared.rows) -> list[Claimed]:
-    """Lease up to `limit` due messages; `run` executes the statement. Never waits for another claimer.
+    """Lease up to `limit` due messages, in their turns; `run` executes the statement. Never waits.
 
     Flows take turns: next is the flow with the fewest messages in work, of equal ones the one whose
     message was due first, and within a flow the oldest message (guarantee G140).
