@@ -28,6 +28,7 @@ _RUN = compiled(
 )
 _RUN_MARKS: Final = frozenset(b"$`%?\\{&!\"'")
 _EXPRESSION = compiled(rb"[A-Za-z_]\w*(?:[*+/%&|^=?:.]+[A-Za-z_]\w*)+")
+_SUFFIX = compiled(rb"\.[A-Za-z][A-Za-z0-9]{0,7}(?:[\s\"']|$)")
 _OPERATORS: Final = b"()[]{};,<>|\"'`\\"
 _SIGNS: Final = frozenset(b"!@#$")  # no expression holds them
 _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
@@ -80,7 +81,11 @@ def may_stand(data: bytes, start: int, end: int, *, random: bool) -> bool:
         return False
     if not random:
         return before in _QUOTES and after in _QUOTES
-    # x.Value, x->value, value[0], value.run: parts of an expression, unless they are quoted.
-    return before in _QUOTES or not (
-        before in (b".", b">") or after == b"[" or (after == b"." and data[end + 1 : end + 2].isalpha())
+    # x.Value, x->value, value[0], value.run: parts of an expression, unless they are quoted or name a file.
+    return (
+        before in _QUOTES
+        or bool(before == b"/" and _SUFFIX.match(data, end))
+        or not (
+            before in (b".", b">") or after == b"[" or (after == b"." and data[end + 1 : end + 2].isalpha())
+        )
     )
