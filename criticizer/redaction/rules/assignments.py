@@ -13,6 +13,7 @@ from criticizer.redaction.input.document import Document, character_start
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.literals import Literals
+from criticizer.redaction.rules.value_heuristics import holds
 
 WINDOW: Final = 512  # bytes that are read from a word on; a longer value is followed to its end
 _NAME: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
@@ -196,7 +197,7 @@ class Assignments:
             return text[at] in b"vVcCdD"
         return at > tail_end and (
             text[at] in b"\"'`\\&@"
-            or _holds_digit(text[at : at + 16])
+            or holds(text[at : at + 16], b"0123456789")
             or text[begin] == 45
             or text[begin - 1 : begin] == b"-"
             or text[max(begin - 4, 0) : begin] in _SETTERS
@@ -323,7 +324,3 @@ def _may_be_pair(head: bytes) -> bool:
     """Return whether `_HIDDEN_HEAD` may match: a quick check of what stands before the name."""
     before = head.rstrip(_NAME).rstrip(b" \t\"'")
     return before.endswith((b"=", b":", b">")) or before[-8:].lower() == b"variable"
-
-
-def _holds_digit(value: bytes) -> bool:
-    return len(value.translate(None, b"0123456789")) != len(value)

@@ -12,6 +12,7 @@ from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.value_heuristics import (
     digit_groups,
     has_special,
+    holds,
     is_code,
     is_reference,
     is_slug,
@@ -55,7 +56,7 @@ def is_propagated(value: bytes) -> bool:
 
     Versions, paths, package names, words and expressions are not, whatever they stood beside.
     """
-    if len(value) < 8 or len(value.translate(None, _OPERATORS)) != len(value) or b" " in value:
+    if len(value) < 8 or holds(value, _OPERATORS) or b" " in value:
         return False
     if is_reference(value) or is_code(value):
         return False

@@ -15,6 +15,7 @@ from criticizer.redaction.rules.literals import Span, group_span, span_kind
 from criticizer.redaction.rules.value_heuristics import (
     digit_groups,
     has_special,
+    holds,
     is_chosen,
     is_code,
     is_dummy,
@@ -30,7 +31,6 @@ from criticizer.redaction.rules.value_heuristics import (
 
 _BEFORE: Final = 160  # bytes of a line that are read on either side of the word
 _AFTER: Final = 240
-_LONGEST: Final = 128
 # A literal in the quotes of any language.
 _FORMS: Final = (
     rb"\"@((?:[^\"\\\n]|\\.){6,128})\"|'@((?:[^'\\\n]|\\.){6,128})'|`@([^`\n]{6,128})`|\[\[@([^\[\]\n]{6,128})\]\]"
@@ -45,7 +45,6 @@ _BARE = compiled(
     rb"(?:^|[\s(\[{>,;]|[^\x00-\x7f]|[A-Za-z][:=]|/ |[\"'])[\"'`(]?([!-'*-+\--:=?-Z^_a-z~]{6,128})"
 )
 _TRIMMED: Final = b".,;:?)('\"`"
-_OPERATOR = compiled(rb"[=:]{1,2}[>]?|&&|\|\|")
 _NOT_VALUE = compiled(
     rb"(?i)(?:[a-z]+[-_./])*(?:(?:utf|sha|md|base|aes|rsa|hs|rs|es|ps|oauth|ipv|argon|http|tls|ssl|win|python|java|iso|rfc|cve|pbkdf|kdf)[-_]?[0-9]+[\w.-]*|h[23]|x86\w*|x64|i[3-6]86|v[0-9]+(?:\.[0-9]+)*(?:-?[a-z]+[0-9]*)?|log4j\w*|k8s|i18n|l10n|s3|ec2)"
     rb"|#[0-9a-f]{3,8}|[0-9]+(?:px|em|rem|ms|mb|kb|gb|pt|vh|vw|deg|th|st|nd|rd|x)%?|[0-9.,:/-]+|[a-z]+[0-9]?\(.*|\$[0-9].*|0x[0-9a-f]+|[+-]?[0-9.]+e[+-]?[0-9]+|&#?\w+;.*"
@@ -96,7 +95,7 @@ def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> I
     kind = span_kind(strength)
     for first, last in _split(line, end - low, strength):
         yield low + first, low + last, kind
-    if len(line.translate(None, b"0123456789")) == len(line):
+    if not holds(line, _DIGITS):
         return
     if (found or b"\x01" in line[end - low :]) and text[end : end + 1] not in (b"s", b"S"):
         return
@@ -198,10 +197,10 @@ def is_value(value: bytes, strength: int, *, quoted: bool) -> bool:
     """Return whether a value near a name of this strength looks chosen or drawn."""
     if value[:1] in b"#.,&/" or b"(" in value or value.count(b".") > 3 or len(value) < 6:
         return False
-    if len(value.translate(None, b" \x01<")) != len(value):
+    if holds(value, b" \x01<"):
         return False
-    if len(value.translate(None, _DIGITS)) == len(value) and value.count(b"-") < 4:
-        return False  # nobody chose it, and nothing drew it but a UUID's letters
+    if not holds(value, _DIGITS) and value.count(b"-") < 4:
+        return False  # without a digit only a UUID is drawn, and hardly a password is chosen
     if is_dummy(value) or is_template(value) or is_run(value):
         return False
     if strength < key_names.PASSWORD:

@@ -9,7 +9,7 @@ from criticizer.redaction.input.document import Document, SourceLine
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.literals import Span, span_kind
-from criticizer.redaction.rules.value_heuristics import is_template, judge
+from criticizer.redaction.rules.value_heuristics import holds, is_template, judge
 
 _ROWS: Final = 500  # below a header
 _WINDOW: Final = 4_096  # bytes of a line
@@ -52,7 +52,7 @@ def spans(document: Document, start: int, end: int, spend: Callable[[int], None]
         if b"<th" in header or b"<td" in header:
             yield from _html(document, here, at, spend)
             continue
-        is_bare = len(header.translate(None, _CODE)) == len(header)
+        is_bare = not holds(header, _CODE)
         for mark in _MARKS if is_bare else _MARKS[:1]:
             if mark in header:
                 found = list(_column(document, here, mark, at, spend))
@@ -63,7 +63,7 @@ def spans(document: Document, start: int, end: int, spend: Callable[[int], None]
 
 def _is_listed(line: bytes) -> bool:
     """Return whether a line without cells' borders may be the header of columns: no code, with marks."""
-    return len(line.translate(None, _CODE)) == len(line) and any(mark in line for mark in _MARKS)
+    return not holds(line, _CODE) and any(mark in line for mark in _MARKS)
 
 
 def _cells(line: bytes, mark: bytes) -> list[tuple[int, int]]:

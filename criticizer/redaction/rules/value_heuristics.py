@@ -104,20 +104,21 @@ def is_dummy(value: bytes) -> bool:
     return not value.strip(value[:1]) or _DUMMY.fullmatch(value) is not None
 
 
-def _holds(value: bytes, marks: bytes) -> bool:
+def holds(value: bytes, marks: bytes) -> bool:
+    """Return whether one of the bytes `marks` occurs."""
     return len(value.translate(None, marks)) != len(value)
 
 
 def has_special(value: bytes) -> bool:
     """Return whether something occurs that words and identifiers do not have."""
-    return not value.isascii() or _holds(value, _SPECIAL)
+    return not value.isascii() or holds(value, _SPECIAL)
 
 
 def is_template(value: bytes) -> bool:
     """Return whether nothing but template fields would be secret in it."""
     if value[:1] in _VARIABLE_HEADS and (_VARIABLE.fullmatch(value) or _FORMAT.fullmatch(value)):
         return True
-    if not _holds(value, _TEMPLATE_MARKS):
+    if not holds(value, _TEMPLATE_MARKS):
         return False
     rest, fields = _TEMPLATE.subn(b"", value)
     return fields > 0 and (len(rest) < 8 or not kinds(rest)[2])
@@ -216,7 +217,7 @@ def is_reference(value: bytes) -> bool:
         return True
     if value[:1].isupper() and _CONSTANT.fullmatch(value) and digit_groups(value) <= 2:
         return True
-    is_path = _holds(value, b"/\\") and _PATHLIKE.fullmatch(value) is not None
+    is_path = holds(value, b"/\\") and _PATHLIKE.fullmatch(value) is not None
     return is_path and is_slug(value.replace(b"\\", b"/").strip(b"~./*@"))
 
 
@@ -286,7 +287,7 @@ def _judge_secret(value: bytes, strength: int, *, quoted: bool) -> bool:
         return strength >= 2 or len(value) >= 20
     lower, upper, digit = kinds(value)
     if strength >= 2:
-        if is_chosen(value) and value[-5:].translate(None, _DIGITS) != value[-5:]:
+        if is_chosen(value) and holds(value[-5:], _DIGITS):
             return True
         if digit:
             return not is_slug(value) and (
