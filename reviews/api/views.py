@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponsePermanentRedirect
 from django.urls import resolve
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
 from rest_framework.exceptions import NotFound, PermissionDenied, Throttled, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -236,32 +236,30 @@ _AFTER = OpenApiParameter(
 )
 
 
-class ReviewFindings(_ReviewResults):
-    roles = API["api-review-findings"]
-    name = "findings"
-
-    @extend_schema(
+@extend_schema_view(
+    get=extend_schema(
         operation_id="reviews_findings",
         summary="Read all findings of a review, in pages",
         parameters=[_AFTER],
         responses={200: schemas.FindingPageSerializer, **_ERRORS, **_NOT_FOUND},
     )
-    def get(self, request: Request, job_id: int) -> Response:
-        return super().get(request, job_id)
+)
+class ReviewFindings(_ReviewResults):
+    roles = API["api-review-findings"]
+    name = "findings"
 
 
-class ReviewCoverage(_ReviewResults):
-    roles = API["api-review-coverage"]
-    name = "coverage"
-
-    @extend_schema(
+@extend_schema_view(
+    get=extend_schema(
         operation_id="reviews_coverage",
         summary="Read the coverage of all files of a review, in pages",
         parameters=[_AFTER],
         responses={200: schemas.CoveragePageSerializer, **_ERRORS, **_NOT_FOUND},
     )
-    def get(self, request: Request, job_id: int) -> Response:
-        return super().get(request, job_id)
+)
+class ReviewCoverage(_ReviewResults):
+    roles = API["api-review-coverage"]
+    name = "coverage"
 
 
 class ReviewCancel(ApiView):

@@ -22,8 +22,8 @@ from reviews.reviewers.answer_names import (
     severity_in,
 )
 from reviews.reviewers.base import FindingSeverity, Side
+from reviews.reviewers.quote_readings import MAX_QUOTE_CHARS
 
-MAX_QUOTE_CHARS = 4_000
 _MAX_DEPTH = 5
 _MAX_LINE = 10_000_000
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reviews.reviewers.answer_forms import findings_in_text
-from reviews.reviewers.answer_names import field_of, is_like_a_finding, severity_in
+from reviews.reviewers.answer_names import field_of, is_like_a_finding, letters_of, severity_in
 from reviews.reviewers.lenient_json import values_in
 
 MAX_RAW_FINDINGS = 200
@@ -127,7 +127,7 @@ def _looks_like_json(text: str) -> bool:
 def _from_values(text: str) -> Reading:
     """Combine the objects of a text: a later one continues an earlier one, or replaces it."""
     found, end = Reading(), 0
-    for value, start, stop, is_cut in values_in(text, lambda name: _is_known(name)):
+    for value, start, stop, is_cut in values_in(text, _is_known):
         later = _reading(value)
         later.is_cut = is_cut
         if not later.is_answer and not later.files_read:
@@ -145,7 +145,7 @@ def _from_values(text: str) -> Reading:
 
 
 def _is_known(name: str) -> bool:
-    letters = _letters(name)
+    letters = letters_of(name)
     return letters in _LISTS or letters in _READ or field_of(name) is not None
 
 
@@ -169,8 +169,8 @@ def _place(entry: tuple[object, Mapping[str, object]]) -> object:
 def _reading(value: object) -> Reading:
     found = Reading(is_json=True)
     _walk(value, {}, found, 0, is_list=isinstance(value, list) and bool(value))
-    if found.is_answer or not isinstance(value, list):
-        found.is_answer = found.is_answer and not (isinstance(value, list) and not found.raw)
+    if isinstance(value, list) and not found.raw:
+        found.is_answer = False
     return found
 
 
@@ -200,14 +200,7 @@ def _walk_object(
 ) -> None:
     if "properties" in value and "type" in value:
         return  # the schema, repeated
-    lists = {name for name in value if _letters(name) in _LISTS and not isinstance(value[name], int | float)}
-    lists = {
-        name
-        for name in lists
-        if not isinstance(value[name], str)
-        or _decoded(value[name]) is not None
-        or value[name].strip().casefold() in _NONE
-    }
+    lists = {name for name, inner in value.items() if letters_of(name) in _LISTS and _may_be_list(inner)}
     if is_like_a_finding(value) and not any(isinstance(value[name], list | dict) for name in lists):
         found.raw.append((value, around))
         found.is_answer = True
@@ -218,9 +211,9 @@ def _walk_object(
     }
     below = {**around, **{name: text for name, text in stated.items() if name is not None}}
     for name, inner in list(value.items())[:_MAX_ITEMS]:
-        if _letters(name) in _READ:
+        if letters_of(name) in _READ:
             found.files_read += [path for path in _items(inner) if isinstance(path, str)][:1000]
-        elif _letters(name) == "seen":
+        elif letters_of(name) == "seen":
             found.seen += [word[:40] for word in _items(inner) if isinstance(word, str)][:100]
         elif name in lists:
             found.is_answer = True
@@ -229,6 +222,12 @@ def _walk_object(
             _walk(inner, _with_name(name, below), found, depth + 1)
     if is_list and len(found.raw) == before and not lists and not _is_keyed(value):
         found.raw.append((value, around))
+
+
+def _may_be_list(value: object) -> bool:
+    if isinstance(value, str):
+        return _decoded(value) is not None or value.strip().casefold() in _NONE
+    return not isinstance(value, int | float)
 
 
 def _is_keyed(value: Mapping[str, object]) -> bool:
@@ -241,7 +240,7 @@ def _with_name(name: str, around: Mapping[str, object]) -> Mapping[str, object]:
     if re.fullmatch(r"[^\s{}]{1,1000}[/.][^\s{}]{0,200}\w", name) and not name.isdigit():
         return {**around, "file": name}
     severity = severity_in(name)
-    return {**around, "severity": severity} if severity and _letters(name) not in _LISTS else around
+    return {**around, "severity": severity} if severity and letters_of(name) not in _LISTS else around
 
 
 def _items(value: object) -> Iterable[object]:
@@ -258,7 +257,3 @@ def _decoded(text: str) -> object | None:
     except (ValueError, RecursionError):
         return None
     return decoded if isinstance(decoded, dict | list) else None
-
-
-def _letters(name: str) -> str:
-    return "".join(filter(str.isalpha, name[:60])).casefold()
