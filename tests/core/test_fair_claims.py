@@ -9,7 +9,9 @@ import pytest
 from criticizer.db import prepared
 from criticizer.models import OutboxMessage
 from criticizer.queue import outbox
+from criticizer.queue.broker import connect
 from criticizer.queue.outbox import Claimed
+from criticizer.workers.watchdog import Watchdog
 
 pytestmark = pytest.mark.django_db
 
@@ -113,3 +115,28 @@ def test_work_without_a_requester_has_a_flow_of_its_own() -> None:
     due("key:flood", 100, seconds_ago=600)
     outbox.publish("poll", 0, "poll_sources", QUEUE)
     assert "system" in claim(2)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_waits_behind_long_work_is_given_back_for_a_fairer_claim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two of four claimed messages run long: the two behind them yield to another flow."""
+    due("key:flood", 6, seconds_ago=600)
+    claimed = outbox.claim(QUEUE, 4)
+    with connect() as own:
+        watchdog = Watchdog(QUEUE, connect)
+        watchdog.workers = 2
+        watchdog.watch(message.lease_token for message in claimed)
+        watchdog._busy_since -= outbox.YIELD_SECONDS
+        assert not watchdog._is_wedged(own)  # no worker is busy: nothing is given back
+        assert OutboxMessage.objects.filter(lease_token__isnull=False).count() == 4
+        for message in claimed[:2]:
+            assert outbox.hold(message.id, message.lease_token)
+        assert not watchdog._is_wedged(own)  # two have begun: that is progress
+        watchdog._busy_since -= outbox.YIELD_SECONDS
+        assert not watchdog._is_wedged(own)
+    held = OutboxMessage.objects.filter(lease_token__isnull=False).values_list("id", flat=True)
+    assert set(held) == {message.id for message in claimed[:2]}
+    due("key:other")
+    assert [flow_of(message) for message in outbox.claim(QUEUE, 2)] == ["key:other", "key:flood"]
