@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from criticizer.db import prepared
 from deadletters import transitions, workflow
 from deadletters.states import LetterAction
@@ -29,3 +32,10 @@ def remove(letter_id: int) -> None:
     transitions.note(letter_id, LetterAction.ARCHIVED, "criticizer")
     prepared.rows("DELETE FROM dead_letter_payloads WHERE letter_id = %(id)s", {"id": letter_id})
     prepared.rows("DELETE FROM dead_letters WHERE id = %(id)s", {"id": letter_id})
+
+
+def archive_in(directory: Path, settings: Any) -> None:
+    """Have the archive of letters keep its files in a directory of the test."""
+    archive = settings.STORAGES["letter_archive"]
+    options = {**archive["OPTIONS"], "location": directory}
+    settings.STORAGES = {**settings.STORAGES, "letter_archive": {**archive, "OPTIONS": options}}

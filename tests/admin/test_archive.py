@@ -19,6 +19,7 @@ from deadletters.models import DeadLetter, DeadLetterGroup, LetterArchive
 from deadletters.retention import letter_archive, policy
 from tests import factories
 from tests.admin.test_letters import LIST, answer, ask, make_letter, messages_of, page
+from tests.letters import archive_in
 
 pytestmark = pytest.mark.django_db
 ARCHIVE = "/admin/deadletters/letterarchive/"
@@ -26,12 +27,7 @@ ARCHIVE = "/admin/deadletters/letterarchive/"
 
 @pytest.fixture(autouse=True)
 def _own_files(settings: Any, tmp_path: Path) -> None:
-    storages = {**settings.STORAGES}
-    storages["letter_archive"] = {
-        **storages["letter_archive"],
-        "OPTIONS": {**storages["letter_archive"]["OPTIONS"], "location": tmp_path / "letters"},
-    }
-    settings.STORAGES = storages
+    archive_in(tmp_path / "letters", settings)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from django.test import Client
 from reviews.api.auth import ApiKeyThrottle
 from reviews.api.auth_failures import REFUSALS
 from reviews.intake import api_keys
+from tests.stack import Stack
 
 Json = dict[str, Any]
 
@@ -24,6 +26,17 @@ def _fresh_process() -> Iterator[None]:
     yield
     ApiKeyThrottle.reset()
     REFUSALS.reset()
+
+
+@pytest.fixture
+def web(tmp_path: Path, transactional_db: None) -> Iterator[Stack]:
+    """The product's web server on the test's database, without workers."""
+    made = Stack(tmp_path, queues=(), with_web=True)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
 
 
 class ApiClient(Client):

@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,17 +20,6 @@ from tests.stack import Stack
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PATH = "/api/v1/reviews/"
-
-
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[Stack]:
-    """The product's web server on the test's database, without workers."""
-    made = Stack(tmp_path, queues=(), with_web=True)
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture

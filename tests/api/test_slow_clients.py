@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -22,16 +21,6 @@ from tests.stack import Stack, eventually
 
 EACH = 250  # connections of each kind: far more than threads
 HEAD = b"POST /api/v1/reviews/ HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-
-
-@pytest.fixture
-def web(tmp_path: Path, transactional_db: None) -> Iterator[Stack]:
-    made = Stack(tmp_path, queues=(), with_web=True)
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
 
 
 @contextlib.contextmanager

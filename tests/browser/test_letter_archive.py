@@ -18,6 +18,7 @@ from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import PICTURES, is_too_wide, picture
 from tests.browser.test_axe import violations
+from tests.letters import archive_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 BASE = "/admin/deadletters"
@@ -25,12 +26,7 @@ BASE = "/admin/deadletters"
 
 @pytest.fixture(autouse=True)
 def _own_files(settings: Any, tmp_path: Path) -> None:
-    storages = {**settings.STORAGES}
-    storages["letter_archive"] = {
-        **storages["letter_archive"],
-        "OPTIONS": {**storages["letter_archive"]["OPTIONS"], "location": tmp_path / "letters"},
-    }
-    settings.STORAGES = storages
+    archive_in(tmp_path / "letters", settings)
 
 
 def archived() -> tuple[DeadLetter, LetterArchive]:

@@ -31,6 +31,7 @@ from deadletters.models import (
 from deadletters.retention import letter_archive, policy
 from deadletters.states import IN_WORK, BatchStatus, GroupStatus, ItemStatus, LetterStatus
 from tests import factories
+from tests.letters import archive_in
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -47,12 +48,7 @@ def _frozen(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> N
         monkeypatch.setattr(module, "timezone", Clock)
     monkeypatch.setattr(letter_archive, "_resealed_to", 0, raising=False)
     monkeypatch.setattr(policy, "_walked_at", None, raising=False)
-    storages = {**settings.STORAGES}
-    storages["letter_archive"] = {
-        **storages["letter_archive"],
-        "OPTIONS": {**storages["letter_archive"]["OPTIONS"], "location": tmp_path / "letters"},
-    }
-    settings.STORAGES = storages
+    archive_in(tmp_path / "letters", settings)
 
 
 def _letter(days: float = 0.0, **fields: Any) -> DeadLetter:

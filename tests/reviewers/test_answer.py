@@ -27,22 +27,7 @@ from tests.reviewers.build import fake_token
 
 
 def raw_finding(**fields: Any) -> dict[str, Any]:
-    return {
-        "file": "//depot/p/a.py",
-        "hunk": "F1H1",
-        "quote": "    total = price * count",
-        "quote_end": None,
-        "side": "new",
-        "category": "bug",
-        "rule_id": None,
-        "severity": "high",
-        "confidence": 80,
-        "title": "Discount is ignored",
-        "problem": "The total does not subtract the discount.",
-        "trigger": "An order with a discount.",
-        "suggestion": None,
-        **fields,
-    }
+    return {**{name: value for name, value in FINDINGS[0].items() if name != "line"}, **fields}
 
 
 def answer_of(*findings: dict[str, Any], **fields: Any) -> dict[str, Any]:
