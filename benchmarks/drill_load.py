@@ -18,7 +18,7 @@ from benchmarks.drill_schedule import SMTP_DOMAIN
 from benchmarks.figures import say
 
 POSTERS = 3
-SMTP_SHARE = 0.1  # of the jobs: their mail goes through the server that nobody can ask
+SMTP_SHARE = 0.1  # of the jobs: their mail goes through SMTP, which cannot be asked what it sent
 AGAIN_SHARE = 0.1  # of the jobs: posted once more after the answer
 
 

@@ -26,7 +26,7 @@ LEASE_SECONDS = 30.0  # delay of work whose worker was killed, however long the 
 RENEW_SECONDS = 10.0  # three chances before a lease runs out
 RESCUE_SECONDS = 10.0  # after a database loss, before work with expired leases is rescued
 STALL_SECONDS = 8.0  # claimed but not started for so long: the cluster is wedged
-YIELD_SECONDS = 1.0  # claimed behind work that lasts so long: claimed anew, in the turn it has then
+YIELD_SECONDS = 1.0  # what waits behind work of so long is claimed again, in the turn it then has
 WAKE_PER_SECOND = 20.0  # work that waited for a dependency
 FLOW_WINDOW = 32  # flows that one claim compares; the next claim continues after them
 SYSTEM, REPLAYS = "system", "replays"  # flows of work that no requester made
@@ -68,7 +68,7 @@ class Claimed:
 # grows neither with the messages nor with the flows. A message's turn is its place within its flow,
 # behind what the flow has in work: the lowest turns are claimed, and the oldest of equal ones.
 # Candidates are more than `limit`, as another claimer may have locked some. Limits are constants of the
-# text: without them the planner expects many rows, sorts them, and plans each call anew.
+# text: without them the planner expects many rows, sorts them, and plans each call again.
 _CLAIM = Template("""
 WITH RECURSIVE flows AS (
   SELECT 0 AS place, %(after)s::varchar AS flow
