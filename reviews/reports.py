@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from uuid import UUID
 
 from django.conf import settings
@@ -13,10 +14,20 @@ from notifications.delivery import snapshot
 from notifications.models import Delivery
 from notifications.preferences import unsubscribe
 from notifications.providers.base import Message
-from notifications.rendering import ExcerptLine, Report, ReportFile, ReportFinding, comparison, render
+from notifications.rendering import (
+    Comparison,
+    EarlierFinding,
+    Ending,
+    ExcerptLine,
+    Report,
+    ReportFile,
+    ReportFinding,
+    render,
+)
+from notifications.rendering.summary import in_order
 from notifications.states import DeliveryStatus
 from reviews.models import FindingRow, ReviewJob
-from reviews.states import Stage, StageStatus
+from reviews.states import Stage
 
 _LATE = "Late result: this review was finished after its deadline."
 
@@ -25,7 +36,7 @@ def report_of(job: ReviewJob) -> Report:
     """Return the report of a reviewed job, compared with the version before; the same each time."""
     llm = job.stages.get(stage=Stage.LLM)
     path = reverse("reviews:detail", args=[job.pk])
-    report = Report(
+    return Report(
         changelist_id=job.changelist_id,
         review_version=job.review_version,
         title=job.title,
@@ -33,14 +44,22 @@ def report_of(job: ReviewJob) -> Report:
         url=settings.BASE_URL.rstrip("/") + path,
         reviewed_at=llm.finished_at or job.created_at,
         banner=" ".join(filter(None, [_LATE if job.is_late else "", job.banner])),
-        findings=tuple(_finding(row) for row in job.findings.all()),
+        findings=tuple(map(as_reported, job.findings.all())),
         status_lines=(limited_to(job),) if job.series else (),
         coverage=tuple(ReportFile(row.file, row.status, row.reason) for row in job.coverage.all()),
+        since=None if job.compared_with is None else Comparison(job.compared_with, _ended(job)),
     )
-    earlier = _reviewed_before(job)
-    if earlier is None:
-        return report
-    return comparison.compared(report, earlier.review_version, map(_finding, earlier.findings.all()))
+
+
+def _ended(job: ReviewJob) -> tuple[EarlierFinding, ...]:
+    """Return the earlier findings that this version does not repeat: fixed ones first, then the worst."""
+    entries = [
+        EarlierFinding(replace(as_reported(row), is_new=None), Ending(row.ending))
+        for row in job.ended_findings.all()
+    ]
+    ranks = {id(finding): rank for rank, finding in enumerate(in_order(entry.finding for entry in entries))}
+    statuses = tuple(Ending)
+    return tuple(sorted(entries, key=lambda entry: (statuses.index(entry.status), ranks[id(entry.finding)])))
 
 
 def limited_to(job: ReviewJob) -> str:
@@ -62,16 +81,6 @@ def messages_for(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, Mes
     return messages
 
 
-def _reviewed_before(job: ReviewJob) -> ReviewJob | None:
-    """Return the newest earlier version that was reviewed."""
-    earlier = job.versions().filter(
-        review_version__lt=job.review_version,
-        stages__stage=Stage.LLM,
-        stages__status=StageStatus.SUCCEEDED,
-    )
-    return earlier.order_by("-review_version").first()
-
-
 def _messages_before(job: ReviewJob, recipients: Mapping[str, Report]) -> dict[str, UUID]:
     """Return the token of each recipient's newest message about an earlier version.
 
@@ -88,9 +97,11 @@ def _messages_before(job: ReviewJob, recipients: Mapping[str, Report]) -> dict[s
     return dict(tokens.order_by("review_version").values_list("recipient", "mail"))
 
 
-def _finding(row: FindingRow) -> ReportFinding:
+def as_reported(row: FindingRow) -> ReportFinding:
+    """Return a stored finding as messages show it."""
     return ReportFinding(
         **{name: getattr(row, name) for name in FindingRow.PUBLISHED},
         excerpt=tuple(ExcerptLine(text, kind, line) for line, kind, text in row.excerpt),
         anchor=f"finding-{row.pk}",  # templates/reviews/_finding.html
+        is_new=row.is_new,
     )

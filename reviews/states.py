@@ -79,3 +79,12 @@ class AttemptOutcome(models.TextChoices):
     FAILED = "failed", "Failed"
     GIVEN_BACK = "given_back", "Given back"  # shutdown, waiting, or its job ended: not counted
     LOST = "lost", "Lost"  # its worker died or lost the lease
+
+
+class FindingStatus(models.TextChoices):
+    """A finding compared with the versions before and after its own."""
+
+    NEW = "new", "New"
+    STILL_THERE = "still_there", "Still there"  # the version before has it too
+    NOT_REPORTED_AGAIN = "not_reported_again", "Not reported again"  # by the version after
+    FIXED = "fixed", "Fixed"  # its lines are no longer in the version after

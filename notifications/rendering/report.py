@@ -26,10 +26,11 @@ SEVERITIES = ("critical", "high", "medium", "low")
 SHORTENED = "… (shortened)"
 
 
-class FindingStatus(StrEnum):
+class Ending(StrEnum):
     """The status of an earlier version's finding that this version does not have."""
 
-    FIXED = "fixed"  # its file was read again without it
+    FIXED = "fixed"  # the lines that it quoted are no longer in the change
+    NOT_REPORTED = "not_reported_again"  # its file was read again without it, the lines are as they were
     GONE = "gone"  # its file is no longer part of the change
     NOT_READ = "not_read"  # its file was not read completely again
 
@@ -48,7 +49,7 @@ class ReportFinding:
     """One finding. `severity` is one of SEVERITIES; a `line` of None means the whole file.
 
     `anchor` is the finding's id on the review page; `is_new` says whether the version before
-    lacked it, None where nothing was compared (`changes.compared` sets it).
+    lacked it, None where nothing was compared.
     """
 
     file: str
@@ -101,7 +102,7 @@ class EarlierFinding:
     """A finding of the previous version that this one does not have."""
 
     finding: ReportFinding
-    status: FindingStatus
+    status: Ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +175,7 @@ def clean(report: Report) -> Report:
         since=since
         and replace(
             since,
-            earlier=tuple(
-                EarlierFinding(_finding(e.finding), FindingStatus(e.status)) for e in since.earlier
-            ),
+            earlier=tuple(EarlierFinding(_finding(e.finding), Ending(e.status)) for e in since.earlier),
         ),
     )
 

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from criticizer.wording import plural_count
-from notifications.rendering.report import SEVERITIES, FindingStatus, Report, ReportFile, ReportFinding
+from notifications.rendering.report import SEVERITIES, Ending, Report, ReportFile, ReportFinding
 
 _STATUSES = {
-    FindingStatus.FIXED: "fixed",
-    FindingStatus.GONE: "no longer in the change",
-    FindingStatus.NOT_READ: "not read again",
+    Ending.FIXED: "fixed",
+    Ending.NOT_REPORTED: "not reported again",
+    Ending.GONE: "no longer in the change",
+    Ending.NOT_READ: "not read again",
 }
 
 
@@ -123,7 +124,7 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def status_in_words(status: FindingStatus) -> str:
+def status_in_words(status: Ending) -> str:
     return _STATUSES[status]
 
 

@@ -10,7 +10,7 @@ from deadletters.states import LetterAction, LetterStatus
 from notifications.states import DeliveryStatus
 from reviews.api.serializers import ANY_CHANNEL
 from reviews.reviewers.base import CoverageStatus, FindingSeverity, Side
-from reviews.states import JobStatus, Stage, StageStatus
+from reviews.states import FindingStatus, JobStatus, Stage, StageStatus
 
 
 class StageSerializer(serializers.Serializer[Any]):
@@ -69,6 +69,13 @@ class FindingSerializer(serializers.Serializer[Any]):
     suggestion = serializers.CharField(allow_blank=True, help_text="A better way; may be empty.")
     source = serializers.CharField(  # type: ignore[assignment]
         help_text="The check that found it, by name, or the language model."
+    )
+    id = serializers.IntegerField(help_text="The finding.")
+    confidence = serializers.IntegerField(allow_null=True, help_text="The model's own, of 100; null: none.")
+    demoted = serializers.BooleanField(help_text="The quoted text has no certain line in the change.")
+    status = serializers.ChoiceField(
+        choices=FindingStatus.choices,
+        help_text="Compared with the versions before and after; `fixed`: its lines changed.",
     )
 
 

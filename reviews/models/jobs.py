@@ -90,6 +90,8 @@ class ReviewJob(models.Model):
     banner = models.CharField(max_length=512, blank=True, db_default="")
     model_name = models.CharField(max_length=128, blank=True, db_default="")
     usage = models.JSONField(db_default={})
+    # The newest earlier version that was reviewed: its findings are compared with this one's.
+    compared_with = models.IntegerField(null=True, blank=True)
     version_key = models.CharField(max_length=255, blank=True, db_default="")  # of the content as fetched
 
     class Meta:

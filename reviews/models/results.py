@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
+from django.contrib.postgres.functions import RandomUUID
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Now
 
 from criticizer.security.sealed_field import SealedListField
+from notifications.rendering import Ending
 from reviews.models.jobs import ReviewJob
 from reviews.reviewers.base import CoverageStatus, FindingSeverity, Side
+from reviews.states import FindingStatus
 
 
 class FindingRow(models.Model):
-    """A finding of a job. Written once, with the llm stage's commit."""
+    """A finding of a job, written with the llm stage's commit; the next version adds what became of it.
+
+    `identity` is the same in every version that reports it. `is_new` is None where there was no earlier
+    version to compare with.
+    """
 
     # The fields that answers of the API and messages to recipients show.
     PUBLISHED = (
@@ -33,6 +42,32 @@ class FindingRow(models.Model):
     excerpt = SealedListField()  # [[line or null, kind, text], …], redacted
     confidence = models.IntegerField(null=True, blank=True)
     demoted = models.BooleanField(db_default=False)
+    identity = models.UUIDField(default=uuid4, db_default=RandomUUID(), editable=False)
+    is_new = models.BooleanField(null=True, blank=True)
+    ending = models.CharField(
+        max_length=18, choices=[(s.value, s.value) for s in Ending], blank=True, db_default=""
+    )
+    # The later version of its changelist that does not report it.
+    ended_in = models.ForeignKey(
+        ReviewJob,
+        models.DO_NOTHING,
+        null=True,
+        blank=True,
+        related_name="ended_findings",
+        db_constraint=False,
+        db_index=False,
+    )
+
+    status = models.GeneratedField(
+        expression=Case(
+            When(ending=Ending.FIXED, then=Value(FindingStatus.FIXED)),
+            When(~Q(ending=""), then=Value(FindingStatus.NOT_REPORTED_AGAIN)),
+            When(is_new=False, then=Value(FindingStatus.STILL_THERE)),
+            default=Value(FindingStatus.NEW),
+        ),
+        output_field=models.CharField(max_length=18, choices=FindingStatus.choices),
+        db_persist=True,
+    )
 
     class Meta:
         db_table = "findings"
@@ -40,7 +75,9 @@ class FindingRow(models.Model):
         ordering = ["id"]
         # Stored by a version that did not seal, until `artifacts.integrity` seals them.
         indexes = [
-            models.Index(fields=["id"], condition=Q(excerpt__startswith="["), name="findings_unsealed")
+            models.Index(fields=["id"], condition=Q(excerpt__startswith="["), name="findings_unsealed"),
+            models.Index(fields=["identity"], name="findings_identity"),
+            models.Index(fields=["ended_in"], condition=~Q(ending=""), name="findings_ended_in"),
         ]
 
     def __str__(self) -> str:

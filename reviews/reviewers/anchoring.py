@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reviews.reviewers.base import SEVERITY_ORDER, Finding, FindingSeverity, Side
+from reviews.reviewers.base import MAX_EXCERPT_CHARS, SEVERITY_ORDER, Finding, FindingSeverity, Side
 from reviews.reviewers.chunks import Chunk, ShownLine
 from reviews.reviewers.merging import merged
 from reviews.reviewers.plaintext import plain
@@ -89,7 +89,9 @@ def _ambiguous(finding: Finding, places: Sequence[Place]) -> Finding:
         side=shown[0].text.side,
         quote=shown[0].line.text,
         message=f"{finding.message} The quoted text is on lines {named}.",
-        excerpt=tuple((place.line.number, place.line.kind, place.line.text[:400]) for place in shown),
+        excerpt=tuple(
+            (place.line.number, place.line.kind, place.line.text[:MAX_EXCERPT_CHARS]) for place in shown
+        ),
     )
 
 
@@ -157,4 +159,7 @@ def excerpt(
         line for line in shown if line.side is not side and line.kind != " " and low <= line.position <= high
     ]
     rows = sorted([*own, *other[:EXCERPT_OTHER_LINES]], key=lambda line: line.position)
-    return tuple((line.number if line.side is side else None, line.kind, line.text[:400]) for line in rows)
+    return tuple(
+        (line.number if line.side is side else None, line.kind, line.text[:MAX_EXCERPT_CHARS])
+        for line in rows
+    )

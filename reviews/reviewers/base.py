@@ -32,6 +32,9 @@ class CoverageStatus(StrEnum):
     SKIPPED = "skipped"  # the content was not read; reason says why
 
 
+MAX_EXCERPT_CHARS = 400  # of a line
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One remark on a change.

@@ -35,8 +35,10 @@ from reviews.pipeline.executor import Written, with_reconnect
 from reviews.replay import allowlist_recheck
 from reviews.reviewers.coverage_texts import ALERT_ABOVE, alert_text, stopped_banner, unread_banner
 from reviews.reviewers.model_review import ReviewContext
+from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared, review_without_model
 from reviews.sources.allowlist import AllowList
+from reviews.stages import versions
 from reviews.stages.model_client import Model, ProgressKeeper, is_short, open_model
 
 log = structlog.get_logger(__name__)
@@ -82,12 +84,12 @@ async def _run(claim: StageClaim) -> Written:
                 "LLM_REQUIRED is set and LLM_PROVIDER is none",
             )
         log.warning("review_without_model", job=claim.job_id, dependency="", why="LLM_PROVIDER is none")
-        return await _with_change(claim, lambda change_of: _stored(claim, checks_only(change_of().prepared)))
+        return await _with_change(claim, lambda change_of: _checked(claim, change_of().prepared))
     ready = await _with_change(claim, lambda change_of: _ready(claim, model.name, change_of))
     keeper = ProgressKeeper(claim, ready.progress)
     try:
         outcome = await _review(claim, model, ready, keeper)
-        return await in_thread(lambda: _stored(claim, outcome))
+        return await in_thread(lambda: _stored(claim, outcome, ready.change.prepared))
     except BaseException:
         # Also at a shutdown: the next attempt starts from the answers.
         await keeper.keep_rest()
@@ -188,7 +190,11 @@ def _why_without(claim: StageClaim, name: str, error: Failure | DependencyUnavai
     return error.kind.message if is_final and error.place is Component.REVIEWER else ""
 
 
-def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
+def _checked(claim: StageClaim, prepared: Prepared) -> Written:
+    return _stored(claim, checks_only(prepared), prepared)
+
+
+def _stored(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> Written:
     """Write the redacted artifacts; return the function that inserts the rows."""
     review = outcome.review
     artifacts = []
@@ -237,6 +243,8 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
         reasons = dict(left_out.most_common(5))
         log.warning("files_not_reviewed", job=claim.job_id, files=left_out.total(), reasons=reasons)
 
+    write_endings = with_reconnect(lambda: versions.compare(claim, findings, coverage, prepared))
+
     def write() -> None:
         for artifact in artifacts:
             artifact.save()
@@ -251,6 +259,7 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome) -> Written:
         )
         FindingRow.objects.bulk_create(findings)
         CoverageRow.objects.bulk_create(coverage)
+        write_endings()
         _raise_alert(claim, outcome)
 
     return write

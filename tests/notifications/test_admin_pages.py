@@ -151,9 +151,13 @@ def reviewed() -> ReviewJob:
         )
         StageRunFactory(job=job, stage="llm", status="succeeded")
         CoverageRowFactory(job=job, file="//depot/main/app.py", status="reviewed")
-        place = {"job": job, "file": "//depot/main/app.py", "source": "llm"}
-        FindingRowFactory(title="The lock is not released", line=12 * version, **place)
-        FindingRowFactory(title="Fixed soon" if version == 1 else "Fresh", line=90 * version, **place)
+    job.compared_with = 1
+    job.save()
+    place = {"file": "//depot/main/app.py", "source": "llm"}
+    first = job.versions().get(review_version=1)
+    FindingRowFactory(job=first, title="Fixed soon", ending="fixed", ended_in=job, **place)
+    FindingRowFactory(job=job, title="The lock is not released", is_new=False, **place)
+    FindingRowFactory(job=job, title="Fresh", is_new=True, **place)
     found: ReviewJob = job
     return found
 

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from notifications.providers.email import mime
-from notifications.rendering import Comparison, EarlierFinding, ExcerptLine, FindingStatus, ReportFile, render
+from notifications.rendering import Comparison, EarlierFinding, Ending, ExcerptLine, ReportFile, render
 from tests.notifications.samples import finding, report
 from tests.pages.test_design import contrast
 
@@ -42,7 +42,7 @@ def everything() -> str:
         findings=tuple(findings),
         banner="The model was not available.",
         status_lines=("Model: none",),
-        since=Comparison(1, tuple(EarlierFinding(finding(), fate) for fate in FindingStatus) * 20),
+        since=Comparison(1, tuple(EarlierFinding(finding(), fate) for fate in Ending) * 20),
         coverage=tuple(ReportFile(f"//depot/{n}", "skipped", "binary") for n in range(60)),
     )
     message = render(whole, "mail:ann@example.com", UUID(int=7), unsubscribe_url="https://x.test/u/")

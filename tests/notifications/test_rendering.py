@@ -22,8 +22,8 @@ from notifications.rendering import (
     MAX_SUBJECT,
     Comparison,
     EarlierFinding,
+    Ending,
     ExcerptLine,
-    FindingStatus,
     Report,
     ReportFile,
     ReportFinding,
@@ -66,7 +66,7 @@ def filled(text: str, count: int = 1) -> Report:
         findings=(severe, strange) * count,
         coverage=(made(ReportFile), made(ReportFile, status="skipped")) * count,
         status_lines=(text,) * count,
-        since=Comparison(1, (EarlierFinding(severe, FindingStatus.FIXED),) * count),
+        since=Comparison(1, (EarlierFinding(severe, Ending.FIXED),) * count),
     )
     return whole
 
@@ -99,7 +99,7 @@ def test_plain_text_html_and_json_tell_the_same_facts() -> None:
             banner="The model was not available.",
             status_lines=("Model: none",),
             findings=(finding(anchor="finding-3", category="bug"),),
-            since=Comparison(1, (EarlierFinding(finding(title="A leak"), FindingStatus.FIXED),)),
+            since=Comparison(1, (EarlierFinding(finding(title="A leak"), Ending.FIXED),)),
         ),
         unsubscribe_url=UNSUBSCRIBE,
     )
@@ -128,7 +128,7 @@ def test_plain_text_html_and_json_tell_the_same_facts() -> None:
 
 def test_the_payload_counts_what_changed() -> None:
     new, old = finding(is_new=True), finding(is_new=False, line=90)
-    earlier = EarlierFinding(finding(title="A leak"), FindingStatus.NOT_READ)
+    earlier = EarlierFinding(finding(title="A leak"), Ending.NOT_READ)
     data: Any = rendered(report(findings=(old, new), since=Comparison(3, (earlier,)))).payload["data"]
     assert data["since"] == {
         "version": 3,
@@ -289,7 +289,7 @@ def test_no_field_can_bring_a_header_a_line_or_a_hidden_character() -> None:
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:
-    of = report(since=Comparison(1, (EarlierFinding(finding(), FindingStatus.GONE),)))
+    of = report(since=Comparison(1, (EarlierFinding(finding(), Ending.GONE),)))
     assert rendered(of, unsubscribe_url=UNSUBSCRIBE) == rendered(of, unsubscribe_url=UNSUBSCRIBE)
     shuffled = report(findings=(finding(line=1), finding(line=2)))
     other = report(findings=(finding(line=2), finding(line=1)))
@@ -360,7 +360,7 @@ def test_text_of_others_is_no_link_in_mail_and_stays_as_it_is_in_the_payload(lin
     of = report(
         title=f"Fix {link} now", author=link, banner=link, findings=(theirs,), status_lines=(link,),
         coverage=(ReportFile(link, "skipped", link),),
-        since=Comparison(1, (EarlierFinding(theirs, FindingStatus.FIXED),)),
+        since=Comparison(1, (EarlierFinding(theirs, Ending.FIXED),)),
     )  # fmt: skip
     made = rendered(of, unsubscribe_url=UNSUBSCRIBE)
     digest = compose([made, rendered(report(changelist_id="2"))], TOKEN)

@@ -9,8 +9,8 @@ import pytest
 from notifications.rendering import (
     Comparison,
     EarlierFinding,
+    Ending,
     ExcerptLine,
-    FindingStatus,
     Report,
     ReportFinding,
     render,
@@ -34,13 +34,13 @@ def long_everywhere(text: str) -> Report:
         banner=text,
         status_lines=(text,),
         findings=(long,) * 60,
-        since=Comparison(1, (EarlierFinding(finding(title=text), FindingStatus.FIXED),)),
+        since=Comparison(1, (EarlierFinding(finding(title=text), Ending.FIXED),)),
     )
 
 
 def test_it_reads_well() -> None:
     found = finding(anchor="finding-3", category="bug", is_new=True)
-    earlier = EarlierFinding(finding(title="A credential was added", line=7, end_line=7), FindingStatus.FIXED)
+    earlier = EarlierFinding(finding(title="A credential was added", line=7, end_line=7), Ending.FIXED)
     whole = report(findings=(found,), since=Comparison(1, (earlier,)), banner="No model.")
     assert text_of(whole, unsubscribe_url="https://reviews.test/unsubscribe/x/") == (
         "1 finding (1 high), 1 of 2 files read\n"

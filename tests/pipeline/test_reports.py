@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from notifications.rendering import FindingStatus
+from notifications.rendering import Ending
 from reviews.models import ReviewJob
 from reviews.recipients import visibility
 from reviews.recipients.scopes import Scope
@@ -25,17 +25,25 @@ ANN, BOB = "mail:ann@example.com", "mail:bob@example.com"
 OPEN, SECRET = "//depot/main/a.py", "//depot/secret/b.py"
 
 
-def version(number: int, *titles: str, reviewed: bool = True, file: str = OPEN) -> ReviewJob:
-    """Return a version of changelist 12345 whose model found so titled remarks, far from each other."""
+def version(number: int, *titles: str, file: str = OPEN) -> ReviewJob:
+    """Return a version of changelist 12345 whose model found so titled remarks."""
     job: Any = ReviewJobFactory(changelist_id="12345", review_version=number, status="succeeded")
-    StageRunFactory(job=job, stage="llm", status="succeeded" if reviewed else "cancelled")
+    StageRunFactory(job=job, stage="llm", status="succeeded")
     for path in (OPEN, SECRET):
         CoverageRowFactory(job=job, file=path, status="reviewed")
     for title in titles:
-        line = 100 * (ord(title[0]) - 64)
-        FindingRowFactory(job=job, file=file, title=title, line=line, end_line=line, source="llm")
+        FindingRowFactory(job=job, file=file, title=title, source="llm")
     found: ReviewJob = job
     return found
+
+
+def answered(before: ReviewJob, after: ReviewJob, ending: Ending) -> ReviewJob:
+    """Return `after` as its stage llm stores it: its findings are new, those of `before` ended so."""
+    before.findings.update(ending=ending, ended_in=after)
+    after.findings.update(is_new=True)
+    after.compared_with = before.review_version
+    after.save()
+    return after
 
 
 def test_a_first_version_is_compared_with_nothing() -> None:
@@ -44,17 +52,25 @@ def test_a_first_version_is_compared_with_nothing() -> None:
     assert [finding.is_new for finding in report.findings] == [None]
 
 
-def test_a_later_version_is_compared_with_the_newest_earlier_one_that_was_reviewed() -> None:
-    version(1, "C")
-    version(2, "A", "B")
-    version(3, "D", reviewed=False)
-    report = report_of(version(4, "A", "E"))
+def test_a_later_version_says_what_became_of_the_one_before() -> None:
+    report = report_of(answered(version(2, "B", "C"), version(4, "E"), Ending.NOT_REPORTED))
     assert report.since is not None
     assert report.since.version == 2
-    assert {finding.title: finding.is_new for finding in report.findings} == {"A": False, "E": True}
+    assert [finding.is_new for finding in report.findings] == [True]
     assert [(entry.finding.title, entry.status) for entry in report.since.earlier] == [
-        ("B", FindingStatus.FIXED)
+        ("B", Ending.NOT_REPORTED),
+        ("C", Ending.NOT_REPORTED),
     ]
+
+
+def test_fixed_findings_are_listed_first_then_the_worst() -> None:
+    before, after = version(1, "a", "b", "c"), version(2)
+    answered(before, after, Ending.FIXED)
+    before.findings.filter(title="b").update(severity="critical")
+    before.findings.filter(title="c").update(severity="critical", ending=Ending.GONE)
+    since = report_of(after).since
+    assert since is not None
+    assert [entry.finding.title for entry in since.earlier] == ["b", "a", "c"]
 
 
 def test_findings_are_linked_to_where_the_review_page_shows_them() -> None:
@@ -64,8 +80,7 @@ def test_findings_are_linked_to_where_the_review_page_shows_them() -> None:
 
 
 def test_fixed_findings_of_hidden_files_are_not_shown() -> None:
-    version(1, "A", "B", file=SECRET)
-    whole = report_of(version(2, "A"))
+    whole = report_of(answered(version(1, "A", "B", file=SECRET), version(2, "C"), Ending.FIXED))
     part = visibility.part_of(whole, visibility.Reach((Scope(prefixes=("//depot/main/",)),)))
     assert whole.since is not None
     assert len(whole.since.earlier) == 2

@@ -53,6 +53,8 @@ from reviews.stages.notify import report_of
 from reviews.states import JobStatus
 from tests import factories, scripted
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
+from tests.reviewers.build import change as change_of
+from tests.reviewers.build import edited
 from tests.reviewers.test_answer import answer_of, raw_finding
 from tests.reviewers.test_review import BAD, FINDING, ONE, D, big, failing_on, holds
 
@@ -74,14 +76,14 @@ class Bench:
     make_due: Callable[[], None]
     monkeypatch: pytest.MonkeyPatch
 
-    def job(self, change: Change = ONE, key: str = "1") -> int:
+    def job(self, change: Change = ONE, key: str = "1", version: int = 1) -> int:
         """Request a review of `change`; its stage fetch stores it without a source."""
 
         def fetch(claim: StageClaim) -> Any:
             return store.store(claim, Artifact.Kind.CHANGE, change_codec.to_json(change)).save
 
         scripted.SCRIPT["fetch"].append(fetch)
-        made = self.post(f"k{key}", f"1234{key}").job_id
+        made = self.post(f"k{key}-{version}", f"1234{key}", version, rerun=version > 1).job_id
         assert made is not None
         return int(made)
 
@@ -678,3 +680,32 @@ def test_a_model_that_gives_the_requests_markers_away_has_that_finding_dropped_f
     bench.work()
     assert job_of(job).status == JobStatus.SUCCEEDED
     assert [row.title for row in FindingRow.objects.filter(job_id=job)] == ["honest"]
+
+
+# -- versions ----------------------------------------------------------------------------------
+
+AGAIN = change_of(edited(D + "a.py", "a\nold\n", "a\n    total = price * (count or 1)\n"))
+FOUND, SILENT = Reply(answer=FINDING), Reply(answer={**FINDING, "findings": []})
+
+
+@pytest.mark.parametrize(
+    ("change", "reply", "statuses", "told"),
+    [
+        (ONE, SILENT, ["not_reported_again"], "0 new, 0 still there, 1 not reported again"),
+        (AGAIN, SILENT, ["fixed"], "0 new, 0 still there, 1 fixed"),
+        (ONE, FOUND, ["new", "still_there"], "0 new, 1 still there"),
+    ],
+)
+def test_a_finding_is_fixed_only_if_its_lines_changed(
+    bench: Bench, change: Change, reply: Reply, statuses: list[str], told: str
+) -> None:
+    bench.llm.script(FOUND, reply)
+    bench.job()
+    bench.work()
+    second = bench.job(change, version=2)
+    bench.work()
+    rows = FindingRow.objects.order_by("pk")
+    assert [row.status for row in rows] == statuses
+    assert len({row.identity for row in rows}) == 1
+    message = render(report_of(job_of(second)), MAIL, token_for("12341", MAIL, 2))
+    assert told in message.text

@@ -1,0 +1,60 @@
+"""Relates the findings of a review to those of the version before, in the commit that stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from reviews.models import CoverageRow, FindingRow, ReviewJob
+from reviews.pipeline import StageClaim
+from reviews.reports import as_reported
+from reviews.reviewers.prepare import Prepared
+from reviews.states import Stage, StageStatus
+from reviews.version_comparison import compared, lines_of
+
+
+def compare(
+    claim: StageClaim, findings: Sequence[FindingRow], coverage: Sequence[CoverageRow], prepared: Prepared
+) -> Callable[[], None]:
+    """Mark the unsaved `findings` of a review as new or still there (guarantee G220).
+
+    Return the function that stores what became of the others, within the commit of the review.
+    """
+    earlier = _reviewed_before(claim) if claim.review_version > 1 else None
+    if earlier is None:
+        return lambda: None
+    before = list(earlier.findings.order_by("pk"))
+    result = compared(
+        [as_reported(row) for row in findings],
+        [as_reported(row) for row in before],
+        {row.file: row.status for row in coverage},
+        lines_of(prepared),
+    )
+    for index, row in enumerate(findings):
+        partner = result.partners.get(index)
+        row.is_new = partner is None
+        if partner is not None:
+            row.identity = before[partner].identity
+    version = earlier.review_version
+
+    def write() -> None:
+        ReviewJob.objects.filter(pk=claim.job_id).update(compared_with=version)
+        # A restart of this review compares again; a version that was reviewed later keeps its word.
+        FindingRow.objects.filter(ended_in=claim.job_id).update(ending="", ended_in=None)
+        for status in set(result.endings.values()):
+            ended = [before[index].pk for index, one in result.endings.items() if one is status]
+            FindingRow.objects.filter(pk__in=ended, ended_in=None).update(
+                ending=status, ended_in=claim.job_id
+            )
+
+    return write
+
+
+def _reviewed_before(claim: StageClaim) -> ReviewJob | None:
+    """Return the newest earlier version that was reviewed."""
+    versions = ReviewJob.objects.get(pk=claim.job_id).versions()
+    earlier = versions.filter(
+        review_version__lt=claim.review_version,
+        stages__stage=Stage.LLM,
+        stages__status=StageStatus.SUCCEEDED,
+    )
+    return earlier.order_by("-review_version").first()
