@@ -15,6 +15,7 @@ from typing import Any
 
 from reviews.reviewers.base import MAX_EXCERPT_CHARS, SEVERITY_ORDER, Finding, FindingSeverity, Side
 from reviews.reviewers.chunks import Chunk, ShownLine
+from reviews.reviewers.evidence import evidence_of
 from reviews.reviewers.merging import merged
 from reviews.reviewers.plaintext import plain
 from reviews.reviewers.quotes import Place, ShownText
@@ -43,7 +44,8 @@ def anchor(
     `shown_paths` maps the chunk's file indexes to the paths the model saw; `paths` are the real
     ones. `quotes` says what counts as the same text. A quote that occurs in several places which
     nothing tells apart gives a finding without a line that names them; without any place the
-    finding keeps its file, loses its line, and counts at most medium (guarantee G201).
+    finding keeps its file, loses its line, and counts at most medium (guarantee G201). Context is never
+    a place: what a finding takes from there is its evidence (G177).
     """
     dropped: Counter[str] = Counter()
     kept: list[Finding] = []
@@ -56,7 +58,7 @@ def anchor(
         if PLACEHOLDER in raw["quote"]:
             dropped["redaction_placeholder"] += 1
             continue
-        finding = _finding(raw, paths[index])
+        finding = replace(_finding(raw, paths[index]), evidence=evidence_of(raw, chunk.context, paths[index]))
         places = text.find(raw, index)
         if not places:
             kept.append(_demoted(finding))

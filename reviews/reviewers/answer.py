@@ -27,7 +27,7 @@ MAX_START_CHARS = 120
 _MOST = 20  # fields of an object
 _WORD = re.compile(r"[A-Za-z0-9_-]{0,20}")  # a severity, a category, a side
 
-_TEXTS = ("quote", "quote_end", "rule_id", *LIMITS)
+_TEXTS = ("quote", "quote_end", "rule_id", "context", *LIMITS)
 
 
 def answer_schema(max_findings: int) -> dict[str, Any]:
@@ -53,6 +53,7 @@ def answer_schema(max_findings: int) -> dict[str, Any]:
         "problem": {**text, "maxLength": LIMITS["problem"]},
         "trigger": {**text, "maxLength": LIMITS["trigger"]},
         "suggestion": {**optional, "maxLength": LIMITS["suggestion"]},
+        "context": optional,
     }
     required = ["file", "quote", "title", "problem", "severity"]
     finding = {

@@ -222,6 +222,7 @@ _READERS: Mapping[str, Callable[[object], tuple[Any, bool]]] = {
     "side": _side,
     "category": _category,
     "rule_id": _word,
+    "context": lambda value: _text(value, 200),
     "severity": _severity,
     "confidence": _confidence,
     **{field: _prose(field) for field in _TEXTS},

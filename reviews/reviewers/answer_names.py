@@ -37,6 +37,7 @@ _NAMES = {
     "side": "side diffside",
     "category": "category type kind issuetype class label labels tag tags issuecategory area",
     "rule_id": "ruleid rule",
+    "context": "context contextids contextid contextblocks contextused usedcontext restson basedon",
     "severity": "severity level priority impact importance criticality risk severitylevel sev risklevel",
     "confidence": "confidence confidencescore certainty score probability likelihood",
     "title": "title summary headline header subject name issueheader shortdescription oneliner"

@@ -57,6 +57,7 @@ class Finding:
     confidence: int | None = None
     demoted: bool = False  # the quote was not found in the diff: shown without a line
     excerpt: tuple[tuple[int | None, str, str], ...] = ()  # (line, ' ' '+' or '-', redacted text)
+    evidence: tuple[str, ...] = ()  # paths of other files it rests on: who may not read them does not see it
 
     def at(self, line: int | None, end_line: int | None = None) -> Finding:
         return replace(self, line=line, end_line=end_line if end_line is not None else line)

@@ -65,10 +65,25 @@ class ShownHunk:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextBlock:
+    """The beginning of a definition that a part's added lines use, itself not under review.
+
+    `name` is its id in the part, `C1`; `text` is what is shown, with its place in the first line;
+    `symbol` is empty where redaction removed it.
+    """
+
+    name: str
+    path: str
+    symbol: str
+    text: RedactedText
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
-    """Hunks that go to the model in one request."""
+    """Hunks that go to the model in one request, with what they use from elsewhere."""
 
     hunks: tuple[ShownHunk, ...]
+    context: tuple[ContextBlock, ...] = ()
 
     @property
     def files(self) -> tuple[int, ...]:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import overload
 
-from criticizer.redaction import RedactedText, RedactionBlocked, Redactor
-from criticizer.redaction.policy import POLICY_KINDS
+from criticizer.redaction import RedactedText, Redactor
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.reviewers.anchoring import excerpt
 from reviews.reviewers.base import Coverage, CoverageStatus, Finding, Side
 from reviews.reviewers.checks import run_checks
-from reviews.reviewers.chunks import Chunk, ShownLine, pack
+from reviews.reviewers.chunks import Chunk, ShownLine, pack, tokens
+from reviews.reviewers.cleaning import cleaned, for_people, title_of, without_secrets
+from reviews.reviewers.context import Outlines, leads_of, outlines_of, texts_of, with_context
 from reviews.reviewers.coverage_texts import GENERATED, LIMIT, SHORTENED, SKIPPED, TOO_LARGE
+from reviews.reviewers.outline import Definition, section_of
 from reviews.reviewers.prompt import ChangeText, ManifestEntry, file_tokens, overhead_tokens
 from reviews.reviewers.unsent import unsent_reason
 from reviews.sources.base import Action, Change, FileChange
@@ -41,6 +42,7 @@ class ReviewLimits:
     max_calls: int = 20
     max_parallel_calls: int = 8
     max_findings_per_chunk: int = 10
+    context_share: float = 0.35  # of what a part's hunks may take; 0 shows no context
     skip_paths: Sequence[str] = ()
 
 
@@ -51,7 +53,7 @@ class Prepared:
     `title`, `author`, `paths` and `old_paths` are for people: without secrets, but with the hosts and
     addresses that only a model must not see. `hides_names`: one of the paths lost a part. `notes[i]` is
     why file `i` has nothing to show to the model, or empty; `hunks[i]` counts its hunks. `redactions`
-    counts what was removed, by kind.
+    counts what was removed from the change, by kind. The context of a part is in its chunk.
     """
 
     title: str
@@ -66,6 +68,7 @@ class Prepared:
     skipped: tuple[bool, ...]
     hunks: tuple[int, ...]
     redactions: Mapping[str, int] = field(default_factory=dict)
+    context_paths: tuple[str, ...] = ()  # files outside the change that the context shows
 
     def coverage_by_checks(self) -> tuple[Coverage, ...]:
         """Return what the checks alone have read."""
@@ -113,13 +116,17 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
     Raises PermanentFailure REDACTION_BLOCKED when redaction is in doubt, CONFIG_INVALID when
     `max_input_tokens` does not leave space for a hunk.
     """
-    diffs = _diffs(change.files)
+    outlines = outlines_of(change)
+    diffs = _diffs(change.files, outlines)
     unsent = [unsent_reason(file.path, limits.skip_paths) for file in change.files]
     rendered = [
         render(diff) if _is_shown(file, diff) and not why else None
         for file, diff, why in zip(change.files, diffs, unsent, strict=True)
     ]
-    clean = _redacted(change, rendered, redactor)
+    shown = [diff is not None for diff in rendered]
+    leads = leads_of(change, diffs, outlines, shown) if limits.context_share > 0 else []
+    leads = [lead for lead in leads if not unsent_reason(lead.path, limits.skip_paths)]
+    clean = cleaned(change, rendered, texts_of(leads, change), redactor)
     notes = [_note(*each) for each in zip(change.files, diffs, unsent, strict=True)]
     manifest = tuple(
         ManifestEntry(clean.paths[i], file.action, notes[i][0], clean.old_paths[i])
@@ -134,26 +141,34 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
             Component.CONFIGURATION,
             f"LLM_MAX_INPUT_TOKENS={limits.max_input_tokens} leaves no space for a hunk: raise it",
         )
-    chunks = tuple(islice(pack(diffs, rendered, clean.diffs, costs, budget), limits.max_calls))
-    paths = tuple(map(_for_people, (file.path for file in change.files), clean.paths))
-    old_paths = tuple(map(_for_people, (file.old_path for file in change.files), clean.old_paths))
+    share = int(budget * limits.context_share) if clean.context else 0
+    chunks = _packed(diffs, rendered, clean.diffs, costs, budget - share, limits.max_calls)
+    if share and (len(chunks) > limits.max_calls or any(hunk.is_clipped for c in chunks for hunk in c.hunks)):
+        # What the change is made of goes first; its context takes what is left.
+        chunks = _packed(diffs, rendered, clean.diffs, costs, budget, limits.max_calls)
+    chunks = [
+        with_context(chunk, leads, clean.context, outlines, min(share, budget - _cost(chunk, costs)))
+        for chunk in chunks[: limits.max_calls]
+    ]
+    paths = tuple(map(for_people, (file.path for file in change.files), clean.paths))
+    old_paths = tuple(map(for_people, (file.old_path for file in change.files), clean.old_paths))
     index_of = {file.path: i for i, file in enumerate(change.files)}
     findings = [
         _with_excerpt(finding, index_of.get(finding.file), diffs, rendered, clean.diffs, paths)
         for finding in run_checks(change, diffs)
     ]
     return Prepared(
-        title=_title(change.description, clean.description),
-        author=_for_people(change.author, clean.author) or "",
+        title=title_of(change.description, clean.description),
+        author=for_people(change.author, clean.author) or "",
         paths=paths,
         old_paths=old_paths,
         hides_names=any(
             (file.path, file.old_path) != shown
             for file, shown in zip(change.files, zip(paths, old_paths, strict=True), strict=True)
         ),
-        findings=tuple(_without_secrets(findings, redactor)),
+        findings=tuple(without_secrets(findings, redactor)),
         text=text,
-        chunks=chunks,
+        chunks=tuple(chunks),
         notes=tuple(
             f"{note}: {detail.text}"[:_MAX_REASON_CHARS] if file.skipped and detail.text else note
             for (note, _), file, detail in zip(notes, change.files, clean.details, strict=True)
@@ -161,96 +176,49 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
         skipped=tuple(is_skipped for _, is_skipped in notes),
         hunks=tuple(len(diff.hunks) for diff in diffs),
         redactions=clean.counts,
+        context_paths=tuple(
+            dict.fromkeys(
+                block.path for chunk in chunks for block in chunk.context if block.path not in index_of
+            )
+        ),
     )
 
 
-def _diffs(files: Sequence[FileChange]) -> list[FileDiff]:
+def _diffs(files: Sequence[FileChange], outlines: Outlines) -> list[FileDiff]:
     until = time.thread_time() + DIFF_SECONDS
-    return [diff_file(file) if time.thread_time() < until else not_compared(file) for file in files]
+    return [
+        _diff(file, outlines.get(file.path)) if time.thread_time() < until else not_compared(file)
+        for file in files
+    ]
+
+
+def _diff(file: FileChange, defined: Sequence[Definition] | None) -> FileDiff:
+    if defined is None:
+        return diff_file(file)
+    lines = (file.new_text or "").split("\n")
+    return diff_file(file, section_at=lambda line: section_of(defined, lines, line))
+
+
+def _packed(
+    diffs: Sequence[FileDiff],
+    rendered: Sequence[RenderedDiff | None],
+    texts: Sequence[RedactedText | None],
+    costs: Sequence[int],
+    budget: int,
+    max_calls: int,
+) -> list[Chunk]:
+    """Return the parts of a change, one more than there may be when it has more."""
+    smallest = max(budget, MIN_CHUNK_TOKENS + max(costs, default=0))
+    return list(islice(pack(diffs, rendered, texts, costs, smallest), max_calls + 1))
+
+
+def _cost(chunk: Chunk, costs: Sequence[int]) -> int:
+    return sum(tokens(hunk.text) for hunk in chunk.hunks) + sum(costs[index] for index in chunk.files)
 
 
 def _is_shown(file: FileChange, diff: FileDiff) -> bool:
     # Of a deleted file the name is enough.
     return bool(diff.hunks) and diff.action is not Action.DELETE and not file.generated
-
-
-@dataclass(frozen=True, slots=True)
-class _Redacted:
-    """Every text of a change after redaction; the sequences have one entry per file."""
-
-    description: RedactedText
-    author: RedactedText
-    paths: list[RedactedText]
-    old_paths: list[RedactedText | None]
-    details: list[RedactedText]
-    diffs: list[RedactedText | None]
-    counts: Mapping[str, int]
-
-
-def _redacted(change: Change, rendered: Sequence[RenderedDiff | None], redactor: Redactor) -> _Redacted:
-    """Redact all texts of a change in one call. Raises PermanentFailure REDACTION_BLOCKED."""
-    files = change.files
-    # A name with a line feed in it (git allows that) must not make a second entry.
-    names = [file.path.replace("\n", " ") for file in files]
-    old_names = [file.old_path and file.old_path.replace("\n", " ") for file in files]
-    texts = [diff and diff.text for diff in rendered]
-    raw = [change.description, change.author, *names, *old_names, *(f.skip_detail for f in files), *texts]
-    done = _redact_all(redactor, [text or "" for text in raw])
-    counts: Counter[str] = Counter()
-    for part in done:
-        counts.update(part.counts)
-    rest = iter(done[2:])
-    count = len(files)
-    paths, old_paths, details, diffs = (list(islice(rest, count)) for _ in range(4))
-    return _Redacted(
-        done[0],
-        done[1],
-        paths,
-        [text if name is not None else None for name, text in zip(old_names, old_paths, strict=True)],
-        details,
-        [text if raw_text is not None else None for raw_text, text in zip(texts, diffs, strict=True)],
-        dict(counts),
-    )
-
-
-def _redact_all(redactor: Redactor, texts: Sequence[str]) -> list[RedactedText]:
-    try:
-        done = redactor.redact_all(texts)
-        if [t.text.count("\n") for t in done] != [t.count("\n") for t in texts]:
-            raise RedactionBlocked("line_count")
-    except RedactionBlocked as blocked:
-        raise PermanentFailure(
-            ErrorClass.REDACTION_BLOCKED,
-            Component.INTERNAL,
-            "the change could not be cleaned of secrets with certainty",
-            context={"reason_code": blocked.reason_code},
-        ) from None
-    return done
-
-
-def _without_secrets(findings: Sequence[Finding], redactor: Redactor) -> Iterator[Finding]:
-    """Take the change's secrets out of the texts of the checks, which may quote its names."""
-    texts = [text for one in findings for text in (one.title, one.message, one.suggestion)]
-    done = iter(_redact_all(redactor, texts))
-    for one in findings:
-        title, message, suggestion = (text.text for text in islice(done, 3))
-        yield replace(one, title=title, message=message, suggestion=suggestion)
-
-
-@overload
-def _for_people(raw: str, redacted: RedactedText) -> str: ...
-@overload
-def _for_people(raw: str | None, redacted: RedactedText | None) -> str | None: ...
-def _for_people(raw: str | None, redacted: RedactedText | None) -> str | None:
-    """Return a text without secrets; people may see what only the policy removes."""
-    return raw if redacted is None or POLICY_KINDS.issuperset(redacted.counts) else redacted.text
-
-
-def _title(description: str, redacted: RedactedText) -> str:
-    """Return the first line of a description that is not blank."""
-    lines = description.split("\n")
-    number = next((number for number, line in enumerate(lines, start=1) if line.strip()), 1)
-    return _for_people(lines[number - 1], redacted.lines(number, number)).strip()
 
 
 def _note(file: FileChange, diff: FileDiff, unsent: str) -> tuple[str, bool]:

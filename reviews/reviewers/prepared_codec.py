@@ -15,12 +15,12 @@ from criticizer.redaction.policy import parse
 from criticizer.redaction.redacted_text import restored
 from criticizer.redaction.rules.issuer_tokens import RULESET
 from reviews.reviewers.base import Finding, FindingSeverity, Side
-from reviews.reviewers.chunks import Chunk, ShownHunk, ShownLine
+from reviews.reviewers.chunks import Chunk, ContextBlock, ShownHunk, ShownLine
 from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.prompt import ChangeText, ManifestEntry
 from reviews.sources.base import Action
 
-FORMAT = 2  # raise with every change of what `prepare` returns
+FORMAT = 3  # raise with every change of what `prepare` returns
 
 
 def to_json(prepared: Prepared, recipe: str) -> bytes:
@@ -40,7 +40,14 @@ def to_json(prepared: Prepared, recipe: str) -> bytes:
                 (entry.path.text, entry.action, entry.note, entry.old_path and entry.old_path.text)
                 for entry in prepared.text.manifest
             ],
-            "chunks": [[_hunk_fields(hunk) for hunk in chunk.hunks] for chunk in prepared.chunks],
+            "context_paths": prepared.context_paths,
+            "chunks": [
+                (
+                    [_hunk_fields(hunk) for hunk in chunk.hunks],
+                    [(block.name, block.path, block.symbol, block.text.text) for block in chunk.context],
+                )
+                for chunk in prepared.chunks
+            ],
         }
     ).encode()
 
@@ -75,9 +82,10 @@ def from_json(data: bytes, recipe: str, policy: dict[str, object]) -> Prepared |
                 tuple(
                     ShownHunk(name, file, text(shown), tuple(map(_line, lines)), is_clipped)
                     for name, file, shown, lines, is_clipped in hunks
-                )
+                ),
+                tuple(ContextBlock(name, path, symbol, text(shown)) for name, path, symbol, shown in blocks),
             )
-            for hunks in chunks
+            for hunks, blocks in chunks
         ),
         redactions=redactions,
         **rest,
@@ -102,5 +110,6 @@ def _finding(fields: dict[str, Any]) -> Finding:
         "severity": FindingSeverity(fields["severity"]),
         "side": Side(fields["side"]),
         "excerpt": tuple((number, kind, text) for number, kind, text in fields["excerpt"]),
+        "evidence": tuple(fields["evidence"]),
     }
     return Finding(**{**fields, **typed})

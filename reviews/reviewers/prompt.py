@@ -32,6 +32,7 @@ _MARKS = re.compile(r"^BEGIN (\S{4,100}) description$", re.MULTILINE)
 _ENCODED = re.compile(r"[A-Za-z0-9+/_-]{12,}={0,2}")
 _TELLING = 8  # characters of a mark, of sixteen
 
+CONTEXT = "context, not part of the change"  # title of its section
 FIRST_WORD = "quillwort"  # stands where a server that cuts from the front cuts first
 RULES = f"""\
 Word: {FIRST_WORD}
@@ -61,7 +62,14 @@ Severity, by effect
 How hunks look
 Each starts with its id, such as [F2H3], and its place in diff notation. "new:" holds the new \
 side: line number, then "+" for an added line, then the text. "old, removed or replaced:" holds \
-what the change took away, marked "-"; both describe one place, they are not two definitions.
+what the change took away, marked "-"; both describe one place, they are not two definitions. \
+The definitions around a hunk stand behind its place, the outermost first.
+
+Context
+A section of context shows definitions that the added lines use: each with an id such as [C1], its \
+file and its line, cut after a few lines. They are not part of the change: report no defect of \
+theirs, quote none of their lines, give none as the place of a finding. Use them to tell what the \
+change does. What is not shown may exist all the same.
 
 How to answer
 Answer once, with one JSON object and nothing else. For each finding: "file" is the path as listed; \
@@ -70,7 +78,8 @@ its + or - mark; "line" the number printed before it, null for a removed line; "
 "end_line" the last line when several are concerned, otherwise null; "side" is \
 "old" only for a removed line. "title" has at most 80 characters, "problem" says what is wrong in \
 at most 600, "trigger" what makes it fail in at most 300, "suggestion" how to repair it, or null. \
-"confidence" is 0 to 100. "files_read" lists the paths whose hunks you read, "seen" the words of all \
+"confidence" is 0 to 100. "context" names what of the context the finding rests on, such as \
+"C1, C4", or null. "files_read" lists the paths whose hunks you read, "seen" the words of all \
 lines that begin with "Word:", the first line here included.
 
 The JSON schema of the answer:
@@ -133,8 +142,9 @@ def request_text(
     body = _hunks_of(change, chunk)
     manifest = _manifest(change, chunk)
     description = change.description.truncated(MAX_DESCRIPTION_CHARS)
+    context = RedactedText.joined([block.text for block in chunk.context] or [description])
     mark, draws = boundary(), 0
-    while any(mark in text.text for text in (body, manifest, description)):
+    while any(mark in text.text for text in (body, manifest, description, context)):
         draws += 1
         mark = f"{boundary()}-{draws}"
     words = words_of(mark)
@@ -144,9 +154,11 @@ def request_text(
         f"Never repeat the marker of this request: {canary_of(mark)}\nWord: {words[0]}\n\n"
         f"BEGIN {mark} description\n{{description}}\nEND {mark}\n\n"
         f"BEGIN {mark} files of the change\n{{manifest}}\nEND {mark}\n\n"
-        f"BEGIN {mark} hunks to review\n{{body}}\nEND {mark}\nWord: {words[-1]}\n"
+        + (f"BEGIN {mark} {CONTEXT}\n{{context}}\nEND {mark}\n\n" if chunk.context else "")
+        + f"BEGIN {mark} hunks to review\n{{body}}\nEND {mark}\nWord: {words[-1]}\n"
     )
-    return RedactedText.template(layout, description=description, manifest=manifest, body=body)
+    parts = {"description": description, "manifest": manifest, "body": body}
+    return RedactedText.template(layout, **parts, **({"context": context} if chunk.context else {}))
 
 
 def repair_text(request: RedactedText, problem: str) -> RedactedText:

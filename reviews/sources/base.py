@@ -97,6 +97,18 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextFile:
+    """A file that the change does not touch, read for what it defines.
+
+    `names` are the names that it was read for; without any, everything in it may be of use.
+    """
+
+    path: str
+    text: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """A fetched change: what the llm stage reviews, and what the raw artifact holds."""
 
@@ -108,6 +120,7 @@ class Change:
     created_at_epoch: int
     version_key: str
     files: tuple[FileChange, ...] = field(default=())
+    context: tuple[ContextFile, ...] = ()
 
 
 def version_key_of(files: Iterable[tuple[str, str, str, str]]) -> str:

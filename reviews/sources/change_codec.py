@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
-from reviews.sources.base import Action, Change, ChangeStatus, FileChange, SkipReason
+from reviews.sources.base import Action, Change, ChangeStatus, ContextFile, FileChange, SkipReason
 
 _FORMAT = 1
 
@@ -24,7 +24,12 @@ def from_json(data: bytes) -> Change:
             raise ValueError("another format")
         files = tuple(_file(file) for file in fields.pop("files"))
         fields["status"] = ChangeStatus(fields["status"])
-        return Change(**fields, files=files)
+        # Changes stored by a version without context have none.
+        context = tuple(
+            ContextFile(file["path"], file["text"], tuple(file["names"]))
+            for file in fields.pop("context", ())
+        )
+        return Change(**fields, files=files, context=context)
     except (ValueError, KeyError, TypeError) as error:
         raise PermanentFailure(
             ErrorClass.SCHEMA_INVALID,

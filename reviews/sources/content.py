@@ -195,7 +195,7 @@ def file_change(
         old_crlf=before.crlf if before else None,
         skip_detail=note,
         oddity=after.oddity if after and not (before and before.oddity) else "",
-        generated=_why_generated(listed, before, after),
+        generated=_whygenerated_reason(listed, before, after),
     )
 
 
@@ -233,14 +233,17 @@ def _not_worth_reading(
     return None, ""
 
 
-def _why_generated(listed: ListedFile, before: Decoded | None, after: Decoded | None) -> str:
+def _whygenerated_reason(listed: ListedFile, before: Decoded | None, after: Decoded | None) -> str:
     """Return why an edited file was generated before and still is, or "".
 
     The base decides: a new file, or one that a person wrote, is not generated because it says so.
     """
     if before is None or after is None:
         return ""
-    was, still = _generated(listed.old_path or listed.path, before.text), _generated(listed.path, after.text)
+    was, still = (
+        generated_reason(listed.old_path or listed.path, before.text),
+        generated_reason(listed.path, after.text),
+    )
     return still if was else ""
 
 
@@ -251,7 +254,7 @@ def marker_line(text: str) -> int:
     return next((number for number, line in head if _GENERATED_LINE.match(line)), 0)
 
 
-def _generated(path: str, text: str) -> str:
+def generated_reason(path: str, text: str) -> str:
     """Return why a text looks generated, or ''."""
     if _GENERATED_NAME.search(path):
         return "its name is one of a generated file"

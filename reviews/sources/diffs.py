@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 from reviews.sources.base import Action, FileChange, SkipReason
@@ -43,7 +43,7 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Neighbouring changed lines with their context. `section` is the definition they are in."""
+    """Neighbouring changed lines with their context. `section` names the definitions they are in."""
 
     old_start: int
     old_count: int
@@ -88,12 +88,18 @@ class RenderedDiff:
     places: tuple[tuple[int, ...], ...]
 
 
-def diff_file(file: FileChange, context: int = 3, enclosing: int = 10) -> FileDiff:
+def diff_file(
+    file: FileChange,
+    context: int = 3,
+    enclosing: int = 10,
+    section_at: Callable[[int], str] | None = None,
+) -> FileDiff:
     """Return the hunks between both sides of a file.
 
     `context` lines surround each change; a hunk is extended upward by at most `enclosing`
-    lines when that reaches the definition it lies in. A side above `MAX_LINES_PER_SIDE` or
-    `MAX_BYTES_PER_SIDE` gives a `too_large` result without hunks.
+    lines when that reaches the definition it lies in. `section_at` returns the section of a hunk that
+    starts at a line of the new side; without it, lines that start in the first column decide. A side
+    above `MAX_LINES_PER_SIDE` or `MAX_BYTES_PER_SIDE` gives a `too_large` result without hunks.
     """
     base = FileDiff(path=file.path, action=file.action, old_path=file.old_path, skipped=file.skipped)
     if file.skipped is not None:
@@ -103,6 +109,8 @@ def diff_file(file: FileChange, context: int = 3, enclosing: int = 10) -> FileDi
         return not_compared(file)
     old, new = split_lines(old_text), split_lines(new_text)
     hunks = _hunks(old, new, _equal_blocks(old, new), context, enclosing)
+    if section_at is not None:
+        hunks = (replace(hunk, section=_one_line(section_at(hunk.new_start))) for hunk in hunks)
     return FileDiff(path=file.path, action=file.action, old_path=file.old_path, hunks=tuple(hunks))
 
 

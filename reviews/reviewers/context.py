@@ -1,0 +1,178 @@
+"""Context of a part: the beginnings of definitions that its added lines use.
+
+    added lines ─► names ─► definitions in changed files, then in files read for it (`sources.context`)
+                ─► ranked by rarity and nearness ─► blocks of a few lines, cut from redacted text
+
+What is shown here is not under review: it is evidence, never the place of a finding.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from criticizer.redaction import RedactedText
+from reviews.reviewers.base import Side
+from reviews.reviewers.chunks import Chunk, ContextBlock, tokens
+from reviews.reviewers.outline import Definition, enclosing, outline
+from reviews.sources.base import Change, FileChange
+from reviews.sources.content import generated_reason
+from reviews.sources.diffs import FileDiff
+from reviews.sources.names import MAX_FILES_OF_A_NAME, names_in
+
+MAX_BLOCK_LINES = 12
+MAX_LINE_CHARS = 200
+MAX_PATH_CHARS = 400
+MAX_HEADS = 3
+MAX_BLOCKS_OF_A_NAME = 2
+MAX_DEFINITIONS_OF_A_NAME = 8  # a name that is defined more often says nothing
+MAX_BLOCKS = 40  # of a part
+MAX_BLOCKS_FROM_REPOSITORY = 20  # of a part
+MAX_TEXT_CHARS = 1_500_000  # of the files that blocks are cut from, which are redacted as a whole
+OUTLINE_SECONDS = 3.0  # of the processor, for all files of a change
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """A definition that may be shown, and the hunks that use its name: (file, number from 1).
+
+    `file` is its file's index in the change, None for a file that the change does not touch.
+    """
+
+    path: str
+    file: int | None
+    definition: Definition
+    hunks: frozenset[tuple[int, int]]
+
+
+Outlines = Mapping[str, Sequence[Definition]]
+
+
+def outlines_of(change: Change) -> Outlines:
+    """Return the definitions in the new side of each file, by path. Files beyond the time have none."""
+    until = time.thread_time() + OUTLINE_SECONDS
+    texts = {file.path: file.new_text for file in change.files if file.new_text and not file.generated}
+    touched = {path for file in change.files for path in (file.path, file.old_path)}
+    texts |= {
+        extra.path: extra.text
+        for extra in change.context
+        if extra.path not in touched and not generated_reason(extra.path, extra.text)
+    }
+    found = {}
+    for path, text in texts.items():
+        defined = outline(path, text) if time.thread_time() < until else None
+        if defined is not None:
+            found[path] = defined
+    return found
+
+
+def leads_of(
+    change: Change, diffs: Sequence[FileDiff], outlines: Outlines, shown: Sequence[bool]
+) -> list[Lead]:
+    """Return the definitions that the shown hunks use, best first. `shown[i]`: file `i` is sent."""
+    users: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    for index, diff in enumerate(diffs):
+        for number, hunk in enumerate(diff.hunks if shown[index] else (), start=1):
+            for name in names_in(diff.path, (line.text for line in hunk.lines if line.kind == "+")):
+                users[name].add((index, number))
+    spread = Counter(
+        name
+        for file in change.files
+        if file.new_text
+        for name in names_in(file.path, file.new_text.split("\n"))
+    )
+    places: dict[str, list[Lead]] = defaultdict(list)
+    own = {file.path: index if shown[index] else -1 for index, file in enumerate(change.files)}
+    wanted = {extra.path: extra.names for extra in change.context}
+    for path, defined in outlines.items():
+        file = own.get(path)
+        for one in defined if file != -1 else ():
+            if one.name in users and (file is not None or not wanted[path] or one.name in wanted[path]):
+                places[one.name].append(Lead(path, file, one, frozenset(users[one.name])))
+    ranked: list[tuple[tuple[int, ...], Lead]] = []
+    for name, leads in places.items():
+        if len(leads) > MAX_DEFINITIONS_OF_A_NAME or spread[name] > MAX_FILES_OF_A_NAME:
+            continue
+        by_nearness = sorted((_steps(lead, change.files), number) for number, lead in enumerate(leads))
+        for steps, number in by_nearness[:MAX_BLOCKS_OF_A_NAME]:
+            lead = leads[number]
+            ranked.append(((*steps[:1], spread[name], *steps[1:], -len(lead.hunks)), lead))
+    ranked.sort(key=lambda one: (one[0], one[1].path, one[1].definition.first))
+    return [lead for _, lead in ranked]
+
+
+def _steps(lead: Lead, files: Sequence[FileChange]) -> tuple[int, int]:
+    """Return whether a definition is outside the change, and how many folders from its nearest user."""
+    own = lead.path.split("/")[:-1]
+    steps = []
+    for index in {index for index, _ in lead.hunks}:
+        other = files[index].path.split("/")[:-1]
+        steps.append(len(own) + len(other) - 2 * len(posixpath.commonprefix([own, other])))
+    return int(lead.file is None), min(steps)
+
+
+def texts_of(leads: Sequence[Lead], change: Change) -> dict[str, str]:
+    """Return the whole texts that the leads are cut from, by path, as many as are worth redacting."""
+    raw = {file.path: file.new_text or "" for file in change.files}
+    raw |= {extra.path: extra.text for extra in change.context}
+    texts: dict[str, str] = {}
+    room = MAX_TEXT_CHARS
+    for path in dict.fromkeys(lead.path for lead in leads):
+        if len(raw[path]) <= room:
+            texts[path] = raw[path]
+            room -= len(raw[path])
+    return texts
+
+
+def with_context(
+    chunk: Chunk,
+    leads: Sequence[Lead],
+    texts: Mapping[str, tuple[RedactedText, RedactedText]],
+    outlines: Outlines,
+    budget_tokens: int,
+) -> Chunk:
+    """Return a part with the best of its definitions in the budget. `texts`: redacted path and text."""
+    own = {(hunk.file, int(hunk.name.rpartition("H")[2])) for hunk in chunk.hunks}
+    visible = {
+        (hunk.file, line.number) for hunk in chunk.hunks for line in hunk.lines if line.side is Side.NEW
+    }
+    blocks: list[ContextBlock] = []
+    elsewhere = 0
+    for lead in leads:
+        if not lead.hunks & own or lead.path not in texts or len(blocks) == MAX_BLOCKS:
+            continue
+        if lead.file is None and elsewhere == MAX_BLOCKS_FROM_REPOSITORY:
+            continue
+        if lead.file is not None and (lead.file, lead.definition.head) in visible:
+            continue  # its hunk is in this part
+        block = _block(f"C{len(blocks) + 1}", lead, outlines[lead.path], *texts[lead.path])
+        cost = tokens(block.text) + 1
+        if cost <= budget_tokens:
+            budget_tokens -= cost
+            blocks.append(block)
+            elsewhere += lead.file is None
+    return Chunk(chunk.hunks, tuple(blocks))
+
+
+def _block(
+    name: str, lead: Lead, defined: Sequence[Definition], path: RedactedText, text: RedactedText
+) -> ContextBlock:
+    """Return the first lines of a definition, under the heads of those around it."""
+    definition = lead.definition
+    last = min(definition.last, definition.first + MAX_BLOCK_LINES - 1)
+    heads = [outer.head for outer in enclosing(defined, definition.head) if outer.head < definition.first]
+    numbers = sorted({*heads[-MAX_HEADS:], *range(definition.first, last + 1)})
+    whole = text.lines(numbers[0], last)
+    layout = [f"[{name}] {{path}}:{definition.head}"]
+    parts = {"path": path.truncated(MAX_PATH_CHARS)}
+    for number in numbers:
+        at = number - numbers[0] + 1
+        parts[f"l{number}"] = whole.lines(at, at).truncated(MAX_LINE_CHARS)
+        layout.append(f"{number:>5}  {{l{number}}}")
+    if last < definition.last:
+        layout.append(f"[... {definition.last - last} more lines]")
+    shown = RedactedText.template("\n".join(layout), **parts)
+    return ContextBlock(name, lead.path, definition.name if definition.name in shown.text else "", shown)

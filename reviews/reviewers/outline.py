@@ -1,0 +1,289 @@
+"""Outlines of source files: their definitions with names, lines and heads, by tree-sitter.
+
+Pure functions over text. A file in another language, over the size limit or over its time has no
+outline; callers then go by indentation (`sources.diffs`).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import import_module
+
+from tree_sitter import Language, Node, Parser, Query, QueryCursor
+
+MAX_BYTES = 1_000_000
+SECONDS = 0.25  # of the processor, for one file
+MAX_DEFINITIONS = 5_000
+MAX_HEAD_CHARS = 200
+MAX_HEAD_LINES = 8
+_PIECE_BYTES = 65_536
+_MEMORY_BYTES, _MEMORY_A_BYTE = 32_000_000, 64  # what the parser may take
+
+
+class Kind(StrEnum):
+    FUNCTION = "function"
+    TYPE = "type"  # classes, structs, namespaces, modules
+    VALUE = "value"  # constants, fields, aliases
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One definition of a file. Lines count from 1; `head` to `body` is its signature.
+
+    `first` may be above `head`: annotations and attributes belong to a definition.
+    """
+
+    name: str
+    kind: Kind
+    first: int
+    head: int
+    body: int
+    last: int
+
+    def holds(self, line: int) -> bool:
+        return self.kind is not Kind.VALUE and self.head <= line <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class _Grammar:
+    """Where a language's grammar is, and its types of nodes that define something."""
+
+    module: str
+    functions: str
+    types: str
+    values: str
+    entry: str = "language"
+
+
+_JS = "function_declaration generator_function_declaration method_definition"
+_TS_TYPES = (
+    "class_declaration abstract_class_declaration interface_declaration enum_declaration internal_module"
+)
+_TS_VALUES = "variable_declarator type_alias_declaration public_field_definition pair"
+_TS = f"{_JS} method_signature function_signature abstract_method_signature"
+_C_VALUES = "type_definition preproc_def preproc_function_def declaration field_declaration enumerator"
+_GRAMMARS = {
+    "python": _Grammar("tree_sitter_python", "function_definition", "class_definition", "assignment"),
+    "javascript": _Grammar(
+        "tree_sitter_javascript", _JS, "class_declaration", "variable_declarator field_definition pair"
+    ),
+    "typescript": _Grammar("tree_sitter_typescript", _TS, _TS_TYPES, _TS_VALUES, "language_typescript"),
+    "tsx": _Grammar("tree_sitter_typescript", _TS, _TS_TYPES, _TS_VALUES, "language_tsx"),
+    "go": _Grammar(
+        "tree_sitter_go",
+        "function_declaration method_declaration",
+        "type_spec type_alias",
+        "const_spec var_spec method_elem field_declaration",
+    ),
+    "java": _Grammar(
+        "tree_sitter_java",
+        "method_declaration constructor_declaration compact_constructor_declaration",
+        "class_declaration interface_declaration enum_declaration record_declaration"
+        " annotation_type_declaration",
+        "field_declaration constant_declaration enum_constant",
+    ),
+    "c": _Grammar(
+        "tree_sitter_c", "function_definition", "struct_specifier union_specifier enum_specifier", _C_VALUES
+    ),
+    "cpp": _Grammar(
+        "tree_sitter_cpp",
+        "function_definition",
+        "struct_specifier union_specifier enum_specifier class_specifier namespace_definition",
+        f"{_C_VALUES} alias_declaration concept_definition",
+    ),
+    "rust": _Grammar(
+        "tree_sitter_rust",
+        "function_item function_signature_item macro_definition",
+        "struct_item enum_item union_item trait_item impl_item mod_item",
+        "const_item static_item type_item field_declaration enum_variant",
+    ),
+    "ruby": _Grammar("tree_sitter_ruby", "method singleton_method", "class module", "assignment"),
+    "csharp": _Grammar(
+        "tree_sitter_c_sharp",
+        "method_declaration constructor_declaration local_function_statement",
+        "class_declaration interface_declaration struct_declaration record_declaration enum_declaration"
+        " namespace_declaration",
+        "property_declaration field_declaration delegate_declaration enum_member_declaration",
+    ),
+    "php": _Grammar(
+        "tree_sitter_php",
+        "function_definition method_declaration",
+        "class_declaration interface_declaration trait_declaration enum_declaration",
+        "const_element property_declaration",
+        "language_php",
+    ),
+}
+_EXTENSIONS = {
+    extension: language
+    for language, extensions in {
+        "python": "py pyi",
+        "javascript": "js jsx mjs cjs",
+        "typescript": "ts mts cts",
+        "tsx": "tsx",
+        "go": "go",
+        "java": "java",
+        "c": "c",
+        "cpp": "h cc cpp cxx hh hpp hxx ipp",
+        "rust": "rs",
+        "ruby": "rb rake",
+        "csharp": "cs",
+        "php": "php",
+    }.items()
+    for extension in extensions.split()
+}
+# What names a definition, from its own field inward: `*name(int x)` of C is three nodes deep.
+_NAME_FIELDS = ("name", "declarator", "left", "property", "key", "type")
+_CALLABLE = frozenset(("arrow_function", "function_expression", "function", "generator_function", "class"))
+_WORDS = frozenset(
+    (
+        *("identifier", "type_identifier", "field_identifier", "property_identifier", "constant", "name"),
+        *("private_property_identifier", "namespace_identifier", "destructor_name", "operator_name"),
+        *("setter", "global_variable", "instance_variable", "variable_name", "package_identifier"),
+    )
+)
+
+
+def language_of(path: str) -> str | None:
+    """Return the name of a file's language, or None where it has no grammar here."""
+    return _EXTENSIONS.get(posixpath.splitext(path)[1][1:].casefold())
+
+
+def outline(path: str, text: str, seconds: float = SECONDS) -> tuple[Definition, ...] | None:
+    """Return the definitions of a file in the order of their lines, or None without an outline.
+
+    Constants and fields count, local variables do not. Given up after `seconds` of the processor.
+    Raises MemoryError.
+    """
+    language = language_of(path)
+    data = text.encode(errors="replace") if language is not None and len(text) <= MAX_BYTES else b""
+    if language is None or not data or len(data) > MAX_BYTES:
+        return None
+    bytearray(_MEMORY_BYTES + _MEMORY_A_BYTE * len(data))  # MemoryError here: there, it is a crash
+    end = time.thread_time() + seconds
+    parser, query = _tools(language)
+    try:
+        tree = parser.parse(
+            lambda offset, _: data[offset : offset + _PIECE_BYTES],
+            progress_callback=lambda *_: time.thread_time() > end,
+        )
+    except ValueError:  # cancelled
+        parser.reset()
+        return None
+    found: list[Definition] = []
+    # Without its progress callback, which crashes (0.26.1); simple patterns cost less than the parser.
+    for kind, nodes in QueryCursor(query).captures(tree.root_node).items():
+        for node in nodes:
+            if len(found) >= MAX_DEFINITIONS or time.thread_time() > end:
+                return None
+            found += _definitions(node, Kind(kind))
+    found.sort(key=lambda d: (d.first, -d.last, d.name))
+    return tuple(_without_locals(found))
+
+
+def enclosing(definitions: Sequence[Definition], line: int) -> list[Definition]:
+    """Return the functions and types around a line, the outermost first."""
+    return [definition for definition in definitions if definition.holds(line)]
+
+
+def section_of(definitions: Sequence[Definition], lines: Sequence[str], line: int) -> str:
+    """Return the heads of the definitions around a line that begin above it, on one line.
+
+    A head that is too long for a line is named only. Heads are never cut: half of a secret is
+    none to the rules that take secrets out.
+    """
+    around = [definition for definition in enclosing(definitions, line) if definition.head < line]
+    return " > ".join(_head(definition, lines) for definition in around[-MAX_HEAD_LINES:])
+
+
+def _head(definition: Definition, lines: Sequence[str]) -> str:
+    last = min(definition.body, definition.head + MAX_HEAD_LINES)
+    text = " ".join(line.strip() for line in lines[definition.head - 1 : last])
+    if len(text) > MAX_HEAD_CHARS:
+        text = lines[definition.head - 1].strip()
+    return text if len(text) <= MAX_HEAD_CHARS else f"{definition.kind} {definition.name}"
+
+
+@cache
+def _tools(language: str) -> tuple[Parser, Query]:
+    grammar = _GRAMMARS[language]
+    loaded = Language(getattr(import_module(grammar.module), grammar.entry)())
+    patterns = [
+        f"({node}) @{kind}"
+        for kind, nodes in (
+            (Kind.FUNCTION, grammar.functions),
+            (Kind.TYPE, grammar.types),
+            (Kind.VALUE, grammar.values),
+        )
+        for node in nodes.split()
+    ]
+    return Parser(loaded), Query(loaded, "\n".join(patterns))
+
+
+def _definitions(node: Node, kind: Kind) -> Iterator[Definition]:
+    """Yield what a node defines: a field of Java may declare several names."""
+    body = node.child_by_field_name("body")
+    if kind is Kind.TYPE and body is None and node.type.endswith("_specifier"):
+        return  # `struct point p;` uses a type
+    value = node.child_by_field_name("value") or node.child_by_field_name("right")
+    if kind is Kind.VALUE and value is not None and value.type in _CALLABLE:
+        kind, body = Kind.FUNCTION, value.child_by_field_name("body")
+    elif node.type == "pair":
+        return
+    named = [name for name in map(_name, _declarators(node)) if name is not None]
+    for name in named[:20]:
+        text = (name.text or b"").decode(errors="replace")
+        ends_before = node.end_point.column == 0  # a definition of the C preprocessor
+        first, last = (
+            node.start_point.row + 1,
+            max(node.end_point.row + 1 - ends_before, node.start_point.row + 1),
+        )
+        head = name.start_point.row + 1
+        signature = body.start_point.row + 1 if body is not None else head
+        if body is not None and signature > head and not _opens(body):
+            signature -= 1  # the body of Python begins on its own line
+        yield Definition(text, kind, first, head, max(head, min(signature, last)), last)
+
+
+def _opens(body: Node) -> bool:
+    return bool(body.child_count) and body.children[0].type == "{"
+
+
+def _declarators(node: Node) -> list[Node]:
+    several = node.children_by_field_name("declarator")
+    if not several:
+        several = [child for child in node.named_children if child.type == "variable_declaration"]
+        several = [
+            inner for one in several for inner in one.named_children if inner.type == "variable_declarator"
+        ]
+    return several if len(several) > 0 and node.type != "variable_declarator" else [node]
+
+
+def _name(node: Node) -> Node | None:
+    for _ in range(8):
+        if node.type in _WORDS and not (node.type == "name" and node.named_child_count):
+            return node
+        inner = next(filter(None, map(node.child_by_field_name, _NAME_FIELDS)), None)
+        if inner is None:
+            inner = next((child for child in node.named_children if child.type in _WORDS), None)
+        if inner is None:
+            inner = next((child for child in node.named_children if "declarator" in child.type), None)
+        if inner is None:
+            return None
+        node = inner
+    return None
+
+
+def _without_locals(found: Sequence[Definition]) -> Iterator[Definition]:
+    """Leave out values inside functions. `found` is in the order of the lines."""
+    inside = 0
+    for definition in found:
+        if definition.kind is Kind.FUNCTION:
+            inside = max(inside, definition.last)
+        elif definition.kind is Kind.VALUE and definition.first <= inside and definition.last <= inside:
+            continue
+        yield definition
