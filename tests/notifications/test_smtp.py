@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from criticizer.resilience.failures import (
     RetryableFailure,
     UncertainFailure,
 )
+from notifications.providers.email.imap_archive import Archive, ArchiveConfig
 from notifications.providers.email.smtp import Smtp, SmtpConfig
 from notifications.providers.email.smtp_session import Connections
 from tests.fakes.smtp import SmtpServer, Switches
@@ -257,6 +260,46 @@ def test_the_next_password_is_used_when_the_first_is_refused_and_remembered() ->
         sender.send(message())
         assert server.dialogues == 3  # the refused one is not tried again and again
         assert len(server.accepted) == 2
+
+
+@contextmanager
+def dripping(said: bytes = b"") -> Iterator[tuple[int, threading.Event]]:
+    """A server that says something, then a byte each 20 ms for as long as the client stays."""
+    gone = threading.Event()
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):
+            connection.sendall(said)
+            while not gone.wait(0.02):
+                connection.sendall(b"2")
+        gone.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1], gone
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("said", [b"", b"220 hello\r\n250-first\r\n250-"])
+def test_a_server_that_answers_a_byte_at_a_time_costs_one_attempts_time(said: bytes) -> None:
+    with dripping(said) as (port, gone):
+        sender = Smtp(SmtpConfig("127.0.0.1", port, SENDER, total_timeout_seconds=0.4))
+        with pytest.raises(RetryableFailure) as failed:
+            sender.send(message())
+    assert failed.value.error_class is E.NETWORK_TIMEOUT
+    assert gone.is_set()  # the client hung up
+
+
+def test_an_archive_that_answers_a_byte_at_a_time_costs_one_look_ups_time() -> None:
+    with dripping(b"* OK ") as (port, _):
+        config = ArchiveConfig.parse(f"imap://u:p@127.0.0.1:{port}/", "archive@mail.test")
+        archive = Archive(replace(config, total_timeout_seconds=0.4))
+        with pytest.raises(RetryableFailure) as failed:
+            archive.probe()
+    assert failed.value.error_class is E.NETWORK_TIMEOUT
 
 
 def test_both_passwords_refused_is_a_refused_login() -> None:

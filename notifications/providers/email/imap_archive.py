@@ -11,7 +11,6 @@ import imaplib
 import re
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
+from notifications.providers.email import bounded_socket
 from notifications.providers.failures import RotatingSecrets, connection_failure, misconfigured, retryable
 
 TOKEN_HEADER = "X-Criticizer-Token"  # noqa: S105  a header's name
@@ -160,7 +160,7 @@ class Archive:
             if config.security == "starttls":
                 if "STARTTLS" not in client.capabilities:
                     raise misconfigured("the archive offers no STARTTLS; use imaps:// in IMAP_ARCHIVE_URL")
-                client.starttls(config.tls or ssl.create_default_context())
+                client.starttls(bounded_socket.tls_context(client.sock, config.tls))
             if "LOGINDISABLED" in client.capabilities:
                 raise misconfigured(
                     "the archive takes no login without TLS; use imaps:// in IMAP_ARCHIVE_URL"
@@ -185,18 +185,17 @@ class _Connection(imaplib.IMAP4):
 
     def __init__(self, config: ArchiveConfig) -> None:
         self._bounds = config
-        self._ends_at = time.monotonic() + config.total_timeout_seconds
         self._bytes_left = _MAX_ANSWER_BYTES
         super().__init__(config.host, config.port)
 
     def _create_socket(self, timeout: float | None) -> socket.socket:
         config = self._bounds
-        connection = socket.create_connection((config.host, config.port), config.connect_timeout_seconds)
+        connection = bounded_socket.connected(config.host, config.port, config.connect_timeout_seconds)
         try:
+            bounded_socket.bound(connection, config.total_timeout_seconds, config.read_timeout_seconds)
             if config.security == "tls":
-                context = config.tls or ssl.create_default_context()
-                connection = context.wrap_socket(connection, server_hostname=config.host)
-            connection.settimeout(config.read_timeout_seconds)
+                context = bounded_socket.tls_context(connection, config.tls)
+                return context.wrap_socket(connection, server_hostname=config.host)
         except BaseException:
             connection.close()
             raise
@@ -216,8 +215,6 @@ class _Connection(imaplib.IMAP4):
         self._bytes_left -= size
         if self._bytes_left < 0:
             raise self.abort("the answer is too large")
-        if time.monotonic() > self._ends_at:
-            raise TimeoutError
 
     def __exit__(self, *exc: object) -> None:
         with suppress(OSError, imaplib.IMAP4.error):

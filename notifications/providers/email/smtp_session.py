@@ -10,6 +10,7 @@ import re
 import smtplib
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from criticizer.resilience.failures import ErrorClass, Failure, RetryableFailure
 from criticizer.wording import server_words
 from notifications.providers.base import ABOUT_RECIPIENT
+from notifications.providers.email import bounded_socket
 from notifications.providers.email.imap_archive import ArchiveConfig
 from notifications.providers.failures import (
     RotatingSecrets,
@@ -32,8 +34,9 @@ from notifications.providers.failures import (
 class SmtpConfig:
     """A mail server and how to use it. `security` is `none`, `starttls` or `tls`.
 
-    `final_timeout_seconds`: the wait for the reply to the end of data; long, because a timeout there costs
-    a look-up or an operator's decision. `password_next` is tried when `password` is refused.
+    `total_timeout_seconds` bounds one attempt up to the end of data, `final_timeout_seconds` the wait for
+    the reply to it; long, because a timeout there costs a look-up or an operator's decision.
+    `password_next` is tried when `password` is refused.
     """
 
     host: str
@@ -45,6 +48,7 @@ class SmtpConfig:
     password_next: str = ""
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 30.0
+    total_timeout_seconds: float = 45.0
     final_timeout_seconds: float = 60.0
     tls: ssl.SSLContext | None = None  # None: the system's certificate authorities
     archive: ArchiveConfig | None = None  # receives a copy of everything sent
@@ -62,38 +66,37 @@ class Connections:
 
     @contextmanager
     def open(self) -> Iterator[smtplib.SMTP]:
-        client = self._passwords.call(self._opened)
+        ends_at = time.monotonic() + self._config.total_timeout_seconds
+        client = self._passwords.call(lambda password: self._opened(password, ends_at))
         try:
             yield client
         finally:
             client.close()
 
-    def _opened(self, password: str) -> smtplib.SMTP:
+    def _opened(self, password: str, ends_at: float) -> smtplib.SMTP:
         # The host name is given because smtplib would look it up in DNS.
         client = smtplib.SMTP(local_hostname=_own_name())
         try:
             with not_sent():
-                self._connect(client)
+                self._connect(client, ends_at)
                 self._log_in(client, password)
         except BaseException:
             client.close()
             raise
         return client
 
-    def _connect(self, client: smtplib.SMTP) -> None:
+    def _connect(self, client: smtplib.SMTP, ends_at: float) -> None:
         config = self._config
         try:
-            connection = socket.create_connection(
-                (config.host, config.port), timeout=config.connect_timeout_seconds
-            )
+            connection = bounded_socket.connected(config.host, config.port, config.connect_timeout_seconds)
         except UnicodeError:
             raise misconfigured("SMTP_HOST is not a host name") from None
         client.sock = connection
         # The final dot is sent by itself: it must not wait until the text before it is acknowledged.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        bounded_socket.bound(connection, ends_at - time.monotonic(), config.read_timeout_seconds)
         if config.security == "tls":
             client.sock = self._wrap(connection)
-        client.sock.settimeout(config.read_timeout_seconds)
         expect(client.getreply(), 220, "greeting", ErrorClass.PERMISSION_DENIED)
         client.ehlo_or_helo_if_needed()
         if config.security == "starttls":
@@ -110,8 +113,8 @@ class Connections:
             client.does_esmtp = False
             client.ehlo_or_helo_if_needed()
 
-    def _wrap(self, connection: socket.socket) -> ssl.SSLSocket:
-        context = self._config.tls or ssl.create_default_context()
+    def _wrap(self, connection: socket.socket) -> socket.socket:
+        context = bounded_socket.tls_context(connection, self._config.tls)
         return context.wrap_socket(connection, server_hostname=self._config.host)
 
     def _log_in(self, client: smtplib.SMTP, password: str) -> None:
@@ -155,8 +158,7 @@ def hand_over(client: smtplib.SMTP, content: bytes) -> None:
 def finish(client: smtplib.SMTP, timeout_seconds: float, silence: ErrorClass) -> None:
     """Send the final dot and read the reply; `silence` is the failure's class without one."""
     try:
-        assert client.sock is not None
-        client.sock.settimeout(timeout_seconds)
+        bounded_socket.bound(client.sock, timeout_seconds, timeout_seconds)
         client.send(b".\r\n")
         reply = client.getreply()
     except (OSError, smtplib.SMTPException) as error:
@@ -165,7 +167,7 @@ def finish(client: smtplib.SMTP, timeout_seconds: float, silence: ErrorClass) ->
     if not 200 <= reply[0] <= 299:
         raise refused(reply, "end of data", ErrorClass.POLICY_REJECTED)
     with suppress(OSError, smtplib.SMTPException):
-        client.sock.settimeout(1.0)
+        bounded_socket.bound(client.sock, 1.0, 1.0)
         client.quit()
 
 
