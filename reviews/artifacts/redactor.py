@@ -8,24 +8,20 @@ what it hands on is redacted again.
 from __future__ import annotations
 
 import ctypes
-import json
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import structlog
 from django.conf import settings
-from django.utils.crypto import salted_hmac
 
 from criticizer.models import SecurityEvent
-from criticizer.redaction.rules.issuer_tokens import RULESET
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
-from criticizer.security.known_secrets import configured_secrets
-from reviews.artifacts import store
+from reviews.artifacts import recipe, store
 from reviews.models import Artifact
 from reviews.pipeline import StageClaim
 from reviews.reviewers import prepared_codec, redactor
-from reviews.reviewers.prepare import Prepared, ReviewLimits
+from reviews.reviewers.prepare import Prepared
 from reviews.sources import change_codec
 from reviews.sources.base import Change
 from reviews.sources.enforcement import without_old_side
@@ -50,27 +46,21 @@ class RedactedChange:
     paths: tuple[str, ...]
 
 
-def limits() -> ReviewLimits:
-    return ReviewLimits(
-        max_input_tokens=settings.LLM_MAX_INPUT_TOKENS, skip_paths=tuple(settings.LLM_SKIP_PATHS)
-    )
-
-
 def make(claim: StageClaim, change: Change) -> tuple[Prepared, list[store.Stored]]:
     """Redact a fetched change; return it with its two artifacts, which `save` in the commit.
 
     Raises as `redactor.redact_change` and `store.store` do.
     """
     raw = change_codec.to_json(change)
-    data = _redacted(raw)
+    data, prepared, today = _redacted(raw)
     stored = [
-        store.store(claim, kind, content)
-        for kind, content in ((Artifact.Kind.CHANGE, raw), (Artifact.Kind.REDACTED, data))
+        store.store(claim, Artifact.Kind.CHANGE, raw),
+        store.store(claim, Artifact.Kind.REDACTED, data, recipe="" if prepared.hides_names else today),
     ]
     if len(raw) > _LARGE_BYTES:
         # The allocator keeps what a large change took; a worker lives for thousands of changes.
         _give_memory_back()
-    return _opened(data), stored
+    return prepared, stored
 
 
 def load(job_id: int, check: Check) -> RedactedChange:
@@ -95,7 +85,8 @@ def redact_again(job_id: int, check: Check) -> RedactedChange:
     gone = check(paths, [file.old_path for file in change.files if file.old_path is not None])
     kept = tuple(without_old_side(file) if file.old_path in gone else file for file in change.files)
     log.info("change_redacted_again", job=job_id)
-    return RedactedChange(_opened(_redacted(change_codec.to_json(replace(change, files=kept)))), paths)
+    _, prepared, _ = _redacted(change_codec.to_json(replace(change, files=kept)))
+    return RedactedChange(prepared, paths)
 
 
 def _give_memory_back() -> None:
@@ -123,7 +114,7 @@ def _stored(job_id: int) -> Prepared | None:
     """Return the stored redacted change, or None if it cannot stand for the raw one."""
     try:
         prepared = prepared_codec.from_json(
-            store.load(job_id, Artifact.Kind.REDACTED), _recipe(), settings.REDACTION_POLICY
+            store.load(job_id, Artifact.Kind.REDACTED), recipe.current(), settings.REDACTION_POLICY
         )
     except PermanentFailure as failure:
         if failure.error_class is not ErrorClass.NOT_FOUND:
@@ -136,27 +127,10 @@ def _raw(job_id: int) -> Change:
     return change_codec.from_json(store.load(job_id, Artifact.Kind.CHANGE))
 
 
-def _redacted(raw: bytes) -> bytes:
-    return redactor.redact_change(raw, settings.REDACTION_POLICY, limits(), _recipe())
-
-
-def _opened(data: bytes) -> Prepared:
-    prepared = prepared_codec.from_json(data, _recipe(), settings.REDACTION_POLICY)
+def _redacted(raw: bytes) -> tuple[bytes, Prepared, str]:
+    """Redact a change; return its JSON, what that holds, and the recipe."""
+    today = recipe.current()
+    data = redactor.redact_change(raw, settings.REDACTION_POLICY, recipe.limits(), today)
+    prepared = prepared_codec.from_json(data, today, settings.REDACTION_POLICY)
     assert prepared is not None
-    return prepared
-
-
-def _recipe() -> str:
-    """Identify what a redacted change depends on besides the raw one. Never shows a secret.
-
-    Without the Perforce tickets: they are renewed while the change waits, and workers that know another
-    one would redact it again each time. The guard looks for them before each call.
-    """
-    parts = [
-        prepared_codec.FORMAT,
-        RULESET,
-        settings.REDACTION_POLICY,
-        asdict(limits()),
-        sorted(set(configured_secrets())),
-    ]
-    return salted_hmac("reviews.artifacts.redactor", json.dumps(parts), algorithm="sha256").hexdigest()
+    return data, prepared, today

@@ -28,13 +28,14 @@ from criticizer.resilience.failures import (
     classify,
 )
 from criticizer.security.encryption import Vault, VaultError
+from reviews.artifacts.recipe import enough_for_a_review
 from reviews.models import Artifact, JobEvent
 from reviews.pipeline import StageClaim
 from reviews.states import JobStatus
 
 log = structlog.get_logger(__name__)
 
-# Either is enough for a review: the redacted change is opened, or made anew from the raw one.
+# What fetch stores: the redacted change is opened, or made anew from the raw one.
 FETCHED = (Artifact.Kind.CHANGE, Artifact.Kind.REDACTED)
 # After so many files without an answer a round stops: each costs a timeout.
 AWAY_AFTER = 3
@@ -50,6 +51,7 @@ class Stored:
     sha256: str
     size_bytes: int
     key_id: str
+    recipe: str = ""  # by which it can stand for the raw change
 
     @property
     def is_raw(self) -> bool:
@@ -65,6 +67,7 @@ class Stored:
             sha256=self.sha256,
             size_bytes=self.size_bytes,
             key_id=self.key_id,
+            recipe=self.recipe,
             expires_at=timezone.now() + timedelta(days=days),
         )
 
@@ -74,7 +77,7 @@ def storage(*, is_raw: bool) -> Storage:
     return storages["artifacts_raw" if is_raw else "artifacts_redacted"]
 
 
-def store(claim: StageClaim, kind: Artifact.Kind, data: bytes) -> Stored:
+def store(claim: StageClaim, kind: Artifact.Kind, data: bytes, recipe: str = "") -> Stored:
     """Seal and write `data`; call `save` on the result inside the recording commit.
 
     Raises RetryableFailure UPSTREAM_UNAVAILABLE when the storage does not answer, PermanentFailure
@@ -84,7 +87,9 @@ def store(claim: StageClaim, kind: Artifact.Kind, data: bytes) -> Stored:
     vault = Vault(settings.ARTIFACT_KEYS)
     with classified():
         saved = storage(is_raw=kind == Artifact.Kind.CHANGE).save(name, ContentFile(vault.seal(data)))
-    return Stored(claim.job_id, kind, saved, hashlib.sha256(data).hexdigest(), len(data), vault.newest)
+    return Stored(
+        claim.job_id, kind, saved, hashlib.sha256(data).hexdigest(), len(data), vault.newest, recipe
+    )
 
 
 def load(job_id: int, kind: Artifact.Kind) -> bytes:
@@ -192,7 +197,7 @@ def delete_expired(limit: int = 200) -> int:
             continue
         deleted += Artifact.objects.filter(pk=artifact.pk, deleted_at=None).update(deleted_at=Now())
         is_needed = artifact.kind in FETCHED and artifact.job.status == JobStatus.DEAD_LETTERED
-        if is_needed and not artifact.job.artifacts.filter(kind__in=FETCHED, deleted_at=None).exists():
+        if is_needed and not artifact.job.artifacts.filter(enough_for_a_review()).exists():
             JobEvent.objects.create(
                 job_id=artifact.job_id,
                 kind=JobEvent.Kind.ALERT,

@@ -127,6 +127,8 @@ class Artifact(models.Model):
     expires_at = models.DateTimeField()
     deleted_at = models.DateTimeField(null=True, blank=True)
     key_id = models.CharField(max_length=12, blank=True, db_default="")  # of the key that sealed it
+    # Of a redacted change that can stand for the raw one: by which rules, limits and secrets it was made.
+    recipe = models.CharField(max_length=64, blank=True, db_default="")
     checked_at = models.DateTimeField(null=True, blank=True)  # by the verification
     fault = models.CharField(max_length=12, choices=Fault.choices, blank=True, db_default="")
 

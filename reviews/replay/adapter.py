@@ -17,7 +17,7 @@ from criticizer.wording import plural_count
 from deadletters.types import Change, Check, CheckKind, DataField, Failed
 from notifications.states import UNRESOLVED_DELIVERY
 from reviews import config, pipeline
-from reviews.artifacts.store import FETCHED
+from reviews.artifacts.recipe import enough_for_a_review
 from reviews.models import Artifact, ReviewJob
 from reviews.pipeline.dependencies import dependencies_of, why_not_configured
 from reviews.replay import editing, effects, preflight
@@ -25,16 +25,13 @@ from reviews.states import ACTIVE_JOB, Stage
 
 _FACTS = """
 SELECT j.id, j.changelist_id, j.review_version, j.status, n.version AS newer, n.active AS newer_active,
-       a.artifact, coalesce(d.sent, 0) AS sent, coalesce(d.uncertain, 0) AS uncertain,
+       coalesce(d.sent, 0) AS sent, coalesce(d.uncertain, 0) AS uncertain,
        coalesce(d.in_doubt, 0) AS in_doubt
   FROM jobs j
   LEFT JOIN LATERAL (
     SELECT max(o.review_version) FILTER (WHERE o.review_version > j.review_version) AS version,
            bool_or(o.status = ANY(%(active)s)) AS active
       FROM jobs o WHERE o.changelist_id = j.changelist_id AND o.series = j.series AND o.id <> j.id) n ON true
-  LEFT JOIN LATERAL (
-    SELECT bool_or(f.deleted_at IS NULL) AS artifact FROM artifacts f
-     WHERE f.job_id = j.id AND f.kind IN ('change', 'redacted')) a ON true
   LEFT JOIN LATERAL (
     SELECT count(*) FILTER (WHERE e.status = 'sent') AS sent,
            count(*) FILTER (WHERE e.status = 'uncertain') AS uncertain,
@@ -64,13 +61,17 @@ class JobRecovery:
         active = [status.value for status in ACTIVE_JOB]
         unresolved = [status.value for status in UNRESOLVED_DELIVERY]
         found = prepared.rows(_FACTS, {"jobs": list(stages), "active": active, "unresolved": unresolved})
+        kept = _kept(stages)
         restarted = _restarted(failed, restart)
         needed = dependencies_of(failed, restarted=restarted)
         circuits = self._circuits({name for names in needed.values() for name in names})
         checks = {}
         for job in found:
             source = self._source(job, circuits) if job["id"] in restarted else None
-            artifact = _of_artifact(job, stages[job["id"]], source, is_decided=restart is not None)
+            is_kept = job["id"] in kept
+            artifact = _of_artifact(
+                stages[job["id"]], source, is_kept=is_kept, is_decided=restart is not None
+            )
             others = [_of_deliveries(job), *(circuits[name].advised for name in needed[job["id"]])]
             # The circuit that a failed artifact check depends on comes first: it says more.
             rest = [artifact, *others] if artifact.ok or artifact.is_hard else [*others, artifact]
@@ -170,8 +171,13 @@ def _restarted(failed: Sequence[Failed], restart: bool | None) -> set[int]:
     if restart is not None:
         return {one.job_id for one in failed} if restart else set()
     reviewing = {one.job_id for one in failed if one.stage == Stage.LLM}
-    kept = Artifact.objects.filter(job_id__in=reviewing, kind__in=FETCHED, deleted_at=None)
-    return reviewing - set(kept.values_list("job_id", flat=True))
+    return reviewing - _kept(reviewing)
+
+
+def _kept(job_ids: Collection[int]) -> set[int]:
+    """Return the jobs of which the fetched change is still there."""
+    kept = Artifact.objects.filter(enough_for_a_review(), job_id__in=job_ids)
+    return set(kept.values_list("job_id", flat=True))
 
 
 def _of_job(job: dict[str, Any]) -> list[Check]:
@@ -195,18 +201,18 @@ def _of_job(job: dict[str, Any]) -> list[Check]:
     return [*checks, Check(CheckKind.VERSION, True, "no newer version exists")]
 
 
-def _of_artifact(job: dict[str, Any], stage: str, source: Check | None, *, is_decided: bool) -> Check:
+def _of_artifact(stage: str, source: Check | None, *, is_kept: bool, is_decided: bool) -> Check:
     """Return whether the replay will have its change. `source`: the check of a fetch, if it fetches."""
     if source is None:
         if stage != Stage.LLM:
             is_read = stage == Stage.FETCH
             words = "the change is read from its source" if is_read else "the fetched change is not needed"
             return Check(CheckKind.ARTIFACT, True, words)
-        if job["artifact"]:
+        if is_kept:
             return Check(CheckKind.ARTIFACT, True, "the fetched change is still there")
         words = "the change artifact has expired; restart from the first stage instead"
         return Check(CheckKind.ARTIFACT, False, words, is_hard=True)
-    if job["artifact"] or stage == Stage.FETCH:
+    if is_kept or stage == Stage.FETCH:
         return Check(CheckKind.ARTIFACT, True, "the change is fetched again")
     if not source.ok:
         words = f"the change artifact has expired, and cannot be fetched again now: {source.message}"

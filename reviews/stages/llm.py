@@ -26,7 +26,7 @@ from criticizer.resilience.failures import (
 )
 from criticizer.resilience.states import CircuitState
 from reviews import config, pipeline
-from reviews.artifacts import redactor, store
+from reviews.artifacts import recipe, redactor, store
 from reviews.artifacts.redactor import RedactedChange
 from reviews.models import Artifact, CoverageRow, FindingRow, JobEvent, ReviewJob
 from reviews.pipeline import StageClaim
@@ -154,7 +154,7 @@ async def _review(claim: StageClaim, model: Model, ready: _Ready, keeper: Progre
         if ready.away is not None:
             raise ready.away
         return await review_prepared(
-            ready.change.prepared, model.client, redactor.limits(), ready.progress, around
+            ready.change.prepared, model.client, recipe.limits(), ready.progress, around
         )
     except (Failure, DependencyUnavailable) as error:
         reason = error
@@ -162,7 +162,7 @@ async def _review(claim: StageClaim, model: Model, ready: _Ready, keeper: Progre
         if not why:
             raise
     log.warning("review_without_model", job=claim.job_id, dependency=model.name, why=why)
-    return review_without_model(ready.change.prepared, model.client, redactor.limits(), ready.progress, why)
+    return review_without_model(ready.change.prepared, model.client, recipe.limits(), ready.progress, why)
 
 
 def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:

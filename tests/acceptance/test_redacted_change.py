@@ -12,8 +12,10 @@ import structlog
 from criticizer.models import SecurityEvent
 from criticizer.redaction import known_secrets, register_own_secrets
 from criticizer.security.known_secrets import own_secrets
+from deadletters.types import Failed
 from reviews.artifacts import store
 from reviews.models import Artifact, CoverageRow, FindingRow, ReviewJob
+from reviews.replay.adapter import JobRecovery
 from reviews.reviewers import redactor
 from tests.acceptance import stages
 from tests.acceptance.world import World
@@ -82,6 +84,10 @@ def test_without_the_raw_change_a_stale_redacted_one_must_be_fetched_again(
     letter = world.letter(job)
     assert (letter.error_class, letter.stage) == ("NOT_FOUND", "llm")
     assert "restart from fetch" in letter.detail
+    (expired,) = (
+        c for c in JobRecovery().survey([Failed(job, "llm")], restart=False)[job] if c.is_hard and not c.ok
+    )
+    assert "restart from the first stage" in expired.message
     stages.BEFORE.pop("llm")
     world.replay(job, restart=True)
     world.settle()

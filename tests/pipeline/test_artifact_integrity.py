@@ -22,7 +22,7 @@ from criticizer.resilience.failures import Component, ErrorClass, RetryableFailu
 from criticizer.security.encryption import Vault, key_id
 from deadletters.types import Failed
 from reviews.artifacts import integrity as artifact_care
-from reviews.artifacts import store
+from reviews.artifacts import recipe, store
 from reviews.models import Artifact, JobEvent
 from reviews.pipeline import StageClaim
 from reviews.replay import adapter
@@ -387,6 +387,24 @@ def test_expiry_under_an_open_dead_letter_is_shown_on_the_job_and_at_validation(
         "alert",
         "the fetched change has expired: a replay must restart from fetch",
     )
+
+
+def test_a_redacted_change_of_another_recipe_is_not_enough_for_a_replay(settings: Any) -> None:
+    job = factories.ReviewJobFactory(status=JobStatus.DEAD_LETTERED)
+    raw, redacted = stored(job=job), stored(Artifact.Kind.REDACTED, job=job)
+    Artifact.objects.filter(pk=redacted.pk).update(recipe=recipe.current())
+    Artifact.objects.filter(pk=raw.pk).update(expires_at=timezone.now() - timedelta(seconds=1))
+    store.delete_expired()
+    assert problems(job, restart=False) == []
+    assert not JobEvent.objects.filter(job=job).exists()
+    settings.REDACTION_POLICY = {"emails": True}
+    assert "expired" in problems(job, restart=False)[0]
+    stored(job=job)
+    assert problems(job, restart=False) == []
+    Artifact.objects.filter(kind="change").update(expires_at=timezone.now() - timedelta(seconds=1))
+    store.delete_expired()
+    assert "expired" in problems(job, restart=False)[0]
+    assert JobEvent.objects.get(job=job).kind == "alert"
 
 
 def test_change_that_no_key_opens_fails_the_validation(settings: Any) -> None:

@@ -1,0 +1,48 @@
+"""The recipe of a redacted change: what it depends on besides the raw one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from django.conf import settings
+from django.db.models import Q
+from django.utils.crypto import salted_hmac
+
+from criticizer.redaction.rules.issuer_tokens import RULESET
+from criticizer.security.known_secrets import configured_secrets
+from reviews.models import Artifact
+from reviews.reviewers import prepared_codec
+from reviews.reviewers.prepare import ReviewLimits
+
+
+def limits() -> ReviewLimits:
+    return ReviewLimits(
+        max_input_tokens=settings.LLM_MAX_INPUT_TOKENS, skip_paths=tuple(settings.LLM_SKIP_PATHS)
+    )
+
+
+def current() -> str:
+    """Return today's recipe, in which no secret shows.
+
+    Without the Perforce tickets: they are renewed while the change waits, and workers that know another
+    one would redact it again each time. The guard looks for them before each call.
+    """
+    parts = [
+        prepared_codec.FORMAT,
+        RULESET,
+        settings.REDACTION_POLICY,
+        asdict(limits()),
+        sorted(set(configured_secrets())),
+    ]
+    return salted_hmac("reviews.artifacts.redactor", json.dumps(parts), algorithm="sha256").hexdigest()
+
+
+def enough_for_a_review() -> Q:
+    """Return the condition on artifacts of which one is enough for a review (guarantee G198).
+
+    The raw change, or a redacted one that can stand for it today.
+    """
+    return Q(deleted_at=None) & (
+        Q(kind=Artifact.Kind.CHANGE) | Q(kind=Artifact.Kind.REDACTED, recipe=current())
+    )
