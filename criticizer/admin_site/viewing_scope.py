@@ -16,9 +16,8 @@ from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 
-# (job, whole) -> condition on rows: `job` is the lookup from a row to its review. With `whole` every file
-# of the review has to be in the scope, not just one.
-Visible = Callable[..., Any]
+# A `reviews.recipients.scopes.Scope`: what it calls a job is the lookup from a row to its review.
+Visible = Any
 # user -> `Visible`, or None for a user who may see every file. The app of the reviews registers it.
 PROVIDERS: list[Callable[[Any], Visible | None]] = []
 
@@ -33,12 +32,12 @@ class RowScope:
 
 def of_job(job: str) -> RowScope:
     """Rows of one review, seen with any file of it."""
-    return RowScope(lambda visible: visible(job))
+    return RowScope(lambda visible: visible.of_jobs(job))
 
 
 def of_whole_job(job: str) -> RowScope:
     """Rows whose texts may name any file of their review: seen when all its files may be seen."""
-    return RowScope(lambda visible: visible(job, whole=True))
+    return RowScope(lambda visible: visible.of_whole_jobs(job))
 
 
 def across_reviews(why: str) -> RowScope:

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.http import HttpRequest
 
 from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column, named_values
-from criticizer.admin_site.viewing_scope import ScopedAdmin, not_of_reviews
+from criticizer.admin_site.viewing_scope import RowScope, ScopedAdmin, not_of_reviews
 from criticizer.models import SecurityEvent
 
 admin.site.unregister([User, Group])
@@ -28,7 +28,7 @@ class RoleAdmin(ScopedAdmin, GroupAdmin):
 
 @admin.register(SecurityEvent)
 class SecurityEventAdmin(ReadOnlyAdmin):
-    scope = not_of_reviews("for who may read refusals, which are about paths outside every scope")
+    scope = RowScope(lambda visible: visible.of_events())
     list_display = (
         list_column("created_at", "when"),
         list_column("kind", "event"),

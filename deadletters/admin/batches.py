@@ -62,7 +62,7 @@ from deadletters.types import Result
 def _of_visible_letters(visible: Visible) -> Any:
     """Return the condition on batches whose dead letters may all be seen."""
     items = ReplayItem.objects.filter(batch=OuterRef("pk"))
-    return Exists(items) & ~Exists(items.filter(~visible("job_id", whole=True)))
+    return Exists(items) & ~Exists(items.filter(~visible.of_whole_jobs("job_id")))
 
 
 APPROVE = "deadletters.approve_replaybatch"

@@ -43,8 +43,8 @@ def _shared_with(rows: Sequence[Delivery]) -> dict[int, list[Delivery]]:
 
 def _of_visible_messages(visible: Visible) -> Any:
     """Return the condition on deliveries whose message tells of reviews that may all be seen."""
-    hidden = Delivery.objects.filter(~visible("job"), digest=OuterRef("digest"))
-    return visible("job") & ~Q(Exists(hidden))
+    hidden = Delivery.objects.filter(~visible.of_jobs("job"), digest=OuterRef("digest"))
+    return visible.of_jobs("job") & ~Q(Exists(hidden))
 
 
 def _decide(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:

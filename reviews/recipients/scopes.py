@@ -8,7 +8,7 @@ server ignores case: that can only hide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,27 +50,37 @@ class Scope:
             visible |= Q(file__startswith=prefix)
         return visible
 
-    def of_jobs(self, job: str = "pk") -> Q:
+    def of_jobs(self, job: str = "pk", of: str = "job") -> Q:
         """Return the condition on jobs with at least one file that may be seen.
 
-        `job` is the lookup of the job from the rows that are narrowed.
+        `job` is the lookup of the job from the rows that are narrowed, `of` that of the same from a file.
         """
         if self.everything:
             return Q()
         if not self.prefixes:
             return Q(pk__in=())
         within = self._within()
-        return Q(Exists(CoverageRow.objects.filter(within, job=OuterRef(job)))) | Q(
-            Exists(FindingRow.objects.filter(within, job=OuterRef(job)))
+        return Q(Exists(CoverageRow.objects.filter(within, **{of: OuterRef(job)}))) | Q(
+            Exists(FindingRow.objects.filter(within, **{of: OuterRef(job)}))
         )
 
-    def of_whole_jobs(self, job: str = "pk") -> Q:
-        """Return the condition on jobs with files that may be seen and no others."""
+    def of_whole_jobs(self, job: str = "pk", of: str = "job") -> Q:
+        """Return the condition on jobs with files that may be seen and no others, as `of_jobs` does."""
         if self.everything:
             return Q()
-        hidden = CoverageRow.objects.filter(~self._within(), job=OuterRef(job))
-        about_hidden = FindingRow.objects.filter(~self.files(), job=OuterRef(job))
-        return self.of_jobs(job) & ~Q(Exists(hidden)) & ~Q(Exists(about_hidden))
+        hidden = CoverageRow.objects.filter(~self._within(), **{of: OuterRef(job)})
+        about_hidden = FindingRow.objects.filter(~self.files(), **{of: OuterRef(job)})
+        return self.of_jobs(job, of) & ~Q(Exists(hidden)) & ~Q(Exists(about_hidden))
+
+    def of_events(self) -> Q:
+        """Return the condition on security events: of no review, or of one whose files may all be seen.
+
+        An event may name a path that the stored reviews of its changelist do not have.
+        """
+        path = Q() if self.everything else ~Q(path__startswith="//")
+        for prefix in self.prefixes:
+            path |= Q(path__startswith=prefix)
+        return Q(changelist_id="") | path & self.of_whole_jobs("changelist_id", "job__changelist_id")
 
     def jobs(self) -> QuerySet[ReviewJob]:
         """Return the reviews that may be seen."""
@@ -90,12 +100,10 @@ def scope_of(user: Any) -> Scope:
     return scope_of_lines(lines)
 
 
-def visible_to(user: Any) -> Callable[..., Q] | None:
-    """Return the admin's conditions for a person (`viewing_scope.Visible`), None for everything."""
+def visible_to(user: Any) -> Scope | None:
+    """Return the scope of a person for the admin (`viewing_scope.Visible`), None for everything."""
     scope = scope_of(user)
-    if scope.everything:
-        return None
-    return lambda job, whole=False: scope.of_whole_jobs(job) if whole else scope.of_jobs(job)
+    return None if scope.everything else scope
 
 
 def scopes_of(users: Collection[Any]) -> dict[int, Scope]:

@@ -97,7 +97,6 @@ class World:
                 recipient=recipient, muted_until=policy.NO_END
             ).pk,
             "notifications_suppression": factories.SuppressionFactory().pk,
-            "criticizer_securityevent": factories.SecurityEventFactory().pk,
             "criticizer_workercluster": factories.WorkerClusterFactory().pk,
             "criticizer_circuit": Circuit.objects.create(name="llm:openai").pk,
             "auth_user": factories.UserFactory(username="somebody").pk,

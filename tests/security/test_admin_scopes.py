@@ -12,6 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from criticizer.admin_site.viewing_scope import RowScope
+from criticizer.models import SecurityEvent
 from deadletters import batches
 from notifications.models import Delivery, Digest
 from reviews.models import ViewerScope
@@ -25,7 +26,8 @@ HIDDEN, MIXED, OPEN = "zebra77", "quagga88", "okapi99"
 SECRET_FILE = "//corp/zebra77.py"
 # Texts of a review of which some files may be seen: only its own page and its messages tell of it.
 WHOLE_ONLY = {
-    "reviews_attempt", "deadletters_deadletter", "deadletters_replaybatch", "deadletters_letteredit"
+    "reviews_attempt", "deadletters_deadletter", "deadletters_replaybatch", "deadletters_letteredit",
+    "criticizer_securityevent",
 }  # fmt: skip
 
 
@@ -135,6 +137,8 @@ def test_counts_and_waiting_approvals_leave_out_what_is_hidden(
 
 def everything(table: str) -> list[dict[str, Any]]:
     model: type[Model] = our_admins()[table].model
+    if model is SecurityEvent:
+        return []  # the database lets nobody change one, and refused requests add some
     return list(model._default_manager.order_by("pk").values())
 
 
@@ -195,3 +199,19 @@ def test_a_message_about_a_hidden_review_too_is_hidden(
     Delivery.objects.filter(pk__in=ids).update(digest=digest)
     assert OPEN not in page(mallory, "notifications_delivery", "changelist")
     assert f"{HIDDEN}-cl" not in page(mallory, "notifications_delivery", "change", ids[0])
+
+
+def test_security_events_name_no_path_outside_the_scope(
+    mallory: Client, rows: dict[str, dict[str, Any]]
+) -> None:
+    """Also where the stored reviews of the changelist have no such file; events of no review are shown."""
+
+    def seen(**facts: str) -> bool:
+        event = SecurityEvent.objects.create(kind="path_denied", reason="walrus11", **facts)
+        return "walrus11" in page(mallory, "criticizer_securityevent", "change", event.pk)
+
+    assert seen(changelist_id=f"{OPEN}-cl", path="//alt/okapi99.py")
+    assert not seen(changelist_id=f"{OPEN}-cl", path=SECRET_FILE)
+    assert not seen(changelist_id=f"{MIXED}-cl", path="//alt/quagga88.py")
+    assert not seen(changelist_id="of no stored review", path="//alt/okapi99.py")
+    assert seen(path="audit table", actor="verification")

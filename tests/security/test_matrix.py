@@ -83,7 +83,7 @@ TABLES = {
         **read_only(TROUBLE), "submit": "OX", "dry_run": "OAX", "pause": "OX", "pace": "OX", "resume": "OX",
         "cancel": "OX", "approve": "AX", "refuse": "AX", "live": TROUBLE, "csv": TROUBLE,
     },
-    "criticizer_securityevent": read_only(SECURITY),
+    "criticizer_securityevent": {**read_only("UX"), "changelist": SECURITY},  # a review in no scope
     "criticizer_workercluster": read_only(TROUBLE),
     "criticizer_outboxmessage": read_only(TROUBLE),
     "criticizer_circuit": {**read_only(TROUBLE), "force": "OX"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from criticizer.models import SecurityEvent
 from deadletters.models import LetterArchive, LetterEdit, ReplayBatch, ReplayItem
 from reviews.models import JobEvent, SourceEvent
 from tests import factories
@@ -51,7 +52,11 @@ def review_rows(mark: str, *files: str) -> dict[str, Any]:
         server=f"{mark}-server", event="submitted", changelist_id=job.changelist_id, origin="trigger",
         outcome="created", job=job,
     )  # fmt: skip
+    seen = SecurityEvent.objects.create(
+        kind="artifact_read", changelist_id=job.changelist_id, path=f"{mark}-artifact", reason=f"{mark} read"
+    )
     return {
+        "criticizer_securityevent": seen.pk,
         "reviews_reviewjob": job.pk,
         "reviews_attempt": attempt.pk,
         "reviews_artifact": factories.ArtifactFactory(job=job, name=f"{mark}-artifact").pk,
