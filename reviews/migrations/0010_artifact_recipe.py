@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('reviews', '0008_series_of_older_requests'),
+        ('reviews', '0009_finding_versions'),
     ]
 
     operations = [
