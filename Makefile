@@ -56,14 +56,26 @@ test-all: $(VENV)/nightly check
 	$(MAKE) drill JOBS=200 FAULTS=40
 	$(MAKE) matrix POINTS=3 DELIVERIES=500
 
+CHECKS := check-types check-style check-imports check-generated check-deployment
+.PHONY: $(CHECKS)
+
 check: $(VENV)/dev
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(CHECKS)
+
+check-types:
+	$(BIN)/mypy
+
+check-style:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+
+check-imports:
 	$(BIN)/lint-imports --no-cache
-	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py makemigrations --check --dry-run
-	for table in environment_table failure_table provider_table role_table state_diagrams; do \
-	  DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py $$table --check || exit 1; done
+
+check-generated:
+	$(BIN)/python .ci/generated_check.py
+
+check-deployment:
 	$(BIN)/python .ci/deploy_check.py
 
 bench: $(VENV)/bench

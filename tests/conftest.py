@@ -30,6 +30,12 @@ def pytest_configure(config: pytest.Config) -> None:
     skips.register(config)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the browser tests last, whatever the order: one Chromium then serves them all."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[EmbeddedServer]:
     """The real PostgreSQL of this run."""

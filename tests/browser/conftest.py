@@ -34,11 +34,11 @@ Visit = Callable[..., Page]
 expect.set_options(timeout=20_000)  # a page that comes late is no wrong page
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """One headless Chromium for the tests of a module.
+    """One headless Chromium for all browser tests, which are the last ones of a run (tests/conftest.py).
 
-    Not of the session: Playwright's event loop would run on under the tests that follow.
+    Playwright's event loop would run on under the tests that follow.
     """
     # Playwright keeps an event loop in this thread, where Django would refuse to be used.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"

@@ -33,11 +33,14 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-TREES = {path: ast.parse(path.read_text()) for path in PRODUCT}
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.AST]:
+    """The syntax trees: hundreds of megabytes, which no other module's tests should walk around."""
+    return {path: ast.parse(path.read_text()) for path in PRODUCT}
 
 
-def test_one_module_imports_subprocess() -> None:
-    doors = {where(path) for path, tree in TREES.items() if "subprocess" in set(imported(tree))}
+def test_one_module_imports_subprocess(trees: dict[Path, ast.AST]) -> None:
+    doors = {where(path) for path, tree in trees.items() if "subprocess" in set(imported(tree))}
     assert doors == {"criticizer/workers/subprocesses.py"}
     named = {
         where(path) for path in PRODUCT if re.search(r"\bimport_module\(|__import__\(", path.read_text())
@@ -46,8 +49,8 @@ def test_one_module_imports_subprocess() -> None:
         assert "subprocess" not in (ROOT / name).read_text()
 
 
-def test_no_shell_is_ever_asked_for() -> None:
-    for path, tree in TREES.items():
+def test_no_shell_is_ever_asked_for(trees: dict[Path, ast.AST]) -> None:
+    for path, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg == "shell":
                 assert isinstance(node.value, ast.Constant), where(path)
@@ -56,9 +59,9 @@ def test_no_shell_is_ever_asked_for() -> None:
                 pytest.fail(f"{where(path)}:{node.lineno} names a shell")
 
 
-def test_no_other_way_to_start_a_program_is_used() -> None:
+def test_no_other_way_to_start_a_program_is_used(trees: dict[Path, ast.AST]) -> None:
     forks = set()  # of the same program: web processes, and the process of one change
-    for path, tree in TREES.items():
+    for path, tree in trees.items():
         assert not set(imported(tree)) & OTHER_DOORS, where(path)
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
@@ -70,28 +73,28 @@ def test_no_other_way_to_start_a_program_is_used() -> None:
     assert forks == {"criticizer/workers/web_server.py", "reviews/reviewers/redactor_child.py"}
 
 
-def test_a_process_replaces_itself_only_with_itself() -> None:
+def test_a_process_replaces_itself_only_with_itself(trees: dict[Path, ast.AST]) -> None:
     users = {
         where(path)
-        for path, tree in TREES.items()
+        for path, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and re.match(r"os\.exec", ast.unparse(node))
     }
     assert users <= {"criticizer/management/commands/cluster.py"}
 
 
-def test_no_text_is_run_as_python_and_nothing_is_unpickled() -> None:
-    for path, tree in TREES.items():
+def test_no_text_is_run_as_python_and_nothing_is_unpickled(trees: dict[Path, ast.AST]) -> None:
+    for path, tree in trees.items():
         assert not {"pickle", "marshal", "shelve", "dill"} & set(imported(tree)), where(path)
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in {"eval", "exec", "compile"}, f"{where(path)}:{node.lineno}"
 
 
-def test_one_module_makes_redacted_text() -> None:
+def test_one_module_makes_redacted_text(trees: dict[Path, ast.AST]) -> None:
     makers = {
         where(path)
-        for path, tree in TREES.items()
+        for path, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and (
@@ -104,10 +107,10 @@ def test_one_module_makes_redacted_text() -> None:
     assert keys == {"criticizer/redaction/redacted_text.py"}
 
 
-def test_nobody_marks_text_as_safe_html() -> None:
+def test_nobody_marks_text_as_safe_html(trees: dict[Path, ast.AST]) -> None:
     """`format_html` escapes what it is given; these would not."""
     unsafe = {"mark_safe", "SafeText", "autoescape_off"}
-    for path, tree in TREES.items():
+    for path, tree in trees.items():
         called = {
             node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
             for node in ast.walk(tree)
