@@ -285,6 +285,7 @@ _WITHOUT_SERVER = {
     "demo",
     "diffsettings",
     "environment_table",
+    "evaluate",
     "failure_table",
     "help",
     "provider_table",

@@ -112,9 +112,14 @@ async def open_model() -> Model | None:
     return _models[loop][0]
 
 
+def new_client(llm: LlmConfig) -> ModelClient:
+    """Return a client of the configured provider, for one event loop."""
+    return OpenAIClient(llm) if settings.LLM_PROVIDER == "openai" else AnthropicClient(llm)
+
+
 async def _open(llm: LlmConfig) -> AsyncGenerator[ModelClient, None]:
     # asyncio.run closes unfinished generators at its end, and with this one the connections.
-    client: ModelClient = OpenAIClient(llm) if settings.LLM_PROVIDER == "openai" else AnthropicClient(llm)
+    client = new_client(llm)
     try:
         yield client
     finally:

@@ -1,0 +1,71 @@
+"""Recorded answers: what a model said, by the digest of the request, and a client that repeats it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from criticizer.redaction import RedactedText
+from reviews.reviewers.model import ModelAnswer, ModelClient
+
+
+class NotMeasured(Exception):
+    """There is no figure to give; the message says why and what to do."""
+
+
+class Recorder:
+    """A client that passes requests on and appends every answer to a file (`ModelClient`)."""
+
+    def __init__(self, client: ModelClient, file: Path) -> None:
+        self._client = client
+        self._file = file
+
+    @property
+    def model(self) -> str:
+        return self._client.model
+
+    async def complete(
+        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+    ) -> ModelAnswer:
+        answer = await self._client.complete(system, user, schema, call_id)
+        line = json.dumps({"request": _digest(system, user), **asdict(answer)})
+        with self._file.open("a") as file:
+            file.write(f"{line}\n")
+        return answer
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+class Replay:
+    """A client that answers as recorded (`ModelClient`). Raises NotMeasured for any other request."""
+
+    def __init__(self, file: Path) -> None:
+        """Raise NotMeasured when the file cannot be read as a recording."""
+        try:
+            rows = [json.loads(line) for line in file.read_text().splitlines()]
+            self._answers = {row.pop("request"): ModelAnswer(**row) for row in rows}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise NotMeasured(f"{file} holds no recorded answers: {error}") from error
+        self.model = next((answer.model for answer in self._answers.values() if answer.model), "recorded")
+
+    async def complete(
+        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+    ) -> ModelAnswer:
+        answer = self._answers.get(_digest(system, user))
+        if answer is None:
+            raise NotMeasured(
+                "a request has no recorded answer: the corpus, the seed, the limits or the prompts changed "
+                "since the recording. Record again with: evaluate real --record FILE"
+            )
+        return answer
+
+    async def aclose(self) -> None:
+        pass
+
+
+def _digest(system: str, user: RedactedText) -> str:
+    return hashlib.sha256(f"{system}\0{user.text}".encode(errors="surrogatepass")).hexdigest()

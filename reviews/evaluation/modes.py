@@ -1,0 +1,224 @@
+"""The ways to measure: each returns figures and what they depend on, as one JSON object."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from criticizer.redaction import Redactor
+from reviews import config
+from reviews.artifacts import recipe
+from reviews.evaluation import changes, corpus, figures, judging, matching, public_sets, pulls
+from reviews.evaluation.answers import NotMeasured, Recorder, Replay
+from reviews.evaluation.oracle import Oracle
+from reviews.evaluation.running import Ready, reviewed
+from reviews.reviewers.model import ModelClient
+from reviews.reviewers.prepare import ReviewLimits
+from reviews.reviewers.prompt import PROMPT_VERSION
+from reviews.sources.paths import encode_path
+from reviews.stages.model_client import new_client
+
+MIN_RUNS = 3
+AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line, with what the settings say of git, redaction and limits."""
+
+    corpus: Path
+    seed: int
+    runs: int
+    judge: str
+    record: Path | None
+    answers: Path | None
+    judged: Path | None
+    goldens: Path | None
+    samples: Path | None
+    repositories: Path | None
+    git: str
+    policy: Mapping[str, object]
+    limits: ReviewLimits
+
+    @classmethod
+    def of(cls, settings: Any, options: Mapping[str, Any]) -> Options:
+        known = {field.name: options[field.name] for field in fields(cls) if field.name in options}
+        git = settings.GIT_EXECUTABLE or "git"
+        return cls(**known, git=git, policy=settings.REDACTION_POLICY, limits=recipe.limits())
+
+
+def ready_corpus(cases: Sequence[corpus.Case], options: Options) -> list[Ready]:
+    """Return the changes of a corpus, prepared."""
+    with tempfile.TemporaryDirectory(prefix="criticizer-evaluate-") as directory:
+        return [
+            Ready(
+                one.case.name,
+                changes.prepared(one.change, options.policy, options.limits),
+                tuple(map(matching.remark_of, one.case.defects)),
+                one.case.secrets,
+            )
+            for one in changes.fetched(cases, Path(directory), options.git)
+        ]
+
+
+def by_oracle(options: Options) -> dict[str, Any]:
+    """Measure the pipeline with the oracle."""
+    cases = corpus.load(options.corpus, options.seed)
+    oracles = {case.name: Oracle(case, options.seed) for case in cases}
+    ready = ready_corpus(cases, options)
+    results = asyncio.run(reviewed(ready, oracles.__getitem__, options.limits, options.seed))
+    return _report(options, "oracle", figures.figures_of(results, matching.by_words))
+
+
+def by_replay(options: Options) -> dict[str, Any]:
+    """Measure the pipeline with recorded answers of a real model."""
+    if options.answers is None:
+        raise NotMeasured("give the recorded answers with --answers FILE")
+    return _measured(options, Replay(options.answers), None)
+
+
+def by_model(options: Options) -> dict[str, Any]:
+    """Measure the configured model on the corpus."""
+    if options.runs < MIN_RUNS:
+        raise NotMeasured(f"a model answers differently each time: --runs must be at least {MIN_RUNS}")
+    client, judge = _clients(options)
+    return _measured(options, Recorder(client, options.record) if options.record else client, judge)
+
+
+def martian(options: Options) -> dict[str, Any]:
+    """Add up recorded judgements, or review the pull requests and have the judge compare."""
+    if options.goldens is None:
+        if options.judged is None:
+            raise NotMeasured("give --judged FILE, or --goldens and --repositories with --judge MODEL")
+        scores = public_sets.martian_scores(options.judged)
+        rows = {
+            f"{judge} {tool} {name}": round(getattr(score, name), 4)
+            for judge, tools in scores.items()
+            for tool, score in tools.items()
+            for name in ("precision", "recall")
+        }
+        return _report(options, "recorded judgements", rows)
+    if not options.judge or options.judged is None:
+        raise NotMeasured(
+            "golden comments have no lines: give --judge MODEL, and --judged FILE to test it with"
+        )
+    return _pulls_measured(options, public_sets.martian_goldens(options.goldens))
+
+
+def aacr(options: Options) -> dict[str, Any]:
+    """Review pull requests of AACR-Bench; without a judge, a remark is found by its place."""
+    if options.samples is None:
+        raise NotMeasured("give the file positive_samples.json with --samples")
+    return _pulls_measured(options, public_sets.aacr(options.samples))
+
+
+MODES: dict[str, Callable[[Options], dict[str, Any]]] = {
+    "oracle": by_oracle,
+    "replay": by_replay,
+    "real": by_model,
+    "martian": martian,
+    "aacr": aacr,
+}
+
+
+def _measured(options: Options, client: ModelClient, judge: ModelClient | None) -> dict[str, Any]:
+    cases = corpus.load(options.corpus, options.seed)
+    pairs = judging.pairs_of(cases)
+    return _runs(options, ready_corpus(cases, options), client, judge, pairs)
+
+
+def _pulls_measured(options: Options, wanted: Sequence[public_sets.Pull]) -> dict[str, Any]:
+    if options.repositories is None:
+        raise NotMeasured("give the directory of clones with --repositories")
+    ready: list[Ready] = []
+    missing: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="criticizer-evaluate-") as directory:
+        for pull in wanted:
+            try:
+                change = pulls.fetched_pull(pull, options.repositories, Path(directory), options.git)
+            except NotMeasured as error:
+                missing.append(str(error))
+                continue
+            depot = pulls.depot_of(pull)
+            remarks = tuple(
+                replace(remark, file=f"//{depot}/{encode_path(remark.file)}") if remark.file else remark
+                for remark in pull.remarks
+            )
+            prepared = changes.prepared(change, options.policy, options.limits)
+            ready.append(Ready(pull.url, prepared, remarks))
+    if not ready:
+        raise NotMeasured(f"none of {len(wanted)} pull requests can be read: {missing[0]}")
+    client, judge = _clients(options)
+    pairs = public_sets.martian_pairs(options.judged) if options.judged else []
+    if judge is not None and not pairs:
+        raise NotMeasured("give recorded judgements to test the judge with: --judged FILE")
+    return {**_runs(options, ready, client, judge, pairs), "pulls_not_read": missing}
+
+
+def _clients(options: Options) -> tuple[ModelClient, ModelClient | None]:
+    llm = config.model()
+    if llm is None:
+        raise NotMeasured("no model is configured: set LLM_PROVIDER, LLM_BASE_URL and LLM_MODEL")
+    return new_client(llm), new_client(replace(llm, model=options.judge)) if options.judge else None
+
+
+def _runs(
+    options: Options,
+    ready: Sequence[Ready],
+    client: ModelClient,
+    judge: ModelClient | None,
+    pairs: Sequence[judging.Pair],
+) -> dict[str, Any]:
+    if options.judged is not None:
+        pairs = public_sets.martian_pairs(options.judged)
+    return asyncio.run(_closing(_all_runs(options, ready, client, judge, pairs), client, judge))
+
+
+async def _closing(work: Awaitable[dict[str, Any]], *clients: ModelClient | None) -> dict[str, Any]:
+    try:
+        return await work
+    finally:
+        for client in clients:
+            if client is not None:
+                await client.aclose()
+
+
+async def _all_runs(
+    options: Options,
+    ready: Sequence[Ready],
+    client: ModelClient,
+    judge_client: ModelClient | None,
+    pairs: Sequence[judging.Pair],
+) -> dict[str, Any]:
+    rule: matching.Rule = matching.by_place
+    said: dict[str, Any] = {"judge": None}
+    judge = judging.Judge(judge_client, Redactor(options.policy), AT_ONCE) if judge_client else None
+    if judge is not None:
+        agreement = await judge.kappa(judging.sample(pairs, options.seed))
+        if agreement < judging.MIN_KAPPA:
+            raise NotMeasured(
+                f"the judge {judge.model} agrees with recorded judgements at kappa {agreement:.2f} only: "
+                f"at least {judging.MIN_KAPPA} is needed; choose another --judge"
+            )
+        said = {"judge": judge.model, "judge_kappa": round(agreement, 4), "judge_prompt": judging.VERSION}
+    runs = []
+    for run in range(options.runs):
+        results = await reviewed(ready, lambda _: client, options.limits, options.seed + run, AT_ONCE)
+        if judge is not None:
+            rule = await judge.rule(results)
+        runs.append(figures.figures_of(results, rule))
+    return {**_report(options, client.model, figures.spread(runs)), **said, "runs": runs}
+
+
+def _report(options: Options, model: str, measured: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "model": model,
+        "prompts": {"find": PROMPT_VERSION},
+        "seed": options.seed,
+        "corpus": corpus.digest(options.corpus),
+        "figures": dict(measured),
+    }

@@ -1,0 +1,175 @@
+"""A model without a model: it finds a seeded defect exactly when its evidence is in the request.
+
+Its answers are also wrong in the ways of models, as the seed says: one defect twice in other
+words, numbers of other lines, files that do not exist, defects of unchanged code, remarks on
+style, and plausible remarks that other code refutes. What it says depends on the case and the
+lines that it sees, never on the words of the prompt: figures change when reviews change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from criticizer.redaction import RedactedText
+from reviews.evaluation.changes import depot_path
+from reviews.evaluation.corpus import Case, Claim, Defect
+from reviews.reviewers.model import ModelAnswer
+
+MODEL = "oracle"
+TWICE, OTHER_LINE, MADE_UP, OLD_DEFECT, STYLE, CLAIM = 0.35, 0.3, 0.15, 0.6, 0.5, 0.9
+_FENCE = re.compile(r"^BEGIN (\S+) hunks to review\n(.*?)^END \1$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"=== F\d+ (.*)")
+_HUNK = re.compile(r"\[(F\d+H\d+)\]")
+_LINE = re.compile(r" *(\d+) ([+ ])(.*)")
+_WORD = re.compile(r"^Word: (\S+)$", re.MULTILINE)
+_MARKER = re.compile(r"^Never repeat the marker of this request: (\S+)$", re.MULTILINE)
+_IN_OTHER_WORDS = {
+    "the": "this", "is": "gets", "so": "and therefore", "and": "as well as", "every": "each",
+    "never": "at no time", "a": "one", "returns": "gives back", "although": "while",
+}  # fmt: skip
+_OLD = "An error in this line was there before: what it returns is not checked by its callers."
+_NIT = "The name used here could say more clearly what it stands for."
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the new side as the request shows it."""
+
+    file: str
+    hunk: str
+    number: int
+    is_added: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a request shows."""
+
+    text: str
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        section = _FENCE.search(self.text)
+        found: list[Line] = []
+        file = hunk = ""
+        for line in section[2].split("\n") if section else ():
+            if head := _FILE.fullmatch(line):
+                file = head[1]
+            elif name := _HUNK.match(line):
+                hunk = name[1]
+            elif shown := _LINE.fullmatch(line):
+                found.append(Line(file, hunk, int(shown[1]), shown[2] == "+", shown[3]))
+        return found
+
+    def line(self, file: str, number: int, text: str) -> Line | None:
+        """Return a line of a file of the corpus, if it is shown as a part of the change."""
+        path = depot_path(file)
+        return next((x for x in self.lines if (x.file, x.number, x.text) == (path, number, text)), None)
+
+
+class Oracle:
+    """The oracle for one case (`ModelClient`)."""
+
+    def __init__(self, case: Case, seed: int) -> None:
+        self._case = case
+        self._seed = seed
+        self.requests: list[str] = []
+
+    @property
+    def model(self) -> str:
+        return MODEL
+
+    async def complete(
+        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+    ) -> ModelAnswer:
+        self.requests.append(user.text)
+        sight = Sight(user.text)
+        answer = {
+            "findings": [*self._found(sight), *self._noise(sight)],
+            "files_read": sorted({line.file for line in sight.lines}),
+            "seen": _WORD.findall(f"{system}\n{user.text}"),
+        }
+        text = json.dumps(answer)
+        return ModelAnswer(text, (len(system) + len(user.text)) // 4, len(text) // 4, "stop", MODEL)
+
+    async def aclose(self) -> None:
+        pass
+
+    def _found(self, sight: Sight) -> Iterator[dict[str, Any]]:
+        for defect in self._case.defects:
+            line = sight.line(defect.file, defect.line, defect.quote)
+            if line is None or not sees(sight.text, defect):
+                continue
+            finding = _finding(line, defect.title, defect.problem, defect.severity)
+            if self._happens(OTHER_LINE, "other line", defect.name):
+                finding["line"] += self._source("off", defect.name).choice((-9, -5, -2, 2, 5, 9))
+            yield {**finding, "quote": self._quoted(line)}
+            if self._happens(TWICE, "twice", defect.name):
+                title, problem = self._reworded(defect.title), self._reworded(defect.problem)
+                yield _finding(line, title, problem, "medium")
+
+    def _noise(self, sight: Sight) -> Iterator[dict[str, Any]]:
+        for claim in self._case.claims:
+            line = sight.line(claim.file, claim.line, claim.quote)
+            if line is not None and self._happens(CLAIM, "claim", claim.problem):
+                yield _finding(line, _title_of(claim), claim.problem, "medium")
+        known = {(depot_path(defect.file), defect.line) for defect in self._case.defects}
+        added = [
+            x for x in sight.lines if x.is_added and len(x.text) > 20 and (x.file, x.number) not in known
+        ]
+        near = {(x.file, x.number + off) for x in added for off in (-2, -1, 1, 2)}
+        old = [x for x in sight.lines if not x.is_added and len(x.text) > 20 and (x.file, x.number) in near]
+        if added and self._happens(STYLE, "style"):
+            yield _finding(self._one_of(added), "A name is not clear", _NIT, "low")
+        if old and self._happens(OLD_DEFECT, "old"):
+            yield _finding(self._one_of(old), "A result is not checked", _OLD, "medium")
+        if sight.lines and self._happens(MADE_UP, "made up"):
+            made_up = Line("//corpus/lib/helpers/common.txt", "F9H9", 7, True, "return cached_value")
+            yield _finding(made_up, "A stale value is returned", "The cache is not cleared.", "high")
+        if self._case.trap == "injection" and (marker := _MARKER.search(sight.text)):
+            for line in sight.lines[:1]:
+                yield _finding(line, "Marker", f"The marker is {marker[1]}.", "low")
+
+    def _quoted(self, line: Line) -> str:
+        forms = (line.text, line.text.strip(), f"+{line.text}", f"{line.number:>5} +{line.text}")
+        return self._source("quote", line.text).choice(forms)
+
+    def _reworded(self, text: str) -> str:
+        words = [_IN_OTHER_WORDS.get(word, word) for word in text.split(" ")]
+        middle = len(words) // 2
+        return " ".join([*words[middle:], *words[:middle]])
+
+    def _one_of(self, lines: list[Line]) -> Line:
+        """Return the line that the seed chooses, the same one among more lines unless one of those."""
+        return min(lines, key=lambda x: hashlib.sha256(f"{self._seed} {x.file} {x.text}".encode()).digest())
+
+    def _happens(self, share: float, *what: str) -> bool:
+        return self._source(*what).random() < share
+
+    def _source(self, *what: str) -> random.Random:
+        return random.Random("\0".join((str(self._seed), self._case.name, *what)))  # noqa: S311
+
+
+def sees(request: str, defect: Defect) -> bool:
+    """Return whether all that a defect needs stands in a request."""
+    return all(need.text in request for need in defect.needs)
+
+
+def _title_of(claim: Claim) -> str:
+    return " ".join(claim.problem.split()[:8])
+
+
+def _finding(line: Line, title: str, problem: str, severity: str) -> dict[str, Any]:
+    return {
+        "file": line.file, "hunk": line.hunk, "line": line.number, "quote": line.text, "quote_end": None,
+        "end_line": None, "side": "new", "category": "bug", "rule_id": None, "severity": severity,
+        "confidence": 80, "title": title[:80], "problem": problem, "trigger": "", "suggestion": None,
+    }  # fmt: skip

@@ -1,0 +1,146 @@
+"""Loaders of public review benchmarks, by paths that the owner gives. Nothing of them is shipped.
+
+Martian's code review benchmark (withmartian/code-review-benchmark, MIT): golden comments without
+lines, and recorded judgements of many tools. AACR-Bench (alibaba/aacr-bench, Apache-2.0): remarks
+with files and lines, confirmed or refuted by experts. Files may be compressed (`.gz`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reviews.evaluation.answers import NotMeasured
+from reviews.evaluation.judging import Pair
+from reviews.evaluation.matching import Remark
+
+_PULL = re.compile(r"https://[^/]+/([\w.-]+)/([\w.-]+)/pull/(\d+)")
+_LEVELS = {"Diff Level": "diff", "File Level": "file", "Repo Level": "repository"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """A pull request of a benchmark. `base` and `head` are commits, "" where the set names none."""
+
+    url: str
+    remarks: tuple[Remark, ...]
+    base: str = ""
+    head: str = ""
+
+    @property
+    def repository(self) -> str:
+        """The repository as `owner/name`."""
+        owner, name, _ = self._parts
+        return f"{owner}/{name}"
+
+    @property
+    def number(self) -> int:
+        return int(self._parts[2])
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        found = _PULL.fullmatch(self.url)
+        if found is None:
+            raise NotMeasured(f"{self.url[:200]} is not the address of a pull request")
+        return found.groups()
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Recorded judgements of one tool, added up."""
+
+    found: int
+    false: int
+    missed: int
+
+    @property
+    def precision(self) -> float:
+        return self.found / (self.found + self.false) if self.found else 0.0
+
+    @property
+    def recall(self) -> float:
+        return self.found / (self.found + self.missed) if self.found else 0.0
+
+
+def martian_goldens(directory: Path) -> list[Pull]:
+    """Return the pull requests with golden comments of a directory of `golden_comments/*.json`."""
+    files = sorted(directory.glob("*.json"))
+    if not files:
+        raise NotMeasured(f"{directory} holds no *.json: give the directory golden_comments")
+    return [
+        Pull(row["url"], tuple(Remark(comment["comment"]) for comment in row["comments"]))
+        for file in files
+        for row in _read(file, list)
+    ]
+
+
+def martian_scores(file: Path) -> dict[str, dict[str, Score]]:
+    """Return the score of each tool by each judge, from recorded judgements.
+
+    Shape: {judge: {pull: {tool: {"tp": [[golden, candidate], ...], "fp": [...], "fn": [...]}}}}.
+    """
+    scores: dict[str, dict[str, Score]] = {}
+    for judge, pulls in _read(file, dict).items():
+        counts: dict[str, Counter[str]] = {}
+        for tools in pulls.values():
+            for tool, made in tools.items():
+                count = counts.setdefault(tool, Counter())
+                count.update({name: len(made[name]) for name in ("tp", "fp", "fn")})
+        scores[judge] = {tool: Score(c["tp"], c["fp"], c["fn"]) for tool, c in sorted(counts.items())}
+    return scores
+
+
+def martian_pairs(file: Path) -> list[Pair]:
+    """Return pairs of a golden comment and a candidate on which no two recorded judges differ."""
+    said: dict[tuple[str, str], set[bool]] = {}
+    for pulls in _read(file, dict).values():
+        for tools in pulls.values():
+            goldens = {
+                g for made in tools.values() for g in (*made["fn"], *(golden for golden, _ in made["tp"]))
+            }
+            for made in tools.values():
+                for golden, text in made["tp"]:
+                    said.setdefault((golden, text), set()).add(True)
+                for text in made["fp"]:
+                    for golden in goldens:
+                        said.setdefault((golden, text), set()).add(False)
+    return [Pair(*pair, verdicts == {True}) for pair, verdicts in sorted(said.items()) if len(verdicts) == 1]
+
+
+def aacr(file: Path) -> list[Pull]:
+    """Return the pull requests of a file of AACR-Bench, its remarks with their files and lines."""
+    pulls = []
+    for row in _read(file, list):
+        remarks = tuple(_remark(comment) for comment in row["comments"])
+        pulls.append(Pull(row["githubPrUrl"], remarks, row["target_commit"], row["source_commit"]))
+    return pulls
+
+
+def _remark(comment: Mapping[str, Any]) -> Remark:
+    first, last = sorted((comment["from_line"], comment["to_line"]))
+    # A remark on the old side has no line on the side that reviews number.
+    is_new = comment["side"] == "right"
+    return Remark(
+        comment["note"],
+        comment["path"],
+        first if is_new else None,
+        last if is_new else None,
+        _LEVELS.get(comment["context"], ""),
+    )
+
+
+def _read(file: Path, kind: type) -> Any:
+    try:
+        data = file.read_bytes()
+        value = json.loads(gzip.decompress(data) if file.suffix == ".gz" else data)
+    except (OSError, ValueError, EOFError) as error:
+        raise NotMeasured(f"{file} cannot be read: {error}") from error
+    if not isinstance(value, kind):
+        raise NotMeasured(f"{file} is not in the form of this benchmark: its top is not a {kind.__name__}")
+    return value

@@ -1,0 +1,63 @@
+"""Reviews of prepared changes with any model client."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from reviews.evaluation.figures import Result
+from reviews.evaluation.matching import Remark
+from reviews.reviewers.model import ModelClient
+from reviews.reviewers.model_review import ReviewContext
+from reviews.reviewers.prepare import Prepared, ReviewLimits
+from reviews.reviewers.review import review_prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A prepared change, the remarks that its review should make, and secrets that it holds."""
+
+    name: str
+    prepared: Prepared
+    remarks: tuple[Remark, ...]
+    secrets: tuple[str, ...] = ()
+
+
+async def reviewed(
+    changes: Sequence[Ready],
+    client_of: Callable[[str], ModelClient],
+    limits: ReviewLimits,
+    seed: int,
+    at_once: int = 1,
+) -> list[Result]:
+    """Review changes, `at_once` at a time, each with the client of its name. Raises as `review_prepared`."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def one(ready: Ready) -> Result:
+        async with slots:
+            return await _reviewed(ready, client_of(ready.name), limits, seed)
+
+    tasks = [asyncio.ensure_future(one(ready)) for ready in changes]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _reviewed(ready: Ready, client: ModelClient, limits: ReviewLimits, seed: int) -> Result:
+    # The marker follows from name and seed, so that equal requests are equal to the byte.
+    mark = hashlib.sha256(f"{seed} {ready.name}".encode()).hexdigest()[:12]
+    around = ReviewContext(boundary=lambda: f"data-{mark}", is_last_attempt=True)
+    outcome = await review_prepared(ready.prepared, client, limits, {}, around)
+    return Result(
+        name=ready.name,
+        findings=tuple(finding for finding in outcome.review.findings if finding.source == "llm"),
+        remarks=ready.remarks,
+        leaked=sum(secret in prompt for prompt in outcome.prompts for secret in ready.secrets),
+        failed=sum(outcome.failed.values()),
+        calls=outcome.review.usage.calls,
+        characters=sum(map(len, outcome.prompts)),
+    )

@@ -1,0 +1,100 @@
+"""Figures of the whole pipeline with the oracle, and what they say when a part of it is broken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+
+from reviews.evaluation import corpus, figures, modes
+from reviews.evaluation.corpus import Case
+from reviews.evaluation.figures import Result
+from reviews.evaluation.matching import by_words
+from reviews.evaluation.oracle import Oracle, sees
+from reviews.evaluation.running import Ready, reviewed
+from reviews.reviewers import redactor
+from reviews.reviewers.prepare import ReviewLimits
+from reviews.reviewers.quotes import Place, ShownText, SideText
+from tests.evaluation.test_corpus import CORPUS
+
+SEED = 1
+LIMITS = ReviewLimits()
+BASELINE = CORPUS / "baseline.json"
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Case]:
+    return {case.name: case for case in corpus.load(CORPUS, SEED)}
+
+
+@pytest.fixture(scope="module")
+def ready(cases: Mapping[str, Case]) -> Iterator[list[Ready]]:
+    names = ("judge", "record", "answers", "judged", "goldens", "samples", "repositories")
+    chosen = {**dict.fromkeys(names), "corpus": CORPUS, "seed": SEED, "runs": 3}
+    yield modes.ready_corpus(list(cases.values()), modes.Options.of(settings, chosen))
+    redactor.close()
+
+
+def results_of(ready: list[Ready], oracles: Mapping[str, Oracle]) -> list[Result]:
+    return asyncio.run(reviewed(ready, oracles.__getitem__, LIMITS, SEED))
+
+
+def figures_of(ready: list[Ready], cases: Mapping[str, Case]) -> dict[str, float]:
+    oracles = {name: Oracle(case, SEED) for name, case in cases.items()}
+    return figures.figures_of(results_of(ready, oracles), by_words)
+
+
+def test_figures_are_no_worse_than_the_baseline(
+    ready: list[Ready], cases: Mapping[str, Case], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A prompt or pipeline that loses recall or precision is refused here (guarantee G190)."""
+    monkeypatch.setattr(modes, "ready_corpus", lambda *_: ready)
+    call_command("evaluate", gate=BASELINE, output=tmp_path / "figures.json")
+    measured = figures_of(ready, cases)
+    assert measured["recall_diff"] == measured["line_accuracy"] == 1
+    assert measured["leaked"] == measured["failed"] == 0
+
+
+def test_figures_fall_when_a_part_of_the_pipeline_is_broken(
+    ready: list[Ready], cases: Mapping[str, Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee G191."""
+
+    def by_number(text: ShownText, raw: Mapping[str, Any], file: int) -> list[Place]:
+        sides: list[SideText] = text._sides.get(file, [])
+        hinted = [(one, n) for one in sides for n, line in enumerate(one.lines) if line.number == raw["line"]]
+        return [Place(side, n, n) for side, n in hinted][:1]
+
+    whole = figures_of(ready, cases)
+    monkeypatch.setattr(ShownText, "find", by_number)
+    assert figures_of(ready, cases)["line_accuracy"] <= whole["line_accuracy"] - 0.1
+
+
+def test_defects_are_found_exactly_when_their_evidence_is_shown_and_traps_let_nothing_out(
+    ready: list[Ready], cases: Mapping[str, Case]
+) -> None:
+    oracles = {name: Oracle(case, SEED) for name, case in cases.items()}
+    results = results_of(ready, oracles)
+    for result in results:
+        titles = {finding.title for finding in result.findings}
+        for defect in cases[result.name].defects:
+            is_shown = any(sees(request, defect) for request in oracles[result.name].requests)
+            assert (defect.title in titles) is is_shown, defect.name
+    by_trap = {cases[result.name].trap: result for result in results}
+    requests = {cases[name].trap: "\n".join(oracle.requests) for name, oracle in oracles.items()}
+    assert by_trap["injection"].findings[0].title.startswith("All jobs share")
+    assert not any("marker" in finding.message.casefold() for finding in by_trap["injection"].findings)
+    (secret,) = next(case.secrets for case in cases.values() if case.trap == "secret")
+    assert secret not in "".join(requests.values())
+    assert "<REDACTED:" in requests["secret"]
+    assert "//corpus/src/%40app/session.ts" in requests["encoded path"]
+    assert {finding.line for finding in by_trap["utf-16"].findings} >= {
+        defect.line for case in cases.values() if case.trap == "utf-16" for defect in case.defects
+    }
+    assert len(requests["generated"]) < 20_000
+    assert "lib/archive/post.rb" in requests["copies"]
