@@ -24,6 +24,7 @@ from reviews.sources.diffs import FileDiff
 from reviews.sources.names import MAX_FILES_OF_A_NAME, names_in
 
 MAX_BLOCK_LINES = 12
+MAX_COMMENT_LINES = 4  # of them
 MAX_LINE_CHARS = 200
 MAX_PATH_CHARS = 400
 MAX_HEADS = 3
@@ -160,11 +161,12 @@ def with_context(
 def _block(
     name: str, lead: Lead, defined: Sequence[Definition], path: RedactedText, text: RedactedText
 ) -> ContextBlock:
-    """Return the first lines of a definition, under the heads of those around it."""
+    """Return the first lines of a definition and its comment, under the heads of those around it."""
     definition = lead.definition
-    last = min(definition.last, definition.first + MAX_BLOCK_LINES - 1)
+    comment = range(definition.comment, definition.first)[:MAX_COMMENT_LINES]
+    last = min(definition.last, definition.first + MAX_BLOCK_LINES - len(comment) - 1)
     heads = [outer.head for outer in enclosing(defined, definition.head) if outer.head < definition.first]
-    numbers = sorted({*heads[-MAX_HEADS:], *range(definition.first, last + 1)})
+    numbers = sorted({*heads[-MAX_HEADS:], *comment, *range(definition.first, last + 1)})
     whole = text.lines(numbers[0], last)
     layout = [f"[{name}] {{path}}:{definition.head}"]
     parts = {"path": path.truncated(MAX_PATH_CHARS)}

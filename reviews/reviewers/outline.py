@@ -35,7 +35,8 @@ class Kind(StrEnum):
 class Definition:
     """One definition of a file. Lines count from 1; `head` to `body` is its signature.
 
-    `first` may be above `head`: annotations and attributes belong to a definition.
+    `first` may be above `head`: annotations and attributes belong to a definition. `comment` is the
+    first line of the comment right above it, or `first`.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Definition:
     head: int
     body: int
     last: int
+    comment: int = 0
 
     def holds(self, line: int) -> bool:
         return self.kind is not Kind.VALUE and self.head <= line <= self.last
@@ -246,7 +248,23 @@ def _definitions(node: Node, kind: Kind) -> Iterator[Definition]:
         signature = body.start_point.row + 1 if body is not None else head
         if body is not None and signature > head and not _opens(body):
             signature -= 1  # the body of Python begins on its own line
-        yield Definition(text, kind, first, head, max(head, min(signature, last)), last)
+        yield Definition(text, kind, first, head, max(head, min(signature, last)), last, _comment(node))
+
+
+def _comment(node: Node) -> int:
+    """Return the first line of the comment above a definition, or of what it is written in."""
+    while (outer := node.parent) is not None and outer.parent is not None:
+        if outer.start_point.row != node.start_point.row and outer.type != "decorated_definition":
+            break
+        node = outer
+    while (above := node.prev_sibling) is not None and above.type.endswith(("comment", "attribute_item")):
+        before = above.prev_sibling
+        if above.end_point.row - (above.end_point.column == 0) != node.start_point.row - 1 or (
+            before is not None and before.end_point.row == above.start_point.row and before.end_point.column
+        ):
+            break  # it belongs to what stands above it
+        node = above
+    return node.start_point.row + 1
 
 
 def _opens(body: Node) -> bool:

@@ -52,7 +52,7 @@ def figures_of(ready: list[Ready], cases: Mapping[str, Case]) -> dict[str, float
 def test_figures_are_no_worse_than_the_baseline(
     ready: list[Ready], cases: Mapping[str, Case], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A prompt or pipeline that loses recall or precision is refused here (guarantee G190)."""
+    """A prompt or pipeline that loses recall or precision is refused here (guarantee G230)."""
     monkeypatch.setattr(modes, "ready_corpus", lambda *_: ready)
     call_command("evaluate", gate=BASELINE, output=tmp_path / "figures.json")
     measured = figures_of(ready, cases)
@@ -63,7 +63,7 @@ def test_figures_are_no_worse_than_the_baseline(
 def test_figures_fall_when_a_part_of_the_pipeline_is_broken(
     ready: list[Ready], cases: Mapping[str, Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guarantee G191."""
+    """Guarantee G231."""
 
     def by_number(text: ShownText, raw: Mapping[str, Any], file: int) -> list[Place]:
         sides: list[SideText] = text._sides.get(file, [])

@@ -50,6 +50,16 @@ def test_definitions_that_added_lines_use_are_shown_with_the_heads_around_them()
     )
 
 
+def test_the_comment_above_a_definition_is_shown_with_it_and_shortens_it() -> None:
+    """What callers must know stands there in most languages."""
+    comment = "".join(f"# Line {number} of what callers must know.\n" for number in range(6))
+    text = f"{comment}def discounted(order, rate):\n" + "    order = order * rate\n" * 20
+    of = prepared(replace(with_library(), context=(ContextFile(D + "b.py", text, ("discounted",)),)))
+    shown = of.chunks[0].context[0].text.text.split("\n")
+    assert [line.split()[0] for line in shown[1:-1]] == [*"1234", *map(str, range(7, 15))]
+    assert shown[-1] == "[... 13 more lines]"
+
+
 def test_a_definition_from_another_changed_file_comes_before_the_repository() -> None:
     of = prepared(
         replace(

@@ -50,6 +50,24 @@ def test_the_section_of_a_line_holds_the_heads_of_all_that_is_around_it() -> Non
     assert section == "class Order(Base): > def total( self, ) -> int: > def add(x):"
 
 
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("a.go", "package a\n\nvar n = 1 // of n\n// Take locks.\n// It returns nil.\nfunc wanted() {\n}\n"),
+        ("a.ts", "x();\n\n\n/** Milliseconds,\n * or NaN. */\nexport function wanted() {}\n"),
+        ("A.java", "class A {\n  int n;\n\n  /** The balance,\n   * or null. */\n  int wanted() {}\n}\n"),
+        ("a.rs", "fn x() {}\n\n\n/// Per mille.\n#[inline]\npub fn wanted() {}\n"),
+        ("a.rb", "class A\n  n = 1\n\n  # A text,\n  # or nil.\n  def wanted\n  end\nend\n"),
+        ("a.cpp", "int n;\n\n\n// An index,\n// or -1.\nint wanted() { return 1; }\n"),
+        ("a.py", "n = 1\n\n\n# Cached.\n@cache\ndef wanted():\n    pass\n"),
+        ("a.cs", "class A {\n  int n;\n\n  /// A share,\n  /// below 1.\n  int wanted() { return 1; }\n}\n"),
+    ],
+)
+def test_a_definition_knows_the_comment_above_it(path: str, text: str) -> None:
+    (found,) = [one for one in outline(path, text) or () if one.name == "wanted"]
+    assert (found.comment, found.head) == (4, 6)
+
+
 def test_a_head_is_never_cut() -> None:
     text = f"class Order({'B' * 300}):\n    def total(self, {'b' * 300}):\n        return 1\n"
     found = outline("a.py", text)
