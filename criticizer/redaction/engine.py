@@ -7,13 +7,14 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import ahocorasick_rs
 
 from criticizer.redaction.input.document import PLACEHOLDER, encode, read
 from criticizer.redaction.known_secrets import OwnSecrets, registered
+from criticizer.redaction.part import Part
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.policy import POLICY_KINDS, Policy, parse
 from criticizer.redaction.redacted_text import RedactedText, RedactionBlocked, seal
@@ -50,16 +51,6 @@ class SecretSpan:
     start: int
     end: int
     line: int
-
-
-@dataclass(slots=True)
-class _Part:
-    """One text in work: its bytes now, and how often each kind was removed."""
-
-    data: bytes
-    lines: int
-    counts: Counter[str] = field(default_factory=Counter)
-    clean: tuple[bytes, OwnSecrets] | None = None  # in what the last scan found nothing
 
 
 class Redactor:
@@ -104,7 +95,7 @@ class Redactor:
         except Exception:  # noqa: BLE001 - whatever failed, its message may quote the text
             raise RedactionBlocked("internal_error") from None
 
-    def _part(self, text: str) -> _Part:
+    def _part(self, text: str) -> Part:
         data = encode(text)
         lines = data.count(b"\n")
         if b"<redacted:" in data.lower():
@@ -114,22 +105,32 @@ class Redactor:
                 # none of the input passes as the name of a value we removed.
                 name = kind.decode()
                 self._last[name] = max(self._last[name], int(number))
-        return _Part(data, lines)
+        return Part([data], lines)
 
-    def _pass(self, parts: list[_Part]) -> bool:
+    def _pass(self, parts: list[Part]) -> bool:
         """Scan all parts once, then propagate; return whether anything was removed."""
         own = self._own()
         changed = False
         for part in parts:
-            if part.clean is not None and part.clean[0] is part.data and part.clean[1] is own:
-                continue  # another part changed, and this one did not
-            if self._replace(part, merge(scan(read(part.data), self._policy, own, self._deadline))):
-                changed = True
-            else:
-                part.clean = (part.data, own)
+            changed |= self._replace(part, self._found(part, own))
         for part in parts:
             changed |= self._replace(part, self._propagated(part.data))
         return changed
+
+    def _found(self, part: Part, own: OwnSecrets) -> list[Find]:
+        """Scan what was not read yet of a part. Where nothing changed, nothing new is found."""
+        if part.own is not own:
+            part.own, part.unread = own, range(len(part.sections))
+        if not part.unread:
+            return []
+        document = read(b"".join(part.sections[number] for number in part.unread))
+        finds = merge(scan(document, self._policy, own, self._deadline))
+        if finds and len(part.sections) == 1:
+            part.sections = document.files()
+        elif finds:
+            finds = part.placed(finds)
+        part.unread = ()
+        return finds
 
     def _own(self) -> OwnSecrets:
         base = registered()
@@ -137,10 +138,11 @@ class Redactor:
             self._joined = (base, base.with_values(self._own_values))
         return self._joined[1]
 
-    def _replace(self, part: _Part, finds: list[Find]) -> bool:
+    def _replace(self, part: Part, finds: list[Find]) -> bool:
+        if not finds:
+            return False
         data = part.data
-        out: list[bytes] = []
-        at = 0
+        edits: list[tuple[int, int, bytes]] = []
         for find in finds:
             pieces = [
                 piece
@@ -150,15 +152,11 @@ class Redactor:
             ]
             for start, end in pieces:
                 number = self._number(find.kind, find.group or data[find.start : find.end])
-                out += (data[at:start], b"<REDACTED:%s:%d>" % (find.kind.encode(), number))
-                at = end
+                edits.append((start, end, b"<REDACTED:%s:%d>" % (find.kind.encode(), number)))
                 self._remember(data[start:end], find.kind, number)
             part.counts[find.kind] += bool(pieces)
-        if not out:
-            return False
-        out.append(data[at:])
-        part.data = b"".join(out)
-        return True
+        part.rewrite(edits)
+        return bool(edits)
 
     def _number(self, kind: str, value: bytes) -> int:
         """Number values by first appearance, so that the same secret reads the same everywhere."""
@@ -202,10 +200,11 @@ class Redactor:
                 finds.append(Find(start, end, kind))
         return finds
 
-    def _sealed(self, part: _Part) -> RedactedText:
-        if part.data.count(b"\n") != part.lines:
+    def _sealed(self, part: Part) -> RedactedText:
+        data = part.data
+        if data.count(b"\n") != part.lines:
             raise RedactionBlocked("line_count")
-        return seal(part.data.decode("utf-8"), part.counts, RULESET, self._policy.digest)
+        return seal(data.decode("utf-8"), part.counts, RULESET, self._policy.digest)
 
 
 def _inside(taken: list[tuple[int, int]], start: int, end: int) -> bool:

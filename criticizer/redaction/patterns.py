@@ -100,6 +100,14 @@ class Pattern:
         spans = self._match(_ANYWHERE, text, start, end)
         return self._following(text, start, end, spans) if spans[0][0] >= 0 else ()
 
+    def places(self, text: bytes) -> Iterator[tuple[int, int]]:
+        """Yield where the matches of a pattern stand that has no groups and matches nothing empty."""
+        match, size = self._match, len(text)
+        [(start, end)] = match(_ANYWHERE, text, 0, size)
+        while start >= 0:
+            yield start, end
+            [(start, end)] = match(_ANYWHERE, text, end, size)
+
     def _following(self, text: bytes, start: int, end: int, spans: Spans) -> Iterator[Match]:
         while spans[0][0] >= 0:
             yield Match(text, spans)

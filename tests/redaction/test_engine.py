@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -10,11 +11,14 @@ import pytest
 from criticizer.redaction import (
     RedactionBlocked,
     Redactor,
+    engine,
     find_secrets,
     known_secrets,
     redact,
     register_own_secrets,
 )
+from criticizer.redaction.input.document import Document
+from criticizer.redaction.scan import Find
 from tests.redaction.fakes import diff, draw, password
 
 P = password()
@@ -215,12 +219,41 @@ def test_failing_stage_blocks_and_quotes_nothing(stage: str, monkeypatch: pytest
 
 
 def test_engine_that_does_not_settle_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from criticizer.redaction.scan import Find
-
     monkeypatch.setattr("criticizer.redaction.engine.scan", lambda *a: [Find(0, 3, "password")])
     with pytest.raises(RedactionBlocked) as caught:
         redact("abcdef")
     assert caught.value.reason_code == "unstable"
+
+
+def test_only_files_of_a_diff_that_changed_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is that of files redacted one by one, and each is read as often as it changed."""
+    first, later = password(1), password(2)
+    files = [
+        diff(*(f"+line {n} of words" for n in range(400)), path="long.txt"),
+        diff(f'+password = "{first}"', " plain", path="a.py"),
+        diff("+nothing", f'+connect("{first}")', path="b.py"),
+        diff(" plain", f'-token = "{later}"', " plain", path="c.py"),
+        diff("+the end", path="d.py"),
+    ]
+    apart = "".join(part.text for part in Redactor().redact_all(files))
+    read: list[bytes] = []
+    scan = engine.scan
+
+    def counted(document: Document, *rest: Any) -> list[Find]:
+        read.append(document.raw)
+        return scan(document, *rest)
+
+    monkeypatch.setattr(engine, "scan", counted)
+    assert redact("".join(files)).text == apart
+    assert first not in apart
+    assert later not in apart
+    [everything, again] = read
+    assert everything == "".join(files).encode()
+    assert [file.split()[2] for file in files if file.split()[2].encode() in again] == [
+        "a/a.py",
+        "a/b.py",
+        "a/c.py",
+    ]
 
 
 def test_find_secrets_says_where_and_what_kind() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from criticizer.redaction.patterns import compiled
@@ -17,7 +18,7 @@ from criticizer.redaction.redacted_text import RedactionBlocked
 MAX_BYTES = 8 << 20  # one part; longer input is cut into parts by the caller
 OLD, NEW, BOTH, HEADER = 1, 2, 3, 0
 
-_HUNK = compiled(rb"(?m)^@{2,8}(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2,8}[^\n]*")
+_HUNK = compiled(rb"@{2,8}(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2,8}[^\n]*")
 _BODY_END = compiled(rb"\n[^ +\-\\\r\n]")
 _FILE_HEADER = compiled(rb"\n--- [^\n]*\n\+\+\+ [^\n]*\n@@ ")
 PLACEHOLDER = compiled(rb"<REDACTED:([a-z][a-z0-9-]{0,30}):([1-9][0-9]{0,5})>")
@@ -58,14 +59,18 @@ class Document:
             self.lines = _cut_lines(self)
         return self.lines
 
+    def files(self) -> list[bytes]:
+        """Return the raw bytes cut where another file begins, in a diff. No rule reads across that."""
+        cuts = [h.end + 1 for h in self.hunks[:-1] if self.raw[h.end + 1 : h.end + 3] != b"@@"]
+        return [self.raw[start:end] for start, end in pairwise((0, *cuts, len(self.raw)))]
+
     def sides(self, offset: int) -> tuple[SourceLine, ...]:
         """Return the line of `offset` once per side it is on; in a diff, none outside hunks."""
         start = self.raw.rfind(b"\n", 0, offset) + 1
-        end = self.raw.find(b"\n", offset)
-        end = end if end >= 0 else len(self.raw)
+        end = line_end(self.raw, offset)
         if not self.is_diff:
             return (SourceLine(start, end, BOTH, 0),)
-        hunk = self._hunk(offset)
+        hunk = self.hunk(offset)
         if hunk is None:
             return ()
         side = _side_of(self.raw[start : start + hunk.columns])
@@ -76,7 +81,7 @@ class Document:
         """Yield up to `limit` lines below a line, of its hunk and on its side."""
         stop, columns = len(self.raw), 0
         if self.is_diff:
-            hunk = self._hunk(line.end)
+            hunk = self.hunk(line.end)
             if hunk is None:
                 return
             stop, columns = hunk.end, hunk.columns
@@ -84,20 +89,26 @@ class Document:
         for _ in range(2 * limit):
             if not 0 < at <= stop or not limit:
                 return
-            end = self.raw.find(b"\n", at)
-            end = end if end >= 0 else len(self.raw)
+            end = line_end(self.raw, at)
             side = _side_of(self.raw[at : at + columns])
             if side & line.side:
                 limit -= 1
                 yield SourceLine(min(at + columns, end), end, line.side, 0)
             at = end + 1
 
-    def _hunk(self, offset: int) -> Hunk | None:
+    def hunk(self, offset: int) -> Hunk | None:
+        """Return the hunk in whose body an offset lies."""
         index = bisect.bisect_left(self.hunks, offset, key=lambda hunk: hunk.start) - 1
         return self.hunks[index] if index >= 0 and offset <= self.hunks[index].end else None
 
     def in_binary(self, offset: int) -> bool:
         return any(start <= offset < end for start, end in self.binary)
+
+
+def line_end(text: bytes, at: int) -> int:
+    """Return where the line of an offset ends: at its line feed, or with the text."""
+    end = text.find(b"\n", at)
+    return end if end >= 0 else len(text)
 
 
 def character_start(data: bytes, at: int) -> int:
@@ -152,11 +163,12 @@ def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
     hunks: list[Hunk] = []
     out: list[bytes] = []
     at = 0
-    for head in _HUNK.finditer(raw):
-        begin = head.end()  # at the line feed behind the head, or the end
-        if begin < at:
+    for start in _line_starts(raw, b"@@"):
+        head = _HUNK.match(raw, start) if start >= at else None
+        if head is None:
             continue
-        signs = raw[head.start() : head.start() + 9]
+        begin = head.end()  # at the line feed behind the head, or the end
+        signs = raw[start : start + 9]
         columns = len(signs) - len(signs.lstrip(b"@")) - 1
         ending = _BODY_END.search(raw, begin)
         end = ending.start() if ending is not None else len(raw)
@@ -174,6 +186,16 @@ def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
         hunks.append(Hunk(begin, end, columns))
     out.append(raw[at:])
     return b"".join(out), hunks
+
+
+def _line_starts(raw: bytes, mark: bytes) -> Iterator[int]:
+    """Yield where lines begin that begin with `mark`."""
+    if raw.startswith(mark):
+        yield 0
+    at = raw.find(b"\n" + mark)
+    while at >= 0:
+        yield at + 1
+        at = raw.find(b"\n" + mark, at + 1)
 
 
 def _blank(line: bytes, columns: int) -> bytes:

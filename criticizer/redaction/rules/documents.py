@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Final
 
 import ahocorasick_rs
 
-from criticizer.redaction.input.document import HEADER, MASK, Document, SourceLine
+from criticizer.redaction.input.document import MASK, Document, line_end
 from criticizer.redaction.patterns import Match, compiled
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.value_heuristics import is_dummy, is_template
@@ -39,8 +37,10 @@ _WORDS: Final = ahocorasick_rs.BytesAhoCorasick(
 )
 _PATH_WORDS: Final = (b"key", b"pass", b"secret", b"token")  # each of those paths has one
 _LONE = compiled(rb"[ \t]*([^\s=:#/<>\"'(){}\[\];,]{6,200})[ \t\r]*")
-_BLOCK = compiled(rb"(?i)<(auth-user-pass|tls-auth|tls-crypt|tls-crypt-v2|secret|key|pkcs12)>[ \t\r]*$")
-_STATIC = compiled(rb"(?i)BEGIN OpenVPN Static key")
+_BLOCK = compiled(
+    rb"(?im)<(auth-user-pass|tls-auth|tls-crypt|tls-crypt-v2|secret|key|pkcs12)>[ \t\r]*$"
+    rb"|BEGIN OpenVPN Static key"
+)
 _PHRASE = compiled(
     rb"(?i)(?:mnemonic|(?:seed|recovery|backup)[ _-]?(?:phrase|words?))\w*[\"']?"
     rb"[ \t]*(?:[:=]|is)?[ \t]*[\"'`]?((?-i:[a-z]{3,8}(?: [a-z]{3,8}){11,23}))\b"
@@ -56,7 +56,7 @@ def spans(document: Document, lowered: bytes) -> Iterator[Span]:
     if not _WORDS.find_matches_as_indexes(lowered):
         return
     if b"auth-user-pass" in lowered or b"openvpn static key" in lowered or b"</tls-" in lowered:
-        yield from _inline(document)
+        yield from _inline(document.text)
     if b"mnemonic" in lowered or b"phrase" in lowered or b"seed" in lowered:
         for match in _PHRASE.finditer(document.text):
             yield *match.span(1), "secret"
@@ -74,38 +74,42 @@ def _is_value(value: bytes) -> bool:
 
 def _manifests(document: Document) -> Iterator[Span]:
     """Yield the data of every `kind: Secret`, whatever the order of its keys, as YAML or JSON."""
-    text = document.text
-    lines = document.all_lines()
-    edges = [
-        0,
-        *(
-            i
-            for i, line in enumerate(lines)
-            if line.side == HEADER or text[line.start : line.start + 3] == b"---"
-        ),
-        len(lines),
-    ]
-    kinds = [match.start() for match in _KIND.finditer(text)]
-    for first, last in pairwise(edges):
-        part = lines[first:last]
-        if not part:
+    text, done = document.text, 0
+    for kind in _KIND.finditer(text):
+        if kind.start() < done:
             continue
-        at = bisect.bisect_left(kinds, part[0].start)
-        if at == len(kinds) or kinds[at] > part[-1].end:
-            continue
-        for line in part:
-            for flow in _FLOW.finditer(text, line.start, line.end):
+        lines = _manifest(document, kind.start())
+        done = lines[-1][1]
+        for start, end in lines:
+            for flow in _FLOW.finditer(text, start, end):
                 for pair in _PAIR.finditer(text, *flow.span(1)):
                     if _is_value(pair.group(1)):
                         yield *pair.span(1), "secret"
-        yield from _entries(text, part)
+        yield from _entries(text, lines)
 
 
-def _entries(text: bytes, part: list[SourceLine]) -> Iterator[Span]:
+def _manifest(document: Document, at: int) -> list[tuple[int, int]]:
+    """Return the lines from one `---` to the next around an offset, a hunk's under its head."""
+    text, end = document.text, line_end(document.text, at)
+    hunk = document.hunk(at) or document.hunk(end + 1)  # below its head
+    if document.is_diff and hunk is None:
+        return [(text.rfind(b"\n", 0, at) + 1, end)]
+    low, high, columns = hunk or (-1, len(text), 0)
+    mark = b"\n" + b" " * columns + b"---"
+    above, below = text.rfind(mark, max(low, 0), at), text.find(mark, max(low, at))
+    begin, end = max(above, low) + 1, below if 0 <= below < high else high
+    lines = [] if hunk is None or above >= 0 else [(text.rfind(b"\n", 0, low) + 1, low)]
+    for line in text[begin:end].split(b"\n"):
+        lines.append((min(begin + columns, begin + len(line)), begin + len(line)))
+        begin += len(line) + 1
+    return lines
+
+
+def _entries(text: bytes, lines: list[tuple[int, int]]) -> Iterator[Span]:
     """Yield the values below `data` and `stringData` in the lines of one document."""
     indent, block = -1, -1
-    for line in part:
-        body = text[line.start : line.end]
+    for start, end in lines:
+        body = text[start:end]
         if (head := _DATA.match(body)) is not None:
             indent, block = len(head.group(1)), -1
             continue
@@ -125,7 +129,7 @@ def _entries(text: bytes, part: list[SourceLine]) -> Iterator[Span]:
                 continue
         if match is not None and _is_value(match.group(match.lastindex)):
             first, last = match.span(match.lastindex)
-            yield line.start + first, line.start + last, "secret"
+            yield start + first, start + last, "secret"
 
 
 def _paths(raw: bytes) -> Iterator[Match]:
@@ -156,19 +160,25 @@ def _key_files(document: Document) -> Iterator[Span]:
                     yield *word.span(1), "secret"
 
 
-def _inline(document: Document) -> Iterator[Span]:
+def _inline(text: bytes) -> Iterator[Span]:
     """Yield the lines of an OpenVPN configuration's inline secrets."""
-    inside, user = False, False
-    for line in document.all_lines():
-        body = document.text[line.start : line.end]
-        block = _BLOCK.search(body)
-        if block is not None or _STATIC.search(body):
-            inside, user = True, block is not None and block.group(1).lower() == b"auth-user-pass"
-        elif body.lstrip().startswith((b"</", b"-----END", b"----END")):
-            inside = False
-        elif inside and (word := _LONE.fullmatch(body)) is not None:
-            if not user and _is_value(word.group(1)):
-                yield line.start + word.start(1), line.start + word.end(1), "secret"
-            user = False
-        elif inside and user:
-            user = False
+    done = 0
+    for opener in _BLOCK.finditer(text):
+        if opener.start() < done:
+            continue
+        at, is_user = text.rfind(b"\n", 0, opener.start()) + 1, False
+        while at < len(text):
+            end = line_end(text, at)
+            body = text[at:end]
+            block = _BLOCK.search(body)
+            if block is not None:
+                is_user = (block.group(1) or b"").lower() == b"auth-user-pass"
+            elif body.lstrip().startswith((b"</", b"-----END", b"----END")):
+                break
+            else:
+                word = _LONE.fullmatch(body)
+                if word is not None and not is_user and _is_value(word.group(1)):
+                    yield at + word.start(1), at + word.end(1), "secret"
+                is_user = False
+            at = end + 1
+        done = at

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from criticizer.redaction.input.document import BOTH, HEADER, NEW, OLD, Document, SourceLine
+from criticizer.redaction.input.document import BOTH, HEADER, NEW, OLD, Document, SourceLine, line_end
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.value_heuristics import kinds, transitions
 
@@ -26,9 +27,8 @@ _BODY = compiled(
 )
 # Lines without it have no mark.
 _MARKED = compiled(rb"-- ?(?:BEGIN|END) |PuTTY-User-Key-File-[0-9]:|Private-MAC:")
-# Every line of key material without marks holds a long piece of these bytes.
-_BASE64: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/+=\\"
-_TO_BLANKS: Final = bytes(c if c in _BASE64 else 32 for c in range(256))
+# Every line of key material without marks holds one.
+_LONG = compiled(rb"[A-Za-z0-9/+=\\]{56,}")
 _INLINE = compiled(rb"[A-Za-z0-9+/]" + _RUN + rb"{15,}")
 _SKIP = compiled(
     rb"[\s\"'`#*>|+\\]*(?:(?:Proc-Type|DEK-Info|Comment|Version|Hash|Subject|X-[\w-]+|MIIE-?|Encryption|Public-Lines|Private-Lines"
@@ -199,36 +199,47 @@ _INLINE_REST = compiled(rb"((?:\\+[nr]|[A-Za-z0-9+/=])*)")
 
 def orphans(document: Document) -> Iterator[Block]:
     """Yield runs of at least three lines of nothing but key-like base64."""
-    long = [piece for piece in document.text.translate(_TO_BLANKS).split() if len(piece) >= 56]
-    if sum(not piece.islower() and all(kinds(piece)) for piece in long) < _LEAST_LINES:
+    text = document.text
+    marks = [at for at, end in _LONG.places(text) if not text[at:end].islower() and all(kinds(text[at:end]))]
+    if len(marks) < _LEAST_LINES:
         return
-    sides: Iterable[int] = (OLD, NEW) if document.is_diff else (BOTH,)
-    for side in sides:
-        run: list[tuple[int, int]] = []
-        for line in document.all_lines():
-            span = None
-            if line.side & side and 40 <= line.end - line.start <= 120 and not document.in_binary(line.start):
-                span = _material(document.text, line)
-            elif run and len(run) >= _LEAST_LINES and line.side & side:
-                last = _body(document.text, line.start, line.end, short=True)
-                if last is not None and last[1] > last[0]:
-                    run.append(last)
-            if span is not None:
-                run.append(span)
-            elif run and (line.side & side or line.side == HEADER):
-                if _is_key(document.text, run):
-                    yield Block(tuple(run), "key-material")
-                run = []
-        if _is_key(document.text, run):
-            yield Block(tuple(run), "key-material")
+    for side in (OLD, NEW) if document.is_diff else (BOTH,):
+        done = 0
+        for mark in marks:
+            if mark < done:
+                continue
+            done = line_end(text, mark)
+            for here in document.sides(mark):
+                if here.side == side:
+                    run, done = _run(document, here)
+                    if _is_key(text, run):
+                        yield Block(tuple(run), "key-material")
+
+
+def _run(document: Document, first: SourceLine) -> tuple[list[tuple[int, int]], int]:
+    """Return the key material from a line on, and where the lines end that were read."""
+    run: list[tuple[int, int]] = []
+    end = first.end
+    for line in chain((first,), document.following(first, len(document.raw))):
+        end, span = line.end, None
+        if 40 <= line.end - line.start <= 120 and not document.in_binary(line.start):
+            span = _material(document.text, line)
+        elif len(run) >= _LEAST_LINES:
+            last = _body(document.text, line.start, line.end, short=True)
+            if last is not None and last[1] > last[0]:
+                run.append(last)
+        if span is None:
+            break
+        run.append(span)
+    return run, end
 
 
 def _is_key(text: bytes, run: list[tuple[int, int]]) -> bool:
     """Return whether a run of base64 is long enough, and no picture or archive."""
-    if not run:
+    if len(run) < _LEAST_LINES:
         return False
     before = text[max(run[0][0] - 200, 0) : run[0][0] + 12]
-    return len(run) >= _LEAST_LINES and not any(magic in before for magic in FILES if len(magic) > 4)
+    return not any(magic in before for magic in FILES if len(magic) > 4)
 
 
 def _material(text: bytes, line: SourceLine) -> tuple[int, int] | None:
