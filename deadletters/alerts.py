@@ -83,6 +83,12 @@ KINDS: Mapping[str, Kind] = {
         _NOW, "A replay of {stage} succeeded without its effect", "Letter {letter}: {missing}"
     ),
     "batch_stopped": Kind(_NOW, "Replay batch {batch} stopped", "{reason}"),
+    "requests_cut": Kind(
+        _HOUR,
+        "The model server cuts requests: reviews take more calls, and may be partial",
+        "{model} read only a part of {requests} of review {job}. Enlarge its window (num_ctx, --ctx-size, "
+        "--max-model-len) or lower LLM_MAX_INPUT_TOKENS to what it holds.",
+    ),
     # Deliveries
     "evidence_missing": Kind(
         _NOW,

@@ -28,9 +28,15 @@ class Recorder:
         return self._client.model
 
     async def complete(
-        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+        self,
+        system: str,
+        user: RedactedText,
+        schema: Mapping[str, object],
+        call_id: str,
+        *,
+        has_more_room: bool = False,
     ) -> ModelAnswer:
-        answer = await self._client.complete(system, user, schema, call_id)
+        answer = await self._client.complete(system, user, schema, call_id, has_more_room=has_more_room)
         line = json.dumps({"request": _digest(system, user), **asdict(answer)})
         with self._file.open("a") as file:
             file.write(f"{line}\n")
@@ -53,7 +59,13 @@ class Replay:
         self.model = next((answer.model for answer in self._answers.values() if answer.model), "recorded")
 
     async def complete(
-        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+        self,
+        system: str,
+        user: RedactedText,
+        schema: Mapping[str, object],
+        call_id: str,
+        *,
+        has_more_room: bool = False,
     ) -> ModelAnswer:
         answer = self._answers.get(_digest(system, user))
         if answer is None:

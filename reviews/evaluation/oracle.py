@@ -88,7 +88,13 @@ class Oracle:
         return MODEL
 
     async def complete(
-        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+        self,
+        system: str,
+        user: RedactedText,
+        schema: Mapping[str, object],
+        call_id: str,
+        *,
+        has_more_room: bool = False,
     ) -> ModelAnswer:
         self.requests.append(user.text)
         sight = Sight(user.text)

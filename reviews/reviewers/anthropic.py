@@ -26,17 +26,24 @@ class AnthropicClient(HttpModelClient):
         return {"anthropic-version": _API_VERSION, **({"x-api-key": key} if key else {})}
 
     async def _complete(
-        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+        self,
+        system: str,
+        user: RedactedText,
+        schema: Mapping[str, object],
+        call_id: str,
+        max_output_tokens: int,
     ) -> ModelAnswer:
-        answer = await self._transport.post("/messages", user, lambda text: self._body(system, text), call_id)
+        answer = await self._transport.post(
+            "/messages", user, lambda text: self._body(system, text, max_output_tokens), call_id
+        )
         if answer.status >= 300:
             raise failure_of_answer(answer.status, answer.headers, answer.body, call_id, self._now)
         return self._parse(answer, call_id)
 
-    def _body(self, system: str, text: str) -> dict[str, object]:
+    def _body(self, system: str, text: str, max_output_tokens: int) -> dict[str, object]:
         return {
             "model": self._config.model,
-            "max_tokens": self._config.max_output_tokens,
+            "max_tokens": max_output_tokens,
             "system": system,
             "messages": [{"role": "user", "content": text}],
             **self._config.extra_body,

@@ -83,6 +83,7 @@ class Usage:
     failed_chunks: int = 0
     coerced: int = 0  # values that were written in another form than asked for
     dropped: int = 0  # findings that could not be used
+    cut: int = 0  # requests that the model server cut
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -93,6 +94,7 @@ class Usage:
             self.failed_chunks + other.failed_chunks,
             self.coerced + other.coerced,
             self.dropped + other.dropped,
+            self.cut + other.cut,
         )
 
 

@@ -20,6 +20,7 @@ from reviews.sources.diffs import FileDiff, Hunk, RenderedDiff
 CHARS_PER_TOKEN = 2.5  # pessimistic: code was measured at 2.0 to 3.0 characters per token
 MAX_LINE_CHARS = 2_000
 NEAR_LINES = 3  # a finding counts on lines that are changed or this close to a change
+NEW_TITLE, OLD_TITLE = "new:", "old, removed or replaced:"
 _OLD_CONTEXT = 1
 _SLICE = 100
 _RESERVED_CHARS = 200  # titles and marks of clipping
@@ -205,8 +206,8 @@ def _shown_hunk(
     near = _near_changes(hunk)
     shown: list[ShownLine] = []
     for side, title, positions in (
-        (Side.NEW, "new:", [k for k, line in enumerate(hunk.lines) if line.kind != "-"]),
-        (Side.OLD, "old, removed or replaced:", _old_positions(hunk)),
+        (Side.NEW, NEW_TITLE, [k for k, line in enumerate(hunk.lines) if line.kind != "-"]),
+        (Side.OLD, OLD_TITLE, _old_positions(hunk)),
     ):
         if positions:
             page.layout.append(title)

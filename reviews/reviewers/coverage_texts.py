@@ -57,6 +57,10 @@ NOT_REVIEWED: Mapping[ErrorClass, str] = {
 CUT_BY_SERVER = (
     "not reviewed in full: the model server cut the request; enlarge its window or lower LLM_MAX_INPUT_TOKENS"
 )
+OUT_OF_ROOM = (
+    "not reviewed: the model used up its output before it answered; raise LLM_MAX_OUTPUT_TOKENS or lower"
+    " its reasoning effort by LLM_EXTRA_BODY"
+)
 STOPPED = "not reviewed: the review was stopped before this part"
 UNAVAILABLE = "not reviewed: the language model could not be used; a rerun gets the full review"
 

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from criticizer.redaction import RedactedText
 
+_ASSUMED_OUTPUT_TOKENS = 8192  # of a server whose own limit was too low
+
 
 @dataclass(frozen=True, slots=True)
 class LlmConfig:
@@ -28,6 +30,14 @@ class LlmConfig:
     extra_body: Mapping[str, object] = field(default_factory=dict)
     max_answer_bytes: int = 1_000_000
     proxy_url: str = field(default="", repr=False)
+
+    def output_tokens(self, has_more_room: bool) -> int:
+        """Return the limit of an answer, 0 for none."""
+        return (
+            2 * (self.max_output_tokens or _ASSUMED_OUTPUT_TOKENS)
+            if has_more_room
+            else self.max_output_tokens
+        )
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -52,14 +62,20 @@ class ModelClient(Protocol):
     def model(self) -> str: ...
 
     async def complete(
-        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+        self,
+        system: str,
+        user: RedactedText,
+        schema: Mapping[str, object],
+        call_id: str,
+        *,
+        has_more_room: bool = False,
     ) -> ModelAnswer:
         """Ask once and return the answer.
 
         `system` is this program's own constant text. `call_id` is sent as `X-Request-Id` and
-        logged. Nothing is retried here. Raises TypeError for a `user` that is not
-        `RedactedText`, `RedactionBlocked` from the guard, and otherwise only
-        `criticizer.resilience.failures` classes with `Component.REVIEWER`.
+        logged. With `has_more_room` the answer may be twice as long. Nothing is retried here.
+        Raises TypeError for a `user` that is not `RedactedText`, `RedactionBlocked` from the guard,
+        and otherwise only `criticizer.resilience.failures` classes with `Component.REVIEWER`.
         """
         ...
 

@@ -3,7 +3,8 @@
     part ─► slot ─► may it continue? ─► permit? ─► call ─► usable? ── no ─► one repair turn
                                                              └─ yes ─► progress, findings
 
-A failure that concerns one part only (unusable, too long, refused) leaves that part out.
+A failure that concerns one part only (unusable, too long, refused) leaves that part out. A part
+that the server cut is asked about again in halves, and those to come are halved before.
 Any other ends the attempt: no further call starts, and the calls in flight are finished.
 """
 
@@ -12,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import time
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import structlog
@@ -42,7 +45,7 @@ from reviews.reviewers.answer import (
 )
 from reviews.reviewers.base import Finding, Usage
 from reviews.reviewers.chunks import tokens
-from reviews.reviewers.coverage_texts import CUT_BY_SERVER, NOT_REVIEWED, STOPPED
+from reviews.reviewers.coverage_texts import CUT_BY_SERVER, NOT_REVIEWED, OUT_OF_ROOM, STOPPED
 from reviews.reviewers.model import ModelAnswer, ModelClient
 from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.prompt import (
@@ -56,14 +59,19 @@ from reviews.reviewers.prompt import (
     without_leaks,
     words_in,
 )
-from reviews.reviewers.truncation import was_cut
+from reviews.reviewers.splitting import Part
+from reviews.reviewers.truncation import LEAST_TOKENS, may_be_window, was_cut
 
 # These concern one part only: the review goes on without it.
 _OF_THE_PART = frozenset({ErrorClass.SCHEMA_INVALID, ErrorClass.TOKEN_LIMIT, ErrorClass.POLICY_REJECTED})
 # These may be the part's own fault, which is assumed at the last attempt.
 _OF_THE_PART_AT_LAST = frozenset({ErrorClass.NETWORK_TIMEOUT, ErrorClass.UPSTREAM_INTERNAL})
+# The answer reached the limit of its length.
+_ENDED_EARLY = frozenset({"length", "max_tokens"})
+_SAME_WINDOW = 0.99
 ASK_EVERY_SECONDS = 1.0
 LONG_ANSWER_CHARS = 40_000
+_CUT_OFF = "it was cut off at the output limit, report fewer findings"
 
 log = structlog.get_logger()
 
@@ -101,6 +109,7 @@ class ReviewContext:
 class PartResult:
     """Result of one part. `reason` says why it was not reviewed; `failure` is set if it failed."""
 
+    part: Part
     findings: tuple[Finding, ...] = ()
     usage: Usage = field(default_factory=Usage)
     model: str = ""
@@ -131,6 +140,12 @@ class ModelReview:
         self._around = around
         self._system = system_prompt(limits.max_findings_per_chunk)
         self._schema = strict_schema(limits.max_findings_per_chunk)
+        chunks = prepared.chunks
+        self._parts = [Part(chunks, index) for index in range(len(chunks))]
+        self._splits_left = limits.max_calls
+        self._too_long = math.inf  # characters of the shortest part that the server cut
+        self._window = math.inf  # tokens of a request that was cut, as the server counts
+        self._has_more_room = False  # for answers
         self._asked_at = around.now()
         self._endings: list[Failure | DependencyUnavailable] = []
         self.is_stopped = False
@@ -139,24 +154,24 @@ class ModelReview:
 
     async def all_parts(self) -> list[PartResult]:
         """Review every part, a few at a time. Raises what ends the attempt."""
-        parts = iter(range(len(self._prepared.chunks)))
-        results: dict[int, PartResult] = {}
+        parts = iter(self._parts)
+        results: dict[int, list[PartResult]] = {}
 
         async def work() -> None:
             while not self._is_over() and (part := next(parts, None)) is not None:
                 try:
-                    results[part] = await self._part(part)
+                    results[part.index] = await self._part(part)
                 except _NoFurtherCall:
                     return
                 except (Failure, DependencyUnavailable) as error:
                     self._endings.append(error)
                 else:
-                    if len(results) < len(self._prepared.chunks):
+                    if len(results) < len(self._parts):
                         self._around.on_progress()
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._limits.max_parallel_calls, len(self._prepared.chunks))):
+                for _ in range(min(self._limits.max_parallel_calls, len(self._parts))):
                     group.create_task(work())
         except ExceptionGroup as group_error:
             # A bug is easier to read as itself than as a group.
@@ -164,29 +179,68 @@ class ModelReview:
         if self.is_stopped:
             return self.known_parts(STOPPED, results)
         if self._endings:
-            raise _worst([*self._endings, *_retryable(results.values())])
-        return [results[part] for part in range(len(self._prepared.chunks))]
+            raise _worst([*self._endings, *_retryable(chain.from_iterable(results.values()))])
+        return [result for part in self._parts for result in results[part.index]]
 
-    def known_parts(self, reason: str, results: Mapping[int, PartResult] | None = None) -> list[PartResult]:
+    def known_parts(
+        self, reason: str, results: Mapping[int, list[PartResult]] | None = None
+    ) -> list[PartResult]:
         """Return `results`, completed from the progress, with `reason` for unfinished parts."""
-        complete = dict(results or {})
-        for part in range(len(self._prepared.chunks)):
-            if part not in complete:
-                complete[part] = self._known(part) or PartResult(reason=reason)
-        return [complete[part] for part in range(len(self._prepared.chunks))]
+        done = results or {}
+        return [found for part in self._parts for found in done.get(part.index) or self._known(part, reason)]
 
     def _is_over(self) -> bool:
         return self.is_stopped or bool(self._endings)
 
-    def _known(self, part: int) -> PartResult | None:
-        known = self._progress.get(self._digest(part))
-        return self._result(part, json.loads(known)) if known is not None else None
+    def _known(self, part: Part, reason: str) -> list[PartResult]:
+        finished = self._finished(self._digest(part))
+        if finished is None:
+            return [PartResult(part, reason=reason)]
+        if finished["answer"] is not None:
+            return [self._result(part, finished)]
+        return _with_cost(
+            finished, [result for half in part.halves() for result in self._known(half, reason)]
+        )
 
-    async def _part(self, part: int) -> PartResult:
-        digest = self._digest(part)
+    def _finished(self, digest: str) -> dict[str, Any] | None:
+        """Return what the progress holds of a part; its `answer` is None if its halves are asked about."""
         known = self._progress.get(digest)
-        if known is not None:
-            return self._result(part, json.loads(known))
+        finished: dict[str, Any] | None = json.loads(known) if known is not None else None
+        return finished
+
+    async def _part(self, part: Part) -> list[PartResult]:
+        """Review a part, in halves when the server cuts requests as long as it (guarantee G184)."""
+        digest = self._digest(part)
+        finished = self._finished(digest)
+        if finished is None and part.characters >= self._too_long and self._may_halve(part):
+            finished = self._note(digest, None, Usage(), "")
+        if finished is None:
+            asked = await self._asked(part, digest)
+            if isinstance(asked, PartResult):
+                return [asked]
+            finished = asked
+        if finished["answer"] is not None:
+            return [self._result(part, finished)]
+        self._splits_left -= 1
+        self._too_long = min(self._too_long, part.characters)
+        results: list[PartResult] = []
+        for half in part.halves():
+            results += await self._part(half)
+            self._around.on_progress()
+        return _with_cost(finished, results)
+
+    def _may_halve(self, part: Part) -> bool:
+        return self._splits_left > 0 and bool(part.halves())
+
+    def _note(
+        self, digest: str, answer: Mapping[str, Any] | None, usage: Usage, model: str
+    ) -> dict[str, Any]:
+        finished = {"answer": answer, "usage": asdict(usage), "model": model}
+        self._progress[digest] = json.dumps(finished)
+        return finished
+
+    async def _asked(self, part: Part, digest: str) -> PartResult | dict[str, Any]:
+        """Ask about a part; return what the progress holds of it then, or the result of its failure."""
         call_id = self._around.new_call_id()
         calls: list[ModelAnswer | None] = []
         try:
@@ -201,54 +255,71 @@ class ModelReview:
         except Failure as error:
             if not self._is_of_the_part(error):
                 raise
-            text = request_text(self._prepared.text, self._prepared.chunks, part, self._around.boundary)
             log.warning(
                 "chunk_not_reviewed",
                 call=call_id,
-                part=part + 1,
+                part=part.index + 1,
                 calls=len(calls),
                 model=self._client.model,
-                estimated_tokens=tokens(text),
+                estimated_tokens=tokens(self._request(part)),
                 **error.facts,
             )
-            reason = f"{NOT_REVIEWED[error.error_class]} (call {call_id})"
-            return PartResult(usage=replace(_usage(calls), failed_chunks=1), reason=reason, failure=error)
+            why = OUT_OF_ROOM if error.detail == OUT_OF_ROOM else NOT_REVIEWED[error.error_class]
+            usage = replace(_usage(calls), failed_chunks=1)
+            return PartResult(part, usage=usage, reason=f"{why} (call {call_id})", failure=error)
+        usage = replace(_usage(calls), cut=int(answer["request_cut"]))
+        read = calls[-1].input_tokens if calls[-1] is not None else 0
+        is_halved = (answer["request_cut"] or may_be_window(read)) and self._may_halve(part)
         model = next((call.model for call in reversed(calls) if call is not None), "")
-        finished = {"answer": answer, "usage": asdict(_usage(calls)), "model": model}
-        self._progress[digest] = json.dumps(finished)
-        return self._result(part, finished)
+        return self._note(digest, None if is_halved else answer, usage, model)
 
     def _is_of_the_part(self, error: Failure) -> bool:
         if error.error_class in _OF_THE_PART:
             return True
         return self._around.is_last_attempt and error.error_class in _OF_THE_PART_AT_LAST
 
-    async def _ask(self, part: int, call_id: str, calls: list[ModelAnswer | None]) -> dict[str, Any]:
-        """Call, and call once more with the reason when nothing of the answer is usable."""
-        user = request_text(self._prepared.text, self._prepared.chunks, part, self._around.boundary)
+    def _request(self, part: Part) -> RedactedText:
+        return request_text(self._prepared.text, part.chunks, part.index, self._around.boundary)
+
+    async def _ask(self, part: Part, call_id: str, calls: list[ModelAnswer | None]) -> dict[str, Any]:
+        """Call, and call once more with the reason when nothing of the answer is usable.
+
+        An answer that ended at its limit gets twice the room, and so do those after it.
+        """
+        user = self._request(part)
         first = await self._call(user, call_id, calls)
         try:
             return self._honest(await self._parsed(first), user, first, call_id)
         except UnusableAnswer as error:
-            was_cut = first.finish_reason in {"length", "max_tokens"}
-            problem = "it was cut off at the output limit, report fewer findings" if was_cut else str(error)
+            if may_be_window(first.input_tokens) or self._is_cut(user, (), first, call_id):
+                return {"findings": [], "files_read": [], "request_cut": True}
+            self._has_more_room |= first.finish_reason in _ENDED_EARLY
+            problem = _CUT_OFF if first.finish_reason in _ENDED_EARLY else str(error)
             kind = kind_of(ErrorClass.SCHEMA_INVALID, Component.REVIEWER)
             log.warning(
                 "answer_repair_asked",
                 call=call_id,
-                part=part + 1,
+                part=part.index + 1,
                 problem=problem,
                 characters=len(first.text),
                 **kind.facts,
             )
-        second = await self._call(repair_text(user, problem), f"{call_id}-repair", calls)
+        try:
+            second = await self._call(repair_text(user, problem), f"{call_id}-repair", calls)
+        except Failure as refused:
+            if first.finish_reason not in _ENDED_EARLY or refused.error_class not in _OF_THE_PART:
+                raise
+            self._has_more_room = False  # more than the server gives
+            raise PermanentFailure(ErrorClass.SCHEMA_INVALID, Component.REVIEWER, OUT_OF_ROOM) from refused
         try:
             return self._honest(await self._parsed(second), user, second, call_id)
         except UnusableAnswer as error:
             raise PermanentFailure(
                 ErrorClass.SCHEMA_INVALID,
                 Component.REVIEWER,
-                f"two answers could not be used: {error}",
+                OUT_OF_ROOM
+                if second.finish_reason in _ENDED_EARLY
+                else f"two answers could not be used: {error}",
                 context={
                     "call": call_id,
                     "model": self._client.model,
@@ -268,16 +339,23 @@ class ModelReview:
         self, answer: dict[str, Any], user: RedactedText, call: ModelAnswer, call_id: str
     ) -> dict[str, Any]:
         """Drop findings that repeat the marks of their request; note when the server cut it."""
-        characters = len(self._system) + len(user)
-        is_cut = was_cut(words_in(user.text), answer["seen"], characters, call.input_tokens)
-        if is_cut:
-            log.error(
-                "request_cut_by_model_server", call=call_id, tokens=call.input_tokens, characters=characters
-            )
+        is_cut = self._is_cut(user, answer["seen"], call, call_id)
         kept, leaked = without_leaks(answer, marks_of(user.text))
         if leaked:
             log.warning("answer_repeats_request", call=call_id, findings=leaked)
         return {**kept, "request_cut": is_cut}
+
+    def _is_cut(self, user: RedactedText, seen: Sequence[str], call: ModelAnswer, call_id: str) -> bool:
+        characters = len(self._system) + len(user)
+        is_cut = call.input_tokens >= self._window * _SAME_WINDOW or was_cut(
+            words_in(user.text), seen, characters, call.input_tokens
+        )
+        if is_cut:
+            self._window = min(self._window, max(call.input_tokens, LEAST_TOKENS))
+            log.error(
+                "request_cut_by_model_server", call=call_id, tokens=call.input_tokens, characters=characters
+            )
+        return is_cut
 
     async def _call(self, user: RedactedText, call_id: str, calls: list[ModelAnswer | None]) -> ModelAnswer:
         async with self._around.slots:
@@ -285,7 +363,8 @@ class ModelReview:
             await self._look_around()
             async with self._around.calling():
                 calls.append(None)  # counts also when it fails
-                answer = await self._client.complete(self._system, user, self._schema, call_id)
+                more = {"has_more_room": True} if self._has_more_room else {}
+                answer = await self._client.complete(self._system, user, self._schema, call_id, **more)
                 calls[-1] = answer
         self.prompts.append(user.text)
         self.answers.append(clean(answer.text, MAX_ANSWER_CHARS))
@@ -300,8 +379,8 @@ class ModelReview:
         if self._is_over():
             raise _NoFurtherCall
 
-    def _result(self, part: int, finished: Mapping[str, object]) -> PartResult:
-        chunk = self._prepared.chunks[part]
+    def _result(self, part: Part, finished: Mapping[str, object]) -> PartResult:
+        chunk = part.chunk
         shown = {index: shown_path(self._prepared.text, index) for index in chunk.files}
         answer = finished["answer"]
         assert isinstance(answer, dict)
@@ -313,7 +392,7 @@ class ModelReview:
         if dropped or unconfirmed or demoted or coerced:
             (log.warning if demoted else log.info)(
                 "answer_checked",
-                part=part + 1,
+                part=part.index + 1,
                 files_unconfirmed=unconfirmed,
                 without_evidence=demoted,
                 coerced=coerced,
@@ -323,6 +402,7 @@ class ModelReview:
         assert isinstance(numbers, dict)
         is_cut = bool(answer.get("request_cut"))
         return PartResult(
+            part,
             reason=CUT_BY_SERVER if is_cut else "",
             failure=PermanentFailure(ErrorClass.TOKEN_LIMIT, Component.REVIEWER, CUT_BY_SERVER)
             if is_cut
@@ -338,11 +418,17 @@ class ModelReview:
             dropped=dict(dropped),
         )
 
-    def _digest(self, part: int) -> str:
+    def _digest(self, part: Part) -> str:
         """Identify a request by its content: the boundary and the call id differ each time."""
-        user = request_text(self._prepared.text, self._prepared.chunks, part, lambda: "digest")
+        user = request_text(self._prepared.text, part.chunks, part.index, lambda: "digest")
         whole = "\0".join([PROMPT_VERSION, self._client.model, self._system, user.text])
         return hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()
+
+
+def _with_cost(finished: Mapping[str, Any], results: list[PartResult]) -> list[PartResult]:
+    """Add the cost of a request that the server cut to the results of its halves."""
+    first, *rest = results
+    return [replace(first, usage=first.usage + Usage(**finished["usage"])), *rest]
 
 
 def _retryable(results: Iterable[PartResult]) -> list[Failure]:

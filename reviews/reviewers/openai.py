@@ -43,12 +43,20 @@ class OpenAIClient(HttpModelClient):
         return {"Authorization": f"Bearer {key}"} if key else {}
 
     async def _complete(
-        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+        self,
+        system: str,
+        user: RedactedText,
+        schema: Mapping[str, object],
+        call_id: str,
+        max_output_tokens: int,
     ) -> ModelAnswer:
         # Each round but the last gives one parameter up, so the number of rounds is bounded.
         for _ in range(len(_FORMATS) + len(_LIMITS)):
             answer = await self._transport.post(
-                "/chat/completions", user, lambda text: self._body(system, text, schema), call_id
+                "/chat/completions",
+                user,
+                lambda text: self._body(system, text, schema, max_output_tokens),
+                call_id,
             )
             if answer.status < 300:
                 return self._parse(answer, call_id)
@@ -56,7 +64,9 @@ class OpenAIClient(HttpModelClient):
                 break
         raise failure_of_answer(answer.status, answer.headers, answer.body, call_id, self._now)
 
-    def _body(self, system: str, text: str, schema: Mapping[str, object]) -> dict[str, object]:
+    def _body(
+        self, system: str, text: str, schema: Mapping[str, object], max_output_tokens: int
+    ) -> dict[str, object]:
         body: dict[str, object] = {
             "model": self._config.model,
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": text}],
@@ -67,8 +77,8 @@ class OpenAIClient(HttpModelClient):
             body["response_format"] = {"type": "json_schema", "json_schema": wrapped}
         elif _FORMATS[self._format] == "json_object":
             body["response_format"] = {"type": "json_object"}
-        if _LIMITS[self._limit] != "none" and self._config.max_output_tokens:
-            body[_LIMITS[self._limit]] = self._config.max_output_tokens
+        if _LIMITS[self._limit] != "none" and max_output_tokens:
+            body[_LIMITS[self._limit]] = max_output_tokens
         if self._has_temperature:
             body["temperature"] = 0
         return {**body, **self._config.extra_body}

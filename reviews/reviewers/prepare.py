@@ -77,19 +77,16 @@ class Prepared:
             for path, note, is_skipped in zip(self.paths, self.notes, self.skipped, strict=True)
         )
 
-    def coverage(self, reasons: Sequence[str]) -> tuple[Coverage, ...]:
-        """Return what the model has read; `reasons` say why a chunk was not reviewed ('' if it was)."""
-        read: Counter[int] = Counter()
-        clipped: set[int] = set()
-        missing: dict[int, str] = {}
-        for chunk, reason in zip(self.chunks, reasons, strict=True):
-            for hunk in chunk.hunks:
-                if reason:
-                    missing.setdefault(hunk.file, reason)
-                else:
-                    read[hunk.file] += 1
-                    if hunk.is_clipped:
-                        clipped.add(hunk.file)
+    def coverage(self, asked: Sequence[tuple[Chunk, str]]) -> tuple[Coverage, ...]:
+        """Return what the model has read, from the chunks and why each was not reviewed ('' if it was).
+
+        A hunk whose lines stand in several chunks is read when all of them are.
+        """
+        clipped = {hunk.file for chunk, why in asked for hunk in chunk.hunks if hunk.is_clipped and not why}
+        unread = {hunk.name for chunk, why in asked for hunk in chunk.hunks if why}
+        missing = {hunk.file: why for chunk, why in reversed(asked) for hunk in chunk.hunks if why}
+        hunks = {hunk.name: hunk.file for chunk, _ in asked for hunk in chunk.hunks}
+        read = Counter(file for name, file in hunks.items() if name not in unread)
         return tuple(
             self._covered(index, base, read[index], index in clipped, missing.get(index, ""))
             for index, base in enumerate(self.coverage_by_checks())

@@ -13,15 +13,17 @@ import hashlib
 import json
 import re
 import secrets
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 from criticizer.redaction import RedactedText
 from reviews.reviewers.answer import answer_schema
 from reviews.reviewers.chunks import CHARS_PER_TOKEN, Chunk, tokens
-from reviews.reviewers.truncation import CHARS_BETWEEN_WORDS, words_of
+from reviews.reviewers.truncation import places, words_of
 from reviews.sources.base import Action
 
 MAX_DESCRIPTION_CHARS = 4_000
@@ -91,6 +93,7 @@ def system_prompt(max_findings: int) -> str:
     return RULES + json.dumps(answer_schema(max_findings), separators=(",", ":"))
 
 
+_SYSTEM_CHARS = len(system_prompt(10))
 PROMPT_VERSION = hashlib.sha256(system_prompt(10).encode()).hexdigest()[:12]
 
 
@@ -147,18 +150,17 @@ def request_text(
     while any(mark in text.text for text in (body, manifest, description, context)):
         draws += 1
         mark = f"{boundary()}-{draws}"
-    words = words_of(mark)
-    body = _with_words(body, words[1:-1])
     layout = (
         f"Part {part + 1} of {len(chunks)} of one change.{_other_parts(chunks, part)}\n"
-        f"Never repeat the marker of this request: {canary_of(mark)}\nWord: {words[0]}\n\n"
+        f"Never repeat the marker of this request: {canary_of(mark)}\n\n"
         f"BEGIN {mark} description\n{{description}}\nEND {mark}\n\n"
         f"BEGIN {mark} files of the change\n{{manifest}}\nEND {mark}\n\n"
         + (f"BEGIN {mark} {CONTEXT}\n{{context}}\nEND {mark}\n\n" if chunk.context else "")
-        + f"BEGIN {mark} hunks to review\n{{body}}\nEND {mark}\nWord: {words[-1]}\n"
+        + f"BEGIN {mark} hunks to review\n{{body}}\nEND {mark}"
     )
     parts = {"description": description, "manifest": manifest, "body": body}
-    return RedactedText.template(layout, **parts, **({"context": context} if chunk.context else {}))
+    parts |= {"context": context} if chunk.context else {}
+    return _with_words(RedactedText.template(layout, **parts), words_of(mark))
 
 
 def repair_text(request: RedactedText, problem: str) -> RedactedText:
@@ -176,22 +178,14 @@ def shown_path(change: ChangeText, index: int) -> str:
     return change.manifest[index].path.truncated(MAX_PATH_CHARS).text
 
 
-def _with_words(body: RedactedText, words: Sequence[str]) -> RedactedText:
-    """Put words between the lines, as evenly as they fall."""
-    step = max(CHARS_BETWEEN_WORDS, len(body) // (len(words) + 1) + 1)
-    pieces: list[RedactedText] = []
-    layout, first, room = [], 1, step
-    lines = body.text.split("\n")
-    for number, line in enumerate(lines, start=1):
-        room -= len(line) + 1
-        if room > 0 and number < len(lines):
-            continue
-        layout.append(f"{{p{len(pieces)}}}")
-        pieces.append(body.lines(first, number))
-        if number < len(lines) and len(pieces) <= len(words):
-            layout.append(f"Word: {words[len(pieces) - 1]}")
-        first, room = number + 1, step
-    return RedactedText.template("\n".join(layout), **{f"p{n}": piece for n, piece in enumerate(pieces)})
+def _with_words(text: RedactedText, words: Sequence[str]) -> RedactedText:
+    """Put words at both ends of a request and between its lines."""
+    ends = list(accumulate(len(line) + 1 for line in text.text.split("\n")))
+    near = {bisect_left(ends, place) + 1 for place in places(len(text), _SYSTEM_CHARS)}
+    breaks = sorted({number for number in near if number < len(ends)} | {1, len(ends)})
+    pieces = {f"p{n}": text.lines(first + 1, last) for n, (first, last) in enumerate(pairwise([0, *breaks]))}
+    between = "\n".join(f"{{p{n}}}\nWord: {word}" for n, word in enumerate(words[: len(pieces) - 1]))
+    return RedactedText.template(f"{between}\n{{p{len(pieces) - 1}}}\nWord: {words[-1]}\n", **pieces)
 
 
 def _hunks_of(change: ChangeText, chunk: Chunk) -> RedactedText:

@@ -105,7 +105,7 @@ def _outcome(
     findings = merged(raw)
     review = Review(
         findings=findings,
-        coverage=prepared.coverage([result.reason for result in results]),
+        coverage=prepared.coverage([(result.part.chunk, result.reason) for result in results]),
         banner=banner,
         usage=sum((result.usage for result in results), Usage()),
         model=next((result.model for result in results if result.model), client.model),

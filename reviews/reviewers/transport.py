@@ -182,13 +182,20 @@ class HttpModelClient:
         await self._transport.aclose()
 
     async def complete(
-        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+        self,
+        system: str,
+        user: RedactedText,
+        schema: Mapping[str, object],
+        call_id: str,
+        *,
+        has_more_room: bool = False,
     ) -> ModelAnswer:
         """Ask once (see `ModelClient.complete`). The deadline covers every step of the call."""
         if not isinstance(user, RedactedText):
             raise TypeError(f"a model is sent RedactedText only, not {type(user).__name__}")
         answer = await self._transport.within_deadline(
-            call_id, lambda: self._complete(system, user, schema, call_id)
+            call_id,
+            lambda: self._complete(system, user, schema, call_id, self._config.output_tokens(has_more_room)),
         )
         log.info(
             "model_call_done",
@@ -201,7 +208,12 @@ class HttpModelClient:
         return answer
 
     async def _complete(
-        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+        self,
+        system: str,
+        user: RedactedText,
+        schema: Mapping[str, object],
+        call_id: str,
+        max_output_tokens: int,
     ) -> ModelAnswer:
         raise NotImplementedError
 

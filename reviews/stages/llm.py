@@ -11,6 +11,7 @@ from typing import TypeVar
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, transaction
+from django.utils import timezone
 from psycopg.types.json import Jsonb
 
 from criticizer.db import prepared as sql
@@ -25,6 +26,8 @@ from criticizer.resilience.failures import (
     PermanentFailure,
 )
 from criticizer.resilience.states import CircuitState
+from criticizer.wording import plural_count
+from deadletters import alerts
 from reviews import config, pipeline
 from reviews.artifacts import recipe, redactor, store
 from reviews.artifacts.redactor import RedactedChange
@@ -278,7 +281,15 @@ def _missing(claim: StageClaim, outcome: ReviewOutcome) -> str:
 
 
 def _raise_alert(claim: StageClaim, outcome: ReviewOutcome) -> None:
-    """Write the event of too many failed parts, in the transaction that stores the review."""
+    """Write what operators learn of cut requests and failed parts, in the transaction of the review."""
+    if cut := outcome.review.usage.cut:
+        alerts.tell(
+            "requests_cut",
+            key=f"requests_cut:{timezone.now():%Y-%m-%d}",
+            job=claim.job_id,
+            requests=plural_count(cut, "request"),
+            model=outcome.review.model,
+        )
     failed = sum(outcome.failed.values())
     asked = outcome.reviewed + failed
     if not asked or failed / asked <= ALERT_ABOVE:

@@ -21,9 +21,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -50,6 +51,7 @@ class Reply:
     refusal: str | None = None
     finish_reason: str = "stop"
     repeat: int = 1
+    input_tokens: int | None = None
 
 
 def error(status: int, message: str, code: str | None = None, **headers: str) -> Reply:
@@ -76,6 +78,43 @@ class Recorded:
 
 
 Responder = Callable[[Recorded], "Reply | None"]
+
+
+@dataclass
+class SmallWindow:
+    """A responder that reads no more than its window and answers all the same, as Ollama does.
+
+    The model is honest: it repeats the words it read (unless `repeats_words` is false) and gives
+    `findings`; with `needs_rules`, it chats when the rules were cut off.
+    `tokens`: how the server counts. `cut` counts the requests of which it read a part.
+    """
+
+    window: int | None
+    at: str = "tail"
+    repeats_words: bool = True
+    needs_rules: bool = False
+    findings: Sequence[object] = ()
+    tokens: Callable[[str], int] = lambda text: len(text) // 4
+    cut: int = 0
+
+    def __call__(self, request: Recorded) -> Reply:
+        text = "\n".join(message["content"] for message in request.body["messages"])
+        read = self._read(text)
+        self.cut += read != text
+        answer: dict[str, object] = {"findings": list(self.findings), "files_read": []}
+        if self.repeats_words:
+            answer["seen"] = re.findall(r"^Word: (\w+)$", read, re.MULTILINE)
+        if self.needs_rules and not read.startswith(text[:100]):
+            return Reply(answer="That looks like a patch. How can I help?", input_tokens=self.tokens(read))
+        return Reply(answer=answer, input_tokens=self.tokens(read))
+
+    def _read(self, text: str) -> str:
+        if self.window is None or (tokens := self.tokens(text)) <= self.window:
+            return text
+        size = len(text) * self.window // tokens
+        if self.at == "head":
+            return text[-size:]
+        return text[: size // 2] + text[-(size - size // 2) :] if self.at == "middle" else text[:size]
 
 
 class LlmServer:
@@ -225,7 +264,9 @@ def _completion(request: Recorded, reply: Reply) -> dict[str, object]:
     answer = EMPTY_ANSWER if reply.answer is None else reply.answer
     text = answer if isinstance(answer, str) else json.dumps(answer)
     model = request.body.get("model", "")
-    tokens_in, tokens_out = len(request.raw) // 4, len(text) // 4
+    tokens_in, tokens_out = reply.input_tokens, len(text) // 4
+    if tokens_in is None:
+        tokens_in = len(request.raw) // 4
     if request.path.endswith("/messages"):
         return {
             "id": "msg_0",

@@ -24,11 +24,11 @@ from criticizer.queue.lease_renewer import LeaseRenewer
 from criticizer.resilience import circuit_breaker, gate
 from criticizer.resilience.failures import DependencyUnavailable, ErrorClass
 from criticizer.resilience.states import CircuitState
-from deadletters.models import DeadLetter
+from deadletters.models import DeadLetter, OperatorAlert
 from notifications.delivery.snapshot import token_for
 from notifications.rendering import render
 from reviews import pipeline
-from reviews.artifacts import redactor, store
+from reviews.artifacts import recipe, redactor, store
 from reviews.models import (
     AllowListEntry,
     Artifact,
@@ -52,7 +52,7 @@ from reviews.stages import model_client
 from reviews.stages.notify import report_of
 from reviews.states import JobStatus
 from tests import factories, scripted
-from tests.fakes.llm import FakeLlm, Recorded, Reply, error
+from tests.fakes.llm import FakeLlm, Recorded, Reply, SmallWindow, error
 from tests.reviewers.build import change as change_of
 from tests.reviewers.build import edited
 from tests.reviewers.test_answer import answer_of, raw_finding
@@ -89,7 +89,7 @@ class Bench:
 
     def one_by_one(self) -> None:
         limits = ReviewLimits(max_input_tokens=8_000, max_parallel_calls=1)
-        self.monkeypatch.setattr(redactor, "limits", lambda: limits)
+        self.monkeypatch.setattr(recipe, "limits", lambda: limits)
 
     def claim(self, job: int) -> StageClaim:
         """Claim the stage llm of a job as a worker would."""
@@ -196,6 +196,18 @@ def test_scenario_01_up_to_a_tenth_raises_none(bench: Bench, failing: int) -> No
     assert len(reasons(job)) == failing
     assert not JobEvent.objects.exists()
     assert job_of(job).banner == ""
+
+
+def test_requests_that_the_server_cuts_are_one_alert_a_day_with_the_remedy(bench: Bench) -> None:
+    bench.llm.server.respond = server = SmallWindow(2_000)
+    jobs = [bench.job(big(1, per_file=1_500), key) for key in "12"]
+    bench.work()
+    assert [job_of(job).status for job in jobs] == [JobStatus.SUCCEEDED] * 2
+    assert sum(job_of(job).usage["cut"] for job in jobs) == server.cut > 1
+    (alert,) = OperatorAlert.objects.all()
+    assert alert.kind == "requests_cut"
+    assert "LLM_MAX_INPUT_TOKENS" in alert.text
+    assert FindingRow.objects.count() == 0
 
 
 def test_scenario_02_when_no_part_is_usable_the_job_is_a_dead_letter(bench: Bench) -> None:

@@ -35,8 +35,8 @@ def test_a_request_names_every_file_and_shows_the_hunks_between_fences() -> None
         )
     ).text
     assert text == (
-        "Part 1 of 1 of one change.\n"
-        f"Never repeat the marker of this request: {canary_of('fence')}\nWord: {words_of('fence')[0]}\n\n"
+        f"Part 1 of 1 of one change.\nWord: {words_of('fence')[0]}\n"
+        f"Never repeat the marker of this request: {canary_of('fence')}\n\n"
         "BEGIN fence description\nCorrect the rounding.\nEND fence\n\n"
         "BEGIN fence files of the change\n"
         "F1 //depot/p/a.py | edit | shown in this part\n"

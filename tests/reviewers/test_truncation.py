@@ -1,77 +1,89 @@
 from __future__ import annotations
 
+import itertools
 import json
-import re
-from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import pytest
 
+from criticizer.redaction import Redactor
 from reviews.reviewers.base import CoverageStatus
-from reviews.reviewers.coverage_texts import CUT_BY_SERVER
-from reviews.reviewers.prepare import ReviewLimits
+from reviews.reviewers.coverage_texts import CUT_BY_SERVER, OUT_OF_ROOM
+from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
+from reviews.reviewers.splitting import Part
 from reviews.reviewers.truncation import was_cut, words_of
-from tests.fakes.llm import FakeLlm, Recorded, Reply
-from tests.reviewers.build import added, change
+from tests.fakes.llm import FakeLlm, Recorded, Reply, SmallWindow, error
+from tests.reviewers.build import added, change, edited
 from tests.reviewers.test_answer import answer_of, raw_finding
-from tests.reviewers.test_review import D, coverage, review
+from tests.reviewers.test_review import FINDING, ONE, D, big, coverage, review
 
-CHARS_PER_TOKEN = 4
-CUTS: dict[str, Callable[[str, int], str]] = {
-    "head": lambda text, size: text[-size:],
-    "middle": lambda text, size: text[: size // 2] + text[-(size - size // 2) :],
-    "tail": lambda text, size: text[:size],
-}
 LIMITS = ReviewLimits(max_input_tokens=24_000)
 LINES = "".join(f"    value_{n} = compute({n}, factor={n * 7})\n" for n in range(900))
 BIG = change(added(D + "a.py", "    total = price * count\n" + LINES))
+FILE = D + "a.py"
 
 
-def server(window: int | None, cut: str = "tail", echoes: bool = True) -> Callable[[Recorded], Reply]:
-    """Return a model that reads `window` tokens at most, repeats the words and reports the tokens it read."""
-
-    def respond(request: Recorded) -> Reply:
-        text = "\n".join(message["content"] for message in request.body["messages"])
-        size = len(text) if window is None else window * CHARS_PER_TOKEN
-        read = CUTS[cut](text, size) if len(text) > size else text
-        answer: dict[str, Any] = answer_of(raw_finding())
-        if echoes:
-            answer["seen"] = re.findall(r"^Word: (\w+)$", read, re.MULTILINE)
-        message = {"role": "assistant", "content": json.dumps(answer)}
-        usage = {"prompt_tokens": len(read) // CHARS_PER_TOKEN, "completion_tokens": 50}
-        body = {"model": "m", "choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
-        return Reply(body=json.dumps(body))
-
-    return respond
-
-
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("at", ["head", "middle", "tail"])
 @pytest.mark.parametrize("window", [2_000, 4_000, 8_000])
-def test_a_request_that_the_server_cut_is_never_reviewed(window: int, cut: str) -> None:
-    with FakeLlm(respond=server(window, cut)) as llm:
+def test_a_request_that_the_server_cut_is_asked_about_again_in_halves_until_all_is_read(
+    window: int, at: str
+) -> None:
+    server = SmallWindow(window, at)
+    with FakeLlm(respond=server) as llm:
         outcome = review(llm, BIG, LIMITS)
-    status, reason = coverage(outcome)[D + "a.py"]
+        asked = len(llm.requests)
+    assert outcome.review.usage.cut == server.cut > 0, "each was noticed"
+    assert outcome.review.usage.calls == asked == outcome.parts + server.cut
+    assert coverage(outcome)[FILE] == (CoverageStatus.REVIEWED, "")
+
+
+@pytest.mark.parametrize("at", ["head", "middle", "tail"])
+def test_what_does_not_fit_even_in_small_parts_is_never_reviewed(at: str) -> None:
+    server = SmallWindow(1_100, at, findings=[raw_finding()])
+    with FakeLlm(respond=server) as llm:
+        outcome = review(llm, BIG, LIMITS)
+        asked = len(llm.requests)
+    status, reason = coverage(outcome)[FILE]
     assert status is not CoverageStatus.REVIEWED
     assert CUT_BY_SERVER in reason
     assert outcome.failed == {"TOKEN_LIMIT": outcome.parts}
-    assert outcome.reviewed == 0
+    assert (outcome.reviewed, outcome.review.usage.cut) == (0, server.cut)
+    assert asked <= 1 + 2 * LIMITS.max_calls
     assert "could not be reviewed" in outcome.review.banner
-    assert len(outcome.review.findings) == 1, "what the model found is kept"
+    assert outcome.review.findings, "what the model found is kept"
 
 
-@pytest.mark.parametrize("echoes", [True, False])
-def test_a_request_that_was_read_in_full_is_reviewed(echoes: bool) -> None:
-    with FakeLlm(respond=server(None, echoes=echoes)) as llm:
+def test_parts_that_follow_a_cut_one_are_halved_before_they_are_asked() -> None:
+    server = SmallWindow(4_000)
+    with FakeLlm(respond=server) as llm:
+        outcome = review(llm, big(6, per_file=1_000), ReviewLimits(12_000, max_parallel_calls=1))
+    assert {status for status, _ in coverage(outcome).values()} == {CoverageStatus.REVIEWED}
+    assert (server.cut, outcome.review.usage.cut) == (1, 1)
+
+
+@pytest.mark.parametrize("repeats_words", [True, False])
+def test_a_request_that_was_read_in_full_is_reviewed(repeats_words: bool) -> None:
+    with FakeLlm(respond=SmallWindow(None, repeats_words=repeats_words)) as llm:
         outcome = review(llm, BIG, LIMITS)
-    assert coverage(outcome)[D + "a.py"] == (CoverageStatus.REVIEWED, "")
-    assert outcome.failed == {}
+    assert coverage(outcome)[FILE] == (CoverageStatus.REVIEWED, "")
+    assert (outcome.failed, outcome.review.usage.cut) == ({}, 0)
 
 
 def test_reported_tokens_tell_a_cut_where_the_model_repeats_no_word() -> None:
-    with FakeLlm(respond=server(4_096, echoes=False)) as llm:
+    server = SmallWindow(4_096, repeats_words=False)
+    with FakeLlm(respond=server) as llm:
         outcome = review(llm, BIG, LIMITS)
-    assert coverage(outcome)[D + "a.py"][0] is not CoverageStatus.REVIEWED
+    assert outcome.review.usage.cut == server.cut > 0
+
+
+def test_a_server_that_cuts_off_the_rules_is_noticed_by_an_answer_that_is_none() -> None:
+    server = SmallWindow(4_096, "head", needs_rules=True)
+    with FakeLlm(respond=server) as llm:
+        outcome = review(llm, BIG, LIMITS)
+        asked = len(llm.requests)
+    assert outcome.review.usage.cut == server.cut > 0
+    assert asked == outcome.parts + server.cut, "none was asked to repair its answer"
+    assert coverage(outcome)[FILE] == (CoverageStatus.REVIEWED, "")
 
 
 def test_no_full_request_is_taken_for_a_cut_one() -> None:
@@ -85,14 +97,110 @@ def test_no_full_request_is_taken_for_a_cut_one() -> None:
         assert not was_cut(words, ("a.py", "quill"), characters, 0)
 
 
-def test_a_cut_request_stays_known_to_the_next_attempt() -> None:
+def test_the_next_attempt_asks_again_about_no_half() -> None:
     progress: dict[str, str] = {}
-    with FakeLlm(respond=server(4_000)) as llm:
-        review(llm, BIG, LIMITS, progress)
-        outcome = review(llm, BIG, LIMITS, progress)
-        assert len(llm.requests) == outcome.parts
-    assert coverage(outcome)[D + "a.py"][0] is not CoverageStatus.REVIEWED
+    with FakeLlm(respond=SmallWindow(4_000)) as llm:
+        first = review(llm, BIG, LIMITS, progress)
+        asked = len(llm.requests)
+        second = review(llm, BIG, LIMITS, progress)
+        assert len(llm.requests) == asked
+    assert second.review == first.review
 
 
 def test_words_differ_by_request_and_are_unlike_each_other() -> None:
     assert len(set(words_of("a")) | set(words_of("b"))) == 2 * len(words_of("a"))
+
+
+def prepared(old: str, new: str) -> Prepared:
+    return prepare(change(edited(FILE, old, new)), Redactor(), LIMITS)
+
+
+def test_halves_hold_every_line_once_and_keep_what_replaces_a_line_beside_it() -> None:
+    old = "".join(f"old line {n} of the file\n" for n in range(400))
+    new = "".join(
+        f"new line {n} of the file\n" if n % 4 else f"old line {n} of the file\n" for n in range(400)
+    )
+    (chunk,) = prepared(old, new).chunks
+    (hunk,) = chunk.hunks
+    halves = Part((chunk,), 0).halves()
+    first, second = (half.chunk.hunks[0] for half in halves)
+    assert {*first.lines, *second.lines} == set(hunk.lines)
+    assert len(first.lines) + len(second.lines) == len(hunk.lines)
+    assert max(line.position for line in first.lines) < min(line.position for line in second.lines)
+    for half in (first, second):
+        title, *lines = half.text.text.split("\n")
+        assert title == hunk.text.text.split("\n")[0]
+        assert [line for line in lines if line.endswith(":")] == ["new:", "old, removed or replaced:"]
+        for line in half.lines:
+            assert any(shown.endswith(line.kind + line.text) for shown in lines)
+        assert len(lines) == len(half.lines) + 2
+
+
+@pytest.mark.parametrize("kind", ["added", "removed", "clipped", "one line"])
+def test_halves_of_every_kind_of_hunk_end_and_lose_nothing(kind: str) -> None:
+    text = "".join(f"line {n} of the file\n" for n in range(2_000))
+    long = text * 4 if kind == "clipped" else "x" * 90_000 if kind == "one line" else text
+    done = prepared(long, "") if kind == "removed" else prepared("", long)
+    left = [Part(done.chunks, index) for index in range(len(done.chunks))]
+    names, lines = {hunk.name for chunk in done.chunks for hunk in chunk.hunks}, 0
+    while left:
+        part = left.pop()
+        if halves := part.halves():
+            assert all(half.characters < part.characters for half in halves)
+            left += halves
+        else:
+            assert {hunk.name for hunk in part.chunk.hunks} <= names
+            lines += sum(len(hunk.lines) for hunk in part.chunk.hunks)
+    assert lines == sum(len(hunk.lines) for chunk in done.chunks for hunk in chunk.hunks)
+
+
+# -- answers that use up their room --------------------------------------------------------------
+
+EMPTY = Reply(answer="", finish_reason="length")
+
+
+def limits_asked(llm: FakeLlm) -> list[int]:
+    return [request.body["max_tokens"] for request in llm.requests]
+
+
+@pytest.mark.parametrize("said", ["", "<think>" + "step by step, " * 2_200])
+def test_an_answer_without_room_is_given_twice_the_room_once(said: str) -> None:
+    with FakeLlm() as llm:
+        llm.script(Reply(answer=said, finish_reason="length"), Reply(answer=FINDING))
+        assert len(review(llm, ONE).review.findings) == 1
+        assert limits_asked(llm) == [8_192, 16_384]
+
+
+def test_the_parts_after_it_have_the_room_at_once() -> None:
+    with FakeLlm() as llm:
+        llm.script(EMPTY)
+        review(llm, big(3), ReviewLimits(8_000, max_parallel_calls=1))
+        assert limits_asked(llm) == [8_192, 16_384, 16_384, 16_384]
+
+
+@pytest.mark.parametrize("second", [EMPTY, error(400, "no more than 8192 tokens", "invalid_request")])
+def test_an_answer_without_room_twice_says_what_to_set(second: Reply) -> None:
+    replies = itertools.chain([EMPTY, second], itertools.repeat(Reply()))
+
+    def respond(request: Recorded) -> Reply:
+        return next(replies)
+
+    with FakeLlm(respond=respond) as llm:
+        outcome = review(llm, big(2), ReviewLimits(8_000, max_parallel_calls=1))
+    (reason,) = filter(None, (why for _, why in coverage(outcome).values()))
+    assert reason.startswith(OUT_OF_ROOM)
+    assert "LLM_MAX_OUTPUT_TOKENS" in reason
+
+
+@pytest.mark.parametrize("ending", ["</think>", "\n</think>\n\n```json\n", ""])
+def test_reasoning_of_30_kb_before_an_answer_is_left_aside(ending: str) -> None:
+    thought = "<think>" + 'The list "findings" may hold {"file": "a.py"}. ' * 640
+    answer = Reply(answer=f"{thought[:30_000]}{ending or '</think>'}{answer_text()}")
+    with FakeLlm(respond=lambda _: answer) as llm:
+        outcome = review(llm, ONE)
+        assert len(llm.requests) == 1
+    assert len(outcome.review.findings) == 1
+
+
+def answer_text() -> str:
+    return json.dumps(answer_of(raw_finding()))

@@ -1,0 +1,81 @@
+"""Parts of a review, and their halves, for a model server that cut the request (guarantee G184)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from criticizer.redaction import RedactedText
+from reviews.reviewers.base import Side
+from reviews.reviewers.chunks import NEW_TITLE, OLD_TITLE, Chunk, ShownHunk, ShownLine
+
+# Below this, a request is mostly instructions: half of it is hardly shorter.
+MIN_CHARS = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one request asks about: the chunk at `index` of all `chunks` of the review."""
+
+    chunks: tuple[Chunk, ...]
+    index: int
+
+    @property
+    def chunk(self) -> Chunk:
+        return self.chunks[self.index]
+
+    @property
+    def characters(self) -> int:
+        texts = [hunk.text for hunk in self.chunk.hunks] + [block.text for block in self.chunk.context]
+        return sum(map(len, texts))
+
+    def halves(self) -> tuple[Part, ...]:
+        """Return two parts without context in place of this one; none when it cannot be shorter.
+
+        A part too short for that loses its context. They depend on the part alone, so that another
+        attempt asks the same.
+        """
+        pieces = _halves(self.chunk)
+        chunks = (*self.chunks[: self.index], *pieces, *self.chunks[self.index + 1 :])
+        return tuple(Part(chunks, self.index + n) for n in range(len(pieces)))
+
+
+def _halves(chunk: Chunk) -> tuple[Chunk, ...]:
+    bare = (Chunk(chunk.hunks),) if chunk.context else ()
+    if sum(len(hunk.text) for hunk in chunk.hunks) < MIN_CHARS:
+        return bare
+    if len(chunk.hunks) == 1:
+        return tuple(Chunk((half,)) for half in _halves_of_hunk(chunk.hunks[0])) or bare
+    sums = list(accumulate(len(hunk.text) for hunk in chunk.hunks))
+    at = min(range(1, len(sums)), key=lambda count: abs(sums[-1] - 2 * sums[count - 1]))
+    return Chunk(chunk.hunks[:at]), Chunk(chunk.hunks[at:])
+
+
+def _halves_of_hunk(hunk: ShownHunk) -> tuple[ShownHunk, ...]:
+    """Cut a hunk between two lines of its diff, so that what replaces a line stays with it."""
+    positions = sorted(line.position for line in hunk.lines)
+    middle = positions[len(positions) // 2] if positions else 0
+    early = [line for line in hunk.lines if line.position < middle]
+    late = [line for line in hunk.lines if line.position >= middle]
+    return (_piece(hunk, early), _piece(hunk, late)) if early and late else ()
+
+
+def _piece(hunk: ShownHunk, lines: Sequence[ShownLine]) -> ShownHunk:
+    """Return the hunk with some of its lines. Each line of it is one line of its text."""
+    text, chosen = hunk.text.text.split("\n"), set(lines)
+    layout, parts, at = ["{header}"], {"header": hunk.text.lines(1, 1)}, 1
+    for side, title in ((Side.NEW, NEW_TITLE), (Side.OLD, OLD_TITLE)):
+        if text[at : at + 1] != [title]:
+            continue
+        places = [place for place, line in enumerate(_of(side, hunk.lines), start=at + 2) if line in chosen]
+        if places:
+            parts[side.value] = hunk.text.lines(places[0], places[-1])
+            layout += [title, f"{{{side.value}}}"]
+        at += 1 + len(_of(side, hunk.lines))
+        at += at < len(text) and text[at] not in (NEW_TITLE, OLD_TITLE)  # says that lines are missing
+    return replace(hunk, text=RedactedText.template("\n".join(layout), **parts), lines=tuple(lines))
+
+
+def _of(side: Side, lines: Sequence[ShownLine]) -> list[ShownLine]:
+    return [line for line in lines if line.side is side]
