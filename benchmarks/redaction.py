@@ -163,7 +163,7 @@ def drawn() -> list[Figure]:
     peers = {"detect-secrets": _detect_secrets(sample), "CredSweeper": _credsweeper(sample)}
     worst = max(report.failed[group] / report.total[group] for group in report.secret_groups)
     figures = [
-        Figure("redaction, worst class of drawn texts", 1 - worst, "share", must=Must("value", ">=", 0.9)),
+        Figure("redaction, worst class of drawn texts", 1 - worst, "share", must=Must("value", ">=", 0.93)),
     ]
     for peer, found in peers.items():
         theirs = None if found is None else measure(sample, found.__getitem__)
@@ -174,7 +174,7 @@ def drawn() -> list[Figure]:
                 "share",
                 peer=peer,
                 peer_value=None if theirs is None else 1 - theirs.share(secret=True),
-                must=Must("value", ">=", 0.965),
+                must=Must("value", ">=", 0.985),
             ),
             Figure(
                 "ordinary drawn texts changed",

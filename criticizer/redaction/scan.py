@@ -171,7 +171,7 @@ def _words(
             work.spend(32)
             near += nearby.spans(text, start, end, strength, found=done > end)
             if document is not None:
-                near += tables.spans(document, start, end, work.spend)
+                near += tables.spans(document, start, end, strength, work.spend)
         if assignments.opens or values.goes_on:
             places.append((start, end))
         if document is not None and (assignments.ends_line or strength >= key_names.SECRET):

@@ -34,15 +34,15 @@ def shown(report: Report, group: str = "") -> str:
 
 
 def test_recall_and_share_of_changed_ordinary_texts_keep_their_floors(report: Report) -> None:
-    assert 1 - report.share(secret=True) >= 0.965, shown(report)
+    assert 1 - report.share(secret=True) >= 0.98, shown(report)
     assert report.share(secret=False) <= 0.015, shown(report)
 
 
 def test_every_class_keeps_its_floor_with_confidence(report: Report) -> None:
     for group in sorted(report.secret_groups):
         right = 1 - report.failed[group] / report.total[group]
-        assert right >= 0.86, shown(report, group)
-        assert report.lower_bound(group) >= 0.82, shown(report, group)
+        assert right >= 0.9, shown(report, group)
+        assert report.lower_bound(group) >= 0.86, shown(report, group)
 
 
 def test_the_same_seed_draws_the_same_rows_and_another_draws_others() -> None:

@@ -15,7 +15,7 @@ from criticizer.redaction.rules.value_heuristics import is_template
 OPERATOR: Final = rb"(?:\+\+?|\.\.?|&|\|\||~|<>)"
 # A string's opening: what a language writes before the quote, and the quote.
 OPENING: Final = rb"[bBfFrRuULN@$]{0,2}\\*[\"'`]"
-_GLUE: Final = rb"([ \t]+" + OPERATOR + rb"?[ \t]*|" + OPERATOR + rb"[ \t]*)[bBfFrRuULN@$]{0,2}"
+_GLUE: Final = rb"([ \t]+" + OPERATOR + rb"?[ \t]*|" + OPERATOR + rb"[ \t]*|)[bBfFrRuULN@$]{0,2}"
 # As a quote is written that ends the one, so is that which begins the other: escaped, or not.
 _NEXT = compiled(
     rb"(?:\\[nrt])*(?:\\+[\"']" + _GLUE + rb"\\+(?:\"([^\"\\\n]*)|'([^'\\\n]*))"
@@ -48,7 +48,9 @@ _LINES_BELOW: Final = 400  # bytes in which the next string has to open
 def may_follow(text: bytes, end: int) -> bool:
     """Return whether something may be joined to the literal closed at `end`: a quick check."""
     first, second = text[end : end + 1], text[end + 1 : end + 2]
-    return second not in _ENDS if first == b"\\" else first in _QUOTES and second in _FOLLOWS
+    if first == b"\\":
+        return second not in _ENDS
+    return first in _QUOTES and (second in _FOLLOWS or second in _QUOTES[:3])  # "abc""def" of a shell
 
 
 def goes_on(text: bytes, end: int) -> bool:

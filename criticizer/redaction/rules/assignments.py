@@ -20,7 +20,7 @@ _NAME: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_
 _NAME_BYTES: Final = 60  # of a name that are read on either side of a word
 _PAIR_LINES: Final = 5  # of a block in which the value of a name stands
 _OPENER_BYTES: Final = 80  # of what opens a value that stands on the lines below
-_OPENERS: Final = b"({|>`\"'<#/\\\r"
+_OPENERS: Final = b"({|>`\"'<#/\\\r!"
 
 _QUOTE = rb"(?:\\*[\"'`]|&quot;|&#39;)"
 _HEAD = compiled(
@@ -31,15 +31,19 @@ _HEAD = compiled(
     rb"[ \t]{0,20}"
 )
 _SPEAKS: Final = frozenset(bytes([c]) for c in range(97, 123) if c not in b"oiw")  # no or, is, was
-_PAIR = compiled(rb"[ \t]*,?[ \t]*[\"']?(?:value|val|content|default)[\"']?[ \t]*[=:][ \t]*")
+_PAIR = compiled(
+    rb"[ \t]*,?[ \t]*(?:[\w:-]+=(?:\"[^\"\n]*\"|'[^'\n]*')[ \t]+){0,6}"  # other attributes of an element
+    rb"[\"']?(?:value|val|content|default)[\"']?[ \t]*[=:][ \t]*"
+)
 _NEXT_VALUE = compiled(
-    rb"(?i)[ \t]*-?[ \t]*[\"'<]?(?:value|val|content|default|string)[\"']?[ \t]*[=:>][ \t]*"
+    rb"(?i)[ \t]*-?[ \t]*[\"'<]?(?:(?:default|initial|plain)?[ _-]?value|val|content|default|string)[\"']?"
+    rb"[ \t]*[=:>][ \t]*"
 )
 _FLAG = compiled(rb"(?:^|[\s\"'`=(\[,])--?[A-Za-z0-9_.-]*$")
 _PACKAGE = compiled(rb"[\"'\s]@[\w.-]+/$")
 _VERSION = compiled(rb"[\w./-]* v[0-9]")
 _FIELDS: Final = (b"_field", b"_input", b"field", b"input")
-_YAML_TAG = compiled(rb"!!(?:binary|str)[ \t]+")
+_YAML_TAG = compiled(rb"(?:!!(?:binary|str)|!Sub|!unsafe)[ \t]+")
 _GROUP: Final = (b"?<", b"P<")
 _TAG = compiled(rb"<(?:[\w-]+:)?$")
 _SETTERS: Final = (b"ENV ", b"ARG ", b"set ", b"env ", b"ort ", b"etx ", b" -x ", b"-gx ", b"-Ux ")
@@ -49,7 +53,8 @@ _WIDE_COLON: Final = "\uff1a".encode()
 _FALLBACKS: Final = (b"||", b"??", b"->", b"::", b"or ", b"or\t")
 _VALUE_BEFORE = compiled(rb"(?i)[\s{<,\"'-](?:value|val)[\"']?[ \t]*[=:][ \t]*")
 _HIDDEN_HEAD = compiled(
-    rb"(?i)(?:(?:name|key|id|property|param|parameter)[\"']?[ \t]*[=:>][ \t]*[\"']?|variable[ \t]+\")[\w.-]*$"
+    rb"(?i)(?:(?:name|key|id|type|property|param|parameter)[\"']?[ \t]*[=:>][ \t]*[\"']?"
+    rb"|variable[ \t]+\")[\w.-]*$"
 )
 
 
@@ -92,6 +97,10 @@ class Assignments:
             return 0  # base64, a module of go.sum
         head, found, tail = text[begin:start], text[start:end], text[end:tail_end]
         tail = tail[1:] if tail[:1] in (b"s", b"S") else tail
+        if b"." in tail and text[tail_end : tail_end + 1] == b"(":
+            tail = tail[: tail.rfind(b".")]  # password.compareTo(
+        if text[tail_end : tail_end + 1] == b"(" and key_names.WORDS[word][0] == key_names.PASSWORD:
+            tail = b""  # PasswordEncoder.encode("x"): a value is judged by itself
         return key_names.strength(word, found, head, tail) or (
             key_names.PASSWORD
             if tail.lower() in _FIELDS and key_names.strength(word, found, head, b"") >= key_names.PASSWORD
@@ -194,7 +203,7 @@ class Assignments:
             self.ends_line = True
             return False
         if closed:
-            return text[at] in b"vVcCdD"
+            return 97 <= text[at] | 32 <= 122
         return at > tail_end and (
             text[at] in b"\"'`\\&@"
             or holds(text[at : at + 16], b"0123456789")
@@ -210,7 +219,7 @@ class Assignments:
             pair = _PAIR.match(text, at, stop)
             if pair is not None:
                 return self.values.quoted(pair.end(), stop, max(strength, key_names.SECRET))
-        elif not text[begin:at].partition(b",")[0].isupper():
+        elif not text[begin:at].partition(b",")[0].rpartition(b".")[2].isupper():
             listed = strength >= key_names.PASSWORD and text[begin - 1 : begin] in (b",", b";")
             return listed and self.values.spoken(at, stop)  # bob,password,x
         return self.values.quoted(at, stop, strength, careful=strength < key_names.PASSWORD, word=True)
@@ -218,7 +227,7 @@ class Assignments:
     def _right_hand_side(self, begin: int, at: int, stop: int, strength: int, *, spoken: bool) -> bool:
         """Take the value after = or :, a literal, a call with one, bytes, or a bare word."""
         text = self.text
-        if text[at : at + 2] == b"!!" and (tag := _YAML_TAG.match(text, at, stop)) is not None:
+        if text[at : at + 1] == b"!" and (tag := _YAML_TAG.match(text, at, stop)) is not None:
             at = tag.end()
         if text[at : at + 1] == b"(" and strength >= key_names.SECRET:  # password = ("x")
             at += 1

@@ -15,27 +15,25 @@ from criticizer.redaction.rules.value_heuristics import is_code, is_slug, judge,
 
 WINDOW: Final = 2048
 # One argument, as a shell or a program writes it: exactly one of three groups takes part.
-_WORD: Final = rb"(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|&<>()]{3,}))"
+WORD: Final = rb"(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|&<>()]{3,}))"
 _QUOTED: Final = rb"(?:\"([^\"\n]+)\"|'([^'\n]+)')"
 _USER_FLAG = compiled(
-    rb"[ \t\"',]+(?:-u|-U|--user|--proxy-user|--basic-auth|--auth|--creds?|-a|--credentials?)"
+    rb"[ \t\"',]+(?:-u|-U|--user|--proxy-user|--basic-auth|--auth|--creds?|-a|-A|--credentials?)"
     rb"[\"',=\s]+[\"']?([^\s:\"'=]+):(?:([^\s\"']*))"
 )
 _HTPASSWD = compiled(
     rb"(?m)[^|;\n]*?[ \t]-[a-zA-Z]*b[a-zA-Z]*[ \t]+(?:[^\s\"'|;]+[ \t]+){1,2}"
-    + _WORD
+    + WORD
     + rb"[ \t\r]*(?:$|[|;&\n>])"
 )
-_NET_USE = compiled(rb"[^\n]*?\\\\[^\s]+[ \t]+" + _WORD + rb"[ \t]+/(?i:user)")
-_NET_USER = compiled(rb"(?m)[ \t]+[^\s/]+[ \t]+" + _WORD + rb"(?:[ \t]+/|[ \t\r]*$)")
-_ECHOED = compiled(
-    rb"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+|[\"']%s(?:\\n)?[\"'][ \t]+)?"
-    + _WORD
-    + rb"[ \t]*\|[^|;\n]{0,80}$"
+_NET_USE = compiled(rb"[^\n]*?\\\\[^\s]+[ \t]+" + WORD + rb"[ \t]+/(?i:user)")
+_NET_USER = compiled(rb"(?m)[ \t]+[^\s/]+[ \t]+" + WORD + rb"(?:[ \t]+/|[ \t\r]*$)")
+ECHOED = compiled(
+    rb"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+|[\"']%s(?:\\n)?[\"'][ \t]+)?" + WORD + rb"[ \t]*\|[^|;\n]{0,80}$"
 )
-_HERE_STRING = compiled(rb"[^|;<\n]{0,60}<<<[ \t]*" + _WORD)
+_HERE_STRING = compiled(rb"[^|;<\n]{0,60}<<<[ \t]*" + WORD)
 _LOGIN = compiled(
-    rb"[ \t]{0,4}(?:[a-z_]+[ \t]*=[ \t]*)?[\"'][^\"'\n]*[\"'][ \t]*,[ \t]*"
+    rb"[ \t]{0,4}(?:[$\w.>-]+[ \t]*,[ \t]*|[a-z_]+[ \t]*=[ \t]*)?[\"'][^\"'\n]*[\"'][ \t]*,[ \t]*"
     rb"(?:[a-zA-Z_]+[ \t]*=[ \t]*)?[bru]?" + _QUOTED
 )
 _THIRD = compiled(
@@ -47,10 +45,10 @@ _THIRD = compiled(
 
 def _flags(names: bytes, between: bytes = rb"[ \t=]*") -> Any:
     """Compile the argument of a flag anywhere on the rest of a command."""
-    return compiled(rb"[^|;\n]*?[ \t](?:" + names + rb")" + between + _WORD)
+    return compiled(rb"[^|;\n]*?[ \t](?:" + names + rb")" + between + WORD)
 
 
-_MYSQL = compiled(rb"[^|;\n]*?[ \t](?:-p|--password=)(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|]{3,}))")
+_MYSQL = compiled(rb"[^|;\n]*?[ \t\"',](?:-p|--password=)(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|]{3,}))")
 _SSHPASS = compiled(rb"[ \t]+-p[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"']+))")
 _SECURE_STRING = compiled(
     rb"(?:[ \t]+-(?:AsPlainText|Force|String|Key[ \t]+\S+))*[ \t]+"
@@ -58,12 +56,12 @@ _SECURE_STRING = compiled(
 )
 
 
-def _line_end(text: bytes, at: int) -> int:
+def line_end(text: bytes, at: int) -> int:
     end = text.find(b"\n", at, at + WINDOW)
     return end if end >= 0 else min(at + WINDOW, len(text))
 
 
-def _literal(text: bytes, match: Any, kind: str = "cli-password") -> list[Span]:
+def literal(text: bytes, match: Any, kind: str = "cli-password") -> list[Span]:
     span = group_span(match)
     if span is None:
         return []
@@ -73,14 +71,14 @@ def _literal(text: bytes, match: Any, kind: str = "cli-password") -> list[Span]:
     return [(*span, kind)]
 
 
-def _flag(pattern: Any, text: bytes, start: int, end: int) -> list[Span]:
-    return _literal(text, pattern.match(text, end, _line_end(text, end)))
+def flag(pattern: Any, text: bytes, start: int, end: int) -> list[Span]:
+    return literal(text, pattern.match(text, end, line_end(text, end)))
 
 
 def user_flag(text: bytes, start: int, end: int) -> list[Span]:
     """curl -u user:password, and -u token: with nothing behind the colon; every such flag of the line."""
     found: list[Span] = []
-    for match in _USER_FLAG.finditer(text, end, _line_end(text, end)):
+    for match in _USER_FLAG.finditer(text, end, line_end(text, end)):
         user, value = match.groups()
         if not value:
             if len(user) >= 16 and (looks_random(user, rate=0.3) or judge(user, 2, quoted=True)):
@@ -93,12 +91,12 @@ def user_flag(text: bytes, start: int, end: int) -> list[Span]:
 def echoed(text: bytes, start: int, end: int) -> list[Span]:
     """echo PASSWORD | sudo -S, | docker login --password-stdin, | chpasswd (user:password)."""
     low = max(text.rfind(b"\n", max(start - 300, 0), start) + 1, start - 300, 0)
-    match = _ECHOED.search(text[low:start])
+    match = ECHOED.search(text[low:start])
     spans: list[Span] = []
     if match is not None:
         first, last = (low + at for at in match.span(match.lastindex))
         spans = [(first, last, "cli-password")]
-    elif (span := group_span(_HERE_STRING.match(text, end, _line_end(text, end)))) is not None:
+    elif (span := group_span(_HERE_STRING.match(text, end, line_end(text, end)))) is not None:
         spans = [(*span, "cli-password")]
     if text[start:end].lower() == b"chpasswd":
         spans = [(a + text[a:b].find(b":") + 1, b, kind) for a, b, kind in spans if b":" in text[a:b]]
@@ -111,7 +109,7 @@ def _is_password(value: bytes) -> bool:
 
 def login(text: bytes, start: int, end: int) -> list[Span]:
     """login("user", "password") and the like."""
-    span = group_span(_LOGIN.match(text, end, _line_end(text, end)))
+    span = group_span(_LOGIN.match(text, end, line_end(text, end)))
     if span is None or not judge(text[slice(*span)], 3, quoted=True):
         return []
     return [(*span, "smtp-credential" if text[start:end].lower() == b"login(" else "password")]
@@ -119,24 +117,23 @@ def login(text: bytes, start: int, end: int) -> list[Span]:
 
 def third(text: bytes, start: int, end: int) -> list[Span]:
     """getConnection(url, "user", "password") and other calls whose third argument is one."""
-    span = group_span(_THIRD.match(text, end, _line_end(text, end)))
+    span = group_span(_THIRD.match(text, end, line_end(text, end)))
     good = span is not None and judge(text[slice(*span)], 3, quoted=True)
     return [(*span, "password")] if span is not None and good else []
 
 
 def mysql(text: bytes, start: int, end: int) -> list[Span]:
     """mysql -uroot -pX."""
-    return _flag(_MYSQL, text, start, end)
+    return flag(_MYSQL, text, start, end)
 
 
 def secure_string(text: bytes, start: int, end: int) -> list[Span]:
     """ConvertTo-SecureString X."""
-    return _literal(text, _SECURE_STRING.match(text, end, _line_end(text, end)), "password")
+    return literal(text, _SECURE_STRING.match(text, end, line_end(text, end)), "password")
 
 
 _SENT = compiled(rb"([^\"\n\\]{4,})(?:\\[rn])*\"")
 _KEY_ARGUMENT = compiled(rb"[\"'`](?:0x)?([^\"'`\n]{12,130})[\"'`]")
-_PAIR = compiled(rb"[ \t]*[bu]?[\"'`][^\"'`:\s]{1,64}:([^\"'`\n]{4,128})[\"'`]")
 
 
 def _option(pattern: Any, text: bytes, start: int, end: int) -> list[Span]:
@@ -145,9 +142,9 @@ def _option(pattern: Any, text: bytes, start: int, end: int) -> list[Span]:
     if before.isalnum() or before in (b"_", b".", b"$"):
         return []
     found: list[Span] = []
-    at, stop = end - 1, _line_end(text, end)
+    at, stop = end - 1, line_end(text, end)
     while (match := pattern.match(text, at, stop)) is not None and match.end() > at:
-        spans = _literal(text, match)
+        spans = literal(text, match)
         value = text[slice(*spans[0][:2])] if spans else b""
         if text[start:end].lower() in _BEFORE_HOST:
             value = value.partition(b"@")[0]
@@ -165,25 +162,18 @@ def sent(text: bytes, start: int, end: int) -> list[Span]:
     """expect "assword:" and send "x" of the program expect."""
     if b"assword" not in text[max(start - 200, 0) : start]:
         return []
-    match = _SENT.match(text, end, _line_end(text, end))
+    match = _SENT.match(text, end, line_end(text, end))
     good = match is not None and judge(match.group(1), 3, quoted=True)
     return [(*match.span(1), "password")] if match is not None and good else []
 
 
 def keyed_call(text: bytes, start: int, end: int) -> list[Span]:
     """createHmac("sha256", "key"), AES.new(b"key") and other calls that take key material."""
-    for match in _KEY_ARGUMENT.finditer(text, end, min(_line_end(text, end), end + 200)):
+    for match in _KEY_ARGUMENT.finditer(text, end, min(line_end(text, end), end + 200)):
         value = match.group(1)
         if not is_slug(value) and kinds(value)[2] and b" " not in value and usable(value):
             return [(*match.span(1), "secret")]
     return []
-
-
-def user_and_password(text: bytes, start: int, end: int) -> list[Span]:
-    """btoa("user:password")."""
-    match = _PAIR.match(text, end, _line_end(text, end))
-    good = match is not None and judge(match.group(1), 3, quoted=True)
-    return [(*match.span(1), "password")] if match is not None and good else []
 
 
 Handler = Callable[[bytes, int, int], list[Span]]
@@ -220,6 +210,9 @@ _OPTIONS: Final[tuple[tuple[bytes, bytes, bytes], ...]] = (
     (b"ldappasswd", rb"-w|-s|-a", rb"[ \t=]*"),
     (b"useradd|usermod", rb"-p|--password", rb"[ \t=]*"),
     (b"impala-shell", rb"-n", rb"[ \t]+"),
+    (b"certutil|signtool|pvk2pfx", rb"-p|/p|-pi|-po", rb"[ \t]+"),
+    (b"poetry config", rb"http-basic\.[\w-]+[ \t]+[^\s]+", rb"[ \t]+"),
+    (b"schtasks|psexec|pskill|pslist", rb"/rp|-rp|-p", rb"[ \t]+"),
 )  # fmt: skip
 _BEFORE_HOST: Final = frozenset((b"sqlplus", b"sqlldr", b"expdp", b"impdp", b"rman"))
 _ARGUMENTS: Final[dict[bytes, Any]] = {
@@ -227,12 +220,16 @@ _ARGUMENTS: Final[dict[bytes, Any]] = {
     b"htpasswd": _HTPASSWD,
     b"net use ": _NET_USE,
     b"net user": _NET_USER,
-    b"zip -": compiled(rb"(?:[^|;\n]*?[ \t]-)?P[ \t]*" + _WORD),
+    b"zip -": compiled(rb"(?:[^|;\n]*?[ \t]-)?P[ \t]*" + WORD),
 }
 _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     (user_flag, b"curl|wget|http -a|https -a|es-cli|elasticsearch"),
     (mysql, b"mysql|mysqldump|mysqladmin|mariadb"),
-    (echoed, b"sudo -s|--password-stdin|chpasswd|kinit|--stdin|passphrase-fd|luksopen|pass insert"),
+    (
+        echoed,
+        b"sudo -s|--password-stdin|chpasswd|kinit|--stdin|passphrase-fd|cryptsetup|"
+        b"pass insert|ssh-add|vncpasswd|smbpasswd",
+    ),
     (sent, b'send "|send -- "'),
     (login, b"login(|basicauth(|basic_auth(|auth=(|auth = (|credentials(|credential("),
     (login, b"authenticate(|authentication(|.auth(|credentials.basic("),
@@ -244,10 +241,9 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
         b"createhmac(|hmac.new(|createcipheriv(|aes.new(|secretkeyspec(|fernet(|jwt.encode(|jwt.sign(",
     ),
     (keyed_call, b"jwt.decode(|jwt.verify(|new wallet(|privatekeytoaccount("),
-    (user_and_password, b"b64encode(|btoa(|buffer.from("),
 )
 HANDLERS: Final[dict[bytes, Handler]] = {
-    **{command: partial(_flag, pattern) for command, pattern in _ARGUMENTS.items()},
+    **{command: partial(flag, pattern) for command, pattern in _ARGUMENTS.items()},
     **{
         command: partial(_option, pattern)
         for commands, names, between in _OPTIONS

@@ -5,20 +5,26 @@ Handlers as in `syntax`: text and the offsets of the word found; they return spa
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable
 from typing import Final
 
 from criticizer.redaction.input.document import character_start
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import nearby
-from criticizer.redaction.rules.literals import Span, group_span, usable
+from criticizer.redaction.rules.literals import Span, from_base64, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_generated, judge, looks_random
 
 # creds: bob / x, log in as admin // x, login bob:x
 _PAIRED = compiled(
-    rb"[^\n\"'`={}]{0,50}?[\s:>(][\w.@-]{2,40}[ \t]*(?:/{1,2}|:|\|)[ \t]*([^\s\"'`<>(),;/:|]{6,64})"
+    rb"[^\n\"'`={}]{0,50}?(?:[\s:>(]|[\"']?[ \t]*[:=][ \t]*[\"']?)[\w.@-]{2,40}"
+    rb"[ \t]*(?:/{1,2}|:|\|)[ \t]*([^\s\"'`<>(),;/:|]{6,64})"
+)
+_BOTH = compiled(
+    rb"[^\n]{0,40}?[\"'`][\w.@-]{2,40}[\"'`][ \t]*(?:and|und|et|y|e|/|,)[ \t]*[\"'`]([^\s\"'`]{6,64})[\"'`]"
+)
+_SAID = compiled(rb"[^\n]{0,40}?(?:\bis|:|=)[ \t]+[\"'`]?([^\s\"'`<>(),;]{6,64})")
+_KEY_OF_WIFI = compiled(
+    rb"[^\n]{0,60}?\b(?i:key|code|psk|pw)[ \t]*(?:[:=]|is)?[ \t]+[\"'`]?([^\s\"'`<>(),;]{6,64})"
 )
 # Tokens in the path of a hook or an API whose addresses hold one.
 _IN_PATH = compiled(
@@ -26,8 +32,10 @@ _IN_PATH = compiled(
     rb"([A-Za-z0-9_@/-]{10,})"
 )
 _OF_DEVICE = compiled(
-    rb"(?i)(?:key(?:[ \t]+[0-9])?|md5|community|rocommunity6?|rwcommunity6?|sha|aes|des|eap|psk|xauth|on)"
-    rb"[ \t]+(?:md5[ \t]+)?(?:\"([^\"\n]{6,64})\"|>?([^\s\"'<>]{6,64}))"
+    rb"(?i)(?:key(?:[ \t]+[0-9])?|secret(?:[ \t]+[0-9])?|md5|community|rocommunity6?|rwcommunity6?|"
+    rb"pre-shared-key|message-digest-key|sha|aes|des|eap|psk|xauth|on)"
+    rb"[ \t]+(?:(?:md5|local|remote|[0-9])[ \t]+)*"
+    rb"(?:\"([^\"\n]{6,64})\"|'([^'\n]{6,64})'|>?([^\s\"'<>]{6,64}))"
 )
 _OF_ISSUER = compiled(
     rb"(?i:[\w.-]{0,30}[\"'\])]{0,2}[ \t]*(?:::=|:=|=>|=|:|[ \t]"
@@ -47,6 +55,7 @@ _BUNDLE = compiled(
     rb"(?i:[a-z0-9_]*__[a-z0-9_]+[ \t]*[=:][ \t]*[\"']?([\w.%+-]{4,}:[\w.%+-]{4,})"
     rb"|[ \t]*=[ \t]*([0-9a-f]{40}))"
 )
+_TO_STOP: Final = bytes(32 if c in b" \t\r\n\"'`\\;|" else 33 for c in range(256))
 _BASIC = compiled(rb"[ \t]*([A-Za-z0-9+/]{8,}={0,2})(?:[^A-Za-z0-9+/=]|$)")
 
 
@@ -61,10 +70,7 @@ def basic(text: bytes, start: int, end: int) -> list[Span]:
     match = _BASIC.match(text, end, window_end(text, end, 300) + 1)
     if match is None:
         return []
-    try:
-        plain = base64.b64decode(match.group(1), validate=True)
-    except (binascii.Error, ValueError):
-        return []
+    plain = from_base64(match.group(1))
     user, colon, password = plain.partition(b":")
     good = bool(colon and user and password) and plain.isascii() and usable(password)
     return [(*match.span(1), "authorization")] if good else []
@@ -72,12 +78,41 @@ def basic(text: bytes, start: int, end: int) -> list[Span]:
 
 def paired(text: bytes, start: int, end: int) -> list[Span]:
     """creds: bob / x, where no word names the password."""
-    match = _PAIRED.match(text, end, window_end(text, end, 160))
+    stop = window_end(text, end, 160)
+    match = _PAIRED.match(text, end - 1, stop)
+    if match is None:
+        of_wifi = text[start : start + 2].lower() in (b"wi", b"ss")
+        match = (_KEY_OF_WIFI if of_wifi else _BOTH).match(text, end, stop)
     if match is None:
         return []
     value = match.group(1).rstrip(b".,")
     good = nearby.is_value(value, 3, quoted=False) and not value.endswith(b"@")
     return [(match.start(1), match.start(1) + len(value), "password")] if good else []
+
+
+def said(text: bytes, start: int, end: int) -> list[Span]:
+    """the pass for the vpn is x."""
+    match = _SAID.match(text, end - 4, window_end(text, end, 120))
+    if match is None:
+        return []
+    value = match.group(1).rstrip(b".!")
+    good = nearby.is_value(value, 3, quoted=False)
+    return [(match.start(1), match.start(1) + len(value), "password")] if good else []
+
+
+def spoken_to_server(text: bytes, start: int, end: int) -> list[Span]:
+    """PASS x of POP3 and FTP, AUTH x of Redis: all of a line, or of a literal."""
+    if text[start:end] not in (b"PASS ", b"AUTH ") or text[start - 1 : start] not in (
+        b"",
+        b" ",
+        b"\n",
+        b'"',
+        b"'",
+    ):
+        return []
+    cut = (text[end : end + 65] + b" ").translate(_TO_STOP).find(b" ")
+    value = text[end : end + cut] if 6 <= cut <= 64 else b""
+    return [(end, end + cut, "password")] if value and nearby.is_value(value, 3, quoted=False) else []
 
 
 def in_path(text: bytes, start: int, end: int) -> list[Span]:
@@ -117,7 +152,7 @@ def device(text: bytes, start: int, end: int) -> list[Span]:
     found: list[Span] = []
     for match in _OF_DEVICE.finditer(text, start, stop):
         span = group_span(match)
-        if span is not None and nearby.is_value(text[slice(*span)], 3, quoted=match.lastindex == 1):
+        if span is not None and nearby.is_value(text[slice(*span)], 3, quoted=match.lastindex != 3):
             found.append((*span, "password"))
     return found
 
@@ -132,14 +167,22 @@ def bundle(text: bytes, start: int, end: int) -> list[Span]:
 Handler = Callable[[bytes, int, int], list[Span]]
 _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     (basic, b"basic "),
-    (paired, b"creds|credentials|log in|login|wifi|wi-fi"),
+    (
+        paired,
+        b"creds|credentials|log in|login|wifi|wi-fi|ssid|basic_auth|basicauth|basic-auth|http_auth|"
+        b"auth_basic|sst_auth|auth=|auth =|auth: "
+        b"|failed for|connect as|connecting as|account (|user (|admin (|login (",
+    ),
+    (said, b"the pass |pass for |pass is |phrase is |secret is |login is |phrase: "),
+    (spoken_to_server, b"pass |auth "),
     (in_path, b"infura.io/|alchemy.com/|alchemyapi.io/|quiknode.pro/|/hooks/|/token/|webhook/|webhooks/"),
     (issuer, _ISSUERS),
     (bundle, b"bundle_|sonar.login"),
     (
         device,
         b"community |rocommunity|rwcommunity|pre-shared-key|radius-server|tacacs-server|"
-        b"authentication-key|createuser ",
+        b"authentication-key|createuser |isakmp | client |option key|"
+        b"message-digest-key|ipsec |username |radius ",
     ),
     (device, b": eap |: psk |: xauth |acl setuser|user "),
 )

@@ -18,47 +18,53 @@ _STRONG_WORDS: Final = """
 password passwd passphrase passcode passwort motdepasse contrasena senha
 pswrd psword pswd passw pword kennwort wachtwoord contraseña hasło haslo lösenord losenord parola
 passwrd pasword paswd psswd passord heslo salasana adgangskode jelszo jelszó lozinka slaptazodis slaptažodis
-sifre şifre Şifre parool geslo пароль Пароль лозинка Лозинка парола Парола κωδικός Κωδικός
-密码 密碼 口令 パスワード 暗証番号 비밀번호 암호 รหัสผ่าน पासवर्ड סיסמה הסיסמה
+sifre şifre parool geslo пароль лозинка парола κωδικός κωδικος συνθηματικό
+密码 密碼 口令 パスワード 暗証番号 合言葉 비밀번호 암호 패스워드 รหัสผ่าน पासवर्ड পাসওয়ার্ড סיסמה סיסמא
+unlock_code recovery_code backup_code contrasenya contrasinal kodeord lykilorð
+pasahitza pasfhocal cyfrinair fjalëkalimi nenosiri pasvorto
+wagwoord şifrə құпиясөз პაროლი գաղտնաբառ գաղտնաբառը கடவுச்சொல் گذرواژه پاسورڈ
 """
 _ENGLISH: Final = (
     "password passwd passphrase passcode pswrd psword pswd passw pword passwrd pasword paswd psswd"
+    " unlock_code recovery_code backup_code"
 )
 _PLAIN_WORDS: Final = """
 secret token apikey api_key api-key access_key access-key accesskey auth_key authkey auth-key
 private_key privatekey private-key encryption_key encryptionkey encryption-key signing_key signingkey
 account_key accountkey sharedaccesskey shared_key license_key licensekey master_key masterkey
 app_key appkey service_key credential xoauth2_bearer
-subscription-key session_key webhook_key sessionid session_id phpsessid jsessionid _srt webhook_url
+subscription-key session_key default_authtok webhook_key sessionid session_id phpsessid jsessionid
+_srt webhook_url
+preshared pre_shared pre-shared cipher_key cipherkey hmac_key credentials otp_seed otpseed totp_seed
+pin_code pincode access_code activation_code
+geheimnis zugangstoken secreto segredo jeton токен секрет 密钥 密鑰 秘钥 令牌 トークン
+シークレット 토큰 시크릿
 """
 _SHORT_WORDS: Final = "pass pwd pw psw psk"
-_WEAK_WORDS: Final = "key auth sid salt bearer jwt _pat cred creds authentication sig signature"
+_WEAK_WORDS: Final = """
+key auth sid salt bearer jwt _pat cred creds authentication sig signature hmac pepper
+schlüssel schluessel chiave llave chave ключ
+"""
+# Words of a phrase stand apart, are joined, or have a dash or underscore between them.
+_PHRASES: Final = (
+    "mot de passe", "mật khẩu", "mật mã", "kata sandi", "kata laluan", "palavra passe", "parola d'ordine",
+    "كلمة المرور", "كلمة مرور", "كلمة السر", "رمز عبور", "رمز العبور", "پاس ورڈ",
+    "pass phrase", "pass word",
+)  # fmt: skip
 
 
-def _encoded(words: str) -> list[bytes]:
-    """Return the words as they stand in a text whose ASCII letters are lower case."""
-    forms = (form for word in words.split() for form in (word, word.capitalize(), word.upper()))
+def _encoded(words: str, join: str = "") -> list[bytes]:
+    """Return the words, or the one phrase they `join`, as they stand where ASCII letters are lower case."""
+    listed = [words.replace(" ", join)] if join else words.split()
+    forms = (form for word in listed for form in (word, word.capitalize(), word.upper()))
     return list(dict.fromkeys(form.encode().lower() for form in forms))
 
 
 # Word -> (strength, must it begin a word of its own).
 WORDS: Final[dict[bytes, tuple[int, bool]]] = {
     **dict.fromkeys(_encoded(_STRONG_WORDS), (PASSWORD, False)),
-    **{
-        phrase.encode(): (PASSWORD, False)
-        for phrase in (
-            "mot de passe",
-            "mật khẩu",
-            "Mật khẩu",
-            "kata sandi",
-            "كلمة المرور",
-            "كلمة السر",
-            "رمز عبور",
-            "pass phrase",
-            "pass word",
-        )
-    },
-    b"clave": (PASSWORD, True),
+    **{form: (PASSWORD, False) for phrase in _PHRASES for mark in " _-" for form in _encoded(phrase, mark)},
+    **dict.fromkeys((b"clave", b"parole", b"sandi"), (PASSWORD, True)),
     **dict.fromkeys((*_encoded(_PLAIN_WORDS), b"api key", b"authentication key"), (SECRET, False)),
     **dict.fromkeys(_encoded(_SHORT_WORDS), (PASSWORD, True)),
     **dict.fromkeys(_encoded(_WEAK_WORDS), (WEAK, True)),
@@ -75,7 +81,7 @@ value val string str text txt plain plaintext raw clear cleartext b64 base64 enc
 hash digest confirmation confirm again repeat verify old new current next prod production dev devel
 development test testing staging stage live main primary secondary default backup root user db hex
 data for is was of and or here env api client app server admin master one two first second key token
-secret password pass passwd
+secret password pass passwd shared
 """
 _KEEPS: Final = frozenset(_KEEPS_TEXT.split())
 # A password's or token's attributes: the word is about one, the value is not one.
@@ -109,7 +115,8 @@ _HEAD_NOT_CAMEL: Final = compiled(
 _GLUED: Final = compiled(
     rb"(?i)(?:db|database|sql|mysql|pg|user|usr|root|admin|smtp|mail|imap|pop3?|ftp|sftp|ssh|my|redis|mongo|ldap|proxy|wifi|key|"
     rb"store|trust|cert|pfx|vpn|web|api|bot|login|sys|host|sa|rpc|mq|svn|git|http|sudo|p4|app|access|secret|vault|sign|text|"
-    rb"tp|x|sub|dev|prod|test|job|deploy|hub|lab|net|oauth|refresh)$"
+    rb"tp|x|sub|dev|prod|test|job|deploy|hub|lab|net|oauth|refresh|remote|local|import|export|sasl|bind|become|vnc|rdp|win|"
+    rb"domain|svc|service|super|owner|master|default|send|relay|router|guest)$"
 )
 # The key is a secret key when this stands before it.
 _KEY_OF: Final = compiled(

@@ -6,6 +6,8 @@ it finds there and adds a span. A literal that strings are joined to is judged a
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,6 +15,7 @@ from criticizer.redaction.input import concatenation
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.value_heuristics import (
+    is_chosen,
     is_dummy,
     is_generated,
     is_numbered_word,
@@ -36,6 +39,7 @@ def span_kind(strength: int) -> str:
 _TO_QUOTE: Final = 64  # bytes in which a literal's opening quote has to come
 _QUOTED = compiled(
     rb"(?:[A-Za-z_&*\[][\w.\[\]<>?|&*:' ]{0,40}=[ \t]{0,4}\(?[ \t]{0,4})?"  # a type annotation
+    rb"(?:\(?[a-z][\w ]{1,20}\*?\)[ \t]*)?"  # a cast
     rb"(?:[A-Za-z@$]{1,2})?"  # a string's prefix
     rb"(?:\"\"\"([^\"]*)|'''([^']*)|\\+\"([^\"\\]*)|\\+'([^'\\]*)"
     rb"|\"((?:[^\"\\]|\\.)*)|'((?:[^'\\]|\\.)*)|`([^`]*)|&quot;(.*?)(?:&quot;|$)|&#39;(.*?)(?:&#39;|$))"
@@ -100,7 +104,7 @@ class Literals:
         return good and self.add(*self._trimmed(start, end), _KIND[strength])
 
     def _is_taken(self, value: bytes, strength: int, *, careful: bool, word: bool) -> bool:
-        if careful and not looks_random(value, rate=0.35):
+        if careful and not (looks_random(value, rate=0.35) or is_chosen(value)):
             return False
         drawn = (len(value) >= 10 and transitions(value) >= 0.36) or is_numbered_word(value)
         if word and is_slug(value) and not drawn:
@@ -251,6 +255,17 @@ def group_span(match: Any) -> tuple[int, int] | None:
     """Return the span of the one group that took part, None without a match."""
     index = match.lastindex if match is not None else None
     return match.span(index) if index else None
+
+
+def from_base64(token: bytes) -> bytes:
+    """Return the text that base64 stands for, nothing where it stands for none."""
+    try:
+        plain = base64.b64decode(
+            token.replace(b"-", b"+").replace(b"_", b"/") + b"=" * (-len(token) % 4), validate=True
+        )
+    except (binascii.Error, ValueError):
+        return b""
+    return plain if plain.isascii() and all(31 < c < 127 or c in b"\t\r\n" for c in plain) else b""
 
 
 def _is_uuid(value: bytes) -> bool:

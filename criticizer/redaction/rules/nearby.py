@@ -33,7 +33,7 @@ _BEFORE: Final = 160  # bytes of a line that are read on either side of the word
 _AFTER: Final = 240
 # A literal in the quotes of any language.
 _FORMS: Final = (
-    rb"\"@((?:[^\"\\\n]|\\.){6,128})\"|'@((?:[^'\\\n]|\\.){6,128})'|`@([^`\n]{6,128})`|\[\[@([^\[\]\n]{6,128})\]\]"
+    rb"\"@((?:[^\"\\\n]|\\.){6,128})\"|'@((?:[^'\\\n]|\\.){6,128})'|`@([^`\n]{6,128})`|\[\[@([^\[\]\n\"']{6,128})\]\]"
     rb"|\bq[qw]?[{(\[/|]@([^\s{}()\[\]/|]{6,128})[})\]/|]|%[qQ]?[({\[]@([^\s{}()\[\]]{6,128})[)}\]]"
     rb"|(?:\xc2\xab|\xe2\x80\x9c|\xe2\x80\x9e|\xe3\x80\x8c)\s?@([^\s\x80-\xff]{6,128})\s?(?:\xc2\xbb|\xe2\x80\x9d|\xe2\x80\x9c|\xe3\x80\x8d)"
 )
@@ -46,15 +46,16 @@ _BARE = compiled(
 )
 _TRIMMED: Final = b".,;:?)('\"`"
 _NOT_VALUE = compiled(
-    rb"(?i)(?:[a-z]+[-_./])*(?:(?:utf|sha|md|base|aes|rsa|hs|rs|es|ps|oauth|ipv|argon|http|tls|ssl|win|python|java|iso|rfc|cve|pbkdf|kdf)[-_]?[0-9]+[\w.-]*|h[23]|x86\w*|x64|i[3-6]86|v[0-9]+(?:\.[0-9]+)*(?:-?[a-z]+[0-9]*)?|log4j\w*|k8s|i18n|l10n|s3|ec2)"
-    rb"|#[0-9a-f]{3,8}|[0-9]+(?:px|em|rem|ms|mb|kb|gb|pt|vh|vw|deg|th|st|nd|rd|x)%?|[0-9.,:/-]+|[a-z]+[0-9]?\(.*|\$[0-9].*|0x[0-9a-f]+|[+-]?[0-9.]+e[+-]?[0-9]+|&#?\w+;.*"
+    rb"(?i)(?:[a-z]+[-_./])*(?:(?:utf|sha|md|base|aes|rsa|hs|rs|es|ps|oauth|ipv|argon|http|tls|ssl|win|python|java|iso|rfc|cve|pbkdf|kdf)[-_]?[0-9]+(?-i:[a-z0-9_.-]*)|h[23]|x86\w*|x64|i[3-6]86|v[0-9]+(?:\.[0-9]+)*(?:-?[a-z]+[0-9]*)?|log4j\w*|k8s|i18n|l10n|s3|ec2)"
+    rb"|#[0-9a-f]{3,8}|[0-9]+(?:px|em|rem|ms|mb|kb|gb|pt|vh|vw|deg|th|st|nd|rd|x)%?|(?:[0-9]+(?:ms|us|ns|[smhdwy]))+|[0-9.,:/-]+|[a-z]+[0-9]?\(.*|\$[0-9].*|0x[0-9a-f]+|[+-]?[0-9.]+e[+-]?[0-9]+|&#?\w+;.*"
 )
 _UUID_OR_HASH = compiled(
     rb"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64})"
 )
 _IDENTIFIES = compiled(rb"(?i)id[\"']?[ \t]*[:=(][ \t]*[\"'`]?$")
 _NUMBERS = compiled(
-    rb"[(\[{][ \t]*((?:0x[0-9a-fA-F]{1,2}|[0-9]{2,3})(?:[ \t]*,[ \t]*(?:0x[0-9a-fA-F]{1,2}|[0-9]{1,3})){7,})"
+    rb"[(\[{,][ \t]*((?:0x[0-9a-fA-F]{1,2}|[0-9]{2,3})(?:[ \t]*,[ \t]*(?:0x[0-9a-fA-F]{1,2}|[0-9]{1,3})){7,}"
+    rb"|(?:'[^'\\\n]'|\"[^\"\\\n]\")(?:[ \t]*,[ \t]*(?:'[^'\\\n]'|\"[^\"\\\n]\")){7,})"
 )
 # <Key>Password</Key><Value>x, <Password><Value>x: the value's element follows, or lies inside.
 _ELEMENT = compiled(
@@ -64,7 +65,14 @@ _ELEMENT = compiled(
 _RETURNED = compiled(
     rb"\w*[ \t]*\([^\n()]*\)[^\n]{0,60}[{:=>][ \t\r]*\n[ \t]*(?:return[ \t]+)?[\"'`]([^\"'`\n]{4,128})[\"'`]"
 )
-_PIECES = compiled(rb"(?i)join\(|concat|format\(|append\(|<<|strcat|%s%s|&")
+# cy.get('#password').type('x'), By.name("passwd")).sendKeys("x"), fill_in 'Password', with: 'x'
+_TYPED_IN = compiled(
+    rb"[^\n]{0,60}?(?:(?i:send_?keys|fill|type|typetext|set_?value|equals|equalsignorecase|compareto)"
+    rb"[ \t]*\([ \t]*"
+    rb"|[\"'],?[ \t]+(?:with:?|as)[ \t]+)[\"'`]([^\"'`\n]{4,128})[\"'`]"
+)
+_PIECES = compiled(rb"(?i)join\(|\]\.join|sprint|paste|concat|format\(|append\(|<<|strcat|%s%s|&")
+_CALLS = compiled(rb"(?i)join\(|\]\.join|concat|append\(|sprint|paste0?\(|strcat")
 _PIECE = compiled(rb"\"([^\"\n]*)\"|'([^'\n]*)'")
 # char password[32] = "x", String password { get; set; } = "x", v_password VARCHAR2(30) := 'x'
 _TYPED = compiled(
@@ -78,6 +86,7 @@ _NAMED = compiled(rb"(?i)pass|pwd|secret|token|key|auth|login|user|field|input|t
 _LEAST: Final = 6
 _LEAST_DRAWN: Final = 16
 _DIGITS: Final = b"0123456789"
+_GROUP = compiled(rb"(?i:secrets|credentials)")
 _NO_LITERAL: Final = bytes(32 if c in b" \x01<\n" else c for c in range(256))
 _NO_BARE: Final = bytes(c if c in range(33, 127) and c not in b"(),;<>[\\]`{|}" else 32 for c in range(256))
 _JOINED = compiled(rb"[=:&?/\\]|@[\w-]+\.[A-Za-z]")
@@ -95,16 +104,18 @@ def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> I
     kind = span_kind(strength)
     for first, last in _split(line, end - low, strength):
         yield low + first, low + last, kind
-    if not holds(line, _DIGITS):
-        return
-    if (found or b"\x01" in line[end - low :]) and text[end : end + 1] not in (b"s", b"S"):
-        return
     for match in _NUMBERS.finditer(line) if line.count(b",") >= 7 else ():
         yield low + match.start(1), low + match.end(1), "key-bytes"
-    if not _may_hold(line, _NO_LITERAL, strength):
+    if not holds(line, _DIGITS):
+        return
+    is_group = _GROUP.match(text, start) is not None and holds(line[end - low :], b"{[")
+    is_one = not is_group and text[end : end + 1] not in (b"s", b"S") and b" now " not in line
+    if is_one and (found or b"\x01" in line[end - low :]):
+        return
+    if not _may_hold(line, _NO_LITERAL, key_names.PASSWORD if is_group else strength):
         return
     literals = list(_literals(line))
-    for first, last in _quoted(line, literals, strength):
+    for first, last in _quoted(line, literals, strength, is_group=is_group):
         if not start < low + last <= end:
             yield low + first, low + last, kind
     if not _may_hold(line, _NO_BARE, strength):
@@ -135,6 +146,7 @@ def _of_declaration(text: bytes, end: int, rest: bytes, strength: int) -> Iterat
         (_ELEMENT, b"<" in close and b">" in close),
         (_RETURNED, is_password and b"(" in close),
         (_TYPED, is_password and is_typed),
+        (_TYPED_IN, is_password and (b"(" in rest or b"ith" in rest)),
     ):
         below = pattern.match(text, end, min(end + _AFTER, len(text))) if is_likely else None
         if below is not None and judge(below.group(1), strength, quoted=True):
@@ -143,23 +155,28 @@ def _of_declaration(text: bytes, end: int, rest: bytes, strength: int) -> Iterat
 
 def _split(line: bytes, at: int, strength: int) -> list[tuple[int, int]]:
     """Return the literals that a call or an operator joins to one password."""
-    if strength < key_names.PASSWORD or line.count(b'"', at) + line.count(b"'", at) < 4:
+    if line.count(b'"') + line.count(b"'") < 4 or _PIECES.search(line) is None:
         return []
-    if _PIECES.search(line[at:]) is None:
+    is_called = _CALLS.search(line) is not None
+    if strength < key_names.PASSWORD and not is_called:
         return []
-    found = [
+    found = _pieces(line, at)
+    if len(found) < 2 and is_called:
+        found = _pieces(line, 0)  # the name stands behind
+    value = b"".join(line[a:b] for a, b in found)
+    if len(found) < 2 or len(value) < 8 or not judge(value, strength, quoted=True):
+        return []
+    if strength >= key_names.PASSWORD:
+        return found if kinds(value)[2] or value.isalpha() else []
+    return found if len(value) >= _LEAST_DRAWN and is_generated(value) else []
+
+
+def _pieces(line: bytes, at: int) -> list[tuple[int, int]]:
+    return [
         span
         for match in _PIECE.finditer(line, at)
         if (span := group_span(match)) is not None and span[1] - span[0] >= 2 and line[span[0]] not in b"%{ "
     ]
-    value = b"".join(line[a:b] for a, b in found)
-    good = (
-        len(found) >= 2
-        and len(value) >= 8
-        and (kinds(value)[2] or value.isalpha())
-        and judge(value, strength, quoted=True)
-    )
-    return found if good else []
 
 
 def _literals(line: bytes) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
@@ -173,10 +190,12 @@ def _literals(line: bytes) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
 
 
 def _quoted(
-    line: bytes, literals: list[tuple[tuple[int, int], tuple[int, int]]], strength: int
+    line: bytes, literals: list[tuple[tuple[int, int], tuple[int, int]]], strength: int, *, is_group: bool
 ) -> Iterator[tuple[int, int]]:
     for _, span in literals:
-        if not is_value(line[slice(*span)], strength, quoted=True):
+        value = line[slice(*span)]
+        chosen = is_group and is_value(value, key_names.PASSWORD, quoted=True)  # secrets = { db: 'x' }
+        if not chosen and not is_value(value, strength, quoted=True):
             continue
         if strength >= key_names.PASSWORD or _IDENTIFIES.search(line[: span[0]]) is None:
             yield span

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from criticizer.redaction.input.document import character_start
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import commands, contexts
+from criticizer.redaction.rules import arguments, commands, contexts
 from criticizer.redaction.rules.literals import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import (
+    is_chosen,
     is_code,
     is_dummy,
     is_slug,
@@ -221,7 +222,7 @@ def schemeless(text: bytes, start: int, end: int) -> list[Span]:
         return []
     first, last = low + match.start(1), start
     value = text[first:last]
-    good = judge(value, 3, quoted=False) and kinds(value)[2] and not is_slug(value)
+    good = judge(value, 3, quoted=False) and kinds(value)[2] and (not is_slug(value) or is_chosen(value))
     return [(first, last, "uri-password")] if good else []
 
 
@@ -296,7 +297,7 @@ def is_continued(text: bytes, end: int) -> bool:
 
 
 # These read their whole window, with everything of their kind in it.
-READ_ALL: Final = frozenset((cookie, perforce, *commands.READ_ALL))
+READ_ALL: Final = frozenset((cookie, perforce, arguments.of_user, *commands.READ_ALL))
 # The value of these may be on the lines below.
 CONTINUED: Final = frozenset((header, *commands.HANDLERS.values()))
 Handler = Callable[[bytes, int, int], list[Span]]
@@ -328,6 +329,7 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     (connection, b"accountkey|sharedaccesskey|sharedaccesssignature"),
 )
 HANDLERS: Final[dict[bytes, Handler]] = {
+    **arguments.HANDLERS,
     **commands.HANDLERS,
     **contexts.HANDLERS,
     **{word: handler for handler, words in _WORDS for word in words.split(b"|")},

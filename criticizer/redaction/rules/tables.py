@@ -7,7 +7,7 @@ from typing import Final
 
 from criticizer.redaction.input.document import Document, SourceLine
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import key_names
+from criticizer.redaction.rules import groups, key_names
 from criticizer.redaction.rules.literals import Span, span_kind
 from criticizer.redaction.rules.value_heuristics import holds, is_template, judge
 
@@ -21,18 +21,32 @@ _CODE: Final = b"(){}=<>[]"
 _MARKS: Final = (b"|", b"\t", b";", b",", b"  ")
 _RULE: Final = b"|:-=+ \t\r"
 # ( a, b, password ) VALUES ( … ) , ( … ): a list of names and lists of as many values.
-_NAMES = compiled(rb"[\[(][ \t]*([\w \t`\"'\[\],]*[\w`\"'\]])[ \t]*[\])]")
-_BETWEEN = compiled(
-    rb"(?i)[ \t\r\n,]*(?:values?|select|from[ \t]+stdin;?|overriding[ \t]+\w+[ \t]+value|:)?[ \t\r\n]*[\[(]"
+_QUOTED_NAMES = compiled(rb"[\"'][ \t]*([\w \t,]+)[\"']")
+_NAMES: Final = {
+    b"(": compiled(rb"\([ \t]*([\w \t`\"'\[\],]*[\w`\"'\]])[ \t]*\)"),
+    b"[": compiled(rb"\[[ \t]*([\w \t`\"',]*[\w`\"'])[ \t]*\]"),
+    b'"': _QUOTED_NAMES,
+    b"'": _QUOTED_NAMES,
+}
+_BETWEEN = compiled(rb"(?i)[ \t\r\n,]*(?:values?|select|overriding[ \t]+\w+[ \t]+value|:)?[ \t\r\n]*[\[(]")
+# names = ["a", "b"], then rows = [("x", "y")], or "data": [["x", "y"]], or a parameter of a test.
+_TO_ROWS = compiled(
+    rb"[ \t\r\n,;})\]]*(?:[\"']?[\w. ]{1,30}[\"']?[ \t]*[:=][ \t]*)?[ \t\r\n]*[\[({]{1,2}[ \t\r\n]*[\[({]"
 )
+_COPY = compiled(rb"(?i)[ \t]*from[ \t]+stdin[^\n]*")
+_LIST_ITEM = compiled(rb"([ \t]*(?:\*[ \t]+)?)-[ \t]+([^\n]*?)[ \t\r]*")
 _VALUE = compiled(
     rb"[ \t\r\n]*(?:N?'((?:[^'\\\n]|''|\\.)*)'|\"((?:[^\"\\\n]|\\.)*)\"|[^,()\[\]'\"\n]*)[ \t\r\n]*([,)\]])"
 )
-_HTML_ROW = compiled(rb"(?i)<t[hd][^<>]*>([^<>\n]*)</t[hd]>")
+_HTML_CELL = compiled(
+    rb"(?i)<t[hd][^<>]*>[ \t]*(?:<(?:code|b|tt|kbd)>)?([^<>\n]*)(?:</(?:code|b|tt|kbd)>)?[ \t]*</t[hd]>"
+)
 _MAX_TUPLES: Final = 200
 
 
-def spans(document: Document, start: int, end: int, spend: Callable[[int], None]) -> Iterator[Span]:
+def spans(
+    document: Document, start: int, end: int, strength: int, spend: Callable[[int], None]
+) -> Iterator[Span]:
     """Yield the values in the column whose header holds the word at `start` to `end`."""
     text = document.text
     low = text.rfind(b"\n", max(start - _WINDOW, 0), start) + 1
@@ -42,16 +56,20 @@ def spans(document: Document, start: int, end: int, spend: Callable[[int], None]
     line = text[low:high]
     if len(line) > _HEADER:
         return
-    if b"nsert" in line or b"NSERT" in line or b"[[" in line:
-        yield from _tuples(text, low, start, end, spend)
-    if b"|" not in line and b"<t" not in line and not _is_listed(line):
+    yield from groups.spans(document, start, end, strength, spend)
+    if b"," in line and holds(line, b"([\"'"):
+        yield from _tuples(document, low, start, end, spend)
+    is_item = line.lstrip(b" \t*+-").rstrip()[: 1 + end - start] == text[start:end]
+    if b"|" not in line and b"<t" not in line and not is_item and not _is_listed(line):
         return
     for here in document.sides(start):
         header = text[here.start : here.end]
         at = start - here.start
         if b"<th" in header or b"<td" in header:
-            yield from _html(document, here, at, spend)
+            yield from _html(document, start, spend)
             continue
+        if is_item:
+            yield from _list_table(document, here)
         is_bare = not holds(header, _CODE)
         for mark in _MARKS if is_bare else _MARKS[:1]:
             if mark in header:
@@ -101,7 +119,7 @@ def _column(
         body = document.text[line.start : min(line.end, line.start + _WINDOW)]
         spend(8 + (len(body) >> 3))
         if not body.strip(_RULE):
-            if not body.strip():
+            if not body.strip() and not header.lstrip().startswith(b":header"):
                 return
             continue
         row = _cells(body, mark)
@@ -148,9 +166,12 @@ def _is_value(value: bytes, strength: int) -> bool:
     )
 
 
-def _tuples(text: bytes, low: int, start: int, end: int, spend: Callable[[int], None]) -> Iterator[Span]:
+def _tuples(
+    document: Document, low: int, start: int, end: int, spend: Callable[[int], None]
+) -> Iterator[Span]:
     """Yield the values of lists that follow a list of names."""
-    opened = max(text.rfind(b"(", low, start), text.rfind(b"[", low, start))
+    text = document.text
+    opened = max(text.rfind(mark, low, start) for mark in (b"(", b"["))
     while (
         opened > low
         and text[opened - 1 : opened] in (b" ", b",", b"[")
@@ -159,21 +180,36 @@ def _tuples(text: bytes, low: int, start: int, end: int, spend: Callable[[int], 
         and text.find(b"]", opened, end + 2) >= 0
     ):
         opened = max(text.rfind(b"(", low, opened), text.rfind(b"[", low, opened))  # [name] of T-SQL
+    quote = max(text.rfind(mark, low, start) for mark in (b'"', b"'"))
+    if (
+        quote >= 0
+        and b"," in text[quote:start]
+        and b"," in text[quote : text.find(text[quote : quote + 1], end)]
+    ):
+        opened = quote  # "user,password"
     if opened < 0:
         return
-    names = _NAMES.match(text, opened, min(opened + 2_048, len(text)))
-    if names is None or not names.start(1) <= start < names.end(1):
+    names = _NAMES[text[opened : opened + 1]].match(text, opened, min(opened + 2_048, len(text)))
+    if names is None or not names.start(1) <= start < names.end(1) or b"," not in names.group(1):
         return
-    count = names.group(1).count(b",") + 1
     index = text.count(b",", names.start(1), start)
-    strength = _strength_of(names.group(1).split(b",")[index].strip(b" \t[]`\"'"))
+    titles = names.group(1).split(b",")
+    strength = _strength_of(titles[index].strip(b" \t[]`\"'"))
     if strength < key_names.SECRET:
         return
-    at = names.end()
-    if text[at : at + 20].lower().lstrip().startswith(b"from stdin"):
-        return
-    for _ in range(_MAX_TUPLES):
-        opening = _BETWEEN.match(text, at, min(at + 200, len(text)))
+    copy = _COPY.match(text, names.end(), min(names.end() + 200, len(text)))
+    if copy is not None:
+        yield from _copied(document, copy.end(), index, strength, spend)
+    else:
+        yield from _lists(text, names.end(), index, len(titles), strength, spend)
+
+
+def _lists(
+    text: bytes, at: int, index: int, count: int, strength: int, spend: Callable[[int], None]
+) -> Iterator[Span]:
+    first = _TO_ROWS.match(text, at, min(at + 200, len(text)))
+    for number in range(_MAX_TUPLES):
+        opening = first if first and not number else _BETWEEN.match(text, at, min(at + 200, len(text)))
         if opening is None:
             return
         at = opening.end()
@@ -188,21 +224,57 @@ def _tuples(text: bytes, low: int, start: int, end: int, spend: Callable[[int], 
             at = value.end()
 
 
-def _html(document: Document, here: SourceLine, at: int, spend: Callable[[int], None]) -> Iterator[Span]:
+def _copied(
+    document: Document, at: int, index: int, strength: int, spend: Callable[[int], None]
+) -> Iterator[Span]:
+    """Yield the values of COPY table (names) FROM stdin, parted by tabs."""
+    for here in document.sides(at - 1):
+        for line in document.following(here, _ROWS):
+            body = document.text[line.start : min(line.end, line.start + _WINDOW)]
+            spend(8 + (len(body) >> 3))
+            cells = body.split(b"\t")
+            if body.startswith(b"\\.") or len(cells) <= index:
+                break
+            if _is_value(cells[index].strip(), strength):
+                first = line.start + sum(len(cell) + 1 for cell in cells[:index])
+                yield first, first + len(cells[index].rstrip()), span_kind(strength)
+
+
+def _list_table(document: Document, here: SourceLine) -> Iterator[Span]:
+    """Yield the values of a table written as lists in lists: `* - User`, and `- Password` below."""
     text = document.text
-    cells = list(_HTML_ROW.finditer(text, here.start, min(here.end, here.start + _WINDOW)))
-    index = next((i for i, cell in enumerate(cells) if cell.start() <= here.start + at < cell.end()), None)
-    if index is None:
+    head = _LIST_ITEM.fullmatch(text, here.start, here.end)
+    low = text.rfind(b"* -", max(here.start - _HEADER, 0), here.end)
+    if head is None or low < 0 or (strength := _strength_of(head.group(2))) < key_names.SECRET:
         return
-    strength = _strength_of(cells[index].group(1))
+    index = text.count(b"\n", low, here.start)
+    place = -1
+    for line in document.following(here, _ROWS):
+        item = _LIST_ITEM.fullmatch(text, line.start, line.end)
+        if item is None:
+            return
+        place = 0 if b"*" in item.group(1) else place + 1 if place >= 0 else place
+        if place == index and _is_value(item.group(2).strip(b"`*"), strength):
+            first, last = item.span(2)
+            yield first, last, span_kind(strength)
+
+
+def _html(document: Document, start: int, spend: Callable[[int], None]) -> Iterator[Span]:
+    """Yield the cells below a table's head, on its line or on those that follow, or beside its key."""
+    text = document.text
+    low = text.rfind(b"<tr", max(start - _HEADER, 0), start)
+    low = low if low >= 0 else text.rfind(b"\n", 0, start) + 1
+    stop = text.find(b"</table", start, start + 2 * _WINDOW)
+    cells = list(_HTML_CELL.finditer(text, low, stop if stop >= 0 else min(start + 2 * _WINDOW, len(text))))
+    spend(len(cells))
+    index = next((i for i, cell in enumerate(cells) if cell.start() <= start < cell.end()), None)
+    if index is None or (strength := _strength_of(cells[index].group(1))) < key_names.SECRET:
+        return
     heads = sum(cell.group()[:3].lower() == b"<th" for cell in cells)
-    if strength < key_names.SECRET:
-        return
-    if cells[index].group()[:3].lower() == b"<td":  # <td>Password</td><td>x</td>
+    if cells[index].group()[:3].lower() == b"<td" or heads == 1:  # <td>Password</td><td>x</td>
         places = [index + 1]
     else:
         places = list(range(heads + index, len(cells), max(heads, 1)))
-    spend(len(cells))
     for place in places:
         if place < len(cells) and _is_value(cells[place].group(1).strip(), strength):
             yield *cells[place].span(1), span_kind(strength)

@@ -242,6 +242,8 @@ def judge(value: bytes, strength: int, *, quoted: bool, sure: bool = False) -> b
 def _judge_password(value: bytes, *, quoted: bool, sure: bool) -> bool:
     if is_chosen(value):
         return True
+    if not quoted and not any(kinds(value)):
+        return False  # a sentence in another script
     words = value.split()
     if len(words) > 1:
         # Prose, unless a word has a digit and is no slug: "Enter a valid password."

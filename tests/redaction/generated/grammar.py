@@ -38,6 +38,7 @@ FILTERS: Mapping[str, Callable[[str], str]] = {
     "u": lambda s: "".join(f"\\u{ord(c):04x}" for c in s),
     "oct": lambda s: "".join(f"\\{b:03o}" for b in s.encode()),
     "codes": lambda s: ", ".join(str(b) for b in s.encode()),
+    "chars": lambda s: ", ".join(f"'{c}'" for c in s),
     "hexcodes": lambda s: ", ".join(f"0x{b:02x}" for b in s.encode()),
     "qp": lambda s: quopri.encodestring(s.encode(), quotetabs=True).decode().replace("=\n", ""),
     "spaced": lambda s: ":".join(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tests.redaction.generated import names, values
 from tests.redaction.generated.grammar import Draw, Drawing
 from tests.redaction.generated.innocent_texts import INNOCENT
+from tests.redaction.generated.places import PLACES
 from tests.redaction.generated.secret_texts import TEXTS
 
 INNOCENT_SHARE = 0.3
@@ -128,7 +129,7 @@ def rows(seed: int, count: int) -> Iterator[Row]:
     """Yield `count` rows; the same seed draws the same ones."""
     source = random.Random(seed)
     for _ in range(count):
-        table = INNOCENT if source.random() < INNOCENT_SHARE else TEXTS
+        table = INNOCENT if source.random() < INNOCENT_SHARE else {**TEXTS, **PLACES}
         group = source.choice(sorted(table))
         template = source.choice(table[group])
         yield drawn(group, template, source)

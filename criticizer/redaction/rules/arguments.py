@@ -1,0 +1,128 @@
+"""Passwords that a command or a call takes without a name: fed to it, encoded, or by their position.
+
+Handlers as in `syntax`: text and the offsets of the word found; they return spans.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from criticizer.redaction.patterns import compiled
+from criticizer.redaction.rules import nearby
+from criticizer.redaction.rules.commands import ECHOED, WORD, Handler, flag, line_end, literal, user_flag
+from criticizer.redaction.rules.literals import Span, from_base64, group_span
+from criticizer.redaction.rules.value_heuristics import holds, judge
+
+_PAIR = compiled(rb"[ \t]*[bu]?[\"'`][^\"'`:\s]{1,64}:([^\"'`\n]{4,128})[\"'`]")
+# A command that names a user may take a password beside it: -u bob -p x, /user:bob /p:x.
+_OF_USER = compiled(
+    rb"[ \t](?:-u|-U|-l|-user|--user(?:name)?|--login|/[uU](?:ser)?|-D)[ \t=:]*[\"']?[\w.@\\-]+"
+)
+_BESIDE_USER = compiled(rb"[ \t](?:-p|-P|-w|-pw|-pass|--pass|/p(?:w|ass)?)(?:[ \t=:]+|:)" + WORD)
+
+
+def of_user(text: bytes, start: int, end: int) -> list[Span]:
+    """-u bob -p x of any command, on either side of each other, and --user bob:x."""
+    stop = line_end(text, end)
+    low = max(text.rfind(b"\n", max(start - 300, 0), start) + 1, start - 300, 0)
+    found = user_flag(text, start, start)
+    for match in _BESIDE_USER.finditer(text, low, stop) if _OF_USER.search(text, low, stop) else ():
+        found += (
+            span for span in literal(text, match) if nearby.is_value(text[slice(*span[:2])], 3, quoted=False)
+        )
+    return [span for span in found if nearby.is_value(text[slice(*span[:2])], 3, quoted=False)]
+
+
+def user_and_password(text: bytes, start: int, end: int) -> list[Span]:
+    """btoa("user:password")."""
+    match = _PAIR.match(text, end, line_end(text, end))
+    if match is None:
+        return decoded(text, start, end)  # Buffer.from("…", "base64")
+    return [(*match.span(1), "password")] if judge(match.group(1), 3, quoted=True) else []
+
+
+_BASE64_ARGUMENT = compiled(rb"[^\"'`\n]{0,24}[\"'`]([A-Za-z0-9+/_-]{8,400}={0,2})[\"'`]")
+_CALLED = compiled(rb"[^\n]{0,40}?(?:echo[ \t]+|,[ \t]*)" + WORD)
+
+
+def decoded(text: bytes, start: int, end: int) -> list[Span]:
+    """atob("dXNlcjpwYXNz"): base64 of user:password, or of a password."""
+    match = _BASE64_ARGUMENT.match(text, end, line_end(text, end))
+    plain = from_base64(match.group(1)) if match is not None else b""
+    value = plain.rpartition(b":")[2].strip()
+    good = match is not None and nearby.is_value(value, 3, quoted=True)
+    return [(*match.span(1), "encoded-secret")] if match is not None and good else []
+
+
+def piped(text: bytes, start: int, end: int) -> list[Span]:
+    """echo BASE64 | base64 -d."""
+    low = max(text.rfind(b"\n", max(start - 300, 0), start) + 1, start - 300, 0)
+    span = group_span(match) if (match := ECHOED.search(text[low:start])) is not None else None
+    if span is None:
+        return []
+    first, last = low + span[0], low + span[1]
+    good = nearby.is_value(from_base64(text[first:last]).strip(), 3, quoted=True)
+    return [(first, last, "encoded-secret")] if good else []
+
+
+_FED = compiled(rb"[ \t]*(?:\"(?:PASS[ \t]+)?([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|&<>()]{6,}))")
+_TAKES_SECRET = compiled(rb"(?i)pass|pw|secret|ssh-add|luks|login|auth|key|token|crypt|openconnect|110|143")
+
+
+def fed(text: bytes, start: int, end: int) -> list[Span]:
+    """podman secret create db - <<< "x"."""
+    low = max(text.rfind(b"\n", max(start - 300, 0), start) + 1, start - 300, 0)
+    span = group_span(_FED.match(text, end, line_end(text, end)))
+    good = span is not None and _TAKES_SECRET.search(text, low, start)
+    return (
+        [(*span, "cli-password")]
+        if span and good and nearby.is_value(text[slice(*span)], 3, quoted=True)
+        else []
+    )
+
+
+def to_characters(text: bytes, start: int, end: int) -> list[Span]:
+    """ "x".toCharArray(): what Java makes of a password."""
+    first = text.rfind(b'"', max(start - 130, 0), start) + 1
+    good = first and judge(text[first:start], 3, quoted=True) and b"\n" not in text[first:start]
+    return [(first, start, "password")] if good else []
+
+
+_ARGUMENTS_OF = compiled(rb"\"([^\"\n]*)\"|'([^'\n]*)'|[)\n]")
+_NO_ARGUMENT: Final = b"/\\:@=?. "
+
+
+def positional(text: bytes, start: int, end: int) -> list[Span]:
+    """oci_connect('bob', 'x', 'h/x'), ldap_bind(c, "cn=admin", "x"), redis->auth('x')."""
+    for match in _ARGUMENTS_OF.finditer(text, end, min(line_end(text, end), end + 200)):
+        span = group_span(match)
+        if span is None:
+            break
+        value = text[slice(*span)]
+        if not holds(value, _NO_ARGUMENT) and nearby.is_value(value, 3, quoted=True):
+            return [(*span, "password")]
+    return []
+
+
+def called(text: bytes, start: int, end: int) -> list[Span]:
+    """--password-command "echo x", sp_addlogin 'bob', 'x'."""
+    spans = flag(_CALLED, text, start, end)
+    return [span for span in spans if nearby.is_value(text[slice(*span[:2])].strip(b"\"'"), 3, quoted=True)]
+
+
+_WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
+    (of_user, b" -u | -l | -a | --user | --username | --username=| --user=| /user| /u:| --auth=| --creds"),
+    (
+        called,
+        b"password-command|passcommand|passwordeval|passcmd|pass_cmd|password_command|askpass|sp_addlogin ",
+    ),
+    (piped, b"base64 -d|base64 --d"),
+    (fed, b"<<<"),
+    (to_characters, b'".tochararray('),
+    (positional, b"connect(|bind(|bind_s(|>auth(|basic(|sequelize(|logon(|sign_in(|log_in("),
+    (decoded, b"b64decode(|atob(|frombase64string(|base64_decode(|decode64(|base64.decode|.decodestring("),
+    (user_and_password, b"b64encode(|btoa(|buffer.from("),
+)
+HANDLERS: Final[dict[bytes, Handler]] = {
+    word: handler for handler, words in _WORDS for word in words.split(b"|")
+}

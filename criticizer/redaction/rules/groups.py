@@ -1,0 +1,73 @@
+"""Values below a name of several secrets: `secrets:` in YAML, `[passwords]` in INI, chpasswd (G191)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from criticizer.redaction.input.document import Document, SourceLine
+from criticizer.redaction.patterns import compiled
+from criticizer.redaction.rules import key_names, nearby
+from criticizer.redaction.rules.literals import Span, span_kind
+
+_ENTRIES: Final = 40  # below the name
+_WINDOW: Final = 512
+# What stands between the name and the end of its line: secrets:, PASSWORDS = {, [credentials], list: |
+_OPENS = compiled(rb"[\w.-]*[\"'\])]{0,2}[ \t]*(?:=>|:?=|:)?[ \t]*(?:[\w.<>\[\], ]*[{(\[|]|)[ \t\r]*")
+_ENTRY = compiled(
+    rb"[ \t]*(?:-[ \t]+)?:?[\"']?([\w.@-]{1,48})[\"']?[ \t]*(?:=>|:?=|:)[ \t]*"
+    rb"(?:\"([^\"\n]{4,128})\"|'([^'\n]{4,128})'|([^\s\"'#,{}\[\]|>&*!][^\s\"',{}\[\]]{3,127}))"
+    rb"[ \t]*[,;]?[ \t\r]*(?:#[^\n]*)?"
+)
+# passwd bob <<EOF: lines of values alone, as below `password:`.
+_FED = compiled(rb"[^\n<]{0,80}<<-?[ \t]*\\?[\"']?([A-Za-z_]\w*)[\"']?[ \t\r]*")
+_LONE = compiled(rb"[ \t]*(?:-[ \t]+)?(?:[\w.-]+:)?[\"']?([^\s\"'=:,;{}()\[\]<>]{6,128})[\"']?[ \t\r]*")
+_DESCRIBES: Final = frozenset(
+    b"name id key ref version image file path url uri host arn namespace type kind issuer expires".split()
+)
+
+
+def spans(
+    document: Document, start: int, end: int, strength: int, spend: Callable[[int], None]
+) -> Iterator[Span]:
+    """Yield the values on the lines below the word at `start` to `end`, where it names a group of secrets."""
+    text = document.text
+    stop = text.find(b"\n", end, end + 120)
+    if stop < 0:
+        return
+    sign = text[max(stop - 2, end) : stop].rstrip()[-1:]
+    is_fed = b"<<" in text[end:stop] and _FED.fullmatch(text, end, stop) is not None
+    if not is_fed and (
+        sign not in (b"]", b":", b"{", b"(", b"[", b"|") or _OPENS.fullmatch(text, end, stop) is None
+    ):
+        return
+    is_password = strength >= key_names.PASSWORD
+    if not is_fed and not is_password and not text[start:end].lower().startswith((b"secret", b"credential")):
+        return
+    for here in document.sides(start):
+        depth = _depth(text, here)
+        for number, line in enumerate(document.following(here, _ENTRIES)):
+            spend(16)
+            body = text[line.start : min(line.end, line.start + _WINDOW)]
+            if not body.strip():
+                continue
+            is_alone = is_password and (
+                is_fed or (sign == b":" and (number == 0 or body.lstrip()[:1] == b"-"))
+            )
+            entry = _LONE.fullmatch(text, line.start, line.start + len(body)) if is_alone else None
+            if entry is not None and nearby.is_value(entry.group(1), strength, quoted=False):
+                yield *entry.span(1), span_kind(strength)
+                continue
+            if is_fed or (body.lstrip()[:1] == b"[" if sign == b"]" else _depth(text, line) <= depth):
+                break
+            entry = _ENTRY.fullmatch(text, line.start, line.start + len(body))
+            if entry is None or entry.group(1).lower() in _DESCRIBES:
+                continue
+            group = next(i for i in (2, 3, 4) if entry.group(i) is not None)
+            if nearby.is_value(entry.group(group), 3, quoted=group < 4):
+                yield *entry.span(group), "secret"
+
+
+def _depth(text: bytes, line: SourceLine) -> int:
+    body = text[line.start : min(line.end, line.start + _WINDOW)]
+    return len(body) - len(body.lstrip(b" \t"))
