@@ -100,7 +100,8 @@ def _messages_before(job: ReviewJob, recipients: Mapping[str, Report]) -> dict[s
 def as_reported(row: FindingRow) -> ReportFinding:
     """Return a stored finding as messages show it."""
     return ReportFinding(
-        **{name: getattr(row, name) for name in FindingRow.PUBLISHED},
+        **{name: getattr(row, name) for name in FindingRow.PUBLISHED if name != "evidence"},
+        evidence=tuple(row.evidence),
         excerpt=tuple(ExcerptLine(text, kind, line) for line, kind, text in row.excerpt),
         anchor=f"finding-{row.pk}",  # templates/reviews/_finding.html
         is_new=row.is_new,

@@ -62,6 +62,7 @@ class ReportFinding:
     side: str = "new"
     suggestion: str = ""
     source: str = ""
+    evidence: tuple[str, ...] = ()  # paths of other files it rests on
     excerpt: tuple[ExcerptLine, ...] = ()
     anchor: str = ""
     is_new: bool | None = None

@@ -136,7 +136,7 @@ def _results(scope: Scope) -> dict[str, QuerySet[Any]]:
     """Return the findings and the coverage in a scope."""
     in_depot = Q() if scope.everything else Q(file__startswith="//")
     return {
-        "findings": _FINDINGS.filter(scope.files()),
+        "findings": _FINDINGS.filter(scope.findings()),
         "coverage": _COVERAGE.filter(scope.files(), in_depot),
     }
 

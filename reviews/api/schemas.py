@@ -70,6 +70,9 @@ class FindingSerializer(serializers.Serializer[Any]):
     source = serializers.CharField(  # type: ignore[assignment]
         help_text="The check that found it, by name, or the language model."
     )
+    evidence = serializers.ListField(
+        child=serializers.CharField(), help_text="Depot paths of other files that it rests on."
+    )
     id = serializers.IntegerField(help_text="The finding.")
     confidence = serializers.IntegerField(allow_null=True, help_text="The model's own, of 100; null: none.")
     demoted = serializers.BooleanField(help_text="The quoted text has no certain line in the change.")

@@ -12,7 +12,7 @@ import structlog
 from criticizer.models import SecurityEvent
 from criticizer.resilience.failures import PermanentFailure
 from reviews.artifacts import store
-from reviews.models import Artifact, CoverageRow, FindingRow
+from reviews.models import Artifact, CoverageRow, FindingRow, ReviewJob
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.sources import change_codec
 
@@ -77,7 +77,8 @@ def _known_files(artifact: Artifact) -> set[str]:
     """Return the depot paths that the rows of the artifact's review name."""
     covered = CoverageRow.objects.filter(job=artifact.job_id).values_list("file", flat=True)
     found = FindingRow.objects.filter(job=artifact.job_id).values_list("file", flat=True)
-    return {path for path in (*covered, *found) if path.startswith("//")}
+    read = ReviewJob.objects.values_list("context_files", flat=True).get(pk=artifact.job_id)
+    return {path for path in (*covered, *found, *read) if path.startswith("//")}
 
 
 def _is_inside(scope: Scope, paths: Collection[str]) -> bool:
@@ -92,12 +93,13 @@ def _paths_in(artifact: Artifact, data: bytes) -> set[str] | None:
     """Return every path in a fetched change, with the old paths of its files; None of other kinds."""
     if artifact.kind == Artifact.Kind.REDACTED:
         fields = json.loads(data)
-        return set(filter(None, [*fields["paths"], *fields["old_paths"]]))
+        context = fields.get("context_paths", ())
+        return set(filter(None, [*fields["paths"], *fields["old_paths"], *context]))
     if artifact.kind != Artifact.Kind.CHANGE:
         return None
-    return {
-        path for file in change_codec.from_json(data).files for path in (file.path, file.old_path) if path
-    }
+    change = change_codec.from_json(data)
+    named = [path for file in change.files for path in (file.path, file.old_path)]
+    return set(filter(None, [*named, *(file.path for file in change.context)]))
 
 
 def _refused(artifact: Artifact, user: Any, address: str, reason: str) -> ReadRefused:

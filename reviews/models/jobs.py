@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pgtrigger
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -93,6 +94,8 @@ class ReviewJob(models.Model):
     # The newest earlier version that was reviewed: its findings are compared with this one's.
     compared_with = models.IntegerField(null=True, blank=True)
     version_key = models.CharField(max_length=255, blank=True, db_default="")  # of the content as fetched
+    # Files outside the change that were read for it: its artifacts hold their text.
+    context_files = ArrayField(models.TextField(), blank=True, default=list, db_default=[])
 
     class Meta:
         db_table = "jobs"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models import Case, F, Q, Value, When
@@ -25,7 +26,8 @@ class FindingRow(models.Model):
 
     # The fields that answers of the API and messages to recipients show.
     PUBLISHED = (
-        "file", "line", "end_line", "side", "severity", "category", "title", "message", "suggestion", "source"
+        "file", "line", "end_line", "side", "severity", "category", "title", "message", "suggestion",
+        "source", "evidence"
     )  # fmt: skip
 
     job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="findings")
@@ -42,6 +44,8 @@ class FindingRow(models.Model):
     excerpt = SealedListField()  # [[line or null, kind, text], …], redacted
     confidence = models.IntegerField(null=True, blank=True)
     demoted = models.BooleanField(db_default=False)
+    # Other files it rests on: it is shown to those who may see all of them (`recipients.scopes`).
+    evidence = ArrayField(models.TextField(), blank=True, default=list, db_default=[])
     identity = models.UUIDField(default=uuid4, db_default=RandomUUID(), editable=False)
     is_new = models.BooleanField(null=True, blank=True)
     ending = models.CharField(

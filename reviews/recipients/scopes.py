@@ -13,12 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySet, TextField, Value
 
 from reviews.models import CoverageRow, FindingRow, ReviewJob, ViewerScope
 
 SEES_ALL = "reviews.view_all_files"
 _PERMISSIONS = "django.contrib.auth.backends.ModelBackend"  # answers permissions; does not log in
+
+
+class _AllBegin(Func):
+    """Whether each text of an array begins with one of a list. True for an empty array."""
+
+    template = "NOT EXISTS (SELECT FROM unnest(%(expressions)s))"
+    arg_joiner = ") element WHERE NOT element ^@ ANY ("
+    output_field = BooleanField()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +45,20 @@ class Scope:
         return self.allows(directory) or any(prefix.startswith(directory) for prefix in self.prefixes)
 
     def files(self) -> Q:
-        """Return the condition on `file` of findings and coverage rows that may be seen.
+        """Return the condition on `file` of coverage rows, and of findings, that may be seen.
 
         A finding about the description names no depot path; it goes with the review.
         """
         if self.everything:
             return Q()
         return self._within() | ~Q(file__startswith="//") if self.prefixes else self._within()
+
+    def findings(self) -> Q:
+        """Return the condition on findings that may be seen: their file and all they rest on (G179)."""
+        return Q() if self.everything else self.files() & self._all_within("evidence")
+
+    def _all_within(self, paths: str) -> Q:
+        return Q(_AllBegin(F(paths), Value(list(self.prefixes), ArrayField(TextField()))))
 
     def _within(self) -> Q:
         visible = Q(pk__in=())
@@ -65,12 +81,14 @@ class Scope:
         )
 
     def of_whole_jobs(self, job: str = "pk", of: str = "job") -> Q:
-        """Return the condition on jobs with files that may be seen and no others, as `of_jobs` does."""
+        """Return the condition on jobs that hold only files that may be seen, as `of_jobs` does."""
         if self.everything:
             return Q()
         hidden = CoverageRow.objects.filter(~self._within(), **{of: OuterRef(job)})
-        about_hidden = FindingRow.objects.filter(~self.files(), **{of: OuterRef(job)})
-        return self.of_jobs(job, of) & ~Q(Exists(hidden)) & ~Q(Exists(about_hidden))
+        about_hidden = FindingRow.objects.filter(~self.findings(), **{of: OuterRef(job)})
+        own = {of.removeprefix("job").removeprefix("__") or "pk": OuterRef(job)}
+        read_hidden = ReviewJob.objects.filter(~self._all_within("context_files"), **own)
+        return self.of_jobs(job, of) & ~Q(Exists(hidden) | Exists(about_hidden) | Exists(read_hidden))
 
     def of_events(self) -> Q:
         """Return the condition on security events: of no review, or of one whose files may all be seen.

@@ -119,6 +119,8 @@ def part_of(report: Report, reach: Reach) -> Report:
     coverage = tuple(file for file in report.coverage if reach.allows(file.file))
 
     def may_read(finding: ReportFinding) -> bool:
+        if not all(map(reach.allows, finding.evidence)):
+            return False
         return reach.allows(finding.file) or (bool(coverage) and not finding.file.startswith("//"))
 
     findings = tuple(finding for finding in report.findings if may_read(finding))

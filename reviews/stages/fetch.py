@@ -40,6 +40,7 @@ def run(claim: StageClaim) -> Written:
             author=clean(prepared.author, 255),
             title=clean(prepared.title, 200)[:255],
             version_key=change.version_key,
+            context_files=[clean(file.path, 1024) for file in change.context],
         )
         resolve.freeze(claim, found)
 

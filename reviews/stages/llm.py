@@ -220,6 +220,7 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> Wr
             excerpt=[list(line) for line in finding.excerpt],
             confidence=finding.confidence,
             demoted=finding.demoted,
+            evidence=[clean(path, 1024) for path in finding.evidence],
         )
         for finding in review.findings
     ]

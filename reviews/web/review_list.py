@@ -159,7 +159,7 @@ def _page(jobs: QuerySet[ReviewJob], scope: Scope, after: str, before: str) -> L
 def listed(jobs: Sequence[ReviewJob], scope: Scope = EVERYTHING) -> list[ListedJob]:
     """Add to each job what its row shows, in three queries whatever their number."""
     ids = [job.pk for job in jobs]
-    findings = _counts(FindingRow.objects.filter(scope.files(), job__in=ids), "severity")
+    findings = _counts(FindingRow.objects.filter(scope.findings(), job__in=ids), "severity")
     coverage = _counts(CoverageRow.objects.filter(scope.files(), job__in=ids), "status")
     stages = _current_stages([job.pk for job in jobs if job.is_active])
     return [

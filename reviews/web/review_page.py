@@ -176,7 +176,7 @@ def results_revision(job: ReviewJob) -> str:
 
 def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
     """Return findings, coverage and deliveries, worst and least covered first; only files of `scope`."""
-    findings, coverage = job.findings.filter(scope.files()), job.coverage.filter(scope.files())
+    findings, coverage = job.findings.filter(scope.findings()), job.coverage.filter(scope.files())
     by_severity = dict(findings.order_by().values_list("severity").annotate(n=Count("id")))
     by_status = dict(coverage.order_by().values_list("status").annotate(n=Count("id")))
     rows = findings.order_by(_WORST_FIRST, "file", "line", "id")[:MAX_FINDINGS]

@@ -35,7 +35,7 @@ FINDING = {
     "file": "//depot/main/app.py", "line": 12, "end_line": 12, "side": "new", "severity": "high",
     "category": "bug", "title": "Division by zero when the list is empty",
     "message": "`len(rows)` is 0 for a new account.", "suggestion": "", "source": "llm",
-    "confidence": None, "demoted": False, "status": "new",
+    "evidence": [], "confidence": None, "demoted": False, "status": "new",
 }  # fmt: skip
 
 

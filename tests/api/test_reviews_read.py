@@ -70,8 +70,8 @@ def test_a_job_shows_all_it_produced(reviewer: ApiClient) -> None:
             "file": "//depot/main/app.py", "line": None, "end_line": None, "side": "new", "severity": "high",
             "category": "bug", "title": "Division by zero when the list is empty",
             "message": "`len(rows)` is 0 for a new account.", "suggestion": "Check `rows` first.",
-            "source": "llm", "id": FindingRow.objects.get().pk, "confidence": None, "demoted": False,
-            "status": "new",
+            "source": "llm", "evidence": [], "id": FindingRow.objects.get().pk, "confidence": None,
+            "demoted": False, "status": "new",
         }
     ]  # fmt: skip
     assert body["coverage"] == [{"file": "//depot/main/a.bin", "status": "skipped", "reason": "binary"}]

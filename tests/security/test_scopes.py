@@ -9,10 +9,15 @@ from django.contrib.auth.models import Group
 from django.db import DatabaseError, IntegrityError, transaction
 from django.test import Client
 
+from reviews.api import representations
+from reviews.api.auth import ApiClient
+from reviews.artifacts import reader
 from reviews.audit.history import ViewerScopeEvent
 from reviews.intake import api_keys
-from reviews.models import ApiKey, ReviewJob, ViewerScope
+from reviews.models import ApiKey, Artifact, FindingRow, ReviewJob, ViewerScope
 from reviews.recipients.scopes import Scope, scope_of, scope_of_job, scope_of_lines
+from reviews.recipients.visibility import reports_for
+from reviews.reports import report_of
 from reviews.states import JobStatus
 from tests import factories
 
@@ -68,6 +73,51 @@ def test_only_files_of_the_scope_are_shown_and_counted(mixed: Any) -> None:
     assert "1 of 1 file read" in detail
     assert "1 high" in client.get("/").content.decode()
     assert "2 high" in logged_in(factories.UserFactory()).get("/").content.decode()  # who sees all files
+
+
+def test_a_finding_is_shown_to_those_who_may_see_all_that_it_rests_on(mixed: Any) -> None:
+    """In the page, the list's counts, the API and the messages alike."""
+    shared = "//depot/shared/lib.py"
+    for evidence in ([SECRET_FILE], [shared, SECRET_FILE], [shared]):
+        factories.FindingRowFactory(
+            job=mixed, file=OPEN_FILE, title=f"Rests on {evidence}", evidence=evidence, severity="high"
+        )
+    rests_on_shared = f"Rests on {[shared]}"
+    expected = {
+        ("//depot/main/...",): {f"About {OPEN_FILE}"},
+        ("//depot/main/...", "//depot/shared/..."): {f"About {OPEN_FILE}", rests_on_shared},
+        ("//depot/shared/...",): set(),  # its file counts as well
+    }
+    for prefixes, titles in expected.items():
+        scope = scope_of_lines(prefixes)
+        user = reviewer(*prefixes)
+        rows = FindingRow.objects.filter(scope.findings(), job=mixed)
+        assert {row.title for row in rows} == titles
+        answer = representations.job(mixed.pk, ApiClient(1, "key", "reviewer", scope))
+        assert answer is not None
+        assert {row["title"]: row["evidence"] for row in answer["findings"]} == {
+            title: [shared] if title == rests_on_shared else [] for title in titles
+        }
+        assert answer["findings_left_out"] == 0
+        user.email = f"{user.username}@example.com"
+        user.save(update_fields=["email"])
+        report = reports_for(report_of(mixed), [f"mail:{user.email}"], {})[f"mail:{user.email}"]
+        assert {finding.title for finding in report.findings} == titles
+        page = logged_in(user).get(f"/reviews/{mixed.pk}/")
+        assert ("Rests on" in page.content.decode()) == (rests_on_shared in titles)
+        assert "secret" not in page.content.decode()
+        if titles:
+            assert f"{len(titles)} high" in logged_in(user).get("/").content.decode()
+
+
+def test_artifacts_of_a_review_with_context_need_the_right_to_the_context() -> None:
+    job = factories.job_with_stages(context_files=[SECRET_FILE])
+    factories.CoverageRowFactory(job=job, file=OPEN_FILE)
+    main, both = scope_of_lines(["//depot/main/..."]), scope_of_lines(["//depot/..."])
+    assert not ReviewJob.objects.filter(main.of_whole_jobs(), pk=job.pk).exists()
+    assert ReviewJob.objects.filter(main.of_jobs(), pk=job.pk).exists()
+    assert ReviewJob.objects.filter(both.of_whole_jobs(), pk=job.pk).exists()
+    assert SECRET_FILE in reader._known_files(Artifact(job=job, kind=Artifact.Kind.PROMPT))
 
 
 def test_a_review_without_an_open_file_is_not_there(hidden: Any) -> None:
