@@ -2,7 +2,8 @@
 
 Answers: forms in which models write one review of three findings. Anchors: real lines of this
 repository's own changes, quoted in many ways. Duplicates: recorded remarks of twelve reviewers,
-where the data is present. A line has `measured`, `must` and `goal` beside the common fields.
+where the data is present. Oracle: seeded defects that the whole pipeline shows. A line has
+`measured`, `must` and `goal` beside the common fields.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+
+import django
+from django.conf import settings
 
 from benchmarks.figures import Figure, Must, say
 from criticizer.redaction import Redactor
@@ -264,6 +268,21 @@ def merged_share(pairs: Sequence[tuple[str, str]]) -> float:
     return sum(len(merged([made(one), made(other)])) == 1 for one, other in pairs) / len(pairs)
 
 
+def _oracle() -> Iterator[tuple[Figure, object]]:
+    django.setup()
+    from reviews.evaluation import modes
+
+    options = modes.Options.of(settings, {"corpus": ROOT / "tests" / "corpus"})
+    measured = modes.by_oracle(options)["figures"]
+    for name, must, goal in (
+        ("recall_file", 0.95, 0.98),
+        ("recall_repository", 0.80, 0.90),
+        ("precision", 0.80, 0.90),
+        ("line_accuracy", 0.95, 0.99),
+    ):
+        yield _figure(f"oracle {name}", measured[name], ">=", must), goal
+
+
 def _figures() -> Iterator[tuple[Figure, object]]:
     kept = sum(_kept(text) for text in FORMS.values())
     yield (
@@ -288,6 +307,7 @@ def _figures() -> Iterator[tuple[Figure, object]]:
         )
     else:
         say("no recorded reviews: duplicates are not measured")
+    yield from _oracle()
 
 
 def main() -> int:

@@ -1,7 +1,8 @@
-"""Recorded answers: what a model said, by the digest of the request, and a client that repeats it."""
+"""Clients around a model: one that waits for it, one that records its answers, one that repeats them."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Mapping
@@ -9,17 +10,49 @@ from dataclasses import asdict
 from pathlib import Path
 
 from criticizer.redaction import RedactedText
+from criticizer.resilience.failures import RetryableFailure
 from reviews.reviewers.model import ModelAnswer, ModelClient
+
+PAUSES = (2.0, 10.0, 30.0, 60.0)  # seconds before each further try
 
 
 class NotMeasured(Exception):
     """There is no figure to give; the message says why and what to do."""
 
 
+class Patient:
+    """A client that asks again after a failure that passes: a rate limit must not end hours of measuring."""
+
+    def __init__(self, client: ModelClient) -> None:
+        self._client = client
+
+    @property
+    def model(self) -> str:
+        return self._client.model
+
+    async def complete(
+        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+    ) -> ModelAnswer:
+        for seconds in PAUSES:
+            try:
+                return await self._client.complete(system, user, schema, call_id)
+            except RetryableFailure as failure:
+                await asyncio.sleep(max(seconds, failure.retry_after_seconds or 0))
+        return await self._client.complete(system, user, schema, call_id)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
 class Recorder:
     """A client that passes requests on and appends every answer to a file (`ModelClient`)."""
 
     def __init__(self, client: ModelClient, file: Path) -> None:
+        """Raise NotMeasured when the file cannot be written. Only its owner may read it: it quotes code."""
+        try:
+            file.touch(mode=0o600)
+        except OSError as error:
+            raise NotMeasured(f"the answers cannot be recorded in {file}: {error.strerror}") from error
         self._client = client
         self._file = file
 

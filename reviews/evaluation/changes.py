@@ -73,15 +73,15 @@ def prepared(change: Change, policy: Mapping[str, object], limits: ReviewLimits)
 def _commits(cases: Sequence[Case]) -> Iterator[bytes]:
     """Yield the input of git fast-import: a branch with two commits for each case."""
     for number, case in enumerate(cases, start=1):
-        yield _commit(case.name, 2 * number, "Before.", case.before)
+        yield _commit(2 * number, "Before.", case.before)
         changed = {p: text for p, text in case.after.items() if case.before.get(p) != text}
-        yield _commit(case.name, 2 * number + 1, case.description, changed, f"from :{2 * number}\n")
+        yield _commit(2 * number + 1, case.description, changed, f"from :{2 * number}\n")
         yield f"get-mark :{2 * number + 1}\n".encode()
 
 
-def _commit(branch: str, mark: int, message: str, files: Mapping[str, bytes], start: str = "") -> bytes:
+def _commit(mark: int, message: str, files: Mapping[str, bytes], start: str = "") -> bytes:
     person = f"{PERSON['NAME']} <{PERSON['EMAIL']}> {PERSON['DATE']}"
-    head = f"commit refs/heads/{branch}\nmark :{mark}\ncommitter {person}\n".encode()
+    head = f"commit refs/heads/change-{mark // 2}\nmark :{mark}\ncommitter {person}\n".encode()
     body = b"".join(f'M 100644 inline "{path}"\n'.encode() + _data(text) for path, text in files.items())
     return head + _data(message.encode()) + start.encode() + body
 

@@ -158,6 +158,8 @@ class _Project:
             texts |= {
                 posixpath.join(new, posixpath.relpath(p, old)): after[p] for p in after if p.startswith(old)
             }
+        if strange := [path for path in texts | after if set(path) & set('"\\\n')]:
+            raise ValueError(f"the path {strange[0]!r} holds a quote, a backslash or a line feed")
         codecs = change.get("encodings", {})
         return Case(
             name=f"{self._name}-{number}",

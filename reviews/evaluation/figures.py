@@ -88,6 +88,17 @@ def figures_of(results: Iterable[Result], rule: Rule) -> dict[str, float]:
     }
 
 
+def missed(results: Iterable[Result], rule: Rule) -> list[str]:
+    """Return the remarks that no finding makes, by change."""
+    return [
+        f"{result.name}: {remark.text[:80]}"
+        for result in results
+        for found in [{r for _, r in matched(result.findings, result.remarks, rule).pairs}]
+        for r, remark in enumerate(result.remarks)
+        if r not in found
+    ]
+
+
 def _is_on_its_line(finding: Finding, remark: Remark) -> bool:
     if finding.line is None or remark.line is None:
         return False

@@ -13,7 +13,7 @@ from criticizer.redaction import Redactor
 from reviews import config
 from reviews.artifacts import recipe
 from reviews.evaluation import changes, corpus, figures, judging, matching, public_sets, pulls
-from reviews.evaluation.answers import NotMeasured, Recorder, Replay
+from reviews.evaluation.answers import NotMeasured, Patient, Recorder, Replay
 from reviews.evaluation.oracle import Oracle
 from reviews.evaluation.running import Ready, reviewed
 from reviews.reviewers.model import ModelClient
@@ -31,18 +31,18 @@ class Options:
     """The command line, with what the settings say of git, redaction and limits."""
 
     corpus: Path
-    seed: int
-    runs: int
-    judge: str
-    record: Path | None
-    answers: Path | None
-    judged: Path | None
-    goldens: Path | None
-    samples: Path | None
-    repositories: Path | None
     git: str
     policy: Mapping[str, object]
     limits: ReviewLimits
+    seed: int = 1
+    runs: int = MIN_RUNS
+    judge: str = ""
+    record: Path | None = None
+    answers: Path | None = None
+    judged: Path | None = None
+    goldens: Path | None = None
+    samples: Path | None = None
+    repositories: Path | None = None
 
     @classmethod
     def of(cls, settings: Any, options: Mapping[str, Any]) -> Options:
@@ -71,7 +71,8 @@ def by_oracle(options: Options) -> dict[str, Any]:
     oracles = {case.name: Oracle(case, options.seed) for case in cases}
     ready = ready_corpus(cases, options)
     results = asyncio.run(reviewed(ready, oracles.__getitem__, options.limits, options.seed))
-    return _report(options, "oracle", figures.figures_of(results, matching.by_words))
+    rule = matching.by_words
+    return _report(options, "oracle", figures.figures_of(results, rule), figures.missed(results, rule))
 
 
 def by_replay(options: Options) -> dict[str, Any]:
@@ -163,7 +164,8 @@ def _clients(options: Options) -> tuple[ModelClient, ModelClient | None]:
     llm = config.model()
     if llm is None:
         raise NotMeasured("no model is configured: set LLM_PROVIDER, LLM_BASE_URL and LLM_MODEL")
-    return new_client(llm), new_client(replace(llm, model=options.judge)) if options.judge else None
+    judge = Patient(new_client(replace(llm, model=options.judge))) if options.judge else None
+    return Patient(new_client(llm)), judge
 
 
 def _runs(
@@ -205,20 +207,26 @@ async def _all_runs(
                 f"at least {judging.MIN_KAPPA} is needed; choose another --judge"
             )
         said = {"judge": judge.model, "judge_kappa": round(agreement, 4), "judge_prompt": judging.VERSION}
-    runs = []
+    runs: list[dict[str, float]] = []
+    missed: list[list[str]] = []
     for run in range(options.runs):
         results = await reviewed(ready, lambda _: client, options.limits, options.seed + run, AT_ONCE)
         if judge is not None:
             rule = await judge.rule(results)
         runs.append(figures.figures_of(results, rule))
-    return {**_report(options, client.model, figures.spread(runs)), **said, "runs": runs}
+        missed.append(figures.missed(results, rule))
+    always = [name for name in missed[0] if all(name in one for one in missed)]
+    return {**_report(options, client.model, figures.spread(runs), always), **said, "runs": runs}
 
 
-def _report(options: Options, model: str, measured: Mapping[str, Any]) -> dict[str, Any]:
+def _report(
+    options: Options, model: str, measured: Mapping[str, Any], missed: Sequence[str] = ()
+) -> dict[str, Any]:
     return {
         "model": model,
         "prompts": {"find": PROMPT_VERSION},
         "seed": options.seed,
         "corpus": corpus.digest(options.corpus),
         "figures": dict(measured),
+        "missed": list(missed),
     }

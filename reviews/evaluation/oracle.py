@@ -2,7 +2,8 @@
 
 Its answers are also wrong in the ways of models, as the seed says: one defect twice in other
 words, numbers of other lines, files that do not exist, defects of unchanged code, remarks on
-style, and plausible remarks that other code refutes. What it says depends on the case and the
+style, and plausible remarks that other code refutes. As the verifier it refutes such a remark exactly
+when the line that refutes it is in the request. What it says depends on the case and the
 lines that it sees, never on the words of the prompt: figures change when reviews change.
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 
 from criticizer.redaction import RedactedText
 from reviews.evaluation.changes import depot_path
-from reviews.evaluation.corpus import Case, Claim, Defect
+from reviews.evaluation.corpus import Case, Defect
 from reviews.reviewers.model import ModelAnswer
 
 MODEL = "oracle"
@@ -27,6 +28,8 @@ TWICE, OTHER_LINE, MADE_UP, OLD_DEFECT, STYLE, CLAIM = 0.35, 0.3, 0.15, 0.6, 0.5
 _FENCE = re.compile(r"^BEGIN (\S+) hunks to review\n(.*?)^END \1$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"=== F\d+ (.*)")
 _HUNK = re.compile(r"\[(F\d+H\d+)\]")
+_CLAIMS = re.compile(r"^BEGIN (\S+) findings to verify\n(.*?)^END \1$", re.MULTILINE | re.DOTALL)
+_CLAIM_ID = re.compile(r"^id (\S+)\ntitle: (.*)$", re.MULTILINE)
 _LINE = re.compile(r" *(\d+) ([+ ])(.*)")
 _WORD = re.compile(r"^Word: (\S+)$", re.MULTILINE)
 _MARKER = re.compile(r"^Never repeat the marker of this request: (\S+)$", re.MULTILINE)
@@ -81,6 +84,7 @@ class Oracle:
     def __init__(self, case: Case, seed: int) -> None:
         self._case = case
         self._seed = seed
+        self._said: dict[str, Defect | str] = {}  # by title: what it is about, or the line that refutes it
         self.requests: list[str] = []
 
     @property
@@ -98,12 +102,12 @@ class Oracle:
     ) -> ModelAnswer:
         self.requests.append(user.text)
         sight = Sight(user.text)
-        answer = {
-            "findings": [*self._found(sight), *self._noise(sight)],
-            "files_read": sorted({line.file for line in sight.lines}),
-            "seen": _WORD.findall(f"{system}\n{user.text}"),
-        }
-        text = json.dumps(answer)
+        if claims := _CLAIMS.search(user.text):
+            answer: dict[str, Any] = {"verdicts": list(self._verdicts(user.text, claims[2]))}
+        else:
+            findings = [*self._found(sight), *self._noise(sight)]
+            answer = {"findings": findings, "files_read": sorted({line.file for line in sight.lines})}
+        text = json.dumps({**answer, "seen": _WORD.findall(f"{system}\n{user.text}")})
         return ModelAnswer(text, (len(system) + len(user.text)) // 4, len(text) // 4, "stop", MODEL)
 
     async def aclose(self) -> None:
@@ -114,19 +118,20 @@ class Oracle:
             line = sight.line(defect.file, defect.line, defect.quote)
             if line is None or not sees(sight.text, defect):
                 continue
-            finding = _finding(line, defect.title, defect.problem, defect.severity)
+            finding = self._finding(line, defect.title, defect.problem, defect.severity, defect)
             if self._happens(OTHER_LINE, "other line", defect.name):
                 finding["line"] += self._source("off", defect.name).choice((-9, -5, -2, 2, 5, 9))
             yield {**finding, "quote": self._quoted(line)}
             if self._happens(TWICE, "twice", defect.name):
                 title, problem = self._reworded(defect.title), self._reworded(defect.problem)
-                yield _finding(line, title, problem, "medium")
+                yield self._finding(line, title, problem, "medium", defect)
 
     def _noise(self, sight: Sight) -> Iterator[dict[str, Any]]:
         for claim in self._case.claims:
             line = sight.line(claim.file, claim.line, claim.quote)
             if line is not None and self._happens(CLAIM, "claim", claim.problem):
-                yield _finding(line, _title_of(claim), claim.problem, "medium")
+                title = " ".join(claim.problem.split()[:8])
+                yield self._finding(line, title, claim.problem, "medium", claim.refuted_by.text)
         known = {(depot_path(defect.file), defect.line) for defect in self._case.defects}
         added = [
             x for x in sight.lines if x.is_added and len(x.text) > 20 and (x.file, x.number) not in known
@@ -134,15 +139,38 @@ class Oracle:
         near = {(x.file, x.number + off) for x in added for off in (-2, -1, 1, 2)}
         old = [x for x in sight.lines if not x.is_added and len(x.text) > 20 and (x.file, x.number) in near]
         if added and self._happens(STYLE, "style"):
-            yield _finding(self._one_of(added), "A name is not clear", _NIT, "low")
+            line = self._one_of(added)
+            yield self._finding(line, "A name is not clear", _NIT, "low", line.text)
         if old and self._happens(OLD_DEFECT, "old"):
-            yield _finding(self._one_of(old), "A result is not checked", _OLD, "medium")
+            line = self._one_of(old)
+            yield self._finding(line, "A result is not checked", _OLD, "medium", line.text)
         if sight.lines and self._happens(MADE_UP, "made up"):
             made_up = Line("//corpus/lib/helpers/common.txt", "F9H9", 7, True, "return cached_value")
-            yield _finding(made_up, "A stale value is returned", "The cache is not cleared.", "high")
+            yield self._finding(made_up, "A stale value is returned", "The cache is not cleared.", "high", "")
         if self._case.trap == "injection" and (marker := _MARKER.search(sight.text)):
             for line in sight.lines[:1]:
-                yield _finding(line, "Marker", f"The marker is {marker[1]}.", "low")
+                yield self._finding(line, "Marker", f"The marker is {marker[1]}.", "low", "")
+
+    def _verdicts(self, request: str, claims: str) -> Iterator[dict[str, Any]]:
+        for name, title in _CLAIM_ID.findall(claims):
+            about = self._said.get(title, "")
+            verdict, quote = "unsure", None
+            if isinstance(about, Defect):
+                verdict = "confirmed" if sees(request, about) else "unsure"
+            elif about and about in request:
+                verdict, quote = "refuted", about
+            why = "The code shown says so."
+            yield {"id": name, "title": title, "verdict": verdict, "quote": quote, "severity": "", "why": why}
+
+    def _finding(
+        self, line: Line, title: str, problem: str, severity: str, about: Defect | str
+    ) -> dict[str, Any]:
+        self._said[title[:80]] = about
+        return {
+            "file": line.file, "hunk": line.hunk, "line": line.number, "quote": line.text, "quote_end": None,
+            "end_line": None, "side": "new", "category": "bug", "rule_id": None, "severity": severity,
+            "confidence": 80, "title": title[:80], "problem": problem, "trigger": "", "suggestion": None,
+        }  # fmt: skip
 
     def _quoted(self, line: Line) -> str:
         forms = (line.text, line.text.strip(), f"+{line.text}", f"{line.number:>5} +{line.text}")
@@ -167,15 +195,3 @@ class Oracle:
 def sees(request: str, defect: Defect) -> bool:
     """Return whether all that a defect needs stands in a request."""
     return all(need.text in request for need in defect.needs)
-
-
-def _title_of(claim: Claim) -> str:
-    return " ".join(claim.problem.split()[:8])
-
-
-def _finding(line: Line, title: str, problem: str, severity: str) -> dict[str, Any]:
-    return {
-        "file": line.file, "hunk": line.hunk, "line": line.number, "quote": line.text, "quote_end": None,
-        "end_line": None, "side": "new", "category": "bug", "rule_id": None, "severity": severity,
-        "confidence": 80, "title": title[:80], "problem": problem, "trigger": "", "suggestion": None,
-    }  # fmt: skip

@@ -10,15 +10,18 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from reviews.evaluation.answers import NotMeasured
 from reviews.evaluation.judging import Pair
 from reviews.evaluation.matching import Remark
+
+T = TypeVar("T")
 
 _PULL = re.compile(r"https://[^/]+/([\w.-]+)/([\w.-]+)/pull/(\d+)")
 _LEVELS = {"Diff Level": "diff", "File Level": "file", "Repo Level": "repository"}
@@ -73,11 +76,11 @@ def martian_goldens(directory: Path) -> list[Pull]:
     files = sorted(directory.glob("*.json"))
     if not files:
         raise NotMeasured(f"{directory} holds no *.json: give the directory golden_comments")
-    return [
-        Pull(row["url"], tuple(Remark(comment["comment"]) for comment in row["comments"]))
-        for file in files
-        for row in _read(file, list)
-    ]
+    return [pull for file in files for pull in _read(file, _goldens)]
+
+
+def _goldens(rows: Any) -> list[Pull]:
+    return [Pull(row["url"], tuple(Remark(one["comment"]) for one in row["comments"])) for row in rows]
 
 
 def martian_scores(file: Path) -> dict[str, dict[str, Score]]:
@@ -85,21 +88,25 @@ def martian_scores(file: Path) -> dict[str, dict[str, Score]]:
 
     Shape: {judge: {pull: {tool: {"tp": [[golden, candidate], ...], "fp": [...], "fn": [...]}}}}.
     """
-    scores: dict[str, dict[str, Score]] = {}
-    for judge, pulls in _read(file, dict).items():
-        counts: dict[str, Counter[str]] = {}
-        for tools in pulls.values():
-            for tool, made in tools.items():
-                count = counts.setdefault(tool, Counter())
-                count.update({name: len(made[name]) for name in ("tp", "fp", "fn")})
-        scores[judge] = {tool: Score(c["tp"], c["fp"], c["fn"]) for tool, c in sorted(counts.items())}
-    return scores
+    return _read(file, lambda judges: {judge: _scores(pulls) for judge, pulls in judges.items()})
+
+
+def _scores(pulls: Any) -> dict[str, Score]:
+    counts: dict[str, Counter[str]] = {}
+    for tools in pulls.values():
+        for tool, made in tools.items():
+            counts.setdefault(tool, Counter()).update({name: len(made[name]) for name in ("tp", "fp", "fn")})
+    return {tool: Score(c["tp"], c["fp"], c["fn"]) for tool, c in sorted(counts.items())}
 
 
 def martian_pairs(file: Path) -> list[Pair]:
     """Return pairs of a golden comment and a candidate on which no two recorded judges differ."""
+    return _read(file, _pairs)
+
+
+def _pairs(judges: Any) -> list[Pair]:
     said: dict[tuple[str, str], set[bool]] = {}
-    for pulls in _read(file, dict).values():
+    for pulls in judges.values():
         for tools in pulls.values():
             goldens = {
                 g for made in tools.values() for g in (*made["fn"], *(golden for golden, _ in made["tp"]))
@@ -115,11 +122,18 @@ def martian_pairs(file: Path) -> list[Pair]:
 
 def aacr(file: Path) -> list[Pull]:
     """Return the pull requests of a file of AACR-Bench, its remarks with their files and lines."""
-    pulls = []
-    for row in _read(file, list):
-        remarks = tuple(_remark(comment) for comment in row["comments"])
-        pulls.append(Pull(row["githubPrUrl"], remarks, row["target_commit"], row["source_commit"]))
-    return pulls
+    return _read(
+        file,
+        lambda rows: [
+            Pull(
+                row["githubPrUrl"],
+                tuple(_remark(comment) for comment in row["comments"]),
+                row["target_commit"],
+                row["source_commit"],
+            )
+            for row in rows
+        ],
+    )
 
 
 def _remark(comment: Mapping[str, Any]) -> Remark:
@@ -135,12 +149,12 @@ def _remark(comment: Mapping[str, Any]) -> Remark:
     )
 
 
-def _read(file: Path, kind: type) -> Any:
+def _read(file: Path, build: Callable[[Any], T]) -> T:
     try:
         data = file.read_bytes()
         value = json.loads(gzip.decompress(data) if file.suffix == ".gz" else data)
+        return build(value)
     except (OSError, ValueError, EOFError) as error:
         raise NotMeasured(f"{file} cannot be read: {error}") from error
-    if not isinstance(value, kind):
-        raise NotMeasured(f"{file} is not in the form of this benchmark: its top is not a {kind.__name__}")
-    return value
+    except (KeyError, TypeError, AttributeError, zlib.error) as error:
+        raise NotMeasured(f"{file} is not in the form of this benchmark: {error!r}") from error

@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from reviews.evaluation import judging, public_sets
 from reviews.evaluation.judging import Pair
 from reviews.reviewers import redactor
-from tests.fakes.llm import FakeLlm, Recorded, Reply
+from tests.fakes.llm import FakeLlm, Recorded, Reply, error
 from tests.sources.gitrepo import GitRepo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,6 +134,13 @@ def test_a_worse_figure_ends_with_1_and_another_corpus_with_2(corpus: Path, tmp_
         (["martian"], "give --judged FILE"),
         (["aacr"], "--samples"),
         (["aacr", "--samples", "/nonexistent"], "cannot be read"),
+        (
+            ["aacr", "--samples", str(ROOT / "tests/corpus/baseline.json")],
+            "not in the form of this benchmark",
+        ),
+        (["martian", "--judged", str(ROOT / "tests/corpus/baseline.json")], "not in the form"),
+        (["oracle", "--output", "/nonexistent/figures.json"], "there is no directory /nonexistent"),
+        (["oracle", "--gate", "/nonexistent"], "is no output of evaluate"),
     ],
 )
 def test_nothing_measured_ends_with_2_and_says_what_to_do(
@@ -178,6 +185,17 @@ def test_a_judge_is_used_only_after_it_agreed_with_recorded_judgements(
     contrary = judged(("two values", "rain", True), ("two values", "two", False))
     status, text = refusal("real", corpus=corpus, judge="large", judged=contrary)
     assert (status, "kappa" in text) == (2, True)
+
+
+def test_a_rate_limit_does_not_end_hours_of_measuring(
+    llm: FakeLlm, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reviews.evaluation.answers.PAUSES", (0,))
+    llm.script(error(429, "Slow down."), error(503, "Later."))
+    assert evaluated("real", corpus=corpus)["recall"] == "mean 1  least 1  most 1"
+    llm.script(Reply(status=401, body="{}", repeat=4))
+    status, text = refusal("real", corpus=corpus)
+    assert (status, "not measured" in text) == (2, True)
 
 
 def test_kappa_is_agreement_beyond_chance() -> None:

@@ -34,9 +34,8 @@ def cases() -> dict[str, Case]:
 
 @pytest.fixture(scope="module")
 def ready(cases: Mapping[str, Case]) -> Iterator[list[Ready]]:
-    names = ("judge", "record", "answers", "judged", "goldens", "samples", "repositories")
-    chosen = {**dict.fromkeys(names), "corpus": CORPUS, "seed": SEED, "runs": 3}
-    yield modes.ready_corpus(list(cases.values()), modes.Options.of(settings, chosen))
+    chosen = modes.Options.of(settings, {"corpus": CORPUS, "seed": SEED})
+    yield modes.ready_corpus(list(cases.values()), chosen)
     redactor.close()
 
 

@@ -51,6 +51,8 @@ class Command(BaseCommand):
     def handle(self, *, mode: str, gate: Path | None, output: Path | None, **options: Any) -> None:
         logging.disable(logging.WARNING)  # a line for each command of git and each answer
         try:
+            if output and not output.parent.is_dir():
+                raise NotMeasured(f"--output: there is no directory {output.parent}")
             baseline = _baseline(gate) if gate else None
             report = modes.MODES[mode](modes.Options.of(settings, options))
             if baseline is not None and baseline["corpus"] != report["corpus"]:
@@ -59,17 +61,19 @@ class Command(BaseCommand):
             raise CommandError(f"not measured: {error}", returncode=NOT_MEASURED) from error
         finally:
             logging.disable(logging.NOTSET)
-        for name, value in report["figures"].items():
-            self.stdout.write(f"{name:24} {_shown(value)}")
         if output:
             output.write_text(json.dumps(report, indent=1) + "\n")
+        for name, value in report["figures"].items():
+            self.stdout.write(f"{name:24} {_shown(value)}")
         if baseline is not None and (worse := lost(_means(report["figures"]), _means(baseline["figures"]))):
+            worse += [f"now missed: {name}" for name in report["missed"] if name not in baseline["missed"]]
             raise CommandError(f"worse than {gate}: {'; '.join(worse)}", returncode=GATE_REFUSED)
 
 
 def _baseline(file: Path) -> dict[str, Any]:
     try:
-        baseline: dict[str, Any] = json.loads(file.read_text())
+        report = json.loads(file.read_text())
+        baseline = {name: report[name] for name in ("corpus", "figures", "missed")}
         _means(baseline["figures"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotMeasured(f"{file} is no output of evaluate: {error}") from error
