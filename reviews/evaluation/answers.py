@@ -31,14 +31,20 @@ class Patient:
         return self._client.model
 
     async def complete(
-        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str
+        self,
+        system: str,
+        user: RedactedText,
+        schema: Mapping[str, object],
+        call_id: str,
+        *,
+        has_more_room: bool = False,
     ) -> ModelAnswer:
         for seconds in PAUSES:
             try:
-                return await self._client.complete(system, user, schema, call_id)
+                return await self._client.complete(system, user, schema, call_id, has_more_room=has_more_room)
             except RetryableFailure as failure:
                 await asyncio.sleep(max(seconds, failure.retry_after_seconds or 0))
-        return await self._client.complete(system, user, schema, call_id)
+        return await self._client.complete(system, user, schema, call_id, has_more_room=has_more_room)
 
     async def aclose(self) -> None:
         await self._client.aclose()
