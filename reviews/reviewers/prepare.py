@@ -16,7 +16,8 @@ from criticizer.redaction import RedactedText, Redactor
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.reviewers.anchoring import excerpt
 from reviews.reviewers.base import Coverage, CoverageStatus, Finding, Side
-from reviews.reviewers.checks import run_checks
+from reviews.reviewers.checks import CHECKS, run_checks
+from reviews.reviewers.checks.hidden_code import hidden_code_in
 from reviews.reviewers.chunks import Chunk, ShownLine, pack, tokens
 from reviews.reviewers.cleaning import cleaned, for_people, title_of, without_secrets
 from reviews.reviewers.context import Outlines, leads_of, outlines_of, texts_of, with_context
@@ -152,7 +153,7 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
     index_of = {file.path: i for i, file in enumerate(change.files)}
     findings = [
         _with_excerpt(finding, index_of.get(finding.file), diffs, rendered, clean.diffs, paths)
-        for finding in run_checks(change, diffs)
+        for finding in run_checks(change, diffs, (*CHECKS, hidden_code_in(rendered, clean.diffs)))
     ]
     return Prepared(
         title=title_of(change.description, clean.description),

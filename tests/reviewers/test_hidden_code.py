@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from criticizer.redaction import Redactor
-from reviews.reviewers.base import FindingSeverity
-from reviews.reviewers.checks.hidden_code import _removed, hidden_code
-from reviews.sources.diffs import diff_file
-from tests.reviewers.build import added, change
-from tests.reviewers.test_checks import found
+from criticizer.redaction import RedactedText, Redactor
+from reviews.reviewers.base import Finding, FindingSeverity
+from reviews.reviewers.checks.hidden_code import _removed
+from reviews.reviewers.prepare import prepare
+from tests.reviewers.build import added, change, edited
 
 # Path, text of the file, and what is run in it.
 INLINE = [
@@ -93,13 +94,16 @@ PLANTED = [
 ]  # fmt: skip
 
 
+def _prepared(files: list[tuple[str, str]]) -> tuple[str, list[Finding]]:
+    """Return what the model is shown of files that a change adds, and what the check reports."""
+    prepared = prepare(change(*(added(path, text + "\n") for path, text in files)), Redactor())
+    shown = "\n".join(hunk.text.text for chunk in prepared.chunks for hunk in chunk.hunks)
+    return shown, [one for one in prepared.findings if one.source == "check:hidden_code"]
+
+
 def _is_shown_or_reported(files: list[tuple[str, str]], code: str) -> bool:
-    shown = "\n".join(part.text for part in Redactor().redact_all([text for _, text in files]))
-    if code in shown:
-        return True
-    planned = change(*(added(path, text + "\n") for path, text in files))
-    findings = list(hidden_code(planned, [diff_file(file) for file in planned.files]))
-    return any(one.severity is FindingSeverity.HIGH and one.line for one in findings)
+    shown, findings = _prepared(files)
+    return code in shown or any(one.severity is FindingSeverity.HIGH and one.line for one in findings)
 
 
 @pytest.mark.parametrize(("path", "text", "code"), INLINE)
@@ -124,7 +128,27 @@ def test_honest_secrets_in_literals_and_configuration_are_not_reported() -> None
         ("a.js", "const password = 'Tr0mb0ne!77xq'; // Tr0mb0ne!77xq\n"),
     ]
     for path, text in texts:
-        assert found(hidden_code, added(path, text)) == [], text
+        assert _prepared([(path, text)])[1] == [], text
+
+
+def test_the_redacted_diff_is_compared_and_nothing_is_redacted_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lines shown are judged, with what the policy takes out of them and no others (G194)."""
+    seen: list[str] = []
+    redact_all = Redactor.redact_all
+
+    def counted(redactor: Redactor, parts: Sequence[str]) -> list[RedactedText]:
+        seen.extend(parts)
+        return redact_all(redactor, parts)
+
+    monkeypatch.setattr(Redactor, "redact_all", counted)
+    old = "".join(f"line{number} = {number}\n" for number in range(40))
+    new = old.replace("line30 = 30\n", "x = a@evil.run(c)\nsend('bob@shop.example')  # bob@shop.example\n")
+    prepared = prepare(change(edited("a.py", old, new)), Redactor({"emails": True}))
+    found = [(one.file, one.line) for one in prepared.findings if one.source == "check:hidden_code"]
+    assert found == [("a.py", 31)]
+    assert sum("evil.run" in text for text in seen) == 1
 
 
 def test_a_line_with_many_placeholders_is_compared_in_linear_time() -> None:

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Protocol
 
 from criticizer.redaction import clean
 from reviews.reviewers.base import Finding
 from reviews.reviewers.checks.documentation import stale_references
 from reviews.reviewers.checks.evasion import new_generated_marks, odd_text
 from reviews.reviewers.checks.hidden import invisible_characters, reviewer_instructions
-from reviews.reviewers.checks.hidden_code import hidden_code
 from reviews.reviewers.checks.leftovers import conflict_markers, debugger_leftovers, merge_leftovers
+from reviews.reviewers.checks.lines import Check
 from reviews.reviewers.checks.secrets import added_secrets
 from reviews.reviewers.checks.stored import (
     case_only_names,
@@ -29,16 +28,8 @@ from reviews.reviewers.checks.stored import (
 from reviews.sources.base import Change
 from reviews.sources.diffs import FileDiff
 
-
-class Check(Protocol):
-    __name__: str
-
-    def __call__(self, change: Change, diffs: Sequence[FileDiff], /) -> Iterable[Finding]: ...
-
-
 CHECKS: tuple[Check, ...] = (
     added_secrets,
-    hidden_code,
     conflict_markers,
     debugger_leftovers,
     merge_leftovers,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from criticizer.redaction import RedactionBlocked, Redactor
+from criticizer.redaction import RedactedText
+from criticizer.redaction.policy import POLICY_KINDS
 from reviews.reviewers.base import Finding, FindingSeverity
-from reviews.reviewers.checks.lines import added_lines, check_finding, extension, files_and_diffs
-from reviews.sources.base import Change
-from reviews.sources.diffs import FileDiff
+from reviews.reviewers.checks.lines import Check, check_finding, extension, files_and_diffs
+from reviews.sources.base import Change, FileChange
+from reviews.sources.diffs import FileDiff, RenderedDiff, split_lines
 
-_PLACEHOLDER = re.compile(r"<REDACTED:[a-z][a-z0-9-]{0,30}:[0-9]{1,6}>")
+_PLACEHOLDER = re.compile(r"<REDACTED:([a-z][a-z0-9-]{0,30}):[0-9]{1,6}>")
 # Here something outside of a literal is run; in configuration and prose it is a value.
 _EXTENSIONS = (
     "py pyi js mjs cjs jsx ts tsx c h cc cpp hpp cs java kt go rb php rs swift scala pl pm lua vb groovy dart"
@@ -20,6 +21,7 @@ _EXTENSIONS = (
 _PROGRAMS = frozenset(f".{name}" for name in _EXTENSIONS.split())
 _EXPRESSION = re.compile(r"[()\[\]{};]|\s|\.[A-Za-z_]|->|::")
 _CONTINUES = re.compile(r"\s*(?:\(|\[|\.[A-Za-z_]|->|::|\?\.)")
+_CALLED = re.compile(r"\s*\(")
 _MEMBER = re.compile(r"(?:\.|->|::|\b(?:def|fn|func|function|class|new|return|await|import|from))\s*$")
 _SUBSTITUTED = re.compile(r"\$\(|`|[$#]\{[^}]*\(|\{[^}]*\w\(|<%|!!\w")
 # What is handed to these is run, be it a literal.
@@ -33,24 +35,36 @@ _KEY_MATERIAL = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z0-9+/=]{40,}")
 _COMMENT = re.compile(r"(?:^|\s)(?:#|//|--|/?\*|;)\s")
 
 
-def hidden_code(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
-    """Report added lines of which the redactor takes out something that is run."""
-    files = list(files_and_diffs(change, diffs))
-    try:
-        shown = Redactor().redact_all([file.new_text or "" for file, _ in files])
-    except RedactionBlocked:
-        return  # nothing of this change is shown, and that is reported
-    for (file, diff), text in zip(files, shown, strict=True):
-        if "<REDACTED:" not in text.text:
-            continue
-        lines = text.text.split("\n")
-        is_program = extension(file.path) in _PROGRAMS
-        quoted = _lines_in_literals(lines) if is_program else frozenset()
-        for line in added_lines(file, diff):
-            seen = lines[line.number - 1] if line.number <= len(lines) else ""
-            runs = is_program and line.number not in quoted
-            if "<REDACTED:" in seen and _hides(line.text, seen.rstrip("\r"), is_program=runs):
-                yield _finding(file.path, line.number)
+def hidden_code_in(rendered: Sequence[RenderedDiff | None], shown: Sequence[RedactedText | None]) -> Check:
+    """Return the check of what the model is shown: the diff of each file, and that text redacted (G194)."""
+
+    def hidden_code(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
+        for (file, diff), raw, text in zip(files_and_diffs(change, diffs), rendered, shown, strict=True):
+            if raw is not None and text is not None and "<REDACTED:" in text.text:
+                lines = _changed_lines(diff, raw, text.text.split("\n"))
+                for number in _hiding(file, lines):
+                    yield _finding(file.path, number)
+
+    return hidden_code
+
+
+def _changed_lines(diff: FileDiff, raw: RenderedDiff, shown: Sequence[str]) -> list[tuple[int, str, str]]:
+    """Return the number of each added line that shows a placeholder, its text, and what is shown of it."""
+    return [
+        (line.new_no, line.text, shown[at][1:].rstrip("\r"))
+        for hunk, where in zip(diff.hunks, raw.places, strict=True)
+        for line, at in zip(hunk.lines, where, strict=True)
+        if line.kind == "+" and line.new_no is not None and "<REDACTED:" in shown[at]
+    ]
+
+
+def _hiding(file: FileChange, lines: Sequence[tuple[int, str, str]]) -> Iterator[int]:
+    """Yield the numbers of the lines of which something is taken out that is run."""
+    is_program = bool(lines) and extension(file.path) in _PROGRAMS
+    quoted = _lines_in_literals(split_lines(file.new_text or "")) if is_program else frozenset()
+    for number, line, shown in lines:
+        if _hides(line, shown, is_program=is_program and number not in quoted):
+            yield number
 
 
 def _lines_in_literals(lines: Sequence[str]) -> frozenset[int]:
@@ -69,10 +83,17 @@ def _hides(line: str, shown: str, *, is_program: bool) -> bool:
     line = line.rstrip("\r\n")[:4_000]
     if _RUNS.search(shown):
         return True
-    removed = _removed(line, _PLACEHOLDER.split(shown[:8_000]))
+    pieces = _PLACEHOLDER.split(shown[:8_000])
+    removed = _removed(line, pieces[::2])
     if removed is None:
         return bool(_SUBSTITUTED.search(line))
-    return any(_is_run(line, start, end, is_program=is_program) for start, end in removed)
+    return any(
+        # A host or an address is an expression by its form: only one that is called is code.
+        _CALLED.match(line[end:]) is not None
+        if kind in POLICY_KINDS and is_program and not _is_quoted(line[:start])
+        else kind not in POLICY_KINDS and _is_run(line, start, end, is_program=is_program)
+        for kind, (start, end) in zip(pieces[1::2], removed, strict=True)
+    )
 
 
 def _removed(line: str, kept: Sequence[str]) -> list[tuple[int, int]] | None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.sources.base import Change, FileChange
 from reviews.sources.diffs import FileDiff, split_lines
+
+
+class Check(Protocol):
+    """A check's function; its name is the source of its findings."""
+
+    __name__: str
+
+    def __call__(self, change: Change, diffs: Sequence[FileDiff], /) -> Iterable[Finding]: ...
 
 
 @dataclass(frozen=True, slots=True)
