@@ -1,4 +1,4 @@
-"""Clients around a model: one that waits for it, one that records its answers, one that repeats them."""
+"""Clients around a model: one that waits for it and records its answers, one that repeats them."""
 
 from __future__ import annotations
 
@@ -20,47 +20,21 @@ class NotMeasured(Exception):
     """There is no figure to give; the message says why and what to do."""
 
 
-class Patient:
-    """A client that asks again after a failure that passes: a rate limit must not end hours of measuring."""
+class PatientClient:
+    """A client that asks again after a failure that passes, and may record the answers (`ModelClient`).
 
-    def __init__(self, client: ModelClient) -> None:
-        self._client = client
+    A rate limit must not end hours of measuring.
+    """
 
-    @property
-    def model(self) -> str:
-        return self._client.model
-
-    async def complete(
-        self,
-        system: str,
-        user: RedactedText,
-        schema: Mapping[str, object],
-        call_id: str,
-        *,
-        has_more_room: bool = False,
-    ) -> ModelAnswer:
-        for seconds in PAUSES:
-            try:
-                return await self._client.complete(system, user, schema, call_id, has_more_room=has_more_room)
-            except RetryableFailure as failure:
-                await asyncio.sleep(max(seconds, failure.retry_after_seconds or 0))
-        return await self._client.complete(system, user, schema, call_id, has_more_room=has_more_room)
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
-
-
-class Recorder:
-    """A client that passes requests on and appends every answer to a file (`ModelClient`)."""
-
-    def __init__(self, client: ModelClient, file: Path) -> None:
-        """Raise NotMeasured when the file cannot be written. Only its owner may read it: it quotes code."""
+    def __init__(self, client: ModelClient, record: Path | None = None) -> None:
+        """Raise NotMeasured when `record` cannot be written. Only its owner may read it: it quotes code."""
         try:
-            file.touch(mode=0o600)
+            if record is not None:
+                record.touch(mode=0o600)
         except OSError as error:
-            raise NotMeasured(f"the answers cannot be recorded in {file}: {error.strerror}") from error
+            raise NotMeasured(f"the answers cannot be recorded in {record}: {error.strerror}") from error
         self._client = client
-        self._file = file
+        self._record = record
 
     @property
     def model(self) -> str:
@@ -75,10 +49,20 @@ class Recorder:
         *,
         has_more_room: bool = False,
     ) -> ModelAnswer:
-        answer = await self._client.complete(system, user, schema, call_id, has_more_room=has_more_room)
-        line = json.dumps({"request": _digest(system, user), **asdict(answer)})
-        with self._file.open("a") as file:
-            file.write(f"{line}\n")
+        for seconds in (*PAUSES, None):
+            try:
+                answer = await self._client.complete(
+                    system, user, schema, call_id, has_more_room=has_more_room
+                )
+                break
+            except RetryableFailure as failure:
+                if seconds is None:
+                    raise
+                await asyncio.sleep(max(seconds, failure.retry_after_seconds or 0))
+        if self._record is not None:
+            line = json.dumps({"request": _digest(system, user), **asdict(answer)})
+            with self._record.open("a") as file:
+                file.write(f"{line}\n")
         return answer
 
     async def aclose(self) -> None:

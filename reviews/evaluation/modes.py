@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from criticizer.redaction import Redactor
+from criticizer.resilience.failures import Failure
 from reviews import config
 from reviews.artifacts import recipe
 from reviews.evaluation import changes, corpus, figures, judging, matching, public_sets, pulls
-from reviews.evaluation.answers import NotMeasured, Patient, Recorder, Replay
+from reviews.evaluation.answers import NotMeasured, PatientClient, Replay
 from reviews.evaluation.oracle import Oracle
 from reviews.evaluation.running import Ready, reviewed
 from reviews.reviewers.model import ModelClient
@@ -52,17 +53,19 @@ class Options:
 
 
 def ready_corpus(cases: Sequence[corpus.Case], options: Options) -> list[Ready]:
-    """Return the changes of a corpus, prepared."""
+    """Return the changes of a corpus, fetched and prepared."""
     with tempfile.TemporaryDirectory(prefix="criticizer-evaluate-") as directory:
-        return [
-            Ready(
-                one.case.name,
-                changes.prepared(one.change, options.policy, options.limits),
-                tuple(map(matching.remark_of, one.case.defects)),
-                one.case.secrets,
-            )
-            for one in changes.fetched(cases, Path(directory), options.git)
-        ]
+        return [ready_case(one, options) for one in changes.fetched(cases, Path(directory), options.git)]
+
+
+def ready_case(fetched: changes.Fetched, options: Options) -> Ready:
+    """Return a fetched change of a corpus, prepared."""
+    return Ready(
+        fetched.case.name,
+        changes.prepared(fetched.change, options.policy, options.limits),
+        tuple(map(matching.remark_of, fetched.case.defects)),
+        fetched.case.secrets,
+    )
 
 
 def by_oracle(options: Options) -> dict[str, Any]:
@@ -86,8 +89,7 @@ def by_model(options: Options) -> dict[str, Any]:
     """Measure the configured model on the corpus."""
     if options.runs < MIN_RUNS:
         raise NotMeasured(f"a model answers differently each time: --runs must be at least {MIN_RUNS}")
-    client, judge = _clients(options)
-    return _measured(options, Recorder(client, options.record) if options.record else client, judge)
+    return _measured(options, *_clients(options))
 
 
 def martian(options: Options) -> dict[str, Any]:
@@ -141,15 +143,15 @@ def _pulls_measured(options: Options, wanted: Sequence[public_sets.Pull]) -> dic
         for pull in wanted:
             try:
                 change = pulls.fetched_pull(pull, options.repositories, Path(directory), options.git)
-            except NotMeasured as error:
-                missing.append(str(error))
+                prepared = changes.prepared(change, options.policy, options.limits)
+            except (NotMeasured, Failure) as error:
+                missing.append(f"{pull.url}: {error}")
                 continue
             depot = pulls.depot_of(pull)
             remarks = tuple(
                 replace(remark, file=f"//{depot}/{encode_path(remark.file)}") if remark.file else remark
                 for remark in pull.remarks
             )
-            prepared = changes.prepared(change, options.policy, options.limits)
             ready.append(Ready(pull.url, prepared, remarks))
     if not ready:
         raise NotMeasured(f"none of {len(wanted)} pull requests can be read: {missing[0]}")
@@ -164,8 +166,8 @@ def _clients(options: Options) -> tuple[ModelClient, ModelClient | None]:
     llm = config.model()
     if llm is None:
         raise NotMeasured("no model is configured: set LLM_PROVIDER, LLM_BASE_URL and LLM_MODEL")
-    judge = Patient(new_client(replace(llm, model=options.judge))) if options.judge else None
-    return Patient(new_client(llm)), judge
+    judge = PatientClient(new_client(replace(llm, model=options.judge))) if options.judge else None
+    return PatientClient(new_client(llm), options.record), judge
 
 
 def _runs(

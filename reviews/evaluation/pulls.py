@@ -44,7 +44,7 @@ def fetched_pull(pull: Pull, repositories: Path, directory: Path, git: str) -> C
         commit = git_output(git, made, "commit-tree", tree, "-p", base, "-m", message).strip()
         git_output(git, made, "update-ref", "refs/heads/main", commit)
     except CorpusError as error:
-        raise NotMeasured(f"{pull.url}: {error}") from error
+        raise NotMeasured(str(error)) from error
     fetcher = ChangeFetcher(GitSource(depot, made, git), AllowList([f"//{depot}/..."]), _refused)
     return fetcher.fetch(f"git:{depot}@{commit}")
 

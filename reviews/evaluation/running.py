@@ -7,12 +7,21 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews.evaluation.figures import Result
 from reviews.evaluation.matching import Remark
 from reviews.reviewers.model import ModelClient
 from reviews.reviewers.model_review import ReviewContext
 from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.review import review_prepared
+
+# A review that fails so has found nothing; any other failure ends the measuring.
+_OF_THE_CHANGE = {
+    ErrorClass.SCHEMA_INVALID,
+    ErrorClass.POLICY_REJECTED,
+    ErrorClass.REDACTION_BLOCKED,
+    ErrorClass.TOKEN_LIMIT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,12 @@ async def _reviewed(ready: Ready, client: ModelClient, limits: ReviewLimits, see
     # The marker follows from name and seed, so that equal requests are equal to the byte.
     mark = hashlib.sha256(f"{seed} {ready.name}".encode()).hexdigest()[:12]
     around = ReviewContext(boundary=lambda: f"data-{mark}", is_last_attempt=True)
-    outcome = await review_prepared(ready.prepared, client, limits, {}, around)
+    try:
+        outcome = await review_prepared(ready.prepared, client, limits, {}, around)
+    except PermanentFailure as failure:
+        if failure.error_class not in _OF_THE_CHANGE:
+            raise
+        return Result(ready.name, (), ready.remarks, failed=len(ready.prepared.chunks))
     return Result(
         name=ready.name,
         findings=tuple(finding for finding in outcome.review.findings if finding.source == "llm"),

@@ -187,12 +187,14 @@ def test_a_judge_is_used_only_after_it_agreed_with_recorded_judgements(
     assert (status, "kappa" in text) == (2, True)
 
 
-def test_a_rate_limit_does_not_end_hours_of_measuring(
+def test_a_rate_limit_and_a_failed_review_do_not_end_hours_of_measuring(
     llm: FakeLlm, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reviews.evaluation.answers.PAUSES", (0,))
     llm.script(error(429, "Slow down."), error(503, "Later."))
     assert evaluated("real", corpus=corpus)["recall"] == "mean 1  least 1  most 1"
+    llm.script(Reply(answer="I cannot say.", repeat=4))  # asked twice for each change of the first run
+    assert evaluated("real", corpus=corpus)["recall"].endswith("least 0  most 1")
     llm.script(Reply(status=401, body="{}", repeat=4))
     status, text = refusal("real", corpus=corpus)
     assert (status, "not measured" in text) == (2, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 
-from reviews.evaluation import corpus, figures, modes
+from reviews.evaluation import changes, corpus, figures, modes
 from reviews.evaluation.corpus import Case
 from reviews.evaluation.figures import Result
 from reviews.evaluation.matching import by_words
@@ -33,9 +34,20 @@ def cases() -> dict[str, Case]:
 
 
 @pytest.fixture(scope="module")
-def ready(cases: Mapping[str, Case]) -> Iterator[list[Ready]]:
-    chosen = modes.Options.of(settings, {"corpus": CORPUS, "seed": SEED})
-    yield modes.ready_corpus(list(cases.values()), chosen)
+def options() -> modes.Options:
+    return modes.Options.of(settings, {"corpus": CORPUS, "seed": SEED})
+
+
+@pytest.fixture(scope="module")
+def fetched(
+    cases: Mapping[str, Case], options: modes.Options, tmp_path_factory: pytest.TempPathFactory
+) -> list[changes.Fetched]:
+    return list(changes.fetched(list(cases.values()), tmp_path_factory.mktemp("corpus"), options.git))
+
+
+@pytest.fixture(scope="module")
+def ready(fetched: list[changes.Fetched], options: modes.Options) -> Iterator[list[Ready]]:
+    yield [modes.ready_case(one, options) for one in fetched]
     redactor.close()
 
 
@@ -60,16 +72,25 @@ def test_figures_are_no_worse_than_the_baseline(
 
 
 def test_figures_fall_when_a_part_of_the_pipeline_is_broken(
-    ready: list[Ready], cases: Mapping[str, Case], monkeypatch: pytest.MonkeyPatch
+    fetched: list[changes.Fetched],
+    ready: list[Ready],
+    cases: Mapping[str, Case],
+    options: modes.Options,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Guarantee G231."""
+    whole = figures_of(ready, cases)
+    blind = replace(options, limits=replace(options.limits, context_share=0))
+    deep = [one for one in fetched if any(defect.level != "diff" for defect in one.case.defects)]
+    without_context = figures_of([modes.ready_case(one, blind) for one in deep], cases)
+    assert without_context["recall_file"] <= whole["recall_file"] - 0.5
+    assert without_context["recall_diff"] == 1
 
     def by_number(text: ShownText, raw: Mapping[str, Any], file: int) -> list[Place]:
         sides: list[SideText] = text._sides.get(file, [])
         hinted = [(one, n) for one in sides for n, line in enumerate(one.lines) if line.number == raw["line"]]
         return [Place(side, n, n) for side, n in hinted][:1]
 
-    whole = figures_of(ready, cases)
     monkeypatch.setattr(ShownText, "find", by_number)
     assert figures_of(ready, cases)["line_accuracy"] <= whole["line_accuracy"] - 0.1
 
