@@ -10,7 +10,7 @@ from typing import Final
 
 from criticizer.redaction.input.document import character_start
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import nearby
+from criticizer.redaction.rules import issuer_tokens, nearby
 from criticizer.redaction.rules.literals import Span, from_base64, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_generated, judge, looks_random
 
@@ -41,15 +41,6 @@ _OF_ISSUER = compiled(
     rb"(?i:[\w.-]{0,30}[\"'\])]{0,2}[ \t]*(?:::=|:=|=>|=|:|[ \t]"
     rb"(?:auth|login|key|token)[ \t])[ \t]*[\"'`]?)"
     rb"([A-Za-z0-9_/+-]{20,128})(?:[\"'`\s,;]|$)"
-)
-# Issuers whose keys have no mark of their own.
-_ISSUERS: Final = (
-    b"deepgram|clarifai|assemblyai|algolia|datadog|railway|heroku|snyk|onesignal|cloudsmith|asana|fastly|newrelic|new_relic|travis|circleci"
-    b"|codecov|mailchimp|twilio|okta|linkedin|sumologic|pagerduty|rollbar|bitly|shodan|virustotal|etherscan|openweather|mapquest|findl"
-    b"|bugsnag|honeybadger|loggly|papertrail|logdna|scalyr|splunk|elevenlabs|mistral|cohere|togetherai|together_ai|deepseek|replicate"
-    b"|zendesk|intercom|segment|mixpanel|amplitude|braze|klaviyo|iterable|sendinblue|mailjet|postmark|sparkpost|vonage|nexmo|plivo|telnyx"
-    b"|polygon|finnhub|alphavantage|coinbase|binance|kraken|infura|alchemy|moralis|trello|todoist|clickup|airtable|smartsheet|dropbox"
-    b"|cloudinary|imgur|giphy|unsplash|pexels|mapbox|opencage|ipstack|ipinfo|abuseipdb|censys|securitytrails|urlscan|hunterio|clearbit"
 )
 _BUNDLE = compiled(
     rb"(?i:[a-z0-9_]*__[a-z0-9_]+[ \t]*[=:][ \t]*[\"']?([\w.%+-]{4,}:[\w.%+-]{4,})"
@@ -176,7 +167,7 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     (said, b"the pass |pass for |pass is |phrase is |secret is |login is |phrase: "),
     (spoken_to_server, b"pass |auth "),
     (in_path, b"infura.io/|alchemy.com/|alchemyapi.io/|quiknode.pro/|/hooks/|/token/|webhook/|webhooks/"),
-    (issuer, _ISSUERS),
+    (issuer, b"|".join(issuer_tokens.NAMES)),
     (bundle, b"bundle_|sonar.login"),
     (
         device,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from criticizer.redaction.rules.value_heuristics import is_dummy, kinds, looks_r
 
 _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _HEX: Final = b"0123456789abcdef"
+_BASE62: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _TOKEN_WINDOW: Final = 1_024
 _JUDGED: Final = 256  # bytes of a token that say whether it is one
 # What documentation writes where a token would stand.
@@ -85,24 +87,36 @@ def _marked_inside(rule: TokenRule, text: bytes, at: int) -> Any:
 
 def _is_token(rule: TokenRule, token: bytes, whole: bytes) -> bool:
     body = token.replace(rule.mark, b"", 1)
+    if rule.checksum and has_checksum(body):
+        return True
     if not body.strip(b"xX*.-_=") or b"\x01" in token or (is_dummy(body) and body.strip(b"xX*.-_=") == b""):
         return False
     if b"..." in token or (len(set(body)) <= 2 and not rule.mark.startswith(b"AGE")):
         return False
     if _EXAMPLE.search(body) is not None and not looks_random(body, rate=0.4):
         return False
+    return _has_what_it_needs(rule, body, token, whole)
+
+
+def _has_what_it_needs(rule: TokenRule, body: bytes, token: bytes, whole: bytes) -> bool:
+    needs = rule.needs
     lower, upper, digit = kinds(body)
-    if rule.needs_digit and not digit:
-        return False
-    if rule.needs_digits and len(body) - len(body.translate(None, b"0123456789")) < 5:
-        return False
-    if rule.not_hex and not body.translate(None, b"0123456789abcdefABCDEF"):
-        return False
-    if rule.needs_random and not looks_random(body, rate=0.3):
-        return False
-    if rule.needs_case and not (lower and upper and looks_random(body + b"0", rate=0.38)):
-        return False
-    return not (rule.is_jwt and not _is_jose(whole))
+    return not (
+        ("digit" in needs and not digit)
+        or ("digits" in needs and len(body) - len(body.translate(None, b"0123456789")) < 5)
+        or ("not-hex" in needs and not body.translate(None, b"0123456789abcdefABCDEF"))
+        or ("random" in needs and len(token) < rule.length and not looks_random(body, rate=0.3))
+        or ("case" in needs and not (lower and upper and looks_random(body + b"0", rate=0.38)))
+        or ("jose" in needs and not _is_jose(whole))
+    )
+
+
+def has_checksum(body: bytes) -> bool:
+    """Return whether the last six characters are the checksum of those before, as GitHub writes it."""
+    number = 0
+    for c in body[-6:]:
+        number = number * 62 + _BASE62.find(c)
+    return len(body) > 12 and number == zlib.crc32(body[:-6])
 
 
 def _is_jose(token: bytes) -> bool:
