@@ -26,6 +26,7 @@ from reviews.sources.perforce.client import PerforceConfig
 from reviews.sources.registry import SourcesConfig
 
 log = structlog.get_logger(__name__)
+_ANTHROPIC = "https://api.anthropic.com/v1"  # the other kind has no address of its own
 _recorded: list[str] | None = None  # the ceiling that this process knows to be recorded
 
 
@@ -59,6 +60,11 @@ def perforce_dependency() -> str:
 def model_dependency() -> str:
     """Return the name of the model server's circuit: `llm:<provider>`."""
     return name_of("llm", settings.LLM_PROVIDER)
+
+
+def fallback_dependency() -> str:
+    """Return the name of the circuit of the model server that takes over: `llm:fallback:<provider>`."""
+    return name_of("llm", "fallback", settings.LLM_FALLBACK_PROVIDER)
 
 
 def allow_list() -> AllowList:
@@ -138,18 +144,43 @@ def record_violation(violation: SecurityViolation) -> None:
     )
 
 
+def models() -> dict[str, LlmConfig]:
+    """Return the configured models by their circuits' names: the first, then the one that takes over."""
+    found = {model_dependency(): model(), fallback_dependency(): fallback_model()}
+    return {name: llm for name, llm in found.items() if llm is not None}
+
+
 def model() -> LlmConfig | None:
     """Return the configuration of the language model, or None with LLM_PROVIDER=none."""
     if settings.LLM_PROVIDER == "none":
         return None
     first, second = [*settings.LLM_API_KEYS, "", ""][:2]
     return LlmConfig(
-        base_url=settings.LLM_BASE_URL,
+        base_url=settings.LLM_BASE_URL or _ANTHROPIC,
         model=settings.LLM_MODEL,
+        provider=settings.LLM_PROVIDER,
         api_key=first,
         api_key_next=second,
         timeout_seconds=settings.LLM_TIMEOUT_SECONDS,
         max_concurrency=settings.LLM_MAX_CONCURRENCY,
         max_output_tokens=settings.LLM_MAX_OUTPUT_TOKENS,
         extra_body=settings.LLM_EXTRA_BODY,
+    )
+
+
+def fallback_model() -> LlmConfig | None:
+    """Return the configuration of the model that takes over, or None without one.
+
+    LLM_EXTRA_BODY is not for it: its fields are those of the first server's manual.
+    """
+    if settings.LLM_FALLBACK_PROVIDER == "none":
+        return None
+    return LlmConfig(
+        base_url=settings.LLM_FALLBACK_BASE_URL or _ANTHROPIC,
+        model=settings.LLM_FALLBACK_MODEL,
+        provider=settings.LLM_FALLBACK_PROVIDER,
+        api_key=settings.LLM_FALLBACK_API_KEY,
+        timeout_seconds=settings.LLM_TIMEOUT_SECONDS,
+        max_concurrency=settings.LLM_MAX_CONCURRENCY,
+        max_output_tokens=settings.LLM_MAX_OUTPUT_TOKENS,
     )

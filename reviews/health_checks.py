@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from django.conf import settings
-
 from criticizer.db import prepared
 from deadletters.types import Failed
 from reviews import config
@@ -34,10 +32,10 @@ def perforce(name: str) -> None:
 
 
 def model(name: str) -> None:
-    """List the models of the model server. Raises `Failure` when it does not answer."""
-    llm = config.model()
-    if llm is not None and name == config.model_dependency():
-        check_health(llm, settings.LLM_PROVIDER)
+    """List the models of a model server. Raises `Failure` when it does not answer."""
+    llm = config.models().get(name)
+    if llm is not None:
+        check_health(llm)
 
 
 def dependencies_to_retry() -> frozenset[str]:

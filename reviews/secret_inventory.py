@@ -86,6 +86,7 @@ def _uses() -> dict[str, str]:
         "ARTIFACT_KEYS": "; ".join(parts),
         "LLM_API_KEY": "in use, tried first",
         "LLM_API_KEY_NEXT": "tried when LLM_API_KEY is refused",
+        "LLM_FALLBACK_API_KEY": "in use while the first model cannot answer",
         "SMTP_PASSWORD": "in use, tried first",
         "SMTP_PASSWORD_NEXT": "tried when SMTP_PASSWORD is refused",
         "WEBHOOK_SECRETS": f"{hooks} in use, each signs every webhook",
@@ -99,17 +100,17 @@ def _uses() -> dict[str, str]:
 
 
 def _answers() -> dict[str, str]:
-    """Return whether the model server accepts each key now."""
-    llm = config.model()
-    if llm is None:
-        return {}
-    keys = {"LLM_API_KEY": llm.api_key, "LLM_API_KEY_NEXT": llm.api_key_next}
+    """Return whether the model servers accept each key now."""
     answers = {}
-    for name, key in keys.items():
-        if not key:
+    for name, key, llm in (
+        ("LLM_API_KEY", "api_key", config.model()),
+        ("LLM_API_KEY_NEXT", "api_key_next", config.model()),
+        ("LLM_FALLBACK_API_KEY", "api_key", config.fallback_model()),
+    ):
+        if llm is None or not getattr(llm, key):
             continue
         try:
-            check_health(replace(llm, api_key=key, api_key_next=""), settings.LLM_PROVIDER)
+            check_health(replace(llm, api_key=getattr(llm, key), api_key_next=""))
             answers[name] = "accepted now"
         except Failure as failure:
             refused = failure.error_class is ErrorClass.AUTH_DENIED

@@ -222,6 +222,13 @@ _MODEL = (
     Variable("LLM_MODEL", any_text("the model's name"), "The model's name.", example="qwen2.5-coder-32b"),
     _secret("LLM_API_KEY", HEADER, "The key for the model server."),
     _secret("LLM_API_KEY_NEXT", HEADER, "Tried when LLM_API_KEY is refused."),
+    Variable("LLM_FALLBACK_PROVIDER", choice("none", "openai", "anthropic"),
+             "The kind of a second model server, which serves while the first one cannot answer.", "none"),
+    Variable("LLM_FALLBACK_BASE_URL", HTTP, "Its address up to /v1.",
+             example="http://backup.internal:8000/v1"),
+    Variable("LLM_FALLBACK_MODEL", any_text("the model's name"), "Its model's name.",
+             example="qwen2.5-coder-14b"),
+    _secret("LLM_FALLBACK_API_KEY", HEADER, "Its key."),
     Variable("LLM_TIMEOUT_SECONDS", number(1, 3600), "The limit of one call.", "120"),
     Variable("LLM_MAX_CONCURRENCY", integer(1, 2000), "Calls at the same time, per worker.", "100"),
     Variable("LLM_MAX_INPUT_TOKENS", integer(500, 2_000_000), "The size of one chunk.", "24000"),
@@ -343,6 +350,8 @@ def read(environment: Environment) -> dict[str, Any]:
 def _combinations(v: Mapping[str, Any]) -> tuple[tuple[object, str, str], ...]:
     """Return (is wrong, variable, problem) of every rule about several variables."""
     provider, mail, uses_s3 = v["LLM_PROVIDER"], v["MAIL_PROVIDER"], v["ARTIFACT_STORAGE"] == "s3"
+    backup = v["LLM_FALLBACK_PROVIDER"]
+    no_backup = f"is not set while LLM_FALLBACK_PROVIDER is {backup}"
     raw, redacted, letters = (v[f"ARTIFACT_S3_BUCKET_{kind}"] for kind in ("RAW", "REDACTED", "LETTERS"))
     unwatched = sorted({name for name, _ in v["GIT_WATCH"]} - set(v["GIT_REPOSITORIES"]))
 
@@ -370,9 +379,21 @@ def _combinations(v: Mapping[str, Any]) -> tuple[tuple[object, str, str], ...]:
             "is not set while LLM_PROVIDER is anthropic",
         ),
         (
-            provider == "anthropic" and not v["LLM_MAX_OUTPUT_TOKENS"],
+            backup != "none" and provider == "none",
+            "LLM_FALLBACK_PROVIDER",
+            "is set while LLM_PROVIDER is none",
+        ),
+        (backup != "none" and not v["LLM_FALLBACK_MODEL"], "LLM_FALLBACK_MODEL", no_backup),
+        (backup == "openai" and not v["LLM_FALLBACK_BASE_URL"], "LLM_FALLBACK_BASE_URL", no_backup),
+        (
+            backup == "anthropic" and not (v["LLM_FALLBACK_API_KEY"] or v["LLM_FALLBACK_BASE_URL"]),
+            "LLM_FALLBACK_API_KEY",
+            no_backup,
+        ),
+        (
+            "anthropic" in (provider, backup) and not v["LLM_MAX_OUTPUT_TOKENS"],
             "LLM_MAX_OUTPUT_TOKENS",
-            "is 0 while LLM_PROVIDER is anthropic, which needs a limit",
+            "is 0 while a model server is anthropic, which needs a limit",
         ),
         (
             v["IMAP_ARCHIVE_URL"] and not v["IMAP_ARCHIVE_ADDRESS"],

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from urllib.parse import urlsplit
 
-from django.conf import settings
 from django.db.models import Q
 
 from criticizer import mail
+from criticizer.models import Circuit
 from criticizer.resilience.gate import name_of
+from criticizer.resilience.states import CircuitState
 from deadletters.types import Failed
 from notifications import config as notification_config
 from notifications.models import Delivery
@@ -19,6 +20,7 @@ from reviews import config
 from reviews.models import ReviewJob
 from reviews.states import Stage
 
+_AWAY = (CircuitState.OPEN, CircuitState.HALF_OPEN, CircuitState.FORCED_OPEN)
 MAX_NAMES = 20  # of one job: it may have hundreds of recipients
 
 
@@ -31,9 +33,9 @@ def dependencies_of(failed: Sequence[Failed], *, restarted: Collection[int] = ()
     remote = ReviewJob.objects.filter(pk__in=fetching).exclude(changelist_id__startswith="git:")
     for job_id in remote.values_list("pk", flat=True):
         names[job_id].append(config.perforce_dependency())
-    if settings.LLM_PROVIDER != "none":
-        for job_id in reviewing:
-            names[job_id].append(config.model_dependency())
+    models = _usable_models() if reviewing else []
+    for job_id in reviewing:
+        names[job_id] += models
     notifying = [one.job_id for one in failed if one.stage == Stage.NOTIFY and one.job_id not in restarted]
     settled = Q(status__in=(DeliveryStatus.SENT, *WITHDRAWN_DELIVERY))
     of_jobs = Delivery.objects.order_by("job_id", "id").values_list("job_id", "recipient")
@@ -48,6 +50,18 @@ def dependencies_of(failed: Sequence[Failed], *, restarted: Collection[int] = ()
         if name not in names[job_id] and len(names[job_id]) < MAX_NAMES:
             names[job_id].append(name)
     return names
+
+
+def away(names: Collection[str]) -> set[str]:
+    """Return the dependencies whose circuit is open, half-open or forced open."""
+    return set(Circuit.objects.filter(name__in=names, state__in=_AWAY).values_list("name", flat=True))
+
+
+def _usable_models() -> list[str]:
+    """Return the model that a review needs: the first that is not away, each of them if all are."""
+    names = list(config.models())
+    gone = away(names) if len(names) > 1 else set()
+    return [name for name in names if name not in gone][:1] or names
 
 
 def source_of(job_id: int, stage: str, changelist_id: str, delivery_id: object = None) -> str:

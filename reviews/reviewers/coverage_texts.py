@@ -114,6 +114,16 @@ def degraded_banner(why: str, reviewed: int, parts: int) -> str:
     return f"{what} {why} A rerun gets the full review."
 
 
+def fallback_banner(served: Mapping[str, int], parts: int) -> str:
+    """Return what the second model did: how many of the parts it answered, by its name; "" for none."""
+    if not served:
+        return ""
+    count = sum(served.values())
+    what = "all" if count == parts else f"{count} of {parts}"
+    names = ", ".join(served)
+    return f"The first language model was not available: the second, {names}, reviewed {what} parts."
+
+
 def alert_text(failed: int, parts: int) -> str:
     """Return the operator's sentence about a review with too many failing parts."""
     return f"{failed} of {parts} parts ({_percent(failed, parts)}%) could not be reviewed by the model"

@@ -18,13 +18,13 @@ _ALIVE = frozenset({501, 505})
 _REFUSED = frozenset({401, 403})
 
 
-def check_health(config: LlmConfig, provider: str) -> None:
+def check_health(config: LlmConfig) -> None:
     """Request the list of models: return when the server answers, whatever the list holds.
 
     Takes 5 seconds at most per key. Raises `Failure` of Component.REVIEWER when the server does not
     answer, answers with a 5xx, or refuses every key.
     """
-    credentials = (AnthropicClient if provider == "anthropic" else OpenAIClient).credentials
+    credentials = (AnthropicClient if config.provider == "anthropic" else OpenAIClient).credentials
     status = 0
     for key in config.keys:
         status = _status(config, credentials(key))

@@ -30,6 +30,7 @@ class LlmConfig:
     extra_body: Mapping[str, object] = field(default_factory=dict)
     max_answer_bytes: int = 1_000_000
     proxy_url: str = field(default="", repr=False)
+    provider: str = "openai"
 
     def output_tokens(self, has_more_room: bool) -> int:
         """Return the limit of an answer, 0 for none."""
@@ -53,6 +54,7 @@ class ModelAnswer:
     output_tokens: int = 0
     finish_reason: str = ""
     model: str = ""
+    by_fallback: bool = False
 
 
 class ModelClient(Protocol):

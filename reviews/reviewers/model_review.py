@@ -63,7 +63,7 @@ from reviews.reviewers.splitting import Part
 from reviews.reviewers.truncation import LEAST_TOKENS, may_be_window, was_cut
 
 # These concern one part only: the review goes on without it.
-_OF_THE_PART = frozenset({ErrorClass.SCHEMA_INVALID, ErrorClass.TOKEN_LIMIT, ErrorClass.POLICY_REJECTED})
+OF_THE_PART = frozenset({ErrorClass.SCHEMA_INVALID, ErrorClass.TOKEN_LIMIT, ErrorClass.POLICY_REJECTED})
 # These may be the part's own fault, which is assumed at the last attempt.
 _OF_THE_PART_AT_LAST = frozenset({ErrorClass.NETWORK_TIMEOUT, ErrorClass.UPSTREAM_INTERNAL})
 # The answer reached the limit of its length.
@@ -88,15 +88,13 @@ def _nothing() -> None:
 class ReviewContext:
     """The surroundings of a review, as callbacks and limits. The defaults do nothing.
 
-    `slots` bounds the calls of one event loop. `calling` is entered around each call: it raises
-    `DependencyUnavailable` instead of letting the call start, and may turn a call's failure into it.
+    `slots` bounds the calls of one event loop.
     `may_continue` is called before a model call, once a second at most: after False, none starts.
     `on_progress` is called after each finished part but the last. With `is_last_attempt` a part
     whose call times out is left out instead of ending the attempt.
     """
 
     slots: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
-    calling: Callable[[], AbstractAsyncContextManager[object]] = nullcontext
     may_continue: Callable[[], Awaitable[bool]] = always
     on_progress: Callable[[], None] = _nothing
     is_last_attempt: bool = False
@@ -113,6 +111,7 @@ class PartResult:
     findings: tuple[Finding, ...] = ()
     usage: Usage = field(default_factory=Usage)
     model: str = ""
+    by_fallback: bool = False
     reason: str = ""
     failure: Failure | None = None
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -213,7 +212,7 @@ class ModelReview:
         digest = self._digest(part)
         finished = self._finished(digest)
         if finished is None and part.characters >= self._too_long and self._may_halve(part):
-            finished = self._note(digest, None, Usage(), "")
+            finished = self._note(digest, None, Usage())
         if finished is None:
             asked = await self._asked(part, digest)
             if isinstance(asked, PartResult):
@@ -233,9 +232,10 @@ class ModelReview:
         return self._splits_left > 0 and bool(part.halves())
 
     def _note(
-        self, digest: str, answer: Mapping[str, Any] | None, usage: Usage, model: str
+        self, digest: str, answer: Mapping[str, Any] | None, usage: Usage, call: ModelAnswer | None = None
     ) -> dict[str, Any]:
-        finished = {"answer": answer, "usage": asdict(usage), "model": model}
+        by = {"model": call.model, "by_fallback": call.by_fallback} if call else {"model": ""}
+        finished = {"answer": answer, "usage": asdict(usage), **by}
         self._progress[digest] = json.dumps(finished)
         return finished
 
@@ -270,11 +270,10 @@ class ModelReview:
         usage = replace(_usage(calls), cut=int(answer["request_cut"]))
         read = calls[-1].input_tokens if calls[-1] is not None else 0
         is_halved = (answer["request_cut"] or may_be_window(read)) and self._may_halve(part)
-        model = next((call.model for call in reversed(calls) if call is not None), "")
-        return self._note(digest, None if is_halved else answer, usage, model)
+        return self._note(digest, None if is_halved else answer, usage, calls[-1])
 
     def _is_of_the_part(self, error: Failure) -> bool:
-        if error.error_class in _OF_THE_PART:
+        if error.error_class in OF_THE_PART:
             return True
         return self._around.is_last_attempt and error.error_class in _OF_THE_PART_AT_LAST
 
@@ -307,7 +306,7 @@ class ModelReview:
         try:
             second = await self._call(repair_text(user, problem), f"{call_id}-repair", calls)
         except Failure as refused:
-            if first.finish_reason not in _ENDED_EARLY or refused.error_class not in _OF_THE_PART:
+            if first.finish_reason not in _ENDED_EARLY or refused.error_class not in OF_THE_PART:
                 raise
             self._has_more_room = False  # more than the server gives
             raise PermanentFailure(ErrorClass.SCHEMA_INVALID, Component.REVIEWER, OUT_OF_ROOM) from refused
@@ -361,11 +360,11 @@ class ModelReview:
         async with self._around.slots:
             # The wait for a slot can be long: the state may have changed.
             await self._look_around()
-            async with self._around.calling():
-                calls.append(None)  # counts also when it fails
-                more = {"has_more_room": True} if self._has_more_room else {}
-                answer = await self._client.complete(self._system, user, self._schema, call_id, **more)
-                calls[-1] = answer
+            calls.append(None)  # counts also when it fails
+            answer = await self._client.complete(
+                self._system, user, self._schema, call_id, has_more_room=self._has_more_room
+            )
+            calls[-1] = answer
         self.prompts.append(user.text)
         self.answers.append(clean(answer.text, MAX_ANSWER_CHARS))
         return answer
@@ -415,11 +414,15 @@ class ModelReview:
                 failed_chunks=int(is_cut),
             ),
             model=str(finished["model"]),
+            by_fallback=bool(finished.get("by_fallback")),
             dropped=dict(dropped),
         )
 
     def _digest(self, part: Part) -> str:
-        """Identify a request by its content: the boundary and the call id differ each time."""
+        """Identify a request by its content: the boundary and the call id differ each time.
+
+        An answer of the second model counts under the first one's name: it is not paid for twice.
+        """
         user = request_text(self._prepared.text, part.chunks, part.index, lambda: "digest")
         whole = "\0".join([PROMPT_VERSION, self._client.model, self._system, user.text])
         return hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()

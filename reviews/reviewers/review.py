@@ -19,7 +19,13 @@ from dataclasses import dataclass, field
 
 from criticizer.resilience.failures import ErrorClass
 from reviews.reviewers.base import Review, Usage
-from reviews.reviewers.coverage_texts import NO_MODEL_BANNER, UNAVAILABLE, degraded_banner, incomplete_banner
+from reviews.reviewers.coverage_texts import (
+    NO_MODEL_BANNER,
+    UNAVAILABLE,
+    degraded_banner,
+    fallback_banner,
+    incomplete_banner,
+)
 from reviews.reviewers.merging import merged
 from reviews.reviewers.model import ModelClient
 from reviews.reviewers.model_review import ModelReview, PartResult, ReviewContext
@@ -66,7 +72,7 @@ async def review_prepared(
     to as answers arrive, also when this raises. No findings is a valid outcome. When
     `around.may_continue` returns False, the outcome is `stopped`: what was finished until then.
 
-    Raises RetryableFailure as the client does and DependencyUnavailable as `around.calling` does,
+    Raises RetryableFailure as the client does and DependencyUnavailable as it may too,
     once the calls in flight have ended; PermanentFailure AUTH_DENIED, PERMISSION_DENIED, NOT_FOUND
     or CONFIG_INVALID at the first such answer; SCHEMA_INVALID or POLICY_REJECTED when no part could
     be reviewed for that reason; REDACTION_BLOCKED when the guard refuses a request.
@@ -103,12 +109,13 @@ def _outcome(
 ) -> ReviewOutcome:
     raw = [*prepared.findings, *(f for result in results for f in result.findings)]
     findings = merged(raw)
+    served = Counter(result.model for result in results if result.by_fallback)
     review = Review(
         findings=findings,
         coverage=prepared.coverage([(result.part.chunk, result.reason) for result in results]),
-        banner=banner,
+        banner=" ".join(filter(None, [banner, fallback_banner(served, len(results))])),
         usage=sum((result.usage for result in results), Usage()),
-        model=next((result.model for result in results if result.model), client.model),
+        model=", ".join(dict.fromkeys(filter(None, (result.model for result in results)))) or client.model,
     )
     dropped: Counter[str] = Counter()
     if len(raw) > len(findings):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TypeVar
@@ -15,9 +15,7 @@ from django.utils import timezone
 from psycopg.types.json import Jsonb
 
 from criticizer.db import prepared as sql
-from criticizer.models import Circuit
 from criticizer.redaction import clean
-from criticizer.resilience import gate
 from criticizer.resilience.failures import (
     Component,
     DependencyUnavailable,
@@ -25,14 +23,13 @@ from criticizer.resilience.failures import (
     Failure,
     PermanentFailure,
 )
-from criticizer.resilience.states import CircuitState
 from criticizer.wording import plural_count
 from deadletters import alerts
 from reviews import config, pipeline
 from reviews.artifacts import recipe, redactor, store
 from reviews.artifacts.redactor import RedactedChange
 from reviews.models import Artifact, CoverageRow, FindingRow, JobEvent, ReviewJob
-from reviews.pipeline import StageClaim
+from reviews.pipeline import StageClaim, dependencies
 from reviews.pipeline.async_executor import in_lone_thread, in_thread
 from reviews.pipeline.executor import Written, with_reconnect
 from reviews.replay import allowlist_recheck
@@ -42,13 +39,12 @@ from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared, review_without_model
 from reviews.sources.allowlist import AllowList
 from reviews.stages import versions
-from reviews.stages.model_client import Model, ProgressKeeper, is_short, open_model
+from reviews.stages.model_client import Backed, Model, ProgressKeeper, open_models, wait_of
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _AWAY = "The language model is not available at the moment."
-_AWAY_STATES = (CircuitState.OPEN, CircuitState.HALF_OPEN, CircuitState.FORCED_OPEN)
 # A restart reviews again: the findings of the run before it go.
 _SUMMARISE = """
 WITH old_findings AS (DELETE FROM findings WHERE job_id = %(job)s),
@@ -78,8 +74,8 @@ async def run(claim: StageClaim) -> Written:
 
 
 async def _run(claim: StageClaim) -> Written:
-    model = await open_model()
-    if model is None:
+    models = await open_models()
+    if not models:
         if settings.LLM_REQUIRED:
             raise PermanentFailure(
                 ErrorClass.CONFIG_INVALID,
@@ -88,10 +84,10 @@ async def _run(claim: StageClaim) -> Written:
             )
         log.warning("review_without_model", job=claim.job_id, dependency="", why="LLM_PROVIDER is none")
         return await _with_change(claim, lambda change_of: _checked(claim, change_of().prepared))
-    ready = await _with_change(claim, lambda change_of: _ready(claim, model.name, change_of))
+    ready = await _with_change(claim, lambda change_of: _ready(claim, models, change_of))
     keeper = ProgressKeeper(claim, ready.progress)
     try:
-        outcome = await _review(claim, model, ready, keeper)
+        outcome = await _review(claim, models, ready, keeper)
         return await in_thread(lambda: _stored(claim, outcome, ready.change.prepared))
     except BaseException:
         # Also at a shutdown: the next attempt starts from the answers.
@@ -128,44 +124,40 @@ async def _with_change(claim: StageClaim, work: Callable[[Callable[[], RedactedC
         return await in_lone_thread(opening(redactor.redact_again))
 
 
-def _ready(claim: StageClaim, name: str, change_of: Callable[[], RedactedChange]) -> _Ready:
+def _ready(claim: StageClaim, models: Sequence[Model], change_of: Callable[[], RedactedChange]) -> _Ready:
     """Open the redacted change, unless its review would have to wait."""
-    away: DependencyUnavailable | None = None
-    try:
-        with_reconnect(lambda: gate.check(name))
-    except DependencyUnavailable as waiting:
-        if not is_short(waiting):
-            if not _why_without(claim, name, waiting):
-                raise
-            away = waiting
+    waiting = with_reconnect(lambda: wait_of(models))
+    if waiting is not None and not _why_without(claim, models, waiting):
+        raise waiting
     allow_list = with_reconnect(config.allow_list)
-    return _Ready(change_of(), allow_list, with_reconnect(lambda: pipeline.progress_of(claim)), away)
+    return _Ready(change_of(), allow_list, with_reconnect(lambda: pipeline.progress_of(claim)), waiting)
 
 
-async def _review(claim: StageClaim, model: Model, ready: _Ready, keeper: ProgressKeeper) -> ReviewOutcome:
+async def _review(
+    claim: StageClaim, models: tuple[Model, ...], ready: _Ready, keeper: ProgressKeeper
+) -> ReviewOutcome:
     async def may_continue() -> bool:
         return await in_thread(lambda: _is_wanted(claim, ready))
 
+    is_last_attempt = claim.attempt >= claim.max_attempts
+    client = Backed(models, is_last_attempt)
     around = ReviewContext(
-        slots=model.slots,
-        calling=model.calling,
+        slots=models[0].slots,
         may_continue=may_continue,
         on_progress=keeper.note,
-        is_last_attempt=claim.attempt >= claim.max_attempts,
+        is_last_attempt=is_last_attempt,
     )
     try:
         if ready.away is not None:
             raise ready.away
-        return await review_prepared(
-            ready.change.prepared, model.client, recipe.limits(), ready.progress, around
-        )
+        return await review_prepared(ready.change.prepared, client, recipe.limits(), ready.progress, around)
     except (Failure, DependencyUnavailable) as error:
         reason = error
-        why = await in_thread(lambda: _why_without(claim, model.name, reason))
+        why = await in_thread(lambda: _why_without(claim, models, reason))
         if not why:
             raise
-    log.warning("review_without_model", job=claim.job_id, dependency=model.name, why=why)
-    return review_without_model(ready.change.prepared, model.client, recipe.limits(), ready.progress, why)
+    log.warning("review_without_model", job=claim.job_id, dependency=models[0].name, why=why)
+    return review_without_model(ready.change.prepared, client, recipe.limits(), ready.progress, why)
 
 
 def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:
@@ -181,14 +173,14 @@ def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:
         return True  # unknown now; recording is fenced
 
 
-def _why_without(claim: StageClaim, name: str, error: Failure | DependencyUnavailable) -> str:
+def _why_without(claim: StageClaim, models: Sequence[Model], error: Failure | DependencyUnavailable) -> str:
     """Return why the review continues without its model, or "" when it must not."""
     if settings.LLM_REQUIRED:
         return ""
     if isinstance(error, DependencyUnavailable):
         # A rate limit ends soon; a circuit may stay open, or half open, for hours.
-        away = Circuit.objects.filter(name=name, state__in=_AWAY_STATES)
-        return _AWAY if with_reconnect(away.exists) else ""
+        names = {model.name for model in models}
+        return _AWAY if with_reconnect(lambda: dependencies.away(names)) == names else ""
     is_final = not error.retryable or claim.attempt >= claim.max_attempts
     return error.kind.message if is_final and error.place is Component.REVIEWER else ""
 

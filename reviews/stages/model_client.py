@@ -1,4 +1,4 @@
-"""The model client of stage llm: one per event loop, with circuit, rate limit and saved progress.
+"""The model clients of stage llm: per event loop, with circuit, rate limit and saved progress.
 
 Adapters know neither settings nor tables; this module connects them to what all workers share.
 """
@@ -8,22 +8,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, MutableMapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 
 import structlog
-from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from criticizer.queue import outbox
+from criticizer.redaction import RedactedText
 from criticizer.resilience import gate, rate_limit
-from criticizer.resilience.failures import DependencyUnavailable
+from criticizer.resilience.failures import Component, DependencyUnavailable, Failure
 from reviews import config, pipeline
 from reviews.pipeline import StageClaim
 from reviews.pipeline.async_executor import in_thread
+from reviews.pipeline.dependencies import away
 from reviews.pipeline.executor import with_reconnect
 from reviews.reviewers.anthropic import AnthropicClient
-from reviews.reviewers.model import LlmConfig, ModelClient
+from reviews.reviewers.model import LlmConfig, ModelAnswer, ModelClient
+from reviews.reviewers.model_review import OF_THE_PART
 from reviews.reviewers.openai import OpenAIClient
 
 SHORT_SECONDS = 2.0  # shorter waits are slept: giving the attempt back costs more
@@ -36,19 +38,19 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The model of one event loop. `name` is that of the dependency; `slots` bound its calls."""
+    """A model of one event loop. `name` is that of the dependency; `slots` bound its calls."""
 
     name: str
     client: ModelClient
     slots: asyncio.Semaphore
 
     @contextlib.asynccontextmanager
-    async def calling(self) -> AsyncIterator[None]:
+    async def calling(self, *, has_backup: bool = False) -> AsyncIterator[None]:
         """Admit one call and report its outcome.
 
         Raises DependencyUnavailable when it must not start now, or when its failure uses no attempt.
         """
-        permit = await _admitted(self.name)
+        permit = await _admitted(self.name, has_backup)
         try:
             yield
         except BaseException as error:
@@ -60,7 +62,87 @@ class Model:
         await asyncio.shield(in_thread(lambda: permit.report(None)))
 
 
-async def _admitted(name: str) -> gate.Permit:
+@dataclass(frozen=True, slots=True)
+class Backed:
+    """A client (`ModelClient`) of the first model, and of the second where the first cannot answer.
+
+    The second is asked while the circuit of the first is not closed, and when a failure of its server
+    would end the job (guarantee G186). When it fails too, the review ends or waits as without it.
+    """
+
+    models: tuple[Model, ...]
+    is_last_attempt: bool = False
+
+    @property
+    def model(self) -> str:
+        """Return the name of the first model: its answers and those of the second stand for each other."""
+        return self.models[0].client.model
+
+    async def complete(
+        self,
+        system: str,
+        user: RedactedText,
+        schema: Mapping[str, object],
+        call_id: str,
+        *,
+        has_more_room: bool = False,
+    ) -> ModelAnswer:
+        """Ask once each (see `ModelClient.complete`); raises DependencyUnavailable also."""
+
+        async def ask(model: Model) -> ModelAnswer:
+            async with model.calling(has_backup=model is not self.models[-1]):
+                return await model.client.complete(system, user, schema, call_id, has_more_room=has_more_room)
+
+        first, *others = self.models
+        try:
+            return await ask(first)
+        except (Failure, DependencyUnavailable) as error:
+            if not others or not await self._goes_on(error):
+                raise
+            reason = error
+        log.warning("model_fallback", call=call_id, dependency=first.name, fallback=others[0].name)
+        try:
+            return replace(await ask(others[0]), by_fallback=True)
+        except Failure as error:
+            if error.error_class in OF_THE_PART:
+                raise
+        except DependencyUnavailable as waiting:
+            if isinstance(reason, DependencyUnavailable) and waiting.seconds < reason.seconds:
+                raise
+        raise reason
+
+    async def _goes_on(self, error: Failure | DependencyUnavailable) -> bool:
+        if isinstance(error, Failure):
+            is_of_server = error.place is Component.REVIEWER and error.error_class not in OF_THE_PART
+            return is_of_server and (self.is_last_attempt or not error.retryable)
+        # A rate limit ends soon.
+        return await _is_away(self.models[0].name)
+
+    async def aclose(self) -> None:
+        pass  # the loop closes its clients
+
+
+def wait_of(models: Sequence[Model]) -> DependencyUnavailable | None:
+    """Return what a review has to wait for; None when one of the models may be called soon."""
+    waits = []
+    for model in models:
+        try:
+            gate.check(model.name)
+            return None
+        except DependencyUnavailable as waiting:
+            if is_short(waiting):
+                return None
+            waits.append(waiting)
+            if not away([model.name]):
+                break
+    return min(waits, key=lambda waiting: waiting.seconds)
+
+
+async def _is_away(name: str) -> bool:
+    return await in_thread(lambda: with_reconnect(lambda: bool(away([name]))))
+
+
+async def _admitted(name: str, has_backup: bool) -> gate.Permit:
     """Return a permit, after short waits. Raises DependencyUnavailable for a longer one."""
     patience = outbox.scaled(PATIENCE_SECONDS)
     while True:
@@ -68,6 +150,8 @@ async def _admitted(name: str) -> gate.Permit:
             return await _admit(name)
         except DependencyUnavailable as waiting:
             if not is_short(waiting) or patience <= 0:
+                raise
+            if has_backup and await _is_away(name):
                 raise
             seconds = max(waiting.seconds, _SHORTEST_SECONDS)
         patience -= seconds
@@ -91,30 +175,29 @@ async def _admit(name: str) -> gate.Permit:
         raise
 
 
-# One client per event loop: its connections belong to the loop.
+# Clients per event loop: their connections belong to the loop.
 _models: weakref.WeakKeyDictionary[
-    asyncio.AbstractEventLoop, tuple[Model, AsyncGenerator[ModelClient, None]]
+    asyncio.AbstractEventLoop, tuple[tuple[Model, ...], list[AsyncGenerator[ModelClient, None]]]
 ] = weakref.WeakKeyDictionary()
 
 
-async def open_model() -> Model | None:
-    """Return this loop's model, or None with LLM_PROVIDER=none."""
-    llm = config.model()
-    if llm is None:
-        return None
+async def open_models() -> tuple[Model, ...]:
+    """Return this loop's models: the first, then the one that takes over. None with LLM_PROVIDER=none."""
     loop = asyncio.get_running_loop()
     if loop not in _models:
-        opened = _open(llm)
-        name = config.model_dependency()
-        # Above the limit that all workers share, calls could only be given back.
-        slots = min(llm.max_concurrency, rate_limit.concurrency_limit_of(name) or llm.max_concurrency)
-        _models[loop] = (Model(name, await anext(opened), asyncio.Semaphore(slots)), opened)
+        models, opened = [], []
+        for name, llm in config.models().items():
+            opened.append(_open(llm))
+            # Above the limit that all workers share, calls could only be given back.
+            slots = min(llm.max_concurrency, rate_limit.concurrency_limit_of(name) or llm.max_concurrency)
+            models.append(Model(name, await anext(opened[-1]), asyncio.Semaphore(slots)))
+        _models[loop] = (tuple(models), opened)
     return _models[loop][0]
 
 
 def new_client(llm: LlmConfig) -> ModelClient:
     """Return a client of the configured provider, for one event loop."""
-    return OpenAIClient(llm) if settings.LLM_PROVIDER == "openai" else AnthropicClient(llm)
+    return OpenAIClient(llm) if llm.provider == "openai" else AnthropicClient(llm)
 
 
 async def _open(llm: LlmConfig) -> AsyncGenerator[ModelClient, None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
@@ -44,14 +46,22 @@ def stopped_dependencies() -> list[str]:
     reviews_wait = "reviews wait and continue automatically."
     known = {
         config.perforce_dependency(): ("The version control server", reviews_wait),
-        config.model_dependency(): (
-            "The language model",
-            reviews_wait if settings.LLM_REQUIRED else "reviews are made by the deterministic checks alone.",
-        ),
+        **_models({name for name, stopped in states.items() if _held(stopped)}, reviews_wait),
         "provider:mail": ("The mail server", "mail waits and is sent automatically."),
     }
     found = [(known[name], states[name]) for name in known if name in states]
     return [f"{place} {what}; {effect}" for (place, effect), stopped in found if (what := _held(stopped))]
+
+
+def _models(away: Collection[str], reviews_wait: str) -> dict[str, tuple[str, str]]:
+    """Return what each language model is called, and what its absence means for reviews."""
+    places = (("The language model", "first"), ("The second language model", "second"))
+    named = dict(zip(config.models(), places, strict=False))
+    left = next((which for name, (_, which) in named.items() if name not in away), None)
+    effect = reviews_wait if settings.LLM_REQUIRED else "reviews are made by the deterministic checks alone."
+    if left is not None:
+        effect = f"reviews are made by the {left} one."
+    return {name: (place, effect) for name, (place, _) in named.items()}
 
 
 def _held(stopped: Stopped) -> str:

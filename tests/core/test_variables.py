@@ -34,6 +34,9 @@ COMPLETE = {
     "LLM_PROVIDER": "openai",
     "LLM_BASE_URL": "http://model.internal:8000/v1",
     "LLM_MODEL": "m",
+    "LLM_FALLBACK_PROVIDER": "openai",
+    "LLM_FALLBACK_BASE_URL": "https://models.example.com/v1",
+    "LLM_FALLBACK_MODEL": "n",
     "IMAP_ARCHIVE_URL": "imaps://u:p@mail.example.com/Archive",
     "IMAP_ARCHIVE_ADDRESS": "archive@example.com",
     "SWARM_URL": "https://swarm.example.com",
@@ -85,6 +88,10 @@ WRONG: Mapping[str, list[str]] = {
     "LLM_MAX_INPUT_TOKENS": [*_NUMBERS, "10"],
     "LLM_MAX_OUTPUT_TOKENS": ["abc", "-1", "2000000"],
     "LLM_EXTRA_BODY": ["abc", "[]", '{"model": "x"}', '{"stream": true}', "{" * 9_000],
+    "LLM_FALLBACK_API_KEY": ["two words", "schlüssel"],
+    "LLM_FALLBACK_BASE_URL": [*_URLS, ""],
+    "LLM_FALLBACK_MODEL": [""],
+    "LLM_FALLBACK_PROVIDER": ["OpenAI", "ollama"],
     "LLM_MODEL": [""],
     "LLM_PROVIDER": ["none               # none, openai", "OpenAI", "ollama"],
     "LLM_REQUIRED": ["maybe", "2"],
@@ -271,6 +278,14 @@ def test_a_hosted_model_needs_its_key_unless_a_gateway_holds_it() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        (
+            {"LLM_FALLBACK_PROVIDER": "openai", "LLM_PROVIDER": "none", "LLM_REQUIRED": "false"},
+            "LLM_FALLBACK_PROVIDER: is set while LLM_PROVIDER is none",
+        ),
+        (
+            {"LLM_FALLBACK_PROVIDER": "anthropic", "LLM_FALLBACK_BASE_URL": ""},
+            "LLM_FALLBACK_API_KEY: is not set while LLM_FALLBACK_PROVIDER is anthropic",
+        ),
         (
             {"LLM_REQUIRED": "true", "LLM_PROVIDER": "none"},
             "LLM_REQUIRED: is true while LLM_PROVIDER is none",

@@ -24,7 +24,7 @@ from criticizer.resilience.failures import (
 )
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
 from reviews.reviewers.coverage_texts import STOPPED, UNAVAILABLE, alert_text, stopped_banner
-from reviews.reviewers.model import LlmConfig
+from reviews.reviewers.model import LlmConfig, ModelAnswer, ModelClient
 from reviews.reviewers.model_review import ReviewContext
 from reviews.reviewers.openai import OpenAIClient
 from reviews.reviewers.prepare import ReviewLimits, prepare
@@ -51,13 +51,15 @@ def review(
     limits: ReviewLimits = LIMITS,
     progress: MutableMapping[str, str] | None = None,
     timeout_seconds: float = 20.0,
+    gate: Gate | None = None,
     **around: Any,
 ) -> ReviewOutcome:
     async def run() -> ReviewOutcome:
         config = LlmConfig(llm.base_url, "m", timeout_seconds=timeout_seconds)
         async with OpenAIClient(config) as client:
             prepared = prepare(reviewed, Redactor(), limits)
-            return await review_prepared(prepared, client, limits, progress, ReviewContext(**around))
+            asked = Gated(client, gate) if gate else client
+            return await review_prepared(prepared, asked, limits, progress, ReviewContext(**around))
 
     return asyncio.run(run())
 
@@ -356,11 +358,25 @@ class Gate:
         self.reported.append("")
 
 
+class Gated:
+    """A model behind a gate, as the stage hands it in."""
+
+    def __init__(self, client: ModelClient, gate: Gate) -> None:
+        self.client, self.gate, self.model = client, gate, client.model
+
+    async def complete(self, *request: Any, **options: Any) -> ModelAnswer:
+        async with self.gate.calling():
+            return await self.client.complete(*request, **options)
+
+    async def aclose(self) -> None:
+        pass
+
+
 def test_scenario_08_a_call_that_is_not_admitted_ends_the_attempt_as_a_wait_and_keeps_the_rest() -> None:
     progress: dict[str, str] = {}
     gate = Gate(2)
     with FakeLlm() as llm, pytest.raises(DependencyUnavailable):
-        review(llm, big(4), ONE_BY_ONE, progress, calling=gate.calling)
+        review(llm, big(4), ONE_BY_ONE, progress, gate=gate)
     assert (len(llm.requests), len(progress), gate.reported) == (2, 2, ["", ""])
 
 
@@ -368,8 +384,8 @@ def test_scenario_08_after_the_wait_only_the_rest_is_asked_for() -> None:
     progress: dict[str, str] = {}
     with FakeLlm() as llm:
         with pytest.raises(DependencyUnavailable):
-            review(llm, big(4), ONE_BY_ONE, progress, calling=Gate(2).calling)
-        outcome = review(llm, big(4), ONE_BY_ONE, progress, calling=Gate(2).calling)
+            review(llm, big(4), ONE_BY_ONE, progress, gate=Gate(2))
+        outcome = review(llm, big(4), ONE_BY_ONE, progress, gate=Gate(2))
         assert len(llm.requests) == 4
     assert (outcome.reviewed, reasons(outcome)) == (4, {})
 
@@ -378,14 +394,14 @@ def test_scenario_08_a_refusal_during_a_pause_is_a_wait() -> None:
     gate = Gate(9, turn=DependencyUnavailable("llm:openai", 7.0))
     refused = error(429, "x", Retry_After="7")
     with FakeLlm(respond=lambda _: refused) as llm, pytest.raises(DependencyUnavailable) as raised:
-        review(llm, ONE, calling=gate.calling)
+        review(llm, ONE, gate=gate)
     assert raised.value.seconds == 7.0
     assert gate.reported == ["RATE_LIMITED"]
 
 
 def test_a_failure_that_costs_an_attempt_is_not_hidden_by_a_wait_beside_it() -> None:
     with FakeLlm(respond=lambda _: error(503, "x")) as llm, pytest.raises(RetryableFailure):
-        review(llm, big(3), calling=Gate(1).calling)
+        review(llm, big(3), gate=Gate(1))
 
 
 def test_the_calls_of_one_loop_share_their_slots() -> None:
