@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
@@ -28,6 +31,29 @@ hypothesis.settings.load_profile("patient")
 
 def pytest_configure(config: pytest.Config) -> None:
     skips.register(config)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Use one process more than processors for `-n auto`: a fifth of a test's time is waiting."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import the nine files in ten that have no test of a run of the clusters' tests alone."""
+    only_clusters = config.option.markexpr.split(" ")[0] == "cluster"
+    is_tests = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if only_clusters and is_tests and "mark.cluster" not in collection_path.read_text() else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Keep what collection makes, which stays, out of every collection of garbage: a quarter of its time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

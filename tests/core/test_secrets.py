@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -216,21 +218,32 @@ NEEDLES = [value for name, value in SECRETS.items() if "URL" not in name] + [
 ]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["check", "--deploy"],
-        ["diffsettings", "--all"],
-        ["secrets_status"],  # fails: there is no database
-        ["migrate"],
-        ["no_such_command"],
-        ["shell", "-c", f"{S}; raise ValueError(s.DATABASES, s.SMTP_PASSWORD)"],
-        ["shell", "-c", f"{S}; import structlog; structlog.get_logger().error("
-                        "'x', a=s.LLM_API_KEYS, b=s.SECRET_KEY, c=str(s.DATABASES))"],
-    ],
-    ids=["check", "diffsettings", "secrets_status", "migrate", "unknown", "traceback", "log"],
-)  # fmt: skip
-def test_no_command_prints_a_configured_secret(tmp_path: Path, command: list[str]) -> None:
+COMMANDS = [
+    ["check", "--deploy"],
+    ["diffsettings", "--all"],
+    ["secrets_status"],  # fails: there is no database
+    ["migrate"],
+    ["no_such_command"],
+    ["shell", "-c", f"{S}; import structlog; structlog.get_logger().error("
+                    "'x', a=s.LLM_API_KEYS, b=s.SECRET_KEY, c=str(s.DATABASES))"],
+    ["shell", "-c", f"{S}; raise ValueError(s.DATABASES, s.SMTP_PASSWORD)"],
+]  # fmt: skip
+# Runs manage.py with each list of arguments, as the interpreter would, to its end or its traceback.
+EACH = """
+import json, runpy, sys
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["manage.py", *arguments]
+    try:
+        runpy.run_path("manage.py", run_name="__main__")
+    except SystemExit as end:
+        print(end.code if isinstance(end.code, str) else "", file=sys.stderr)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    print("== end of", *arguments[:1], flush=True)
+"""
+
+
+def test_no_command_prints_a_configured_secret(tmp_path: Path) -> None:
     """A process of its own with every credential planted: standard output and error hold none."""
     environment = {
         "PATH": os.environ["PATH"],
@@ -243,18 +256,20 @@ def test_no_command_prints_a_configured_secret(tmp_path: Path, command: list[str
         **SECRETS,
     }
     done = subprocess.run(
-        [sys.executable, "manage.py", *command],
+        [sys.executable, "-c", EACH, json.dumps(COMMANDS)],
         cwd=configured.BASE_DIR,
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=60,
         check=False,
     )
-    said = done.stdout + done.stderr
-    assert said
-    for needle in NEEDLES:
-        assert needle not in said
+    *said, rest = re.split(r"^== end of .*\n", done.stdout, flags=re.MULTILINE)
+    assert (len(said), rest) == (len(COMMANDS), "")
+    for command, text in zip(COMMANDS, said, strict=True):
+        assert text.strip(), command
+        assert [needle for needle in NEEDLES if needle in text] == [], command
 
 
 def test_a_malformed_database_url_stops_the_start_without_being_repeated(tmp_path: Path) -> None:
