@@ -235,6 +235,9 @@ _MODEL = (
     Variable("LLM_MAX_OUTPUT_TOKENS", integer(0, 1_000_000),
              "The longest answer, reasoning included. 0: the server's own limit, for LLM_PROVIDER=openai.",
              "8192"),
+    Variable("LLM_CONTEXT_PERCENT", integer(0, 60),
+             "The share of a chunk for definitions that the change uses, from files it does not touch"
+             " as well. 0: none is read or sent.", "35"),
     Variable("LLM_SKIP_PATHS", TEXTS,
              "Files that the checks alone read, besides lock files; * spans folders.",
              example="*/vendor/*,*.snap"),

@@ -18,7 +18,9 @@ from reviews.reviewers.prepare import ReviewLimits
 
 def limits() -> ReviewLimits:
     return ReviewLimits(
-        max_input_tokens=settings.LLM_MAX_INPUT_TOKENS, skip_paths=tuple(settings.LLM_SKIP_PATHS)
+        max_input_tokens=settings.LLM_MAX_INPUT_TOKENS,
+        skip_paths=tuple(settings.LLM_SKIP_PATHS),
+        context_share=settings.LLM_CONTEXT_PERCENT / 100,
     )
 
 

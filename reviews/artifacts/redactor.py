@@ -26,8 +26,8 @@ from reviews.sources import change_codec
 from reviews.sources.base import Change
 from reviews.sources.enforcement import without_old_side
 
-# Gets the real paths and old paths; returns the old paths that may not be read any more, and raises for
-# any other.
+# Gets the real paths, and those of old sides and of context; returns those of the latter that may not be
+# read any more, and raises for any of the former.
 Check = Callable[[Sequence[str], Sequence[str]], Collection[str]]
 
 _LARGE_BYTES = 4_000_000
@@ -69,9 +69,12 @@ def load(job_id: int, check: Check) -> RedactedChange:
     Raises Stale when `redact_again` is needed, what `check` raises, and what `store.load` raises.
     """
     stored = _stored(job_id)
-    if stored is None or check(stored.paths, list(filter(None, stored.old_paths))):
+    if stored is None:
         raise Stale
-    return RedactedChange(stored, stored.paths)
+    gone = check(stored.paths, [*filter(None, stored.old_paths), *stored.context_paths])
+    if any(path in gone for path in stored.old_paths):
+        raise Stale
+    return RedactedChange(stored.without_context(gone), stored.paths)
 
 
 def redact_again(job_id: int, check: Check) -> RedactedChange:
@@ -82,10 +85,12 @@ def redact_again(job_id: int, check: Check) -> RedactedChange:
     """
     change = _raw(job_id)
     paths = tuple(file.path for file in change.files)
-    gone = check(paths, [file.old_path for file in change.files if file.old_path is not None])
+    old_paths = [file.old_path for file in change.files if file.old_path is not None]
+    gone = check(paths, [*old_paths, *(file.path for file in change.context)])
+    context = tuple(file for file in change.context if file.path not in gone)
     kept = tuple(without_old_side(file) if file.old_path in gone else file for file in change.files)
     log.info("change_redacted_again", job=job_id)
-    _, prepared, _ = _redacted(change_codec.to_json(replace(change, files=kept)))
+    _, prepared, _ = _redacted(change_codec.to_json(replace(change, files=kept, context=context)))
     return RedactedChange(prepared, paths)
 
 

@@ -71,6 +71,13 @@ ALERT_ABOVE = 0.10
 _ENDED = {"timed_out": "Timed out", "cancelled": "Cancelled", "superseded": "Superseded"}
 
 
+def context_shown(definitions: int, files: int) -> str:
+    """Return what a file's parts showed beside the change, or an empty string."""
+    if not definitions:
+        return ""
+    return f"context: {plural_count(definitions, 'definition')} of {plural_count(files, 'file')}"
+
+
 def incomplete_banner(failed: int, parts: int) -> str:
     """Return the banner of a review of which `failed` of `parts` parts failed, or an empty string."""
     if not parts or failed / parts <= BANNER_ABOVE:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -21,7 +21,14 @@ from reviews.reviewers.checks.hidden_code import hidden_code_in
 from reviews.reviewers.chunks import Chunk, ShownLine, pack, tokens
 from reviews.reviewers.cleaning import cleaned, for_people, title_of, without_secrets
 from reviews.reviewers.context import Outlines, leads_of, outlines_of, texts_of, with_context
-from reviews.reviewers.coverage_texts import GENERATED, LIMIT, SHORTENED, SKIPPED, TOO_LARGE
+from reviews.reviewers.coverage_texts import (
+    GENERATED,
+    LIMIT,
+    SHORTENED,
+    SKIPPED,
+    TOO_LARGE,
+    context_shown,
+)
 from reviews.reviewers.outline import Definition, section_of
 from reviews.reviewers.prompt import ChangeText, ManifestEntry, file_tokens, overhead_tokens
 from reviews.reviewers.unsent import unsent_reason
@@ -71,6 +78,17 @@ class Prepared:
     redactions: Mapping[str, int] = field(default_factory=dict)
     context_paths: tuple[str, ...] = ()  # files outside the change that the context shows
 
+    def without_context(self, paths: Collection[str]) -> Prepared:
+        """Return the change without the context that these files outside it gave."""
+        if not any(path in paths for path in self.context_paths):
+            return self
+        chunks = (
+            replace(chunk, context=tuple(block for block in chunk.context if block.path not in paths))
+            for chunk in self.chunks
+        )
+        kept = tuple(path for path in self.context_paths if path not in paths)
+        return replace(self, chunks=tuple(chunks), context_paths=kept)
+
     def coverage_by_checks(self) -> tuple[Coverage, ...]:
         """Return what the checks alone have read."""
         return tuple(
@@ -88,9 +106,13 @@ class Prepared:
         missing = {hunk.file: why for chunk, why in reversed(asked) for hunk in chunk.hunks if why}
         hunks = {hunk.name: hunk.file for chunk, _ in asked for hunk in chunk.hunks}
         read = Counter(file for name, file in hunks.items() if name not in unread)
-        return tuple(
+        rows = [
             self._covered(index, base, read[index], index in clipped, missing.get(index, ""))
             for index, base in enumerate(self.coverage_by_checks())
+        ]
+        return tuple(
+            replace(row, reason=_context_of(index, asked)) if row.status is CoverageStatus.REVIEWED else row
+            for index, row in enumerate(rows)
         )
 
     def _covered(self, index: int, base: Coverage, read: int, is_clipped: bool, missing: str) -> Coverage:
@@ -212,6 +234,17 @@ def _packed(
 
 def _cost(chunk: Chunk, costs: Sequence[int]) -> int:
     return sum(tokens(hunk.text) for hunk in chunk.hunks) + sum(costs[index] for index in chunk.files)
+
+
+def _context_of(index: int, asked: Sequence[tuple[Chunk, str]]) -> str:
+    """Return how much context the requests with hunks of a file showed."""
+    blocks = {
+        (block.path, block.text.text.partition("]")[2])
+        for chunk, _ in asked
+        if index in chunk.files
+        for block in chunk.context
+    }
+    return context_shown(len(blocks), len({path for path, _ in blocks}))
 
 
 def _is_shown(file: FileChange, diff: FileDiff) -> bool:

@@ -7,7 +7,7 @@ Adapters import no models and no settings; their configuration is passed in. The
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -97,6 +97,15 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Mention:
+    """A file outside the change that holds a name. `is_definition`: on a line that looks to define it."""
+
+    path: str
+    name: str
+    is_definition: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ContextFile:
     """A file that the change does not touch, read for what it defines.
 
@@ -157,6 +166,26 @@ class Source(Protocol):
 
         A file that cannot be read carries its `SkipReason`; only a failing server raises. The result
         has one entry per given file, in order.
+        """
+        ...
+
+    def find(
+        self, names: Sequence[str], change: Change, *, allowed: Callable[[str], bool], seconds: float
+    ) -> list[Mention]:
+        """Look for names in files beside those of a change, at its state, in about `seconds`.
+
+        Only `allowed` paths are in the result. It may be incomplete; what a source searches is its own
+        choice. Raises as `describe`.
+        """
+        ...
+
+    def read_at(
+        self, paths: Sequence[str], change: Change, *, max_bytes: int, seconds: float
+    ) -> list[tuple[str, bytes]]:
+        """Read ordinary files that have passed the allow-list, at the state of a change.
+
+        Returns those that exist and are read, in order, at most `max_bytes` in all: links and other
+        files are left out. Raises as `describe`.
         """
         ...
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
+from reviews.sources import git_search
 from reviews.sources.base import (
     Action,
+    Change,
     ChangeStatus,
     FileChange,
     ListedChange,
     ListedFile,
+    Mention,
     SkipReason,
     version_key_of,
 )
@@ -157,6 +160,23 @@ class GitSource:
         }
         contents = self._git.contents(sorted(readable), objects)
         return [self._read_one(file, objects, contents, max_bytes) for file in files]
+
+    def find(
+        self, names: Sequence[str], change: Change, *, allowed: Callable[[str], bool], seconds: float
+    ) -> list[Mention]:
+        """Look for names in the commit's whole tree (see `Source.find`)."""
+        like = [file.path for file in change.files]
+        found = git_search.find(
+            self._git, self._depot, self._sha_of(change.changelist_id), names, like, seconds
+        )
+        return [mention for mention in found if allowed(mention.path)]
+
+    def read_at(
+        self, paths: Sequence[str], change: Change, *, max_bytes: int, seconds: float
+    ) -> list[tuple[str, bytes]]:
+        """Read files of the commit's tree (see `Source.read_at`)."""
+        sha = self._sha_of(change.changelist_id)
+        return list(git_search.read(self._git, self._depot, sha, paths, max_bytes, seconds))
 
     def _read_one(
         self, file: ListedFile, objects: dict[str, GitObject], contents: dict[str, bytes], max_bytes: int

@@ -75,18 +75,24 @@ class GitCommand:
         self._timeout_seconds = timeout_seconds
 
     def run(
-        self, subcommand: str, *arguments: str, max_bytes: int = MAX_OUTPUT_BYTES, stdin: bytes = b""
+        self,
+        subcommand: str,
+        *arguments: str,
+        max_bytes: int = MAX_OUTPUT_BYTES,
+        stdin: bytes = b"",
+        timeout_seconds: float | None = None,
     ) -> CommandResult:
         """Run a command whatever its exit status.
 
         Raises RetryableFailure when it hangs or is killed, PermanentFailure POLICY_REJECTED when it needs
         more than CPU_SECONDS: it would need them again.
         """
+        seconds = min(timeout_seconds or self._timeout_seconds, self._timeout_seconds)
         result = run(
             [str(self._executable), subcommand, *arguments],
             subcommand=subcommand,
             environment=self._environment(),
-            timeout_seconds=self._timeout_seconds,
+            timeout_seconds=seconds,
             cpu_seconds=CPU_SECONDS,
             max_stdout_bytes=max_bytes,
             stdin=stdin,
@@ -100,7 +106,7 @@ class GitCommand:
                 context=facts,
             )
         if result.timed_out:
-            facts["timeout_seconds"] = self._timeout_seconds
+            facts["timeout_seconds"] = seconds
             detail = "git did not finish in its time"
             raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.SOURCE, detail, context=facts)
         if result.exit_code < 0 and not result.truncated:
@@ -109,10 +115,17 @@ class GitCommand:
         return result
 
     def output(
-        self, subcommand: str, *arguments: str, max_bytes: int = MAX_OUTPUT_BYTES, stdin: bytes = b""
+        self,
+        subcommand: str,
+        *arguments: str,
+        max_bytes: int = MAX_OUTPUT_BYTES,
+        stdin: bytes = b"",
+        timeout_seconds: float | None = None,
     ) -> bytes:
         """Return what a command prints; raise `failure` unless it succeeds."""
-        result = self.run(subcommand, *arguments, max_bytes=max_bytes, stdin=stdin)
+        result = self.run(
+            subcommand, *arguments, max_bytes=max_bytes, stdin=stdin, timeout_seconds=timeout_seconds
+        )
         if result.exit_code != 0 or result.truncated:
             raise self.failure(result)
         return result.stdout

@@ -49,3 +49,45 @@ def names_in(path: str, lines: Iterable[str]) -> set[str]:
 
 
 _PROSE = frozenset((".md", ".markdown", ".rst", ".txt", ".adoc", ".html", ".htm", ".svg", ".json", ".csv"))
+
+
+_DEFINING = re.compile(
+    r"^\s*(?:(?:export|default|pub(?:\([a-z]+\))?|public|private|protected|internal|static|final|abstract"
+    r"|async|unsafe|extern|inline|const|virtual|override|sealed|partial|open|data|declare|readonly)\s+){0,6}"
+    r"(?:def|class|func(?:\s*\([^()]{0,80}\))?|function\*?|fn|struct|interface|trait|enum|union|type|module|mod"
+    r"|namespace|record|impl(?:<[^<>]{0,80}>)?|const|let|var|val|static|macro_rules!|#\s*define|typedef)\s+"
+    r"(?:self\.)?(\w+)"
+)
+# A value at the beginning of a line, a member with a type, a method of a language without a keyword.
+_VALUE = re.compile(r"^(?:\s{0,8}|export\s+)([A-Za-z_]\w*)\s*(?::[^=]{1,80})?=(?!=)")
+_METHOD = re.compile(r"^\s{0,12}((?:[\w<>\[\],.?*&:~@]{1,80}\s+){0,6})[*&]{0,2}(?:\w+::)?(\w+)\s*\(")
+_CALLING = re.compile(
+    r"^\s*(?:return|else|if|elif|while|for|switch|case|throw|raise|new|await|yield|assert|del|print|with|not|in)\b"
+)
+
+
+def defines(line: str) -> list[str]:
+    """Return the names that a line of code looks to define. A guess: an outline decides later."""
+    line = line[:400].rstrip()
+    names = [found[1]] if (found := _DEFINING.match(line) or _VALUE.match(line)) else []
+    found = _METHOD.match(line)
+    # With a type in front, or a body behind: otherwise it is a call.
+    if found and not _CALLING.match(line) and (found[1].strip() or line.endswith("{")):
+        names.append(found[2])
+    return names
+
+
+_FAMILIES = (
+    (".py", ".pyi"),
+    (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte"),
+    (".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".m", ".mm"),
+    (".java", ".kt", ".kts", ".scala", ".groovy"),
+)
+
+
+def same_language(path: str) -> tuple[str, ...]:
+    """Return the endings of files in which the names of a file may be defined."""
+    ending = posixpath.splitext(path)[1].casefold()
+    if not re.fullmatch(r"\.[a-z0-9]{1,10}", ending) or ending in _PROSE:
+        return ()
+    return next((family for family in _FAMILIES if ending in family), (ending,))

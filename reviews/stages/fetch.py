@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from functools import partial
 
+from django.conf import settings
+
 from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews import config
-from reviews.artifacts import redactor, store
+from reviews.artifacts import recipe, redactor, store
 from reviews.models import ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.pipeline.executor import Written, with_reconnect
 from reviews.recipients import resolve
 from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_job
 from reviews.reviewers.prepare import Prepared
+from reviews.reviewers.unsent import unsent_reason
 from reviews.sources.base import Change, Source
+from reviews.sources.context import ContextFetcher
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.perforce.source import PerforceSource
 from reviews.sources.registry import source_for
@@ -65,6 +69,18 @@ def _fetch(changelist_id: str, source: Source | None = None, scope: Scope = EVER
         may_read=None if scope.everything else scope.allows,
     )
     if not isinstance(source, PerforceSource):
-        return fetcher.fetch(changelist_id)  # git is local and has no circuit
+        return _with_context(fetcher.fetch(changelist_id), source, scope)  # git is local and has no circuit
     with gate.guarded(config.perforce_dependency()):
-        return fetcher.fetch(changelist_id)
+        return _with_context(fetcher.fetch(changelist_id), source, scope)
+
+
+def _with_context(change: Change, source: Source, scope: Scope) -> Change:
+    """Return the change with the files it uses, where a model will read it."""
+    limits = recipe.limits()
+    if settings.LLM_PROVIDER == "none" or limits.context_share == 0:
+        return change
+
+    def may_read(path: str) -> bool:
+        return scope.allows(path) and not unsent_reason(path, limits.skip_paths)
+
+    return ContextFetcher(source, config.allow_list(), may_read).added_to(change)

@@ -22,6 +22,7 @@ from criticizer.resilience.failures import (
     ErrorClass,
     Failure,
     PermanentFailure,
+    RetryableFailure,
 )
 from criticizer.wording import plural_count
 from deadletters import alerts
@@ -33,6 +34,7 @@ from reviews.pipeline import StageClaim, dependencies
 from reviews.pipeline.async_executor import in_lone_thread, in_thread
 from reviews.pipeline.executor import Written, with_reconnect
 from reviews.replay import allowlist_recheck
+from reviews.reviewers.base import CoverageStatus
 from reviews.reviewers.coverage_texts import ALERT_ABOVE, alert_text, stopped_banner, unread_banner
 from reviews.reviewers.model_review import ReviewContext
 from reviews.reviewers.prepare import Prepared
@@ -165,9 +167,16 @@ def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:
     try:
         if not pipeline.still_ours(claim):
             return False
-        allowlist_recheck.refuse_outside(
+        allow_list = allowlist_recheck.refuse_outside(
             claim.changelist_id, ready.change.paths, "llm", seen=ready.allow_list
         )
+        context = ready.change.prepared.context_paths
+        if allow_list is not ready.allow_list and allowlist_recheck.outside(
+            claim.changelist_id, context, allow_list
+        ):
+            raise RetryableFailure(
+                ErrorClass.WRITE_CONFLICT, Component.INTERNAL, "the allow-list was narrowed during the review"
+            )
         return True
     except (DatabaseError, InterfaceError):
         return True  # unknown now; recording is fenced
@@ -235,7 +244,9 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> Wr
         stopped=outcome.stopped,
     )
 
-    if left_out := Counter(row.reason for row in coverage if row.reason):
+    if left_out := Counter(
+        row.reason for row in coverage if row.reason and row.status != CoverageStatus.REVIEWED
+    ):
         reasons = dict(left_out.most_common(5))
         log.warning("files_not_reviewed", job=claim.job_id, files=left_out.total(), reasons=reasons)
 

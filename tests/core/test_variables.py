@@ -87,6 +87,7 @@ WRONG: Mapping[str, list[str]] = {
     "LLM_MAX_CONCURRENCY": [*_NUMBERS, "0"],
     "LLM_MAX_INPUT_TOKENS": [*_NUMBERS, "10"],
     "LLM_MAX_OUTPUT_TOKENS": ["abc", "-1", "2000000"],
+    "LLM_CONTEXT_PERCENT": ["abc", "-1", "61"],
     "LLM_EXTRA_BODY": ["abc", "[]", '{"model": "x"}', '{"stream": true}', "{" * 9_000],
     "LLM_FALLBACK_API_KEY": ["two words", "schlüssel"],
     "LLM_FALLBACK_BASE_URL": [*_URLS, ""],

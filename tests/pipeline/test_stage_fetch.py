@@ -26,6 +26,7 @@ from criticizer.resilience.failures import (
 from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitState
 from reviews import health_checks
+from reviews.recipients.scopes import Scope
 from reviews.stages import fetch
 from tests.acceptance.line import Line
 from tests.fakes.p4.server import CONNECTION_REFUSED, FakeDepot, added
@@ -104,6 +105,27 @@ def test_git_is_local_and_has_no_circuit(depot: FakeDepot, settings: Any, tmp_pa
     settings.GIT_REPOSITORIES = {"demo": repository.path}
     fetch._fetch(f"git:demo@{repository.git('rev-parse', 'HEAD')}")
     assert not Circuit.objects.exists()
+
+
+def test_context_is_fetched_where_a_model_will_read_it(
+    depot: FakeDepot, settings: Any, tmp_path: Path
+) -> None:
+    repository = GitRepo(tmp_path / "demo")
+    repository.commit_files(
+        {"a.py": "x\n", "lib.py": "def discounted(x):\n    pass\n", "vendor/v.py": "RATE_OF = 1\n"}
+    )
+    sha = repository.commit_files({"a.py": "discounted(RATE_OF)\n"})
+    settings.GIT_REPOSITORIES = {"demo": repository.path}
+    settings.LLM_PROVIDER, settings.LLM_SKIP_PATHS = "openai", ["*/vendor/*"]
+    everything, nothing = Scope(everything=True), Scope(prefixes=("//demo/a",))
+    assert [file.path for file in fetch._fetch(f"git:demo@{sha}", scope=everything).context] == [
+        "//demo/lib.py"
+    ]
+    assert fetch._fetch(f"git:demo@{sha}", scope=nothing).context == ()
+    settings.LLM_CONTEXT_PERCENT = 0
+    assert fetch._fetch(f"git:demo@{sha}").context == ()
+    settings.LLM_CONTEXT_PERCENT, settings.LLM_PROVIDER = 35, "none"
+    assert fetch._fetch(f"git:demo@{sha}").context == ()
 
 
 # -- harmless probes --------------------------------------------------------------------------

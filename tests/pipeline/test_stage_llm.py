@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -46,7 +46,7 @@ from reviews.reviewers.coverage_texts import NO_MODEL_BANNER, STOPPED, UNAVAILAB
 from reviews.reviewers.prepare import ReviewLimits
 from reviews.reviewers.prompt import marks_of
 from reviews.sources import change_codec
-from reviews.sources.base import Change
+from reviews.sources.base import Change, ContextFile
 from reviews.stages import llm as stage
 from reviews.stages import model_client
 from reviews.stages.notify import report_of
@@ -459,6 +459,36 @@ def test_an_edit_that_allows_the_change_stops_nothing(bench: Bench) -> None:
     job = bench.job(big(3))
     bench.work()
     assert (job_of(job).status, len(bench.llm.requests)) == (JobStatus.SUCCEEDED, 3)
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_context_outside_the_edited_allow_list_is_never_sent_again(bench: Bench, when: str) -> None:
+    bench.one_by_one()
+    lib = f"{D}lib/prices.py"
+    files = [edited(f"{D}f{n}.py", "", "discounted()\n" + "x = 1  # filler\n" * 700) for n in range(3)]
+    change = replace(
+        change_of(*files), context=(ContextFile(lib, "def discounted(rate):\n    pass\n", ("discounted",)),)
+    )
+
+    def narrow() -> None:
+        AllowListEntry.objects.get_or_create(kind="exclude", pattern=f"{D}lib/...")
+
+    def sent() -> list[bool]:
+        return [
+            "def discounted(rate)" in request.body["messages"][1]["content"] for request in bench.llm.requests
+        ]
+
+    if when == "during":
+        bench.llm.server.respond = lambda _: elsewhere(narrow)  # type: ignore[func-returns-value]
+    job = bench.job(change)
+    if when == "before":
+        narrow()
+    bench.work()
+    bench.make_due()
+    bench.work()
+    assert job_of(job).status == JobStatus.SUCCEEDED
+    assert sent() == ([True] if when == "during" else []) + [False] * 3
+    assert not SecurityEvent.objects.exists()
 
 
 def elsewhere(work: Callable[[], object]) -> None:

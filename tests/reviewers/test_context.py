@@ -242,3 +242,25 @@ def test_context_is_never_the_place_of_a_finding() -> None:
     ]
     found = anchor({"findings": quoted}, of.chunks[0], {0: D + "bill.py"}, of.paths).findings
     assert {(one.file, one.line) for one in found} == {(D + "bill.py", None)}
+
+
+def test_the_coverage_says_how_much_context_was_shown() -> None:
+    of = prepared(with_library())
+    (row,) = of.coverage([(of.chunks[0], "")])
+    assert (row.status, row.reason) == ("reviewed", "context: 2 definitions of 1 file")
+    of = prepared(with_library(), context_share=0.0)
+    (row,) = of.coverage([(of.chunks[0], "")])
+    assert (row.status, row.reason) == ("reviewed", "")
+
+
+def test_context_that_may_not_be_read_any_more_leaves_the_stored_change() -> None:
+    of = prepared(
+        with_library(ContextFile(D + "more.py", "def more_of_it(): pass\n"), new=NEW + "more_of_it()\n")
+    )
+    assert set(of.context_paths) == {D + "lib/prices.py", D + "more.py"}
+    left = of.without_context({D + "lib/prices.py"})
+    assert left.context_paths == (D + "more.py",)
+    assert "RATE = 2" in request(of)
+    assert "RATE = 2" not in request(left)
+    assert "more_of_it(): pass" in request(left)
+    assert [chunk.hunks for chunk in left.chunks] == [chunk.hunks for chunk in of.chunks]

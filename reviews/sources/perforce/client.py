@@ -145,7 +145,9 @@ class P4Client:
         self._raise_for(subcommand, result, answer)
         return answer
 
-    def print_file(self, path: str, revision: str, *, max_bytes: int) -> Printed:
+    def print_file(
+        self, path: str, revision: str, *, max_bytes: int, timeout_seconds: float | None = None
+    ) -> Printed:
         """Return the bytes of one file revision, exactly as `p4 print -q` gives them.
 
         `path` is a depot path that has passed the allow-list, `revision` is `#n` or `@=n`.
@@ -154,7 +156,7 @@ class P4Client:
         result = self._run(
             ["-zprog=criticizer", "print", "-q", f"{path}{revision}"],
             subcommand="print",
-            timeout_seconds=self.config.print_timeout_seconds,
+            timeout_seconds=timeout_seconds or self.config.print_timeout_seconds,
             max_stdout_bytes=max_bytes,
         )
         if result.truncated:

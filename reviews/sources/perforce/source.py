@@ -7,21 +7,24 @@ of a user: arguments are numbers and depot paths that Perforce itself listed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from reviews.sources.base import (
     Action,
+    Change,
     ChangeStatus,
     FileChange,
     ListedChange,
     ListedFile,
+    Mention,
     SkipReason,
 )
 from reviews.sources.content import TEXT_NAME, file_change, link_change, skipped
 from reviews.sources.paths import storable
+from reviews.sources.perforce import search
 from reviews.sources.perforce.client import P4Client, PerforceConfig, Printed, meaning_of, unusable_answer
 from reviews.sources.perforce.errors import Meaning
 from reviews.sources.perforce.listing import P4Listing, content_key
@@ -105,6 +108,18 @@ class PerforceSource:
     def read(self, files: Sequence[ListedFile], *, max_bytes: int) -> list[FileChange]:
         """Print both sides of files that have passed the allow-list (see `Source.read`)."""
         return [self._read_one(file, max_bytes) for file in files]
+
+    def find(
+        self, names: Sequence[str], change: Change, *, allowed: Callable[[str], bool], seconds: float
+    ) -> list[Mention]:
+        """Look for names in the folders of the change (see `Source.find`)."""
+        return list(search.find(self._client, names, change, allowed, seconds))
+
+    def read_at(
+        self, paths: Sequence[str], change: Change, *, max_bytes: int, seconds: float
+    ) -> list[tuple[str, bytes]]:
+        """Print files at the state of the change (see `Source.read_at`)."""
+        return list(search.read(self._client, paths, change, max_bytes, seconds))
 
     def _record(self, changelist_id: str, *command: str) -> dict[str, str]:
         answer = self._client.tagged(*command)

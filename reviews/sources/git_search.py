@@ -1,0 +1,69 @@
+"""Looking for names, and reading files, in the tree of a commit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from reviews.sources.base import Mention
+from reviews.sources.git_command import GitCommand
+from reviews.sources.names import defines, same_language
+from reviews.sources.paths import encode_path
+
+MAX_OUTPUT_BYTES = 16_000_000
+_ESCAPES = {"%25": "%", "%2A": "*", "%23": "#", "%40": "@"}
+_ESCAPE = re.compile("|".join(_ESCAPES))
+_FILE_MODES = ("100644", "100664", "100755")
+
+
+def find(
+    git: GitCommand, depot: str, sha: str, names: Sequence[str], like: Sequence[str], seconds: float
+) -> Iterator[Mention]:
+    """Yield where names stand in text files of the same languages as the paths `like`.
+
+    A list that is too long is cut: what comes after it is not known.
+    """
+    patterns = [argument for name in names for argument in ("-e", name)]
+    globs = sorted({f"*{ending}" for path in like for ending in same_language(path)})
+    if not globs:
+        return
+    result = git.run(
+        "grep", "-I", "-n", "-w", "-F", "-z", "--full-name", "--no-recurse-submodules", "--no-textconv",
+        *patterns, sha, "--", *globs, max_bytes=MAX_OUTPUT_BYTES, timeout_seconds=seconds,
+    )  # fmt: skip
+    if result.exit_code > 1 and not result.truncated:
+        raise git.failure(result)
+    wanted = set(names)
+    for line in result.stdout.decode("utf-8", "surrogateescape").split("\n"):
+        place, _, rest = line.partition("\0")
+        _, separator, text = rest.partition("\0")
+        if not separator or not place.startswith(f"{sha}:"):
+            continue
+        path = f"//{depot}/{encode_path(place[len(sha) + 1 :])}"
+        defined = set(defines(text))
+        for name in wanted.intersection(re.findall(r"[\w$]+", text)):
+            yield Mention(path, name, name in defined)
+
+
+def read(
+    git: GitCommand, depot: str, sha: str, paths: Sequence[str], max_bytes: int, seconds: float
+) -> Iterator[tuple[str, bytes]]:
+    """Yield ordinary files of a commit with their bytes, in the order of `paths`."""
+    raw = [_ESCAPE.sub(lambda found: _ESCAPES[found[0]], path.removeprefix(f"//{depot}/")) for path in paths]
+    listed = git.output("ls-tree", "-z", "--full-tree", sha, "--", *raw, timeout_seconds=seconds)
+    blobs: dict[str, str] = {}
+    for entry in listed.decode("utf-8", "surrogateescape").split("\0"):
+        facts, _, name = entry.partition("\t")
+        mode, _, blob = facts.partition(" blob ")
+        if mode in _FILE_MODES and blob:  # never a link, a submodule or a folder
+            blobs[f"//{depot}/{encode_path(name)}"] = blob
+    objects = git.objects([blobs[path] for path in paths if path in blobs])
+    chosen, room = [], max_bytes
+    for path in paths:
+        found = objects.get(blobs.get(path, ""))
+        if found is not None and found.kind == "blob" and found.size_bytes <= room:
+            chosen.append(path)
+            room -= found.size_bytes
+    contents = git.contents(list(dict.fromkeys(blobs[path] for path in chosen)), objects)
+    for path in chosen:
+        yield path, contents[blobs[path]]
